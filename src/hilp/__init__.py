@@ -1,0 +1,52 @@
+"""hilp: unlabeled trajectories in, a promptable policy out.
+
+Public names are imported when first used, so that `import hilp` and `hilp --help` stay instant.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hilp.data.dataset import Dataset as Dataset
+    from hilp.data.readers import load as load
+    from hilp.diagnose import diagnose as diagnose
+    from hilp.errors import HilpError as HilpError
+    from hilp.errors import PromptUnsupported as PromptUnsupported
+    from hilp.evaluate import evaluate as evaluate
+    from hilp.methods.hilp import Config as HILP  # noqa: F401
+    from hilp.policy import FoundationPolicy as FoundationPolicy
+    from hilp.presets import preset as preset
+    from hilp.train import pretrain as pretrain
+
+_HOMES = {
+    "Dataset": "hilp.data.dataset",
+    "FoundationPolicy": "hilp.policy",
+    "HILP": "hilp.methods.hilp:Config",
+    "HilpError": "hilp.errors",
+    "PromptUnsupported": "hilp.errors",
+    "collect": "hilp.collect:collect",
+    "diagnose": "hilp.diagnose:diagnose",
+    "evaluate": "hilp.evaluate:evaluate",
+    "load": "hilp.data.readers",
+    "make_task": "hilp.tasks:make",
+    "preset": "hilp.presets",
+    "pretrain": "hilp.train",
+}
+__all__ = [*_HOMES, "__version__"]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("hilp")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'hilp' has no attribute '{name}'")
+    home, _, attribute = _HOMES[name].partition(":")
+    return getattr(importlib.import_module(home), attribute or name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

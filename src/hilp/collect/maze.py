@@ -1,0 +1,153 @@
+"""Scripted data for the built-in maze: many robots side by side, each step one pass of numpy over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from hilp.errors import HilpError, nearest
+from hilp.tasks.maze import RADIUS, STEP, Maze
+
+SIDE_BY_SIDE = 1024  # episodes that run at once: enough to hide numpy's overhead, few enough to stay in the cache
+ARRIVED = (
+    0.25  # distance at which a follower takes a new goal: less than the success radius, or corners are hardly visited
+)
+TURN = 0.05  # chance per step that a wanderer turns without a wall in its way
+BLOCKED = 0.25  # a wanderer that got less than this part of a step forward turns
+
+
+class Followers:
+    """Robots on their way to random goals, along the shortest path of cells with a random waypoint in each."""
+
+    def __init__(self, maze: Maze, rng: np.random.Generator) -> None:
+        self.maze, self.rng = maze, rng
+        self.next_cells = routes(maze, rng)
+
+    def start(self, xy: np.ndarray) -> None:
+        self.goals = self.maze.starts(self.rng, len(xy))
+        self.goal_cells = self.maze.cell(self.goals)
+        self.waypoints = np.empty_like(self.goals)
+        self.waypoint_cells = np.full(len(xy), -1)
+
+    def intend(self, xy: np.ndarray) -> np.ndarray:
+        """The noiseless actions [n, 2]."""
+        arrived = np.flatnonzero(np.linalg.norm(xy - self.goals, axis=1) <= ARRIVED)
+        self.goals[arrived] = self.maze.starts(self.rng, len(arrived))
+        self.goal_cells[arrived] = self.maze.cell(self.goals[arrived])
+        self.waypoint_cells[arrived] = -1
+
+        ahead = self.next_cells[self.goal_cells, self.maze.cell(xy)]
+        new = np.flatnonzero(ahead != self.waypoint_cells)
+        last = (ahead[new] == self.goal_cells[new])[:, None]
+        jittered = self.maze.cell_corners[ahead[new]] + self.rng.uniform(RADIUS, 1 - RADIUS, (len(new), 2))
+        self.waypoints[new] = np.where(last, self.goals[new], jittered)
+        self.waypoint_cells[new] = ahead[new]
+
+        way = self.waypoints - xy
+        return way / np.maximum(np.abs(way).max(axis=1, keepdims=True), STEP)
+
+
+class Wanderers:
+    """Robots without goals: each keeps its heading until chance or a wall turns it."""
+
+    def __init__(self, maze: Maze, rng: np.random.Generator) -> None:
+        self.rng = rng
+
+    def start(self, xy: np.ndarray) -> None:
+        self.headings = self._headings(len(xy))
+        self.before = xy - STEP * self.headings  # as if nothing had been in the way so far
+
+    def intend(self, xy: np.ndarray) -> np.ndarray:
+        """The noiseless actions [n, 2]."""
+        forward = ((xy - self.before) * self.headings).sum(axis=1)
+        turn = np.flatnonzero((forward < BLOCKED * STEP) | (self.rng.random(len(xy)) < TURN))
+        self.headings[turn] = self._headings(len(turn))
+        self.before = xy
+        return self.headings
+
+    def _headings(self, n: int) -> np.ndarray:
+        angle = self.rng.uniform(0, 2 * np.pi, n)
+        return np.stack([np.cos(angle), np.sin(angle)], axis=1)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A way to move, the noise on it and the length of an episode."""
+
+    robots: type[Followers] | type[Wanderers]
+    noise: float  # standard deviation of the Gaussian added to each action before it is clipped to [-1, 1]
+    episode_steps: int
+
+
+KINDS = {
+    "navigate": Kind(Followers, noise=0.4, episode_steps=200),
+    "explore": Kind(Wanderers, noise=0.6, episode_steps=300),
+    # Long enough for about four cells of travel: no episode shows a long path.
+    "stitch": Kind(Followers, noise=0.4, episode_steps=12),
+}
+
+
+def collect(
+    maze: Maze, kind: str, steps: int, seed: int, progress: Callable[[int], None] | None = None
+) -> dict[str, np.ndarray]:
+    """Exactly `steps` transitions in episodes of T transitions = T + 1 rows, the last row's action being zero.
+
+    Returns float32 `observations` and `actions` [rows, 2] and int64 `episode_lengths`, counted in rows. The last
+    episode may be shorter than the others. `maze.step` leads from each stored row to the next one exactly (as float32).
+    """
+    if kind not in KINDS:
+        raise HilpError(f"unknown kind of maze data '{kind}': {nearest(kind, KINDS)}")
+    if steps < 1:
+        raise HilpError(f"cannot collect {steps} transitions: ask for at least 1")
+    recipe, rng = KINDS[kind], np.random.default_rng(seed)
+    length = min(recipe.episode_steps, steps)
+    episodes = -(-steps // length)
+    observations = np.empty((episodes, length + 1, 2), np.float32)
+    actions = np.zeros((episodes, length + 1, 2), np.float32)
+    robots = recipe.robots(maze, rng)
+    for first in range(0, episodes, SIDE_BY_SIDE):
+        block = slice(first, min(first + SIDE_BY_SIDE, episodes))
+        _run(maze, robots, recipe.noise, rng, observations[block], actions[block])
+        if progress:
+            progress(min(block.stop * length, steps))
+
+    surplus = episodes * length - steps
+    rows = episodes * (length + 1) - surplus
+    lengths = np.full(episodes, length + 1, np.int64)
+    lengths[-1] -= surplus
+    data = {"observations": observations.reshape(-1, 2)[:rows], "actions": actions.reshape(-1, 2)[:rows]}
+    data["actions"][-1] = 0
+    return {**data, "episode_lengths": lengths}
+
+
+def _run(
+    maze: Maze,
+    robots: Followers | Wanderers,
+    noise: float,
+    rng: np.random.Generator,
+    observations: np.ndarray,
+    actions: np.ndarray,
+) -> None:
+    """Fill observations [n, T + 1, 2] and actions [n, T + 1, 2] with n episodes."""
+    n, rows, _ = observations.shape
+    observations[:, 0] = maze.starts(rng, n)
+    # The physics start each step from what is stored, so that rounding to float32 does not part data from simulator.
+    xy = observations[:, 0].astype(np.float64)
+    robots.start(xy)
+    for t in range(rows - 1):
+        noisy = robots.intend(xy) + noise * rng.standard_normal((n, 2))
+        actions[:, t] = noisy.clip(-1, 1)
+        observations[:, t + 1] = maze.step(xy, actions[:, t])
+        xy = observations[:, t + 1].astype(np.float64)
+
+
+def routes(maze: Maze, rng: np.random.Generator) -> np.ndarray:
+    """[goal cell, cell] -> the next cell on a shortest path, drawn among equally short ones to vary the ways taken."""
+    distance = maze.cell_steps[maze.neighbours]  # [cell, neighbour, goal cell]
+    # Less than one step of noise never prefers a longer way.
+    best = (distance + rng.random(distance.shape, np.float32)).argmin(axis=1)  # [cell, goal cell]
+    ahead = np.take_along_axis(maze.neighbours, best, axis=1)
+    np.fill_diagonal(ahead, np.arange(len(ahead)))
+    return np.ascontiguousarray(ahead.T)

@@ -1,0 +1,128 @@
+"""Pure, keyed samplers. They draw row numbers; `gather` turns row numbers into a batch.
+
+Drawing and gathering are apart so that the same key picks the same rows wherever the arrays live.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from hilp.types import Batch
+
+ACTION_LIMIT = 1.0 - 1e-5  # data actions are clipped to this, so that a squashed density stays finite
+
+
+class Index(NamedTuple):
+    """Where episodes lie in the flat arrays, and which rows may be drawn (training rows first, then validation)."""
+
+    transitions: Array  # int32 [T]: rows that have a next row in their episode
+    states: Array  # int32 [N]: all rows
+    last: Array  # int32 [N]: the last row of each row's episode
+    transition_range: Array  # int32 [2]: the part of `transitions` to draw from
+    state_range: Array  # int32 [2]: the part of `states` to draw from
+
+
+class Columns(NamedTuple):
+    """The arrays a batch is gathered from, and the observation normaliser applied on the way."""
+
+    observations: Array  # [N, obs]
+    actions: Array  # [N, act]
+    mean: Array  # [obs]
+    scale: Array  # [obs]
+
+
+class Rows(NamedTuple):
+    """The row numbers of one batch."""
+
+    at: Array  # batch
+    goal: Array  # batch
+
+
+def build_index(lengths: np.ndarray, validation: np.ndarray | None = None) -> tuple[Index, Index | None]:
+    """Index of episodes of these lengths (in rows), and a second one over the episodes marked in `validation`.
+
+    Both share their arrays and have the same shapes, so one compiled program serves both.
+    """
+    ends = np.cumsum(lengths)
+    last = np.repeat(ends - 1, lengths).astype(np.int32)
+    held_out = np.zeros(len(lengths), bool) if validation is None else np.asarray(validation, bool)
+    row_held_out = np.repeat(held_out, lengths)
+    states = np.concatenate([np.flatnonzero(~row_held_out), np.flatnonzero(row_held_out)]).astype(np.int32)
+    transitions = states[states != last[states]]
+    split_t = int(np.sum(~row_held_out[transitions]))
+    split_s = int(np.sum(~row_held_out))
+
+    def ranged(t: tuple[int, int], s: tuple[int, int]) -> Index:
+        return Index(
+            jnp.asarray(transitions),
+            jnp.asarray(states),
+            jnp.asarray(last),
+            jnp.asarray(t, jnp.int32),
+            jnp.asarray(s, jnp.int32),
+        )
+
+    train = ranged((0, split_t), (0, split_s))
+    if not held_out.any():
+        return train, None
+    held = train._replace(
+        transition_range=jnp.asarray((split_t, len(transitions)), jnp.int32),
+        state_range=jnp.asarray((split_s, len(states)), jnp.int32),
+    )
+    return train, held
+
+
+def transitions(index: Index, key: Array, count: int) -> Array:
+    """Rows drawn uniformly from all transitions."""
+    low, high = index.transition_range
+    return index.transitions[jax.random.randint(key, (count,), low, high)]
+
+
+def states(index: Index, key: Array, count: int) -> Array:
+    """Rows drawn uniformly from all states, final states of episodes included."""
+    low, high = index.state_range
+    return index.states[jax.random.randint(key, (count,), low, high)]
+
+
+def geometric_future(index: Index, key: Array, at: Array, discount: float) -> Array:
+    """A later row of the same episode, at least one step ahead, geometrically far, clipped to the episode's end."""
+    u = jax.random.uniform(key, at.shape)  # [0, 1)
+    ahead = jnp.ceil(jnp.log1p(-u) / jnp.log(discount)).astype(jnp.int32)
+    return jnp.minimum(at + jnp.maximum(ahead, 1), index.last[at])
+
+
+def hindsight_goals(index: Index, key: Array, at: Array, discount: float, p_random: float) -> Array:
+    """Goals of the Hilbert loss: geometric future, or any state of the data with probability `p_random`."""
+    key_future, key_random, key_which = jax.random.split(key, 3)
+    future = geometric_future(index, key_future, at, discount)
+    anywhere = states(index, key_random, at.shape[0])
+    return jnp.where(jax.random.uniform(key_which, at.shape) < p_random, anywhere, future)
+
+
+def segments(index: Index, key: Array, count: int, k: int) -> tuple[Array, Array]:
+    """Rows of k-step segments (count x (k + 1)) and how many steps of each are real.
+
+    A segment that meets its episode's end stays on the last row from there on.
+    """
+    at = transitions(index, key, count)
+    ends = index.last[at]
+    rows = jnp.minimum(at[:, None] + jnp.arange(k + 1), ends[:, None])
+    return rows, jnp.minimum(ends - at, k)
+
+
+def gather(columns: Columns, rows: Rows) -> Batch:
+    """The batch behind row numbers, observations normalised and actions inside the open box."""
+    count = rows.at.shape[0]
+    wanted = jnp.concatenate([rows.at, rows.at + 1, rows.goal])
+    observations = (columns.observations[wanted] - columns.mean) / columns.scale
+    return Batch(
+        observation=observations[:count],
+        action=jnp.clip(columns.actions[rows.at], -ACTION_LIMIT, ACTION_LIMIT),
+        next_observation=observations[count : 2 * count],
+        goal=observations[2 * count :],
+        reached=rows.goal == rows.at,
+    )

@@ -1,0 +1,200 @@
+"""One self-contained HTML page (no script, no outside resource), and tables for Markdown and the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Row = Sequence[object]
+
+
+@dataclass(frozen=True)
+class Section:
+    """One chapter of a page: plain text (a blank line starts a new paragraph), then figures, then tables."""
+
+    title: str
+    text: str = ""
+    figures: Sequence[tuple[str, str]] = ()  # (data URI of an image, caption)
+    tables: Sequence[tuple[Sequence[str], Sequence[Row], str]] = ()  # (headers, rows, caption)
+
+
+def page(title: str, intro_html: str, sections: Sequence[Section]) -> str:
+    """The whole page. All text is escaped except `intro_html`, which the caller writes as HTML and answers for."""
+    contents = "\n".join(f'<li><a href="#section-{i}">{_text(s.title)}</a></li>' for i, s in enumerate(sections, 1))
+    nav = f'<nav aria-label="Contents"><h2>Contents</h2><ol>\n{contents}\n</ol></nav>' if sections else ""
+    body = "\n".join(_section(section, f"section-{i}") for i, section in enumerate(sections, 1))
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
+<title>{_text(title)}</title>
+<style>{_CSS}</style>
+</head>
+<body>
+<header><h1>{_text(title)}</h1>
+<div class="intro">{intro_html}</div></header>
+<div class="sheet">
+{nav}
+<main>
+{body}
+</main>
+</div>
+</body>
+</html>
+"""
+
+
+def markdown_table(headers: Sequence[str], rows: Sequence[Row]) -> str:
+    """A GitHub-flavoured Markdown table, columns padded so that the source reads as well as its rendering."""
+    _check_table(headers, rows)
+    numeric = _numeric_columns(len(headers), rows)
+    lines = [[_markdown(cell) for cell in row] for row in (headers, *rows)]
+    widths = [max(3, *(len(line[c]) for line in lines)) for c in range(len(headers))]
+
+    def pad(line: list[str]) -> str:
+        cells = (v.rjust(w) if right else v.ljust(w) for v, w, right in zip(line, widths, numeric, strict=True))
+        return f"| {' | '.join(cells)} |"
+
+    rule = [("-" * (w - 1) + ":") if right else "-" * w for w, right in zip(widths, numeric, strict=True)]
+    return "\n".join([pad(lines[0]), f"| {' | '.join(rule)} |", *map(pad, lines[1:])]) + "\n"
+
+
+def rich_table(headers: Sequence[str], rows: Sequence[Row], title: str | None = None) -> Table:
+    """The same table for the terminal; cell text is shown as it is, never read as markup."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    _check_table(headers, rows)
+    table = Table(title=None if title is None else Text(title), box=box.SIMPLE_HEAD, title_justify="left")
+    for header, right in zip(headers, _numeric_columns(len(headers), rows), strict=True):
+        table.add_column(Text(header), justify="right" if right else "left")
+    for row in rows:
+        table.add_row(*(Text(_shown(cell)) for cell in row))
+    return table
+
+
+def _section(section: Section, anchor: str) -> str:
+    paragraphs = [" ".join(p.split()) for p in section.text.split("\n\n")]
+    parts = [f"<h2>{_text(section.title)}</h2>", *(f"<p>{_text(p)}</p>" for p in paragraphs if p)]
+    if section.figures:
+        figures = "\n".join(_figure(uri, caption) for uri, caption in section.figures)
+        parts.append(f'<div class="figures">\n{figures}\n</div>')
+    parts += [_table(headers, rows, caption) for headers, rows, caption in section.tables]
+    return f'<section id="{anchor}">\n' + "\n".join(parts) + "\n</section>"
+
+
+def _figure(uri: str, caption: str) -> str:
+    if not uri.startswith("data:image/"):
+        raise ValueError(f"a figure must be a data URI of an image, so that the page stays one file, not {uri[:40]!r}")
+    return f'<figure><img src="{_text(uri)}" alt="{_text(caption)}"><figcaption>{_text(caption)}</figcaption></figure>'
+
+
+def _table(headers: Sequence[str], rows: Sequence[Row], caption: str) -> str:
+    _check_table(headers, rows)
+    classes = [' class="number"' if right else "" for right in _numeric_columns(len(headers), rows)]
+
+    def cells(tag: str, row: Row) -> str:
+        return "".join(f"<{tag}{c}>{_text(_shown(v))}</{tag}>" for v, c in zip(row, classes, strict=True))
+
+    head = f"<thead><tr>{cells('th', headers)}</tr></thead>"
+    body = "\n".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    caption_tag = f"<caption>{_text(caption)}</caption>" if caption else ""
+    return f'<div class="table"><table>{caption_tag}{head}<tbody>\n{body}\n</tbody></table></div>'
+
+
+def _shown(cell: object) -> str:
+    if cell is None:
+        return "–"
+    if isinstance(cell, Real) and not isinstance(cell, Integral):  # numpy's floats too
+        value = float(cell)
+        return f"{value:.0f}" if 1e3 <= abs(value) < 1e6 else f"{value:.4g}"
+    return str(cell)
+
+
+def _markdown(cell: object) -> str:
+    return " ".join(_shown(cell).split()).replace("|", "\\|")
+
+
+def _text(value: Any) -> str:
+    return escape(str(value), quote=True)
+
+
+def _numeric_columns(columns: int, rows: Sequence[Row]) -> list[bool]:
+    """Which columns hold only numbers (or text that starts like one, such as '87 ± 3'), and so align right."""
+    return [_all_numbers(row[c] for row in rows) for c in range(columns)]
+
+
+def _all_numbers(cells: Iterable[object]) -> bool:
+    filled = [_shown(cell) for cell in cells if cell is not None]
+    return bool(filled) and all(text.lstrip("+-−.")[:1].isdigit() or text == "nan" for text in filled)
+
+
+def _check_table(headers: Sequence[str], rows: Sequence[Row]) -> None:
+    if not headers:
+        raise ValueError("a table needs at least one column")
+    for i, row in enumerate(rows):
+        if len(row) != len(headers):
+            raise ValueError(f"row {i} has {len(row)} cells, the table has {len(headers)} columns")
+
+
+_CSS = """
+:root { --ink: #1d2330; --soft: #5b6475; --line: #dfe3ea; --paper: #ffffff; --wash: #f5f7fa; --link: #0060a8; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6e9ef; --soft: #a0a9ba; --line: #343b49; --paper: #14171e; --wash: #1d222c; --link: #7cc4ff; }
+}
+* { box-sizing: border-box; }
+html { scroll-behavior: smooth; -webkit-text-size-adjust: 100%; }
+body { margin: 0 auto; max-width: 78rem; padding: 2rem clamp(1rem, 4vw, 3rem) 4rem; background: var(--paper);
+  color: var(--ink); font: 1rem/1.6 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; }
+h1 { font-size: clamp(1.6rem, 4vw, 2.3rem); line-height: 1.2; letter-spacing: -0.015em; margin: 0 0 0.6rem; }
+h2 { font-size: 1.35rem; line-height: 1.3; margin: 0 0 0.6rem; }
+p, .intro { max-width: 46rem; }
+p { margin: 0 0 1rem; }
+a { color: var(--link); text-decoration: none; }
+a:hover { text-decoration: underline; }
+code { background: var(--wash); border-radius: 4px; padding: 0.1em 0.35em; font-size: 0.9em; }
+header { border-bottom: 1px solid var(--line); margin-bottom: 2rem; padding-bottom: 1rem; }
+nav { background: var(--wash); border-radius: 10px; padding: 1rem 1.2rem; margin-bottom: 2rem; }
+nav h2 { font-size: 0.8rem; text-transform: uppercase; letter-spacing: 0.06em; color: var(--soft); margin: 0 0 0.4rem; }
+nav ol { margin: 0; padding-left: 1.3rem; font-size: 0.95rem; }
+section { margin-bottom: 3rem; scroll-margin-top: 1rem; }
+.figures { display: flex; flex-wrap: wrap; gap: 1.2rem; margin: 1.2rem 0; align-items: flex-start; }
+figure { margin: 0; background: #ffffff; color: #1d2330; border: 1px solid var(--line); border-radius: 10px;
+  padding: 0.8rem; max-width: 100%; }
+figure img { display: block; max-width: 100%; height: auto; margin: 0 auto; }
+figcaption { color: #5b6475; font-size: 0.88rem; line-height: 1.45; margin-top: 0.6rem; max-width: 42rem; }
+.table { overflow-x: auto; margin: 1.2rem 0; }
+table { border-collapse: collapse; font-size: 0.93rem; font-variant-numeric: tabular-nums; }
+caption { text-align: left; color: var(--soft); font-size: 0.88rem; padding-bottom: 0.5rem; }
+th, td { padding: 0.4rem 1rem 0.4rem 0; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top; }
+th { border-bottom: 2px solid var(--line); white-space: nowrap; }
+.number { text-align: right; white-space: nowrap; padding-left: 1rem; }
+tbody tr:hover { background: var(--wash); }
+@media (min-width: 70rem) {
+  .sheet { display: grid; grid-template-columns: 14rem minmax(0, 1fr); gap: 2.5rem; align-items: start; }
+  nav { position: sticky; top: 1.5rem; max-height: calc(100vh - 3rem); overflow-y: auto; }
+}
+@media print {
+  :root { --ink: #000; --soft: #444; --line: #bbb; --paper: #fff; --wash: #fff; --link: #000; }
+  body { max-width: none; padding: 0; font-size: 10.5pt; }
+  .sheet { display: block; }
+  nav { position: static; border: 1px solid var(--line); }
+  h2 { break-after: avoid; }
+  figure, tr, nav { break-inside: avoid; }
+  figure img { max-height: 22cm; }
+  h1 { font-size: 20pt; }
+  .figures { display: block; }
+  figure { margin-bottom: 0.8rem; }
+  .table { overflow: visible; }
+}
+"""

@@ -1,0 +1,216 @@
+"""HILP, "Foundation Policies with Hilbert Representations" (ICML 2024): Eq. 6 for phi, Eq. 7 with IQL + AWR for pi(a | s, z).
+
+Deviations from the authors' code: skills are drawn afresh at every update (theirs stayed frozen by accident), and
+goals can be an episode's true final state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from hilp import hilbert, losses, networks
+from hilp.data import sampling
+from hilp.types import Batch, Info, Spec
+
+PHI_MEMBERS = 2
+CRITIC_MEMBERS = 2
+
+
+@dataclass(frozen=True)
+class Config:
+    """Hyper-parameters; the defaults are the paper's table for goal-conditioned RL."""
+
+    dim: int = 32  # latent dimension D
+    hidden: tuple[int, ...] = (512, 512, 512)  # layers of phi, V and Q
+    actor_hidden: tuple[int, ...] = (512, 512, 512)  # layers of the policy
+    batch: int = 1024  # transitions per update
+    lr: float = 3e-4  # Adam, every network
+    phi_discount: float = 0.99  # sets the longest distance phi can tell apart, about 1 / (1 - discount) steps
+    phi_expectile: float = 0.95  # nearer 1: distances of the best path in the data, not of the usual one
+    phi_target_rate: float = 0.005  # EMA of phi's target
+    goal_discount: float = 0.99  # how far ahead future goals lie
+    goal_random: float = 0.375  # share of goals drawn from the whole data set
+    discount: float = 0.99  # of the skill reward
+    expectile: float = 0.9  # of the skill value V(s, z)
+    temperature: float = 10.0  # AWR: larger trusts the critic, smaller imitates the data
+    weight_max: float = 100.0  # AWR weights are cut here
+    target_rate: float = 0.005  # EMA of the critic's target
+    schedule: Literal["joint", "sequential"] = "joint"  # sequential: first phi, then the policy (Algorithm 1)
+    phi_steps: int = 500_000  # sequential: updates of phi before the policy starts
+    normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
+
+
+class State(NamedTuple):
+    """Everything that training changes."""
+
+    phi: networks.Trunk  # ensemble of 2
+    phi_target: networks.Trunk
+    value: networks.Trunk
+    critic: networks.Trunk  # ensemble of 2
+    critic_target: networks.Trunk
+    actor: networks.GaussianActor
+    phi_opt: optax.OptState
+    policy_opt: optax.OptState
+    step: Array
+
+
+class Policy(eqx.Module):
+    """What is left after training: phi, pi, and the rules that turn tasks into skills."""
+
+    phi: networks.Trunk
+    actor: networks.GaussianActor
+
+    def encode(self, observation: Array) -> Array:
+        return self.phi(observation)
+
+    def act(self, observation: Array, z: Array) -> Array:
+        return jnp.clip(self.actor(jnp.concatenate([observation, z], axis=-1)), -1.0, 1.0)
+
+    def direct(self, here: Array, there: Array) -> Array:
+        """Goal rule: the unit direction from one latent to another (Eq. 9)."""
+        return hilbert.unit(there - here)
+
+    def cumulant(self, observation: Array, next_observation: Array) -> Array:
+        """Features whose inner product with z is the reward that skill z maximises."""
+        return self.phi(next_observation) - self.phi(observation)
+
+    def project(self, z: Array) -> Array:
+        """The skill in the direction of z: skills live on the unit sphere."""
+        return hilbert.unit(z)
+
+
+def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
+    key_at, key_goal = jax.random.split(key)
+    at = sampling.transitions(index, key_at, cfg.batch)
+    return sampling.Rows(at, sampling.hindsight_goals(index, key_goal, at, cfg.goal_discount, cfg.goal_random))
+
+
+def init(cfg: Config, spec: Spec, key: Array) -> State:
+    key_phi, key_value, key_critic, key_actor = jax.random.split(key, 4)
+    size_sz = spec.observation_dim + cfg.dim
+    phi = networks.ensemble(networks.Trunk, PHI_MEMBERS, spec.observation_dim, cfg.hidden, cfg.dim, key=key_phi)
+    value = networks.Trunk(size_sz, cfg.hidden, 1, key_value)
+    size_sza = size_sz + spec.action_dim
+    critic = networks.ensemble(networks.Trunk, CRITIC_MEMBERS, size_sza, cfg.hidden, 1, key=key_critic)
+    actor = networks.GaussianActor(size_sz, cfg.actor_hidden, spec.action_dim, key_actor)
+    adam = optax.adam(cfg.lr)
+    return State(
+        phi=phi,
+        phi_target=phi,
+        value=value,
+        critic=critic,
+        critic_target=critic,
+        actor=actor,
+        phi_opt=adam.init(phi),
+        policy_opt=adam.init((value, critic, actor)),
+        step=jnp.zeros((), jnp.int32),
+    )
+
+
+def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
+    """One update of phi and one of the policy (`joint`), or of the one whose turn it is (`sequential`)."""
+    if cfg.schedule == "joint":
+        phi_part, phi_info, phi_s = _update_phi(cfg, state, batch)
+        policy_part, policy_info = _update_policy(cfg, state, batch, phi_s, key)
+        state = state._replace(**phi_part, **policy_part, step=state.step + 1)
+        return state, {**phi_info, **policy_info}
+
+    def phi_turn(state: State) -> tuple[State, Info]:
+        part, info, _ = _update_phi(cfg, state, batch)
+        return state._replace(**part), {**info, **dict.fromkeys(POLICY_INFO, jnp.zeros(()))}
+
+    def policy_turn(state: State) -> tuple[State, Info]:
+        phi_s = networks.member(state.phi, 0)(batch.observation)
+        part, info = _update_policy(cfg, state, batch, phi_s, key)
+        return state._replace(**part), {**dict.fromkeys(PHI_INFO, jnp.zeros(())), **info}
+
+    state, info = jax.lax.cond(state.step < cfg.phi_steps, phi_turn, policy_turn, state)
+    return state._replace(step=state.step + 1), info
+
+
+def export(cfg: Config, state: State) -> Policy:
+    return Policy(phi=networks.member(state.phi, 0), actor=state.actor)
+
+
+PHI_INFO = ("phi_loss", "distance")
+POLICY_INFO = ("value_loss", "critic_loss", "actor_loss", "skill_reward", "skill_value", "awr_weight")
+
+
+def phi_loss(
+    phi: networks.Trunk, cfg: Config, target: networks.Trunk, batch: Batch
+) -> tuple[Array, tuple[Info, Array]]:
+    """Eq. 6, and phi(s) of the first member so that nobody computes it twice."""
+    count = batch.observation.shape[0]
+    online = networks.members(phi, jnp.concatenate([batch.observation, batch.goal]))  # members x 2 batch x dim
+    old = networks.members(target, jnp.concatenate([batch.observation, batch.goal, batch.next_observation]))
+    v = hilbert.value(online[:, :count], online[:, count:])  # members x batch
+    target_v = hilbert.value(old[:, :count], old[:, count : 2 * count])
+    target_next_v = hilbert.value(old[:, 2 * count :], old[:, count : 2 * count])
+    loss = hilbert.representation_loss(v, target_v, target_next_v, batch.reached, cfg.phi_discount, cfg.phi_expectile)
+    return loss, ({"phi_loss": loss, "distance": -jnp.mean(v)}, online[0, :count])
+
+
+def value_loss(value: networks.Trunk, cfg: Config, sz: Array, target_q: Array) -> tuple[Array, Array]:
+    """Expectile regression of V(s, z) towards the smaller target critic; also returns V(s, z)."""
+    v = value(sz)[..., 0]
+    advantage = target_q - v
+    return jnp.mean(losses.expectile(advantage, advantage, cfg.expectile)), v
+
+
+def critic_loss(critic: networks.Trunk, sza: Array, target: Array) -> Array:
+    """Both critics towards r + gamma * V(s', z)."""
+    q = networks.members(critic, sza)[..., 0]  # members x batch
+    return jnp.mean(jnp.sum(jnp.square(q - target[None]), axis=0))
+
+
+def actor_loss(actor: networks.GaussianActor, sz: Array, action: Array, weight: Array) -> Array:
+    """Advantage-weighted regression: -E[weight * log pi(a | s, z)]."""
+    return -jnp.mean(weight * actor.log_prob(sz, action))
+
+
+def _update_phi(cfg: Config, state: State, batch: Batch) -> tuple[dict, Info, Array]:
+    (_, (info, phi_s)), grads = jax.value_and_grad(phi_loss, has_aux=True)(state.phi, cfg, state.phi_target, batch)
+    updates, phi_opt = optax.adam(cfg.lr).update(grads, state.phi_opt)
+    phi = optax.apply_updates(state.phi, updates)
+    phi_target = losses.polyak(state.phi_target, phi, cfg.phi_target_rate)
+    return {"phi": phi, "phi_target": phi_target, "phi_opt": phi_opt}, info, phi_s
+
+
+def _update_policy(cfg: Config, state: State, batch: Batch, phi_s: Array, key: Array) -> tuple[dict, Info]:
+    z = hilbert.unit(jax.random.normal(key, phi_s.shape))  # fresh for every element at every update
+    phi_next = networks.member(state.phi, 0)(batch.next_observation)
+    reward = hilbert.skill_reward(jax.lax.stop_gradient(phi_s), phi_next, z)
+
+    sz = jnp.concatenate([batch.observation, z], axis=-1)
+    sza = jnp.concatenate([sz, batch.action], axis=-1)
+    target_q = jnp.min(networks.members(state.critic_target, sza)[..., 0], axis=0)
+    (loss_v, v), grad_v = jax.value_and_grad(value_loss, has_aux=True)(state.value, cfg, sz, target_q)
+
+    # No done mask: a skill has no end.
+    next_v = state.value(jnp.concatenate([batch.next_observation, z], axis=-1))[..., 0]
+    loss_q, grad_q = jax.value_and_grad(critic_loss)(state.critic, sza, reward + cfg.discount * next_v)
+
+    weight = losses.awr_weight(target_q - v, cfg.temperature, cfg.weight_max)
+    loss_a, grad_a = jax.value_and_grad(actor_loss)(state.actor, sz, batch.action, weight)
+
+    nets = (state.value, state.critic, state.actor)
+    updates, policy_opt = optax.adam(cfg.lr).update((grad_v, grad_q, grad_a), state.policy_opt)
+    value, critic, actor = optax.apply_updates(nets, updates)
+    critic_target = losses.polyak(state.critic_target, critic, cfg.target_rate)
+    part = {"value": value, "critic": critic, "critic_target": critic_target, "actor": actor, "policy_opt": policy_opt}
+    info = {
+        "value_loss": loss_v,
+        "critic_loss": loss_q,
+        "actor_loss": loss_a,
+        "skill_reward": jnp.mean(reward),
+        "skill_value": jnp.mean(v),
+        "awr_weight": jnp.mean(weight),
+    }
+    return part, info

@@ -1,0 +1,311 @@
+"""FoundationPolicy: what training leaves behind. A folder with config.json, weights and a bank of data states."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from hilp import methods, planning, storage
+from hilp.errors import HilpError, PromptUnsupported
+from hilp.types import Spec
+from hilp.versions import versions
+
+if TYPE_CHECKING:
+    from hilp.data.dataset import Dataset
+    from hilp.prompts import GoalPrompt, Prompt, SkillPrompt
+
+FORMAT = "hilp-policy"
+FORMAT_VERSION = 1
+CONFIG, WEIGHTS, BANK = "config.json", "weights.safetensors", "bank.safetensors"
+
+
+@dataclasses.dataclass(frozen=True)
+class Preparation:
+    """What happens to observations before the networks and to actions after them; part of the artifact."""
+
+    mean: np.ndarray  # [obs]
+    scale: np.ndarray  # [obs]
+    action_center: np.ndarray  # [act]
+    action_half_range: np.ndarray  # [act]
+
+    @staticmethod
+    def of(data: Dataset, normalize: bool) -> Preparation:
+        """Measured on the data; a constant column is only shifted, never divided by its zero deviation."""
+        if normalize:
+            mean = np.mean(data.observations, axis=0, dtype=np.float64)
+            deviation = np.std(data.observations, axis=0, dtype=np.float64)
+            scale = np.where(deviation > 1e-6 * np.maximum(1.0, np.abs(mean)), deviation, 1.0)
+        else:
+            mean, scale = np.zeros(data.observation_dim), np.ones(data.observation_dim)
+        center = np.zeros(data.action_dim) if data.action_center is None else data.action_center
+        half_range = np.ones(data.action_dim) if data.action_half_range is None else data.action_half_range
+        return Preparation(*(np.asarray(v, np.float32) for v in (mean, scale, center, half_range)))
+
+
+@jax.jit
+def _encode(core: Any, observation: jax.Array, mean: np.ndarray, scale: np.ndarray) -> jax.Array:
+    return core.encode((observation - mean) / scale)
+
+
+@jax.jit
+def _act(core: Any, observation: jax.Array, z: jax.Array, mean: np.ndarray, scale: np.ndarray) -> jax.Array:
+    return core.act((observation - mean) / scale, z)
+
+
+@jax.jit
+def _cumulant(core: Any, observation: jax.Array, following: jax.Array, mean: Any, scale: Any) -> jax.Array:
+    return core.cumulant((observation - mean) / scale, (following - mean) / scale)
+
+
+@dataclasses.dataclass(frozen=True)
+class Transitions:
+    """The artifact's sample of the data: midpoints for planning, transitions for reward prompts. In the user's units."""
+
+    observations: np.ndarray  # [n, obs]
+    actions: np.ndarray  # [n, act]
+    next_observations: np.ndarray  # [n, obs]
+
+    @staticmethod
+    def draw(data: Dataset, count: int, seed: int) -> Transitions:
+        """At most `count` transitions, drawn without replacement."""
+        rng = np.random.default_rng(seed)
+        rows = data.transition_rows[np.sort(rng.choice(data.transitions, min(count, data.transitions), replace=False))]
+        actions = np.asarray(data.actions[rows], np.float32)
+        if data.action_center is not None and data.action_half_range is not None:
+            actions = data.action_center + data.action_half_range * actions
+        observations = np.asarray(data.observations[rows], np.float32)
+        return Transitions(observations, actions, np.asarray(data.observations[rows + 1], np.float32))
+
+    def __len__(self) -> int:
+        return len(self.observations)
+
+
+class FoundationPolicy:
+    """A trained policy that takes prompts. Observations and actions are those of the user's data, not normalised."""
+
+    def __init__(
+        self,
+        config: Any,
+        spec: Spec,
+        core: Any,
+        preparation: Preparation,
+        sample: Transitions,
+        origin: dict[str, Any] | None = None,
+    ):
+        self.method = methods.name_of(config)
+        self.config = config
+        self.spec = spec
+        self.core = core
+        self.preparation = preparation
+        self.sample = sample
+        self.origin = origin or {}  # data, task, seed, steps and versions behind the weights
+
+    # ---- using it ----------------------------------------------------------------------------------------------------
+
+    def act(self, observation: Any, prompt: Prompt | np.ndarray) -> np.ndarray:
+        """The action for one observation or a batch, under a prompt or a skill vector."""
+        observations, single = self._observations(observation)
+        if callable(prompt):
+            self._require_own(prompt)
+            z = prompt(observations)
+        else:
+            z = np.asarray(prompt, np.float32)
+            if z.shape[-1:] != (self.skill_dim,):
+                raise HilpError(f"a skill of this policy has {self.skill_dim} numbers, not {z.shape}")
+        z = np.broadcast_to(z, (len(observations), self.skill_dim))
+        p = self.preparation
+        action = p.action_center + p.action_half_range * np.asarray(_act(self.core, observations, z, p.mean, p.scale))
+        return action[0] if single else action
+
+    def encode(self, observation: Any) -> np.ndarray:
+        """phi of one observation or a batch."""
+        self._require_rule("encode", "has no latent map")
+        observations, single = self._observations(observation)
+        latents = np.asarray(_encode(self.core, observations, self.preparation.mean, self.preparation.scale))
+        return latents[0] if single else latents
+
+    def cumulant(self, observation: np.ndarray, following: np.ndarray) -> np.ndarray:
+        """The features of transitions whose inner product with a skill is the reward that skill maximises."""
+        self._require_rule("cumulant", "has no reward rule")
+        first, _ = self._observations(observation)
+        second, _ = self._observations(following)
+        return np.asarray(_cumulant(self.core, first, second, self.preparation.mean, self.preparation.scale))
+
+    def direct(self, here: np.ndarray, there: np.ndarray) -> np.ndarray:
+        """The skill that moves from one latent to another."""
+        self._require_rule("direct", "has no goal rule")
+        return np.asarray(self.core.direct(here, there))
+
+    def project(self, z: np.ndarray) -> np.ndarray:
+        """The valid skill in the direction of z."""
+        return np.asarray(self.core.project(np.asarray(z, np.float32)))
+
+    @property
+    def skill_dim(self) -> int:
+        return int(self.config.dim)
+
+    @cached_property
+    def bank(self) -> planning.Bank:
+        """Latents of the kept data states, for planning."""
+        return planning.Bank(self.encode(self.sample.observations))
+
+    # ---- prompts -----------------------------------------------------------------------------------------------------
+
+    def goal(
+        self, goal: Any, plan: int | str = 0, best: int = planning.BEST, radius: float = planning.TRUST_RADIUS
+    ) -> GoalPrompt:
+        """Reach a goal observation. `plan` is the number of midpoint recursions, or "auto"."""
+        from hilp import prompts
+
+        return prompts.goal(self, goal, plan, best, radius)
+
+    def reward(
+        self,
+        data: Dataset | tuple[np.ndarray, np.ndarray, np.ndarray] | None = None,
+        function: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray] | None = None,
+        samples: int = 10_000,
+        seed: int = 0,
+    ) -> SkillPrompt:
+        """Maximise a reward: a vectorised function of (s, a, s'), or a table (s, s', r) of labelled samples.
+
+        The function is asked about transitions of `data`, or, without a data set, of the policy's own bank.
+        """
+        from hilp import prompts
+
+        return prompts.reward(self, data, function, samples, seed)
+
+    def skill(self, z: Any = None, seed: int = 0) -> SkillPrompt:
+        """Follow one latent direction, given or random."""
+        from hilp import prompts
+
+        return prompts.skill(self, z, seed)
+
+    def load_prompt(self, path: str | os.PathLike[str]) -> Prompt:
+        """A prompt saved earlier for this very policy."""
+        from hilp import prompts
+
+        return prompts.load(self, Path(path))
+
+    # ---- on disk -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of method, config, preparation and weights: equal policies have equal fingerprints."""
+        digest = hashlib.sha256(json.dumps(self._identity(), sort_keys=True).encode())
+        digest.update(storage.checksum(storage.flatten(self.core)).encode())
+        return digest.hexdigest()[:32]
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the folder; config.json comes last, so a folder that has one is complete."""
+        folder = Path(path)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / CONFIG).unlink(missing_ok=True)
+        except OSError as error:
+            raise HilpError(f"cannot write {folder}: {error.strerror or error}") from error
+        storage.write_arrays(folder / WEIGHTS, storage.flatten(self.core))
+        storage.write_arrays(
+            folder / BANK, {f.name: getattr(self.sample, f.name) for f in dataclasses.fields(Transitions)}
+        )
+        description = {
+            "format": FORMAT,
+            "version": FORMAT_VERSION,
+            **self._identity(),
+            "fingerprint": self.fingerprint,
+            "origin": {**self.origin, "versions": versions()},
+        }
+        storage.write_json(folder / CONFIG, description)
+        return folder
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> FoundationPolicy:
+        """A policy from its folder, or from the folder of the run that trained it."""
+        folder = find(Path(path))
+        try:
+            description = json.loads((folder / CONFIG).read_text())
+        except (OSError, ValueError) as error:
+            raise HilpError(f"{folder / CONFIG} is damaged ({error}): restore it from a copy") from error
+        if not isinstance(description, dict) or description.get("format") != FORMAT:
+            raise HilpError(f"{folder / CONFIG} is not the config of a hilp policy")
+        if description.get("version") != FORMAT_VERSION:
+            raise HilpError(
+                f"{folder} has format version {description.get('version')}, this hilp reads {FORMAT_VERSION}"
+            )
+        try:
+            module = methods.module(description["method"])
+            config = methods.configure(module.Config(), description["config"])
+            spec = Spec(**description["spec"])
+            preparation = Preparation(**{k: np.asarray(v, np.float32) for k, v in description["preparation"].items()})
+            fingerprint = description["fingerprint"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise HilpError(f"{folder / CONFIG} is incomplete ({error!r}): restore it from a copy") from error
+        like = jax.eval_shape(lambda: module.export(config, module.init(config, spec, jax.random.key(0))))
+        arrays, _ = storage.read_arrays(folder / WEIGHTS)
+        core = storage.unflatten(like, arrays, folder / WEIGHTS)
+        bank, _ = storage.read_arrays(folder / BANK)
+        try:
+            sample = Transitions(**bank)
+        except TypeError as error:
+            raise HilpError(f"{folder / BANK} is not the bank of a policy: restore it from a copy") from error
+        policy = FoundationPolicy(config, spec, core, preparation, sample, description.get("origin"))
+        if policy.fingerprint != fingerprint:
+            raise HilpError(
+                f"{folder}: config and weights do not belong together (fingerprints differ): restore a copy"
+            )
+        return policy
+
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "method": self.method,
+            "config": dataclasses.asdict(self.config),
+            "spec": dataclasses.asdict(self.spec),
+            "preparation": {k: v.tolist() for k, v in dataclasses.asdict(self.preparation).items()},
+        }
+
+    def _observations(self, observation: Any) -> tuple[np.ndarray, bool]:
+        """As a batch, and whether a single one was given."""
+        try:
+            array = np.asarray(observation, np.float32)
+        except (TypeError, ValueError) as error:
+            raise HilpError(f"an observation must be numbers: {error}") from error
+        wanted = self.spec.observation_dim
+        if array.ndim not in (1, 2) or array.shape[-1] != wanted:
+            raise HilpError(
+                f"this policy takes observations of {wanted} numbers (or batches [n, {wanted}]), not {array.shape}"
+            )
+        return (array[None], True) if array.ndim == 1 else (array, False)
+
+    def _require_own(self, prompt: Prompt) -> None:
+        if prompt.fingerprint != self.fingerprint:
+            raise HilpError(
+                f"this prompt was made for policy {prompt.fingerprint[:8]}, not for this one ({self.fingerprint[:8]}): "
+                "make it again with this policy"
+            )
+
+    def _require_rule(self, rule: str, lacking: str) -> None:
+        if not hasattr(self.core, rule):
+            raise PromptUnsupported(f"{self.method} {lacking}")
+
+
+def find(path: Path) -> Path:
+    """The policy folder at a path: itself, or `policy/` inside a run."""
+    for folder in (path, path / "policy"):
+        if (folder / CONFIG).is_file():
+            return folder
+    seeds = sorted(child.name for child in path.glob("seed-*") if child.is_dir())
+    if seeds:
+        raise HilpError(f"{path} holds {len(seeds)} seeds: name one of them, e.g. {path / seeds[0]}")
+    if (path / "run.json").is_file():
+        raise HilpError(f"{path} has no policy yet: its training has not finished, continue it with --resume")
+    if not path.exists():
+        raise HilpError(f"there is no policy at {path}: no such folder")
+    raise HilpError(f"there is no policy at {path}: it has no {CONFIG}")

@@ -1,0 +1,66 @@
+"""A live line for long work: rate, time left, the loss that matters. Plain lines where there is no terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+
+PLAIN_SECONDS = 15.0  # between lines in a log file
+
+
+class Progress:
+    """Counts updates; `rate` is steps per second since the start, without the first (compiling) chunk."""
+
+    def __init__(self, total: int, start: int = 0, quiet: bool = False, verb: str = "training"):
+        self.total, self.done, self.quiet, self.verb = total, start, quiet, verb
+        self._began: float | None = None
+        self._counted = 0
+        self._printed = time.monotonic()
+        self._bar = None
+        if not quiet and sys.stderr.isatty():
+            from rich import progress
+            from rich.console import Console
+
+            self._bar = progress.Progress(
+                progress.TextColumn("[bold]{task.description}"),
+                progress.BarColumn(),
+                progress.TextColumn("{task.completed:,}/{task.total:,}"),
+                progress.TextColumn("{task.fields[text]}"),
+                progress.TimeRemainingColumn(),
+                console=Console(stderr=True),
+            )
+            self._task = self._bar.add_task(verb, total=total, completed=start, text="compiling ...")
+
+    @property
+    def rate(self) -> float:
+        if self._began is None or not self._counted:
+            return 0.0
+        return self._counted / max(time.monotonic() - self._began, 1e-9)
+
+    def __enter__(self) -> Progress:
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def advance(self, count: int, losses: dict[str, float], looked: dict[str, float]) -> None:
+        """`count` more are done; show these losses and the latest evaluation."""
+        self.done += count
+        if self._began is None:
+            self._began = time.monotonic()
+        else:
+            self._counted += count
+        shown = {name: value for name, value in losses.items() if name.endswith("loss")} | looked
+        text = f"{self.rate:,.1f}/s " + " ".join(f"{name} {value:.3g}" for name, value in shown.items())
+        if self._bar:
+            self._bar.update(self._task, completed=self.done, text=text)
+        elif not self.quiet and time.monotonic() - self._printed > PLAIN_SECONDS:
+            self._printed = time.monotonic()
+            left = (self.total - self.done) / self.rate if self.rate else 0.0
+            print(f"{self.verb} {self.done:,}/{self.total:,} {text} ETA {left:.0f} s", file=sys.stderr)

@@ -1,0 +1,171 @@
+"""Prompts: callables obs -> z. Each belongs to one policy, by fingerprint, and can be saved and loaded."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hilp import planning, storage
+from hilp.errors import HilpError
+from hilp.policy import FoundationPolicy, Transitions
+
+if TYPE_CHECKING:
+    from hilp.data.dataset import Dataset
+
+RewardFunction = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+
+RIDGE = 1e-6  # of the mean feature variance: keeps rank-deficient features solvable, changes nothing else
+POOR_FIT = 0.8  # R^2 below which phi cannot express the reward and the user is told
+
+
+@dataclass(frozen=True)
+class GoalPrompt:
+    """z = unit(u - phi(s)), recomputed at every step; u is the goal, or a midpoint found by planning."""
+
+    policy: FoundationPolicy
+    goal: np.ndarray  # [obs] or [n, obs]
+    plan: int | str
+    best: int
+    radius: float
+    latent: np.ndarray = field(repr=False)  # phi(goal)
+
+    kind = "goal"
+
+    @property
+    def fingerprint(self) -> str:
+        return self.policy.fingerprint
+
+    def __call__(self, observations: np.ndarray, active: np.ndarray | None = None) -> np.ndarray:
+        """Skills for a batch; `active` (bool [n]) spares the planning of rows whose skill nobody will use."""
+        here = self.policy.encode(np.atleast_2d(observations))
+        target = np.array(np.broadcast_to(self.latent, here.shape))
+        if self.plan != 0:
+            rows = np.arange(len(here)) if active is None else np.flatnonzero(active)
+            target[rows] = self.policy.bank.subgoals(here[rows], target[rows], self.plan, self.best, self.radius)
+        return self.policy.direct(here, target)
+
+    def save(self, path: str | Path) -> None:
+        note = {"kind": self.kind, "fingerprint": self.fingerprint, "plan": self.plan, "best": self.best,
+                "radius": self.radius}  # fmt: skip
+        storage.write_arrays(Path(path), {"goal": self.goal}, note)
+
+
+@dataclass(frozen=True)
+class SkillPrompt:
+    """One fixed skill z, wherever the agent is; from a reward (then r2 says how well phi expresses it) or given."""
+
+    fingerprint: str
+    z: np.ndarray
+    r2: float | None = None
+
+    kind = "skill"
+
+    def __call__(self, observations: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(self.z, (len(np.atleast_2d(observations)), len(self.z)))
+
+    def save(self, path: str | Path) -> None:
+        note = {"kind": self.kind, "fingerprint": self.fingerprint, "r2": self.r2}
+        storage.write_arrays(Path(path), {"z": self.z}, note)
+
+
+Prompt = GoalPrompt | SkillPrompt
+
+
+def goal(policy: FoundationPolicy, goal: Any, plan: int | str, best: int, radius: float) -> GoalPrompt:
+    if plan != "auto" and not (isinstance(plan, int) and 0 <= plan <= planning.MOST_RECURSIONS):
+        raise HilpError(f"plan is a number of recursions from 0 to {planning.MOST_RECURSIONS} or 'auto', not {plan!r}")
+    if plan != 0 and not len(policy.sample):
+        raise HilpError("this policy was saved without a bank of states, so it cannot plan: use plan=0")
+    goal = np.asarray(goal, np.float32)
+    if not np.isfinite(goal).all():
+        raise HilpError("the goal holds a NaN or an infinity")
+    return GoalPrompt(policy, goal, plan, best, radius, policy.encode(goal))
+
+
+def skill(policy: FoundationPolicy, z: Any, seed: int) -> SkillPrompt:
+    if z is None:
+        z = np.random.default_rng(seed).normal(size=policy.skill_dim)
+    z = np.asarray(z, np.float32)
+    if z.shape != (policy.skill_dim,):
+        raise HilpError(f"a skill of this policy has {policy.skill_dim} numbers, not {z.shape}")
+    if not np.isfinite(z).all() or not np.any(z):
+        raise HilpError("a skill must be a finite direction, not zero or NaN")
+    return SkillPrompt(policy.fingerprint, policy.project(z))
+
+
+def reward(
+    policy: FoundationPolicy,
+    data: Dataset | tuple[np.ndarray, np.ndarray, np.ndarray] | None,
+    function: RewardFunction | None,
+    samples: int,
+    seed: int,
+) -> SkillPrompt:
+    """z* = argmin E[(r - <features, z>)^2], closed form, then projected onto the policy's skills (section 5.1)."""
+    if isinstance(data, tuple):
+        if function is not None or len(data) != 3:
+            raise HilpError(
+                "a table of labelled samples is (observations, next_observations, rewards), with no function"
+            )
+        before, after, rewards = (np.asarray(column, np.float32) for column in data)
+    else:
+        if function is None:
+            raise HilpError("a reward prompt needs a vectorised function of (s, a, s'), or a table of labelled samples")
+        sample = policy.sample if data is None else Transitions.draw(data, samples, seed)
+        before, after = sample.observations, sample.next_observations
+        rewards = np.asarray(function(before, sample.actions, after), np.float32)
+    if rewards.shape != (len(before),) or len(after) != len(before):
+        raise HilpError(
+            f"the reward must give one number per transition: {len(before)} transitions, rewards {rewards.shape}"
+        )
+    bad = np.flatnonzero(~np.isfinite(rewards))
+    if len(bad):
+        raise HilpError(
+            f"the reward is NaN or infinite for {len(bad)} of {len(rewards)} transitions, first at {bad[0]}"
+        )
+    z, r2 = least_squares(policy.cumulant(before, after), rewards)
+    if not np.any(z):
+        raise HilpError("the reward is the same (or zero) everywhere in the sampled data, so it asks for nothing")
+    if r2 < POOR_FIT:
+        warnings.warn(
+            f"phi expresses only R^2 = {r2:.2f} of this reward: the prompt follows the part it can express; prefer "
+            "rewards that are differences of a smooth potential, or a larger latent dimension",
+            stacklevel=3,
+        )
+    return SkillPrompt(policy.fingerprint, policy.project(z), r2)
+
+
+def least_squares(features: np.ndarray, rewards: np.ndarray) -> tuple[np.ndarray, float]:
+    """z = (E[x x'] + ridge I)^-1 E[r x], no intercept, and the share of the reward's variance it explains.
+
+    Features of a low-dimensional world do not fill their space, so the second moment is close to singular; the ridge is
+    RIDGE times its mean eigenvalue. R^2 = 1 - E[(r - <x, z>)^2] / Var[r].
+    """
+    x = np.asarray(features, np.float64)
+    r = np.asarray(rewards, np.float64)
+    moment = x.T @ x / len(x)
+    ridge = RIDGE * np.trace(moment) / len(moment)
+    if ridge == 0.0:
+        return np.zeros(x.shape[1]), 0.0
+    z = np.linalg.solve(moment + ridge * np.eye(len(moment)), x.T @ r / len(x))
+    variance = np.var(r)
+    r2 = 1.0 - float(np.mean(np.square(r - x @ z)) / variance) if variance > 0 else 0.0
+    return z, r2
+
+
+def load(policy: FoundationPolicy, path: Path) -> Prompt:
+    arrays, note = storage.read_arrays(path)
+    if note.get("fingerprint") != policy.fingerprint:
+        raise HilpError(
+            f"{path} was made for policy {str(note.get('fingerprint'))[:8]}, not for this one ({policy.fingerprint[:8]}): "
+            "make it again with this policy"
+        )
+    if note.get("kind") == "goal":
+        return goal(policy, arrays["goal"], note["plan"], note["best"], note["radius"])
+    if note.get("kind") == "skill":
+        return SkillPrompt(policy.fingerprint, arrays["z"], note.get("r2"))
+    raise HilpError(f"{path} is not a prompt")

@@ -1,0 +1,126 @@
+"""Aggregates for tables and figures. Every draw is seeded; nothing here keeps state.
+
+A wrong argument is the caller's bug, not the user's mistake, so it raises ValueError.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+# Resampled values held at once: bounds the memory of a bootstrap without changing its result for given scores.
+_CHUNK_VALUES = 4_000_000
+
+
+def mean_std(values: ArrayLike) -> tuple[float, float]:
+    """Mean and standard deviation of the values at hand (n in the denominator, so one value has spread 0)."""
+    x = _vector(values, "values")
+    return float(x.mean()), float(x.std())
+
+
+def iqm(values: ArrayLike) -> float:
+    """Interquartile mean: the mean without the lowest and highest quarter of the values.
+
+    A quarter that is no whole number is rounded down: floor(n / 4) values go at each end, none is weighted. This is
+    scipy.stats.trim_mean(values, 0.25); fewer than four values give their plain mean.
+    """
+    return float(_iqm_rows(_vector(values, "values")))
+
+
+def stratified_bootstrap(
+    scores: Sequence[ArrayLike] | np.ndarray,
+    statistic: Literal["iqm", "mean"] = "iqm",
+    reps: int = 2000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> tuple[float, float, float]:
+    """Statistic of all scores together, with its percentile bootstrap interval: (point, low, high).
+
+    `scores` holds one vector per stratum (say a task's seeds); lengths may differ. Each stratum is resampled within
+    itself, so a resample has as many scores of every stratum as the original. A stratum of one score cannot vary.
+    """
+    if statistic not in ("iqm", "mean"):
+        raise ValueError(f"statistic must be 'iqm' or 'mean', not {statistic!r}")
+    if reps < 1:
+        raise ValueError(f"reps must be at least 1, not {reps}")
+    _check_level(level)
+    strata = [_vector(stratum, f"scores[{i}]") for i, stratum in enumerate(scores)]
+    if not strata:
+        raise ValueError("scores has no stratum")
+
+    aggregate = _iqm_rows if statistic == "iqm" else _mean_rows
+    pooled = np.concatenate(strata)
+    rng = np.random.default_rng(seed)
+    chunk = max(1, _CHUNK_VALUES // len(pooled))
+    resampled = []
+    for begin in range(0, reps, chunk):
+        rows = min(chunk, reps - begin)
+        draws = [stratum[rng.integers(len(stratum), size=(rows, len(stratum)))] for stratum in strata]
+        resampled.append(aggregate(np.concatenate(draws, axis=1)))  # rows x all scores -> rows
+    tail = (1 - level) / 2
+    low, high = np.quantile(np.concatenate(resampled), [tail, 1 - tail])
+    return float(aggregate(pooled)), float(low), float(high)
+
+
+def wilson(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:
+    """Wilson score interval (low, high) of a success rate; unlike mean +- std it never leaves [0, 1]."""
+    if n < 1:
+        raise ValueError(f"n must be at least 1, not {n}")
+    if not 0 <= successes <= n:
+        raise ValueError(f"successes must be within 0..{n}, not {successes}")
+    _check_level(level)
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    rate = successes / n
+    centre = (rate + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
+    # The ends are exact for no and for all successes; rounding would leave 1e-17 there.
+    low = 0.0 if successes == 0 else centre - half
+    high = 1.0 if successes == n else centre + half
+    return low, high
+
+
+def spearman(x: ArrayLike, y: ArrayLike) -> float:
+    """Rank correlation in [-1, 1], ties at their average rank; nan if one side is constant and so has no order."""
+    a, b = _vector(x, "x"), _vector(y, "y")
+    if len(a) != len(b):
+        raise ValueError(f"x and y must have the same length, not {len(a)} and {len(b)}")
+    a, b = _ranks(a), _ranks(b)
+    a, b = a - a.mean(), b - b.mean()
+    scale = math.sqrt(float(a @ a) * float(b @ b))
+    if scale == 0:
+        return math.nan
+    return float(np.clip(a @ b / scale, -1.0, 1.0))
+
+
+def _ranks(x: np.ndarray) -> np.ndarray:
+    _, group, counts = np.unique(x, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[group])
+
+
+def _iqm_rows(x: np.ndarray) -> np.ndarray:
+    n = x.shape[-1]
+    cut = n // 4
+    return np.asarray(np.partition(x, (cut, n - cut - 1), axis=-1)[..., cut : n - cut].mean(axis=-1))
+
+
+def _mean_rows(x: np.ndarray) -> np.ndarray:
+    return np.asarray(x.mean(axis=-1))
+
+
+def _vector(values: ArrayLike, name: str) -> np.ndarray:
+    x = np.asarray(values, dtype=np.float64)
+    if x.ndim != 1 or x.size == 0:
+        raise ValueError(f"{name} must be a vector of at least one number, not of shape {x.shape}")
+    if not np.isfinite(x).all():
+        raise ValueError(f"{name} holds {int((~np.isfinite(x)).sum())} values that are not finite")
+    return x
+
+
+def _check_level(level: float) -> None:
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1, not {level}")

@@ -1,0 +1,445 @@
+"""The built-in maze: a point robot between walls, in numpy, many side by side, with exact distances in steps.
+
+World units are cells. x grows to the right and y upwards; row 0 of a map is its top. The robot is a square of
+half-width RADIUS that moves up to STEP per axis and step, along one axis and then the other (in the order that gets
+farther), and slides along the walls.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import textwrap
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hilp.errors import HilpError, nearest
+from hilp.tasks import Finite
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+RADIUS = 0.1  # half the width of the robot
+STEP = 0.4  # how far an action of 1 moves the robot along its axis
+SUCCESS_RADIUS = 0.5  # a goal is reached at this Euclidean distance
+TOUCH = 1e-5  # an overlap up to this is touching: a position rounded to float32 must not stick to the wall beside it
+
+# Every motion maps the lattice of points at offsets 0.1, 0.3, 0.5, 0.7, 0.9 in each free cell to itself: free motions
+# are multiples of its spacing, and a wall stops the robot at offset 0.1 or 0.9.
+SPACING = 0.2
+MOTIONS = np.array([(x, y) for x in (-1, -0.5, 0, 0.5, 1) for y in (-1, -0.5, 0, 0.5, 1)])
+FINITE_LIMIT = 10_000  # points (400 free cells) up to which the distances of all pairs are worth their memory, 200 MB
+
+# The map and the step limit of each named maze. The limit is four times the longest exact distance (given behind it),
+# rounded up to a multiple of 50: enough for a policy that wanders a little, too little for one that is lost.
+MAZES: dict[str, tuple[str, int]] = {
+    "maze-four-rooms": (
+        """
+        ###########
+        #....#....#
+        #....#....#
+        #.........#
+        #....#....#
+        ##.####.###
+        #....#....#
+        #.........#
+        #....#....#
+        #....#....#
+        ###########
+        """,
+        150,  # 27
+    ),
+    "maze-medium": (
+        """
+        ########
+        #..##..#
+        #..#...#
+        ##...###
+        #..#...#
+        #.#..#.#
+        #...#..#
+        ########
+        """,
+        100,  # 17
+    ),
+    "maze-large": (
+        """
+        ############
+        #....#.....#
+        #.##.#.#.#.#
+        #......#...#
+        #.####.###.#
+        #..#.#.....#
+        ##.#.#.#.###
+        #..#...#...#
+        ############
+        """,
+        150,  # 33
+    ),
+    "maze-ultra": (
+        """
+        ################
+        #.......#......#
+        #.###.#.#.##.#.#
+        #.###.#....#.#.#
+        #...#.##.###.#.#
+        #.#...#........#
+        #...#...#.###.##
+        #.#.###.#...#.##
+        #.......#.#....#
+        ##.##.#...####.#
+        ##.#..#.#......#
+        ################
+        """,
+        200,  # 41
+    ),
+}
+
+
+class Maze:
+    """A map with its physics, its exact distances and its pictures."""
+
+    observation_dim = 2
+    action_dim = 2
+
+    def __init__(self, name: str, map_text: str, max_steps: int | None = None) -> None:
+        self.name = name
+        self.walls = parse_map(map_text)  # [rows, columns] bool
+        self.map_text = "\n".join("".join("#" if wall else "." for wall in row) for row in self.walls)
+        self.free_cells = np.argwhere(~self.walls)  # [cells, 2]: row, column
+        rows, columns = self.walls.shape
+        self._height = rows
+        self._wall_at = np.ascontiguousarray(self.walls[::-1].T).ravel()  # [column * rows + row from the bottom]
+        self._centre = np.array([columns / 2, rows / 2])
+        self._given_max_steps = max_steps
+        self.potentials: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
+            "right": lambda xy: xy[..., 0],
+            "left": lambda xy: -xy[..., 0],
+            "up": lambda xy: xy[..., 1],
+            "down": lambda xy: -xy[..., 1],
+            "centre": lambda xy: -np.linalg.norm(xy - self._centre, axis=-1),
+        }
+
+    @cached_property
+    def max_steps(self) -> int:
+        """The step limit: as given, else four times the longest distance, rounded up to a multiple of 50."""
+        if self._given_max_steps is not None:
+            return self._given_max_steps
+        finite = self.finite()
+        longest = float(self.cell_steps.max() / STEP if finite is None else finite.steps.max())
+        return 50 * math.ceil(4 * longest / 50)
+
+    # Physics
+
+    def step(self, xy: np.ndarray, action: np.ndarray) -> np.ndarray:
+        """Where the robots at xy [n, 2] are after one action [n, 2] each; float64."""
+        xy = np.asarray(xy, np.float64)
+        move = STEP * np.clip(np.asarray(action, np.float64), -1, 1)
+        moved = self._slide(xy, move, first=0)
+        # Around a corner only one order is free. Taking it makes every motion reversible, so distances are symmetric.
+        stopped = np.flatnonzero((moved != xy + move).any(axis=1))
+        other = self._slide(xy[stopped], move[stopped], first=1)
+        start = xy[stopped]
+        farther = np.abs(other - start).sum(axis=1) > np.abs(moved[stopped] - start).sum(axis=1) + TOUCH
+        moved[stopped[farther]] = other[farther]
+        return moved
+
+    def _slide(self, xy: np.ndarray, move: np.ndarray, first: int) -> np.ndarray:
+        """Move along one axis, then along the other."""
+        position = [xy[:, 0], xy[:, 1]]
+        for axis in (first, 1 - first):
+            strides = (self._height, 1) if axis == 0 else (1, self._height)
+            position[axis] = self._advance(position[axis], move[:, axis], position[1 - axis], strides)
+        return np.stack(position, axis=1)
+
+    def _advance(self, start: np.ndarray, move: np.ndarray, across: np.ndarray, strides: tuple[int, int]) -> np.ndarray:
+        """Move along one axis and stop at walls; `strides` lead to the next cell along and across the motion."""
+        side = np.where(move < 0, -1.0, 1.0)
+        end = start + move
+        # STEP is less than a cell, so the robot can meet a wall only in the cells that its front ends in.
+        front = np.floor(end + side * RADIUS)
+        ahead = front.astype(np.intp) * strides[0]
+        first, last = _span(across)
+        # Clipped indices are faster, and keep a position off the map from being an error here.
+        blocked = self._wall_at.take(ahead + first * strides[1], mode="clip")
+        blocked |= self._wall_at.take(ahead + last * strides[1], mode="clip")
+        # Never backwards: a start that rounding put into the wall stays, it is not thrown out on the other side.
+        touching = np.where(side > 0, np.maximum(front - RADIUS, start), np.minimum(front + (1 + RADIUS), start))
+        return np.where(blocked, touching, end)
+
+    def valid(self, xy: np.ndarray) -> np.ndarray:
+        """Whether a robot at each xy [n, 2] is on the map and in no wall (touching one is fine)."""
+        x, y = np.asarray(xy, np.float64).T
+        on_map = (x > 0) & (x < self.walls.shape[1]) & (y > 0) & (y < self._height)  # False for NaN, too
+        x, y = np.where(on_map, x, 0), np.where(on_map, y, 0)
+        slack = 2 * TOUCH  # what the physics allow may still be rounded to float32
+        corners = [column * self._height + row for column in _span(x, slack) for row in _span(y, slack)]
+        return on_map & ~np.any([self._wall_at.take(corner, mode="clip") for corner in corners], axis=0)
+
+    # Places
+
+    @cached_property
+    def _rooms(self) -> np.ndarray:
+        """[k, 4] (x, y, width, height): disjoint rectangles that together are all the valid positions.
+
+        Each free cell falls into 3 x 3 parts: its inside is always valid, a strip along a side if the cell beyond is
+        free, a corner if the three cells around it are.
+        """
+        parts = ((0.0, RADIUS, -1), (RADIUS, 1 - 2 * RADIUS, 0), (1 - RADIUS, RADIUS, 1))  # offset, size, neighbour
+        found = []
+        for row, column in self.free_cells:
+            for x, width, right in parts:
+                for y, height, up in parts:
+                    around = ((row, column + right), (row - up, column), (row - up, column + right))
+                    if not any(self.walls[cell] for cell in around):
+                        found.append((column + x, self._height - 1 - row + y, width, height))
+        return np.array(found)
+
+    @cached_property
+    def _room_bounds(self) -> np.ndarray:
+        area = self._rooms[:, 2] * self._rooms[:, 3]
+        return np.cumsum(area) / area.sum()
+
+    def starts(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        """n positions [n, 2] uniform over all valid ones."""
+        room = self._rooms[np.searchsorted(self._room_bounds[:-1], rng.random(n), side="right")]
+        return room[:, :2] + room[:, 2:] * rng.random((n, 2))
+
+    def episodes(self, rng: np.random.Generator, n: int) -> MazeEpisodes:
+        """n episodes, each from a random start to a random goal that is not reached yet."""
+        goals = self.starts(rng, n)
+        xy = self.starts(rng, n)
+        while (near := at_goal(xy, goals)).any():
+            xy[near] = self.starts(rng, int(near.sum()))
+        return MazeEpisodes(self, xy, goals)
+
+    def potential_max(self, name: str) -> float:
+        """The largest value of a potential over all valid positions, exactly."""
+        if name not in self.potentials:
+            raise HilpError(f"unknown potential '{name}' of {self.name}: {nearest(name, self.potentials)}")
+        low, high = self._rooms[:, :2], self._rooms[:, :2] + self._rooms[:, 2:]
+        # All five are largest, in each rectangle, at a corner or at the point closest to the centre of the map.
+        candidates = np.concatenate([low, high, np.clip(self._centre, low, high)])
+        return float(self.potentials[name](candidates).max())
+
+    # Cells
+
+    @cached_property
+    def _cell_at(self) -> np.ndarray:
+        """[columns, rows from the bottom] -> row of free_cells, -1 in walls."""
+        index = np.full(self.walls.shape, -1, np.int32)
+        index[~self.walls] = np.arange(len(self.free_cells))
+        return np.ascontiguousarray(index[::-1].T)
+
+    def cell(self, xy: np.ndarray) -> np.ndarray:
+        """The row of free_cells that each valid position [n, 2] is in."""
+        column, row = np.asarray(xy).T.astype(np.intp)
+        return self._cell_at.ravel().take(column * self._height + row)
+
+    @cached_property
+    def cell_corners(self) -> np.ndarray:
+        """[cells, 2]: the lower left corner of each free cell."""
+        return np.stack([self.free_cells[:, 1], self._height - 1 - self.free_cells[:, 0]], axis=1).astype(np.float64)
+
+    @cached_property
+    def neighbours(self) -> np.ndarray:
+        """[cells, 4]: the free cell to the right, left, top and bottom; the cell itself where there is a wall."""
+        column, row = self.cell_corners.T.astype(np.intp)
+        beside = [self._cell_at[column + right, row + up] for right, up in ((1, 0), (-1, 0), (0, 1), (0, -1))]
+        own = np.arange(len(self.free_cells), dtype=np.int32)
+        return np.stack([np.where(cell < 0, own, cell) for cell in beside], axis=1)
+
+    @cached_property
+    def cell_steps(self) -> np.ndarray:
+        """[cells, cells] int16: the length of the shortest path of neighbouring cells."""
+        return fewest_steps(self.neighbours)
+
+    # The exact finite maze
+
+    @cached_property
+    def _lattice(self) -> np.ndarray:
+        """[points, 2] float64: five by five points in each free cell, cell after cell."""
+        offsets = np.array([(x, y) for x in (1, 3, 5, 7, 9) for y in (1, 3, 5, 7, 9)])
+        return ((10 * self.cell_corners[:, None] + offsets) / 10).reshape(-1, 2)
+
+    @cached_property
+    def _lattice_at(self) -> np.ndarray:
+        """[5 * columns, 5 * rows from the bottom] -> row of the lattice, -1 in walls."""
+        columns, rows = self._cell_at.shape
+        row_of = np.full((5 * columns, 5 * rows), -1, np.int32)
+        row_of[tuple(_lattice_index(self._lattice).T)] = np.arange(len(self._lattice))
+        return row_of
+
+    def nearest(self, xy: np.ndarray) -> np.ndarray:
+        """The row of `finite()` nearest to each position [n, 2], also from inside walls."""
+        xy = np.asarray(xy, np.float64)
+        limit = np.array(self._lattice_at.shape) - 1
+        rows = self._lattice_at[tuple(np.clip(_lattice_index(xy), 0, limit).T)]
+        for stray in np.flatnonzero(rows < 0):
+            rows[stray] = np.square(self._lattice - xy[stray]).sum(axis=1).argmin()
+        return rows
+
+    @cached_property
+    def _finite(self) -> Finite:
+        lattice, n = self._lattice, len(self._lattice)
+        moved = self.step(np.repeat(lattice, len(MOTIONS), axis=0), np.tile(MOTIONS, (n, 1)))
+        successors = self.nearest(moved).reshape(n, len(MOTIONS))
+        return Finite(lattice.astype(np.float32), successors, fewest_steps(successors))
+
+    def finite(self) -> Finite | None:
+        """The maze restricted to its lattice and to MOTIONS; None if the map is too large to hold all distances."""
+        return self._finite if 25 * len(self.free_cells) <= FINITE_LIMIT else None
+
+    # Pictures
+
+    def draw(self, ax: Axes) -> None:
+        """Draw the walls."""
+        from matplotlib.colors import ListedColormap
+
+        rows, columns = self.walls.shape
+        colours = ListedColormap(["#ffffff", "#4a4e57"])
+        ax.imshow(self.walls, cmap=colours, vmin=0, vmax=1, extent=(0, columns, 0, rows), zorder=0)
+        ax.set_aspect("equal")
+        ax.set_xticks([])
+        ax.set_yticks([])
+
+    def place(self, observations: np.ndarray) -> np.ndarray:
+        """Where to draw each observation: at its position."""
+        return np.asarray(observations)[:, :2]
+
+
+class MazeEpisodes:
+    """n episodes running side by side. The physics keep float64; what is observed is float32."""
+
+    def __init__(self, maze: Maze, xy: np.ndarray, goals: np.ndarray) -> None:
+        self.maze = maze
+        self.xy = xy
+        self._goal_xy = goals
+        self.goals = goals.astype(np.float32)
+        self.observations = xy.astype(np.float32)
+
+    def step(self, actions: np.ndarray) -> None:
+        self.xy = self.maze.step(self.xy, actions)
+        self.observations = self.xy.astype(np.float32)
+
+    def reached(self) -> np.ndarray:
+        return at_goal(self.xy, self._goal_xy)
+
+
+def at_goal(xy: np.ndarray, goals: np.ndarray) -> np.ndarray:
+    """Whether each position is within the success radius of its goal."""
+    distance: np.ndarray = np.linalg.norm(xy - goals, axis=-1)
+    return distance <= SUCCESS_RADIUS
+
+
+def _span(middle: np.ndarray, slack: float = TOUCH) -> tuple[np.ndarray, np.ndarray]:
+    """The first and last cell that the robot overlaps by more than slack along one axis."""
+    reach = RADIUS - slack
+    return np.floor(middle - reach).astype(np.intp), np.floor(middle + reach).astype(np.intp)
+
+
+def _lattice_index(xy: np.ndarray) -> np.ndarray:
+    return np.floor(xy / SPACING).astype(np.intp)
+
+
+def fewest_steps(successors: np.ndarray) -> np.ndarray:
+    """All pairs of distances [n, n] int16 in the graph where i leads to successors[i], -1 where there is no way."""
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import dijkstra
+
+    n, width = successors.shape
+    rows = np.arange(0, successors.size + 1, width)
+    graph = csr_matrix((np.ones(successors.size, bool), successors.flatten(), rows), shape=(n, n))
+    graph.sum_duplicates()  # reorders in place, hence the copy
+    steps = np.empty((n, n), np.int16)
+    for first in range(0, n, 512):  # in parts, because scipy answers in float64
+        some = dijkstra(graph, unweighted=True, indices=np.arange(first, min(first + 512, n)))
+        steps[first : first + 512] = np.where(np.isinf(some), -1, some)
+    return steps
+
+
+def looks_like_map(text: str) -> bool:
+    """Whether a task is given as a map or as the path of one, rather than by name."""
+    return "\n" in text or os.path.isfile(text)
+
+
+def make(name: str) -> Maze:
+    """The maze of this name, of this map (a text of several lines) or of the map in this file."""
+    if name in MAZES:
+        return Maze(name, *MAZES[name])
+    if "\n" in name:
+        return Maze("maze-custom", name)
+    if not os.path.isfile(name):
+        raise HilpError(f"unknown maze '{name}': {nearest(name, MAZES)}; or give the path of a map")
+    try:
+        text = Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise HilpError(f"cannot read the map {name}: it must be a text file ({error})") from error
+    try:
+        return Maze(Path(name).stem, text)
+    except HilpError as error:
+        raise HilpError(f"{name}: {error}") from error
+
+
+def parse_map(text: str) -> np.ndarray:
+    """The walls [rows, columns] of a map, after checking that it is closed and all of one piece."""
+    lines = textwrap.dedent(text).splitlines()
+    while lines and not lines[0].strip():
+        lines.pop(0)
+    while lines and not lines[-1].strip():
+        lines.pop()
+    if not lines:
+        raise HilpError("the map is empty: draw it with '#' for walls and '.' for free cells")
+    for row, line in enumerate(lines):
+        if len(line) != len(lines[0]):
+            raise HilpError(
+                f"row {row + 1} of the map has {len(line)} cells but row 1 has {len(lines[0])}: make all rows equal"
+            )
+        for column, character in enumerate(line):
+            if character not in "#1. 0":
+                raise HilpError(
+                    f"unknown character {character!r} at {_cell_name(row, column)} of the map: "
+                    "use '#' or '1' for walls and '.', '0' or a space for free cells"
+                )
+    walls = np.array([[character in "#1" for character in line] for line in lines])
+    border = np.ones_like(walls)
+    border[1:-1, 1:-1] = False
+    gaps = np.argwhere(border & ~walls)
+    if len(gaps):
+        raise HilpError(f"the border of the map is open at {_cell_name(*gaps[0])}: put a '#' there")
+    free = [(int(row), int(column)) for row, column in np.argwhere(~walls)]
+    if not free:
+        raise HilpError("the map has no free cell: open at least two with '.'")
+    if len(free) == 1:
+        raise HilpError(f"the map has only one free cell, at {_cell_name(*free[0])}: open one beside it with '.'")
+    pieces = _pieces(free)
+    if len(pieces) > 1:
+        smallest = min(pieces, key=len)
+        raise HilpError(
+            f"the free cell at {_cell_name(*min(smallest))} of the map is cut off from the rest: "
+            "open a wall beside it or close it with '#'"
+        )
+    return walls
+
+
+def _cell_name(row: int, column: int) -> str:
+    return f"row {row + 1}, column {column + 1}"
+
+
+def _pieces(free: list[tuple[int, int]]) -> list[set[tuple[int, int]]]:
+    """The free cells in sets, each connected through sides."""
+    left, pieces = set(free), []
+    while left:
+        piece, edge = set(), [left.pop()]
+        while edge:
+            row, column = edge.pop()
+            piece.add((row, column))
+            beside = {(row + 1, column), (row - 1, column), (row, column + 1), (row, column - 1)} & left
+            left -= beside
+            edge += beside
+        pieces.append(piece)
+    return pieces

@@ -1,0 +1,343 @@
+"""The only training loop: fused chunks of updates, metrics, checkpoints, exact resume.
+
+The data lives on the device and is an argument of one compiled program; sampling happens inside. The randomness of
+update i is fold_in(seed key, i) and nothing else, so a run that is killed and resumed ends in the same bits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hilp import methods, storage
+from hilp.data import checks, sampling
+from hilp.data.dataset import Dataset
+from hilp.errors import HilpError, TrainingDiverged
+from hilp.policy import FoundationPolicy, Preparation, Transitions
+from hilp.progress import Progress
+from hilp.types import Spec
+from hilp.versions import versions
+
+RUN, METRICS, CHECKPOINTS, POLICY = "run.json", "metrics.jsonl", "checkpoints", "policy"
+VALIDATION_BATCHES = 8
+LINES_PER_RUN = 100  # metrics rows of a run, unless log_every says otherwise
+CHUNK_SECONDS = 2.0  # about how long the device works between two looks of the progress line
+CHECKPOINT_MINUTES = 5.0  # a slow run is saved at least this often
+
+Look = Callable[[FoundationPolicy], dict[str, float]]
+
+
+def pretrain(
+    config: Any,
+    data: Dataset,
+    *,
+    steps: int,
+    seed: int = 0,
+    seeds: int = 1,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    bank: int = 50_000,
+    validation: float = 0.0,
+    log_every: int | None = None,
+    checkpoint_every: int | None = None,
+    keep: int = 2,
+    look: Look | None = None,
+    look_every: int | None = None,
+    quiet: bool = False,
+    command: str | None = None,
+) -> Any:
+    """Train a policy on unlabeled data; returns a FoundationPolicy, or a list of them for several seeds.
+
+    out: folder of the run; without one nothing is written. resume: go on from its newest good checkpoint.
+    seeds: train this many at once (seed, seed + 1, ...) in one compiled program. bank: states kept for planning.
+    validation: share of episodes held out to watch the losses on. look: evaluates the policy every `look_every` steps.
+    keep: checkpoints kept on disk.
+    """
+    if steps < 1 or seeds < 1 or not 0.0 <= validation < 1.0:
+        raise HilpError(f"steps {steps} and seeds {seeds} must be at least 1, validation {validation} in [0, 1)")
+    checks.require_trainable(data)
+    run = Run(config, data, seed, seeds, validation)
+    log_every = log_every or max(1, steps // LINES_PER_RUN)
+    checkpoint_every = checkpoint_every or max(1, steps // 10)
+    look_every = look_every or max(1, steps // 5)
+    folder = None if out is None else Path(out)
+    start, state = 0, run.fresh
+    if folder is not None:
+        _open_folder(folder, run.description(steps, command), resume)
+        if resume:
+            start, state = _newest_checkpoint(folder, run)
+        _trim_metrics(folder / METRICS, start)
+
+    waiting: list[tuple[int, dict[str, np.ndarray]]] = []  # chunks since the last metrics row
+    saved_at = time.monotonic()
+    looked: dict[str, float] = {}  # the latest evaluation
+    step, chunk = start, 1
+    with Progress(steps, start, quiet) as progress:
+        try:
+            while step < steps:
+                boundary = min((step // every + 1) * every for every in (log_every, checkpoint_every, look_every))
+                count = min(chunk, boundary - step, steps - step)
+                began = time.perf_counter()
+                state, means = run.advance(state, step, count)
+                took = time.perf_counter() - began
+                step += count
+                waiting.append((count, means))
+                chunk = int(min(max(1, CHUNK_SECONDS * count / took), 2 * chunk + 8))
+                progress.advance(count, _scalars(means), looked)
+
+                if step % look_every == 0 and look is not None:
+                    looked = look(run.policies(state, step, bank)[0])
+                if (step % log_every == 0 or step == steps) and folder is not None:
+                    row = {"step": step, **_weighted_mean(waiting), **run.validate(state, step), **looked}
+                    _append_metrics(folder / METRICS, {**row, "steps_per_second": round(progress.rate, 3)})
+                    waiting = []
+                late = time.monotonic() - saved_at > 60 * CHECKPOINT_MINUTES
+                if folder is not None and (step % checkpoint_every == 0 or step == steps or late):
+                    _save_checkpoint(folder, run, state, step, keep)
+                    saved_at = time.monotonic()
+        except KeyboardInterrupt:
+            if folder is not None and not run.lost:
+                _save_checkpoint(folder, run, state, step, keep)
+                raise HilpError(f"stopped at step {step}; go on with --resume --out {folder}") from None
+            raise
+
+    policies = run.policies(state, steps, bank)
+    if folder is not None:
+        for number, policy in enumerate(policies):
+            policy.save(folder / POLICY if seeds == 1 else folder / f"seed-{seed + number}" / POLICY)
+    return policies[0] if seeds == 1 else policies
+
+
+class Run:
+    """One compiled program and its data on the device."""
+
+    def __init__(self, config: Any, data: Dataset, seed: int, seeds: int, validation: float):
+        self.config, self.data, self.seed, self.seeds, self.validation = config, data, seed, seeds, validation
+        self.method = methods.module(methods.name_of(config))
+        self.spec = Spec(data.observation_dim, data.action_dim)
+        self.preparation = Preparation.of(data, config.normalize)
+        held_out = None
+        if validation > 0.0:
+            rng = np.random.default_rng(seed)
+            count = max(1, round(validation * data.episodes))
+            if count >= data.episodes:
+                raise HilpError(f"validation {validation} of {data.episodes} episodes leaves none to train on")
+            held_out = np.isin(np.arange(data.episodes), rng.choice(data.episodes, count, replace=False))
+        self.index, self.held_out = sampling.build_index(data.lengths, held_out)
+        self.columns = sampling.Columns(
+            jnp.asarray(data.observations, jnp.float32),
+            jnp.asarray(data.actions, jnp.float32),
+            jnp.asarray(self.preparation.mean),
+            jnp.asarray(self.preparation.scale),
+        )
+        keys = jnp.stack([jax.random.key(s) for s in range(seed, seed + seeds)])
+        init = partial(self.method.init, config, self.spec)
+        # Key 0 of the stream starts the networks; updates use keys 1, 2, ...
+        first = jax.vmap(lambda key: jax.random.fold_in(key, 0))(keys)
+        chunk = chunk_function(self.method, config)
+        self.lost = False  # the state was donated to a chunk that did not return
+        if seeds == 1:
+            self.keys, self.fresh, self._chunk = keys[0], jax.jit(init)(first[0]), jax.jit(chunk, donate_argnums=0)
+        else:
+            over_seeds = jax.vmap(chunk, in_axes=(0, None, None, 0, None, None))
+            self.keys, self.fresh = keys, jax.jit(jax.vmap(init))(first)
+            self._chunk = jax.jit(over_seeds, donate_argnums=0)
+
+    def advance(self, state: Any, step: int, count: int) -> tuple[Any, dict[str, np.ndarray]]:
+        """`count` updates from `step`; the mean of each metric, per seed."""
+        self.lost = True
+        state, (sums, bad) = self._chunk(state, self.columns, self.index, self.keys, jnp.int32(step), jnp.int32(count))
+        first_bad = {name: int(np.min(np.where(s := np.asarray(bad[name]), s, np.iinfo(np.int32).max))) for name in bad}
+        self.lost = False
+        broken = {name: at for name, at in first_bad.items() if at < np.iinfo(np.int32).max}
+        if broken:
+            name = min(broken, key=lambda n: broken[n])
+            raise TrainingDiverged(
+                f"{name} became NaN or infinite at step {broken[name]}: the last good checkpoint is kept; lower lr "
+                "(--set lr=1e-4) or check the scale of the observations (--set normalize=true)"
+            )
+        return state, {name: np.asarray(total) / count for name, total in sums.items()}
+
+    def validate(self, state: Any, step: int) -> dict[str, float]:
+        """Metrics on held-out episodes: updates that are thrown away, by the same compiled program."""
+        if self.held_out is None:
+            return {}
+        rows = []
+        for batch in range(VALIDATION_BATCHES):
+            copy = jax.tree.map(jnp.copy, state)  # the program consumes its state
+            at = jnp.int32(step + batch)
+            _, (sums, _) = self._chunk(copy, self.columns, self.held_out, self.keys, at, jnp.int32(1))
+            rows.append(_scalars({name: np.asarray(total) for name, total in sums.items()}))
+        return {f"validation_{name}": float(np.mean([row[name] for row in rows])) for name in rows[0]}
+
+    def policies(self, state: Any, step: int, bank: int) -> list[FoundationPolicy]:
+        """The policy of each seed, with its bank of data states."""
+        origin = {
+            "data": self.data.name,
+            "data_fingerprint": self.data.fingerprint,
+            "task": self.data.task,
+            "steps": step,
+        }
+        policies = []
+        for number in range(self.seeds):
+            own = state if self.seeds == 1 else jax.tree.map(lambda leaf, n=number: leaf[n], state)
+            core = jax.tree.map(jnp.copy, self.method.export(self.config, own))
+            sample = Transitions.draw(self.data, bank, self.seed + number)
+            about = {**origin, "seed": self.seed + number}
+            policies.append(FoundationPolicy(self.config, self.spec, core, self.preparation, sample, about))
+        return policies
+
+    def description(self, steps: int, command: str | None) -> dict[str, Any]:
+        """What identifies a run (checked on resume), and what is good to know about it."""
+        return {
+            "method": methods.name_of(self.config),
+            "config": dataclasses.asdict(self.config),
+            "seed": self.seed,
+            "seeds": self.seeds,
+            "validation": self.validation,
+            "data_fingerprint": self.data.fingerprint,
+            "data": self.data.name,
+            "steps": steps,
+            "command": command or " ".join(sys.argv),
+            "versions": versions(),
+        }
+
+
+def fit(config: Any, data: Dataset, steps: int, seed: int = 0, quiet: bool = False, verb: str = "training") -> Any:
+    """Train and return the bare export of a method, with nothing written; for models that are means, not ends."""
+    run = Run(config, data, seed, seeds=1, validation=0.0)
+    state, step, chunk = run.fresh, 0, 1
+    with Progress(steps, 0, quiet, verb) as progress:
+        while step < steps:
+            count = min(chunk, steps - step)
+            began = time.perf_counter()
+            state, means = run.advance(state, step, count)
+            chunk = int(min(max(1, CHUNK_SECONDS * count / (time.perf_counter() - began)), 2 * chunk + 8))
+            step += count
+            progress.advance(count, _scalars(means), {})
+    return run.method.export(config, state)
+
+
+def chunk_function(method: ModuleType, config: Any) -> Callable[..., Any]:
+    """`count` updates as one loop with a dynamic bound, so every chunk length runs the same compiled code."""
+    # The inner jit caches its trace: asking for the shapes of the metrics does not trace `update` a second time.
+    update = jax.jit(partial(method.update, config), inline=True)
+
+    def one(state: Any, columns: Any, index: Any, key: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
+        key_rows, key_update = jax.random.split(key)
+        batch = sampling.gather(columns, method.sample(config, index, key_rows))
+        return update(state, batch, key_update)
+
+    def chunk(state: Any, columns: Any, index: Any, key: jax.Array, start: jax.Array, count: jax.Array) -> Any:
+        shapes = jax.eval_shape(one, state, columns, index, key)[1]
+        sums = {name: jnp.zeros((), jnp.float32) for name in shapes}
+        bad = {name: jnp.zeros((), jnp.int32) for name in shapes}  # step of the first NaN, counted from 1; 0 is none
+
+        def body(i: jax.Array, carry: Any) -> Any:
+            state, sums, bad = carry
+            state, info = one(state, columns, index, jax.random.fold_in(key, i + 1))
+            for name, metric in info.items():
+                sums = {**sums, name: sums[name] + metric}
+                bad = {**bad, name: jnp.where((bad[name] == 0) & ~jnp.isfinite(metric), i + 1, bad[name])}
+            return state, sums, bad
+
+        state, sums, bad = jax.lax.fori_loop(start, start + count, body, (state, sums, bad))
+        return state, (sums, bad)
+
+    return chunk
+
+
+# ---- the run's folder ------------------------------------------------------------------------------------------------
+
+IDENTITY = ("method", "config", "seed", "seeds", "validation", "data_fingerprint")  # must agree to resume
+
+
+def _open_folder(folder: Path, description: dict[str, Any], resume: bool) -> None:
+    described = folder / RUN
+    if described.is_file():
+        if not resume:
+            raise HilpError(f"{folder} already holds a run: go on with --resume, or choose another --out")
+        try:
+            before = json.loads(described.read_text())
+        except ValueError as error:
+            raise HilpError(f"{described} is damaged ({error}): choose another --out") from error
+        now = json.loads(json.dumps(description))  # tuples become lists, as on disk
+        for key in IDENTITY:
+            if before.get(key) != now[key]:
+                raise HilpError(f"cannot resume {folder}: its {_difference(key, before.get(key), now[key])}")
+    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise HilpError(f"{folder} exists and is not the folder of a run: choose another --out")
+    try:
+        (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HilpError(f"cannot write {folder}: {error.strerror or error}") from error
+    storage.write_json(described, description)
+
+
+def _difference(key: str, before: Any, now: Any) -> str:
+    if isinstance(before, dict) and isinstance(now, dict):
+        odd = next(k for k in {**before, **now} if before.get(k) != now.get(k))
+        return f"config has {odd}={before.get(odd)}, not {now.get(odd)}"
+    return f"{key} is {before}, not {now}"
+
+
+def _save_checkpoint(folder: Path, run: Run, state: Any, step: int, keep: int) -> None:
+    path = folder / CHECKPOINTS / f"step-{step:09d}.safetensors"
+    storage.write_arrays(path, storage.flatten(state), {"step": step})
+    for old in sorted((folder / CHECKPOINTS).glob("step-*.safetensors"))[: -max(1, keep)]:
+        old.unlink()
+
+
+def _newest_checkpoint(folder: Path, run: Run) -> tuple[int, Any]:
+    """The newest checkpoint that is whole; a torn one is named and passed over."""
+    for path in sorted((folder / CHECKPOINTS).glob("step-*.safetensors"), reverse=True):
+        try:
+            arrays, note = storage.read_arrays(path)
+            return int(note["step"]), storage.unflatten(run.fresh, arrays, path)
+        except (HilpError, KeyError, ValueError) as error:
+            print(f"hilp: warning: skipping checkpoint {path.name}: {error}", file=sys.stderr)
+    return 0, run.fresh
+
+
+def _trim_metrics(path: Path, step: int) -> None:
+    """Drop rows past the step that training goes on from; they will be written again."""
+    if not path.is_file():
+        return
+    kept = []
+    for line in path.read_text().splitlines():
+        try:
+            if json.loads(line)["step"] <= step:
+                kept.append(line)
+        except (ValueError, KeyError):
+            continue  # a line torn by a kill
+    storage.write_text(path, "".join(line + "\n" for line in kept))
+
+
+def _append_metrics(path: Path, row: dict[str, Any]) -> None:
+    with open(path, "a") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+def _scalars(means: dict[str, np.ndarray]) -> dict[str, float]:
+    """Metrics averaged over seeds."""
+    return {name: float(np.mean(value)) for name, value in means.items()}
+
+
+def _weighted_mean(chunks: list[tuple[int, dict[str, np.ndarray]]]) -> dict[str, float]:
+    total = sum(count for count, _ in chunks)
+    return {
+        name: math.fsum(count * float(np.mean(means[name])) for count, means in chunks) / total for name in chunks[0][1]
+    }

@@ -1,0 +1,134 @@
+"""Aggregates against scipy, hand values and their own guarantees."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from hilp import stats
+
+
+def test_mean_std_by_hand() -> None:
+    assert stats.mean_std([1, 2, 3, 4]) == pytest.approx((2.5, math.sqrt(1.25)))
+    assert stats.mean_std([7]) == (7.0, 0.0)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 7, 8, 50, 101])
+def test_iqm_is_scipys_trimmed_mean(n: int) -> None:
+    x = np.random.default_rng(n).normal(size=n)
+    assert stats.iqm(x) == pytest.approx(scipy.stats.trim_mean(x, 0.25))
+
+
+def test_iqm_drops_a_rounded_down_quarter() -> None:
+    assert stats.iqm([-1000, 1, 2, 3, 1000]) == pytest.approx(2.0)
+    assert stats.iqm([1, 2, 30]) == pytest.approx(11.0)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.95, 0.99])
+@pytest.mark.parametrize(("successes", "n"), [(0, 10), (1, 10), (5, 10), (10, 10), (87, 100), (1, 1)])
+def test_wilson_is_scipys(successes: int, n: int, level: float) -> None:
+    exact = scipy.stats.binomtest(successes, n).proportion_ci(level, method="wilson")
+    low, high = stats.wilson(successes, n, level)
+    assert (low, high) == pytest.approx((exact.low, exact.high), abs=1e-12)
+    assert 0 <= low <= successes / n <= high <= 1
+
+
+def test_wilson_textbook_value() -> None:
+    assert stats.wilson(8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-4)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_spearman_is_scipys(ties: bool) -> None:
+    rng = np.random.default_rng(3)
+    x, y = rng.normal(size=200), rng.normal(size=200)
+    y += x
+    if ties:
+        x, y = np.round(x), np.round(y)
+    assert stats.spearman(x, y) == pytest.approx(scipy.stats.spearmanr(x, y).statistic)
+
+
+def test_spearman_sees_order_only() -> None:
+    x = np.linspace(0, 5, 40)
+    assert stats.spearman(x, np.exp(x)) == pytest.approx(1.0)
+    assert stats.spearman(x, -(x**3)) == pytest.approx(-1.0)
+    assert math.isnan(stats.spearman(x, np.ones(40)))
+
+
+def test_bootstrap_is_a_function_of_its_seed() -> None:
+    scores = np.random.default_rng(0).normal(size=(3, 8))
+    again = stats.stratified_bootstrap(scores, seed=5)
+    assert stats.stratified_bootstrap(scores, seed=5) == again
+    assert stats.stratified_bootstrap(scores, seed=6) != again
+
+
+@pytest.mark.parametrize("statistic", ["iqm", "mean"])
+def test_bootstrap_point_and_order(statistic: str) -> None:
+    scores = [[1.0, 2.0, 3.0], [10.0, 11.0], [4.0, 4.5, 5.0, 9.0]]
+    pooled = [s for stratum in scores for s in stratum]
+    point, low, high = stats.stratified_bootstrap(scores, statistic=statistic)
+    assert point == pytest.approx(stats.iqm(pooled) if statistic == "iqm" else np.mean(pooled))
+    assert low < point < high
+    narrow = stats.stratified_bootstrap(scores, statistic=statistic, level=0.5)
+    assert low < narrow[1] < narrow[2] < high
+
+
+def test_bootstrap_resamples_within_strata() -> None:
+    # Strata far apart but constant inside: nothing can vary, while pooled resampling would vary greatly.
+    scores = [np.zeros(10), np.full(10, 100.0)]
+    assert stats.stratified_bootstrap(scores, "mean") == (50.0, 50.0, 50.0)
+    _, low, high = stats.stratified_bootstrap([np.concatenate(scores)], "mean")
+    assert high - low > 20
+
+
+def test_bootstrap_in_chunks_is_the_same_bootstrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = [np.random.default_rng(1).normal(size=40)]
+    whole = stats.stratified_bootstrap(scores, reps=500)
+    monkeypatch.setattr(stats, "_CHUNK_VALUES", 40 * 7)
+    assert stats.stratified_bootstrap(scores, reps=500) == whole
+
+
+@pytest.mark.parametrize("statistic", ["iqm", "mean"])
+def test_bootstrap_covers_the_truth_about_as_often_as_it_says(statistic: str) -> None:
+    rng = np.random.default_rng(0)
+    hits = 0
+    for trial in range(300):
+        scores = rng.normal(size=(4, 12)) + 3.0
+        _, low, high = stats.stratified_bootstrap(scores, statistic=statistic, reps=400, seed=trial)
+        hits += low <= 3.0 <= high
+    assert 0.87 <= hits / 300 <= 0.98
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: stats.mean_std([]),
+        lambda: stats.iqm([[1.0, 2.0]]),
+        lambda: stats.iqm([1.0, math.nan]),
+        lambda: stats.stratified_bootstrap([]),
+        lambda: stats.stratified_bootstrap([1.0, 2.0]),
+        lambda: stats.stratified_bootstrap([[1.0], []]),
+        lambda: stats.stratified_bootstrap([[1.0]], statistic="median"),
+        lambda: stats.stratified_bootstrap([[1.0]], reps=0),
+        lambda: stats.stratified_bootstrap([[1.0]], level=1.0),
+        lambda: stats.wilson(1, 0),
+        lambda: stats.wilson(3, 2),
+        lambda: stats.wilson(-1, 2),
+        lambda: stats.wilson(1, 2, level=95),
+        lambda: stats.spearman([1.0, 2.0], [1.0]),
+    ],
+)
+def test_wrong_arguments_are_value_errors(call) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        call()
+
+
+def test_import_stays_light() -> None:
+    code = "import runpy, sys; runpy.run_path(sys.argv[1]); print({'scipy', 'matplotlib', 'jax'} & set(sys.modules))"
+    command = [sys.executable, "-c", code, str(stats.__file__)]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "set()"
