@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hilp.collect.maze import KINDS, collect, routes
+from hilp.collectors.maze import KINDS, collect, routes
 from hilp.errors import HilpError
 from hilp.tasks import maze
 from hilp.tasks.maze import STEP, Maze

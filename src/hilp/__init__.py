@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset as Dataset
     from hilp.data.readers import load as load
-    from hilp.diagnose import diagnose as diagnose
+    from hilp.diagnosis import diagnose as diagnose
     from hilp.errors import HilpError as HilpError
     from hilp.errors import PromptUnsupported as PromptUnsupported
-    from hilp.evaluate import evaluate as evaluate
+    from hilp.evaluation import evaluate as evaluate
     from hilp.methods.hilp import Config as HILP  # noqa: F401
     from hilp.policy import FoundationPolicy as FoundationPolicy
     from hilp.presets import preset as preset
@@ -26,9 +26,9 @@ _HOMES = {
     "HILP": "hilp.methods.hilp:Config",
     "HilpError": "hilp.errors",
     "PromptUnsupported": "hilp.errors",
-    "collect": "hilp.collect:collect",
-    "diagnose": "hilp.diagnose:diagnose",
-    "evaluate": "hilp.evaluate:evaluate",
+    "collect": "hilp.collectors:collect",
+    "diagnose": "hilp.diagnosis:diagnose",
+    "evaluate": "hilp.evaluation:evaluate",
     "load": "hilp.data.readers",
     "make_task": "hilp.tasks:make",
     "preset": "hilp.presets",

@@ -23,5 +23,5 @@ def nearest(word: str, options: Iterable[str]) -> str:
     names = sorted(options)
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
     if close:
-        return f"did you mean '{close[0]}'? (all: {', '.join(names)})"
+        return f"did you mean '{close[0]}'?"
     return f"choose from: {', '.join(names)}"

@@ -81,8 +81,8 @@ def fold(norm: LayerNorm, dense: Dense) -> tuple[Array, Array]:
 
     dense(norm(x)) == (x @ weight) / std(x) + bias: columns of zero mean do not see the mean of x.
     """
-    weight = norm.scale[:, None] * dense.weight
-    return weight - jnp.mean(weight, axis=0), norm.shift @ dense.weight + dense.bias
+    mean = norm.scale @ dense.weight / norm.scale.size
+    return norm.scale[:, None] * dense.weight - mean, norm.shift @ dense.weight + dense.bias
 
 
 @jax.custom_vjp
@@ -94,7 +94,8 @@ def gelu_std(product: Array, inverse_std: Array, bias: Array) -> tuple[Array, Ar
 def _gelu_std(product: Array, inverse_std: Array, bias: Array) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
     g = jax.lax.optimization_barrier(jax.nn.gelu(product * inverse_std + bias, approximate=True))
     mean = jnp.mean(g, axis=-1, keepdims=True)
-    std = jax.lax.rsqrt(jnp.mean(jnp.square(g - mean), axis=-1, keepdims=True) + LAYER_NORM_EPSILON)
+    variance = jnp.maximum(jnp.mean(jnp.square(g), axis=-1, keepdims=True) - jnp.square(mean), 0.0)
+    std = jax.lax.rsqrt(variance + LAYER_NORM_EPSILON)
     return (g, std), (product, inverse_std, bias, g, mean, std)
 
 
@@ -146,16 +147,16 @@ class GaussianActor(eqx.Module):
         return jnp.sum(-0.5 * jnp.square(standard) - log_std - HALF_LOG_2PI, axis=-1)
 
 
-def ensemble(make: type[Trunk], count: int, *args: object, key: Array) -> Trunk:
-    """`count` independent networks with stacked parameters."""
-    return eqx.filter_vmap(lambda k: make(*args, k))(jax.random.split(key, count))  # type: ignore[arg-type]
+def ensemble(make: type[Trunk], count: int, *args: object, key: Array) -> tuple[Trunk, ...]:
+    """`count` independent networks."""
+    return tuple(make(*args, k) for k in jax.random.split(key, count))  # type: ignore[arg-type]
 
 
-def members(network: Trunk, x: Array) -> Array:
+def members(network: tuple[Trunk, ...], x: Array) -> Array:
     """Run every member of an ensemble on the same input: count x ... x out."""
-    return jnp.stack([member(network, i)(x) for i in range(network.out.bias.shape[0])])
+    return jnp.stack([member(x) for member in network])
 
 
-def member(network: Trunk, index: int) -> Trunk:
+def member(network: tuple[Trunk, ...], index: int) -> Trunk:
     """One member of an ensemble."""
-    return jax.tree.map(lambda leaf: leaf[index], network)
+    return network[index]

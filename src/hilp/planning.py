@@ -1,4 +1,4 @@
-"""Midpoint planning in latent space (Algorithm 2), exact and fast: one pass over the bank, then only what can still win.
+"""Midpoint planning in latent space (Algorithm 2), exact and fast: a pass over the bank, then only what can still win.
 
 The direct way computes both norms for all N bank states and sorts them in every recursion. Here distances to the state
 are computed once per query, distances to the subgoal by one matrix-vector product, and two exact filters

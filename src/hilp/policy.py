@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 FORMAT = "hilp-policy"
 FORMAT_VERSION = 1
 CONFIG, WEIGHTS, BANK = "config.json", "weights.safetensors", "bank.safetensors"
+IDENTITY = ("method", "config", "spec", "preparation")  # what the fingerprint covers beside the weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +69,7 @@ def _cumulant(core: Any, observation: jax.Array, following: jax.Array, mean: Any
 
 @dataclasses.dataclass(frozen=True)
 class Transitions:
-    """The artifact's sample of the data: midpoints for planning, transitions for reward prompts. In the user's units."""
+    """The artifact's sample of the data: midpoints for plans, transitions for reward prompts. In the user's units."""
 
     observations: np.ndarray  # [n, obs]
     actions: np.ndarray  # [n, act]
@@ -119,35 +120,39 @@ class FoundationPolicy:
             z = prompt(observations)
         else:
             z = np.asarray(prompt, np.float32)
-            if z.shape[-1:] != (self.skill_dim,):
-                raise HilpError(f"a skill of this policy has {self.skill_dim} numbers, not {z.shape}")
-        z = np.broadcast_to(z, (len(observations), self.skill_dim))
+        wanted = (len(observations), self.skill_dim)
+        if z.shape not in (wanted[1:], wanted):
+            raise HilpError(f"a skill of this policy has {self.skill_dim} numbers (a batch {wanted}), not {z.shape}")
+        z = np.broadcast_to(z, wanted)
         p = self.preparation
         action = p.action_center + p.action_half_range * np.asarray(_act(self.core, observations, z, p.mean, p.scale))
         return action[0] if single else action
 
     def encode(self, observation: Any) -> np.ndarray:
         """phi of one observation or a batch."""
-        self._require_rule("encode", "has no latent map")
+        self.require_rule("encode", "has no latent map")
         observations, single = self._observations(observation)
         latents = np.asarray(_encode(self.core, observations, self.preparation.mean, self.preparation.scale))
         return latents[0] if single else latents
 
     def cumulant(self, observation: np.ndarray, following: np.ndarray) -> np.ndarray:
         """The features of transitions whose inner product with a skill is the reward that skill maximises."""
-        self._require_rule("cumulant", "has no reward rule")
+        self.require_rule("cumulant", "has no reward rule")
         first, _ = self._observations(observation)
         second, _ = self._observations(following)
         return np.asarray(_cumulant(self.core, first, second, self.preparation.mean, self.preparation.scale))
 
     def direct(self, here: np.ndarray, there: np.ndarray) -> np.ndarray:
         """The skill that moves from one latent to another."""
-        self._require_rule("direct", "has no goal rule")
+        self.require_rule("direct", "has no goal rule")
         return np.asarray(self.core.direct(here, there))
 
     def project(self, z: np.ndarray) -> np.ndarray:
         """The valid skill in the direction of z."""
-        return np.asarray(self.core.project(np.asarray(z, np.float32)))
+        self.require_rule("project", "has no skill rule")
+        z = np.asarray(z, np.float64)
+        z = z / np.linalg.norm(z, axis=-1, keepdims=True)  # a direction has no scale, and float32 loses small ones
+        return np.asarray(self.core.project(z.astype(np.float32)))
 
     @property
     def skill_dim(self) -> int:
@@ -200,9 +205,7 @@ class FoundationPolicy:
     @cached_property
     def fingerprint(self) -> str:
         """Hash of method, config, preparation and weights: equal policies have equal fingerprints."""
-        digest = hashlib.sha256(json.dumps(self._identity(), sort_keys=True).encode())
-        digest.update(storage.checksum(storage.flatten(self.core)).encode())
-        return digest.hexdigest()[:32]
+        return _fingerprint(self._identity(), storage.flatten(self.core))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the folder; config.json comes last, so a folder that has one is complete."""
@@ -240,28 +243,24 @@ class FoundationPolicy:
             raise HilpError(
                 f"{folder} has format version {description.get('version')}, this hilp reads {FORMAT_VERSION}"
             )
+        lacking = [key for key in (*IDENTITY, "fingerprint", "origin") if key not in description]
+        if lacking:
+            raise HilpError(f"{folder / CONFIG} is incomplete (no '{lacking[0]}'): restore it from a copy")
+        arrays, _ = storage.read_arrays(folder / WEIGHTS)
+        # Before anything is built from the config, which would fail in its own way on a changed value.
+        if _fingerprint({key: description[key] for key in IDENTITY}, arrays) != description["fingerprint"]:
+            raise HilpError(f"{folder}: {CONFIG} or {WEIGHTS} was changed (fingerprints differ): restore a copy")
         try:
             module = methods.module(description["method"])
             config = methods.configure(module.Config(), description["config"])
             spec = Spec(**description["spec"])
             preparation = Preparation(**{k: np.asarray(v, np.float32) for k, v in description["preparation"].items()})
-            fingerprint = description["fingerprint"]
-        except (KeyError, TypeError, ValueError) as error:
-            raise HilpError(f"{folder / CONFIG} is incomplete ({error!r}): restore it from a copy") from error
-        like = jax.eval_shape(lambda: module.export(config, module.init(config, spec, jax.random.key(0))))
-        arrays, _ = storage.read_arrays(folder / WEIGHTS)
+            like = jax.eval_shape(lambda: module.export(config, module.init(config, spec, jax.random.key(0))))
+            origin = dict(description["origin"])
+        except (AttributeError, TypeError, ValueError) as error:
+            raise HilpError(f"{folder / CONFIG} does not describe a policy ({error}): restore a copy") from error
         core = storage.unflatten(like, arrays, folder / WEIGHTS)
-        bank, _ = storage.read_arrays(folder / BANK)
-        try:
-            sample = Transitions(**bank)
-        except TypeError as error:
-            raise HilpError(f"{folder / BANK} is not the bank of a policy: restore it from a copy") from error
-        policy = FoundationPolicy(config, spec, core, preparation, sample, description.get("origin"))
-        if policy.fingerprint != fingerprint:
-            raise HilpError(
-                f"{folder}: config and weights do not belong together (fingerprints differ): restore a copy"
-            )
-        return policy
+        return FoundationPolicy(config, spec, core, preparation, _read_bank(folder / BANK, spec), origin)
 
     def _identity(self) -> dict[str, Any]:
         return {
@@ -291,9 +290,29 @@ class FoundationPolicy:
                 "make it again with this policy"
             )
 
-    def _require_rule(self, rule: str, lacking: str) -> None:
+    def require_rule(self, rule: str, lacking: str) -> None:
+        """Raise unless the method behind this policy has a rule."""
         if not hasattr(self.core, rule):
             raise PromptUnsupported(f"{self.method} {lacking}")
+
+
+def _fingerprint(identity: dict[str, Any], weights: dict[str, np.ndarray]) -> str:
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode())
+    digest.update(storage.checksum(weights).encode())
+    return digest.hexdigest()[:32]
+
+
+def _read_bank(path: Path, spec: Spec) -> Transitions:
+    arrays, _ = storage.read_arrays(path)
+    sizes = {
+        "observations": spec.observation_dim,
+        "actions": spec.action_dim,
+        "next_observations": spec.observation_dim,
+    }
+    count = len(arrays["observations"]) if "observations" in arrays else 0
+    if {name: array.shape for name, array in arrays.items()} != {name: (count, size) for name, size in sizes.items()}:
+        raise HilpError(f"{path} is not the bank of this policy: restore it from a copy")
+    return Transitions(**arrays)
 
 
 def find(path: Path) -> Path:
@@ -309,3 +328,8 @@ def find(path: Path) -> Path:
     if not path.exists():
         raise HilpError(f"there is no policy at {path}: no such folder")
     raise HilpError(f"there is no policy at {path}: it has no {CONFIG}")
+
+
+def home(folder: Path) -> Path:
+    """Where rows and reports about the policy in a folder belong: its run, or the folder itself outside of runs."""
+    return folder.parent if folder.name == "policy" else folder

@@ -43,6 +43,8 @@ class GoalPrompt:
     def __call__(self, observations: np.ndarray, active: np.ndarray | None = None) -> np.ndarray:
         """Skills for a batch; `active` (bool [n]) spares the planning of rows whose skill nobody will use."""
         here = self.policy.encode(np.atleast_2d(observations))
+        if self.latent.ndim == 2 and len(self.latent) != len(here):
+            raise HilpError(f"this prompt holds {len(self.latent)} goals, one an observation, not {len(here)}")
         target = np.array(np.broadcast_to(self.latent, here.shape))
         if self.plan != 0:
             rows = np.arange(len(here)) if active is None else np.flatnonzero(active)
@@ -77,20 +79,24 @@ Prompt = GoalPrompt | SkillPrompt
 
 
 def goal(policy: FoundationPolicy, goal: Any, plan: int | str, best: int, radius: float) -> GoalPrompt:
+    policy.require_rule("direct", "has no goal rule")
     if plan != "auto" and not (isinstance(plan, int) and 0 <= plan <= planning.MOST_RECURSIONS):
         raise HilpError(f"plan is a number of recursions from 0 to {planning.MOST_RECURSIONS} or 'auto', not {plan!r}")
     if plan != 0 and not len(policy.sample):
         raise HilpError("this policy was saved without a bank of states, so it cannot plan: use plan=0")
+    if best < 1 or not radius > 0.0:
+        raise HilpError(f"planning needs at least one best midpoint and a radius above 0, not {best} and {radius}")
+    latent = policy.encode(goal)
     goal = np.asarray(goal, np.float32)
     if not np.isfinite(goal).all():
         raise HilpError("the goal holds a NaN or an infinity")
-    return GoalPrompt(policy, goal, plan, best, radius, policy.encode(goal))
+    return GoalPrompt(policy, goal, plan, best, radius, latent)
 
 
 def skill(policy: FoundationPolicy, z: Any, seed: int) -> SkillPrompt:
     if z is None:
         z = np.random.default_rng(seed).normal(size=policy.skill_dim)
-    z = np.asarray(z, np.float32)
+    z = _numbers(z, "a skill")
     if z.shape != (policy.skill_dim,):
         raise HilpError(f"a skill of this policy has {policy.skill_dim} numbers, not {z.shape}")
     if not np.isfinite(z).all() or not np.any(z):
@@ -106,30 +112,39 @@ def reward(
     seed: int,
 ) -> SkillPrompt:
     """z* = argmin E[(r - <features, z>)^2], closed form, then projected onto the policy's skills (section 5.1)."""
+    policy.require_rule("cumulant", "has no reward rule")
     if isinstance(data, tuple):
         if function is not None or len(data) != 3:
             raise HilpError(
                 "a table of labelled samples is (observations, next_observations, rewards), with no function"
             )
-        before, after, rewards = (np.asarray(column, np.float32) for column in data)
+        before, after, rewards = (_numbers(column, "a table of labelled samples") for column in data)
     else:
         if function is None:
             raise HilpError("a reward prompt needs a vectorised function of (s, a, s'), or a table of labelled samples")
         sample = policy.sample if data is None else Transitions.draw(data, samples, seed)
         before, after = sample.observations, sample.next_observations
-        rewards = np.asarray(function(before, sample.actions, after), np.float32)
-    if rewards.shape != (len(before),) or len(after) != len(before):
+        rewards = _numbers(function(before, sample.actions, after), "the reward")
+    if before.ndim != 2 or after.shape != before.shape or rewards.shape != before.shape[:1]:
         raise HilpError(
-            f"the reward must give one number per transition: {len(before)} transitions, rewards {rewards.shape}"
+            f"the reward must give one number per transition: {before.shape} observations, {after.shape} next "
+            f"observations, rewards {rewards.shape}"
         )
+    if not len(rewards):
+        raise HilpError("there is no transition to ask the reward about: pass a data set, or a table that is not empty")
     bad = np.flatnonzero(~np.isfinite(rewards))
     if len(bad):
         raise HilpError(
             f"the reward is NaN or infinite for {len(bad)} of {len(rewards)} transitions, first at {bad[0]}"
         )
-    z, r2 = least_squares(policy.cumulant(before, after), rewards)
+    if np.ptp(rewards) == 0.0:
+        raise HilpError("the reward is the same everywhere in the sampled data, so it asks for nothing")
+    features = policy.cumulant(before, after)
+    if not np.isfinite(features).all():
+        raise HilpError("the observations of the labelled samples hold a NaN or an infinity")
+    z, r2 = least_squares(features, rewards)
     if not np.any(z):
-        raise HilpError("the reward is the same (or zero) everywhere in the sampled data, so it asks for nothing")
+        raise HilpError("phi does not change on the sampled data, so no skill can follow a reward")
     if r2 < POOR_FIT:
         warnings.warn(
             f"phi expresses only R^2 = {r2:.2f} of this reward: the prompt follows the part it can express; prefer "
@@ -159,13 +174,24 @@ def least_squares(features: np.ndarray, rewards: np.ndarray) -> tuple[np.ndarray
 
 def load(policy: FoundationPolicy, path: Path) -> Prompt:
     arrays, note = storage.read_arrays(path)
+    if note.get("kind") not in ("goal", "skill"):
+        raise HilpError(f"{path} is not a prompt")
     if note.get("fingerprint") != policy.fingerprint:
+        owner = str(note.get("fingerprint"))[:8]
         raise HilpError(
-            f"{path} was made for policy {str(note.get('fingerprint'))[:8]}, not for this one ({policy.fingerprint[:8]}): "
+            f"{path} was made for policy {owner}, not for this one ({policy.fingerprint[:8]}): "
             "make it again with this policy"
         )
-    if note.get("kind") == "goal":
-        return goal(policy, arrays["goal"], note["plan"], note["best"], note["radius"])
-    if note.get("kind") == "skill":
-        return SkillPrompt(policy.fingerprint, arrays["z"], note.get("r2"))
-    raise HilpError(f"{path} is not a prompt")
+    try:
+        if note["kind"] == "goal":
+            return goal(policy, arrays["goal"], note["plan"], note["best"], note["radius"])
+        return SkillPrompt(policy.fingerprint, arrays["z"], note["r2"])
+    except (KeyError, TypeError) as error:
+        raise HilpError(f"{path} is not a whole prompt ({error!r}): make it again") from error
+
+
+def _numbers(values: Any, name: str) -> np.ndarray:
+    try:
+        return np.asarray(values, np.float64)
+    except (TypeError, ValueError) as error:
+        raise HilpError(f"{name} must be numbers: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -21,7 +22,7 @@ def checksum(arrays: Mapping[str, np.ndarray]) -> str:
     """Hash of names, types, shapes and bytes."""
     digest = hashlib.sha256()
     for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
+        array = _contiguous(arrays[name])
         digest.update(f"{name} {array.dtype.str} {array.shape};".encode())
         digest.update(array.data)
     return digest.hexdigest()
@@ -29,13 +30,7 @@ def checksum(arrays: Mapping[str, np.ndarray]) -> str:
 
 def write_text(path: Path, text: str) -> None:
     """Replace a text file in one step."""
-    temporary = path.with_name(f".{path.name}.writing-{os.getpid()}")
-    try:
-        temporary.write_text(text)
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise HilpError(f"cannot write {path}: {error.strerror or error}") from error
+    _replace(path, text.encode())
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -43,21 +38,12 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any] | None = None) -> None:
-    """Write arrays and a JSON-able note; the file is flushed to disk before it takes its name."""
+    """Write arrays and a JSON-able note; the checksum covers both."""
     from safetensors.numpy import save
 
-    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    notes = {"note": json.dumps(dict(metadata or {})), CHECKSUM: checksum(arrays)}
-    temporary = path.with_name(f".{path.name}.writing-{os.getpid()}")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(save(arrays, notes))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise HilpError(f"cannot write {path}: {error.strerror or error}") from error
+    arrays = {name: _contiguous(array) for name, array in arrays.items()}
+    note = json.dumps(dict(metadata or {}))
+    _replace(path, save(arrays, {"note": note, CHECKSUM: _seal(arrays, note)}))
 
 
 def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -72,15 +58,39 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError, TypeError) as error:
         raise HilpError(f"{path} is truncated or not a safetensors file ({error}): restore it from a copy") from error
-    if notes.get(CHECKSUM) != checksum(arrays):
+    text = notes.get("note", "{}")
+    if notes.get(CHECKSUM) != _seal(arrays, text):
         raise HilpError(
             f"{path} was changed after it was written (its checksum does not match): restore it from a copy"
         )
     try:
-        note = json.loads(notes.get("note", "{}"))
+        note = json.loads(text)
     except ValueError as error:
         raise HilpError(f"{path} has a damaged header: restore it from a copy") from error
-    return arrays, note
+    return arrays, note if isinstance(note, dict) else {}
+
+
+def _seal(arrays: Mapping[str, np.ndarray], note: str) -> str:
+    return hashlib.sha256(f"{checksum(arrays)} {note}".encode()).hexdigest()
+
+
+def _contiguous(array: np.ndarray) -> np.ndarray:
+    return np.asarray(array, order="C")  # unlike ascontiguousarray it leaves a scalar a scalar
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Give a file this content in one step; it is flushed to disk before it takes its name."""
+    temporary = path.parent / f".{path.name}.writing-{os.getpid()}"
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise HilpError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def flatten(tree: Any) -> dict[str, np.ndarray]:
@@ -92,7 +102,7 @@ def flatten(tree: Any) -> dict[str, np.ndarray]:
 
 
 def unflatten(like: Tree, arrays: Mapping[str, np.ndarray], source: Path) -> Tree:
-    """The tree shaped as `like` (arrays or shapes) with these leaves; any missing, extra or misshapen leaf is an error."""
+    """The tree shaped as `like` (arrays or shapes) with these leaves; a missing, extra or misshapen one is an error."""
     import jax
     import jax.numpy as jnp
 

@@ -138,8 +138,9 @@ class Run:
             held_out = np.isin(np.arange(data.episodes), rng.choice(data.episodes, count, replace=False))
         self.index, self.held_out = sampling.build_index(data.lengths, held_out)
         self.columns = sampling.Columns(
-            jnp.asarray(data.observations, jnp.float32),
-            jnp.asarray(data.actions, jnp.float32),
+            # device_put, not jnp.asarray: on a CPU it shares the memory of a mapped file where it can
+            jax.device_put(np.asarray(data.observations, np.float32)),
+            jax.device_put(np.asarray(data.actions, np.float32)),
             jnp.asarray(self.preparation.mean),
             jnp.asarray(self.preparation.scale),
         )

@@ -46,7 +46,9 @@ class Task(Protocol):
     action_dim: int
     potentials: Mapping[str, Callable[[np.ndarray], np.ndarray]]
 
-    def episodes(self, rng: np.random.Generator, n: int) -> Episodes: ...
+    def episodes(
+        self, rng: np.random.Generator, n: int, start: np.ndarray | None = None, goal: np.ndarray | None = None
+    ) -> Episodes: ...  # random starts and goals, unless an observation of one is given
 
     def potential_max(self, name: str) -> float: ...
 

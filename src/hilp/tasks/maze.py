@@ -209,13 +209,26 @@ class Maze:
         room = self._rooms[np.searchsorted(self._room_bounds[:-1], rng.random(n), side="right")]
         return room[:, :2] + room[:, 2:] * rng.random((n, 2))
 
-    def episodes(self, rng: np.random.Generator, n: int) -> MazeEpisodes:
-        """n episodes, each from a random start to a random goal that is not reached yet."""
-        goals = self.starts(rng, n)
+    def episodes(
+        self, rng: np.random.Generator, n: int, start: np.ndarray | None = None, goal: np.ndarray | None = None
+    ) -> MazeEpisodes:
+        """n episodes, each from a random start to a random goal that is not reached yet; either can be given."""
+        goals = self.starts(rng, n) if goal is None else self._given(goal, n, "goal")
+        if start is not None:
+            return MazeEpisodes(self, self._given(start, n, "start"), goals)
         xy = self.starts(rng, n)
         while (near := at_goal(xy, goals)).any():
             xy[near] = self.starts(rng, int(near.sum()))
         return MazeEpisodes(self, xy, goals)
+
+    def _given(self, xy: np.ndarray, n: int, name: str) -> np.ndarray:
+        """A position from a user, n times."""
+        xy = np.asarray(xy, np.float64)
+        if xy.shape != (2,) or not self.valid(xy[None])[0]:
+            raise HilpError(
+                f"the {name} {xy.tolist()} is not a free position x,y of {self.name}: it is off the map or in a wall"
+            )
+        return np.tile(xy, (n, 1))
 
     def potential_max(self, name: str) -> float:
         """The largest value of a potential over all valid positions, exactly."""

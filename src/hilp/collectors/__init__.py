@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def collect(task: str, kind: str, steps: int, seed: int = 0, progress: Callable[[int], None] | None = None) -> Dataset:
     """`steps` transitions of this kind of behaviour in a task."""
     from hilp import tasks
-    from hilp.collect import maze
+    from hilp.collectors import maze
     from hilp.data.readers import from_arrays
 
     world = tasks.make(task)

@@ -30,7 +30,7 @@ def evaluate(
     task: str | tasks.Task,
     *,
     plan: int | str | Sequence[int | str] = (0, 1, 3, "auto"),
-    rewards: Iterable[str] = (),
+    rewards: str | Iterable[str] = (),
     episodes: int = 50,
     seed: int = 0,
     command: str | None = None,
@@ -41,10 +41,13 @@ def evaluate(
     All plans face the same starts and goals. Where a dict is given as `paths`, the rollouts are put there for pictures.
     """
     world = tasks.make(task) if isinstance(task, str) else task
-    _require_fit(policy, world)
+    require_fit("this policy", policy.spec.observation_dim, policy.spec.action_dim, world)
     if episodes < 1:
         raise HilpError(f"episodes must be at least 1, not {episodes}")
     plans = [plan] if isinstance(plan, int | str) else list(plan)
+    rewards = [rewards] if isinstance(rewards, str) else list(rewards)
+    for name in rewards:
+        potential(world, name)  # a wrong name is told before the first rollout
     about = describe(policy, world, seed, command)
     rows = []
     for depth in plans:
@@ -65,7 +68,7 @@ def describe(policy: FoundationPolicy, world: tasks.Task, seed: int, command: st
     return {
         "task": world.name,
         "method": policy.method,
-        "config": dataclasses.asdict(policy.config),
+        "config": json.loads(json.dumps(dataclasses.asdict(policy.config))),
         "policy": policy.fingerprint,
         "train_seed": policy.origin.get("seed"),
         "train_steps": policy.origin.get("steps"),
@@ -116,7 +119,7 @@ def rollout_goals(
 def rollout_reward(
     policy: FoundationPolicy, world: tasks.Task, name: str, episodes: int, seed: int, steps: int = REWARD_STEPS
 ) -> tuple[Row, dict[str, Any]]:
-    """Episodes under the reward f(s') - f(s) of a potential f of the task: which share of the possible gain is realised."""
+    """Episodes under the reward f(s') - f(s) of a potential f of the task: the share of the possible gain realised."""
     f = potential(world, name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the row carries R^2
@@ -139,8 +142,29 @@ def rollout_reward(
         "steps": steps,
     }
     lengths = np.full(episodes, steps)
+    no_goals = np.full_like(path[0], np.nan)
     reached = gain >= 0.5 * possible
-    return row, {"observations": np.stack(path), "lengths": lengths, "goals": None, "reached": reached}
+    return row, {"observations": np.stack(path), "lengths": lengths, "goals": no_goals, "reached": reached}
+
+
+def rollout_once(
+    policy: FoundationPolicy,
+    world: tasks.Task,
+    prompt: Any,
+    start: np.ndarray | None,
+    goal: np.ndarray | None,
+    steps: int,
+    seed: int,
+) -> tuple[np.ndarray, bool]:
+    """One episode under a prompt: its observations, and whether it reached the goal (True where there is none)."""
+    running = world.episodes(np.random.default_rng(seed), 1, start=start, goal=goal)
+    path = [running.observations[0].copy()]
+    for _ in range(steps):
+        if goal is not None and running.reached()[0]:
+            break
+        running.step(policy.act(running.observations, prompt))
+        path.append(running.observations[0].copy())
+    return np.stack(path), goal is None or bool(running.reached()[0])
 
 
 def potential(world: tasks.Task, name: str) -> Any:
@@ -192,10 +216,10 @@ def read_rows(path: str | os.PathLike[str]) -> list[Row]:
     return rows
 
 
-def _require_fit(policy: FoundationPolicy, world: tasks.Task) -> None:
-    given = (policy.spec.observation_dim, policy.spec.action_dim)
-    if given != (world.observation_dim, world.action_dim):
+def require_fit(what: str, observation_dim: int, action_dim: int, world: tasks.Task) -> None:
+    """Raise unless a policy or a data set has the observations and actions of a task."""
+    if (observation_dim, action_dim) != (world.observation_dim, world.action_dim):
         raise HilpError(
-            f"this policy has {given[0]} observation and {given[1]} action numbers, task {world.name} has "
-            f"{world.observation_dim} and {world.action_dim}: it was trained on other data"
+            f"{what} has {observation_dim} observation and {action_dim} action numbers, task {world.name} has "
+            f"{world.observation_dim} and {world.action_dim}: choose the task it comes from"
         )

@@ -1,0 +1,246 @@
+"""Speed and memory. Every figure comes with a ratio against something measured in the same run on the same machine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from hilp.errors import HilpError, nearest
+
+Line = dict[str, Any]
+OBSERVATION, ACTION = 29, 8  # AntMaze, the paper's goal-conditioned shapes
+
+
+def measure(only: Sequence[str] = ()) -> Iterator[Line]:
+    """One line a benchmark: name, value, unit, ratio, against."""
+    for name in only:
+        if name not in BENCHMARKS:
+            raise HilpError(f"unknown benchmark '{name}': {nearest(name, BENCHMARKS)}")
+    for name, run in BENCHMARKS.items():
+        if not only or name in only:
+            yield {"name": name, **run()}
+
+
+def best(run: Callable[[], Any], repeats: int) -> float:
+    """Seconds of the fastest of several runs; the others were disturbed."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def update_flops(batch: int, observation: int, action: int, width: int, dim: int) -> dict[str, int]:
+    """Matrix-product operations of one joint HILP update, part by part (a multiply-add is two).
+
+    Networks have three hidden layers of `width`. A backward pass costs two products per layer, except that the first
+    layer needs no gradient of its input.
+    """
+
+    def forward(size_in: int, size_out: int) -> int:
+        return 2 * batch * (size_in * width + 2 * width * width + width * size_out)
+
+    def backward(size_in: int, size_out: int) -> int:
+        return 2 * forward(size_in, size_out) - 2 * batch * size_in * width
+
+    sz, sza = observation + dim, observation + dim + action
+    return {
+        "phi, 2 members, s and g": 4 * forward(observation, dim),
+        "phi backward": 4 * backward(observation, dim),
+        "target phi, 2 members, s, g and s'": 6 * forward(observation, dim),
+        "phi of s' for the reward": forward(observation, dim),
+        "V of s and s'": 2 * forward(sz, 1),
+        "V backward": backward(sz, 1),
+        "Q, 2 members": 2 * forward(sza, 1),
+        "Q backward": 2 * backward(sza, 1),
+        "target Q, 2 members": 2 * forward(sza, 1),
+        "actor": forward(sz, action),
+        "actor backward": backward(sz, action),
+    }
+
+
+def train_step() -> Line:
+    """FLOP/s of a whole training step at the paper's shapes, over those of a plain matrix product."""
+    import jax
+    import jax.numpy as jnp
+
+    from hilp.methods import hilp
+    from hilp.train import Run
+
+    config = hilp.Config()
+    run = Run(config, random_data(100_000), seed=0, seeds=1, validation=0.0)
+    a = jax.random.normal(jax.random.key(0), (1024, 512))
+    b = jax.random.normal(jax.random.key(1), (512, 512))
+    product = jax.jit(jnp.matmul)
+    multiply = lambda: product(a, b).block_until_ready()  # noqa: E731
+    multiply()
+    state = run.fresh
+    state, _ = run.advance(state, 0, 1)  # compiles
+    steps, seconds, plain = 10, [], []
+    for turn in range(4):
+        plain.append(best(multiply, 50))
+        start = time.perf_counter()
+        state, _ = run.advance(state, 1 + turn * steps, steps)
+        seconds.append((time.perf_counter() - start) / steps)
+    plain.append(best(multiply, 50))
+    parts = update_flops(config.batch, OBSERVATION, ACTION, config.hidden[0], config.dim)
+    achieved, peak = sum(parts.values()) / min(seconds), 2 * 1024 * 512 * 512 / min(plain)
+    return {
+        "value": round(1e3 * min(seconds), 1),
+        "unit": "ms",
+        "ratio": round(achieved / peak, 3),
+        "against": f"plain f32 matmul 1024x512x512 at {peak / 1e9:.0f} GFLOP/s (achieved {achieved / 1e9:.0f})",
+        "flop": {**parts, "total": sum(parts.values())},
+    }
+
+
+def plan() -> Line:
+    """Latency of one plan (N 50,000, D 32, 3 recursions, k 50) against the direct NumPy way."""
+    from hilp.planning import Bank
+
+    rng = np.random.default_rng(0)
+    latents = maze_like_latents(rng, 50_000, 32)
+    bank = Bank(latents)
+    queries = [(latents[i], latents[j]) for i, j in rng.integers(len(latents), size=(20, 2))]
+
+    def direct(here: np.ndarray, goal: np.ndarray) -> np.ndarray:
+        u = goal
+        for _ in range(3):
+            cost = np.maximum(np.linalg.norm(latents - here, axis=1), np.linalg.norm(latents - u, axis=1))
+            u = latents[np.argsort(cost)[:50]].mean(axis=0)
+        return u
+
+    worst = max(float(np.abs(direct(*query) - bank.subgoal(*query)).max()) for query in queries)
+    ours = best(lambda: [bank.subgoal(*query) for query in queries], 5) / len(queries)
+    theirs = best(lambda: [direct(*query) for query in queries], 3) / len(queries)
+    return {
+        "value": round(1e3 * ours, 3),
+        "unit": "ms",
+        "ratio": round(theirs / ours, 1),
+        "against": f"direct NumPy float32: all norms and a full argsort a recursion, {1e3 * theirs:.1f} ms",
+        "largest_difference": worst,
+    }
+
+
+def act() -> Line:
+    """Latency of `act` for a single observation under a goal prompt, at the paper's shapes."""
+    import jax
+
+    from hilp.methods import hilp
+    from hilp.policy import FoundationPolicy, Preparation, Transitions
+    from hilp.types import Spec
+
+    config, spec = hilp.Config(), Spec(OBSERVATION, ACTION)
+    core = hilp.export(config, hilp.init(config, spec, jax.random.key(0)))
+    data = random_data(5_000)
+    policy = FoundationPolicy(config, spec, core, Preparation.of(data, True), Transitions.draw(data, 1000, 0))
+    prompt = policy.goal(data.observations[0])
+    observation = data.observations[1]
+    policy.act(observation, prompt)
+    ours = best(lambda: policy.act(observation, prompt), 300)
+
+    layers = [(np.asarray(layer.weight), np.asarray(layer.bias)) for layer in core.actor.hidden]
+    x = np.zeros((1, spec.observation_dim + config.dim), np.float32)
+
+    def bare() -> np.ndarray:
+        h = x
+        for weight, bias in layers:
+            h = np.maximum(h @ weight + bias, 0.0)
+        return h
+
+    plain = best(bare, 300)
+    return {
+        "value": round(1e6 * ours, 1),
+        "unit": "us",
+        "ratio": round(ours / plain, 2),
+        "against": f"the actor's hidden layers alone in NumPy, {1e6 * plain:.0f} us",
+    }
+
+
+MEMORY_SCRIPT = """
+import resource, sys
+from hilp.bench import speed
+from hilp.train import Run
+from hilp.methods import hilp
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+def train(data):
+    run = Run(hilp.Config(), data, seed=0, seeds=1, validation=0.0)
+    run.advance(run.fresh, 0, 3)
+train(speed.random_data(2_000))
+before = peak()
+data = speed.random_data(1_000_000)
+raw = data.observations.nbytes + data.actions.nbytes
+train(data)
+print(before, peak(), raw)
+"""
+
+
+def memory() -> Line:
+    """Peak memory that 1M x 29 of data add to a training process, over the bytes of the data."""
+    before, peak, raw = map(int, _python("-c", MEMORY_SCRIPT).split())
+    return {
+        "value": round((peak - before) / 2**20, 1),
+        "unit": "MiB",
+        "ratio": round((peak - before) / raw, 2),
+        "against": f"the raw bytes of observations and actions, {raw / 2**20:.0f} MiB (process without them: {before / 2**20:.0f} MiB)",
+    }
+
+
+def import_time() -> Line:
+    """Seconds of `import hilp`."""
+    return _start_time(["-c", "import hilp"])
+
+
+def help_time() -> Line:
+    """Seconds of `hilp --help`."""
+    return _start_time(["-c", "import sys; from hilp.cli import main; sys.exit(main(['--help']))"])
+
+
+BENCHMARKS: dict[str, Callable[[], Line]] = {
+    "train_step": train_step,
+    "plan": plan,
+    "act": act,
+    "memory": memory,
+    "import": import_time,
+    "help": help_time,
+}
+
+
+def random_data(rows: int) -> Any:
+    """Noise in the shapes of AntMaze, in episodes of 1000 rows at most."""
+    from hilp.data.dataset import Dataset
+
+    rng = np.random.default_rng(0)
+    observations = rng.standard_normal((rows, OBSERVATION), np.float32)
+    actions = 2.0 * rng.random((rows, ACTION), np.float32) - 1.0
+    lengths = np.full(max(1, rows // 1000), min(rows, 1000))
+    return Dataset(observations, actions, lengths, name="noise")
+
+
+def maze_like_latents(rng: np.random.Generator, count: int, dim: int) -> np.ndarray:
+    """A curved two-dimensional sheet with noise: what phi makes of a maze."""
+    place = rng.uniform(0.0, 1.0, (count, 2))
+    waves = np.sin(place @ rng.normal(0.0, 2.5, (2, dim)) + rng.uniform(0.0, 6.0, dim))
+    return (10.0 * waves + 0.1 * rng.standard_normal((count, dim))).astype(np.float32)
+
+
+def _start_time(arguments: list[str]) -> Line:
+    ours = best(lambda: _python(*arguments), 5)
+    bare = best(lambda: _python("-c", "pass"), 5)
+    return {
+        "value": round(ours, 3),
+        "unit": "s",
+        "ratio": round(ours / bare, 2),
+        "against": f"an empty Python program, {bare:.3f} s",
+    }
+
+
+def _python(*arguments: str) -> str:
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=True)
+    return done.stdout

@@ -1,0 +1,127 @@
+"""The `hilp` command: finds the verb, reads its flags, and turns a user's mistake into one line and exit code 2.
+
+Nothing heavy is imported before a verb is known, so that `hilp --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from hilp.errors import HilpError, TrainingDiverged, nearest
+
+VERBS = {  # in the order a new user meets them
+    "quickstart": "collect, pretrain, evaluate and report in minutes: the whole story on the built-in maze",
+    "pretrain": "train a policy on unlabeled trajectories",
+    "evaluate": "prompt a policy with goals and rewards in a task and count what it reaches",
+    "prompt": "prompt a policy once: with a goal, a reward or a skill",
+    "diagnose": "how well |phi(s) - phi(g)| fits the steps from s to g, and what that means",
+    "report": "one self-contained HTML page about a run",
+    "bench": "measure speed and memory, one JSON line each",
+    "data list": "the data sets and tasks that come with hilp",
+    "data inspect": "what is in a data set, and what is wrong with it",
+    "data collect": "collect unlabeled trajectories in a task",
+}
+
+HELP = """usage: hilp VERB [options]
+
+Unlabeled trajectories in, a promptable policy out.
+
+{verbs}
+
+`hilp VERB --help` explains a verb. Start with `hilp quickstart`.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of the `hilp` command."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _main(words)
+    except TrainingDiverged as error:
+        print(f"hilp: stopped: {error}", file=sys.stderr)
+        return 1
+    except HilpError as error:
+        print(f"hilp: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("hilp: stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # `hilp ... | head`
+        sys.stderr.close()
+        return 141
+    except OSError as error:  # no space, no permission
+        print(f"hilp: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+
+
+def _main(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        width = max(map(len, VERBS))
+        print(HELP.format(verbs="\n".join(f"  {verb:<{width}}  {what}" for verb, what in VERBS.items())), end="")
+        return 0
+    if words[0] in ("-V", "--version", "version"):
+        from importlib.metadata import version
+
+        print(f"hilp {version('hilp')}")
+        return 0
+    verb = words[0]
+    if verb == "data":
+        if len(words) == 1 or words[1] in ("-h", "--help"):
+            print("\n".join(f"hilp {name}: {what}" for name, what in VERBS.items() if name.startswith("data ")))
+            return 0
+        verb = f"data {words[1]}"
+    if verb not in VERBS:
+        raise HilpError(f"unknown verb '{verb}': {nearest(verb, VERBS)}")
+    from hilp import verbs
+
+    flags, run = verbs.RUN[verb]
+    return run(_parse(flags, verb, words[len(verb.split()) :]))
+
+
+def _parse(flags: type, verb: str, words: list[str]) -> Any:
+    """The dataclass of a verb from its words; tyro's error box becomes one line."""
+    import tyro
+
+    known = {"--help", *(f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(flags))}
+    for word in words:
+        option = word.partition("=")[0].replace("_", "-")
+        if option.startswith("--") and option not in known:
+            raise HilpError(f"hilp {verb} has no option {option}: {nearest(option, known)}")
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(flags, prog=f"hilp {verb}", args=_merge_set(words), config=(tyro.conf.FlagCreatePairsOff,))
+    except SystemExit as stop:
+        if stop.code in (0, None):
+            raise
+        # The frame is drawn in Unicode or ASCII; its first line is a title.
+        body = [" ".join(line.strip("│|╭╮╰╯+ ").split()) for line in said.getvalue().splitlines()[1:]]
+        kept = " ".join(line for line in body if line.strip("─-"))
+        message = re.split(r"\.? (?:For full helptext|Argument helptext|Got errors)", f"{kept} ")[0].strip()
+        wrong = re.match(r"Error parsing (--[\w-]+): .*?'(.*?)'", message)
+        if wrong:
+            message = f"{wrong[1]} cannot be '{wrong[2]}'"
+        raise HilpError(f"{message} (see hilp {verb} --help)") from None
+
+
+def _merge_set(words: list[str]) -> list[str]:
+    """Let --set be given several times: all its values are put behind the last one."""
+    values: list[str] = []
+    rest: list[str] = []
+    inside = False
+    for word in words:
+        if word.startswith("--set="):
+            values.append(word.removeprefix("--set="))
+        elif word.startswith("-"):
+            inside = word == "--set"
+            if not inside:
+                rest.append(word)
+        else:
+            (values if inside else rest).append(word)
+    return [*rest, "--set", *values] if values else rest

@@ -1,0 +1,230 @@
+"""Columns on disk, read a slice of rows at a time: .npy files and the members of an .npz, and a writer of .npy files.
+
+Anything with `shape`, `dtype` and row slices is a column; so an array is one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zipfile
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import IO, Protocol
+
+import numpy as np
+
+from hilp.errors import HilpError
+
+BLOCK_BYTES = 16 << 20  # of a read: large enough for the disk, small enough that no format needs memory
+NUMBERS = "fiub"  # dtype kinds that are numbers
+DEFLATE_LIMIT = 1100  # deflate cannot shrink further than 1:1032, so a file that claims to is damaged
+
+
+class Column(Protocol):
+    """Rows of one kind, in memory or not."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype: ...
+
+    def __getitem__(self, rows: slice, /) -> np.ndarray: ...
+
+
+def reason(error: BaseException) -> str:
+    """A library's error on one line, short enough to be a part of ours."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 160 else text[:157] + "..."
+
+
+def fill(array: np.ndarray, stream: IO[bytes]) -> None:
+    """Read the bytes of a contiguous array."""
+    view = array.reshape(-1).view(np.uint8).data
+    done = 0
+    while done < len(view):
+        count = stream.readinto(view[done : done + BLOCK_BYTES])  # type: ignore[attr-defined]
+        if not count:
+            raise EOFError("it ends too early")
+        done += count
+
+
+def row_bytes(shape: tuple[int, ...], dtype: np.dtype) -> int:
+    """Bytes of one row of an array of this shape."""
+    return int(np.prod(shape[1:], dtype=np.int64)) * dtype.itemsize
+
+
+class NpyStream:
+    """The array in one .npy stream. Rows come in order; going back before the last slice read reopens the stream."""
+
+    def __init__(self, name: str, size: int, open_stream: Callable[[], IO[bytes]]):
+        self.name, self._open = name, open_stream
+        self._stream: IO[bytes] | None = None
+        try:
+            with self._open() as stream:
+                self.shape, self._fortran, self.dtype = _read_header(stream)
+                self._header = stream.tell()
+        except HilpError:
+            raise
+        except Exception as error:  # a damaged header can fail anywhere in zipfile or in numpy's parser
+            raise HilpError(f"{name} is damaged: {reason(error)}") from error
+        if self.dtype.hasobject:
+            raise HilpError(f"{name} holds Python objects, which hilp never loads: store plain numbers")
+        self._row_bytes = row_bytes(self.shape, self.dtype)
+        if min(self.shape, default=0) < 0 or self._header + self._rows * self._row_bytes != size:
+            raise HilpError(f"{name} is damaged: {size} bytes do not hold an array {self.shape} of {self.dtype}")
+        self._at = 0
+        self._recent = (0, np.empty((0, *self.shape[1:]), self.dtype))
+
+    @property
+    def _rows(self) -> int:
+        return self.shape[0] if self.shape else 1
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        start, stop, _ = rows.indices(self._rows)
+        if stop <= start:
+            return np.empty((0, *self.shape[1:]), self.dtype)
+        if self._fortran and len(self.shape) > 1:
+            # Columns lie one after another on disk, so any slice of rows needs all of it.
+            if len(self._recent[1]) != self._rows:
+                flat = self._read(0, self._rows).reshape(-1)
+                self._recent = (0, flat.reshape(self.shape, order="F"))
+            return self._recent[1][start:stop]
+        first, recent = self._recent
+        pieces = []
+        if first <= start < first + len(recent):
+            pieces.append(recent[start - first : stop - first])
+            start += len(pieces[0])
+        if start < stop:
+            pieces.append(self._read(start, stop))
+        block = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        self._recent = (stop - len(block), block)
+        return block
+
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        try:
+            if self._stream is None or start < self._at:
+                self.close()
+                self._stream = self._open()
+                self._stream.read(self._header)
+                self._at = 0
+            self._skip((start - self._at) * self._row_bytes)
+            block = np.empty((stop - start, *self.shape[1:]), self.dtype)
+            fill(block, self._stream)
+            self._at = stop
+            if stop == self._rows and self._stream.read(
+                1
+            ):  # reading to the end is what makes zipfile compare checksums
+                raise ValueError("it is longer than its header says")
+        except Exception as error:  # zipfile and zlib raise half a dozen kinds for a damaged member
+            raise HilpError(f"{self.name} is damaged: {reason(error)}: restore it from a copy") from error
+        return block
+
+    def _skip(self, count: int) -> None:
+        assert self._stream is not None
+        while count > 0:
+            got = len(self._stream.read(min(count, BLOCK_BYTES)))
+            if not got:
+                raise EOFError("it ends too early")
+            count -= got
+
+    def close(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    def __del__(self) -> None:
+        if getattr(self, "_stream", None) is not None:
+            self.close()
+
+
+def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
+    version = np.lib.format.read_magic(stream)
+    if version == (1, 0):
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+    elif version == (2, 0):
+        shape, fortran, dtype = np.lib.format.read_array_header_2_0(stream)
+    else:
+        raise ValueError(f"version {version} of .npy is not for plain arrays")
+    return shape, fortran, dtype
+
+
+def open_npy(path: Path) -> NpyStream:
+    """The array of an .npy file."""
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise HilpError(f"{path} is missing: {error.strerror or error}") from error
+    return NpyStream(str(path), size, lambda: open(path, "rb"))
+
+
+def open_npz(path: Path, only: Collection[str] | None = None) -> dict[str, NpyStream]:
+    """The arrays of an .npz file by name, all or only these."""
+    try:
+        archive = zipfile.ZipFile(path)
+    except Exception as error:  # a damaged directory can fail anywhere in zipfile
+        raise HilpError(f"{path} cannot be read as .npz: {reason(error)}") from error
+    columns: dict[str, NpyStream] = {}
+    for member in archive.infolist():
+        name = member.filename.removesuffix(".npy")
+        if only is not None and name not in only:
+            continue
+        where = f"array '{name}' of {path}"
+        if not member.filename.endswith(".npy"):
+            raise HilpError(f"{path} is a zip file but no .npz: it holds '{member.filename}', which is not an array")
+        if name in columns:
+            raise HilpError(f"{path} is damaged: it holds '{name}' twice")
+        packed = member.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+        if packed and member.file_size > DEFLATE_LIMIT * (member.compress_size + 64):
+            raise HilpError(f"{where} is damaged: {member.compress_size} bytes cannot hold {member.file_size}")
+
+        def open_member(member: zipfile.ZipInfo = member) -> IO[bytes]:
+            return archive.open(member)
+
+        columns[name] = NpyStream(where, member.file_size, open_member)
+    return columns
+
+
+class NpyWriter:
+    """Writes an .npy file row by row, byte for byte what `np.save` of the whole array would write."""
+
+    def __init__(self, path: Path, shape: tuple[int, ...], dtype: np.dtype, rows_done: int = 0):
+        self.dtype = dtype
+        self._file = open(path, "r+b" if rows_done else "wb")  # noqa: SIM115
+        if not rows_done:
+            description = {
+                "descr": np.lib.format.dtype_to_descr(dtype),
+                "fortran_order": False,
+                "shape": shape,
+            }
+            np.lib.format.write_array_header_1_0(self._file, description)
+        else:
+            _read_header(self._file)
+            end = self._file.tell() + rows_done * row_bytes(shape, dtype)
+            if self._file.seek(0, os.SEEK_END) < end:
+                raise ValueError(f"{path} is shorter than {rows_done} rows")
+            self._file.seek(end)
+            self._file.truncate()
+
+    def append(self, rows: np.ndarray) -> None:
+        self._file.write(np.ascontiguousarray(rows, self.dtype).data)
+
+    def flush(self) -> None:
+        """Everything written so far survives a crash of the machine."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def sha256_of(path: Path, beside: Callable[[int], None] | None = None) -> str:
+    """Hash of a file, block by block; `beside` is told the size of each block."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(BLOCK_BYTES // 4):
+            digest.update(block)
+            if beside:
+                beside(len(block))
+    return digest.hexdigest()

@@ -1,0 +1,316 @@
+"""HDF5 and Minari files, read by a child process.
+
+The HDF5 library trusts the files it reads: a few flipped bits are enough to make it loop for ever or end the process
+(about one in five hundred damaged files did, with HDF5 2.0). So a child reads, and when it dies or stalls, that is an
+error message here. The child is started when first needed, serves all files, and ends with this process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from hilp.data.columns import BLOCK_BYTES, DEFLATE_LIMIT, NUMBERS, fill, reason, row_bytes
+from hilp.errors import HilpError
+
+STALL_SECONDS = 60.0  # an answer is at most a block or an episode; a healthy disk needs far less
+CHILD_MEMORY = 16 << 30  # address space: a damaged size must not take the machine's memory
+HEADER = struct.Struct("<Q")
+
+Answer = tuple[dict[str, Any], dict[str, np.ndarray]]
+
+
+# ---- this side -------------------------------------------------------------------------------------------------------
+
+
+class Child:
+    """A process that answers one request at a time."""
+
+    def __init__(self) -> None:
+        paths = os.pathsep.join(path for path in sys.path if path)
+        self.owner = os.getpid()
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "hilp.data.isolated"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": paths},
+        )
+
+    def ask(self, request: Mapping[str, Any]) -> Answer:
+        """The answer; EOFError when the child died, TimeoutError when it had to be stopped."""
+        stalled = threading.Event()
+
+        def stop() -> None:
+            stalled.set()
+            self.process.kill()
+
+        watch = threading.Timer(STALL_SECONDS, stop)
+        watch.daemon = True
+        watch.start()
+        try:
+            assert self.process.stdin is not None and self.process.stdout is not None
+            _send(self.process.stdin, dict(request), {})
+            return _receive(self.process.stdout)
+        except (EOFError, OSError) as error:
+            self.process.kill()
+            if stalled.is_set():
+                raise TimeoutError from error
+            raise EOFError from error
+        finally:
+            watch.cancel()
+
+    def close(self) -> None:
+        """Let it go; it ends when its input does."""
+        for pipe in (self.process.stdin, self.process.stdout):
+            try:
+                if pipe is not None:
+                    pipe.close()
+            except OSError:
+                pass
+        self.process.wait()
+
+
+_lock = threading.Lock()
+_child: Child | None = None
+
+
+@atexit.register
+def _let_go() -> None:
+    if _child is not None and _child.owner == os.getpid():
+        _child.close()
+
+
+def ask(path: Path, request: Mapping[str, Any]) -> Answer:
+    """Have the child do something with a file. Whatever goes wrong is a HilpError about that file."""
+    global _child
+    with _lock:
+        if _child is not None and _child.owner != os.getpid():
+            _child = None  # inherited by a fork: the pipes belong to our parent
+        if _child is None:
+            _child = Child()
+        try:
+            note, arrays = _child.ask({**request, "path": str(path)})
+        except (EOFError, TimeoutError) as error:
+            _child.close()
+            _child = None
+            how = f"takes for ever ({STALL_SECONDS:.0f} s)" if isinstance(error, TimeoutError) else "crashes"
+            raise HilpError(f"{path} is damaged: the HDF5 library {how} on it: restore it from a copy") from error
+        except BaseException:  # interrupted between question and answer: the pipe is out of step
+            _child.process.kill()
+            _child.close()
+            _child = None
+            raise
+    if "missing" in note:
+        raise HilpError(f"reading {path} needs {note['missing']}: pip install 'hilp[formats]'")
+    if "error" in note:
+        raise HilpError(f"{path} cannot be read: {note['error']}")
+    return note, arrays
+
+
+@dataclass(frozen=True)
+class Hdf5Column:
+    """One array of an HDF5 file."""
+
+    path: Path
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        start, stop, _ = rows.indices(self.shape[0])
+        step = max(1, BLOCK_BYTES // max(1, row_bytes(self.shape, self.dtype)))
+        parts = [np.empty((0, *self.shape[1:]), self.dtype)]
+        for first in range(start, stop, step):
+            count = min(step, stop - first)
+            request = {"do": "rows", "name": self.name, "start": first, "stop": first + count}
+            part = ask(self.path, request)[1]["rows"]
+            if part.shape != (count, *self.shape[1:]) or part.dtype != self.dtype:
+                raise HilpError(f"{self.path} is damaged: '{self.name}' changes its shape while it is read")
+            parts.append(part)
+        return parts[1] if len(parts) == 2 else np.concatenate(parts)
+
+
+def open_hdf5(path: Path) -> tuple[dict[str, Hdf5Column], list[str]]:
+    """The arrays of numbers in an HDF5 file, by their path inside it, and the names of what is not."""
+    note, _ = ask(path, {"do": "columns"})
+    limit = DEFLATE_LIMIT * (path.stat().st_size + 64)
+    columns = {}
+    for name, shape, dtype in note["columns"]:
+        column = Hdf5Column(path, name, tuple(shape), np.dtype(dtype))
+        if column.shape[0] * row_bytes(column.shape, column.dtype) > limit:
+            raise HilpError(f"{path} is damaged: its '{name}' claims to be {column.shape}, more than the file can hold")
+        columns[name] = column
+    return columns, note["others"]
+
+
+def open_minari(folder: Path) -> dict[str, Any]:
+    """`id` and `steps` (of each episode) of a Minari data set."""
+    return ask(folder, {"do": "minari"})[0]
+
+
+def read_minari(folder: Path, first: int, stop: int) -> list[dict[str, np.ndarray]]:
+    """The arrays of some episodes. Parts of a dict are named by their path: "observations/qpos"."""
+    episodes: list[dict[str, np.ndarray]] = [{} for _ in range(first, stop)]
+    for name, array in ask(folder, {"do": "episodes", "first": first, "stop": stop})[1].items():
+        number, _, part = name.partition(" ")
+        episodes[int(number)][part] = array
+    return episodes
+
+
+# ---- between both ----------------------------------------------------------------------------------------------------
+
+
+def _send(pipe: IO[bytes], note: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    arrays = {name: np.ascontiguousarray(array).reshape(np.shape(array)) for name, array in arrays.items()}
+    note = {**note, "arrays": [(name, array.dtype.str, array.shape) for name, array in arrays.items()]}
+    text = json.dumps(note).encode()
+    pipe.write(HEADER.pack(len(text)) + text)
+    for array in arrays.values():
+        pipe.write(array.reshape(-1).view(np.uint8).data)
+    pipe.flush()
+
+
+def _receive(pipe: IO[bytes]) -> Answer:
+    (size,) = HEADER.unpack(_exactly(pipe, HEADER.size))
+    note = json.loads(_exactly(pipe, size))
+    arrays = {}
+    for name, dtype, shape in note.pop("arrays"):
+        array = np.empty(shape, dtype)
+        fill(array, pipe)
+        arrays[name] = array
+    return note, arrays
+
+
+def _exactly(pipe: IO[bytes], count: int) -> bytes:
+    text = pipe.read(count)
+    if len(text) < count:
+        raise EOFError
+    return text
+
+
+# ---- the child -------------------------------------------------------------------------------------------------------
+
+
+def _serve() -> None:
+    requests = os.fdopen(os.dup(0), "rb")
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what libraries print must not end up between our answers
+    _limit_memory()
+    doing = {"columns": _columns, "rows": _rows, "minari": _minari, "episodes": _episodes}
+    while True:
+        try:
+            request, _ = _receive(requests)
+        except EOFError:
+            return
+        try:
+            note, arrays = doing[request["do"]](request)
+        except ImportError as error:
+            note, arrays = {"missing": error.name or reason(error)}, {}
+        except Exception as error:  # anything may come out of a library that reads a damaged file
+            note, arrays = {"error": reason(error)}, {}
+        _send(answers, note, arrays)
+
+
+def _limit_memory() -> None:
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (CHILD_MEMORY, CHILD_MEMORY))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    except (ImportError, OSError, ValueError):  # not on this system, or already lower
+        pass
+
+
+_opened: tuple[str, Any] | None = None
+
+
+def _file(path: str, afresh: bool = False) -> Any:
+    """The file, kept open as long as it is the one asked about."""
+    global _opened
+    import h5py
+
+    if _opened is None or _opened[0] != path or afresh:
+        if _opened is not None:
+            _opened[1].close()
+            _opened = None
+        _opened = (path, h5py.File(path, "r"))
+    return _opened[1]
+
+
+def _columns(request: dict[str, Any]) -> Answer:
+    import h5py
+
+    columns, others = [], []
+
+    def look(name: str, item: Any) -> None:
+        if not isinstance(item, h5py.Dataset):
+            return
+        # Data in other files is not followed: this file alone says what is read.
+        plain = item.shape and item.dtype.kind in NUMBERS and not item.is_virtual and not item.external
+        if plain:
+            columns.append((name, item.shape, item.dtype.str))
+        else:
+            others.append(name)
+
+    _file(request["path"], afresh=True).visititems(look)
+    return {"columns": columns, "others": others}, {}
+
+
+def _rows(request: dict[str, Any]) -> Answer:
+    column = _file(request["path"])[request["name"]]
+    return {}, {"rows": column[request["start"] : request["stop"]]}
+
+
+def _minari(request: dict[str, Any]) -> Answer:
+    data = _minari_dataset(request["path"])
+    steps = [int(about["total_steps"]) for about in data.storage.get_episode_metadata(range(data.total_episodes))]
+    return {"id": data.id, "steps": steps}, {}
+
+
+def _episodes(request: dict[str, Any]) -> Answer:
+    data = _minari_dataset(request["path"])
+    arrays: dict[str, np.ndarray] = {}
+    for number, episode in enumerate(data.iterate_episodes(range(request["first"], request["stop"]))):
+        for part in ("observations", "actions", "rewards", "terminations", "truncations", "infos"):
+            arrays |= {f"{number} {name}": array for name, array in _flattened(part, getattr(episode, part))}
+    return {}, arrays
+
+
+def _flattened(name: str, value: Any) -> Iterable[tuple[str, np.ndarray]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _flattened(f"{name}/{key}", inner)
+    elif isinstance(value, tuple):
+        for number, inner in enumerate(value):
+            yield from _flattened(f"{name}/{number}", inner)
+    elif value is not None:
+        array = np.asarray(value)
+        if array.dtype.kind in NUMBERS:
+            yield name, array
+
+
+def _minari_dataset(path: str) -> Any:
+    from minari import MinariDataset
+    from minari.dataset.minari_storage import MinariStorage
+
+    about = MinariStorage.read_raw_metadata(path)
+    if "observation_space" not in about or "action_space" not in about:
+        # Minari would now build the simulator that a stranger's file names.
+        raise ValueError("its metadata.json has no observation_space and action_space")
+    return MinariDataset(path)
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,0 +1,271 @@
+"""Tables: named columns from a dict, an .npz or an HDF5 file, and how they become rows of a data set."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hilp.data import isolated
+from hilp.data.checks import some
+from hilp.data.columns import NUMBERS, Column, open_npz, reason
+from hilp.data.sources import Block, Kind, Source, select
+from hilp.errors import HilpError, nearest
+
+HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+ZIP_MAGIC = b"PK\x03\x04"
+CLOSE = 1e-4  # next_observations may differ from the row after by this much (absolute or relative): stored precision
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns by name."""
+
+    name: str
+    kind: str  # arrays, npz or hdf5
+    columns: Mapping[str, Column]
+    others: Sequence[str] = ()  # what else is there, but is no array of numbers
+    disk_bytes: int = 0
+    identity: str | None = None
+
+    def __getitem__(self, name: str) -> Column:
+        if name not in self.columns:
+            has = nearest(name, self.columns) if self.columns else "there are none"
+            raise HilpError(f"{self.name}: there is no array '{name}': {has}")
+        return self.columns[name]
+
+
+def magic(path: Path) -> str | None:
+    """npz or hdf5, by the first bytes of a file."""
+    try:
+        with open(path, "rb") as file:
+            for start in (0, 512, 1024, 2048):  # HDF5 allows a block of the user's own before it
+                file.seek(start)
+                if file.read(8) == HDF5_MAGIC:
+                    return "hdf5"
+            file.seek(0)
+            return "npz" if file.read(4) == ZIP_MAGIC else None
+    except OSError as error:
+        raise HilpError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def identity_of(paths: Iterable[Path]) -> str:
+    """Changes when one of the files does."""
+    digest = hashlib.sha256()
+    for path in paths:
+        status = path.stat()
+        digest.update(f"{os.path.abspath(path)} {status.st_size} {status.st_mtime_ns};".encode())
+    return digest.hexdigest()
+
+
+def open_table(source: Mapping[str, Any] | Path) -> Table:
+    """The columns of a dict of arrays, an .npz file or an HDF5 file."""
+    if isinstance(source, Mapping):
+        return Table("arrays", "arrays", {str(name): _array(str(name), value) for name, value in source.items()})
+    kind = magic(source)
+    if kind is None:
+        raise HilpError(f"{source} is neither an .npz nor an HDF5 file, by its first bytes")
+    size, identity = source.stat().st_size, identity_of([source])
+    if kind == "npz":
+        return Table(str(source), "npz", open_npz(source), (), size, identity)
+    columns, others = isolated.open_hdf5(source)
+    return Table(str(source), "hdf5", columns, others, size, identity)
+
+
+def _array(name: str, value: Any) -> np.ndarray:
+    try:
+        array = np.asarray(value)
+    except Exception as error:  # np.asarray runs the value's own code
+        raise HilpError(f"arrays: {name} are ragged or not numbers ({reason(error)}): give one 2-D array") from error
+    if array.dtype.hasobject:
+        raise HilpError(f"arrays: {name} are ragged or not numbers (dtype object): give one 2-D array")
+    return array
+
+
+class Part:
+    """One or more columns side by side, as float32 rows."""
+
+    def __init__(self, table: Table, what: str, names: Sequence[str], flatten: bool = False, keep: int | None = None):
+        self.columns = [table[name] for name in names]
+        self.rows = min((column.shape[:1] or (0,))[0] for column in self.columns)
+        self.images = False
+        self._keep = keep
+        self._widths: list[int] = []
+        for name, column in zip(names, self.columns, strict=True):
+            where = f"{table.name}: {what}" + (f" ('{name}')" if name != what else "")
+            shape = column.shape
+            if column.dtype.kind not in NUMBERS:
+                raise HilpError(f"{where} are not numbers (dtype {column.dtype}): give one 2-D array")
+            if len(shape) > 2 and not flatten:
+                raise HilpError(
+                    f"{where} are {'images' if column.dtype == np.uint8 else 'arrays'} of {shape[1:]} in each row: "
+                    f"pass flatten=True to lay each out as {int(np.prod(shape[1:]))} numbers, or encode them first"
+                )
+            if len(shape) == 1 and len(names) == 1 and what == "actions" and column.dtype.kind in "iu":
+                raise HilpError(
+                    f"{where} are whole numbers, one a row: hilp needs continuous actions, not discrete ones"
+                )
+            if len(shape) < (1 if len(names) > 1 else 2):
+                raise HilpError(
+                    f"{where} are {shape}, but must be 2-D, [rows, columns]: put each row's numbers side by side"
+                )
+            if shape[0] != self.rows:
+                raise HilpError(f"{where} have {shape[0]} rows, but another of {', '.join(names)} has {self.rows}")
+            if 0 in shape[1:]:
+                raise HilpError(f"{where} are {shape}: there are no numbers in a row")
+            self.images |= len(shape) > 2 and column.dtype == np.uint8
+            self._widths.append(int(np.prod(shape[1:])))
+        self.images &= all(column.dtype == np.uint8 for column in self.columns)
+        width = sum(self._widths)
+        if keep is not None and width < keep:
+            raise HilpError(f"{table.name}: {what} have {width} numbers a row, fewer than the {keep} to keep")
+        # Flattened images stay bytes, a quarter of the memory; everything else is float32.
+        self.kind = Kind((keep or width,), np.dtype(np.uint8 if self.images else np.float32))
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        pieces = [c[start:stop].reshape(-1, width) for c, width in zip(self.columns, self._widths, strict=True)]
+        with np.errstate(over="ignore", invalid="ignore"):  # what float32 cannot hold becomes infinite and is reported
+            return np.concatenate(pieces, axis=1, dtype=self.kind.dtype, casting="unsafe")[:, : self._keep]
+
+
+def lay_out(
+    table: Table,
+    format: str,
+    lengths: np.ndarray,
+    observations: Part,
+    actions: Part,
+    following: Part | None = None,
+    extras: Mapping[str, Column] | None = None,
+    endings: Mapping[str, int] | None = None,
+    notes: Sequence[str] = (),
+) -> Source:
+    """Rows of a data set from the columns of a table with `lengths` observations in each episode.
+
+    Three layouts: an action a row; one action fewer than observations in each episode; or, with the observations
+    `following` each row, rows that are whole transitions, to which each episode's final state is added.
+    """
+    columns = dict(extras or {})
+    total = observations.rows
+    whole = following is not None
+    if following is not None and (following.rows, following.kind) != (total, observations.kind):
+        raise HilpError(
+            f"{table.name}: with next_observations every row is a transition, but there are {total} observations of "
+            f"{observations.kind.shape[0]} numbers and {following.rows} next_observations of {following.kind.shape[0]}"
+        )
+    short = not whole and actions.rows == total - len(lengths) and len(lengths) > 0
+    if actions.rows != total and not short:
+        raise HilpError(
+            f"{table.name}: {total} observations but {actions.rows} actions in {len(lengths)} episodes: give an action "
+            "a row" + ("" if whole else ", or one fewer per episode")
+        )
+    per_step = {name for name, column in columns.items() if short and column.shape[:1] == (actions.rows,)}
+    for name, column in columns.items():
+        if column.shape[:1] != (total,) and name not in per_step:
+            raise HilpError(
+                f"{table.name}: extra column '{name}' is {column.shape}, but there are {total} observations: drop "
+                "or fix it"
+            )
+    out_lengths = lengths + 1 if whole else lengths
+    last_rows = np.cumsum(out_lengths) - 1
+    last_inputs = np.cumsum(lengths) - 1
+
+    def before(row: int) -> int:
+        """Rows of the table's gapped columns that come before an output row."""
+        return row - int(np.searchsorted(last_rows, row))
+
+    def spread(values: np.ndarray, used: np.ndarray, fill: np.ndarray | None = None) -> np.ndarray:
+        """Values in the used rows; zeros, or these, in the last rows of episodes."""
+        out = np.zeros((len(used), *values.shape[1:]), values.dtype)
+        out[used] = values
+        if fill is not None:
+            out[~used] = fill
+        return out
+
+    def read(start: int, stop: int) -> Block:
+        if not whole and not short:
+            found = {name: _native(column[start:stop]) for name, column in columns.items()}
+            return Block(observations.read(start, stop), actions.read(start, stop), found)
+        used = np.ones(stop - start, bool)
+        low, high = np.searchsorted(last_rows, [start, stop])
+        used[last_rows[low:high] - start] = False
+        first, beyond = before(start), before(stop)
+        if short:
+            found = {
+                name: spread(_native(column[first:beyond]), used) if name in per_step else _native(column[start:stop])
+                for name, column in columns.items()
+            }
+            return Block(observations.read(start, stop), spread(actions.read(first, beyond), used), found)
+        assert following is not None
+        # A final state belongs to the input row before it, which may lie before this block.
+        low_input = first - (0 if used[0] else 1)
+        final = last_inputs[low:high] - low_input
+        states = observations.read(first, min(beyond + 1, total))
+        after = following.read(low_input, beyond)
+        _require_consecutive(states, after[first - low_input :], first, last_inputs, table.name)
+        found = {}
+        for name, column in columns.items():
+            values = _native(column[low_input:beyond])
+            found[name] = spread(values[first - low_input :], used, values[final])
+        return Block(
+            spread(states[: beyond - first], used, after[final]), spread(actions.read(first, beyond), used), found
+        )
+
+    return Source(
+        name=table.name,
+        format=format,
+        lengths=out_lengths,
+        observation=observations.kind,
+        action=Kind(actions.kind.shape, np.dtype(np.float32)),
+        extras={name: Kind(column.shape[1:], column.dtype.newbyteorder("=")) for name, column in columns.items()},
+        read=read,
+        disk_bytes=table.disk_bytes,
+        identity=table.identity,
+        endings=dict(endings or {}),
+        notes=tuple(notes),
+    )
+
+
+def _native(values: np.ndarray) -> np.ndarray:
+    """In this machine's byte order."""
+    return values.astype(values.dtype.newbyteorder("="), copy=False)
+
+
+def _require_consecutive(states: np.ndarray, after: np.ndarray, first: int, last_inputs: np.ndarray, name: str) -> None:
+    inner = np.ones(len(after), bool)
+    low, high = np.searchsorted(last_inputs, [first, first + len(after)])
+    inner[last_inputs[low:high] - first] = False
+    rows = np.flatnonzero(inner)
+    close = np.isclose(after[rows], states[rows + 1], rtol=CLOSE, atol=CLOSE, equal_nan=True)
+    broken = first + rows[~close.all(axis=1)]
+    if len(broken):
+        raise HilpError(
+            f"{name}: next_observations of rows {some(broken)} are not the observations of the row after, inside an "
+            "episode: check where episodes end"
+        )
+
+
+def flags(table: Table, name: str, rows: int) -> np.ndarray | None:
+    """A column of yes and no, one a row; None where there is no such column."""
+    if name not in table.columns:
+        return None
+    column = table[name]
+    if column.shape not in ((rows,), (rows, 1)):
+        raise HilpError(f"{table.name}: {rows} observations but {name} {column.shape}: give one a row")
+    values = column[:]
+    if values.dtype.kind not in NUMBERS or not np.isfinite(values).all():
+        raise HilpError(f"{table.name}: {name} must be yes or no, one a row, not {values.dtype} or NaN")
+    return np.asarray(values.reshape(rows) != 0)
+
+
+def without_short(source: Source) -> Source:
+    """The source without episodes of one row, which have no transition."""
+    short = np.flatnonzero(source.lengths < 2)
+    if not len(short):
+        return source
+    note = f"left out {len(short)} episodes of a single row (no transition): numbers {some(short)}"
+    return select(source, np.flatnonzero(source.lengths >= 2), note)

@@ -1,0 +1,265 @@
+"""Diagnosis: how well |phi(s) - phi(g)| fits the number of steps from s to g, and what that means.
+
+Against exact distances where the task knows them. Where there is only data, against a value V(s, g) of its own network,
+which is no metric and so can say what a metric cannot.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from hilp import tasks, theory, train
+from hilp.data import checks
+from hilp.data.dataset import Dataset
+from hilp.errors import HilpError
+from hilp.methods import monolithic
+from hilp.policy import FoundationPolicy, Preparation
+
+STEPS = 5_000  # updates of V(s, g)
+PAIRS = 20_000  # random pairs of data states that phi and V are compared on
+SYMMETRIC, ASYMMETRIC = 0.1, 0.3  # up to the first a metric fits; from the second on it can only average both ways
+GOOD_RANKS, POOR_RANKS = 0.95, 0.8  # rank correlations
+UNSURE = 0.15  # relative difference of V's two networks above which V is not trained enough
+BIASED = 0.15  # relative error of the mean distance that is worth a word
+
+Numbers = dict[str, Any]
+
+
+def diagnose(
+    policy: FoundationPolicy,
+    task: str | tasks.Task | None = None,
+    data: Dataset | None = None,
+    *,
+    steps: int = STEPS,
+    pairs: int = PAIRS,
+    seed: int = 0,
+    config: monolithic.Config | None = None,
+    quiet: bool = False,
+) -> Numbers:
+    """Numbers about a policy's distances, ready for JSON; `words` says what they mean.
+
+    `exact` is there for a task with exact distances (by default the task that the policy's data was collected in).
+    `learned` is there when data is given: a value V(s, g) is trained on it for `steps` updates (`config`, by default
+    the sizes and the discount of the policy) and compared on random `pairs` of its states.
+    """
+    if not hasattr(policy.config, "phi_discount"):
+        raise HilpError(f"{policy.method} does not learn distances: there is nothing to compare with steps")
+    if task is None and data is None:
+        task = policy.origin.get("task")
+    world = tasks.make(task) if isinstance(task, str) else task
+    finite = None if world is None else world.finite()
+    if finite is None and data is None:
+        lacking = "no task is known" if world is None else f"{world.name} has no exact distances"
+        raise HilpError(f"nothing to compare the policy with: {lacking}; pass the data it was trained on (--data)")
+    result: Numbers = {
+        "policy": policy.fingerprint,
+        "method": policy.method,
+        "discount": policy.config.phi_discount,
+        "expectile": getattr(policy.config, "phi_expectile", None),
+        "seed": seed,
+    }
+    if world is not None and finite is not None:
+        latents = policy.encode(finite.observations)
+        numbers = theory.examine(finite.successors, finite.steps, latents, policy.config.phi_discount, seed=seed)
+        result["exact"] = {"task": world.name, **numbers}
+    if data is not None:
+        result["learned"] = compare_with_value(policy, data, steps, pairs, seed, config or value_config(policy), quiet)
+    return result
+
+
+def value_config(policy: FoundationPolicy) -> monolithic.Config:
+    """V(s, g) at the size of the policy's networks, with the loss, the goals and the discount that trained its phi."""
+    named = {"hidden", "batch", "lr", "goal_discount", "goal_random", "normalize"}
+    same = {name: getattr(policy.config, name) for name in sorted(named) if hasattr(policy.config, name)}
+    renamed = {"discount": "phi_discount", "expectile": "phi_expectile", "target_rate": "phi_target_rate"}
+    own = {name: getattr(policy.config, of) for name, of in renamed.items() if hasattr(policy.config, of)}
+    return monolithic.Config(**same, **own)
+
+
+def compare_with_value(
+    policy: FoundationPolicy,
+    data: Dataset,
+    steps: int,
+    pairs: int,
+    seed: int,
+    config: monolithic.Config,
+    quiet: bool,
+) -> Numbers:
+    """Train V(s, g) and set |phi(s) - phi(g)| against -V(s, g); both are distances on the discounted scale."""
+    if steps < 1 or pairs < 2:
+        raise HilpError(f"steps {steps} must be at least 1 and pairs {pairs} at least 2")
+    if data.observation_dim != policy.spec.observation_dim:
+        raise HilpError(
+            f"this policy takes observations of {policy.spec.observation_dim} numbers, {data.name} has "
+            f"{data.observation_dim}: pass the data it was trained on"
+        )
+    checks.require_trainable(data)
+    model = train.fit(config, data, steps, seed, quiet, verb="fitting V(s, g)")
+    rng = np.random.default_rng(seed)
+    first = rng.integers(data.rows, size=pairs)
+    second = (first + rng.integers(1, data.rows, size=pairs)) % data.rows  # never the same row
+    s, g = (np.asarray(data.observations[rows], np.float32) for rows in (first, second))
+    preparation = Preparation.of(data, config.normalize)
+    there = np.asarray(_values(model, s, g, preparation.mean, preparation.scale), np.float64)  # members x pairs
+    back = np.asarray(_values(model, g, s, preparation.mean, preparation.scale), np.float64)
+    latent = np.linalg.norm(np.asarray(policy.encode(s) - policy.encode(g), np.float64), axis=1)
+    size = np.abs(there.mean(axis=0)).mean()
+    return {
+        "data": data.name,
+        "steps": steps,
+        "pairs": pairs,
+        "asymmetry": float(np.abs(there.mean(axis=0) - back.mean(axis=0)).mean() / size),
+        "disagreement": float(np.ptp(there, axis=0).mean() / size),  # of V's two networks: how sure V is
+        "rank_correlation": theory.rank_correlation(latent, -there.mean(axis=0), seed),
+        "error_discounted": theory.errors(latent, -there.mean(axis=0)),
+    }
+
+
+@jax.jit
+def _values(model: monolithic.Value, s: Any, g: Any, mean: Any, scale: Any) -> jax.Array:
+    return model.values((s - mean) / scale, (g - mean) / scale)
+
+
+# ---- in words --------------------------------------------------------------------------------------------------------
+
+
+def words(result: Numbers) -> list[str]:
+    """A diagnosis in sentences that a user can act on."""
+    told = []
+    if "exact" in result:
+        told += _exact_words(result["exact"], result)
+    if "learned" in result:
+        told += _learned_words(result["learned"], result)
+    return told
+
+
+def _exact_words(exact: Numbers, result: Numbers) -> list[str]:
+    told = [
+        f"Compared with the exact distances of {exact['task']}: {exact['pairs']:,} pairs of states, "
+        f"{exact['mean_steps']:.1f} steps apart on average, {exact['longest_steps']} at most."
+    ]
+    if exact["pairs_without_way"]:
+        told.append(f"{exact['pairs_without_way']:,} pairs have no way between them and are left out.")
+    if exact["asymmetry"] is not None:
+        told.append(_asymmetry_words(exact["asymmetry"]))
+    if exact["one_way_share"] > 0:
+        told.append(
+            f"{_percent(exact['one_way_share'])} of the ways have no way back: |phi(s) - phi(g)| is the same both ways "
+            "and cannot show that."
+        )
+    error = exact["error_in_steps"]
+    told.append(
+        f"|phi(s) - phi(g)|, turned back into steps, is off by {error['mean']:.1f} steps on average (at most "
+        f"{error['sup']:.0f})."
+    )
+    told += _rank_words(exact["rank_correlation"], "the exact distance", result)
+    told += _bias_words(exact["error_discounted"], result)
+    horizon = 1.0 / (1.0 - result["discount"])
+    if exact["longest_steps"] > 2.0 * horizon:
+        told.append(
+            f"With phi_discount {result['discount']:g} distances beyond about {horizon:.0f} steps look alike, and the "
+            f"longest here is {exact['longest_steps']}: raise phi_discount."
+        )
+    told += _theorem_words(exact)
+    return told
+
+
+def _learned_words(learned: Numbers, result: Numbers) -> list[str]:
+    told = [
+        f"Compared with a value V(s, g) trained for {learned['steps']:,} updates on {learned['data']}: "
+        f"{learned['pairs']:,} random pairs of its states. V is an estimate itself: its two networks differ by "
+        f"{_percent(learned['disagreement'])}."
+    ]
+    if learned["disagreement"] > UNSURE:
+        told.append("That is much: train V longer (--steps) before trusting what follows.")
+    told.append(_asymmetry_words(learned["asymmetry"]))
+    error = learned["error_discounted"]
+    told.append(
+        f"|phi(s) - phi(g)| and -V(s, g) differ by {error['mean']:.2g} on average (mean squared difference "
+        f"{error['mse']:.2g}, mean distance {error['mean_true']:.3g})."
+    )
+    told += _rank_words(learned["rank_correlation"], "V(s, g)", result)
+    told += _bias_words(error, result)
+    return told
+
+
+def _asymmetry_words(asymmetry: float) -> str:
+    share = _percent(asymmetry)
+    if asymmetry <= SYMMETRIC:
+        return f"Distances are nearly symmetric (asymmetry {share}), as those of a Hilbert metric have to be."
+    if asymmetry < ASYMMETRIC:
+        return (
+            f"Distances are somewhat asymmetric (asymmetry {share}): |phi(s) - phi(g)| averages there and back; expect "
+            "detours where the way back is much longer."
+        )
+    return (
+        f"Distances are strongly asymmetric (asymmetry {share}): |phi(s) - phi(g)| can only average there and back; "
+        "expect directions that try to go against one-way transitions, and consider observations that include "
+        "velocities, or a goal-conditioned method that is no metric."
+    )
+
+
+def _rank_words(correlation: float | None, reference: str, result: Numbers) -> list[str]:
+    if correlation is None:
+        return ["All latent distances are equal: phi has collapsed or was never trained."]
+    told = f"Latent distance and {reference} order pairs alike with rank correlation {correlation:.2f}"
+    if correlation >= GOOD_RANKS:
+        return [f"{told}: good."]
+    if correlation >= POOR_RANKS:
+        return [f"{told}: usable, and planning (plan 3 or auto) will help with far goals; train longer to improve it."]
+    remedies = f"a larger phi_discount (now {result['discount']:g})"
+    if result["expectile"] is not None:
+        remedies += f" or a larger phi_expectile (now {result['expectile']:g})"
+    return [f"{told}: low. Train longer, on more data between far places, or with {remedies}."]
+
+
+def _bias_words(error: Numbers, result: Numbers) -> list[str]:
+    if error["mean_true"] <= 0:
+        return []
+    bias = error["mean_found"] / error["mean_true"] - 1.0
+    if bias > BIASED:
+        return [
+            f"Latent distances are {_percent(bias)} too long on average: phi follows the detours in the data; raise "
+            "phi_expectile or add data that takes shorter ways."
+        ]
+    if bias < -BIASED:
+        return [
+            f"Latent distances are {_percent(-bias)} too short on average: phi has not spread out yet, or has too few "
+            "dimensions to; train longer or raise dim."
+        ]
+    return []
+
+
+def _theorem_words(exact: Numbers) -> list[str]:
+    learned, scaled = exact["theorem_as_learned"], exact["theorem_scaled"]
+    if learned["optimal_where_condition"] is None:
+        promise = (
+            "The condition of the theorem (4 eps_e + eps_d < 1) holds for no pair, so it promises nothing here: it "
+            "asks for distances right to a quarter of a step all around a state."
+        )
+    else:
+        promise = (
+            f"The condition of the theorem (4 eps_e + eps_d < 1) holds for {_percent(learned['condition_share'])} of "
+            f"pairs; on these the direction is optimal for {_percent(learned['optimal_where_condition'])}."
+        )
+    return [
+        f"Over all pairs the greedy latent motion is optimal for {_percent(exact['greedy_motion_optimal'])} (a random "
+        f"motion: {_percent(exact['random_motion_optimal'])}).",
+        f"{promise} Motions within latent length 1, as the theorem has them, are optimal for "
+        f"{_percent(learned['optimal_share'])} of all pairs.",
+        f"At its best scale ({scaled['scale']:.2f} phi) the condition holds for {_percent(scaled['condition_share'])} "
+        f"of pairs, and these motions are optimal for {_percent(scaled['optimal_share'])} of all.",
+    ]
+
+
+def _percent(share: float) -> str:
+    """With one digit where it matters, and neither 0% nor 100% unless it is exactly that."""
+    if 0 < share < 0.001:
+        return "less than 0.1%"
+    if 0.999 < share < 1:
+        return "more than 99.9%"
+    digits = 1 if share < 0.1 or 0.99 < share < 1 else 0
+    return f"{100 * share:.{digits}f}%".replace(".0%", "%")

@@ -1,0 +1,220 @@
+"""Rows and a policy in; tables, figures and one self-contained HTML page out."""
+
+from __future__ import annotations
+
+import html as escape
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hilp import evaluation, figures, hilbert, stats, storage, tasks
+from hilp.html import Section, page
+from hilp.policy import FoundationPolicy, find, home
+
+ROWS, PAGE = "rows.jsonl", "report.html"
+SHOWN_EPISODES = 12
+SHOWN_PAIRS = 20_000
+
+
+def build(
+    policy: FoundationPolicy,
+    rows: list[evaluation.Row],
+    metrics: list[dict[str, Any]],
+    world: tasks.Task | None,
+    paths: dict[str, Any] | None = None,
+) -> str:
+    """The page: results, trajectories a prompt, the learned distance, the latent map, the training curves."""
+    sections = []
+    by_task: dict[str, list[evaluation.Row]] = {}
+    for row in rows:
+        by_task.setdefault(row["task"], []).append(row)
+    for name, group in by_task.items():
+        sections.append(_results(group, "Results" if len(by_task) == 1 else f"Results in {name}"))
+    if world is not None and (paths or world.name in by_task):
+        sections.append(_trajectories(policy, world, by_task.get(world.name, []), paths))
+    if world is not None:
+        sections += _representation(policy, world)
+    if metrics:
+        sections.append(_training(metrics))
+    sections.append(_origin(policy, rows))
+    data = escape.escape(str(policy.origin.get("data") or "your data"))
+    intro = (
+        f"<p>A policy trained on <strong>{data}</strong> without rewards or goals "
+        f"({policy.origin.get('steps', 0):,} updates), then prompted with no further training.</p>"
+    )
+    return page("hilp report", intro, sections)
+
+
+def write(run: str | Path, out: str | Path | None = None) -> Path:
+    """Build the page of a run's folder from what the folder holds."""
+    found = find(Path(run))
+    folder = home(found)
+    policy = FoundationPolicy.load(found)
+    rows_path, metrics_path = folder / ROWS, folder / "metrics.jsonl"
+    rows = evaluation.read_rows(rows_path) if rows_path.is_file() else []
+    rows = _latest([row for row in rows if row.get("policy") == policy.fingerprint])
+    metrics = evaluation.read_rows(metrics_path) if metrics_path.is_file() else []
+    task = policy.origin.get("task")
+    target = Path(out) if out else folder / PAGE
+    storage.write_text(target, build(policy, rows, metrics, tasks.make(task) if task else None))
+    return target
+
+
+def _latest(rows: list[evaluation.Row]) -> list[evaluation.Row]:
+    """The last row of each prompt in each task: a new evaluation replaces what the page shows, not what is on file."""
+    return list({(row["task"], row["prompt"], row.get("plan"), row.get("reward")): row for row in rows}.values())
+
+
+def results_table(rows: list[evaluation.Row]) -> tuple[list[str], list[list[Any]]]:
+    """Headers and lines of the table that is printed and put on the page."""
+    headers = ["prompt", "score", "95% interval", "episodes", "steps of successes", "R²"]
+    lines = []
+    for row in rows:
+        prompt = f"goal, plan {row['plan']}" if row["prompt"] == "goal" else f"reward, {row['reward']}"
+        interval = row.get("interval")
+        length = row.get("mean_length_of_successes")
+        lines.append(
+            [
+                prompt,
+                f"{100 * row['score']:.1f}%",
+                f"{100 * interval[0]:.1f} to {100 * interval[1]:.1f}" if interval else None,
+                row["episodes"],
+                None if length is None else f"{length:.1f}",
+                None if row.get("r2") is None else f"{row['r2']:.2f}",
+            ]
+        )
+    return headers, lines
+
+
+def _results(rows: list[evaluation.Row], title: str) -> Section:
+    text = (
+        "Goal prompts: share of random start-goal pairs reached within the step limit; plan is the number of midpoint "
+        "recursions.\n\nReward prompts: share of the largest possible gain that was realised, and R², how much of the "
+        "reward phi can express. A low R² warns that the policy follows only that part."
+    )
+    headers, lines = results_table(rows)
+    shown = []
+    goals = [row for row in rows if row["prompt"] == "goal"]
+    if goals:
+        lows, highs = zip(*(row["interval"] for row in goals), strict=True)
+        labels = [str(row["plan"]) for row in goals]
+        fig = figures.success_by_depth(labels, [row["score"] for row in goals], lows, highs)
+        shown.append(
+            (figures.png_data_uri(fig), "Success against the number of plan recursions, 95% Wilson intervals.")
+        )
+    rewards = [row for row in rows if row["prompt"] == "reward"]
+    if rewards:
+        points = [_gain_interval(row) for row in rewards]
+        labels = [f"{row['reward']} (R² {row['r2']:.2f})" for row in rewards]
+        values, lows, highs = zip(*points, strict=True)
+        fig = figures.bars(labels, values, lows, highs, "Reward prompts", "share of the possible gain")
+        shown.append(
+            (figures.png_data_uri(fig), "Share of the possible gain per reward prompt, 95% bootstrap intervals.")
+        )
+    return Section(title, text, shown, [(headers, lines, "One line a prompt.")])
+
+
+def _gain_interval(row: evaluation.Row) -> tuple[float, float, float]:
+    """Share of the possible gain with a bootstrap over episodes (a ratio of sums)."""
+    gain, possible = np.asarray(row["outcomes"]), np.asarray(row["possible"])
+    drawn = np.random.default_rng(0).integers(len(gain), size=(2000, len(gain)))
+    shares = gain[drawn].sum(axis=1) / possible[drawn].sum(axis=1)
+    low, high = np.quantile(shares, [0.025, 0.975])
+    return row["score"], float(low), float(high)
+
+
+def _trajectories(
+    policy: FoundationPolicy, world: tasks.Task, rows: list[evaluation.Row], paths: dict[str, Any] | None
+) -> Section:
+    if paths is None:
+        paths = {}
+        plans = [row["plan"] for row in rows if row["prompt"] == "goal"]
+        rewards = [row["reward"] for row in rows if row["prompt"] == "reward"]
+        seed = rows[0]["evaluation_seed"]
+        evaluation.evaluate(policy, world, plan=plans, rewards=rewards, episodes=SHOWN_EPISODES, seed=seed, paths=paths)
+    groups: dict[str, dict[str, Any]] = {"goal": {}, "reward": {}}
+    for name, kept in paths.items():
+        groups["reward" if name.startswith("reward") else "goal"][name] = _trials(kept)
+    shown = []
+    for kind, named in groups.items():
+        if named:
+            fig = figures.trajectory_grid(world, named, f"Trajectories of {kind} prompts")
+            note = "the same starts and goals in every panel"
+            if kind == "reward":
+                note = "from random starts; blue where at least half of the possible gain was realised"
+            shown.append((figures.png_data_uri(fig), f"The first {SHOWN_EPISODES} episodes, {note}."))
+    return Section("Trajectories", "", shown)
+
+
+def _trials(kept: dict[str, Any]) -> tuple[list[np.ndarray], np.ndarray, np.ndarray, np.ndarray]:
+    """Paths, starts, goals and outcomes of the first episodes, as the figures want them."""
+    observations = kept["observations"][:, :SHOWN_EPISODES]
+    count = observations.shape[1]
+    paths = [observations[: kept["lengths"][i] + 1, i] for i in range(count)]
+    return paths, observations[0], kept["goals"][:count], kept["reached"][:count]
+
+
+def _representation(policy: FoundationPolicy, world: tasks.Task) -> list[Section]:
+    finite = world.finite()
+    if finite is None or not hasattr(policy.core, "encode"):
+        return []
+    latents = policy.encode(finite.observations)
+    discount = policy.config.phi_discount
+    goal = int(np.argmax(finite.steps.max(axis=1)))  # a corner: the state with the farthest point
+    learned = np.linalg.norm(latents - latents[goal], axis=1)
+    steps = np.where(finite.steps >= 0, finite.steps, np.nan).astype(float)
+    exact = hilbert.discounted(steps[:, goal], discount)
+    fields = figures.distance_fields(
+        world, finite.observations, {"learned": learned, "exact": exact}, finite.observations[goal]
+    )
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(len(latents), size=(2, SHOWN_PAIRS))
+    known = finite.steps[a, b] >= 0
+    a, b = a[known], b[known]
+    distance = np.linalg.norm(latents[a] - latents[b], axis=1)
+    correlation = stats.spearman(finite.steps[a, b], distance)
+    scatter = figures.scatter_distance(finite.steps[a, b], distance, correlation, curve=discount)
+    latent = figures.latent_map(world, finite.observations, latents)
+    text = (
+        f"Rank correlation of |phi(s) - phi(g)| with the exact number of steps: {correlation:.3f} over "
+        f"{len(a):,} random pairs. The curve is the discounted distance that phi is trained towards."
+    )
+    return [
+        Section(
+            "What phi has learned",
+            text,
+            [
+                (
+                    figures.png_data_uri(fields),
+                    "Distance to the star: learned |phi(s) - phi(g)| and exact, same scale.",
+                ),
+                (figures.png_data_uri(scatter), "Learned against exact distance."),
+                (figures.png_data_uri(latent), "The latent space, coloured by place."),
+            ],
+        )
+    ]
+
+
+def _training(metrics: list[dict[str, Any]]) -> Section:
+    steps = [row["step"] for row in metrics]
+    losses = sorted(name for name in metrics[-1] if name.endswith("_loss") and not name.startswith("validation"))
+    panels = {}
+    for name in losses:
+        panels[name] = {"training": (steps, [row[name] for row in metrics])}
+        held_out = [(row["step"], row[f"validation_{name}"]) for row in metrics if f"validation_{name}" in row]
+        if held_out:
+            panels[name]["held out"] = tuple(zip(*held_out, strict=True))  # type: ignore[assignment]
+    fig = figures.curve_grid(panels, "Losses")
+    return Section("Training", "", [(figures.png_data_uri(fig), "Mean of each loss since the last point.")])
+
+
+def _origin(policy: FoundationPolicy, rows: list[evaluation.Row]) -> Section:
+    config = json.dumps(policy._identity()["config"], indent=None)
+    lines = [[key, str(value)] for key, value in policy.origin.items() if key != "versions"]
+    lines += [["method", policy.method], ["config", config], ["policy", policy.fingerprint]]
+    if rows:
+        lines += [["command", rows[-1]["command"]], ["evaluation seed", rows[-1]["evaluation_seed"]]]
+        lines += [[f"{name} version", version] for name, version in rows[-1]["versions"].items()]
+    return Section("Where this comes from", "", (), [(["what", "value"], lines, "Enough to make it again.")])

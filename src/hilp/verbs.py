@@ -1,0 +1,533 @@
+"""What each verb of the `hilp` command takes (a dataclass: flags and their help) and does (a function)."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tyro.conf import Positional, arg
+
+from hilp.errors import HilpError
+
+if TYPE_CHECKING:
+    from hilp.policy import FoundationPolicy
+
+
+Folder = Annotated[Positional[str], arg(metavar="RUN")]
+PICTURES = (".png", ".svg", ".pdf")
+
+
+@dataclass(frozen=True)
+class Quickstart:
+    """Collect maze data, pretrain, evaluate and write a report: a few minutes on two cores."""
+
+    out: str = "runs/quickstart"
+    """folder to write"""
+    task: str = "maze-large"
+    """maze to run in"""
+    steps: int | None = None
+    """gradient updates (default: the laptop preset's)"""
+    seed: int = 0
+    """random seed of everything"""
+    overwrite: bool = False
+    """replace an earlier quickstart in the same folder"""
+    json: bool = False
+    """print results.json instead of tables"""
+
+
+@dataclass(frozen=True)
+class Pretrain:
+    """Train a policy on unlabeled trajectories."""
+
+    data: str
+    """a built-in name (see `hilp data list`), a native folder or a file"""
+    out: str
+    """folder of the run"""
+    method: str = "hilp"
+    """what to train"""
+    preset: str = "laptop"
+    """laptop (two cores, minutes) or paper (the paper's tables)"""
+    steps: int | None = None
+    """gradient updates (default: the preset's)"""
+    seed: int = 0
+    """random seed"""
+    seeds: int = 1
+    """train this many seeds at once: seed, seed + 1, ..."""
+    resume: bool = False
+    """go on from the newest good checkpoint in --out"""
+    set: tuple[str, ...] = ()
+    """config values to change: key=value ..."""
+    bank: int | None = None
+    """states kept in the policy for planning (default: the preset's)"""
+    validation: float = 0.0
+    """share of episodes held out to watch the losses on"""
+    rescale_actions: bool = False
+    """map each action column's range to [-1, 1]; the policy maps its actions back"""
+    eval_task: str | None = None
+    """look at the success of a goal prompt in this task while training"""
+    eval_every: int | None = None
+    """updates between two looks (default: a fifth of the run)"""
+    checkpoint_every: int | None = None
+    """updates between two checkpoints (default: a tenth of the run)"""
+    keep: int = 2
+    """checkpoints kept on disk"""
+    json: bool = False
+    """print a JSON line about the trained policy, and no progress"""
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Prompt a policy with random goals, and with named rewards, in a task."""
+
+    run: Folder
+    """folder of a run or of a policy"""
+    task: str | None = None
+    """task, map or map file (default: the one its data was collected in)"""
+    plan: tuple[str, ...] = ("0", "1", "3", "auto")
+    """midpoint recursions of the goal prompt; several may be given"""
+    rewards: tuple[str, ...] = ()
+    """named rewards of the task to prompt with as well, or 'all'"""
+    episodes: int = 50
+    """episodes per prompt"""
+    seed: int = 0
+    """seed of starts and goals"""
+    rows: str | None = None
+    """JSONL file to append the rows to (default: rows.jsonl beside the policy)"""
+    json: bool = False
+    """print one JSON line a row instead of a table"""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Prompt a policy once and watch it run in its task. Give one of --goal, --reward, --skill, --load."""
+
+    run: Folder
+    """folder of a run or of a policy"""
+    goal: str | None = None
+    """goal observation, numbers separated by commas"""
+    reward: str | None = None
+    """named reward of the task"""
+    skill: str | None = None
+    """'random', or a latent direction as numbers separated by commas"""
+    load: str | None = None
+    """a prompt saved earlier for this policy"""
+    plan: str = "auto"
+    """midpoint recursions of the goal prompt"""
+    task: str | None = None
+    """task to run in (default: the one its data was collected in)"""
+    start: str | None = None
+    """start position, numbers separated by commas (default: random)"""
+    steps: int | None = None
+    """length of the episode (default: the task's limit)"""
+    seed: int = 0
+    """seed of a random start or skill"""
+    save: str | None = None
+    """file to save the prompt to"""
+    picture: str | None = None
+    """PNG, SVG or PDF file to draw the trajectory to"""
+    json: bool = False
+    """print JSON"""
+
+
+@dataclass(frozen=True)
+class Diagnose:
+    """How well the latent distance fits the task, in numbers and in words."""
+
+    run: Folder
+    """folder of a run or of a policy"""
+    task: str | None = None
+    """task with exact distances (default: the one its data was collected in)"""
+    data: str | None = None
+    """data set to train a separate V(s, g) on, for tasks without exact distances and for the asymmetry of the data"""
+    steps: int = 5000
+    """updates of that V"""
+    seed: int = 0
+    """random seed"""
+    json: bool = False
+    """print JSON"""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Write one self-contained HTML page about a run."""
+
+    run: Folder
+    """folder of a run"""
+    out: str | None = None
+    """page to write (default: report.html in the run)"""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Measure on this machine; every timing is a ratio against something measured in the same run."""
+
+    what: Positional[Literal["speed"]] = "speed"
+    """speed: train step, plan, act, memory, import, help"""
+    only: tuple[str, ...] = ()
+    """names to measure (default: all)"""
+
+
+@dataclass(frozen=True)
+class DataList:
+    """List the data sets and tasks that come with hilp."""
+
+    json: bool = False
+    """print JSON"""
+
+
+@dataclass(frozen=True)
+class DataInspect:
+    """Say what is in a data set and what is wrong with it. Exit code 2 when it cannot be trained on."""
+
+    data: Annotated[Positional[str], arg(metavar="DATA")]
+    """a built-in name, a native folder or a file"""
+    json: bool = False
+    """print JSON"""
+
+
+@dataclass(frozen=True)
+class DataCollect:
+    """Collect unlabeled trajectories in a task into a native folder."""
+
+    task: str
+    """task, map or map file"""
+    out: str
+    """folder to write"""
+    kind: str = "navigate"
+    """behaviour to collect"""
+    steps: int = 300_000
+    """transitions"""
+    seed: int = 0
+    """random seed"""
+    overwrite: bool = False
+    """replace an existing data set"""
+    json: bool = False
+    """print JSON"""
+
+
+# ---- what the verbs do -----------------------------------------------------------------------------------------------
+
+
+def run_quickstart(args: Quickstart) -> int:
+    from hilp import evaluation, quickstart, report
+
+    _require_counts(args, "steps")
+    results = quickstart.quickstart(
+        args.out,
+        task=args.task,
+        steps=args.steps,
+        seed=args.seed,
+        overwrite=args.overwrite,
+        quiet=args.json,
+        command=_command(),
+    )
+    if args.json:
+        print(json.dumps(results))
+        return 0
+    _print_table(*report.results_table(evaluation.read_rows(f"{args.out}/{report.ROWS}")), title=args.task)
+    seconds = ", ".join(f"{name} {value:.0f} s" for name, value in results["seconds"].items())
+    print(f"rank correlation of |phi(s) - phi(g)| with the exact distance: {results['rank_correlation']:.3f}")
+    print(f"{seconds}\npictures: {args.out}/{report.PAGE}")
+    return 0
+
+
+def run_pretrain(args: Pretrain) -> int:
+    from hilp import evaluation, methods, presets, tasks, train
+    from hilp.data import readers
+
+    _require_counts(args, "steps", "seeds", "eval_every", "checkpoint_every", "keep")
+    if args.bank is not None and args.bank < 0:
+        raise HilpError(f"--bank must be at least 0, not {args.bank}")
+    preset = presets.preset(args.method, args.preset)
+    config = methods.configure(preset.config, dict(_key_value(text) for text in args.set))
+    steps = preset.steps if args.steps is None else args.steps
+    world = None if args.eval_task is None else tasks.make(args.eval_task)
+    data = readers.load(args.data, rescale_actions=args.rescale_actions)
+    look = None
+    if world is not None:
+        evaluation.require_fit("this data", data.observation_dim, data.action_dim, world)
+
+        def look(policy: FoundationPolicy) -> dict[str, float]:
+            row, _ = evaluation.rollout_goals(policy, world, 0, episodes=50, seed=args.seed)
+            return {"success": row["score"]}
+
+    trained = train.pretrain(
+        config,
+        data,
+        steps=steps,
+        seed=args.seed,
+        seeds=args.seeds,
+        out=args.out,
+        resume=args.resume,
+        bank=preset.bank if args.bank is None else args.bank,
+        validation=args.validation,
+        look=look,
+        look_every=args.eval_every,
+        checkpoint_every=args.checkpoint_every,
+        keep=args.keep,
+        quiet=args.json,
+        command=_command(),
+    )
+    policies = trained if isinstance(trained, list) else [trained]
+    if args.json:
+        told = {"out": args.out, "policies": [policy.fingerprint for policy in policies], "data": data.fingerprint}
+        print(json.dumps({**told, "steps": steps, "preset": args.preset}))
+    else:
+        count = "a policy" if len(policies) == 1 else f"{len(policies)} policies"
+        print(f"trained {count} in {args.out}: try `hilp evaluate {args.out}`")
+    return 0
+
+
+def run_evaluate(args: Evaluate) -> int:
+    from hilp import evaluation, report
+
+    _require_counts(args, "episodes")
+    policy, folder = _policy(args.run)
+    world = _task(policy, args.task)
+    plans = [_plan(text) for text in args.plan]
+    rewards = tuple(world.potentials) if args.rewards == ("all",) else args.rewards
+    rows = evaluation.evaluate(
+        policy, world, plan=plans, rewards=rewards, episodes=args.episodes, seed=args.seed, command=_command()
+    )
+    evaluation.append_rows(args.rows or folder / report.ROWS, rows)
+    if args.json:
+        for row in rows:
+            print(json.dumps(row))
+    else:
+        _print_table(*report.results_table(rows), title=world.name)
+    return 0
+
+
+def run_prompt(args: Prompt) -> int:
+    import numpy as np
+
+    from hilp import evaluation
+
+    given = [name for name in ("goal", "reward", "skill", "load") if getattr(args, name) is not None]
+    if len(given) != 1:
+        raise HilpError(f"give exactly one of --goal, --reward, --skill, --load (given: {', '.join(given) or 'none'})")
+    _require_counts(args, "steps")
+    if args.picture and Path(args.picture).suffix not in PICTURES:
+        raise HilpError(f"--picture takes a file that ends in {', '.join(PICTURES)}, not '{args.picture}'")
+    policy, _ = _policy(args.run)
+    needs_task = args.reward is not None or args.start is not None or args.picture is not None or args.steps is not None
+    world: Any = _task(policy, args.task) if needs_task or args.task or policy.origin.get("task") else None
+    if args.goal is not None:
+        prompt: Any = policy.goal(_numbers(args.goal, "--goal"), plan=_plan(args.plan))
+    elif args.reward is not None:
+        f = evaluation.potential(world, args.reward)
+        with warnings.catch_warnings(record=True) as told_on_the_way:
+            warnings.simplefilter("always")
+            prompt = policy.reward(function=lambda s, a, s2: f(s2) - f(s))
+        for warning in told_on_the_way:
+            print(f"hilp: warning: {warning.message}", file=sys.stderr)
+    elif args.skill is not None:
+        prompt = policy.skill(None if args.skill == "random" else _numbers(args.skill, "--skill"), seed=args.seed)
+    elif args.load is not None:
+        prompt = policy.load_prompt(args.load)
+    told: dict[str, Any] = {"prompt": given[0], "policy": policy.fingerprint}
+    if getattr(prompt, "r2", None) is not None:
+        told["r2"] = prompt.r2
+    if prompt.kind == "skill":
+        told["z"] = prompt.z.tolist()
+    if world is not None:
+        goal = prompt.goal if prompt.kind == "goal" else None
+        start = _numbers(args.start, "--start") if args.start else None
+        path, reached = evaluation.rollout_once(
+            policy, world, prompt, start, goal, world.max_steps if args.steps is None else args.steps, args.seed
+        )
+        told |= {"task": world.name, "start": path[0].tolist(), "end": path[-1].tolist(), "steps": len(path) - 1}
+        told["z"] = np.asarray(prompt(path[:1]))[0].tolist()
+        if goal is not None:
+            told["reached"] = reached
+        if args.picture:
+            from hilp import figures
+
+            goals = np.full_like(path[:1], np.nan) if goal is None else goal[None]
+            title = f"{given[0]} prompt"
+            figures.save(figures.trajectories(world, [path], path[:1], goals, np.array([reached]), title), args.picture)
+            told["picture"] = args.picture
+    if args.save:
+        prompt.save(args.save)
+        told["saved"] = args.save
+    _tell(told, args.json)
+    return 0
+
+
+def run_diagnose(args: Diagnose) -> int:
+    from hilp import diagnosis
+    from hilp.data import readers
+
+    _require_counts(args, "steps")
+    policy, _ = _policy(args.run)
+    world = _task(policy, args.task) if args.task or policy.origin.get("task") else None
+    data = readers.load(args.data) if args.data else None
+    result = diagnosis.diagnose(policy, world, data, steps=args.steps, seed=args.seed, quiet=args.json)
+    if args.json:
+        print(json.dumps(result))
+    else:
+        for sentence in diagnosis.words(result):
+            print(f"- {sentence}")
+    return 0
+
+
+def run_report(args: Report) -> int:
+    from hilp import report
+
+    print(report.write(args.run, args.out))
+    return 0
+
+
+def run_bench(args: Bench) -> int:
+    from hilp.bench import speed
+
+    for line in speed.measure(args.only):
+        print(json.dumps(line), flush=True)
+    return 0
+
+
+def run_data_list(args: DataList) -> int:
+    from hilp import methods, tasks
+    from hilp.data import readers
+
+    built_in = {name: {"task": task, "kind": kind} for name, (task, kind) in readers.built_in_names().items()}
+    if args.json:
+        print(json.dumps({"data": built_in, "tasks": tasks.names(), "methods": sorted(methods.MODULES)}))
+    else:
+        lines = [
+            [name, about["task"], about["kind"], f"{readers.BUILT_IN_STEPS:,}"] for name, about in built_in.items()
+        ]
+        _print_table(["data", "task", "kind", "transitions"], lines, title="collected on the spot, no download")
+    return 0
+
+
+def run_data_inspect(args: DataInspect) -> int:
+    from hilp.data import readers
+
+    data = readers.load(args.data)
+    told = {
+        "data": data.name,
+        "episodes": data.episodes,
+        "transitions": data.transitions,
+        "observation_dim": data.observation_dim,
+        "action_dim": data.action_dim,
+        "fingerprint": data.fingerprint,
+        "extras": sorted(data.extras),
+    }
+    _tell(told, args.json)
+    return 0
+
+
+def run_data_collect(args: DataCollect) -> int:
+    from hilp.collectors import collect
+    from hilp.data import dataset
+    from hilp.progress import Progress
+
+    _require_counts(args, "steps")
+    if Path(args.out).exists():
+        if not args.overwrite:
+            raise HilpError(f"{args.out} already exists: pass --overwrite or choose another --out")
+        if not dataset.is_native(args.out):
+            raise HilpError(f"{args.out} is not a data set, so --overwrite will not delete it: choose another --out")
+    with Progress(args.steps, quiet=args.json, verb="collecting") as progress:
+        data = collect(
+            args.task, args.kind, args.steps, args.seed, lambda done: progress.advance(done - progress.done, {}, {})
+        )
+    data.save(args.out, overwrite=args.overwrite)
+    _tell(
+        {"out": args.out, "transitions": data.transitions, "episodes": data.episodes, "fingerprint": data.fingerprint},
+        args.json,
+    )
+    return 0
+
+
+def _require_counts(args: Any, *names: str) -> None:
+    """Numbers of things are at least 1 where given, and seeds what every generator takes."""
+    for name in names:
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise HilpError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+    if not 0 <= args.seed < 2**31:
+        raise HilpError(f"--seed must be a number from 0 to {2**31 - 1}, not {args.seed}")
+
+
+def _key_value(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise HilpError(f"--set takes key=value, not '{text}'")
+    return key.strip(), value.strip()
+
+
+def _plan(text: str) -> int | str:
+    if text == "auto":
+        return text
+    if not text.isdecimal():
+        raise HilpError(f"--plan takes numbers of recursions or 'auto', not '{text}'")
+    return int(text)
+
+
+def _numbers(text: str, flag: str) -> Any:
+    import numpy as np
+
+    try:
+        return np.array([float(part) for part in text.split(",")], np.float32)
+    except ValueError:
+        raise HilpError(f"{flag} takes numbers separated by commas, not '{text}'") from None
+
+
+def _policy(run: str) -> tuple[FoundationPolicy, Any]:
+    """A policy and the folder that its rows belong to."""
+    from hilp.policy import FoundationPolicy, find, home
+
+    folder = find(Path(run))
+    return FoundationPolicy.load(folder), home(folder)
+
+
+def _task(policy: FoundationPolicy, name: str | None) -> Any:
+    from hilp import tasks
+
+    known = name or policy.origin.get("task")
+    if known is None:
+        raise HilpError("this policy's data does not say which task it comes from: name one with --task")
+    return tasks.make(known)
+
+
+def _tell(facts: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(facts))
+    else:
+        for name, value in facts.items():
+            shown = " ".join(f"{v:.3g}" for v in value) if isinstance(value, list) and name != "extras" else value
+            print(f"{name}: {shown}")
+
+
+def _print_table(headers: list[str], lines: list[list[Any]], title: str) -> None:
+    from rich.console import Console
+
+    from hilp.html import rich_table
+
+    Console().print(rich_table(headers, lines, title))
+
+
+def _command() -> str:
+    return shlex.join(["hilp", *sys.argv[1:]])
+
+
+RUN: dict[str, tuple[type, Callable[[Any], int]]] = {
+    "quickstart": (Quickstart, run_quickstart),
+    "pretrain": (Pretrain, run_pretrain),
+    "evaluate": (Evaluate, run_evaluate),
+    "prompt": (Prompt, run_prompt),
+    "diagnose": (Diagnose, run_diagnose),
+    "report": (Report, run_report),
+    "bench": (Bench, run_bench),
+    "data list": (DataList, run_data_list),
+    "data inspect": (DataInspect, run_data_inspect),
+    "data collect": (DataCollect, run_data_collect),
+}

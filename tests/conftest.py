@@ -1,0 +1,76 @@
+"""A tiny policy that the tests share: small networks, a few hundred updates on a small maze, trained once a session."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import hilp
+
+TINY = {"dim": 8, "hidden": (32, 32), "actor_hidden": (32, 32), "batch": 64}
+TINY_STEPS, TINY_BANK, TINY_TASK = 300, 2_000, "maze-medium"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Programs are compiled once a session: compiling is most of what a tiny training run costs."""
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # workers and subprocesses take over what is set here
+        folder = tempfile.TemporaryDirectory(prefix="hilp-compiled-", ignore_cleanup_errors=True)
+        config.add_cleanup(folder.cleanup)
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = folder.name
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+        os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+
+
+@pytest.fixture(scope="session")
+def tiny_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """20,000 transitions in the medium maze, as a native folder. Not to be changed."""
+    return hilp.collect(TINY_TASK, "navigate", 20_000).save(tmp_path_factory.mktemp("data") / "medium")
+
+
+@pytest.fixture(scope="session")
+def tiny_data(tiny_data_folder: Path) -> hilp.Dataset:
+    return hilp.load(tiny_data_folder)
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tiny_data: hilp.Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished run. Not to be changed: tests that do take `run_copy`."""
+    run = tmp_path_factory.mktemp("runs") / "tiny"
+    config = replace(hilp.preset("hilp", "laptop").config, **TINY)
+    hilp.pretrain(config, tiny_data, steps=TINY_STEPS, out=run, bank=TINY_BANK, quiet=True)
+    return run
+
+
+@pytest.fixture(scope="session")
+def tiny(tiny_run: Path) -> hilp.FoundationPolicy:
+    """The policy of that run, as a user loads it."""
+    return hilp.FoundationPolicy.load(tiny_run)
+
+
+@pytest.fixture
+def run_copy(tiny_run: Path, tmp_path: Path) -> Path:
+    """A copy of the run for tests that damage or add to it."""
+    return Path(shutil.copytree(tiny_run, tmp_path / "run"))
+
+
+@pytest.fixture(scope="session")
+def other(tiny: hilp.FoundationPolicy) -> hilp.FoundationPolicy:
+    """Another policy: the same but for its normaliser."""
+    return changed(tiny, preparation=replace(tiny.preparation, mean=tiny.preparation.mean + 1))
+
+
+def changed(policy: hilp.FoundationPolicy, **parts: object) -> hilp.FoundationPolicy:
+    """A policy with some of its parts replaced."""
+    names = ("config", "spec", "core", "preparation", "sample", "origin")
+    return hilp.FoundationPolicy(**{name: parts.get(name, getattr(policy, name)) for name in names})
+
+
+@pytest.fixture(scope="session")
+def change() -> Callable[..., hilp.FoundationPolicy]:
+    return changed

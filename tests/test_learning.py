@@ -1,0 +1,59 @@
+"""Learning on a small maze, against exact shortest distances."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hilp
+from hilp import hilbert, stats
+
+MAP = """
+#######
+#.....#
+#.###.#
+#...#.#
+###.#.#
+#.....#
+#######
+"""
+
+
+@pytest.fixture(scope="module")
+def learned() -> tuple[hilp.FoundationPolicy, object]:
+    world = hilp.make_task(MAP)
+    data = hilp.collect(MAP, "navigate", 40_000)
+    config = hilp.HILP(
+        dim=16, hidden=(64, 64), actor_hidden=(64, 64), batch=128, lr=1e-3, normalize=True, phi_target_rate=0.02,
+        target_rate=0.02,
+    )  # fmt: skip
+    return hilp.pretrain(config, data, steps=2500, bank=4000, quiet=True), world
+
+
+def test_latent_distance_is_the_number_of_steps(learned: tuple[hilp.FoundationPolicy, object]) -> None:
+    policy, world = learned
+    finite = world.finite()  # type: ignore[attr-defined]
+    latents = policy.encode(finite.observations)
+    a, b = np.random.default_rng(0).integers(len(latents), size=(2, 5000))
+    distance = np.linalg.norm(latents[a] - latents[b], axis=1)
+    assert stats.spearman(finite.steps[a, b], distance) > 0.9
+    steps = hilbert.undiscounted(distance, policy.config.phi_discount)
+    near = (finite.steps[a, b] >= 2) & (finite.steps[a, b] <= 10)
+    assert np.median(steps[near] / finite.steps[a, b][near]) == pytest.approx(1.0, abs=0.4)
+
+
+def test_goals_are_reached_and_planning_does_not_hurt(learned: tuple[hilp.FoundationPolicy, object]) -> None:
+    policy, world = learned
+    plain, planned = hilp.evaluate(policy, world, plan=(0, "auto"), episodes=100)
+    assert planned["score"] >= 0.7
+    assert planned["score"] >= plain["score"] - 0.1
+    still = hilp.evaluate(hilp.pretrain(policy.config, hilp.collect(MAP, "navigate", 2000), steps=1, quiet=True),
+                          world, plan=0, episodes=100)  # fmt: skip
+    assert plain["score"] > still[0]["score"] + 0.2, "an untrained policy must do worse"
+
+
+def test_reward_prompts_move_the_right_way(learned: tuple[hilp.FoundationPolicy, object]) -> None:
+    policy, world = learned
+    rows = hilp.evaluate(policy, world, plan=(), rewards=("right", "left", "up", "down"), episodes=60)
+    gains = [row["score"] for row in rows]
+    assert np.mean(gains) > 0.5, gains

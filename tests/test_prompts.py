@@ -1,0 +1,376 @@
+"""Prompts: the skills they give, by hand; what they say about rewards; saving, loading and whose they are."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+
+import hilp
+from hilp import networks, storage
+from hilp.policy import Transitions
+from hilp.prompts import least_squares
+
+Change = Callable[..., hilp.FoundationPolicy]
+GOAL = [6.5, 1.5]
+
+
+def observations(count: int = 7) -> np.ndarray:
+    return np.random.default_rng(0).uniform(1, 7, (count, 2)).astype(np.float32)
+
+
+def unit(x: np.ndarray) -> np.ndarray:
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def quietly(make: Callable[[], Any]) -> Any:
+    """The prompt, without the warning about what phi cannot express."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return make()
+
+
+# ---- goals and plans -------------------------------------------------------------------------------------------------
+
+
+def test_a_goal_is_the_unit_direction_to_its_latent(tiny: hilp.FoundationPolicy) -> None:
+    x = observations()
+    z = tiny.goal(GOAL)(x)
+    np.testing.assert_allclose(z, unit(tiny.encode(np.float32(GOAL)) - tiny.encode(x)), atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(z, axis=1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("plan", [1, 3, "auto"])
+def test_a_plan_is_the_unit_direction_to_its_subgoal(tiny: hilp.FoundationPolicy, plan: int | str) -> None:
+    x, far = observations(), tiny.encode(np.float32(GOAL))
+    z = tiny.goal(GOAL, plan=plan, best=9, radius=2.0)(x)
+    here = tiny.encode(x)
+    subgoals = np.stack([tiny.bank.subgoal(h, far, plan, 9, 2.0) for h in here])
+    np.testing.assert_allclose(z, unit(subgoals - here), atol=1e-3)
+
+
+def test_goals_one_for_all_or_one_each(tiny: hilp.FoundationPolicy) -> None:
+    x, goals = observations(3), observations(6)[3:]
+    each = tiny.goal(goals, plan=1)(x)
+    for i in range(3):
+        np.testing.assert_allclose(each[i], tiny.goal(goals[i], plan=1)(x[i : i + 1])[0], atol=1e-4)
+    for count in (1, 2, 7):
+        with pytest.raises(hilp.HilpError, match="3 goals"):
+            tiny.act(observations(count), tiny.goal(goals))
+
+
+def test_inactive_rows_are_not_planned(tiny: hilp.FoundationPolicy) -> None:
+    x = observations()
+    active = np.array([1, 0, 1, 0, 0, 1, 0], bool)
+    some, planned, plain = tiny.goal(GOAL, plan=2)(x, active=active), tiny.goal(GOAL, plan=2)(x), tiny.goal(GOAL)(x)
+    np.testing.assert_allclose(some[active], planned[active], atol=1e-4)
+    np.testing.assert_allclose(some[~active], plain[~active], atol=1e-4)
+    assert tiny.goal(GOAL, plan=2)(x, active=np.zeros(7, bool)).shape == (7, 8)
+
+
+@pytest.mark.parametrize("plan", [-1, 13, 1.5, "three", None])
+def test_a_plan_that_is_none(tiny: hilp.FoundationPolicy, plan: Any) -> None:
+    with pytest.raises(hilp.HilpError, match="recursions"):
+        tiny.goal(GOAL, plan=plan)
+
+
+@pytest.mark.parametrize("wrong", [{"best": 0}, {"best": -1}, {"radius": 0.0}, {"radius": float("nan")}])
+def test_planning_with_nothing(tiny: hilp.FoundationPolicy, wrong: dict[str, Any]) -> None:
+    with pytest.raises(hilp.HilpError, match="midpoint"):
+        tiny.goal(GOAL, plan=1, **wrong)
+
+
+@pytest.mark.parametrize("wrong", [[np.nan, 1.5], [np.inf, 1.5]])
+def test_a_goal_that_is_nowhere(tiny: hilp.FoundationPolicy, wrong: Any) -> None:
+    with pytest.raises(hilp.HilpError, match="NaN"):
+        tiny.goal(wrong)
+
+
+# ---- least squares ---------------------------------------------------------------------------------------------------
+
+
+def test_least_squares_solved_by_hand() -> None:
+    # X'X = [[2, 1], [1, 2]] and X'r = [5, 6] give z = [4, 7] / 3. Residuals are thirds, so the mean square error is 1/9;
+    # the variance of 1, 2, 4 is 14/9.
+    z, r2 = least_squares(np.array([[1, 0], [0, 1], [1, 1]]), np.array([1, 2, 4]))
+    np.testing.assert_allclose(z, [4 / 3, 7 / 3], rtol=1e-5)
+    assert r2 == pytest.approx(13 / 14, abs=1e-6)
+
+
+def test_there_is_no_intercept() -> None:
+    # One feature 1, 2 and rewards 3, 4: z = (3 + 8) / (1 + 4); with an intercept it would be 1.
+    z, _ = least_squares(np.array([[1.0], [2.0]]), np.array([3.0, 4.0]))
+    np.testing.assert_allclose(z, [11 / 5], rtol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
+def test_least_squares_of_full_rank_is_numpys(scale: float) -> None:
+    rng = np.random.default_rng(0)
+    x = scale * rng.normal(size=(500, 6)) @ rng.normal(size=(6, 6))
+    r = x @ rng.normal(size=6) / scale + rng.normal(size=500)
+    z, r2 = least_squares(x, r)
+    wanted = np.linalg.lstsq(x, r, rcond=None)[0]
+    np.testing.assert_allclose(z * scale, wanted * scale, rtol=1e-3, atol=1e-3)
+    assert r2 == pytest.approx(1 - np.mean((r - x @ wanted) ** 2) / np.var(r), abs=1e-6)
+
+
+def test_rank_deficient_features_share_the_weight() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 300))
+    x = np.stack([a, a, b, np.zeros(300)], axis=1)
+    z, r2 = least_squares(x, 3 * a - 2 * b)
+    np.testing.assert_allclose(z, [1.5, 1.5, -2, 0], atol=1e-4)
+    assert r2 == pytest.approx(1, abs=1e-6)
+
+
+def test_fewer_samples_than_features_stay_finite() -> None:
+    x = np.random.default_rng(0).normal(size=(3, 8))
+    z, r2 = least_squares(x, np.array([1.0, -1.0, 2.0]))
+    assert np.isfinite(z).all() and r2 == pytest.approx(1, abs=1e-3)
+
+
+def test_features_of_nothing() -> None:
+    z, r2 = least_squares(np.zeros((5, 3)), np.arange(5))
+    assert not z.any() and r2 == 0
+
+
+# ---- rewards ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_linear_reward_is_expressed_exactly(tiny: hilp.FoundationPolicy) -> None:
+    s, s2 = tiny.sample.observations, tiny.sample.next_observations
+    wanted = tiny.skill(seed=5).z
+    r = tiny.cumulant(s, s2) @ wanted
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        earn = tiny.reward((s, s2, r))
+    assert earn.r2 == pytest.approx(1, abs=1e-4)
+    assert np.linalg.norm(earn.z) == pytest.approx(1, abs=1e-5)
+    assert np.corrcoef(tiny.cumulant(s, s2) @ earn.z, r)[0, 1] > 0.9999
+
+
+def test_the_skill_is_the_direction_of_the_solution(tiny: hilp.FoundationPolicy) -> None:
+    s, s2 = tiny.sample.observations, tiny.sample.next_observations
+    r = s2[:, 0] - s[:, 0]
+    z, r2 = least_squares(tiny.encode(s2) - tiny.encode(s), r)
+    earn = quietly(lambda: tiny.reward((s, s2, r)))
+    np.testing.assert_allclose(earn.z, unit(z), atol=1e-4)
+    assert earn.r2 == pytest.approx(r2, abs=1e-4)
+    x = observations()
+    np.testing.assert_array_equal(earn(x), np.tile(earn.z, (7, 1)))
+
+
+def test_noise_is_not_expressed_and_warns(tiny: hilp.FoundationPolicy) -> None:
+    r = np.random.default_rng(0).normal(size=len(tiny.sample))
+    with pytest.warns(UserWarning, match=r"R\^2 = 0\.0"):
+        earn = tiny.reward(function=lambda s, a, s2: r)
+    assert abs(earn.r2) < 0.03
+
+
+def test_the_scale_of_a_reward_does_not_matter(tiny: hilp.FoundationPolicy) -> None:
+    def scaled(by: float) -> np.ndarray:
+        return quietly(lambda: tiny.reward(function=lambda s, a, s2: by * (s2[:, 1] - s[:, 1]).astype(float))).z
+
+    for by in (1e-30, 1e-9, 1e9):
+        np.testing.assert_allclose(scaled(by), scaled(1), atol=1e-5)
+        np.testing.assert_allclose(scaled(-by), -scaled(1), atol=1e-5)
+
+
+def test_a_table_of_labelled_samples_is_the_function(tiny: hilp.FoundationPolicy, tiny_data: hilp.Dataset) -> None:
+    def f(s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray:
+        return s2[:, 0] * a[:, 1] - s[:, 1]
+
+    own = tiny.sample
+    table = (own.observations, own.next_observations, f(own.observations, own.actions, own.next_observations))
+    one, two = quietly(lambda: tiny.reward(table)), quietly(lambda: tiny.reward(function=f))
+    np.testing.assert_array_equal(one.z, two.z)
+    assert one.r2 == two.r2
+
+    drawn = Transitions.draw(tiny_data, 400, seed=9)
+    table = (drawn.observations, drawn.next_observations, f(drawn.observations, drawn.actions, drawn.next_observations))
+    asked = quietly(lambda: tiny.reward(tiny_data, f, samples=400, seed=9))
+    np.testing.assert_array_equal(asked.z, quietly(lambda: tiny.reward(table)).z)
+    other_sample = quietly(lambda: tiny.reward(tiny_data, f, samples=400, seed=10))
+    assert not np.array_equal(asked.z, other_sample.z)
+
+
+S = np.zeros((4, 2), np.float32)
+S2 = np.ones((4, 2), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ((S, S2, [1, 1, 1, 1]), "same everywhere"),
+        ((S, S2, [0, 0, 0, 0]), "same everywhere"),
+        ((S, S2, np.full(4, np.float32(0.1))), "same everywhere"),
+        ((S, S2, [1, 2, np.nan, np.inf]), "2 of 4 transitions, first at 2"),
+        ((S, S2, [1, 2, 3]), "one number per transition"),
+        ((S, S2, [[1], [2], [3], [4]]), "one number per transition"),
+        ((S, S2, 1.0), "one number per transition"),
+        ((S, S2[:3], [1, 2, 3, 4]), "one number per transition"),
+        ((S[0], S2[0], [1, 2]), "one number per transition"),
+        ((S, S2, ["a", "b", "c", "d"]), "numbers"),
+        ((S, S2), "table of labelled samples"),
+        ((np.zeros((4, 3)), np.ones((4, 3)), [1, 2, 3, 4]), "observations of 2 numbers"),
+        ((S, S2 * np.nan, [1, 2, 3, 4]), "NaN"),
+        ((S, S, [1, 2, 3, 4]), "does not change"),
+        ((S[:0], S2[:0], []), "no transition"),
+    ],
+)
+def test_rewards_that_ask_for_nothing(tiny: hilp.FoundationPolicy, table: Any, says: str) -> None:
+    with pytest.raises(hilp.HilpError, match=says):
+        tiny.reward(table)
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (lambda s, a, s2: 1.0, "one number per transition"),
+        (lambda s, a, s2: s2, "one number per transition"),
+        (lambda s, a, s2: None, "one number per transition"),
+        (lambda s, a, s2: np.full(len(s), 7.0), "same everywhere"),
+        (lambda s, a, s2: np.where(np.arange(len(s)) == 5, np.nan, s2[:, 0]), "1 of 2000 transitions, first at 5"),
+        (lambda s, a, s2: ["good"] * len(s), "numbers"),
+        (None, "needs a vectorised function"),
+    ],
+)
+def test_reward_functions_that_are_none(tiny: hilp.FoundationPolicy, function: Any, says: str) -> None:
+    with pytest.raises(hilp.HilpError, match=says):
+        tiny.reward(function=function)
+
+
+# ---- skills ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_random_skill_is_unit_and_seeded(tiny: hilp.FoundationPolicy) -> None:
+    one, two, three = tiny.skill(seed=1), tiny.skill(seed=1), tiny.skill(seed=2)
+    np.testing.assert_array_equal(one.z, two.z)
+    assert not np.allclose(one.z, three.z)
+    assert np.linalg.norm(one.z) == pytest.approx(1, abs=1e-6) and one.z.dtype == np.float32
+    assert one.r2 is None
+
+
+def test_a_given_skill_is_its_direction(tiny: hilp.FoundationPolicy) -> None:
+    z = np.array([3, 0, 0, 0, -4, 0, 0, 0])
+    for scale in (1e-20, 1, 1e20):
+        np.testing.assert_allclose(tiny.skill(z * scale).z, [0.6, 0, 0, 0, -0.8, 0, 0, 0], atol=1e-6)
+
+
+@pytest.mark.parametrize("z", [np.ones(7), np.ones((1, 8)), np.zeros(8), np.full(8, np.nan), ["a"] * 8, 3.0])
+def test_a_skill_that_is_none(tiny: hilp.FoundationPolicy, z: Any) -> None:
+    with pytest.raises(hilp.HilpError, match="a skill"):
+        tiny.skill(z)
+
+
+# ---- saved and loaded ------------------------------------------------------------------------------------------------
+
+
+def prompts_of(policy: hilp.FoundationPolicy) -> list[Any]:
+    return [
+        policy.goal(GOAL),
+        policy.goal(observations(), plan=2, best=5),
+        policy.goal(GOAL, plan="auto", radius=1.5),
+        policy.skill(seed=3),
+        quietly(lambda: policy.reward(function=lambda s, a, s2: s2[:, 0] - s[:, 0])),
+    ]
+
+
+def test_prompts_come_back_as_they_were(tiny: hilp.FoundationPolicy, tmp_path: Path) -> None:
+    x = observations()
+    for prompt in prompts_of(tiny):
+        prompt.save(tmp_path / "prompt")
+        again = tiny.load_prompt(tmp_path / "prompt")
+        assert type(again) is type(prompt) and again.fingerprint == prompt.fingerprint == tiny.fingerprint
+        np.testing.assert_array_equal(again(x), prompt(x))
+        np.testing.assert_array_equal(tiny.act(x, again), tiny.act(x, prompt))
+        for name in ("plan", "best", "radius", "r2"):
+            assert getattr(again, name, None) == getattr(prompt, name, None)
+
+
+def test_prompts_belong_to_one_policy(
+    tiny: hilp.FoundationPolicy, other: hilp.FoundationPolicy, tmp_path: Path
+) -> None:
+    for prompt in prompts_of(tiny):
+        prompt.save(tmp_path / "prompt")
+        with pytest.raises(hilp.HilpError, match=f"{tiny.fingerprint[:8]}.*{other.fingerprint[:8]}"):
+            other.load_prompt(tmp_path / "prompt")
+
+
+def test_files_that_are_no_prompts(tiny: hilp.FoundationPolicy, tiny_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("go there")
+    storage.write_arrays(tmp_path / "half", {}, {"kind": "goal", "fingerprint": tiny.fingerprint})
+    storage.write_arrays(tmp_path / "list", {}, [("kind", "goal")])  # type: ignore[arg-type]
+    for path, says in (
+        (tmp_path / "nothing", "does not exist"),
+        (tmp_path / "text", "not a safetensors file"),
+        (tmp_path / "half", "not a whole prompt"),
+        (tiny_run / "policy" / "bank.safetensors", "not a prompt"),
+    ):
+        with pytest.raises(hilp.HilpError, match=says) as caught:
+            tiny.load_prompt(path)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_changed_prompt_is_found(tiny: hilp.FoundationPolicy, tmp_path: Path) -> None:
+    tiny.goal(GOAL, plan=2).save(tmp_path / "prompt")
+    content = (tmp_path / "prompt").read_bytes()
+    changed = content.replace(b'plan\\": 2', b'plan\\": 9')
+    assert changed != content
+    (tmp_path / "prompt").write_bytes(changed)
+    with pytest.raises(hilp.HilpError, match="changed after it was written"):
+        tiny.load_prompt(tmp_path / "prompt")
+
+
+# ---- methods without a rule ------------------------------------------------------------------------------------------
+
+
+class ActsOnly(eqx.Module):
+    """A core that can act on a skill and has no rule for any task."""
+
+    actor: networks.GaussianActor
+
+    def act(self, observation: jax.Array, z: jax.Array) -> jax.Array:
+        return self.actor(jax.numpy.concatenate([observation, z], axis=-1))
+
+
+class NoGoals(ActsOnly):
+    """As a method of successor features: rewards, but no direction to a goal."""
+
+    phi: networks.Trunk
+
+    def encode(self, observation: jax.Array) -> jax.Array:
+        return self.phi(observation)
+
+    def cumulant(self, observation: jax.Array, following: jax.Array) -> jax.Array:
+        return self.phi(following)
+
+    def project(self, z: jax.Array) -> jax.Array:
+        return z
+
+
+def test_a_method_without_a_goal_rule_says_so_by_name(tiny: hilp.FoundationPolicy, change: Change) -> None:
+    policy = change(tiny, core=NoGoals(tiny.core.actor, tiny.core.phi))
+    with pytest.raises(hilp.PromptUnsupported, match="^hilp has no goal rule"):
+        policy.goal(GOAL)
+    assert quietly(lambda: policy.reward(function=lambda s, a, s2: s2[:, 0])).z.shape == (8,)
+
+
+def test_a_method_without_any_rule_says_so_by_name(tiny: hilp.FoundationPolicy, change: Change) -> None:
+    policy = change(tiny, core=ActsOnly(tiny.core.actor))
+    for use, says in (
+        (lambda: policy.goal(GOAL), "goal rule"),
+        (lambda: policy.reward(function=lambda s, a, s2: s2[:, 0]), "reward rule"),
+        (lambda: policy.skill(seed=0), "skill rule"),
+        (lambda: policy.encode(GOAL), "latent map"),
+    ):
+        with pytest.raises(hilp.PromptUnsupported, match=f"^hilp has no {says}"):
+            use()
+    assert policy.act(observations(), np.ones(8)).shape == (7, 2)
+    assert issubclass(hilp.PromptUnsupported, hilp.HilpError), "so the command line prints one line"

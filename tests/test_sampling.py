@@ -1,0 +1,108 @@
+"""Samplers: which rows can be drawn, how far goals lie, and that drawing needs only the key."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hilp.data import sampling
+
+lengths_lists = st.lists(st.integers(2, 12), min_size=1, max_size=8)
+
+
+def last_rows(lengths: list[int]) -> np.ndarray:
+    return np.cumsum(lengths) - 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(lengths_lists, st.integers(0, 2**31 - 1))
+def test_transitions_never_start_on_a_last_row_and_goals_stay_in_the_episode(lengths: list[int], seed: int) -> None:
+    index, held_out = sampling.build_index(np.array(lengths))
+    assert held_out is None
+    key = jax.random.key(seed)
+    at = np.asarray(sampling.transitions(index, key, 64))
+    assert not np.isin(at, last_rows(lengths)).any()
+    goal = np.asarray(sampling.geometric_future(index, key, jnp.asarray(at), 0.9))
+    episode = np.searchsorted(np.cumsum(lengths), at, side="right")
+    assert (goal > at).all()
+    assert (goal <= last_rows(lengths)[episode]).all()
+
+
+def test_every_transition_and_every_state_is_drawn_equally_often() -> None:
+    lengths = [3, 2, 7]
+    index, _ = sampling.build_index(np.array(lengths))
+    at = np.bincount(np.asarray(sampling.transitions(index, jax.random.key(0), 90_000)), minlength=12)
+    assert at[[2, 4, 11]].sum() == 0
+    np.testing.assert_allclose(np.delete(at, [2, 4, 11]), 10_000, rtol=0.05)
+    states = np.bincount(np.asarray(sampling.states(index, jax.random.key(1), 120_000)), minlength=12)
+    np.testing.assert_allclose(states, 10_000, rtol=0.05)
+
+
+def test_future_goals_are_geometric_and_at_least_one_step_ahead() -> None:
+    index, _ = sampling.build_index(np.array([10_000]))
+    at = jnp.zeros(200_000, jnp.int32)
+    ahead = np.asarray(sampling.geometric_future(index, jax.random.key(0), at, 0.9))
+    for k in (1, 2, 5):
+        assert np.mean(ahead == k) == pytest.approx(0.1 * 0.9 ** (k - 1), rel=0.05)
+    assert ahead.min() == 1
+    assert ahead.mean() == pytest.approx(10.0, rel=0.02)
+
+
+def test_the_share_of_random_goals() -> None:
+    index, _ = sampling.build_index(np.array([2] * 5_000))
+    at = sampling.transitions(index, jax.random.key(0), 50_000)
+    goal = sampling.hindsight_goals(index, jax.random.key(1), at, 0.99, 0.375)
+    assert np.mean(np.asarray(goal != at + 1)) == pytest.approx(0.375, abs=0.01)
+
+
+@settings(max_examples=30, deadline=None)
+@given(lengths_lists, st.integers(1, 15), st.integers(0, 2**31 - 1))
+def test_segments_stop_at_the_end_of_their_episode(lengths: list[int], k: int, seed: int) -> None:
+    index, _ = sampling.build_index(np.array(lengths))
+    rows, real = (np.asarray(x) for x in sampling.segments(index, jax.random.key(seed), 32, k))
+    ends = last_rows(lengths)[np.searchsorted(np.cumsum(lengths), rows[:, 0], side="right")]
+    np.testing.assert_array_equal(rows, np.minimum(rows[:, :1] + np.arange(k + 1), ends[:, None]))
+    np.testing.assert_array_equal(real, np.minimum(ends - rows[:, 0], k))
+    assert (real >= 1).all()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(2, 9), min_size=2, max_size=8), st.data())
+def test_a_validation_split_shares_nothing(lengths: list[int], data: st.DataObject) -> None:
+    chosen = data.draw(st.sets(st.integers(0, len(lengths) - 1), min_size=1, max_size=len(lengths) - 1))
+    held = np.isin(np.arange(len(lengths)), list(chosen))
+    train, validation = sampling.build_index(np.array(lengths), held)
+    assert validation is not None
+    assert jax.tree.map(jnp.shape, train) == jax.tree.map(jnp.shape, validation), "one compiled program for both"
+    episode = np.repeat(np.arange(len(lengths)), lengths)
+    for index, wanted in ((train, ~held), (validation, held)):
+        at = np.asarray(sampling.transitions(index, jax.random.key(0), 200))
+        goals = np.asarray(sampling.hindsight_goals(index, jax.random.key(1), jnp.asarray(at), 0.9, 0.5))
+        assert wanted[episode[at]].all()
+        assert wanted[episode[goals]].all()
+
+
+def test_gather_normalises_clips_and_decides_reached_by_row() -> None:
+    columns = sampling.Columns(
+        observations=jnp.array([[0.0, 0.0], [0.0, 0.0], [4.0, 10.0], [6.0, 10.0]]),
+        actions=jnp.array([[1.0], [-1.0], [0.5], [0.0]]),
+        mean=jnp.array([2.0, 0.0]),
+        scale=jnp.array([2.0, 5.0]),
+    )
+    batch = sampling.gather(columns, sampling.Rows(at=jnp.array([0, 1, 2]), goal=jnp.array([1, 1, 3])))
+    np.testing.assert_allclose(batch.observation, [[-1, 0], [-1, 0], [1, 2]])
+    np.testing.assert_allclose(batch.next_observation, [[-1, 0], [1, 2], [2, 2]])
+    np.testing.assert_allclose(batch.action, [[1 - 1e-5], [-1 + 1e-5], [0.5]])
+    # Rows 0 and 1 hold the same numbers, but only the second sample's goal IS its state.
+    np.testing.assert_array_equal(batch.reached, [False, True, False])
+
+
+def test_the_same_key_draws_the_same_rows() -> None:
+    index, _ = sampling.build_index(np.array([5, 6]))
+    one, two = (sampling.transitions(index, jax.random.key(3), 20) for _ in range(2))
+    np.testing.assert_array_equal(one, two)
+    assert (np.asarray(sampling.transitions(index, jax.random.key(4), 20)) != np.asarray(one)).any()

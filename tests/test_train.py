@@ -1,0 +1,199 @@
+"""The training loop: killed and resumed, torn and corrupted, diverging, watched, refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hilp
+from hilp import storage, train
+
+CONFIG = hilp.HILP(dim=4, hidden=(16, 16), actor_hidden=(16, 16), batch=32)
+
+
+def walks(rows: int = 600, seed: int = 0) -> hilp.Dataset:
+    rng = np.random.default_rng(seed)
+    actions = rng.uniform(-1, 1, size=(rows, 2)).astype(np.float32)
+    observations = np.cumsum(actions, axis=0).astype(np.float32) / 10
+    return hilp.Dataset(observations, actions, np.full(rows // 30, 30), name=f"walks-{seed}")
+
+
+# Trains slowly enough to be killed: a chunk of one update at a time, a checkpoint every few.
+KILLED = """
+import sys
+import hilp
+from hilp import train
+sys.path.insert(0, sys.argv[1])
+from test_train import CONFIG, walks
+train.CHUNK_SECONDS = 1e-9
+hilp.pretrain(CONFIG, walks(), steps=400, out=sys.argv[2], resume=True, checkpoint_every=7, log_every=10, quiet=True)
+"""
+
+
+def test_sigkill_at_random_moments_changes_nothing(tmp_path: Path) -> None:
+    whole = hilp.pretrain(CONFIG, walks(), steps=400, out=tmp_path / "whole", log_every=10, quiet=True)
+    out = tmp_path / "killed"
+    rng = np.random.default_rng(int(time.time()))  # a new moment in every run of the suite
+    kills = 0
+    for _ in range(4):
+        before = set((out / "checkpoints").glob("step-*")) if out.exists() else set()
+        process = subprocess.Popen([sys.executable, "-c", KILLED, str(Path(__file__).parent), str(out)])
+        deadline = time.monotonic() + 120
+        while process.poll() is None and time.monotonic() < deadline:
+            if set((out / "checkpoints").glob("step-*")) - before:  # it is training
+                time.sleep(float(rng.uniform(0, 0.15)))
+                os.kill(process.pid, signal.SIGKILL)
+                break
+            time.sleep(0.005)
+        kills += process.wait() == -signal.SIGKILL
+    assert kills >= 2, "the runs ended before they could be killed"
+    resumed = hilp.pretrain(CONFIG, walks(), steps=400, out=out, resume=True, checkpoint_every=7, log_every=10, quiet=True)
+    assert resumed.fingerprint == whole.fingerprint
+    (a, _), (b, _) = (storage.read_arrays(r / "checkpoints" / "step-000000400.safetensors") for r in (tmp_path / "whole", out))
+    assert all(np.array_equal(a[name], b[name]) for name in a)
+    steps = [json.loads(line)["step"] for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert steps == list(range(10, 401, 10)), "every metrics row once, in order"
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "empty"])
+def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(
+    damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = hilp.pretrain(CONFIG, walks(), steps=40, out=tmp_path / "whole", quiet=True)
+    out = tmp_path / "torn"
+    hilp.pretrain(CONFIG, walks(), steps=30, out=out, checkpoint_every=10, keep=3, quiet=True)
+    newest = sorted((out / "checkpoints").iterdir())[-1]
+    content = bytearray(newest.read_bytes())
+    if damage == "truncate":
+        newest.write_bytes(content[: len(content) // 2])
+    elif damage == "flip":
+        content[-100] ^= 0x10
+        newest.write_bytes(content)
+    else:
+        newest.write_bytes(b"")
+    capsys.readouterr()
+    resumed = hilp.pretrain(CONFIG, walks(), steps=40, out=out, resume=True, quiet=True)
+    told = [line for line in capsys.readouterr().err.splitlines() if line]
+    assert len(told) == 1
+    assert newest.name in told[0]
+    assert resumed.fingerprint == whole.fingerprint
+
+
+def test_retention_keeps_the_newest(tmp_path: Path) -> None:
+    hilp.pretrain(CONFIG, walks(), steps=50, out=tmp_path / "run", checkpoint_every=10, keep=3, quiet=True)
+    names = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
+    assert names == [f"step-{step:09d}.safetensors" for step in (30, 40, 50)]
+
+
+def test_a_loss_that_turns_nan_stops_the_run_and_is_named(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    good = hilp.pretrain(CONFIG, walks(), steps=20, out=out, checkpoint_every=10, quiet=True)
+    kept = sorted((out / "checkpoints").iterdir())[-1]
+    arrays, note = storage.read_arrays(kept)
+    weight = next(name for name in arrays if ".value" in name and "weight" in name)
+    arrays[weight] = np.full_like(arrays[weight], np.nan)  # from here on V is NaN
+    storage.write_arrays(kept, arrays, note)
+    with pytest.raises(hilp.HilpError, match=r"(value|critic|actor)_loss became NaN or infinite at step 21") as caught:
+        hilp.pretrain(CONFIG, walks(), steps=60, out=out, checkpoint_every=10, resume=True, quiet=True)
+    assert "\n" not in str(caught.value)
+    assert sorted((out / "checkpoints").iterdir())[-1] == kept, "nothing newer than the last good one"
+    assert good.fingerprint
+
+
+def test_infinite_learning_rate_diverges_with_a_named_step(tmp_path: Path) -> None:
+    config = hilp.HILP(dim=4, hidden=(16, 16), actor_hidden=(16, 16), batch=32, lr=1e30)
+    with pytest.raises(hilp.HilpError, match=r"\w+_loss became NaN or infinite at step \d+"):
+        hilp.pretrain(config, walks(), steps=50, out=tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run" / "policy").exists()
+
+
+def test_a_run_is_not_overwritten_and_not_resumed_as_another(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    hilp.pretrain(CONFIG, walks(), steps=5, out=out, quiet=True)
+    with pytest.raises(hilp.HilpError, match="--resume"):
+        hilp.pretrain(CONFIG, walks(), steps=5, out=out, quiet=True)
+    other = hilp.HILP(dim=4, hidden=(16, 16), actor_hidden=(16, 16), batch=32, lr=1e-3)
+    with pytest.raises(hilp.HilpError, match=r"lr=0.0003, not 0.001"):
+        hilp.pretrain(other, walks(), steps=9, out=out, resume=True, quiet=True)
+    with pytest.raises(hilp.HilpError, match="seed is 0, not 1"):
+        hilp.pretrain(CONFIG, walks(), steps=9, out=out, resume=True, seed=1, quiet=True)
+    with pytest.raises(hilp.HilpError, match="data_fingerprint"):
+        hilp.pretrain(CONFIG, walks(seed=1), steps=9, out=out, resume=True, quiet=True)
+
+
+def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "precious.txt").write_text("mine")
+    with pytest.raises(hilp.HilpError, match="not the folder of a run"):
+        hilp.pretrain(CONFIG, walks(), steps=5, out=tmp_path, quiet=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["precious.txt"]
+
+
+def test_validation_split_reports_held_out_losses_and_leaves_training_alone(tmp_path: Path) -> None:
+    runs = []
+    for name in ("one", "two"):
+        every = 10 if name == "one" else 5
+        runs.append(
+            hilp.pretrain(
+                CONFIG, walks(), steps=20, out=tmp_path / name, validation=0.2, log_every=every, quiet=True
+            ).fingerprint
+        )
+    assert runs[0] == runs[1], "looking more often at held-out losses must not change the weights"
+    row = json.loads((tmp_path / "one" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert np.isfinite(row["validation_phi_loss"])
+    assert row["validation_phi_loss"] != row["phi_loss"]
+
+
+def test_metrics_rows_and_looks(tmp_path: Path) -> None:
+    seen = []
+
+    def look(policy: hilp.FoundationPolicy) -> dict[str, float]:
+        seen.append(policy.origin["steps"])
+        return {"success": 0.5}
+
+    hilp.pretrain(CONFIG, walks(), steps=40, out=tmp_path / "run", log_every=10, look=look, look_every=20, quiet=True)
+    assert seen == [20, 40]
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [10, 20, 30, 40]
+    assert [row.get("success") for row in rows] == [None, 0.5, 0.5, 0.5]
+    assert {"phi_loss", "actor_loss", "steps_per_second"} <= rows[0].keys()
+
+
+def test_run_json_says_what_made_it(tmp_path: Path) -> None:
+    hilp.pretrain(CONFIG, walks(), steps=5, out=tmp_path / "run", command="hilp pretrain ...", quiet=True)
+    told = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert told["command"] == "hilp pretrain ..."
+    assert told["config"]["dim"] == 4
+    assert re.fullmatch(r"[0-9a-f]{32}", told["data_fingerprint"])
+    assert {"jax", "hilp", "python"} <= told["versions"].keys()
+
+
+@pytest.mark.parametrize("wrong", [{"steps": 0}, {"steps": 5, "seeds": 0}, {"steps": 5, "validation": 1.0}])
+def test_impossible_arguments(wrong: dict[str, float]) -> None:
+    with pytest.raises(hilp.HilpError):
+        hilp.pretrain(CONFIG, walks(), quiet=True, **wrong)  # type: ignore[arg-type]
+
+
+def test_interrupt_saves_a_checkpoint_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    advance = train.Run.advance
+
+    def interrupted(self: train.Run, state: object, step: int, count: int) -> object:
+        if step >= 13:
+            raise KeyboardInterrupt
+        return advance(self, state, step, 1)
+
+    monkeypatch.setattr(train.Run, "advance", interrupted)
+    with pytest.raises(hilp.HilpError, match=r"stopped at step \d+; go on with --resume"):
+        hilp.pretrain(CONFIG, walks(), steps=40, out=tmp_path / "run", checkpoint_every=40, log_every=1, quiet=True)
+    monkeypatch.undo()
+    assert list((tmp_path / "run" / "checkpoints").iterdir())
+    resumed = hilp.pretrain(CONFIG, walks(), steps=40, out=tmp_path / "run", resume=True, quiet=True)
+    assert resumed.fingerprint == hilp.pretrain(CONFIG, walks(), steps=40, quiet=True).fingerprint
