@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,9 +30,24 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def tiny_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """20,000 transitions in the medium maze, as a native folder. Not to be changed."""
-    return hilp.collect(TINY_TASK, "navigate", 20_000).save(tmp_path_factory.mktemp("data") / "medium")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`data`: 20,000 transitions in the medium maze; `run`: a finished run on them. Not to be changed."""
+    own = tmp_path_factory.getbasetemp()
+    shared = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "tiny"
+    shared.mkdir(exist_ok=True)
+    with open(shared / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of several workers one trains, the others wait
+        if not (shared / "run" / "policy" / "config.json").exists():
+            hilp.collect(TINY_TASK, "navigate", 20_000).save(shared / "data")
+            config = replace(hilp.preset("hilp", "laptop").config, **TINY)
+            data = hilp.load(shared / "data")
+            hilp.pretrain(config, data, steps=TINY_STEPS, out=shared / "run", bank=TINY_BANK, quiet=True)
+    return shared
+
+
+@pytest.fixture(scope="session")
+def tiny_data_folder(tiny_folder: Path) -> Path:
+    return tiny_folder / "data"
 
 
 @pytest.fixture(scope="session")
@@ -39,12 +56,9 @@ def tiny_data(tiny_data_folder: Path) -> hilp.Dataset:
 
 
 @pytest.fixture(scope="session")
-def tiny_run(tiny_data: hilp.Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_run(tiny_folder: Path) -> Path:
     """The folder of a finished run. Not to be changed: tests that do take `run_copy`."""
-    run = tmp_path_factory.mktemp("runs") / "tiny"
-    config = replace(hilp.preset("hilp", "laptop").config, **TINY)
-    hilp.pretrain(config, tiny_data, steps=TINY_STEPS, out=run, bank=TINY_BANK, quiet=True)
-    return run
+    return tiny_folder / "run"
 
 
 @pytest.fixture(scope="session")
@@ -60,17 +74,17 @@ def run_copy(tiny_run: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def other(tiny: hilp.FoundationPolicy) -> hilp.FoundationPolicy:
-    """Another policy: the same but for its normaliser."""
-    return changed(tiny, preparation=replace(tiny.preparation, mean=tiny.preparation.mean + 1))
+def change() -> Callable[..., hilp.FoundationPolicy]:
+    """Makes a policy with some parts of another one replaced."""
 
+    def changed(policy: hilp.FoundationPolicy, **parts: Any) -> hilp.FoundationPolicy:
+        names = ("config", "spec", "core", "preparation", "sample", "origin")
+        return hilp.FoundationPolicy(**{name: parts.get(name, getattr(policy, name)) for name in names})
 
-def changed(policy: hilp.FoundationPolicy, **parts: object) -> hilp.FoundationPolicy:
-    """A policy with some of its parts replaced."""
-    names = ("config", "spec", "core", "preparation", "sample", "origin")
-    return hilp.FoundationPolicy(**{name: parts.get(name, getattr(policy, name)) for name in names})
+    return changed
 
 
 @pytest.fixture(scope="session")
-def change() -> Callable[..., hilp.FoundationPolicy]:
-    return changed
+def other(tiny: hilp.FoundationPolicy, change: Callable[..., hilp.FoundationPolicy]) -> hilp.FoundationPolicy:
+    """Another policy: the same but for its normaliser."""
+    return change(tiny, preparation=replace(tiny.preparation, mean=tiny.preparation.mean + 1))

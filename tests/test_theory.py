@@ -118,7 +118,7 @@ def promised_and_optimal(successors: np.ndarray, steps: np.ndarray, latents: np.
 
 
 @given(worlds)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_where_the_condition_holds_the_direction_is_optimal(given_world: tuple[np.ndarray, ...]) -> None:
     ways, bound, optimal = promised_and_optimal(*given_world)
     assert optimal[ways & (bound < 1.0 - theory.MARGIN)].all()
@@ -145,7 +145,7 @@ def test_the_premise_of_theorem_1_is_met_often_and_by_inexact_embeddings() -> No
 
 
 @given(worlds, st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_a_feasible_ideal_point_is_chosen(given_world: tuple[np.ndarray, ...], data: st.DataObject) -> None:
     successors, steps, latents = given_world
     n = len(steps)
@@ -181,7 +181,7 @@ def test_isometric_worlds_have_feasible_ideal_points_everywhere(family: str) -> 
 
 
 @given(worlds)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_vectorised_as_defined(given_world: tuple[np.ndarray, ...]) -> None:
     successors, steps, latents = given_world
     found = theory.direct(successors, steps, latents, everywhere(steps))

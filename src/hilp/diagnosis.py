@@ -71,10 +71,10 @@ def diagnose(
 
 
 def value_config(policy: FoundationPolicy) -> monolithic.Config:
-    """V(s, g) at the size of the policy's networks, with the loss, the goals and the discount that trained its phi."""
+    """V(s, g) at the size of the policy's networks, with the goals and the discount of its phi, and the paper's expectile."""
     named = {"hidden", "batch", "lr", "goal_discount", "goal_random", "normalize"}
     same = {name: getattr(policy.config, name) for name in sorted(named) if hasattr(policy.config, name)}
-    renamed = {"discount": "phi_discount", "expectile": "phi_expectile", "target_rate": "phi_target_rate"}
+    renamed = {"discount": "phi_discount", "target_rate": "phi_target_rate"}
     own = {name: getattr(policy.config, of) for name, of in renamed.items() if hasattr(policy.config, of)}
     return monolithic.Config(**same, **own)
 
@@ -156,7 +156,7 @@ def _exact_words(exact: Numbers, result: Numbers) -> list[str]:
         f"{error['sup']:.0f})."
     )
     told += _rank_words(exact["rank_correlation"], "the exact distance", result)
-    told += _bias_words(exact["error_discounted"], result)
+    told += _bias_words(exact["error_discounted"])
     horizon = 1.0 / (1.0 - result["discount"])
     if exact["longest_steps"] > 2.0 * horizon:
         told.append(
@@ -178,11 +178,10 @@ def _learned_words(learned: Numbers, result: Numbers) -> list[str]:
     told.append(_asymmetry_words(learned["asymmetry"]))
     error = learned["error_discounted"]
     told.append(
-        f"|phi(s) - phi(g)| and -V(s, g) differ by {error['mean']:.2g} on average (mean squared difference "
-        f"{error['mse']:.2g}, mean distance {error['mean_true']:.3g})."
+        f"|phi(s) - phi(g)| (mean {error['mean_found']:.3g}) and -V(s, g) (mean {error['mean_true']:.3g}) differ by "
+        f"{error['mean']:.2g} on average (mean squared difference {error['mse']:.2g}), on the discounted scale."
     )
     told += _rank_words(learned["rank_correlation"], "V(s, g)", result)
-    told += _bias_words(error, result)
     return told
 
 
@@ -216,19 +215,17 @@ def _rank_words(correlation: float | None, reference: str, result: Numbers) -> l
     return [f"{told}: low. Train longer, on more data between far places, or with {remedies}."]
 
 
-def _bias_words(error: Numbers, result: Numbers) -> list[str]:
-    if error["mean_true"] <= 0:
-        return []
+def _bias_words(error: Numbers) -> list[str]:
     bias = error["mean_found"] / error["mean_true"] - 1.0
     if bias > BIASED:
         return [
-            f"Latent distances are {_percent(bias)} too long on average: phi follows the detours in the data; raise "
-            "phi_expectile or add data that takes shorter ways."
+            f"Latent distances are {_percent(bias)} too long on average, as they are where data takes detours: a "
+            "larger phi_expectile or data with shorter ways may help."
         ]
     if bias < -BIASED:
         return [
-            f"Latent distances are {_percent(-bias)} too short on average: phi has not spread out yet, or has too few "
-            "dimensions to; train longer or raise dim."
+            f"Latent distances are {_percent(-bias)} too short on average, as they are before phi has spread out: "
+            "train longer, or raise dim."
         ]
     return []
 

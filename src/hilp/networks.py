@@ -16,8 +16,7 @@ from jax import Array
 
 LAYER_NORM_EPSILON = 1e-6
 LOG_STD_RANGE = (-5.0, 2.0)
-SQRT_2_OVER_PI = math.sqrt(2.0 / math.pi)
-GELU_CUBE = 0.044715
+GELU_LINEAR, GELU_CUBIC = math.sqrt(2.0 / math.pi), 0.044715  # gelu(x) = x / 2 * (1 + tanh(linear * (x + cubic * x^3)))
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
@@ -68,56 +67,55 @@ class Trunk(eqx.Module):
         self.out = Dense(sizes[-1], size_out, keys[-1])
 
     def __call__(self, x: Array) -> Array:
-        product, inverse_std, bias = x @ self.hidden[0].weight, jnp.ones((1,), x.dtype), self.hidden[0].bias
+        product, bias = x @ self.hidden[0].weight, self.hidden[0].bias
+        inverse_std = jnp.ones((*x.shape[:-1], 1), x.dtype)
         for norm, dense in zip(self.norms, (*self.hidden[1:], self.out), strict=True):
-            x, inverse_std = gelu_std(product, inverse_std, bias)
+            x, inverse_std = activate(product, inverse_std, bias)
             weight, bias = fold(norm, dense)
             product = x @ weight
         return product * inverse_std + bias
 
 
 def fold(norm: LayerNorm, dense: Dense) -> tuple[Array, Array]:
-    """LayerNorm's mean, scale and shift, moved into the weights and bias of the layer that follows it.
+    """LayerNorm's mean, scale and shift, moved into the weight and bias of the layer after it.
 
-    dense(norm(x)) == (x @ weight) / std(x) + bias: columns of zero mean do not see the mean of x.
+    dense(norm(x)) == (x @ weight) / std(x) + bias, because columns of zero mean do not see the mean of x. What is left
+    of LayerNorm is one number a row: weights are far smaller than a batch of activations.
     """
     mean = norm.scale @ dense.weight / norm.scale.size
     return norm.scale[:, None] * dense.weight - mean, norm.shift @ dense.weight + dense.bias
 
 
 @jax.custom_vjp
-def gelu_std(product: Array, inverse_std: Array, bias: Array) -> tuple[Array, Array]:
-    """g = gelu(product * inverse_std + bias), and 1 / std(g) of every row: one hidden layer between two matrix products."""
-    return _gelu_std(product, inverse_std, bias)[0]
+def activate(product: Array, inverse_std: Array, bias: Array) -> tuple[Array, Array]:
+    """g = gelu(product * inverse_std + bias) and 1 / std(g) of each row: all that happens between two matrix products."""
+    return _activate(product, inverse_std, bias)[0]
 
 
-def _gelu_std(product: Array, inverse_std: Array, bias: Array) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
+def _activate(product: Array, inverse_std: Array, bias: Array) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
+    # Barriers here and below: without them XLA computes the tanh again for each reader of g.
     g = jax.lax.optimization_barrier(jax.nn.gelu(product * inverse_std + bias, approximate=True))
     mean = jnp.mean(g, axis=-1, keepdims=True)
     variance = jnp.maximum(jnp.mean(jnp.square(g), axis=-1, keepdims=True) - jnp.square(mean), 0.0)
-    std = jax.lax.rsqrt(variance + LAYER_NORM_EPSILON)
-    return (g, std), (product, inverse_std, bias, g, mean, std)
+    g_inverse_std = jax.lax.rsqrt(variance + LAYER_NORM_EPSILON)
+    return (g, g_inverse_std), (product, inverse_std, bias, g, mean, g_inverse_std)
 
 
-def _gelu_std_transpose(saved: tuple[Array, ...], cotangents: tuple[Array, Array]) -> tuple[Array, Array, Array]:
-    product, inverse_std, bias, g, mean, std = saved
-    d_g, d_std = cotangents
-    d_g = d_g - (d_std * std**3 / g.shape[-1]) * (g - mean)
+def _activate_vjp(saved: tuple[Array, ...], cotangents: tuple[Array, Array]) -> tuple[Array, Array, Array]:
+    product, inverse_std, bias, g, mean, g_inverse_std = saved
+    d_g, d_g_inverse_std = cotangents
+    d_g = d_g - (d_g_inverse_std * g_inverse_std**3 / g.shape[-1]) * (g - mean)
     x = product * inverse_std + bias
-    square = GELU_CUBE * jnp.square(x)
-    t = jnp.tanh(SQRT_2_OVER_PI * x * (1.0 + square))
-    slope = 0.5 * (1.0 + t) + (0.5 * SQRT_2_OVER_PI) * x * (1.0 - jnp.square(t)) * (1.0 + 3.0 * square)
+    cubic = GELU_CUBIC * jnp.square(x)
+    tanh = jnp.tanh(GELU_LINEAR * x * (1.0 + cubic))
+    slope = 0.5 * (1.0 + tanh) + 0.5 * GELU_LINEAR * x * (1.0 - jnp.square(tanh)) * (1.0 + 3.0 * cubic)
     d_product = jax.lax.optimization_barrier(d_g * slope * inverse_std)
-    d_std_in = jnp.sum(d_product * product, axis=-1, keepdims=True) / inverse_std
-    if inverse_std.ndim == 1:
-        d_std_in = jnp.zeros((1,), d_product.dtype)
-        d_bias = jnp.sum(d_product, axis=tuple(range(d_product.ndim - 1)))
-    else:
-        d_bias = (1.0 / inverse_std.reshape(1, -1) @ d_product.reshape(-1, d_product.shape[-1]))[0]
-    return d_product, d_std_in, d_bias
+    d_inverse_std = jnp.sum(d_product * product, axis=-1, keepdims=True) / inverse_std
+    d_bias = jnp.tensordot(1.0 / inverse_std[..., 0], d_product, d_product.ndim - 1)
+    return d_product, d_inverse_std, d_bias
 
 
-gelu_std.defvjp(_gelu_std, _gelu_std_transpose)
+activate.defvjp(_activate, _activate_vjp)
 
 
 class GaussianActor(eqx.Module):
@@ -147,16 +145,19 @@ class GaussianActor(eqx.Module):
         return jnp.sum(-0.5 * jnp.square(standard) - log_std - HALF_LOG_2PI, axis=-1)
 
 
-def ensemble(make: type[Trunk], count: int, *args: object, key: Array) -> tuple[Trunk, ...]:
-    """`count` independent networks."""
-    return tuple(make(*args, k) for k in jax.random.split(key, count))  # type: ignore[arg-type]
+def ensemble(make: type[Trunk], count: int, *args: object, key: Array) -> Trunk:
+    """`count` independent networks with stacked parameters."""
+    return eqx.filter_vmap(lambda k: make(*args, k))(jax.random.split(key, count))  # type: ignore[arg-type]
 
 
-def members(network: tuple[Trunk, ...], x: Array) -> Array:
-    """Run every member of an ensemble on the same input: count x ... x out."""
-    return jnp.stack([member(x) for member in network])
+def members(network: Trunk, x: Array) -> Array:
+    """Run every member of an ensemble on the same input: count x ... x out.
+
+    One by one: on a CPU a batched matrix product is slower than the same products in turn.
+    """
+    return jnp.stack([member(network, index)(x) for index in range(network.out.bias.shape[0])])
 
 
-def member(network: tuple[Trunk, ...], index: int) -> Trunk:
+def member(network: Trunk, index: int) -> Trunk:
     """One member of an ensemble."""
-    return network[index]
+    return jax.tree.map(lambda leaf: leaf[index], network)

@@ -134,22 +134,22 @@ def _direct_block(
     here = place[:, 0]
     to_goal = distance[here]  # starts x goals
     local_error = error[here]
-    motion = np.full(to_goal.shape, -1, np.int32)
-    gain = np.full(to_goal.shape, -np.inf)  # <phi(s') - phi(s), phi(g) - phi(s)> of the best motion so far
-    length = np.empty(around.shape)
+    length = distance[place[:, 1:], starts[:, None]]  # starts x motions
+    best = np.full(to_goal.shape, -np.inf)  # <phi(s') - phi(s), phi(g) - phi(s)>, up to what all motions share
+    number = np.zeros(to_goal.shape, np.int32)  # of the best motion so far, from 1
     for a, there in enumerate(place[:, 1:].T):
         np.maximum(local_error, error[there], out=local_error)
-        length[:, a] = distance[there, starts]
-        at_start = inner[there, starts] - inner[here, starts]
-        gain_a = inner[there] - inner[here] - at_start[:, None]
-        gain_a[length[:, a] > longest + UNIT_SLACK] = -np.inf
-        np.copyto(motion, a, where=gain_a > gain)
-        np.maximum(gain, gain_a, out=gain)
+        gain = inner[there] - inner[there, starts][:, None]
+        gain[length[:, a] > longest + UNIT_SLACK] = -np.inf
+        # Numbers only grow, so the largest that was ever better is the last: far quicker than a masked copy.
+        np.maximum(number, (gain > best) * np.int32(a + 1), out=number)
+        np.maximum(best, gain, out=best)
 
-    motion[to_goal == 0] = -1
+    motion = np.where(to_goal == 0, -1, number - 1)
+    best -= inner[here] - inner[here, starts][:, None]
     moved = np.take_along_axis(length, np.maximum(motion, 0), axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):  # where there is no motion
-        square = 1.0 - 2.0 * gain / to_goal + np.square(moved)
+        square = 1.0 - 2.0 * best / to_goal + np.square(moved)
     movement_error = np.where(motion < 0, np.inf, np.sqrt(np.maximum(square, 0.0)))
     return Directed(motion, movement_error, local_error)
 

@@ -126,7 +126,7 @@ class Run:
 
     def __init__(self, config: Any, data: Dataset, seed: int, seeds: int, validation: float):
         self.config, self.data, self.seed, self.seeds, self.validation = config, data, seed, seeds, validation
-        self.method = methods.module(methods.name_of(config))
+        self.method = methods.of(config)
         self.spec = Spec(data.observation_dim, data.action_dim)
         self.preparation = Preparation.of(data, config.normalize)
         held_out = None

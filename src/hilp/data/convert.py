@@ -52,7 +52,7 @@ def convert(
     """
     if to not in ("native", "minari"):
         raise HilpError(f"data can be converted to 'native' or 'minari', not to '{to}'")
-    chosen = readers.recognise(source) if format is None and not isinstance(source, Source) else format
+    chosen = readers.recognise(source, options) if format is None else format
     if chosen == "native":
         options.setdefault("verify", verify)
     opened = readers.open_source(source, chosen, **options)
@@ -62,7 +62,7 @@ def convert(
         health = checks.examine(opened)
         for problem in health.problems(rescale=True):
             raise HilpError(f"{opened.name}: {problem}")
-        opened = sources.rescaled(opened, health.low, health.high)
+        opened = sources.rescaled(opened, sources.Scaling(health.low, health.high))
     tell = progress or (lambda what, done, total: None)
     if to == "minari":
         return _to_minari(opened, str(target), overwrite, tell)

@@ -125,7 +125,7 @@ def inspect(
     """
     if picture is not None and Path(picture).suffix not in (".png", ".svg", ".pdf"):
         raise HilpError(f"a picture is a .png, .svg or .pdf file, not {picture}")
-    chosen = readers.recognise(source) if format is None and not isinstance(source, Source) else format
+    chosen = readers.recognise(source, options) if format is None else format
     opened = readers.open_source(source, chosen, **options)
     report = _examine(opened, rescale_actions, _damages(source, chosen, verify), progress)
     if picture is not None:
@@ -623,6 +623,7 @@ def _size(count: int) -> str:
 def _picture(report: Report) -> Figure:
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     from hilp import figures
 
@@ -640,6 +641,9 @@ def _picture(report: Report) -> Figure:
     plane.set_ylabel(labels[1])
     edges, counts = report.lengths["edges"], report.lengths["counts"]
     lengths.bar(edges[:-1], counts, np.diff(edges), align="edge", color=figures.BLUE, edgecolor="white", linewidth=0.6)
+    margin = max(2.0, 0.05 * (edges[-1] - edges[0]))
+    lengths.set_xlim(edges[0] - margin, edges[-1] + margin)
+    lengths.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     lengths.set_xlabel("rows of an episode")
     lengths.set_ylabel("episodes")
     titles = (f"{len(flat)} of {report.episodes:,} episodes, starts marked", f"{report.transitions:,} transitions")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +22,7 @@ from hilp.data.sources import Block, Kind, Source
 from hilp.data.tables import Part, Table
 from hilp.errors import HilpError, nearest
 
-BUILT_IN = "built-in"
+BUILT_IN, LOADED = "built-in", "data set"
 BUILT_IN_STEPS = 300_000  # transitions of a built-in data set
 BUILT_IN_KIND = "navigate"  # what "maze-large" stands for
 STRUCTURE = ("episode_lengths", "episode_ends", "episode_ids", "terminals")  # columns that say where episodes end
@@ -63,20 +63,16 @@ def load(
     data = _read(source, format, steps, seed, options)
     health = checks.require_trainable(data, rescale_actions)
     if rescale_actions:
-        scaled = sources.gather(sources.rescaled(sources.of_dataset(replace(data, extras={})), health.low, health.high))
-        data = replace(
-            data,
-            actions=scaled.actions,
-            action_center=scaled.action_center,
-            action_half_range=scaled.action_half_range,
-        )
+        scaling = sources.Scaling(health.low, health.high)
+        center, half_range = scaling.after(data.action_center, data.action_half_range)
+        data = replace(data, actions=scaling(data.actions), action_center=center, action_half_range=half_range)
     return data
 
 
 def _read(source: Any, format: str | None, steps: int | None, seed: int, options: dict[str, Any]) -> Dataset:
     if isinstance(source, Dataset) and not options:
         return source
-    chosen = recognise(source) if format is None else format
+    chosen = recognise(source, options) if format is None else format
     if chosen == BUILT_IN:
         return _collect(str(source), steps, seed, options)
     if steps is not None:
@@ -102,9 +98,7 @@ def _collect(name: str, steps: int | None, seed: int, options: Mapping[str, Any]
 
 def open_source(source: Any, format: str | None = None, **options: Any) -> Source:
     """A source for anything `load` takes, without reading its rows."""
-    if isinstance(source, Source):
-        return source
-    format = recognise(source) if format is None else format
+    format = recognise(source, options) if format is None else format
     if format == BUILT_IN:
         steps, seed = options.pop("steps", None), options.pop("seed", 0)
         return sources.of_dataset(_collect(str(source), steps, seed, options))
@@ -116,10 +110,7 @@ def open_source(source: Any, format: str | None = None, **options: Any) -> Sourc
         if option not in known and option not in COMMON:
             raise HilpError(f"'{option}' is no option of the format {format}: {nearest(option, [*known, *COMMON])}")
     common = {name: options.pop(name) for name in COMMON if name in options and name not in known}
-    if not isinstance(source, Dataset | Mapping):
-        source = _path(source)
-        if not source.exists() and format != "minari":
-            raise HilpError(f"there is no file {source}")
+    source = _fitting(source, format)
     found = reader(source, **options)
     if common.get("extras") is not None:
         found = sources.with_extras(found, common["extras"])
@@ -130,10 +121,26 @@ def open_source(source: Any, format: str | None = None, **options: Any) -> Sourc
     return found
 
 
-def recognise(source: Any) -> str:
-    """The format of something, by its content."""
+def _fitting(source: Any, format: str) -> Any:
+    """The source as its reader takes it: a Dataset, a dict or a path."""
+    if isinstance(source, Dataset) != (format == LOADED):
+        raise HilpError(f"{_name(source)} cannot be read as the format {format}")
     if isinstance(source, Dataset):
-        return "data"
+        return source
+    if isinstance(source, Mapping):
+        if format in FOLDERS:
+            raise HilpError(f"a dict cannot be read as the format {format}: give a path")
+        return source
+    path = _path(source)
+    if not path.exists() and format != "minari":
+        raise HilpError(f"there is no file {path}")
+    return path
+
+
+def recognise(source: Any, options: Collection[str] = ()) -> str:
+    """The format of something, by its content; `options` are what its reader will be given."""
+    if isinstance(source, Dataset):
+        return LOADED
     if isinstance(source, Mapping):
         return "arrays"
     path = _path(source)
@@ -142,7 +149,7 @@ def recognise(source: Any) -> str:
     if path.is_dir():
         return _recognise_folder(path)
     if path.is_file():
-        return _recognise_file(path)
+        return _recognise_file(path, plain="columns" in options)
     if _minari_folder(path) is not None:
         return "minari"
     close = nearest(str(source), [*built_in_names(), *_local_minari_ids()])
@@ -166,19 +173,21 @@ def _recognise_folder(path: Path) -> str:
     )
 
 
-def _recognise_file(path: Path) -> str:
+def _recognise_file(path: Path, plain: bool) -> str:
     kind = tables.magic(path)
     if kind is None:
         raise HilpError(
             f"{path} is not a file hilp can read: it reads .npz and HDF5 files; load other files yourself and give "
             "hilp a dict of arrays"
         )
+    if plain:
+        return kind
     names = set(tables.open_table(path).columns)
     if kind == "npz":
         if {"observation", "action"} <= names and "observations" not in names:
             raise HilpError(f"{path} is one episode of an ExORL folder: give the folder")
-        plain = names & {*STRUCTURE, "timeouts", "next_observations"} == {"terminals"}
-        return "ogbench" if {"observations", "actions"} <= names and plain else "npz"
+        only_terminals = names & {*STRUCTURE, "timeouts", "next_observations"} == {"terminals"}
+        return "ogbench" if {"observations", "actions"} <= names and only_terminals else "npz"
     if any(name.startswith("episode_0/") for name in names):
         raise HilpError(f"{path} is a part of a Minari data set: give its folder or its id")
     flags = names & {"terminals", "timeouts"} and not names & {"episode_lengths", "episode_ends", "episode_ids"}
@@ -203,7 +212,7 @@ def _name(source: Any) -> str:
 # ---- one function a format -------------------------------------------------------------------------------------------
 
 
-def data(source: Dataset) -> Source:
+def loaded(source: Dataset) -> Source:
     """A data set that is loaded already."""
     return sources.of_dataset(source)
 
@@ -332,7 +341,9 @@ def d4rl(
     lengths = np.diff(last, prepend=-1).astype(np.int64)
 
     spent = ("observations", "actions", "next_observations")
-    others = {n: c for n, c in table.columns.items() if n not in spent and c.shape[:1] == (rows,)}
+    others = {
+        n: c for n, c in table.columns.items() if n not in spent and c.shape[:1] == (rows,) and c.dtype.kind in NUMBERS
+    }
     odd = [name for name in table.columns if name not in spent and name not in others]
     kept = {name: others[name] for name in sources.choose_extras(others, extras, table.name)}
     notes += _left_out([*odd, *table.others])
@@ -520,8 +531,9 @@ FORMATS: dict[str, Callable[..., Source]] = {
     "npz": arrays,
     "hdf5": arrays,
     "arrays": arrays,
-    "data": data,
+    LOADED: loaded,
 }
+FOLDERS = ("native", "minari", "exorl")  # formats that are no single file
 COMMON = ("episodes", "extras")  # options of every format
 PARTS = ("observations", "actions", "next_observations")
 
@@ -544,10 +556,13 @@ def _renamed(table: Table, columns: Columns | None) -> tuple[Table, dict[str, li
         raise HilpError("columns is a mapping of what to which array, {'observations': 'state', ...}")
     renamed = dict(table.columns)
     for what, names in columns.items():
-        found = [names] if isinstance(names, str) else list(names)
+        found = list(names) if isinstance(names, list | tuple) else [names]
+        if not isinstance(what, str) or not found or not all(isinstance(name, str) for name in found):
+            raise HilpError(f"{table.name}: columns must name an array, or a list of arrays, for {what}")
         for name in found:
             if name not in table.columns:
-                raise HilpError(f"{table.name}: there is no array '{name}' for {what}: {nearest(name, table.columns)}")
+                close = nearest(name, table.columns)
+                raise HilpError(f"{table.name}: there is no array '{name}' for {what}: {close}")
         if what in known:
             parts[what] = found
         elif len(found) == 1:

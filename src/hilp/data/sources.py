@@ -211,6 +211,7 @@ def choose_extras(available: Collection[str], wanted: Sequence[str] | None, name
     """The extra columns to keep: all, or those asked for."""
     if wanted is None:
         return list(available)
+    wanted = [wanted] if isinstance(wanted, str) else wanted
     for column in wanted:
         if column not in available:
             has = nearest(column, available) if available else "it has none"
@@ -229,18 +230,29 @@ def with_extras(source: Source, names: Sequence[str]) -> Source:
     return replace(source, extras={name: source.extras[name] for name in kept}, read=read)
 
 
-def rescaled(source: Source, low: np.ndarray, high: np.ndarray) -> Source:
-    """The source with each action column's range mapped to [-1, 1]; the policy maps its actions back."""
-    center = ((high + low) / 2).astype(np.float32)
-    half_range = np.where(high > low, (high - low) / 2, 1.0).astype(np.float32)
-    raw_center, raw_half_range = center, half_range
-    if source.action_center is not None and source.action_half_range is not None:  # rescaled once before
-        raw_center = source.action_center + source.action_half_range * center
-        raw_half_range = source.action_half_range * half_range
+class Scaling:
+    """Maps the range of each action column to [-1, 1]."""
+
+    def __init__(self, low: np.ndarray, high: np.ndarray):
+        self.center = ((high + low) / 2).astype(np.float32)
+        self.half_range = np.where(high > low, (high - low) / 2, 1.0).astype(np.float32)
+
+    def __call__(self, actions: np.ndarray) -> np.ndarray:
+        return np.clip((actions - self.center) / self.half_range, -1.0, 1.0).astype(np.float32)
+
+    def after(self, center: np.ndarray | None, half_range: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        """Center and half range of raw actions, where the data had been rescaled before."""
+        if center is None or half_range is None:
+            return self.center, self.half_range
+        return center + half_range * self.center, half_range * self.half_range
+
+
+def rescaled(source: Source, scaling: Scaling) -> Source:
+    """The source with its actions mapped; the policy maps its own back."""
 
     def read(start: int, stop: int) -> Block:
         block = source.read(start, stop)
-        actions = np.clip((block.actions - center) / half_range, -1.0, 1.0).astype(np.float32)
-        return block._replace(actions=actions)
+        return block._replace(actions=scaling(block.actions))
 
-    return replace(source, read=read, action_center=raw_center, action_half_range=raw_half_range)
+    center, half_range = scaling.after(source.action_center, source.action_half_range)
+    return replace(source, read=read, action_center=center, action_half_range=half_range)

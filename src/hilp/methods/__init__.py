@@ -15,26 +15,23 @@ from typing import Any
 from hilp.errors import HilpError, nearest
 
 MODULES = {"hilp": "hilp.methods.hilp"}  # name on the command line -> module, imported when asked for
-# Models that explain a policy but are none: `train.fit` takes their Config, and they go by their module's path, so that
-# nobody can ask for one as a method.
-HELPERS = ("hilp.methods.monolithic",)
 
 
 def module(name: str) -> ModuleType:
-    if name in HELPERS:
-        return importlib.import_module(name)
     if name not in MODULES:
         raise HilpError(f"unknown method '{name}': {nearest(name, MODULES)}")
     return importlib.import_module(MODULES[name])
 
 
+def of(config: Any) -> ModuleType:
+    """The module whose Config this is: a method, or a model that only explains policies."""
+    return importlib.import_module(type(config).__module__)
+
+
 def name_of(config: Any) -> str:
-    """The method (or helper) whose Config this is."""
-    home = type(config).__module__
-    if home in HELPERS:
-        return home
+    """The method whose Config this is."""
     for name, path in MODULES.items():
-        if home == path:
+        if type(config).__module__ == path:
             return name
     raise HilpError(f"{type(config).__name__} is not the config of a method: {nearest('', MODULES)}")
 

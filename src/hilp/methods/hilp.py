@@ -56,8 +56,8 @@ class State(NamedTuple):
     critic: networks.Trunk  # ensemble of 2
     critic_target: networks.Trunk
     actor: networks.GaussianActor
-    phi_opt: optax.ScaleByAdamState
-    policy_opt: optax.ScaleByAdamState
+    phi_opt: optax.OptState
+    policy_opt: optax.OptState
     step: Array
 
 
@@ -100,7 +100,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     size_sza = size_sz + spec.action_dim
     critic = networks.ensemble(networks.Trunk, CRITIC_MEMBERS, size_sza, cfg.hidden, 1, key=key_critic)
     actor = networks.GaussianActor(size_sz, cfg.actor_hidden, spec.action_dim, key_actor)
-    adam = optax.scale_by_adam()
+    adam = optax.adam(cfg.lr)
     return State(
         phi=phi,
         phi_target=phi,
@@ -177,7 +177,8 @@ def actor_loss(actor: networks.GaussianActor, sz: Array, action: Array, weight: 
 
 def _update_phi(cfg: Config, state: State, batch: Batch) -> tuple[dict, Info, Array]:
     (_, (info, phi_s)), grads = jax.value_and_grad(phi_loss, has_aux=True)(state.phi, cfg, state.phi_target, batch)
-    phi, phi_opt = losses.adam(state.phi, grads, state.phi_opt, cfg.lr)
+    updates, phi_opt = optax.adam(cfg.lr).update(grads, state.phi_opt)
+    phi = optax.apply_updates(state.phi, updates)
     phi_target = losses.polyak(state.phi_target, phi, cfg.phi_target_rate)
     return {"phi": phi, "phi_target": phi_target, "phi_opt": phi_opt}, info, phi_s
 
@@ -200,7 +201,8 @@ def _update_policy(cfg: Config, state: State, batch: Batch, phi_s: Array, key: A
     loss_a, grad_a = jax.value_and_grad(actor_loss)(state.actor, sz, batch.action, weight)
 
     nets = (state.value, state.critic, state.actor)
-    (value, critic, actor), policy_opt = losses.adam(nets, (grad_v, grad_q, grad_a), state.policy_opt, cfg.lr)
+    updates, policy_opt = optax.adam(cfg.lr).update((grad_v, grad_q, grad_a), state.policy_opt)
+    value, critic, actor = optax.apply_updates(nets, updates)
     critic_target = losses.polyak(state.critic_target, critic, cfg.target_rate)
     part = {"value": value, "critic": critic, "critic_target": critic_target, "actor": actor, "policy_opt": policy_opt}
     info = {

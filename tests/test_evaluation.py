@@ -1,0 +1,350 @@
+"""Evaluation: what is counted, by scripted policies of known outcome; what a row says; the report made of rows."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hilp
+from hilp import evaluation, report
+from hilp.cli import main
+from hilp.tasks.maze import MAZES, STEP, SUCCESS_RADIUS, Maze
+from hilp.types import Spec
+
+OPEN = """
+########
+#......#
+#......#
+#......#
+########
+"""
+
+
+def hall() -> Maze:
+    return Maze("hall", OPEN, max_steps=40)
+
+
+def medium() -> Maze:
+    """The task of the tiny policy, with episodes that end soon."""
+    return Maze("maze-medium", MAZES["maze-medium"][0], max_steps=15)
+
+
+class Walker:
+    """A scripted policy: where `walks` says so it goes straight to its goal, elsewhere it never moves."""
+
+    method, fingerprint = "scripted", "0" * 32
+    config, spec = hilp.HILP(), Spec(2, 2)
+
+    def __init__(self, walks: Any = True) -> None:
+        self.walks, self.origin = walks, {"seed": 3, "steps": 70, "data": "none"}
+        self.reward_right: Any = None
+
+    def goal(self, goals: np.ndarray, plan: int | str) -> Any:
+        def prompt(observations: np.ndarray, active: np.ndarray) -> np.ndarray:
+            return np.where(np.reshape(self.walks, (-1, 1)), goals - observations, 0.0)
+
+        return prompt
+
+    def reward(self, function: Any) -> Any:
+        s = np.random.default_rng(0).uniform(1, 4, (100, 2))
+        self.reward_right = function(s, np.zeros((100, 2)), s + np.array([0.25, 0.0]))
+        z = [1.0, 0.0] if self.walks else [0.0, 0.0]
+        return SimpleNamespace(r2=0.9, z=np.array(z))
+
+    def act(self, observations: np.ndarray, z: Any) -> np.ndarray:
+        z = getattr(z, "z", z)
+        return np.array(np.broadcast_to(np.clip(z / STEP, -1, 1), observations.shape))
+
+
+def steps_needed(start: np.ndarray, goal: np.ndarray) -> int:
+    """Steps of a straight walk, axis by axis, through an empty hall."""
+    count, xy = 0, start.astype(float)
+    while np.linalg.norm(xy - goal) > SUCCESS_RADIUS:
+        xy, count = xy + np.clip(goal - xy, -STEP, STEP), count + 1
+    return count
+
+
+# ---- what is counted -------------------------------------------------------------------------------------------------
+
+
+def test_walking_straight_reaches_every_goal_of_an_open_hall() -> None:
+    paths: dict[str, Any] = {}
+    (row,) = hilp.evaluate(Walker(), hall(), plan=0, episodes=60, paths=paths)  # type: ignore[arg-type]
+    assert row["score"] == 1.0 and row["outcomes"] == [1.0] * 60 and row["episodes"] == 60
+    kept = paths["plan 0"]
+    wanted = [steps_needed(s, g) for s, g in zip(kept["observations"][0], kept["goals"], strict=True)]
+    assert row["lengths"] == wanted
+    assert len(set(wanted)) > 3
+    assert row["mean_length_of_successes"] == pytest.approx(np.mean(wanted))
+    assert row["interval"][1] == 1.0 and 0.9 < row["interval"][0] < 1.0
+    for i, length in enumerate(wanted):  # there it is at the goal, and one step before it is not
+        away = np.linalg.norm(kept["observations"][:, i] - kept["goals"][i], axis=1)
+        assert away[length] <= SUCCESS_RADIUS < away[length - 1]
+        assert (kept["observations"][length:, i] == kept["observations"][length, i]).all(), (
+            "an episode ends at its goal"
+        )
+
+
+def test_standing_still_reaches_nothing() -> None:
+    (row,) = hilp.evaluate(Walker(False), hall(), plan=0, episodes=30)  # type: ignore[arg-type]
+    assert row["score"] == 0.0 and row["outcomes"] == [0.0] * 30 and row["lengths"] == [40] * 30
+    assert row["mean_length_of_successes"] is None
+    assert row["interval"][0] == 0.0
+
+
+def test_each_episode_is_counted_for_itself() -> None:
+    walks = np.arange(30) % 3 == 0
+    (row,) = hilp.evaluate(Walker(walks), hall(), plan="auto", episodes=30)  # type: ignore[arg-type]
+    assert row["outcomes"] == walks.astype(float).tolist()
+    assert row["score"] == pytest.approx(1 / 3)
+    lengths = np.array(row["lengths"])
+    assert (lengths[~walks] == 40).all() and (lengths[walks] < 40).all()
+    assert row["mean_length_of_successes"] == pytest.approx(lengths[walks].mean())
+
+
+def test_a_goal_reached_with_the_last_step_counts() -> None:
+    corridor = Maze("corridor", "#########\n#.......#\n#########", max_steps=40)
+    start, goal = np.array([1.1, 1.5]), np.array([1.1 + SUCCESS_RADIUS + 3 * STEP - 0.01, 1.5])
+    for limit, reached in ((3, True), (2, False)):
+        tight = Maze("tight", corridor.map_text, max_steps=limit)
+        tight.episodes = lambda rng, n, t=tight: Maze.episodes(t, rng, n, start=start, goal=goal)  # type: ignore[method-assign]
+        (row,) = hilp.evaluate(Walker(), tight, plan=0, episodes=2)  # type: ignore[arg-type]
+        assert row["outcomes"] == [float(reached)] * 2 and row["lengths"] == [limit] * 2
+
+
+def test_a_reward_row_is_the_share_of_the_possible_gain() -> None:
+    walker, paths = Walker(), {}
+    (row,) = hilp.evaluate(walker, hall(), plan=(), rewards="right", episodes=20, paths=paths)  # type: ignore[arg-type]
+    np.testing.assert_allclose(walker.reward_right, 0.25, atol=1e-6)  # f(s') - f(s) of f = x
+    assert row["score"] == pytest.approx(1, abs=1e-5), "always to the right ends at the right wall"
+    start = paths["reward right"]["observations"][0]
+    np.testing.assert_allclose(row["possible"], 6.9 - start[:, 0], atol=1e-5)
+    np.testing.assert_allclose(row["outcomes"], row["possible"], atol=1e-5)
+    assert row["r2"] == 0.9 and row["steps"] == 300
+
+    still, left = hilp.evaluate(Walker(False), hall(), plan=(), rewards=["right", "left"], episodes=20)  # type: ignore[arg-type]
+    assert still["score"] == left["score"] == 0.0
+    (wrong_way,) = hilp.evaluate(Walker(), hall(), plan=(), rewards=["left"], episodes=20)  # type: ignore[arg-type]
+    assert wrong_way["score"] < 0
+
+
+def test_one_episode_under_a_prompt() -> None:
+    world, walker = hall(), Walker()
+    start, goal = np.array([1.5, 1.5]), np.array([5.5, 1.5])
+    toward = SimpleNamespace(z=goal - start)
+    path, reached = evaluation.rollout_once(walker, world, toward, start, goal, 40, 0)  # type: ignore[arg-type]
+    assert reached and len(path) - 1 == 9 and path[0].tolist() == [1.5, 1.5]
+    path, reached = evaluation.rollout_once(walker, world, toward, start, goal, 8, 0)  # type: ignore[arg-type]
+    assert not reached and len(path) - 1 == 8
+    path, reached = evaluation.rollout_once(walker, world, toward, start, None, 30, 0)  # type: ignore[arg-type]
+    assert reached and len(path) - 1 == 30
+
+
+# ---- what a row says -------------------------------------------------------------------------------------------------
+
+
+def test_rows_say_what_made_them(tiny: hilp.FoundationPolicy, tiny_data: hilp.Dataset) -> None:
+    rows = hilp.evaluate(tiny, "maze-medium", plan=(0, 2, "auto"), rewards=["up"], episodes=9, seed=5, command="mine")
+    assert [(row["prompt"], row.get("plan"), row.get("reward")) for row in rows] == [
+        ("goal", 0, None),
+        ("goal", 2, None),
+        ("goal", "auto", None),
+        ("reward", None, "up"),
+    ]
+    for row in rows:
+        assert row["command"] == "mine" and row["task"] == "maze-medium" and row["method"] == "hilp"
+        assert row["policy"] == tiny.fingerprint and row["config"]["dim"] == 8 and row["config"]["hidden"] == [32, 32]
+        assert row["train_seed"] == 0 and row["train_steps"] == 300 and row["evaluation_seed"] == 5
+        assert row["data"] == tiny_data.name and row["data_fingerprint"] == tiny_data.fingerprint
+        assert row["checkpoint"] == "last" and {"hilp", "jax", "numpy", "python"} <= set(row["versions"])
+        assert row["episodes"] == len(row["outcomes"]) == 9
+    for row in rows[:3]:
+        assert row["metric"] == "success" and row["score"] == pytest.approx(np.mean(row["outcomes"]))
+        assert set(row["outcomes"]) <= {0.0, 1.0}
+        assert row["interval"][0] <= row["score"] <= row["interval"][1]
+    assert rows[3]["score"] == pytest.approx(sum(rows[3]["outcomes"]) / sum(rows[3]["possible"]))
+
+
+def test_all_plans_face_the_same_pairs(tiny: hilp.FoundationPolicy) -> None:
+    def pairs(seed: int) -> dict[str, np.ndarray]:
+        paths: dict[str, Any] = {}
+        hilp.evaluate(tiny, medium(), plan=(0, 1, "auto"), episodes=9, seed=seed, paths=paths)
+        return {name: np.concatenate([kept["observations"][0], kept["goals"]]) for name, kept in paths.items()}
+
+    one = pairs(4)
+    assert list(one) == ["plan 0", "plan 1", "plan auto"]
+    for same in (*one.values(), *pairs(4).values()):
+        np.testing.assert_array_equal(same, one["plan 0"])
+    assert not np.array_equal(pairs(5)["plan 0"], one["plan 0"])
+
+
+def test_the_same_seed_gives_the_same_row(tiny: hilp.FoundationPolicy) -> None:
+    one, two = (hilp.evaluate(tiny, medium(), plan=1, rewards=["up"], episodes=9, command="mine") for _ in range(2))
+    assert one == two
+
+
+def test_rows_are_json_and_survive_a_file(tiny: hilp.FoundationPolicy, tmp_path: Path) -> None:
+    rows = hilp.evaluate(tiny, medium(), plan=[1, "auto"], rewards=["right"], episodes=9)
+    assert json.loads(json.dumps(rows, allow_nan=False)) == rows
+    path = tmp_path / "deep" / "rows.jsonl"
+    evaluation.append_rows(path, rows[:1])
+    evaluation.append_rows(path, rows[1:])
+    assert len(path.read_text().splitlines()) == 3
+    assert evaluation.read_rows(path) == rows
+
+
+def test_rows_that_cannot_be_read_or_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text('{"a": 1}\nnot json\n')
+    with pytest.raises(hilp.HilpError, match="line 2 is not JSON"):
+        evaluation.read_rows(tmp_path / "file")
+    with pytest.raises(hilp.HilpError, match="cannot read"):
+        evaluation.read_rows(tmp_path / "nowhere")
+    with pytest.raises(hilp.HilpError, match="cannot write"):
+        evaluation.append_rows(tmp_path / "file" / "rows.jsonl", [{}])
+
+
+# ---- mistakes --------------------------------------------------------------------------------------------------------
+
+
+def test_a_policy_of_other_data(tiny: hilp.FoundationPolicy, change: Any) -> None:
+    for spec, says in ((Spec(3, 2), "3 observation and 2 action"), (Spec(2, 5), "2 observation and 5 action")):
+        with pytest.raises(hilp.HilpError, match=f"{says}.*maze-medium has 2 and 2"):
+            hilp.evaluate(change(tiny, spec=spec), "maze-medium", episodes=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"episodes": 0}, "at least 1"),
+        ({"plan": 99}, "recursions"),
+        ({"plan": "deep"}, "recursions"),
+        ({"rewards": ["rigth"]}, "did you mean 'right'"),
+        ({"rewards": "rigth"}, "no reward 'rigth'"),
+        ({"task": "maze-lrge"}, "did you mean 'maze-large'"),
+    ],
+)
+def test_things_that_cannot_be_evaluated(tiny: hilp.FoundationPolicy, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(hilp.HilpError, match=says):
+        hilp.evaluate(tiny, **{"task": "maze-medium", "episodes": 2, "plan": 0, **options})
+
+
+def test_a_wrong_reward_is_told_before_the_first_rollout() -> None:
+    walker = Walker()
+    walker.goal = None  # type: ignore[method-assign, assignment]
+    with pytest.raises(hilp.HilpError, match="no reward"):
+        hilp.evaluate(walker, hall(), plan=0, rewards=["rigth"])  # type: ignore[arg-type]
+
+
+# ---- aggregates ------------------------------------------------------------------------------------------------------
+
+
+def scored(score: float, **about: Any) -> dict[str, Any]:
+    return {"task": "t", "method": "m", "prompt": "goal", "plan": 0, "score": score, **about}
+
+
+def test_aggregates_over_seeds_by_hand() -> None:
+    scores = [0.1, 0.5, 0.9, 0.3, 0.7]
+    rows = [scored(s, train_seed=i) for i, s in enumerate(scores)]
+    rows += [scored(0.25, plan="auto"), scored(0.6, task="u"), scored(0.5, prompt="reward", plan=None, reward="up")]
+    table = evaluation.aggregate(rows)
+    assert [(line["task"], line.get("plan"), line.get("reward"), line["runs"]) for line in table] == [
+        ("t", 0, None, 5),
+        ("t", "auto", None, 1),
+        ("u", 0, None, 1),
+        ("t", None, "up", 1),
+    ]
+    many, one = table[:2]
+    assert many["mean"] == pytest.approx(0.5)
+    assert many["std"] == pytest.approx(np.sqrt(2 * (0.4**2 + 0.2**2) / 5))  # deviations 0.4, 0.2, 0, 0.2, 0.4
+    assert many["iqm"] == pytest.approx(0.5)  # without 0.1 and 0.9
+    assert 0.1 <= many["interval"][0] < 0.5 < many["interval"][1] <= 0.9
+    assert (one["mean"], one["std"], one["iqm"], one["interval"]) == (0.25, 0.0, 0.25, [0.25, 0.25])
+    assert evaluation.aggregate(rows) == table, "the bootstrap is seeded"
+
+
+def test_aggregates_are_stratified_by_task() -> None:
+    rows = [scored(0.0, task="hard", train_seed=i) for i in range(4)] + [scored(1.0, task="easy") for _ in range(4)]
+    (line,) = evaluation.aggregate(rows, by=("method",))
+    assert line == {"method": "m", "runs": 8, "mean": 0.5, "std": 0.5, "iqm": 0.5, "interval": [0.5, 0.5]}
+
+
+# ---- the report ------------------------------------------------------------------------------------------------------
+
+SECTIONS = ["Results", "Trajectories", "What phi has learned", "Training", "Where this comes from"]
+
+
+def titles(page: str) -> list[str]:
+    return [title for title in re.findall(r"<h2>(.*?)</h2>", page) if title != "Contents"]
+
+
+def images(page: str) -> list[bytes]:
+    return [base64.b64decode(data) for data in re.findall(r'src="data:image/png;base64,([^"]+)"', page)]
+
+
+@pytest.fixture(scope="module")
+def reported(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was evaluated twice and then reported by the command line."""
+    run = Path(shutil.copytree(tiny_run, tmp_path_factory.mktemp("reported") / "run"))
+    for episodes in ("3", "4"):
+        words = ["--plan", "0", "auto", "--rewards", "right", "--episodes", episodes, "--json"]
+        assert main(["evaluate", str(run), *words]) == 0
+    assert main(["report", str(run)]) == 0
+    return run
+
+
+def test_the_report_has_every_section_and_picture(reported: Path, tiny: hilp.FoundationPolicy) -> None:
+    page = (reported / "report.html").read_text()
+    assert titles(page) == SECTIONS
+    pictures = images(page)
+    assert len(pictures) == 8  # goals, rewards; their trajectories; fields, scatter, latents; losses
+    assert all(picture.startswith(b"\x89PNG") and len(picture) > 2_000 for picture in pictures)
+    assert len(set(pictures)) == 8
+    for text in (tiny.fingerprint, "goal, plan 0", "goal, plan auto", "reward, right", "Rank correlation"):
+        assert text in page
+    assert not re.search(r"(src|href)=\"(?!data:|#)", page), "one file, nothing from outside"
+    assert "<script" not in page
+
+
+def test_evaluating_again_replaces_what_the_report_shows(reported: Path) -> None:
+    assert len(evaluation.read_rows(reported / "rows.jsonl")) == 6
+    page = (reported / "report.html").read_text()
+    assert page.count("goal, plan 0") == page.count("reward, right") == 1
+    assert re.search(r"goal, plan 0</td>.*?<td class=\"number\">4</td>", page), "the later one, of four episodes"
+
+
+def test_rows_of_another_policy_are_not_shown(tiny: hilp.FoundationPolicy, run_copy: Path) -> None:
+    row = {**scored(1.0), "policy": "f" * 32, "task": "maze-medium", "interval": [0, 1], "episodes": 3}
+    evaluation.append_rows(run_copy / "rows.jsonl", [row])
+    (run_copy / "metrics.jsonl").unlink()
+    page = report.write(run_copy, run_copy / "page.html").read_text()
+    assert titles(page) == ["What phi has learned", "Where this comes from"]
+
+
+def test_each_task_has_its_own_results(tiny: hilp.FoundationPolicy, change: Any) -> None:
+    rows = [row for task in ("maze-medium", "maze-large") for row in hilp.evaluate(tiny, task, plan=0, episodes=2)]
+    page = report.build(change(tiny, origin={}), rows, [], None)
+    assert titles(page) == ["Results in maze-medium", "Results in maze-large", "Where this comes from"]
+
+
+def test_a_policy_outside_of_a_run_keeps_its_report(tiny: hilp.FoundationPolicy, change: Any, tmp_path: Path) -> None:
+    folder = change(tiny, origin={"data": "<b>mine</b>"}).save(tmp_path / "mine")
+    assert report.write(folder) == folder / "report.html"
+    page = (folder / "report.html").read_text()
+    assert titles(page) == ["Where this comes from"]
+    assert "&lt;b&gt;mine" in page and "<b>mine" not in page
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_page_that_cannot_be_written(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("mine")
+    assert main(["report", str(tiny_run), "--out", str(tmp_path / "file" / "page.html")]) == 2
+    assert capsys.readouterr().err.startswith("hilp: error: cannot write ")
+    assert not (tiny_run / "report.html").exists()
