@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 
+import hilp
+from hilp.errors import HilpError
+
 LENGTHS = (7, 3, 12, 2, 5)
 
 
@@ -19,6 +22,20 @@ def walk(lengths: tuple[int, ...] = LENGTHS, width: int = 3, actions: int = 2, s
         "actions": rng.uniform(-1, 1, (sum(lengths), actions)).astype(np.float32),
         "episode_lengths": np.array(lengths),
     }
+
+
+def outcome(source: Any, **options: Any) -> hilp.Dataset | HilpError:
+    """What loading gives: a whole data set, or an error of one line. Anything else fails the test."""
+    try:
+        data = hilp.load(source, **options)
+    except HilpError as error:
+        data = error
+    if isinstance(data, HilpError):
+        assert str(data) and "\n" not in str(data)
+    else:
+        assert data.lengths.sum() == data.rows == len(data.actions) and data.lengths.min() >= 2
+        assert all(len(column) == data.rows for column in data.extras.values())
+    return data
 
 
 def last_rows(lengths: tuple[int, ...] | np.ndarray) -> np.ndarray:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from data_samples import LENGTHS, end_flags, last_rows, walk
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import hilp
+from data_samples import LENGTHS, end_flags, last_rows, outcome, walk
 from hilp.data import readers, sources
 from hilp.data.checks import require_trainable
 from hilp.data.dataset import Dataset
@@ -225,7 +225,7 @@ MISTAKES = {
     ),
     "actions outside": (
         spoiled("actions", [0], 2.5),
-        r"actions leave \[-1, 1\] \(column 1 spans -?0?\.\d+ to 2\.5\): scale them yourself, or let rescale_actions=True",
+        r"actions leave \[-1, 1\] \(column 1 spans .* to 2\.5\): scale them yourself, or let rescale_actions=True",
     ),
 }
 
@@ -402,13 +402,8 @@ VALUES = st.one_of(
 
 
 def loads_or_says_why(source, **options) -> None:
-    try:
-        data = hilp.load(source, **options)
-    except HilpError as error:
-        assert str(error) and "\n" not in str(error)
-    else:
-        assert isinstance(data, Dataset)
-        assert data.lengths.sum() == data.rows == len(data.actions) and data.lengths.min() >= 2
+    data = outcome(source, **options)
+    if isinstance(data, Dataset):
         require_trainable(data)
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from data_samples import LENGTHS, walk
 
 import hilp
+from data_samples import LENGTHS, walk
 from hilp.data import dataset, readers
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError

@@ -154,9 +154,7 @@ def test_skills_are_fresh_at_every_update(state: hilp.State, batch: Batch) -> No
 
 
 def test_sequential_trains_phi_first_and_then_only_the_policy(batch: Batch) -> None:
-    config = hilp.Config(
-        dim=3, hidden=(8, 8), actor_hidden=(8,), batch=4, lr=1e-2, schedule="sequential", phi_steps=2
-    )
+    config = hilp.Config(dim=3, hidden=(8, 8), actor_hidden=(8,), batch=4, lr=1e-2, schedule="sequential", phi_steps=2)
     state = hilp.init(config, SPEC, jax.random.key(0))
     same = lambda a, b: all(bool((x == y).all()) for x, y in zip(*map(jax.tree.leaves, (a, b)), strict=True))  # noqa: E731
     for step in range(4):

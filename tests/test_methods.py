@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import hilp
 from hilp import methods, storage
 from hilp.data import sampling
-from hilp.train import Run, chunk_function
+from hilp.train import Run, chunk_function, drawn_batch
 from hilp.types import Spec
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -68,10 +69,11 @@ def test_update_is_traced_once_whatever_the_chunk_lengths(name: str) -> None:
 
     data = noise()
     run = Run(config, data, seed=0, seeds=1, validation=0.0)
-    chunk = jax.jit(chunk_function(Counted, config))  # type: ignore[arg-type]
+    drawn = partial(drawn_batch, module, config)
+    chunk = jax.jit(chunk_function(Counted, config, drawn))  # type: ignore[arg-type]
     state = run.fresh
     for start, count in ((0, 3), (3, 1), (4, 7)):
-        state, _ = chunk(state, run.columns, run.index, run.keys, jnp.int32(start), jnp.int32(count))
+        state, _, _ = chunk(state, (run.columns, run.index), run.keys, jnp.int32(start), jnp.int32(count))
     assert len(calls) == 1
 
 
@@ -85,9 +87,7 @@ def test_chunk_lengths_do_not_change_the_result(name: str) -> None:
 
 
 def test_training_is_deterministic_and_seeds_differ(name: str) -> None:
-    one, two, other = (
-        hilp.pretrain(config_of(name), noise(), steps=5, seed=seed, quiet=True) for seed in (0, 0, 1)
-    )
+    one, two, other = (hilp.pretrain(config_of(name), noise(), steps=5, seed=seed, quiet=True) for seed in (0, 0, 1))
     assert one.fingerprint == two.fingerprint
     assert one.fingerprint != other.fingerprint
 
@@ -126,6 +126,27 @@ def test_several_seeds_in_one_program_match_their_single_runs(name: str, tmp_pat
         for a, b in zip(jax.tree.leaves(alone.core), jax.tree.leaves(policy.core), strict=True):
             np.testing.assert_allclose(a, b, atol=2e-4)
         assert hilp.FoundationPolicy.load(tmp_path / "run" / f"seed-{5 + number}").fingerprint == policy.fingerprint
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_streamed_data_gives_the_same_batches_and_the_same_training(name: str, seeds: int) -> None:
+    config, data = config_of(name), noise()
+    device = Run(config, data, seed=3, seeds=seeds, validation=0.0)
+    host = Run(config, data, seed=3, seeds=seeds, validation=0.0, device_budget=0)
+    assert host.streamed
+    assert not device.streamed
+    key = device.keys if seeds == 1 else device.keys[1]
+    blocks = host.stream.block(host.index, 5)
+    own = blocks if seeds == 1 else jax.tree.map(lambda leaf: leaf[1], blocks)
+    for i in (0, 7):
+        rows = jax.random.split(jax.random.fold_in(key, 5 + i + 1))[0]
+        wanted = drawn_batch(device.method, config, (device.columns, device.index), rows, jnp.int32(i))
+        assert equal(wanted, jax.tree.map(lambda leaf, i=i: leaf[i], own)), "the same batch, bit for bit"
+    states = [run.fresh for run in (device, host)]
+    for start, count in ((0, 40), (40, 3), (43, 50)):
+        states = [run.advance(state, start, count)[0] for run, state in zip((device, host), states, strict=True)]
+    for a, b in zip(jax.tree.leaves(states[0]), jax.tree.leaves(states[1]), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
 
 
 def test_samples_are_rows_of_the_data(name: str) -> None:

@@ -66,15 +66,15 @@ def test_trunk_survives_rows_without_variance() -> None:
 
 
 def test_vmap_over_trunks_is_each_trunk_in_turn() -> None:
-    stacked = networks.ensemble(Trunk, 3, 5, (16, 16), 2, key=jax.random.key(0))
+    trunks = networks.ensemble(Trunk, 3, 5, (16, 16), 2, key=jax.random.key(0))
     x = jax.random.normal(jax.random.key(1), (7, 5))
 
     def grad(trunk: Trunk) -> Trunk:
         return jax.grad(lambda t: jnp.sum(jnp.square(t(x))))(trunk)
 
-    together = jax.vmap(grad)(stacked)
-    for index in range(3):
-        jax.tree.map(close, networks.member(together, index), grad(networks.member(stacked, index)))
+    together = jax.vmap(grad)(jax.tree.map(lambda *leaves: jnp.stack(leaves), *trunks))
+    for index, trunk in enumerate(trunks):
+        jax.tree.map(close, jax.tree.map(lambda leaf: leaf[index], together), grad(trunk))  # noqa: B023
 
 
 def test_gelu_is_the_tanh_form_by_hand() -> None:

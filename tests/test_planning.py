@@ -168,6 +168,7 @@ ADVERSARIAL = {
     # The sample takes every 19th value: here it sees only the largest, and only the smallest.
     "large where sampled": np.where(np.arange(N) % (N // 2048) == 0, 1e6, RNG.normal(size=N)),
     "small where sampled": np.where(np.arange(N) % (N // 2048) == 0, -1e6, RNG.normal(size=N)),
+    "small and distinct where sampled": np.where(np.arange(N) % (N // 2048) == 0, np.arange(N) - N, RNG.normal(size=N)),
     "random": RNG.normal(size=N),
 }
 

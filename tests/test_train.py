@@ -56,9 +56,13 @@ def test_sigkill_at_random_moments_changes_nothing(tmp_path: Path) -> None:
             time.sleep(0.005)
         kills += process.wait() == -signal.SIGKILL
     assert kills >= 2, "the runs ended before they could be killed"
-    resumed = hilp.pretrain(CONFIG, walks(), steps=400, out=out, resume=True, checkpoint_every=7, log_every=10, quiet=True)
+    resumed = hilp.pretrain(
+        CONFIG, walks(), steps=400, out=out, resume=True, checkpoint_every=7, log_every=10, quiet=True
+    )
     assert resumed.fingerprint == whole.fingerprint
-    (a, _), (b, _) = (storage.read_arrays(r / "checkpoints" / "step-000000400.safetensors") for r in (tmp_path / "whole", out))
+    (a, _), (b, _) = (
+        storage.read_arrays(r / "checkpoints" / "step-000000400.safetensors") for r in (tmp_path / "whole", out)
+    )
     assert all(np.array_equal(a[name], b[name]) for name in a)
     steps = [json.loads(line)["step"] for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert steps == list(range(10, 401, 10)), "every metrics row once, in order"

@@ -1,13 +1,13 @@
-"""Networks: plain functions of stacked arrays. Shapes and initialisers are those of the paper's goal-conditioned half.
+"""Networks: plain functions of arrays. Shapes and initialisers are those of the paper's goal-conditioned half.
 
-Every network maps the last axis and broadcasts over the others. An ensemble is one network whose parameters carry a
-leading axis; `members` runs it and puts that axis first in the output.
+Every network maps the last axis and broadcasts over the others. An ensemble is a tuple of networks; `members` runs it
+and puts the members first in the output.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
@@ -88,7 +88,7 @@ def fold(norm: LayerNorm, dense: Dense) -> tuple[Array, Array]:
 
 @jax.custom_vjp
 def activate(product: Array, inverse_std: Array, bias: Array) -> tuple[Array, Array]:
-    """g = gelu(product * inverse_std + bias) and 1 / std(g) of each row: all that happens between two matrix products."""
+    """g = gelu(product * inverse_std + bias) and 1 / std(g) of each row: all that lies between two matrix products."""
     return _activate(product, inverse_std, bias)[0]
 
 
@@ -145,19 +145,19 @@ class GaussianActor(eqx.Module):
         return jnp.sum(-0.5 * jnp.square(standard) - log_std - HALF_LOG_2PI, axis=-1)
 
 
-def ensemble(make: type[Trunk], count: int, *args: object, key: Array) -> Trunk:
-    """`count` independent networks with stacked parameters."""
-    return eqx.filter_vmap(lambda k: make(*args, k))(jax.random.split(key, count))  # type: ignore[arg-type]
+Ensemble = tuple[Trunk, ...]  # not one stacked network: on a CPU a batched matrix product is the slower one
 
 
-def members(network: Trunk, x: Array) -> Array:
-    """Run every member of an ensemble on the same input: count x ... x out.
-
-    One by one: on a CPU a batched matrix product is slower than the same products in turn.
-    """
-    return jnp.stack([member(network, index)(x) for index in range(network.out.bias.shape[0])])
+def ensemble(make: Callable[..., Trunk], count: int, *args: object, key: Array) -> Ensemble:
+    """`count` independent networks."""
+    return tuple(make(*args, member_key) for member_key in jax.random.split(key, count))
 
 
-def member(network: Trunk, index: int) -> Trunk:
+def members(network: Ensemble, x: Array) -> Array:
+    """Run every member of an ensemble on the same input: count x ... x out."""
+    return jnp.stack([member(x) for member in network])
+
+
+def member(network: Ensemble, index: int) -> Trunk:
     """One member of an ensemble."""
-    return jax.tree.map(lambda leaf: leaf[index], network)
+    return network[index]

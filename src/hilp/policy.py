@@ -42,14 +42,21 @@ class Preparation:
     def of(data: Dataset, normalize: bool) -> Preparation:
         """Measured on the data; a constant column is only shifted, never divided by its zero deviation."""
         if normalize:
-            mean = np.mean(data.observations, axis=0, dtype=np.float64)
-            deviation = np.std(data.observations, axis=0, dtype=np.float64)
+            mean, deviation = _mean_and_deviation(data.observations)
             scale = np.where(deviation > 1e-6 * np.maximum(1.0, np.abs(mean)), deviation, 1.0)
         else:
             mean, scale = np.zeros(data.observation_dim), np.ones(data.observation_dim)
         center = np.zeros(data.action_dim) if data.action_center is None else data.action_center
         half_range = np.ones(data.action_dim) if data.action_half_range is None else data.action_half_range
         return Preparation(*(np.asarray(v, np.float32) for v in (mean, scale, center, half_range)))
+
+
+def _mean_and_deviation(rows: np.ndarray, block: int = 1 << 16) -> tuple[np.ndarray, np.ndarray]:
+    """Of each column, in double precision, block by block so that mapped files need no memory; two passes, no cancellation."""
+    blocks = [slice(start, start + block) for start in range(0, len(rows), block)]
+    mean = sum(np.sum(rows[b], axis=0, dtype=np.float64) for b in blocks) / len(rows)
+    variance = sum(np.sum(np.square(rows[b] - mean), axis=0) for b in blocks) / len(rows)
+    return np.asarray(mean), np.sqrt(variance)
 
 
 @jax.jit

@@ -1,7 +1,8 @@
 """The only training loop: fused chunks of updates, metrics, checkpoints, exact resume.
 
-The data lives on the device and is an argument of one compiled program; sampling happens inside. The randomness of
-update i is fold_in(seed key, i) and nothing else, so a run that is killed and resumed ends in the same bits.
+The data lives on the device and is an argument of one compiled program; sampling happens inside. Data too large for the
+device stays where it is (a mapped file), and batches are gathered ahead by a thread: the same rows for the same seed. The
+randomness of update i is fold_in(seed key, i) and nothing else, so a run that is killed and resumed ends in the same bits.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -36,6 +38,7 @@ VALIDATION_BATCHES = 8
 LINES_PER_RUN = 100  # metrics rows of a run, unless log_every says otherwise
 CHUNK_SECONDS = 2.0  # about how long the device works between two looks of the progress line
 CHECKPOINT_MINUTES = 5.0  # a slow run is saved at least this often
+STREAM_BLOCK = 32  # updates whose batches are gathered at a time where the data stays on the host
 
 Look = Callable[[FoundationPolicy], dict[str, float]]
 
@@ -54,6 +57,7 @@ def pretrain(
     log_every: int | None = None,
     checkpoint_every: int | None = None,
     keep: int = 2,
+    device_budget: int | None = None,
     look: Look | None = None,
     look_every: int | None = None,
     quiet: bool = False,
@@ -64,12 +68,13 @@ def pretrain(
     out: folder of the run; without one nothing is written. resume: go on from its newest good checkpoint.
     seeds: train this many at once (seed, seed + 1, ...) in one compiled program. bank: states kept for planning.
     validation: share of episodes held out to watch the losses on. look: evaluates the policy every `look_every` steps.
-    keep: checkpoints kept on disk.
+    keep: checkpoints kept on disk. device_budget: bytes of data that may be put on the device (default: half of its memory);
+    larger data is read from where it is while training.
     """
     if steps < 1 or seeds < 1 or not 0.0 <= validation < 1.0:
         raise HilpError(f"steps {steps} and seeds {seeds} must be at least 1, validation {validation} in [0, 1)")
     checks.require_trainable(data)
-    run = Run(config, data, seed, seeds, validation)
+    run = Run(config, data, seed, seeds, validation, device_budget)
     log_every = log_every or max(1, steps // LINES_PER_RUN)
     checkpoint_every = checkpoint_every or max(1, steps // 10)
     look_every = look_every or max(1, steps // 5)
@@ -122,55 +127,56 @@ def pretrain(
 
 
 class Run:
-    """One compiled program and its data on the device."""
+    """One compiled program and its data, on the device or streamed to it."""
 
-    def __init__(self, config: Any, data: Dataset, seed: int, seeds: int, validation: float):
+    def __init__(
+        self, config: Any, data: Dataset, seed: int, seeds: int, validation: float, device_budget: int | None = None
+    ):
         self.config, self.data, self.seed, self.seeds, self.validation = config, data, seed, seeds, validation
         self.method = methods.of(config)
         self.spec = Spec(data.observation_dim, data.action_dim)
         self.preparation = Preparation.of(data, config.normalize)
-        held_out = None
-        if validation > 0.0:
-            rng = np.random.default_rng(seed)
-            count = max(1, round(validation * data.episodes))
-            if count >= data.episodes:
-                raise HilpError(f"validation {validation} of {data.episodes} episodes leaves none to train on")
-            held_out = np.isin(np.arange(data.episodes), rng.choice(data.episodes, count, replace=False))
-        self.index, self.held_out = sampling.build_index(data.lengths, held_out)
-        self.columns = sampling.Columns(
-            # device_put, not jnp.asarray: on a CPU it shares the memory of a mapped file where it can
-            jax.device_put(np.asarray(data.observations, np.float32)),
-            jax.device_put(np.asarray(data.actions, np.float32)),
-            jnp.asarray(self.preparation.mean),
-            jnp.asarray(self.preparation.scale),
-        )
+        self.index, self.held_out = sampling.build_index(data.lengths, self._held_out_episodes())
         keys = jnp.stack([jax.random.key(s) for s in range(seed, seed + seeds)])
-        init = partial(self.method.init, config, self.spec)
         # Key 0 of the stream starts the networks; updates use keys 1, 2, ...
         first = jax.vmap(lambda key: jax.random.fold_in(key, 0))(keys)
-        chunk = chunk_function(self.method, config)
+        init = partial(self.method.init, config, self.spec)
+        self.keys = keys[0] if seeds == 1 else keys
+        self.fresh = jax.jit(init)(first[0]) if seeds == 1 else jax.jit(jax.vmap(init))(first)
         self.lost = False  # the state was donated to a chunk that did not return
-        if seeds == 1:
-            self.keys, self.fresh, self._chunk = keys[0], jax.jit(init)(first[0]), jax.jit(chunk, donate_argnums=0)
+
+        columns = sampling.Columns(data.observations, data.actions, self.preparation.mean, self.preparation.scale)
+        bytes_on_device = 4 * data.rows * (data.observation_dim + data.action_dim)
+        self.streamed = bytes_on_device > (default_device_budget() if device_budget is None else device_budget)
+        if self.streamed:
+            self.stream = Stream(self.method, config, columns, self.keys)
+            chunk, axes = chunk_function(self.method, config, stored_batch), (0, 0, 0, None, None)
         else:
-            over_seeds = jax.vmap(chunk, in_axes=(0, None, None, 0, None, None))
-            self.keys, self.fresh = keys, jax.jit(jax.vmap(init))(first)
-            self._chunk = jax.jit(over_seeds, donate_argnums=0)
+            # device_put, not jnp.asarray: on a CPU it shares the memory of a mapped file where it can
+            self.columns = jax.device_put(sampling.Columns(*(np.asarray(column, np.float32) for column in columns)))
+            drawn = partial(drawn_batch, self.method, config)
+            chunk, axes = chunk_function(self.method, config, drawn), (0, None, 0, None, None)
+        self._chunk = jax.jit(chunk if seeds == 1 else jax.vmap(chunk, in_axes=axes), donate_argnums=0)
 
     def advance(self, state: Any, step: int, count: int) -> tuple[Any, dict[str, np.ndarray]]:
         """`count` updates from `step`; the mean of each metric, per seed."""
         self.lost = True
-        state, (sums, bad) = self._chunk(state, self.columns, self.index, self.keys, jnp.int32(step), jnp.int32(count))
-        first_bad = {name: int(np.min(np.where(s := np.asarray(bad[name]), s, np.iinfo(np.int32).max))) for name in bad}
+        parts = []
+        for state, *part in self._chunks(state, self.index, step, count):
+            parts.append(jax.tree.map(np.asarray, part))
         self.lost = False
-        broken = {name: at for name, at in first_bad.items() if at < np.iinfo(np.int32).max}
+        first_bad = {
+            name: min((int(at) for _, bad in parts for at in np.ravel(bad[name]) if at), default=0)
+            for name in parts[0][1]
+        }
+        broken = {name: at for name, at in first_bad.items() if at}
         if broken:
             name = min(broken, key=lambda n: broken[n])
             raise TrainingDiverged(
                 f"{name} became NaN or infinite at step {broken[name]}: the last good checkpoint is kept; lower lr "
                 "(--set lr=1e-4) or check the scale of the observations (--set normalize=true)"
             )
-        return state, {name: np.asarray(total) / count for name, total in sums.items()}
+        return state, {name: sum(sums[name] for sums, _ in parts) / count for name in parts[0][0]}
 
     def validate(self, state: Any, step: int) -> dict[str, float]:
         """Metrics on held-out episodes: updates that are thrown away, by the same compiled program."""
@@ -179,10 +185,30 @@ class Run:
         rows = []
         for batch in range(VALIDATION_BATCHES):
             copy = jax.tree.map(jnp.copy, state)  # the program consumes its state
-            at = jnp.int32(step + batch)
-            _, (sums, _) = self._chunk(copy, self.columns, self.held_out, self.keys, at, jnp.int32(1))
-            rows.append(_scalars({name: np.asarray(total) for name, total in sums.items()}))
+            ((_, sums, _),) = self._chunks(copy, self.held_out, step + batch, 1)
+            rows.append(_scalars(jax.tree.map(np.asarray, sums)))
         return {f"validation_{name}": float(np.mean([row[name] for row in rows])) for name in rows[0]}
+
+    def _chunks(self, state: Any, index: sampling.Index, step: int, count: int) -> Iterator[tuple[Any, Any, Any]]:
+        """Run `count` updates; one piece where the data is on the device, block after block where it is streamed."""
+        if not self.streamed:
+            yield self._chunk(state, (self.columns, index), self.keys, jnp.int32(step), jnp.int32(count))
+            return
+        while count:
+            now = min(count, STREAM_BLOCK)
+            batches = self.stream.block(index, step)
+            state, sums, bad = self._chunk(state, batches, self.keys, jnp.int32(step), jnp.int32(now))
+            step, count = step + now, count - now
+            yield state, sums, bad
+
+    def _held_out_episodes(self) -> np.ndarray | None:
+        if self.validation == 0.0:
+            return None
+        rng = np.random.default_rng(self.seed)
+        count = max(1, round(self.validation * self.data.episodes))
+        if count >= self.data.episodes:
+            raise HilpError(f"validation {self.validation} of {self.data.episodes} episodes leaves none to train on")
+        return np.isin(np.arange(self.data.episodes), rng.choice(self.data.episodes, count, replace=False))
 
     def policies(self, state: Any, step: int, bank: int) -> list[FoundationPolicy]:
         """The policy of each seed, with its bank of data states."""
@@ -232,33 +258,85 @@ def fit(config: Any, data: Dataset, steps: int, seed: int = 0, quiet: bool = Fal
     return run.method.export(config, state)
 
 
-def chunk_function(method: ModuleType, config: Any) -> Callable[..., Any]:
-    """`count` updates as one loop with a dynamic bound, so every chunk length runs the same compiled code."""
+def chunk_function(method: ModuleType, config: Any, batch_of: Callable[..., Any]) -> Callable[..., Any]:
+    """`count` updates as one loop with a dynamic bound, so every chunk length runs the same compiled code.
+
+    `batch_of(source, key, i)` is the batch of the chunk's i-th update.
+    """
     # The inner jit caches its trace: asking for the shapes of the metrics does not trace `update` a second time.
     update = jax.jit(partial(method.update, config), inline=True)
 
-    def one(state: Any, columns: Any, index: Any, key: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
+    def one(state: Any, source: Any, key: jax.Array, i: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
         key_rows, key_update = jax.random.split(key)
-        batch = sampling.gather(columns, method.sample(config, index, key_rows))
-        return update(state, batch, key_update)
+        return update(state, batch_of(source, key_rows, i), key_update)
 
-    def chunk(state: Any, columns: Any, index: Any, key: jax.Array, start: jax.Array, count: jax.Array) -> Any:
-        shapes = jax.eval_shape(one, state, columns, index, key)[1]
+    def chunk(state: Any, source: Any, key: jax.Array, start: jax.Array, count: jax.Array) -> Any:
+        shapes = jax.eval_shape(one, state, source, key, count)[1]
         sums = {name: jnp.zeros((), jnp.float32) for name in shapes}
         bad = {name: jnp.zeros((), jnp.int32) for name in shapes}  # step of the first NaN, counted from 1; 0 is none
 
         def body(i: jax.Array, carry: Any) -> Any:
             state, sums, bad = carry
-            state, info = one(state, columns, index, jax.random.fold_in(key, i + 1))
+            state, info = one(state, source, jax.random.fold_in(key, i + 1), i - start)
             for name, metric in info.items():
                 sums = {**sums, name: sums[name] + metric}
                 bad = {**bad, name: jnp.where((bad[name] == 0) & ~jnp.isfinite(metric), i + 1, bad[name])}
             return state, sums, bad
 
-        state, sums, bad = jax.lax.fori_loop(start, start + count, body, (state, sums, bad))
-        return state, (sums, bad)
+        return jax.lax.fori_loop(start, start + count, body, (state, sums, bad))
 
     return chunk
+
+
+def drawn_batch(method: ModuleType, config: Any, source: Any, key: jax.Array, i: jax.Array) -> Any:
+    """A batch drawn from columns on the device."""
+    columns, index = source
+    return sampling.gather(columns, method.sample(config, index, key))
+
+
+def stored_batch(source: Any, key: jax.Array, i: jax.Array) -> Any:
+    """The i-th batch of a block that was gathered on the host."""
+    return jax.tree.map(lambda stack: jax.lax.dynamic_index_in_dim(stack, i, keepdims=False), source)
+
+
+class Stream:
+    """Blocks of batches from columns that stay on the host; the next block is gathered while the device works."""
+
+    def __init__(self, method: ModuleType, config: Any, columns: sampling.Columns, keys: jax.Array):
+        self.columns = columns
+        self._keys = keys
+        self._ahead: tuple[Any, Future[Any]] | None = None  # what is being gathered
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hilp-stream")
+
+        def rows(index: sampling.Index, key: jax.Array, start: jax.Array) -> sampling.Rows:
+            steps = start + 1 + jnp.arange(STREAM_BLOCK)
+            keys = jax.vmap(lambda step: jax.random.split(jax.random.fold_in(key, step))[0])(steps)
+            return jax.vmap(lambda k: method.sample(config, index, k))(keys)
+
+        over_seeds = rows if keys.ndim == 0 else jax.vmap(rows, in_axes=(None, 0, None))
+        self._rows = jax.jit(over_seeds)
+
+    def block(self, index: sampling.Index, start: int) -> Any:
+        """The batches of updates start, start + 1, ...; also begins to gather the block after them."""
+        wanted = (id(index), start)
+        ready = self._ahead[1] if self._ahead is not None and self._ahead[0] == wanted else None
+        batches = self._gather(index, start) if ready is None else ready.result()
+        after = start + STREAM_BLOCK
+        self._ahead = ((id(index), after), self._worker.submit(self._gather, index, after))
+        return batches
+
+    def _gather(self, index: sampling.Index, start: int) -> Any:
+        rows = jax.tree.map(np.asarray, self._rows(index, self._keys, jnp.int32(start)))
+        return jax.device_put(sampling.gather(self.columns, rows, np))
+
+
+def default_device_budget() -> int:
+    """Bytes of data to put on the device: half of its memory, or of what is free where the device is the CPU."""
+    device = jax.devices()[0]
+    stats = device.memory_stats() if device.platform != "cpu" else None
+    if stats and "bytes_limit" in stats:
+        return int(stats["bytes_limit"]) // 2
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
 # ---- the run's folder ------------------------------------------------------------------------------------------------

@@ -87,9 +87,12 @@ _child: Child | None = None
 
 
 @atexit.register
-def _let_go() -> None:
+def let_go() -> None:
+    """End the child, if there is one; the next file starts another."""
+    global _child
     if _child is not None and _child.owner == os.getpid():
         _child.close()
+    _child = None
 
 
 def ask(path: Path, request: Mapping[str, Any]) -> Answer:

@@ -556,7 +556,7 @@ def _renamed(table: Table, columns: Columns | None) -> tuple[Table, dict[str, li
         raise HilpError("columns is a mapping of what to which array, {'observations': 'state', ...}")
     renamed = dict(table.columns)
     for what, names in columns.items():
-        found = list(names) if isinstance(names, list | tuple) else [names]
+        found: list[Any] = list(names) if isinstance(names, list | tuple) else [names]
         if not isinstance(what, str) or not found or not all(isinstance(name, str) for name in found):
             raise HilpError(f"{table.name}: columns must name an array, or a list of arrays, for {what}")
         for name in found:

@@ -5,7 +5,7 @@ Drawing and gathering are apart so that the same key picks the same rows whereve
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,10 +30,10 @@ class Index(NamedTuple):
 class Columns(NamedTuple):
     """The arrays a batch is gathered from, and the observation normaliser applied on the way."""
 
-    observations: Array  # [N, obs]
-    actions: Array  # [N, act]
-    mean: Array  # [obs]
-    scale: Array  # [obs]
+    observations: Array | np.ndarray  # [N, obs]
+    actions: Array | np.ndarray  # [N, act]
+    mean: Array | np.ndarray  # [obs]
+    scale: Array | np.ndarray  # [obs]
 
 
 class Rows(NamedTuple):
@@ -114,15 +114,18 @@ def segments(index: Index, key: Array, count: int, k: int) -> tuple[Array, Array
     return rows, jnp.minimum(ends - at, k)
 
 
-def gather(columns: Columns, rows: Rows) -> Batch:
-    """The batch behind row numbers, observations normalised and actions inside the open box."""
-    count = rows.at.shape[0]
-    wanted = jnp.concatenate([rows.at, rows.at + 1, rows.goal])
+def gather(columns: Columns, rows: Rows, xp: Any = jnp) -> Batch:
+    """The batch behind row numbers, observations normalised and actions inside the open box.
+
+    `xp` is jax.numpy for columns on the device, numpy for columns on the host; both give the same numbers.
+    """
+    count = rows.at.shape[-1]
+    wanted = xp.concatenate([rows.at, rows.at + 1, rows.goal], axis=-1)
     observations = (columns.observations[wanted] - columns.mean) / columns.scale
     return Batch(
-        observation=observations[:count],
-        action=jnp.clip(columns.actions[rows.at], -ACTION_LIMIT, ACTION_LIMIT),
-        next_observation=observations[count : 2 * count],
-        goal=observations[2 * count :],
+        observation=observations[..., :count, :],
+        action=xp.clip(columns.actions[rows.at], -ACTION_LIMIT, ACTION_LIMIT),
+        next_observation=observations[..., count : 2 * count, :],
+        goal=observations[..., 2 * count :, :],
         reached=rows.goal == rows.at,
     )

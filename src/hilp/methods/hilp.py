@@ -1,4 +1,4 @@
-"""HILP, "Foundation Policies with Hilbert Representations" (ICML 2024): Eq. 6 for phi, Eq. 7 with IQL + AWR for pi(a | s, z).
+"""HILP, "Foundation Policies with Hilbert Representations" (ICML 2024): Eq. 6 for phi, Eq. 7 (IQL + AWR) for the policy.
 
 Deviations from the authors' code: skills are drawn afresh at every update (theirs stayed frozen by accident), and
 goals can be an episode's true final state.
@@ -50,11 +50,11 @@ class Config:
 class State(NamedTuple):
     """Everything that training changes."""
 
-    phi: networks.Trunk  # ensemble of 2
-    phi_target: networks.Trunk
+    phi: networks.Ensemble  # of 2
+    phi_target: networks.Ensemble
     value: networks.Trunk
-    critic: networks.Trunk  # ensemble of 2
-    critic_target: networks.Trunk
+    critic: networks.Ensemble  # of 2
+    critic_target: networks.Ensemble
     actor: networks.GaussianActor
     phi_opt: optax.OptState
     policy_opt: optax.OptState
@@ -144,7 +144,7 @@ POLICY_INFO = ("value_loss", "critic_loss", "actor_loss", "skill_reward", "skill
 
 
 def phi_loss(
-    phi: networks.Trunk, cfg: Config, target: networks.Trunk, batch: Batch
+    phi: networks.Ensemble, cfg: Config, target: networks.Ensemble, batch: Batch
 ) -> tuple[Array, tuple[Info, Array]]:
     """Eq. 6, and phi(s) of the first member so that nobody computes it twice."""
     count = batch.observation.shape[0]
@@ -164,7 +164,7 @@ def value_loss(value: networks.Trunk, cfg: Config, sz: Array, target_q: Array) -
     return jnp.mean(losses.expectile(advantage, advantage, cfg.expectile)), v
 
 
-def critic_loss(critic: networks.Trunk, sza: Array, target: Array) -> Array:
+def critic_loss(critic: networks.Ensemble, sza: Array, target: Array) -> Array:
     """Both critics towards r + gamma * V(s', z)."""
     q = networks.members(critic, sza)[..., 0]  # members x batch
     return jnp.mean(jnp.sum(jnp.square(q - target[None]), axis=0))

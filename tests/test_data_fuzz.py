@@ -1,0 +1,159 @@
+"""Damaged files of every format: an error of one line or a data set, never a traceback, a crash or a hang.
+
+Where the format has checksums a flipped bit is always caught: in native folders as an error; in .npz files as an error,
+or it was in bytes that mean nothing (time stamps of the archive) and the data is the same.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hilp
+from data_samples import d4rl_arrays, ogbench_arrays, outcome, walk, write_exorl, write_hdf5, write_minari
+from hilp.data import isolated
+from hilp.data.inspect import inspect
+from hilp.errors import HilpError
+
+LENGTHS = (7, 3, 5)
+FORMATS = ("d4rl", "d4rl-gzip", "hdf5", "minari", "ogbench", "ogbench-deflated", "exorl", "native")
+MANY, FEW = 1000, 80  # cases of a format
+PATIENCE = 3.0  # seconds that the HDF5 library may take in these tests
+
+
+def pristine(format: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, list[Path], dict]:
+    """A data set, the files it consists of, and the options to read it with."""
+    if format.startswith("d4rl"):
+        how = {"compression": "gzip", "chunks": True, "shuffle": True} if format == "d4rl-gzip" else {}
+        path = write_hdf5(folder / "walks.hdf5", d4rl_arrays(LENGTHS), **how)
+        return path, [path], {}
+    if format == "hdf5":
+        path = write_hdf5(folder / "walks.hdf5", walk(LENGTHS), chunks=True, fletcher32=True)
+        return path, [path], {}
+    if format == "minari":
+        monkeypatch.setenv("MINARI_DATASETS_PATH", str(folder))
+        write_minari("walks-v0", LENGTHS, parts=True)
+        data = folder / "walks-v0" / "data"
+        return data, sorted(data.iterdir()), {"observation_keys": ["position"]}
+    if format.startswith("ogbench"):
+        save = np.savez_compressed if format == "ogbench-deflated" else np.savez
+        save(folder / "walks.npz", **ogbench_arrays(LENGTHS))
+        return folder / "walks.npz", [folder / "walks.npz"], {}
+    if format == "exorl":
+        path = write_exorl(folder / "rnd", LENGTHS)
+        return path, sorted((path / "buffer").iterdir()), {}
+    path = hilp.load({**walk(LENGTHS), "rewards": np.arange(sum(LENGTHS))}).save(folder / "native")
+    return path, sorted(path.iterdir()), {"verify": True}
+
+
+def damaged(content: bytes, rng: np.random.Generator) -> bytes:
+    """Cut, or some bits flipped, or bytes overwritten, or a part missing in the middle."""
+    out = bytearray(content)
+    kind = rng.integers(5)
+    if kind == 0:
+        return bytes(out[: rng.integers(len(out))])
+    if kind == 1:
+        start = int(rng.integers(len(out)))
+        del out[start : start + int(rng.integers(1, 200))]
+        return bytes(out)
+    for _ in range((1, 8, 3)[kind - 2]):
+        place = int(rng.integers(len(out)))
+        if kind == 4:
+            patch = (b"\xff" * 8, b"\0" * 8, bytes(rng.integers(0, 256, 4, np.uint8)))[int(rng.integers(3))]
+            out[place : place + len(patch)] = patch
+        else:
+            out[place] ^= 1 << int(rng.integers(8))
+    return bytes(out[: len(content)])
+
+
+def flipped(content: bytes, rng: np.random.Generator) -> bytes:
+    """One bit flipped."""
+    out = bytearray(content)
+    out[int(rng.integers(len(out)))] ^= 1 << int(rng.integers(8))
+    return bytes(out)
+
+
+def cases(
+    format: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
+    damage: Callable[[bytes, np.random.Generator], bytes],
+    look: Callable[[Path, dict, int], None],
+) -> None:
+    """Damage one file at a time and look at the whole; each look must be over soon."""
+    monkeypatch.setattr(isolated, "STALL_SECONDS", PATIENCE)
+    path, files, options = pristine(format, folder, monkeypatch)
+    contents = [file.read_bytes() for file in files]
+    for number in range(count):
+        rng = np.random.default_rng([FORMATS.index(format), number])
+        which = int(rng.integers(len(files)))
+        broken = damage(contents[which], rng)
+        files[which].write_bytes(broken)
+        began = time.monotonic()
+        try:
+            look(path, options, number)
+        except BaseException as error:
+            kept = shutil.copy(files[which], folder.parent / f"{format}-{number}-{files[which].name}")
+            error.add_note(f"case {number} of {format}: {kept}")
+            raise
+        assert time.monotonic() - began < 20 * PATIENCE, f"case {number} of {format} takes for ever"
+        files[which].write_bytes(contents[which])
+
+
+def look_at_anything(path: Path, options: dict, number: int) -> None:
+    outcome(path, **options)
+    if number % 4 == 0:
+        options = {name: value for name, value in options.items() if name != "verify"}
+        try:
+            report = inspect(path, **options)
+        except HilpError:
+            return
+        assert report.exit_code in (0, 1)
+
+
+def always_an_error(path: Path, options: dict, number: int) -> None:
+    assert isinstance(outcome(path, **options), HilpError)
+
+
+def an_error_or_the_same(pristine_data: hilp.Dataset) -> Callable[[Path, dict, int], None]:
+    def look(path: Path, options: dict, number: int) -> None:
+        data = outcome(path, **options)
+        if isinstance(data, hilp.Dataset):
+            assert data.fingerprint == pristine_data.fingerprint
+            assert data.extras.keys() == pristine_data.extras.keys()
+            for name, column in data.extras.items():
+                np.testing.assert_array_equal(column, pristine_data.extras[name])
+
+    return look
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_damaged_files(tmp_path, monkeypatch, format):
+    cases(format, tmp_path, monkeypatch, FEW, damaged, look_at_anything)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format", FORMATS)
+def test_many_damaged_files(tmp_path, monkeypatch, format):
+    cases(format, tmp_path, monkeypatch, MANY, damaged, look_at_anything)
+
+
+@pytest.mark.parametrize("count", [2 * FEW, pytest.param(5 * MANY, marks=pytest.mark.slow)])
+def test_a_flipped_bit_of_a_native_folder_is_always_caught(tmp_path, monkeypatch, count):
+    cases("native", tmp_path, monkeypatch, count, flipped, always_an_error)
+
+
+@pytest.mark.parametrize("count", [FEW, pytest.param(2 * MANY, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("format", ["ogbench", "ogbench-deflated", "exorl"])
+def test_a_flipped_bit_of_an_npz_never_changes_the_data(tmp_path, monkeypatch, format, count):
+    (tmp_path / "whole").mkdir()
+    path, _, options = pristine(format, tmp_path / "whole", monkeypatch)
+    (tmp_path / "damaged").mkdir()
+    look = an_error_or_the_same(hilp.load(path, **options))
+    cases(format, tmp_path / "damaged", monkeypatch, count, flipped, look)
