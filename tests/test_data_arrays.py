@@ -248,6 +248,15 @@ def test_a_break_between_whole_transitions_is_named():
         hilp.load({**whole, "next_observations": whole["next_observations"][:, :2]})
 
 
+def test_a_data_set_put_together_wrongly_is_named():
+    arrays = walk()
+    data = Dataset(arrays["observations"], arrays["actions"], np.array([7, 3]))
+    with pytest.raises(
+        HilpError, match="29 observations, 29 actions and episodes of 10 rows in all do not fit together"
+    ):
+        require_trainable(data)
+
+
 def test_the_unused_last_action_may_be_anything():
     arrays = walk()
     arrays["actions"][last_rows(LENGTHS)] = [np.nan, 99.0]

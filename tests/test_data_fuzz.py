@@ -95,14 +95,14 @@ def cases(
         which = int(rng.integers(len(files)))
         broken = damage(contents[which], rng)
         files[which].write_bytes(broken)
-        began = time.monotonic()
+        began = time.process_time()  # of this process: a busy machine is no hang, and the child has its own limit
         try:
             look(path, options, number)
         except BaseException as error:
             kept = shutil.copy(files[which], folder.parent / f"{format}-{number}-{files[which].name}")
             error.add_note(f"case {number} of {format}: {kept}")
             raise
-        assert time.monotonic() - began < 20 * PATIENCE, f"case {number} of {format} takes for ever"
+        assert time.process_time() - began < 10, f"case {number} of {format} takes for ever"
         files[which].write_bytes(contents[which])
 
 

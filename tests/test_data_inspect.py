@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -26,7 +27,7 @@ def minari_store(tmp_path, monkeypatch) -> None:
 
 
 def page(report: Report) -> str:
-    console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console = Console(width=120, record=True, file=io.StringIO())
     console.print(report.render())
     return console.export_text()
 

@@ -25,6 +25,7 @@ VERBS = {  # in the order a new user meets them
     "bench": "measure speed and memory, one JSON line each",
     "data list": "the data sets and tasks that come with hilp",
     "data inspect": "what is in a data set, and what is wrong with it",
+    "data convert": "write any readable data set as a native folder, or for Minari",
     "data collect": "collect unlabeled trajectories in a task",
 }
 

@@ -71,7 +71,7 @@ def diagnose(
 
 
 def value_config(policy: FoundationPolicy) -> monolithic.Config:
-    """V(s, g) at the size of the policy's networks, with the goals and the discount of its phi, and the paper's expectile."""
+    """V(s, g) at the size of the policy's networks, with its phi's goals and discount, at expectile 0.9."""
     named = {"hidden", "batch", "lr", "goal_discount", "goal_random", "normalize"}
     same = {name: getattr(policy.config, name) for name in sorted(named) if hasattr(policy.config, name)}
     renamed = {"discount": "phi_discount", "target_rate": "phi_target_rate"}

@@ -1,4 +1,4 @@
-"""The paper's mathematics: V(s, g) = -|phi(s) - phi(g)| (Eq. 4), its loss (Eq. 6), directions (Eq. 9) and discounting."""
+"""The paper's mathematics: V(s, g) = -|phi(s) - phi(g)| (Eq. 4), its loss (Eq. 6), directions (Eq. 9), discounting."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def discounted(steps: np.ndarray, discount: float) -> np.ndarray:
 
 
 def undiscounted(distance: np.ndarray, discount: float) -> np.ndarray:
-    """The number of steps behind a discounted distance; distances at or past the horizon map to its last resolvable step.
+    """The number of steps behind a discounted distance; past the horizon, its last resolvable step.
 
     Inverse of `discounted`. The scale saturates at 1 / (1 - gamma); a learned distance can overshoot it, so the
     inverse is cut where float32 stops telling distances apart.

@@ -52,7 +52,7 @@ class Preparation:
 
 
 def _mean_and_deviation(rows: np.ndarray, block: int = 1 << 16) -> tuple[np.ndarray, np.ndarray]:
-    """Of each column, in double precision, block by block so that mapped files need no memory; two passes, no cancellation."""
+    """Of each column, in float64 and two passes, block by block so that mapped files need no memory."""
     blocks = [slice(start, start + block) for start in range(0, len(rows), block)]
     mean = sum(np.sum(rows[b], axis=0, dtype=np.float64) for b in blocks) / len(rows)
     variance = sum(np.sum(np.square(rows[b] - mean), axis=0) for b in blocks) / len(rows)
@@ -67,6 +67,11 @@ def _encode(core: Any, observation: jax.Array, mean: np.ndarray, scale: np.ndarr
 @jax.jit
 def _act(core: Any, observation: jax.Array, z: jax.Array, mean: np.ndarray, scale: np.ndarray) -> jax.Array:
     return core.act((observation - mean) / scale, z)
+
+
+@jax.jit
+def _direct(core: Any, here: jax.Array, there: jax.Array) -> jax.Array:
+    return core.direct(here, there)
 
 
 @jax.jit
@@ -152,7 +157,7 @@ class FoundationPolicy:
     def direct(self, here: np.ndarray, there: np.ndarray) -> np.ndarray:
         """The skill that moves from one latent to another."""
         self.require_rule("direct", "has no goal rule")
-        return np.asarray(self.core.direct(here, there))
+        return np.asarray(_direct(self.core, here, there))
 
     def project(self, z: np.ndarray) -> np.ndarray:
         """The valid skill in the direction of z."""

@@ -64,3 +64,30 @@ class Progress:
             self._printed = time.monotonic()
             left = (self.total - self.done) / self.rate if self.rate else 0.0
             print(f"{self.verb} {self.done:,}/{self.total:,} {text} ETA {left:.0f} s", file=sys.stderr)
+
+
+class Bar:
+    """A bar for work that reports (what, done, total), such as converting data."""
+
+    def __init__(self, quiet: bool = False):
+        self._what: str | None = None
+        self._quiet = quiet
+        self._line: Progress | None = None
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        if what != self._what:
+            self._close()
+            self._what, self._line = what, Progress(total, quiet=self._quiet, verb=what).__enter__()
+        assert self._line is not None
+        self._line.advance(done - self._line.done, {}, {})
+
+    def _close(self) -> None:
+        if self._line is not None:
+            self._line.__exit__(None, None, None)
+            self._line = None

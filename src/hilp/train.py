@@ -1,8 +1,8 @@
 """The only training loop: fused chunks of updates, metrics, checkpoints, exact resume.
 
-The data lives on the device and is an argument of one compiled program; sampling happens inside. Data too large for the
-device stays where it is (a mapped file), and batches are gathered ahead by a thread: the same rows for the same seed. The
-randomness of update i is fold_in(seed key, i) and nothing else, so a run that is killed and resumed ends in the same bits.
+The data lives on the device and is an argument of one compiled program; sampling happens inside. Data too large for
+the device stays where it is (a mapped file), and a thread gathers batches ahead: the same rows for the same seed. The
+randomness of update i is fold_in(seed key, i) and nothing else, so a run killed and resumed ends in the same bits.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def pretrain(
     out: folder of the run; without one nothing is written. resume: go on from its newest good checkpoint.
     seeds: train this many at once (seed, seed + 1, ...) in one compiled program. bank: states kept for planning.
     validation: share of episodes held out to watch the losses on. look: evaluates the policy every `look_every` steps.
-    keep: checkpoints kept on disk. device_budget: bytes of data that may be put on the device (default: half of its memory);
-    larger data is read from where it is while training.
+    keep: checkpoints kept on disk. device_budget: bytes of data that may be put on the device (default: half of its
+    memory); larger data is read from where it is while training.
     """
     if steps < 1 or seeds < 1 or not 0.0 <= validation < 1.0:
         raise HilpError(f"steps {steps} and seeds {seeds} must be at least 1, validation {validation} in [0, 1)")
@@ -148,6 +148,7 @@ class Run:
         columns = sampling.Columns(data.observations, data.actions, self.preparation.mean, self.preparation.scale)
         bytes_on_device = 4 * data.rows * (data.observation_dim + data.action_dim)
         self.streamed = bytes_on_device > (default_device_budget() if device_budget is None else device_budget)
+        axes: tuple[int | None, ...]
         if self.streamed:
             self.stream = Stream(self.method, config, columns, self.keys)
             chunk, axes = chunk_function(self.method, config, stored_batch), (0, 0, 0, None, None)
@@ -161,9 +162,8 @@ class Run:
     def advance(self, state: Any, step: int, count: int) -> tuple[Any, dict[str, np.ndarray]]:
         """`count` updates from `step`; the mean of each metric, per seed."""
         self.lost = True
-        parts = []
-        for state, *part in self._chunks(state, self.index, step, count):
-            parts.append(jax.tree.map(np.asarray, part))
+        results = list(self._chunks(state, self.index, step, count))
+        parts = [jax.tree.map(np.asarray, (sums, bad)) for _, sums, bad in results]
         self.lost = False
         first_bad = {
             name: min((int(at) for _, bad in parts for at in np.ravel(bad[name]) if at), default=0)
@@ -176,7 +176,7 @@ class Run:
                 f"{name} became NaN or infinite at step {broken[name]}: the last good checkpoint is kept; lower lr "
                 "(--set lr=1e-4) or check the scale of the observations (--set normalize=true)"
             )
-        return state, {name: sum(sums[name] for sums, _ in parts) / count for name in parts[0][0]}
+        return results[-1][0], {name: sum(sums[name] for sums, _ in parts) / count for name in parts[0][0]}
 
     def validate(self, state: Any, step: int) -> dict[str, float]:
         """Metrics on held-out episodes: updates that are thrown away, by the same compiled program."""

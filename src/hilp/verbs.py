@@ -67,8 +67,14 @@ class Pretrain:
     """states kept in the policy for planning (default: the preset's)"""
     validation: float = 0.0
     """share of episodes held out to watch the losses on"""
+    format: str | None = None
+    """read the data as this format (default: recognised by content)"""
+    option: tuple[str, ...] = ()
+    """options of the format's reader: key=value ..."""
     rescale_actions: bool = False
     """map each action column's range to [-1, 1]; the policy maps its actions back"""
+    device_budget: float | None = None
+    """MiB of data to put on the device; larger data is streamed (default: half of the device's memory)"""
     eval_task: str | None = None
     """look at the success of a goal prompt in this task while training"""
     eval_every: int | None = None
@@ -183,12 +189,42 @@ class DataList:
 
 @dataclass(frozen=True)
 class DataInspect:
-    """Say what is in a data set and what is wrong with it. Exit code 2 when it cannot be trained on."""
+    """Say what is in a data set and what is wrong with it. Exit code 1 when it cannot be trained on."""
 
-    data: Annotated[Positional[str], arg(metavar="DATA")]
-    """a built-in name, a native folder or a file"""
+    data: Positional[str]
+    """a built-in name, a Minari id, a folder or a file"""
+    format: str | None = None
+    """read it as this format (default: recognised by content)"""
+    option: tuple[str, ...] = ()
+    """options of the format's reader: key=value ..."""
+    rescale_actions: bool = False
+    """judge it as if actions were mapped to [-1, 1]"""
+    picture: str | None = None
+    """PNG, SVG or PDF file to draw some episodes to"""
     json: bool = False
     """print JSON"""
+
+
+@dataclass(frozen=True)
+class DataConvert:
+    """Write any readable data set as a native folder (memory-mapped, with checksums), or as a Minari data set."""
+
+    source: Positional[str]
+    """a built-in name, a Minari id, a folder or a file"""
+    target: Positional[str]
+    """folder to write, or a Minari id such as robot/log-v0"""
+    to: Literal["native", "minari"] = "native"
+    """what to write"""
+    format: str | None = None
+    """read the source as this format (default: recognised by content)"""
+    option: tuple[str, ...] = ()
+    """options of the format's reader: key=value ..."""
+    rescale_actions: bool = False
+    """map each action column's range to [-1, 1]; a policy maps its actions back"""
+    overwrite: bool = False
+    """replace an existing data set"""
+    json: bool = False
+    """print JSON, and no progress"""
 
 
 @dataclass(frozen=True)
@@ -271,6 +307,7 @@ def run_pretrain(args: Pretrain) -> int:
         look_every=args.eval_every,
         checkpoint_every=args.checkpoint_every,
         keep=args.keep,
+        device_budget=None if args.device_budget is None else int(args.device_budget * 2**20),
         quiet=args.json,
         command=_command(),
     )
@@ -408,19 +445,37 @@ def run_data_list(args: DataList) -> int:
 
 
 def run_data_inspect(args: DataInspect) -> int:
-    from hilp.data import readers
+    from hilp.data import inspect
 
-    data = readers.load(args.data)
-    told = {
-        "data": data.name,
-        "episodes": data.episodes,
-        "transitions": data.transitions,
-        "observation_dim": data.observation_dim,
-        "action_dim": data.action_dim,
-        "fingerprint": data.fingerprint,
-        "extras": sorted(data.extras),
-    }
-    _tell(told, args.json)
+    options = _reader_options(args.option)
+    report = inspect.inspect(
+        args.data, args.format, rescale_actions=args.rescale_actions, picture=args.picture, **options
+    )
+    if args.json:
+        print(json.dumps(report.to_json()))
+    else:
+        from rich.console import Console
+
+        Console().print(report.render())
+    return report.exit_code
+
+
+def run_data_convert(args: DataConvert) -> int:
+    from hilp.data import convert
+    from hilp.progress import Bar
+
+    with Bar(quiet=args.json) as bar:
+        folder = convert.convert(
+            args.source,
+            args.target,
+            format=args.format,
+            to=args.to,
+            overwrite=args.overwrite,
+            rescale_actions=args.rescale_actions,
+            progress=bar,
+            **_reader_options(args.option),
+        )
+    _tell({"out": str(folder), "to": args.to}, args.json)
     return 0
 
 
@@ -462,6 +517,18 @@ def _key_value(text: str) -> tuple[str, str]:
     if not equals:
         raise HilpError(f"--set takes key=value, not '{text}'")
     return key.strip(), value.strip()
+
+
+def _reader_options(texts: tuple[str, ...]) -> dict[str, Any]:
+    """Options of a reader from key=value: numbers, true, false and JSON lists as such, anything else as text."""
+    options: dict[str, Any] = {}
+    for text in texts:
+        key, value = _key_value(text)
+        try:
+            options[key] = json.loads(value)
+        except ValueError:
+            options[key] = value
+    return options
 
 
 def _plan(text: str) -> int | str:
@@ -529,5 +596,6 @@ RUN: dict[str, tuple[type, Callable[[Any], int]]] = {
     "bench": (Bench, run_bench),
     "data list": (DataList, run_data_list),
     "data inspect": (DataInspect, run_data_inspect),
+    "data convert": (DataConvert, run_data_convert),
     "data collect": (DataCollect, run_data_collect),
 }

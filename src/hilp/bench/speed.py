@@ -188,7 +188,7 @@ def memory() -> Line:
         "value": round((peak - before) / 2**20, 1),
         "unit": "MiB",
         "ratio": round((peak - before) / raw, 2),
-        "against": f"the raw bytes of observations and actions, {raw / 2**20:.0f} MiB (process without them: {before / 2**20:.0f} MiB)",
+        "against": f"raw bytes of the data, {raw / 2**20:.0f} MiB (process without them: {before / 2**20:.0f} MiB)",
     }
 
 

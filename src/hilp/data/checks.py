@@ -99,6 +99,11 @@ def examine(source: Source) -> Health:
 def require_trainable(data: Dataset, rescale: bool = False) -> Health:
     """Raise one clear line about the first thing that makes training impossible; `rescale`: actions will be."""
     source = sources.of_dataset(data)
+    if not source.rows == data.rows == len(data.actions):
+        raise HilpError(
+            f"{data.name}: {data.rows} observations, {len(data.actions)} actions and episodes of {source.rows} rows in "
+            "all do not fit together: build data sets with hilp.load"
+        )
     for problem in structural_problems(source):
         raise HilpError(f"{data.name}: {problem}")
     health = examine(source)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import struct
 import zipfile
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -163,8 +164,11 @@ def open_npz(path: Path, only: Collection[str] | None = None) -> dict[str, NpySt
     """The arrays of an .npz file by name, all or only these."""
     try:
         archive = zipfile.ZipFile(path)
+        expected = _zip_entries(path)
     except Exception as error:  # a damaged directory can fail anywhere in zipfile
         raise HilpError(f"{path} cannot be read as .npz: {reason(error)}") from error
+    if len(archive.infolist()) != expected:
+        raise HilpError(f"{path} is damaged: its directory lists {len(archive.infolist())} of {expected} arrays")
     columns: dict[str, NpyStream] = {}
     for member in archive.infolist():
         name = member.filename.removesuffix(".npy")
@@ -184,6 +188,17 @@ def open_npz(path: Path, only: Collection[str] | None = None) -> dict[str, NpySt
 
         columns[name] = NpyStream(where, member.file_size, open_member)
     return columns
+
+
+def _zip_entries(path: Path) -> int:
+    """How many members a zip file says it has; zipfile itself would not miss those a damaged directory hides."""
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 22 - (1 << 16)))  # the record at the end and the longest comment after it
+        tail = file.read()
+    at = tail.rindex(b"PK\x05\x06")
+    (entries,) = struct.unpack_from("<H", tail, at + 10)
+    return int(entries)
 
 
 class NpyWriter:

@@ -25,6 +25,7 @@ from hilp.data.columns import BLOCK_BYTES, DEFLATE_LIMIT, NUMBERS, fill, reason,
 from hilp.errors import HilpError
 
 STALL_SECONDS = 60.0  # an answer is at most a block or an episode; a healthy disk needs far less
+EPISODES_AT_ONCE = 500  # in an answer about Minari
 CHILD_MEMORY = 16 << 30  # address space: a damaged size must not take the machine's memory
 HEADER = struct.Struct("<Q")
 
@@ -158,18 +159,28 @@ def open_hdf5(path: Path) -> tuple[dict[str, Hdf5Column], list[str]]:
     return columns, note["others"]
 
 
-def open_minari(folder: Path) -> dict[str, Any]:
-    """`id` and `steps` (of each episode) of a Minari data set."""
-    return ask(folder, {"do": "minari"})[0]
+def open_minari(folder: Path) -> tuple[str, list[int]]:
+    """The id of a Minari data set, and the steps of each of its episodes."""
+    about = ask(folder, {"do": "minari"})[0]
+    steps: list[int] = []
+    for some in _portions(0, about["episodes"]):
+        steps += ask(folder, {"do": "steps", **some})[0]["steps"]
+    return about["id"], steps
 
 
 def read_minari(folder: Path, first: int, stop: int) -> list[dict[str, np.ndarray]]:
     """The arrays of some episodes. Parts of a dict are named by their path: "observations/qpos"."""
     episodes: list[dict[str, np.ndarray]] = [{} for _ in range(first, stop)]
-    for name, array in ask(folder, {"do": "episodes", "first": first, "stop": stop})[1].items():
-        number, _, part = name.partition(" ")
-        episodes[int(number)][part] = array
+    for some in _portions(first, stop):
+        for name, array in ask(folder, {"do": "episodes", **some})[1].items():
+            number, _, part = name.partition(" ")
+            episodes[int(number) - first][part] = array
     return episodes
+
+
+def _portions(first: int, stop: int) -> Iterable[dict[str, int]]:
+    """Ranges of episodes that are few enough to be answered soon."""
+    return ({"first": at, "stop": min(at + EPISODES_AT_ONCE, stop)} for at in range(first, stop, EPISODES_AT_ONCE))
 
 
 # ---- between both ----------------------------------------------------------------------------------------------------
@@ -211,7 +222,7 @@ def _serve() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print must not end up between our answers
     _limit_memory()
-    doing = {"columns": _columns, "rows": _rows, "minari": _minari, "episodes": _episodes}
+    doing = {"columns": _columns, "rows": _rows, "minari": _minari, "steps": _steps, "episodes": _episodes}
     while True:
         try:
             request, _ = _receive(requests)
@@ -248,7 +259,7 @@ def _file(path: str, afresh: bool = False) -> Any:
         if _opened is not None:
             _opened[1].close()
             _opened = None
-        _opened = (path, h5py.File(path, "r"))
+        _opened = (path, h5py.File(path, "r", rdcc_nbytes=BLOCK_BYTES))
     return _opened[1]
 
 
@@ -262,10 +273,10 @@ def _columns(request: dict[str, Any]) -> Answer:
             return
         # Data in other files is not followed: this file alone says what is read.
         plain = item.shape and item.dtype.kind in NUMBERS and not item.is_virtual and not item.external
-        if plain:
+        if plain and isinstance(name, str):  # a damaged name comes as bytes
             columns.append((name, item.shape, item.dtype.str))
         else:
-            others.append(name)
+            others.append(str(name))
 
     _file(request["path"], afresh=True).visititems(look)
     return {"columns": columns, "others": others}, {}
@@ -278,14 +289,20 @@ def _rows(request: dict[str, Any]) -> Answer:
 
 def _minari(request: dict[str, Any]) -> Answer:
     data = _minari_dataset(request["path"])
-    steps = [int(about["total_steps"]) for about in data.storage.get_episode_metadata(range(data.total_episodes))]
-    return {"id": data.id, "steps": steps}, {}
+    return {"id": str(data.id), "episodes": int(data.total_episodes)}, {}
+
+
+def _steps(request: dict[str, Any]) -> Answer:
+    episodes = range(request["first"], request["stop"])
+    metadata = _minari_dataset(request["path"]).storage.get_episode_metadata(episodes)
+    return {"steps": [int(about["total_steps"]) for about in metadata]}, {}
 
 
 def _episodes(request: dict[str, Any]) -> Answer:
     data = _minari_dataset(request["path"])
     arrays: dict[str, np.ndarray] = {}
-    for number, episode in enumerate(data.iterate_episodes(range(request["first"], request["stop"]))):
+    episodes = range(request["first"], request["stop"])
+    for number, episode in zip(episodes, data.iterate_episodes(episodes), strict=True):
         for part in ("observations", "actions", "rewards", "terminations", "truncations", "infos"):
             arrays |= {f"{number} {name}": array for name, array in _flattened(part, getattr(episode, part))}
     return {}, arrays

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from hilp.data import checks, dataset, isolated, sources, tables
-from hilp.data.columns import NUMBERS, NpyStream, open_npy, open_npz
+from hilp.data.columns import BLOCK_BYTES, NUMBERS, NpyStream, open_npy, open_npz
 from hilp.data.dataset import Dataset
 from hilp.data.jumps import StepSizes, jumps
 from hilp.data.sources import Block, Kind, Source
@@ -453,9 +453,9 @@ def minari(
     folder = _minari_folder(source)
     if folder is None:
         raise HilpError(f"there is no local Minari data set '{source}': {_minari_hint(str(source))}")
-    about = isolated.open_minari(folder)
-    lengths = np.asarray(about["steps"], np.int64) + 1
-    name = f"Minari {about['id']}"
+    identifier, steps = isolated.open_minari(folder)
+    lengths = np.asarray(steps, np.int64) + 1
+    name = f"Minari {identifier}"
     if not len(lengths) or lengths.max() < 2:
         raise HilpError(f"{name}: there are no episodes")
     chosen = [observation_keys] if isinstance(observation_keys, str) else observation_keys
@@ -648,8 +648,9 @@ def _jumps_of(observations: Part, columns: Sequence[int] | None, name: str) -> n
             f"{name}: observations of {observations.kind.shape[0]} numbers have no place in columns {columns}"
         )
     steps = StepSizes(columns)
-    for start in range(0, observations.rows, sources.MOST_BLOCK_ROWS):
-        steps.look(observations.read(start, min(start + sources.MOST_BLOCK_ROWS, observations.rows)))
+    block = int(np.clip(BLOCK_BYTES // (4 * observations.kind.shape[0]), 1, sources.MOST_BLOCK_ROWS))
+    for start in range(0, observations.rows, block):
+        steps.look(observations.read(start, min(start + block, observations.rows)))
     return jumps(steps.sizes)
 
 

@@ -1,4 +1,4 @@
-"""HILP, "Foundation Policies with Hilbert Representations" (ICML 2024): Eq. 6 for phi, Eq. 7 (IQL + AWR) for the policy.
+"""HILP, "Foundation Policies with Hilbert Representations" (ICML 2024): Eq. 6 for phi, Eq. 7 (IQL + AWR) for pi.
 
 Deviations from the authors' code: skills are drawn afresh at every update (theirs stayed frozen by accident), and
 goals can be an episode's true final state.
