@@ -90,6 +90,7 @@ FLAGS = {  # what people script against
     "bench": ["--only"],
     "data list": ["--json"],
     "data inspect": ["DATA", "--json"],
+    "data convert": ["SOURCE", "TARGET", "--to", "--overwrite", "--json"],
     "data collect": ["--task", "--kind", "--steps", "--seed", "--out", "--overwrite", "--json"],
 }  # fmt: skip
 
@@ -186,7 +187,11 @@ def test_collect_and_inspect(run: Run, tmp_path: Path) -> None:
     code, said, _ = run("data", "inspect", out, "--json")
     assert code == 0
     inspected = json.loads(said)
-    assert inspected["transitions"] == 900 and inspected["observation_dim"] == inspected["action_dim"] == 2
+    assert (
+        inspected["trainable"]
+        and inspected["transitions"] == 900
+        and inspected["observation_dim"] == inspected["action_dim"] == 2
+    )
     assert run(*words, "--overwrite", "--seed", 1)[0] == 0
     assert hilp.load(out).fingerprint != data.fingerprint
 
@@ -211,13 +216,17 @@ def test_prompt_with_a_goal(run: Run, tiny_run: Path, tiny: hilp.FoundationPolic
     np.testing.assert_allclose(told["z"], tiny.goal([6.5, 1.5], plan=1)(np.float32([[1.5, 1.5]]))[0], atol=1e-5)
 
 
-def test_prompt_with_a_reward(run: Run, tiny_run: Path) -> None:
-    code, out, err = run("prompt", tiny_run, "--reward", "right", "--steps", 5, "--json")
+def test_prompt_with_a_reward(run: Run, tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["prompt", tiny_run, "--reward", "right", "--steps", 5, "--json"]
+    monkeypatch.setattr("hilp.prompts.POOR_FIT", -1.0)
+    code, out, err = run(*words)
     told = json.loads(out)
-    assert code == 0 and told["steps"] == 5 and "reached" not in told
+    assert code == 0 and err == "" and told["steps"] == 5 and "reached" not in told
     assert np.linalg.norm(told["z"]) == pytest.approx(1, abs=1e-5)
-    assert told["r2"] < 0.8
-    assert re.fullmatch(r"hilp: warning: phi expresses only R\^2 = [^\n]+\n", err), "a warning for people is one line"
+    monkeypatch.setattr("hilp.prompts.POOR_FIT", 1.0)
+    code, again, err = run(*words)
+    assert code == 0 and again == out
+    assert re.fullmatch(rf"hilp: warning: phi expresses only R\^2 = {told['r2']:.2f} [^\n]+\n", err), "one line"
 
 
 def test_prompt_with_a_skill(run: Run, tiny_run: Path, tiny: hilp.FoundationPolicy) -> None:
@@ -320,6 +329,8 @@ def test_the_installed_command(run_copy: Path, tmp_path: Path) -> None:
         ("pretrain --data maze-medium --out {tmp}/new --seed -4", "--seed"),
         ("pretrain --data maze-medium --out {tmp}/new --seeds 0", "--seeds"),
         ("pretrain --data maze-medium --out {tmp}/new --bank -1", "--bank"),
+        ("pretrain --data maze-medium --out {tmp}/new --device-budget nan", "--device-budget"),
+        ("pretrain --data maze-medium --out {tmp}/new --format nzp", "did you mean 'npz'"),
         ("pretrain --data maze-medium --out {tmp}/new --checkpoint-every -5", "--checkpoint-every"),
         ("pretrain --data maze-medium --out {tmp}/new --eval-every 0", "--eval-every"),
         ("pretrain --data maze-medium --out {tmp}/new --validation 1.5", "validation"),
@@ -420,12 +431,34 @@ BAD_DATA: dict[str, tuple[Callable[[], dict[str, np.ndarray]], str]] = {
 
 
 @pytest.mark.parametrize("kind", BAD_DATA)
-def test_one_line_for_bad_data(kind: str, refused: Callable[..., str], tmp_path: Path) -> None:
+def test_one_line_for_bad_data(kind: str, run: Run, refused: Callable[..., str], tmp_path: Path) -> None:
     make, says = BAD_DATA[kind]
     np.savez(tmp_path / "own.npz", **make())
-    for words in (["pretrain", "--out", tmp_path / "new", "--data"], ["data", "inspect"]):
-        line = refused(*words, tmp_path / "own.npz")
-        assert "own.npz" in line and re.search(says, line), line
+    line = refused("pretrain", "--out", tmp_path / "new", "--data", tmp_path / "own.npz")
+    assert "own.npz" in line and re.search(says, line), line
+    code, out, err = run("data", "inspect", tmp_path / "own.npz", "--json")
+    if code == 1:  # it can be read, so all that is wrong is told at once
+        told = json.loads(out)
+        assert err == "" and not told["trainable"] and any(re.search(says, error) for error in told["errors"])
+    else:
+        assert code == 2 and err == line
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "--set nosuch=2 --set lr=1",
+        "--set lr=1 --set nosuch=2",
+        "--set=nosuch=2 --set lr=1",
+        "--set nosuch=2 lr=1 --steps 3",
+        "--option nosuch=2 --option episodes=2",
+        "--option episodes=2 --option nosuch=2",
+    ],
+)
+def test_flags_of_several_values_may_be_repeated(given: str, refused: Callable[..., str], tmp_path: Path) -> None:
+    """Every value is read, wherever it stands: the wrong one is found."""
+    np.savez(tmp_path / "own.npz", **table())
+    assert "'nosuch'" in refused("pretrain", "--data", tmp_path / "own.npz", "--out", tmp_path / "new", *given.split())
 
 
 def test_one_line_for_a_torn_archive(refused: Callable[..., str], tmp_path: Path) -> None:
@@ -457,7 +490,7 @@ def test_a_run_is_not_overwritten(refused: Callable[..., str], tiny_data_folder:
     ("changes", "says"),
     [
         (["--seed", "1"], "seed is 0, not 1"),
-        (["--set", "lr=0.001"], "lr=0.0006, not 0.001"),
+        (["--set", "lr=0.123"], "not 0.123"),
         (["--validation", "0.1"], "validation"),
         (["--data", "maze-medium-stitch"], "data"),
     ],

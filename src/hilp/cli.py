@@ -97,7 +97,9 @@ def _parse(flags: type, verb: str, words: list[str]) -> Any:
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            return tyro.cli(flags, prog=f"hilp {verb}", args=_merge_set(words), config=(tyro.conf.FlagCreatePairsOff,))
+            return tyro.cli(
+                flags, prog=f"hilp {verb}", args=_merge_repeated(words), config=(tyro.conf.FlagCreatePairsOff,)
+            )
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
@@ -111,18 +113,19 @@ def _parse(flags: type, verb: str, words: list[str]) -> Any:
         raise HilpError(f"{message} (see hilp {verb} --help)") from None
 
 
-def _merge_set(words: list[str]) -> list[str]:
-    """Let --set be given several times: all its values are put behind the last one."""
-    values: list[str] = []
+def _merge_repeated(words: list[str]) -> list[str]:
+    """Let flags that take several values be given several times: the values of each are put together at the end."""
+    values: dict[str, list[str]] = {"--set": [], "--option": []}
     rest: list[str] = []
-    inside = False
+    into = rest
     for word in words:
-        if word.startswith("--set="):
-            values.append(word.removeprefix("--set="))
+        flag, equals, value = word.partition("=")
+        if flag in values and equals:
+            values[flag].append(value)
         elif word.startswith("-"):
-            inside = word == "--set"
-            if not inside:
+            into = values.get(word, rest)
+            if into is rest:
                 rest.append(word)
         else:
-            (values if inside else rest).append(word)
-    return [*rest, "--set", *values] if values else rest
+            into.append(word)
+    return rest + [word for flag, given in values.items() if given for word in (flag, *given)]

@@ -32,7 +32,19 @@ def preset(method: str, size: str) -> Preset:
         return Preset(config(), steps=1_000_000, bank=50_000)
     small = (128, 128, 128)
     return Preset(
-        config(hidden=small, actor_hidden=small, batch=256, lr=6e-4, normalize=True),
+        config(
+            dim=8,  # few latent directions are learned sooner than many
+            hidden=small,
+            actor_hidden=small,
+            batch=256,
+            lr=1e-3,
+            phi_discount=0.97,  # resolves distances up to some 50 steps; raise it where yours are longer
+            goal_discount=0.97,
+            phi_target_rate=0.02,
+            target_rate=0.02,
+            temperature=3.0,
+            normalize=True,
+        ),
         steps=8_000,
         bank=10_000,
     )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 RewardFunction = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
 RIDGE = 1e-6  # of the mean feature variance: keeps rank-deficient features solvable, changes nothing else
-POOR_FIT = 0.8  # R^2 below which phi cannot express the reward and the user is told
+POOR_FIT = 0.7  # R^2 below which phi cannot express the reward and the user is told
 
 
 @dataclass(frozen=True)

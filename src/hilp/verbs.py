@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import sys
 import warnings
@@ -191,7 +192,7 @@ class DataList:
 class DataInspect:
     """Say what is in a data set and what is wrong with it. Exit code 1 when it cannot be trained on."""
 
-    data: Positional[str]
+    data: Annotated[Positional[str], arg(metavar="DATA")]
     """a built-in name, a Minari id, a folder or a file"""
     format: str | None = None
     """read it as this format (default: recognised by content)"""
@@ -209,9 +210,9 @@ class DataInspect:
 class DataConvert:
     """Write any readable data set as a native folder (memory-mapped, with checksums), or as a Minari data set."""
 
-    source: Positional[str]
+    source: Annotated[Positional[str], arg(metavar="SOURCE")]
     """a built-in name, a Minari id, a folder or a file"""
-    target: Positional[str]
+    target: Annotated[Positional[str], arg(metavar="TARGET")]
     """folder to write, or a Minari id such as robot/log-v0"""
     to: Literal["native", "minari"] = "native"
     """what to write"""
@@ -280,11 +281,14 @@ def run_pretrain(args: Pretrain) -> int:
     _require_counts(args, "steps", "seeds", "eval_every", "checkpoint_every", "keep")
     if args.bank is not None and args.bank < 0:
         raise HilpError(f"--bank must be at least 0, not {args.bank}")
+    if args.device_budget is not None and not 0 <= args.device_budget < math.inf:
+        raise HilpError(f"--device-budget must be a number of MiB from 0 on, not {args.device_budget}")
     preset = presets.preset(args.method, args.preset)
     config = methods.configure(preset.config, dict(_key_value(text) for text in args.set))
     steps = preset.steps if args.steps is None else args.steps
     world = None if args.eval_task is None else tasks.make(args.eval_task)
-    data = readers.load(args.data, rescale_actions=args.rescale_actions)
+    options = _reader_options(args.option)
+    data = readers.load(args.data, args.format, rescale_actions=args.rescale_actions, **options)
     look = None
     if world is not None:
         evaluation.require_fit("this data", data.observation_dim, data.action_dim, world)
