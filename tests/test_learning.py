@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -23,10 +25,7 @@ MAP = """
 def learned() -> tuple[hilp.FoundationPolicy, object]:
     world = hilp.make_task(MAP)
     data = hilp.collect(MAP, "navigate", 40_000)
-    config = hilp.HILP(
-        dim=16, hidden=(64, 64), actor_hidden=(64, 64), batch=128, lr=1e-3, normalize=True, phi_target_rate=0.02,
-        target_rate=0.02,
-    )  # fmt: skip
+    config = replace(hilp.preset("hilp", "laptop").config, hidden=(64, 64), actor_hidden=(64, 64), batch=128)
     return hilp.pretrain(config, data, steps=2500, bank=4000, quiet=True), world
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -373,3 +374,12 @@ def test_a_method_without_any_rule_says_so_by_name(tiny: hilp.FoundationPolicy, 
             use()
     assert policy.act(observations(), np.ones(8)).shape == (7, 2)
     assert issubclass(hilp.PromptUnsupported, hilp.HilpError), "so the command line prints one line"
+
+
+def test_a_reward_may_use_extra_columns_by_name(tiny: hilp.FoundationPolicy, tiny_data: hilp.Dataset) -> None:
+    labelled = replace(tiny_data, extras={"height": tiny_data.observations[:, 1].astype(np.float64)})
+    plain = quietly(lambda: tiny.reward(labelled, lambda s, a, s2: s2[:, 1] - s[:, 1]))
+    named = quietly(lambda: tiny.reward(labelled, lambda s, a, s2, x: x.after("height") - x.before("height")))
+    np.testing.assert_allclose(plain.z, named.z, atol=1e-5)
+    with pytest.raises(hilp.HilpError, match="did you mean 'height'"):
+        tiny.reward(labelled, lambda s, a, s2, x: x.after("heigt"))

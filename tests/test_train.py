@@ -201,3 +201,31 @@ def test_interrupt_saves_a_checkpoint_at_once(tmp_path: Path, monkeypatch: pytes
     assert list((tmp_path / "run" / "checkpoints").iterdir())
     resumed = hilp.pretrain(CONFIG, walks(), steps=40, out=tmp_path / "run", resume=True, quiet=True)
     assert resumed.fingerprint == hilp.pretrain(CONFIG, walks(), steps=40, quiet=True).fingerprint
+
+
+def test_resuming_with_fewer_steps_than_are_done_is_refused(tmp_path: Path) -> None:
+    hilp.pretrain(CONFIG, walks(), steps=20, out=tmp_path / "run", quiet=True)
+    with pytest.raises(hilp.HilpError, match="already at step 20"):
+        hilp.pretrain(CONFIG, walks(), steps=10, out=tmp_path / "run", resume=True, quiet=True)
+
+
+def test_resume_goes_on_and_does_not_start_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hilp.pretrain(CONFIG, walks(), steps=20, out=tmp_path / "run", quiet=True)
+    started = []
+    advance = train.Run.advance
+
+    def watched(self: train.Run, state: object, step: int, count: int) -> object:
+        started.append(step)
+        return advance(self, state, step, count)
+
+    monkeypatch.setattr(train.Run, "advance", watched)
+    hilp.pretrain(CONFIG, walks(), steps=30, out=tmp_path / "run", resume=True, quiet=True)
+    assert started[0] == 20
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"dim": 0}, {"batch": -3}, {"hidden": ()}, {"hidden": (0,)}, {"phi_discount": 1.5}, {"expectile": 1.0}]
+)
+def test_a_config_that_makes_no_sense_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(hilp.HilpError, match=f"config key '{next(iter(wrong))}' must be"):
+        hilp.HILP(**wrong)  # type: ignore[arg-type]

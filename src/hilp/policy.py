@@ -90,8 +90,17 @@ class Transitions:
     @staticmethod
     def draw(data: Dataset, count: int, seed: int) -> Transitions:
         """At most `count` transitions, drawn without replacement."""
-        rng = np.random.default_rng(seed)
-        rows = data.transition_rows[np.sort(rng.choice(data.transitions, min(count, data.transitions), replace=False))]
+        return Transitions.at(data, Transitions.rows(data, count, seed))
+
+    @staticmethod
+    def rows(data: Dataset, count: int, seed: int) -> np.ndarray:
+        """The rows of s of at most `count` transitions, drawn without replacement."""
+        chosen = np.random.default_rng(seed).choice(data.transitions, min(count, data.transitions), replace=False)
+        return data.transition_rows[np.sort(chosen)]
+
+    @staticmethod
+    def at(data: Dataset, rows: np.ndarray) -> Transitions:
+        """The transitions that start in these rows."""
         actions = np.asarray(data.actions[rows], np.float32)
         if data.action_center is not None and data.action_half_range is not None:
             actions = data.action_center + data.action_half_range * actions
@@ -188,13 +197,14 @@ class FoundationPolicy:
     def reward(
         self,
         data: Dataset | tuple[np.ndarray, np.ndarray, np.ndarray] | None = None,
-        function: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray] | None = None,
+        function: Callable[..., np.ndarray] | None = None,
         samples: int = 10_000,
         seed: int = 0,
     ) -> SkillPrompt:
         """Maximise a reward: a vectorised function of (s, a, s'), or a table (s, s', r) of labelled samples.
 
-        The function is asked about transitions of `data`, or, without a data set, of the policy's own bank.
+        The function is asked about transitions of `data`, or, without a data set, of the policy's own bank. With a data
+        set it may take a fourth argument for named extra columns: x.before("qpos") at s, x.after("qpos") at s'.
         """
         from hilp import prompts
 

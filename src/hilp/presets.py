@@ -40,6 +40,7 @@ def preset(method: str, size: str) -> Preset:
             lr=1e-3,
             phi_discount=0.97,  # resolves distances up to some 50 steps; raise it where yours are longer
             goal_discount=0.97,
+            discount=0.98,
             phi_target_rate=0.02,
             target_rate=0.02,
             temperature=3.0,

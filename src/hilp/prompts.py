@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from hilp.policy import FoundationPolicy, Transitions
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
 
-RewardFunction = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+RewardFunction = Callable[..., np.ndarray]  # of (s, a, s'), or of (s, a, s', Extras)
 
 RIDGE = 1e-6  # of the mean feature variance: keeps rank-deficient features solvable, changes nothing else
 POOR_FIT = 0.7  # R^2 below which phi cannot express the reward and the user is told
@@ -122,9 +123,15 @@ def reward(
     else:
         if function is None:
             raise HilpError("a reward prompt needs a vectorised function of (s, a, s'), or a table of labelled samples")
-        sample = policy.sample if data is None else Transitions.draw(data, samples, seed)
+        extras: tuple[Extras, ...] = ()
+        if data is None:
+            sample = policy.sample
+        else:
+            rows = Transitions.rows(data, samples, seed)
+            sample = Transitions.at(data, rows)
+            extras = (Extras(data, rows),) if _takes_extras(function) else ()
         before, after = sample.observations, sample.next_observations
-        rewards = _numbers(function(before, sample.actions, after), "the reward")
+        rewards = _numbers(function(before, sample.actions, after, *extras), "the reward")
     if before.ndim != 2 or after.shape != before.shape or rewards.shape != before.shape[:1]:
         raise HilpError(
             f"the reward must give one number per transition: {before.shape} observations, {after.shape} next "
@@ -152,6 +159,31 @@ def reward(
             stacklevel=3,
         )
     return SkillPrompt(policy.fingerprint, policy.project(z), r2)
+
+
+@dataclass(frozen=True)
+class Extras:
+    """The extra columns of sampled transitions, for rewards that need more than the observation."""
+
+    data: Dataset
+    at: np.ndarray  # rows of s
+
+    def before(self, name: str) -> np.ndarray:
+        """A column at s."""
+        return np.asarray(self.data.extra(name)[self.at])
+
+    def after(self, name: str) -> np.ndarray:
+        """A column at s'."""
+        return np.asarray(self.data.extra(name)[self.at + 1])
+
+
+def _takes_extras(function: RewardFunction) -> bool:
+    """Whether a reward function has a fourth parameter without a default."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return sum(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters) > 3
 
 
 def least_squares(features: np.ndarray, rewards: np.ndarray) -> tuple[np.ndarray, float]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hilp import evaluation, presets, report, stats, storage, tasks, train
+from hilp import evaluation, figures, presets, report, stats, storage, tasks, train
 from hilp.collectors import collect
 from hilp.errors import HilpError
 from hilp.policy import FoundationPolicy
@@ -20,7 +20,7 @@ TASK, KIND, TRANSITIONS = "maze-large", "navigate", 300_000
 PLANS: tuple[int | str, ...] = (0, 1, 3, "auto")
 PAIRS = 400  # start-goal pairs
 CORRELATION_PAIRS = 50_000
-RESULTS = "results.json"
+RESULTS, PICTURE = "results.json", "trajectories.png"
 
 
 def quickstart(
@@ -35,6 +35,7 @@ def quickstart(
 ) -> dict[str, Any]:
     """Run the whole story in a folder and return what results.json holds."""
     folder = Path(out)
+    world = tasks.make(task)  # before anything is deleted
     if folder.exists():
         if not overwrite:
             raise HilpError(f"{folder} already exists: pass --overwrite or choose another --out")
@@ -44,7 +45,6 @@ def quickstart(
             )
         shutil.rmtree(folder)
     preset = presets.preset("hilp", "laptop")
-    world = tasks.make(task)
     seconds = {}
     began = time.perf_counter()
 
@@ -81,6 +81,7 @@ def quickstart(
 
     evaluation.append_rows(folder / report.ROWS, rows)
     metrics = evaluation.read_rows(folder / train.METRICS)
+    figures.save(report.trajectory_figure("goal", paths, world), folder / PICTURE)
     storage.write_text(folder / report.PAGE, report.build(policy, rows, metrics, world, paths))
     seconds["total"] = time.perf_counter() - began
     goals = [row for row in rows if row["prompt"] == "goal"]

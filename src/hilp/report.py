@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from hilp import evaluation, figures, hilbert, stats, storage, tasks
 from hilp.html import Section, page
@@ -53,6 +54,8 @@ def write(run: str | Path, out: str | Path | None = None) -> Path:
     folder = home(found)
     policy = FoundationPolicy.load(found)
     rows_path, metrics_path = folder / ROWS, folder / "metrics.jsonl"
+    if not metrics_path.is_file():  # one of several seeds, which share the run's metrics
+        metrics_path = folder.parent / "metrics.jsonl"
     rows = evaluation.read_rows(rows_path) if rows_path.is_file() else []
     rows = _latest([row for row in rows if row.get("policy") == policy.fingerprint])
     metrics = evaluation.read_rows(metrics_path) if metrics_path.is_file() else []
@@ -134,18 +137,26 @@ def _trajectories(
         rewards = [row["reward"] for row in rows if row["prompt"] == "reward"]
         seed = rows[0]["evaluation_seed"]
         evaluation.evaluate(policy, world, plan=plans, rewards=rewards, episodes=SHOWN_EPISODES, seed=seed, paths=paths)
-    groups: dict[str, dict[str, Any]] = {"goal": {}, "reward": {}}
-    for name, kept in paths.items():
-        groups["reward" if name.startswith("reward") else "goal"][name] = _trials(kept)
+    notes = {
+        "goal": "the same starts and goals in every panel",
+        "reward": "from random starts; blue where at least half of the possible gain was realised",
+    }
     shown = []
-    for kind, named in groups.items():
-        if named:
-            fig = figures.trajectory_grid(world, named, f"Trajectories of {kind} prompts")
-            note = "the same starts and goals in every panel"
-            if kind == "reward":
-                note = "from random starts; blue where at least half of the possible gain was realised"
-            shown.append((figures.png_data_uri(fig), f"The first {SHOWN_EPISODES} episodes, {note}."))
+    for kind, note in notes.items():
+        if any(_kind(name) == kind for name in paths):
+            uri = figures.png_data_uri(trajectory_figure(kind, paths, world))
+            shown.append((uri, f"The first {SHOWN_EPISODES} episodes, {note}."))
     return Section("Trajectories", "", shown)
+
+
+def trajectory_figure(kind: str, paths: dict[str, Any], world: tasks.Task) -> Figure:
+    """The rollouts of all goal prompts, or of all reward prompts, side by side."""
+    named = {name: _trials(kept) for name, kept in paths.items() if _kind(name) == kind}
+    return figures.trajectory_grid(world, named, f"Trajectories of {kind} prompts")
+
+
+def _kind(name: str) -> str:
+    return "reward" if name.startswith("reward") else "goal"
 
 
 def _trials(kept: dict[str, Any]) -> tuple[list[np.ndarray], np.ndarray, np.ndarray, np.ndarray]:

@@ -73,6 +73,9 @@ def pretrain(
     """
     if steps < 1 or seeds < 1 or not 0.0 <= validation < 1.0:
         raise HilpError(f"steps {steps} and seeds {seeds} must be at least 1, validation {validation} in [0, 1)")
+    for name, every in (("log_every", log_every), ("checkpoint_every", checkpoint_every), ("look_every", look_every)):
+        if every is not None and every < 1:
+            raise HilpError(f"{name} must be at least 1, not {every}")
     checks.require_trainable(data)
     run = Run(config, data, seed, seeds, validation, device_budget)
     log_every = log_every or max(1, steps // LINES_PER_RUN)
@@ -84,6 +87,8 @@ def pretrain(
         _open_folder(folder, run.description(steps, command), resume)
         if resume:
             start, state = _newest_checkpoint(folder, run)
+        if start > steps:
+            raise HilpError(f"{folder} is already at step {start}, past the {steps} asked for: ask for more steps")
         _trim_metrics(folder / METRICS, start)
 
     waiting: list[tuple[int, dict[str, np.ndarray]]] = []  # chunks since the last metrics row
@@ -353,6 +358,8 @@ def _open_folder(folder: Path, description: dict[str, Any], resume: bool) -> Non
             before = json.loads(described.read_text())
         except ValueError as error:
             raise HilpError(f"{described} is damaged ({error}): choose another --out") from error
+        if not isinstance(before, dict):
+            raise HilpError(f"{described} is damaged (not an object): choose another --out")
         now = json.loads(json.dumps(description))  # tuples become lists, as on disk
         for key in IDENTITY:
             if before.get(key) != now[key]:

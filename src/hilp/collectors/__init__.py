@@ -18,4 +18,5 @@ def collect(task: str, kind: str, steps: int, seed: int = 0, progress: Callable[
 
     world = tasks.make(task)
     data = from_arrays(maze.collect(world, kind, steps, seed, progress), name=f"{world.name}-{kind}")
-    return replace(data, task=task)
+    # A map of the user's own travels as its text: the file it came from may not.
+    return replace(data, task=task if task in tasks.names() else world.map_text)

@@ -46,6 +46,22 @@ def configure(config: Any, changes: dict[str, Any]) -> Any:
     return config
 
 
+def require(config: Any, wanted: dict[str, tuple[str, ...]]) -> None:
+    """Raise one line about the first value of a config that makes no sense; `wanted` maps a kind to field names."""
+    makes_sense = {
+        "at least 1": lambda v: v >= 1,
+        "at least 0": lambda v: v >= 0,
+        "above 0": lambda v: v > 0,
+        "between 0 and 1": lambda v: 0 < v < 1,
+        "from 0 to 1": lambda v: 0 <= v <= 1,
+        "sizes of at least 1": lambda v: len(v) > 0 and min(v) >= 1,
+    }
+    for kind, names in wanted.items():
+        for name in names:
+            if not makes_sense[kind](getattr(config, name)):
+                raise HilpError(f"config key '{name}' must be {kind}, not {getattr(config, name)}")
+
+
 def _parse(key: str, value: Any, kind: Any) -> Any:
     """`value` as the type of a config field, from text (command line) or JSON."""
     if typing.get_origin(kind) is typing.Literal:
@@ -68,6 +84,6 @@ def _parse(key: str, value: Any, kind: Any) -> Any:
                 raise ValueError
             return int(number)
         return kind(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         wanted = getattr(kind, "__name__", str(kind))
         raise HilpError(f"config key '{key}' needs a value of type {wanted}, not '{value}'") from None

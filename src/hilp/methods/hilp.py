@@ -17,6 +17,7 @@ from jax import Array
 
 from hilp import hilbert, losses, networks
 from hilp.data import sampling
+from hilp.methods import require
 from hilp.types import Batch, Info, Spec
 
 PHI_MEMBERS = 2
@@ -45,6 +46,19 @@ class Config:
     schedule: Literal["joint", "sequential"] = "joint"  # sequential: first phi, then the policy (Algorithm 1)
     phi_steps: int = 500_000  # sequential: updates of phi before the policy starts
     normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
+
+    def __post_init__(self) -> None:
+        require(
+            self,
+            {
+                "at least 1": ("dim", "batch", "phi_steps"),
+                "sizes of at least 1": ("hidden", "actor_hidden"),
+                "between 0 and 1": ("phi_discount", "phi_expectile", "goal_discount", "discount", "expectile"),
+                "from 0 to 1": ("phi_target_rate", "target_rate", "goal_random"),
+                "at least 0": ("lr", "temperature"),
+                "above 0": ("weight_max",),
+            },
+        )
 
 
 class State(NamedTuple):

@@ -1,0 +1,105 @@
+"""Large data: what converting it needs in memory, and what streaming it from disk costs in training speed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hilp.bench.speed import Line
+from hilp.errors import HilpError, nearest
+
+TRANSITIONS, COLUMNS, ACTIONS, EPISODE = 5_000_000, 24, 6, 1_000
+
+CONVERT = """
+import resource, sys
+from hilp.data.convert import convert
+convert(sys.argv[1], sys.argv[2])
+used = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+print(sum(used) * (1 if sys.platform == "darwin" else 1024))
+"""
+
+
+def measure(only: Sequence[str] = ()) -> Iterator[Line]:
+    """One line a benchmark; both work on the same files, which are made here and deleted afterwards."""
+    for name in only:
+        if name not in ("convert", "stream"):
+            raise HilpError(f"unknown benchmark '{name}': {nearest(name, ('convert', 'stream'))}")
+    with tempfile.TemporaryDirectory(prefix="hilp-bench-") as folder:
+        source, native = write_npz(Path(folder)), Path(folder) / "native"
+        line = convert(source, native)
+        source.unlink()
+        if not only or "convert" in only:
+            yield line
+        if not only or "stream" in only:
+            yield stream(native)
+
+
+def write_npz(folder: Path) -> Path:
+    """Random walks of the full size, written through mapped files."""
+    rng, rows = np.random.default_rng(0), TRANSITIONS + TRANSITIONS // EPISODE
+    arrays = {}
+    for name, width in (("observations", COLUMNS), ("actions", ACTIONS)):
+        array = np.lib.format.open_memmap(folder / f"{name}.npy", "w+", np.float32, (rows, width))
+        for start in range(0, rows, 1 << 16):
+            block = array[start : start + (1 << 16)]
+            block[:] = np.clip(rng.standard_normal(block.shape, np.float32), -1.0, 1.0)
+        arrays[name] = array
+    lengths = np.full(TRANSITIONS // EPISODE, EPISODE + 1)
+    np.savez(folder / "source.npz", episode_lengths=lengths, **arrays)
+    for name in arrays:
+        (folder / f"{name}.npy").unlink()
+    return folder / "source.npz"
+
+
+def convert(source: Path, target: Path) -> Line:
+    """Peak memory of converting the file to a native folder."""
+    start = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", CONVERT, str(source), str(target)], capture_output=True, text=True, check=True
+    )
+    peak = int(done.stdout)
+    return {
+        "name": "convert",
+        "value": round(peak / 2**20),
+        "unit": "MiB",
+        "ratio": round(peak / source.stat().st_size, 3),
+        "against": f"the file's {source.stat().st_size / 2**20:.0f} MiB: {TRANSITIONS:,} transitions x {COLUMNS} columns",
+        "seconds": round(time.perf_counter() - start, 1),
+    }
+
+
+def stream(folder: Path) -> Line:
+    """Updates a second of the laptop preset with the data streamed from disk, over those with the data on the device."""
+    from hilp.data.dataset import Dataset
+    from hilp.presets import preset
+    from hilp.train import Run
+
+    data, config = Dataset.open(folder), preset("hilp", "laptop").config
+    runs: dict[str, Any] = {
+        "device": Run(config, data, seed=0, seeds=1, validation=0.0, device_budget=2**62),
+        "stream": Run(config, data, seed=0, seeds=1, validation=0.0, device_budget=0),
+    }
+    states, steps = {}, 320
+    for name, run in runs.items():
+        states[name], _ = run.advance(run.fresh, 0, 64)  # compiles, and touches the file
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for turn in range(4):
+        for name, run in runs.items():
+            start = time.perf_counter()
+            states[name], _ = run.advance(states[name], 64 + turn * steps, steps)
+            seconds[name].append(time.perf_counter() - start)
+    rate = {name: steps / min(times) for name, times in seconds.items()}
+    return {
+        "name": "stream",
+        "value": round(rate["stream"], 1),
+        "unit": "updates/s",
+        "ratio": round(rate["stream"] / rate["device"], 3),
+        "against": f"the same data on the device, {rate['device']:.1f} updates/s",
+    }
