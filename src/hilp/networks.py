@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax import Array
 
 LAYER_NORM_EPSILON = 1e-6
+FOLD_FROM_ROWS = 64  # folding a LayerNorm into weights costs about this many rows; a controller's one row skips it
 LOG_STD_RANGE = (-5.0, 2.0)
 GELU_LINEAR, GELU_CUBIC = math.sqrt(2.0 / math.pi), 0.044715  # gelu(x) = x / 2 * (1 + tanh(linear * (x + cubic * x^3)))
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -67,6 +68,10 @@ class Trunk(eqx.Module):
         self.out = Dense(sizes[-1], size_out, keys[-1])
 
     def __call__(self, x: Array) -> Array:
+        if x.size < FOLD_FROM_ROWS * x.shape[-1]:
+            for dense, norm in zip(self.hidden, self.norms, strict=True):
+                x = norm(jax.nn.gelu(dense(x), approximate=True))
+            return self.out(x)
         product, bias = x @ self.hidden[0].weight, self.hidden[0].bias
         inverse_std = jnp.ones((*x.shape[:-1], 1), x.dtype)
         for norm, dense in zip(self.norms, (*self.hidden[1:], self.out), strict=True):

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,24 +59,13 @@ def _mean_and_deviation(rows: np.ndarray, block: int = 1 << 16) -> tuple[np.ndar
     return np.asarray(mean), np.sqrt(variance)
 
 
-@jax.jit
-def _encode(core: Any, observation: jax.Array, mean: np.ndarray, scale: np.ndarray) -> jax.Array:
-    return core.encode((observation - mean) / scale)
+@cache
+def _compiled(rule: str, structure: Any) -> Callable[..., jax.Array]:
+    """A rule of exported policies of this structure, e.g. their `encode`, as a function of their arrays.
 
-
-@jax.jit
-def _act(core: Any, observation: jax.Array, z: jax.Array, mean: np.ndarray, scale: np.ndarray) -> jax.Array:
-    return core.act((observation - mean) / scale, z)
-
-
-@jax.jit
-def _direct(core: Any, here: jax.Array, there: jax.Array) -> jax.Array:
-    return core.direct(here, there)
-
-
-@jax.jit
-def _cumulant(core: Any, observation: jax.Array, following: jax.Array, mean: Any, scale: Any) -> jax.Array:
-    return core.cumulant((observation - mean) / scale, (following - mean) / scale)
+    The arrays come as a list because jax takes a list apart much faster than a tree of modules.
+    """
+    return jax.jit(lambda leaves, *arguments: getattr(jax.tree.unflatten(structure, leaves), rule)(*arguments))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,14 +135,14 @@ class FoundationPolicy:
             raise HilpError(f"a skill of this policy has {self.skill_dim} numbers (a batch {wanted}), not {z.shape}")
         z = np.broadcast_to(z, wanted)
         p = self.preparation
-        action = p.action_center + p.action_half_range * np.asarray(_act(self.core, observations, z, p.mean, p.scale))
+        action = p.action_center + p.action_half_range * self._apply("act", self._normalised(observations), z)
         return action[0] if single else action
 
     def encode(self, observation: Any) -> np.ndarray:
         """phi of one observation or a batch."""
         self.require_rule("encode", "has no latent map")
         observations, single = self._observations(observation)
-        latents = np.asarray(_encode(self.core, observations, self.preparation.mean, self.preparation.scale))
+        latents = self._apply("encode", self._normalised(observations))
         return latents[0] if single else latents
 
     def cumulant(self, observation: np.ndarray, following: np.ndarray) -> np.ndarray:
@@ -161,12 +150,12 @@ class FoundationPolicy:
         self.require_rule("cumulant", "has no reward rule")
         first, _ = self._observations(observation)
         second, _ = self._observations(following)
-        return np.asarray(_cumulant(self.core, first, second, self.preparation.mean, self.preparation.scale))
+        return self._apply("cumulant", self._normalised(first), self._normalised(second))
 
     def direct(self, here: np.ndarray, there: np.ndarray) -> np.ndarray:
         """The skill that moves from one latent to another."""
         self.require_rule("direct", "has no goal rule")
-        return np.asarray(_direct(self.core, here, there))
+        return self._apply("direct", here, there)
 
     def project(self, z: np.ndarray) -> np.ndarray:
         """The valid skill in the direction of z."""
@@ -283,6 +272,22 @@ class FoundationPolicy:
             raise HilpError(f"{folder / CONFIG} does not describe a policy ({error}): restore a copy") from error
         core = storage.unflatten(like, arrays, folder / WEIGHTS)
         return FoundationPolicy(config, spec, core, preparation, _read_bank(folder / BANK, spec), origin)
+
+    @cached_property
+    def _leaves(self) -> list[Any]:
+        return jax.tree.leaves(self.core)
+
+    @cached_property
+    def _rules(self) -> dict[str, Callable[..., jax.Array]]:
+        return {}
+
+    def _apply(self, rule: str, *arguments: np.ndarray) -> np.ndarray:
+        if rule not in self._rules:
+            self._rules[rule] = _compiled(rule, jax.tree.structure(self.core))
+        return np.asarray(self._rules[rule](self._leaves, *arguments))
+
+    def _normalised(self, observations: np.ndarray) -> np.ndarray:
+        return (observations - self.preparation.mean) / self.preparation.scale
 
     def _identity(self) -> dict[str, Any]:
         return {

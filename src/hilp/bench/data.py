@@ -18,11 +18,11 @@ from hilp.errors import HilpError, nearest
 TRANSITIONS, COLUMNS, ACTIONS, EPISODE = 5_000_000, 24, 6, 1_000
 
 CONVERT = """
-import resource, sys
+import sys
+from hilp.bench.speed import peak_memory
 from hilp.data.convert import convert
 convert(sys.argv[1], sys.argv[2])
-used = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-print(sum(used) * (1 if sys.platform == "darwin" else 1024))
+print(peak_memory())
 """
 
 
@@ -70,13 +70,13 @@ def convert(source: Path, target: Path) -> Line:
         "value": round(peak / 2**20),
         "unit": "MiB",
         "ratio": round(peak / source.stat().st_size, 3),
-        "against": f"the file's {source.stat().st_size / 2**20:.0f} MiB: {TRANSITIONS:,} transitions x {COLUMNS} columns",
+        "against": f"the file, {source.stat().st_size / 2**20:.0f} MiB: {TRANSITIONS:,} transitions x {COLUMNS} columns",
         "seconds": round(time.perf_counter() - start, 1),
     }
 
 
 def stream(folder: Path) -> Line:
-    """Updates a second of the laptop preset with the data streamed from disk, over those with the data on the device."""
+    """Updates a second of the laptop preset, data streamed from disk over data on the device."""
     from hilp.data.dataset import Dataset
     from hilp.presets import preset
     from hilp.train import Run

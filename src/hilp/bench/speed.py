@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -164,26 +167,37 @@ def act() -> Line:
 
 
 MEMORY_SCRIPT = """
-import resource, sys
+import sys
 from hilp.bench import speed
+from hilp.data.dataset import Dataset
 from hilp.train import Run
 from hilp.methods import hilp
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-def train(data):
+def train(folder):
+    data = Dataset.open(folder)
     run = Run(hilp.Config(), data, seed=0, seeds=1, validation=0.0)
     run.advance(run.fresh, 0, 3)
-train(speed.random_data(2_000))
-before = peak()
-data = speed.random_data(1_000_000)
-raw = data.observations.nbytes + data.actions.nbytes
-train(data)
-print(before, peak(), raw)
+    return data.observations.nbytes + data.actions.nbytes
+train(sys.argv[1])
+before = speed.peak_memory()
+raw = train(sys.argv[2])
+print(before, speed.peak_memory(), raw)
 """
 
 
+def peak_memory() -> int:
+    """The most bytes this process has held, as Linux counts them (getrusage would count a parent's, too)."""
+    try:
+        status = Path("/proc/self/status").read_text()
+        return 1024 * int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
+    except (OSError, StopIteration):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
 def memory() -> Line:
-    """Peak memory that 1M x 29 of data add to a training process, over the bytes of the data."""
-    before, peak, raw = map(int, _python("-c", MEMORY_SCRIPT).split())
+    """Peak memory that 1M x 29 of data in a native folder add to a training process, over the bytes of the data."""
+    with tempfile.TemporaryDirectory(prefix="hilp-bench-") as folder:
+        paths = [random_data(rows).save(Path(folder) / str(rows)) for rows in (2_000, 1_000_000)]
+        before, peak, raw = map(int, _python("-c", MEMORY_SCRIPT, *map(str, paths)).split())
     return {
         "value": round((peak - before) / 2**20, 1),
         "unit": "MiB",
