@@ -403,3 +403,27 @@ def test_no_source_file_can_run_what_it_loads() -> None:
             banned = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "eval(", "exec(", "allow_pickle="}
             found += [f"{path.name}:{getattr(node, 'lineno', '?')} {n}" for n in names if n.split(".")[0] in banned]
     assert not found
+
+
+def test_column_selection_travels_with_the_policy(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    log = {"pose": rng.normal(size=(60, 2)), "junk": rng.normal(size=60), "speed": rng.normal(size=60)}
+    log |= {"push": rng.uniform(-9, 9, (60, 1)), "run": np.repeat([0, 1, 2], 20)}
+    columns = {"observations": ["speed", "pose"], "actions": "push", "episode_ids": "run"}
+    data = hilp.load(log, columns=columns, rescale_actions=True)
+    config = hilp.HILP(dim=2, hidden=(8,), actor_hidden=(8,), batch=8, normalize=True)
+    for source in (data, hilp.load(data.save(tmp_path / "data"))):
+        hilp.pretrain(config, source, steps=2, quiet=True).save(tmp_path / "policy")
+        policy = hilp.FoundationPolicy.load(tmp_path / "policy")
+        z = policy.skill(seed=0).z
+        row = {"junk": 7.0, "pose": log["pose"][5], "speed": log["speed"][5]}  # a raw row of the log, in any order
+        np.testing.assert_array_equal(policy.act(row, z), policy.act([log["speed"][5], *log["pose"][5]], z))
+        whole = policy.act({name: log[name] for name in ("pose", "speed")}, z)
+        assert whole.shape == (60, 1)
+        np.testing.assert_allclose(whole[5], policy.act(row, z), rtol=1e-4, atol=1e-5)
+        for wrong in ({"pose": log["pose"][5]}, {**row, "pose": [1.0]}, {**row, "speed": log["speed"]}):
+            with pytest.raises(hilp.HilpError, match=r"parts of an observation|is not given"):
+                policy.act(wrong, z)
+    plain = hilp.pretrain(config, hilp.collect("maze-medium", "navigate", 50), steps=1, quiet=True)
+    with pytest.raises(hilp.HilpError, match="no named parts"):
+        plain.act({"x": 1.0}, z)

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 FORMAT = "hilp-policy"
 FORMAT_VERSION = 1
+Parts = tuple[tuple[str, tuple[int, ...]], ...]  # of an observation: name, shape
 CONFIG, WEIGHTS, BANK = "config.json", "weights.safetensors", "bank.safetensors"
 IDENTITY = ("method", "config", "spec", "preparation")  # what the fingerprint covers beside the weights
 
@@ -111,6 +112,7 @@ class FoundationPolicy:
         preparation: Preparation,
         sample: Transitions,
         origin: dict[str, Any] | None = None,
+        observation_parts: Parts = (),
     ):
         self.method = methods.name_of(config)
         self.config = config
@@ -118,6 +120,7 @@ class FoundationPolicy:
         self.core = core
         self.preparation = preparation
         self.sample = sample
+        self.observation_parts = observation_parts
         self.origin = origin or {}  # data, task, seed, steps and versions behind the weights
 
     # ---- using it ----------------------------------------------------------------------------------------------------
@@ -235,6 +238,7 @@ class FoundationPolicy:
             "version": FORMAT_VERSION,
             **self._identity(),
             "fingerprint": self.fingerprint,
+            "observation_parts": [[name, list(shape)] for name, shape in self.observation_parts],
             "origin": {**self.origin, "versions": versions()},
         }
         storage.write_json(folder / CONFIG, description)
@@ -268,10 +272,29 @@ class FoundationPolicy:
             preparation = Preparation(**{k: np.asarray(v, np.float32) for k, v in description["preparation"].items()})
             like = jax.eval_shape(lambda: module.export(config, module.init(config, spec, jax.random.key(0))))
             origin = dict(description["origin"])
+            parts = tuple((str(n), tuple(map(int, shape))) for n, shape in description.get("observation_parts", []))
         except (AttributeError, TypeError, ValueError) as error:
             raise HilpError(f"{folder / CONFIG} does not describe a policy ({error}): restore a copy") from error
         core = storage.unflatten(like, arrays, folder / WEIGHTS)
-        return FoundationPolicy(config, spec, core, preparation, _read_bank(folder / BANK, spec), origin)
+        return FoundationPolicy(config, spec, core, preparation, _read_bank(folder / BANK, spec), origin, parts)
+
+    def _put_together(self, parts: Mapping[str, Any]) -> np.ndarray:
+        """An observation (or a batch) from its named parts, in the order of the data; others are left."""
+        known = dict(self.observation_parts)
+        if not known:
+            raise HilpError("the data of this policy had no named parts: give an observation as one array")
+        for name in (name for name in known if name not in parts):
+            raise HilpError(f"this policy's observation is made of {', '.join(known)}, and '{name}' is not given")
+        try:
+            arrays = [np.asarray(parts[name], np.float32) for name in known]
+        except (TypeError, ValueError) as error:
+            raise HilpError(f"the parts of an observation must be numbers: {error}") from error
+        if all(array.shape == shape for array, shape in zip(arrays, known.values(), strict=True)):
+            return np.concatenate([array.reshape(-1) for array in arrays])
+        counts = {array.shape[:1] for array in arrays}
+        if len(counts) > 1 or any(a.ndim == 0 or a.shape[1:] != s for a, s in zip(arrays, known.values(), strict=True)):
+            raise HilpError(f"the parts of an observation have the shapes {known}, or one more axis for a batch")
+        return np.concatenate([array.reshape(len(array), -1) for array in arrays], axis=1)
 
     @cached_property
     def _leaves(self) -> list[Any]:
@@ -299,6 +322,8 @@ class FoundationPolicy:
 
     def _observations(self, observation: Any) -> tuple[np.ndarray, bool]:
         """As a batch, and whether a single one was given."""
+        if isinstance(observation, Mapping):
+            observation = self._put_together(observation)
         try:
             array = np.asarray(observation, np.float32)
         except (TypeError, ValueError) as error:

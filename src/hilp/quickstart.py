@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import time
@@ -89,6 +90,8 @@ def quickstart(
     results = {
         "task": task,
         "preset": "laptop",
+        "config": dataclasses.asdict(preset.config),
+        "steps": steps or preset.steps,
         "pairs": PAIRS,
         "success": {str(row["plan"]): row["score"] for row in goals},
         "success_interval": {str(row["plan"]): row["interval"] for row in goals},

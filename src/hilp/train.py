@@ -229,7 +229,10 @@ class Run:
             core = jax.tree.map(jnp.copy, self.method.export(self.config, own))
             sample = Transitions.draw(self.data, bank, self.seed + number)
             about = {**origin, "seed": self.seed + number}
-            policies.append(FoundationPolicy(self.config, self.spec, core, self.preparation, sample, about))
+            policy = FoundationPolicy(
+                self.config, self.spec, core, self.preparation, sample, about, self.data.observation_parts
+            )
+            policies.append(policy)
         return policies
 
     def description(self, steps: int, command: str | None) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def convert(source: Path, target: Path) -> Line:
         "value": round(peak / 2**20),
         "unit": "MiB",
         "ratio": round(peak / source.stat().st_size, 3),
-        "against": f"the file, {source.stat().st_size / 2**20:.0f} MiB: {TRANSITIONS:,} transitions x {COLUMNS} columns",
+        "against": f"file of {source.stat().st_size / 2**20:.0f} MiB: {TRANSITIONS:,} transitions x {COLUMNS} columns",
         "seconds": round(time.perf_counter() - start, 1),
     }
 

@@ -47,6 +47,9 @@ class Dataset:
     format: str = "arrays"  # the reader that took it
     endings: Mapping[str, int] = field(default_factory=dict)  # how many episodes end in which way, where the data says
     notes: tuple[str, ...] = ()  # what the reader decided or left out, one line each
+    observation_parts: tuple[
+        tuple[str, tuple[int, ...]], ...
+    ] = ()  # named parts put side by side: name, shape of a row
 
     @property
     def rows(self) -> int:
@@ -171,6 +174,7 @@ class Dataset:
         scaling = [manifest.get(key) for key in ("action_center", "action_half_range")]
         try:
             center, half_range = (None if v is None else np.asarray(v, np.float32) for v in scaling)
+            parts = tuple((str(name), tuple(map(int, shape))) for name, shape in manifest.get("observation_parts", []))
         except (TypeError, ValueError) as error:
             raise HilpError(f"{folder / MANIFEST} is damaged: {reason(error)}: write the data set again") from error
         return Dataset(
@@ -185,6 +189,7 @@ class Dataset:
             "native",
             manifest["endings"],
             tuple(manifest["notes"]),
+            parts,
         )
 
 
@@ -220,6 +225,7 @@ def describe(about: Any) -> dict[str, Any]:
         "read_as": about.format,
         "endings": dict(about.endings),
         "notes": list(about.notes),
+        "observation_parts": [[name, list(shape)] for name, shape in about.observation_parts],
         **{key: None if vector is None else vector.tolist() for key, vector in vectors.items()},
     }
 

@@ -287,6 +287,9 @@ def arrays(
             raise HilpError(f"{table.name}: extra column '{name}' is not numbers ({column.dtype}): drop it")
     kept = {name: others[name] for name in sources.choose_extras(others, extras, table.name)}
     found = tables.lay_out(renamed, table.kind, lengths, observations, actions, following, kept, endings, notes)
+    if columns and "observations" in columns:
+        shapes = {name: renamed.columns[name].shape[1:] for name in parts["observations"]}
+        found = replace(found, observation_parts=tuple(shapes.items()))
     return tables.without_short(found) if drop_short else found
 
 
@@ -508,7 +511,10 @@ def minari(
         return Block(own[0].read(0, steps + 1), acted, {key: own[2][key] for key in kept})
 
     files = sorted(file for file in folder.rglob("*") if file.is_file())
+    first = isolated.read_minari(folder, sample, sample + 1)[0]
+    named = tuple((key, first[f"observations/{key}"].shape[1:]) for key in chosen or ())
     found = Source(
+        observation_parts=named,
         name=name,
         format="minari",
         lengths=lengths,

@@ -57,6 +57,9 @@ class Source:
     action_center: np.ndarray | None = None
     action_half_range: np.ndarray | None = None
     task: str | None = None
+    observation_parts: tuple[
+        tuple[str, tuple[int, ...]], ...
+    ] = ()  # named parts put side by side: name, shape of a row
 
     @property
     def episodes(self) -> int:
@@ -120,6 +123,7 @@ def gather(source: Source) -> Dataset:
         source.format,
         dict(source.endings),
         source.notes,
+        source.observation_parts,
     )
 
 
@@ -146,6 +150,7 @@ def of_dataset(data: Dataset) -> Source:
         action_center=data.action_center,
         action_half_range=data.action_half_range,
         task=data.task,
+        observation_parts=data.observation_parts,
     )
 
 
