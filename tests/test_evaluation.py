@@ -345,3 +345,11 @@ def test_a_policy_outside_of_a_run_keeps_its_report(tiny: hilp.FoundationPolicy,
     assert titles(page) == ["Where this comes from"]
     assert "&lt;b&gt;mine" in page and "<b>mine" not in page
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_the_best_look_is_kept_apart_from_the_last_score(tmp_path: Path) -> None:
+    metrics = tmp_path / "metrics.jsonl"
+    assert evaluation.best_look(metrics) is None
+    rows = [{"step": 10}, {"step": 20, "success": 0.4}, {"step": 30, "success": 0.9}, {"step": 40, "success": 0.7}]
+    metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert evaluation.best_look(metrics) == {"step": 30, "success": 0.9}

@@ -191,6 +191,15 @@ def aggregate(rows: list[Row], by: Sequence[str] = ("task", "method", "prompt", 
     return table
 
 
+def best_look(metrics: str | os.PathLike[str]) -> Row | None:
+    """The best evaluation seen while training, and when; told beside the last policy's score, never instead of it."""
+    looks = [row for row in read_rows(metrics) if "success" in row] if Path(metrics).is_file() else []
+    if not looks:
+        return None
+    best = max(looks, key=lambda row: row["success"])
+    return {"step": best["step"], "success": best["success"]}
+
+
 def append_rows(path: str | os.PathLike[str], rows: list[Row]) -> None:
     """Add rows to a JSONL file."""
     try:

@@ -326,7 +326,7 @@ def run_pretrain(args: Pretrain) -> int:
 
 
 def run_evaluate(args: Evaluate) -> int:
-    from hilp import evaluation, report
+    from hilp import evaluation, report, train
 
     _require_counts(args, "episodes")
     policy, folder = _policy(args.run)
@@ -336,6 +336,8 @@ def run_evaluate(args: Evaluate) -> int:
     rows = evaluation.evaluate(
         policy, world, plan=plans, rewards=rewards, episodes=args.episodes, seed=args.seed, command=_command()
     )
+    best = evaluation.best_look(folder / train.METRICS)
+    rows = [{**row, "best_look": best} for row in rows]
     evaluation.append_rows(args.rows or folder / report.ROWS, rows)
     if args.json:
         for row in rows:
