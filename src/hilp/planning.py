@@ -91,7 +91,9 @@ class Bank:
 
     def _square_distance_table(self, points: np.ndarray) -> np.ndarray:
         squares = np.einsum("nd,nd->n", points, points)
-        return np.maximum(self.squares - 2.0 * (points @ self.by_dimension) + squares[:, None], 0.0)  # queries x N
+        return np.maximum(
+            self.squares - 2.0 * np.einsum("qd,dn->qn", points, self.by_dimension) + squares[:, None], 0.0
+        )  # queries x N
 
 
 def smallest(values: np.ndarray, count: int) -> np.ndarray:
