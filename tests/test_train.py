@@ -191,11 +191,11 @@ def test_interrupt_saves_a_checkpoint_at_once(tmp_path: Path, monkeypatch: pytes
 
     def interrupted(self: train.Run, state: object, step: int, count: int) -> object:
         if step >= 13:
-            raise KeyboardInterrupt
-        return advance(self, state, step, 1)
+            os.kill(os.getpid(), signal.SIGINT)
+        return advance(self, state, step, count)
 
     monkeypatch.setattr(train.Run, "advance", interrupted)
-    with pytest.raises(hilp.HilpError, match=r"stopped at step \d+; go on with --resume"):
+    with pytest.raises(hilp.HilpError, match=r"stopped at step \d+ and saved; go on with --resume"):
         hilp.pretrain(CONFIG, walks(), steps=40, out=tmp_path / "run", checkpoint_every=40, log_every=1, quiet=True)
     monkeypatch.undo()
     assert list((tmp_path / "run" / "checkpoints").iterdir())
@@ -205,8 +205,25 @@ def test_interrupt_saves_a_checkpoint_at_once(tmp_path: Path, monkeypatch: pytes
 
 def test_resuming_with_fewer_steps_than_are_done_is_refused(tmp_path: Path) -> None:
     hilp.pretrain(CONFIG, walks(), steps=20, out=tmp_path / "run", quiet=True)
+    before = (tmp_path / "run" / "run.json").read_bytes()
     with pytest.raises(hilp.HilpError, match="already at step 20"):
         hilp.pretrain(CONFIG, walks(), steps=10, out=tmp_path / "run", resume=True, quiet=True)
+    assert (tmp_path / "run" / "run.json").read_bytes() == before
+
+
+def test_too_large_a_batch_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    config = hilp.HILP(dim=4, hidden=(16, 16), actor_hidden=(16, 16), batch=2**31 - 1)
+    with pytest.raises(hilp.HilpError, match="does not fit in memory"):
+        hilp.pretrain(config, walks(), steps=20, out=tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("wrong", [{"bank": -3}, {"seed": -1}, {"keep": 0}, {"checkpoint_every": 0}, {"data": {}}])
+def test_mistakes_are_told_before_anything_is_written(wrong: dict[str, object], tmp_path: Path) -> None:
+    asked = {"config": CONFIG, "data": walks(), "steps": 5, "quiet": True, "out": tmp_path / "run", **wrong}
+    with pytest.raises(hilp.HilpError):
+        hilp.pretrain(**asked)  # type: ignore[arg-type]
+    assert not (tmp_path / "run").exists()
 
 
 def test_resume_goes_on_and_does_not_start_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

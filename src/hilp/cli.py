@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from hilp.errors import HilpError, TrainingDiverged, nearest
+from hilp.errors import HilpError, TrainingDiverged, TrainingStopped, nearest
 
 VERBS = {  # in the order a new user meets them
     "quickstart": "collect, pretrain, evaluate and report in minutes: the whole story on the built-in maze",
@@ -44,6 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         return _main(words)
+    except TrainingStopped as error:
+        print(f"hilp: {error}", file=sys.stderr)
+        return 130
     except TrainingDiverged as error:
         print(f"hilp: stopped: {error}", file=sys.stderr)
         return 1

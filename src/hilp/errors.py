@@ -14,6 +14,10 @@ class PromptUnsupported(HilpError):
     """The method behind a policy has no rule for the prompt asked of it."""
 
 
+class TrainingStopped(HilpError):
+    """Training was interrupted and saved."""
+
+
 class TrainingDiverged(HilpError):
     """A loss became NaN or infinite. The last good checkpoint is kept."""
 

@@ -333,6 +333,8 @@ class FoundationPolicy:
             raise HilpError(
                 f"this policy takes observations of {wanted} numbers (or batches [n, {wanted}]), not {array.shape}"
             )
+        if not np.isfinite(array).all():
+            raise HilpError("the observation holds a NaN or an infinity")
         return (array[None], True) if array.ndim == 1 else (array, False)
 
     def _require_own(self, prompt: Prompt) -> None:

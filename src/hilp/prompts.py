@@ -81,7 +81,9 @@ Prompt = GoalPrompt | SkillPrompt
 
 def goal(policy: FoundationPolicy, goal: Any, plan: int | str, best: int, radius: float) -> GoalPrompt:
     policy.require_rule("direct", "has no goal rule")
-    if plan != "auto" and not (isinstance(plan, int) and 0 <= plan <= planning.MOST_RECURSIONS):
+    if plan != "auto" and not (
+        isinstance(plan, int) and not isinstance(plan, bool) and 0 <= plan <= planning.MOST_RECURSIONS
+    ):
         raise HilpError(f"plan is a number of recursions from 0 to {planning.MOST_RECURSIONS} or 'auto', not {plan!r}")
     if plan != 0 and not len(policy.sample):
         raise HilpError("this policy was saved without a bank of states, so it cannot plan: use plan=0")
@@ -126,6 +128,10 @@ def reward(
         extras: tuple[Extras, ...] = ()
         if data is None:
             sample = policy.sample
+            if _takes_extras(function):
+                raise HilpError(
+                    "a reward function of (s, a, s', extras) needs a data set: the bank has no extra columns"
+                )
         else:
             rows = Transitions.rows(data, samples, seed)
             sample = Transitions.at(data, rows)

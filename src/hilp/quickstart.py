@@ -37,6 +37,10 @@ def quickstart(
     """Run the whole story in a folder and return what results.json holds."""
     folder = Path(out)
     world = tasks.make(task)  # before anything is deleted
+    if world.finite() is None:
+        raise HilpError(
+            f"{world.name} is too large for exact distances, which the quickstart compares with: use a smaller one"
+        )
     if folder.exists():
         if not overwrite:
             raise HilpError(f"{folder} already exists: pass --overwrite or choose another --out")

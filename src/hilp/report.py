@@ -145,7 +145,7 @@ def _trajectories(
     for kind, note in notes.items():
         if any(_kind(name) == kind for name in paths):
             uri = figures.png_data_uri(trajectory_figure(kind, paths, world))
-            shown.append((uri, f"The first {SHOWN_EPISODES} episodes, {note}."))
+            shown.append((uri, f"{SHOWN_EPISODES} episodes, {note}."))
     return Section("Trajectories", "", shown)
 
 

@@ -7,11 +7,15 @@ randomness of update i is fold_in(seed key, i) and nothing else, so a run killed
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
 import os
+import shutil
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,7 +31,7 @@ import numpy as np
 from hilp import methods, storage
 from hilp.data import checks, sampling
 from hilp.data.dataset import Dataset
-from hilp.errors import HilpError, TrainingDiverged
+from hilp.errors import HilpError, TrainingDiverged, TrainingStopped
 from hilp.policy import FoundationPolicy, Preparation, Transitions
 from hilp.progress import Progress
 from hilp.types import Spec
@@ -71,11 +75,24 @@ def pretrain(
     keep: checkpoints kept on disk. device_budget: bytes of data that may be put on the device (default: half of its
     memory); larger data is read from where it is while training.
     """
-    if steps < 1 or seeds < 1 or not 0.0 <= validation < 1.0:
-        raise HilpError(f"steps {steps} and seeds {seeds} must be at least 1, validation {validation} in [0, 1)")
-    for name, every in (("log_every", log_every), ("checkpoint_every", checkpoint_every), ("look_every", look_every)):
-        if every is not None and every < 1:
-            raise HilpError(f"{name} must be at least 1, not {every}")
+    methods.name_of(config)
+    if not isinstance(data, Dataset):
+        raise HilpError(f"data must be a Dataset, not a {type(data).__name__}: make one with hilp.load(...)")
+    smallest: dict[str, tuple[int | None, int]] = {
+        "steps": (steps, 1),
+        "seeds": (seeds, 1),
+        "seed": (seed, 0),
+        "bank": (bank, 0),
+        "keep": (keep, 1),
+        "log_every": (log_every, 1),
+        "checkpoint_every": (checkpoint_every, 1),
+        "look_every": (look_every, 1),
+    }
+    for name, (value, low) in smallest.items():
+        if value is not None and value < low:
+            raise HilpError(f"{name} must be at least {low}, not {value}")
+    if not 0.0 <= validation < 1.0:
+        raise HilpError(f"validation is a share of the episodes, at least 0 and below 1, not {validation}")
     checks.require_trainable(data)
     run = Run(config, data, seed, seeds, validation, device_budget)
     log_every = log_every or max(1, steps // LINES_PER_RUN)
@@ -84,45 +101,46 @@ def pretrain(
     folder = None if out is None else Path(out)
     start, state = 0, run.fresh
     if folder is not None:
-        _open_folder(folder, run.description(steps, command), resume)
+        description = run.description(steps, command)
+        _require_own_folder(folder, description, resume)
         if resume:
             start, state = _newest_checkpoint(folder, run)
         if start > steps:
             raise HilpError(f"{folder} is already at step {start}, past the {steps} asked for: ask for more steps")
+        _open_folder(folder, description)
         _trim_metrics(folder / METRICS, start)
 
     waiting: list[tuple[int, dict[str, np.ndarray]]] = []  # chunks since the last metrics row
     saved_at = time.monotonic()
     looked: dict[str, float] = {}  # the latest evaluation
     step, chunk = start, 1
-    with Progress(steps, start, quiet) as progress:
-        try:
-            while step < steps:
-                boundary = min((step // every + 1) * every for every in (log_every, checkpoint_every, look_every))
-                count = min(chunk, boundary - step, steps - step)
-                began = time.perf_counter()
-                state, means = run.advance(state, step, count)
-                took = time.perf_counter() - began
-                step += count
-                waiting.append((count, means))
-                chunk = int(min(max(1, CHUNK_SECONDS * count / took), 2 * chunk + 8))
-                progress.advance(count, _scalars(means), looked)
+    with Progress(steps, start, quiet) as progress, _asked_to_stop() as asked, _enough_memory(folder, start):
+        while step < steps:
+            boundary = min((step // every + 1) * every for every in (log_every, checkpoint_every, look_every))
+            count = min(chunk, boundary - step, steps - step)
+            began = time.perf_counter()
+            state, means = run.advance(state, step, count)
+            took = time.perf_counter() - began
+            step += count
+            waiting.append((count, means))
+            chunk = int(min(max(1, CHUNK_SECONDS * count / took), 2 * chunk + 8))
+            progress.advance(count, _scalars(means), looked)
 
-                if step % look_every == 0 and look is not None:
-                    looked = look(run.policies(state, step, bank)[0])
-                if (step % log_every == 0 or step == steps) and folder is not None:
-                    row = {"step": step, **_weighted_mean(waiting), **run.validate(state, step), **looked}
-                    _append_metrics(folder / METRICS, {**row, "steps_per_second": round(progress.rate, 3)})
-                    waiting = []
-                late = time.monotonic() - saved_at > 60 * CHECKPOINT_MINUTES
-                if folder is not None and (step % checkpoint_every == 0 or step == steps or late):
-                    _save_checkpoint(folder, run, state, step, keep)
-                    saved_at = time.monotonic()
-        except KeyboardInterrupt:
-            if folder is not None and not run.lost:
-                _save_checkpoint(folder, run, state, step, keep)
-                raise HilpError(f"stopped at step {step}; go on with --resume --out {folder}") from None
-            raise
+            if step % look_every == 0 and look is not None:
+                looked = look(run.policies(state, step, bank)[0])
+            if (step % log_every == 0 or step == steps) and folder is not None:
+                row = {"step": step, **_weighted_mean(waiting), **run.validate(state, step), **looked}
+                _append_metrics(folder / METRICS, {**row, "steps_per_second": round(progress.rate, 3)})
+                waiting = []
+            late = time.monotonic() - saved_at > 60 * CHECKPOINT_MINUTES
+            if folder is not None and (step % checkpoint_every == 0 or step == steps or late):
+                _save_checkpoint(folder, state, step, keep)
+                saved_at = time.monotonic()
+            if asked and step < steps:
+                if folder is None:
+                    raise KeyboardInterrupt
+                _save_checkpoint(folder, state, step, keep)
+                raise TrainingStopped(f"stopped at step {step} and saved; go on with --resume --out {folder}")
 
     policies = run.policies(state, steps, bank)
     if folder is not None:
@@ -148,7 +166,6 @@ class Run:
         init = partial(self.method.init, config, self.spec)
         self.keys = keys[0] if seeds == 1 else keys
         self.fresh = jax.jit(init)(first[0]) if seeds == 1 else jax.jit(jax.vmap(init))(first)
-        self.lost = False  # the state was donated to a chunk that did not return
 
         columns = sampling.Columns(data.observations, data.actions, self.preparation.mean, self.preparation.scale)
         bytes_on_device = 4 * data.rows * (data.observation_dim + data.action_dim)
@@ -166,10 +183,8 @@ class Run:
 
     def advance(self, state: Any, step: int, count: int) -> tuple[Any, dict[str, np.ndarray]]:
         """`count` updates from `step`; the mean of each metric, per seed."""
-        self.lost = True
         results = list(self._chunks(state, self.index, step, count))
         parts = [jax.tree.map(np.asarray, (sums, bad)) for _, sums, bad in results]
-        self.lost = False
         first_bad = {
             name: min((int(at) for _, bad in parts for at in np.ravel(bad[name]) if at), default=0)
             for name in parts[0][1]
@@ -352,7 +367,44 @@ def default_device_budget() -> int:
 IDENTITY = ("method", "config", "seed", "seeds", "validation", "data_fingerprint")  # must agree to resume
 
 
-def _open_folder(folder: Path, description: dict[str, Any], resume: bool) -> None:
+@contextlib.contextmanager
+def _asked_to_stop() -> Iterator[list[int]]:
+    """A list that fills on Ctrl-C or SIGTERM, so that the chunk under way can end and be saved; twice stops at once."""
+    asked: list[int] = []
+
+    def ask(number: int, frame: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield asked  # signals reach the main thread only
+        return
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _enough_memory(folder: Path | None, start: int) -> Iterator[None]:
+    """Say in one line that the device has not enough memory, and leave no folder of a run that never began."""
+    try:
+        yield
+    except (jax.errors.JaxRuntimeError, MemoryError) as error:
+        if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        if folder is not None and start == 0 and not any((folder / CHECKPOINTS).iterdir()):
+            shutil.rmtree(folder)
+        raise HilpError(
+            "training does not fit in memory: lower batch or hidden, or train fewer seeds at once"
+        ) from None
+
+
+def _require_own_folder(folder: Path, description: dict[str, Any], resume: bool) -> None:
+    """Refuse a folder that holds another run, or something else; nothing is changed yet."""
     described = folder / RUN
     if described.is_file():
         if not resume:
@@ -369,11 +421,14 @@ def _open_folder(folder: Path, description: dict[str, Any], resume: bool) -> Non
                 raise HilpError(f"cannot resume {folder}: its {_difference(key, before.get(key), now[key])}")
     elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise HilpError(f"{folder} exists and is not the folder of a run: choose another --out")
+
+
+def _open_folder(folder: Path, description: dict[str, Any]) -> None:
     try:
         (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise HilpError(f"cannot write {folder}: {error.strerror or error}") from error
-    storage.write_json(described, description)
+    storage.write_json(folder / RUN, description)
 
 
 def _difference(key: str, before: Any, now: Any) -> str:
@@ -383,7 +438,7 @@ def _difference(key: str, before: Any, now: Any) -> str:
     return f"{key} is {before}, not {now}"
 
 
-def _save_checkpoint(folder: Path, run: Run, state: Any, step: int, keep: int) -> None:
+def _save_checkpoint(folder: Path, state: Any, step: int, keep: int) -> None:
     path = folder / CHECKPOINTS / f"step-{step:09d}.safetensors"
     storage.write_arrays(path, storage.flatten(state), {"step": step})
     for old in sorted((folder / CHECKPOINTS).glob("step-*.safetensors"))[: -max(1, keep)]:

@@ -152,6 +152,12 @@ class Diagnose:
     """task with exact distances (default: the one its data was collected in)"""
     data: str | None = None
     """data set to train a separate V(s, g) on, for tasks without exact distances and for the asymmetry of the data"""
+    format: str | None = None
+    """read the data as this format (default: recognised by content)"""
+    option: tuple[str, ...] = ()
+    """options of the format's reader: key=value ..."""
+    rescale_actions: bool = False
+    """as it was trained: map each action column's range to [-1, 1]"""
     steps: int = 5000
     """updates of that V"""
     seed: int = 0
@@ -284,7 +290,7 @@ def run_pretrain(args: Pretrain) -> int:
     if args.device_budget is not None and not 0 <= args.device_budget < math.inf:
         raise HilpError(f"--device-budget must be a number of MiB from 0 on, not {args.device_budget}")
     preset = presets.preset(args.method, args.preset)
-    config = methods.configure(preset.config, dict(_key_value(text) for text in args.set))
+    config = methods.configure(preset.config, dict(_key_value(text, "--set") for text in args.set))
     steps = preset.steps if args.steps is None else args.steps
     world = None if args.eval_task is None else tasks.make(args.eval_task)
     options = _reader_options(args.option)
@@ -332,6 +338,8 @@ def run_evaluate(args: Evaluate) -> int:
     policy, folder = _policy(args.run)
     world = _task(policy, args.task)
     plans = [_plan(text) for text in args.plan]
+    if not plans and not args.rewards:
+        raise HilpError("nothing to evaluate: --plan takes at least one number of recursions or 'auto'")
     rewards = tuple(world.potentials) if args.rewards == ("all",) else args.rewards
     rows = evaluation.evaluate(
         policy, world, plan=plans, rewards=rewards, episodes=args.episodes, seed=args.seed, command=_command()
@@ -359,7 +367,7 @@ def run_prompt(args: Prompt) -> int:
     if args.picture and Path(args.picture).suffix not in PICTURES:
         raise HilpError(f"--picture takes a file that ends in {', '.join(PICTURES)}, not '{args.picture}'")
     policy, _ = _policy(args.run)
-    needs_task = args.reward is not None or args.start is not None or args.picture is not None or args.steps is not None
+    needs_task = args.reward is not None or args.picture is not None or args.steps is not None
     world: Any = _task(policy, args.task) if needs_task or args.task or policy.origin.get("task") else None
     if args.goal is not None:
         prompt: Any = policy.goal(_numbers(args.goal, "--goal"), plan=_plan(args.plan))
@@ -396,6 +404,13 @@ def run_prompt(args: Prompt) -> int:
             title = f"{given[0]} prompt"
             figures.save(figures.trajectories(world, [path], path[:1], goals, np.array([reached]), title), args.picture)
             told["picture"] = args.picture
+    else:
+        at = _numbers(args.start, "--start") if args.start else policy.sample.observations[0]
+        told |= {
+            "at": at.tolist(),
+            "z": np.asarray(prompt(at[None]))[0].tolist(),
+            "action": policy.act(at, prompt).tolist(),
+        }
     if args.save:
         prompt.save(args.save)
         told["saved"] = args.save
@@ -410,7 +425,10 @@ def run_diagnose(args: Diagnose) -> int:
     _require_counts(args, "steps")
     policy, _ = _policy(args.run)
     world = _task(policy, args.task) if args.task or policy.origin.get("task") else None
-    data = readers.load(args.data) if args.data else None
+    data = None
+    if args.data:
+        options = _reader_options(args.option)
+        data = readers.load(args.data, args.format, rescale_actions=args.rescale_actions, **options)
     result = diagnosis.diagnose(policy, world, data, steps=args.steps, seed=args.seed, quiet=args.json)
     if args.json:
         print(json.dumps(result))
@@ -518,10 +536,10 @@ def _require_counts(args: Any, *names: str) -> None:
         raise HilpError(f"--seed must be a number from 0 to {2**31 - 1}, not {args.seed}")
 
 
-def _key_value(text: str) -> tuple[str, str]:
+def _key_value(text: str, flag: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals:
-        raise HilpError(f"--set takes key=value, not '{text}'")
+        raise HilpError(f"{flag} takes key=value, not '{text}'")
     return key.strip(), value.strip()
 
 
@@ -529,7 +547,7 @@ def _reader_options(texts: tuple[str, ...]) -> dict[str, Any]:
     """Options of a reader from key=value: numbers, true, false and JSON lists as such, anything else as text."""
     options: dict[str, Any] = {}
     for text in texts:
-        key, value = _key_value(text)
+        key, value = _key_value(text, "--option")
         try:
             options[key] = json.loads(value)
         except ValueError:
