@@ -578,3 +578,19 @@ def test_a_diverged_run_is_no_mistake_of_the_user(run: Run, tiny_run: Path, monk
 def test_a_closed_pipe_is_no_traceback(tiny_run: Path) -> None:
     done = subprocess.run(f"{HILP} --help | true", shell=True, capture_output=True, text=True)
     assert "Traceback" not in done.stderr
+
+
+def test_several_seeds_are_trained_and_evaluated_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["--set", "hidden=8,8", "actor_hidden=8", "batch=16", "dim=3"]
+    run = str(tmp_path / "run")
+    assert (
+        main(["pretrain", "--data", "maze-medium", "--steps", "3", "--seeds", "3", "--out", run, *small, "--json"]) == 0
+    )
+    capsys.readouterr()
+    assert main(["evaluate", run, "--plan", "0", "--episodes", "5", "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["train_seed"] for row in rows] == [0, 1, 2]
+    assert main(["evaluate", run, "--plan", "0", "--episodes", "5"]) == 0
+    assert "IQM" in capsys.readouterr().out
+    assert main(["prompt", run, "--skill", "random"]) == 2
+    assert "holds 3 seeds" in capsys.readouterr().err

@@ -374,14 +374,19 @@ def find(path: Path) -> Path:
     for folder in (path, path / "policy"):
         if (folder / CONFIG).is_file():
             return folder
-    seeds = sorted(child.name for child in path.glob("seed-*") if child.is_dir())
+    seeds = seed_folders(path)
     if seeds:
-        raise HilpError(f"{path} holds {len(seeds)} seeds: name one of them, e.g. {path / seeds[0]}")
+        raise HilpError(f"{path} holds {len(seeds)} seeds: name one of them, e.g. {seeds[0]}")
     if (path / "run.json").is_file():
         raise HilpError(f"{path} has no policy yet: its training has not finished, continue it with --resume")
     if not path.exists():
         raise HilpError(f"there is no policy at {path}: no such folder")
     raise HilpError(f"there is no policy at {path}: it has no {CONFIG}")
+
+
+def seed_folders(run: Path) -> list[Path]:
+    """The folders of a run's seeds, where it trained several."""
+    return sorted((f for f in run.glob("seed-*") if f.is_dir()), key=lambda folder: int(folder.name.split("-")[1]))
 
 
 def home(folder: Path) -> Path:

@@ -60,7 +60,7 @@ class Progress:
         text = f"{self.rate:,.1f}/s " + " ".join(f"{name} {value:.3g}" for name, value in shown.items())
         if self._bar:
             self._bar.update(self._task, completed=self.done, text=text)
-        elif not self.quiet and time.monotonic() - self._printed > PLAIN_SECONDS:
+        elif not self.quiet and self._counted and time.monotonic() - self._printed > PLAIN_SECONDS:
             self._printed = time.monotonic()
             left = (self.total - self.done) / self.rate if self.rate else 0.0
             print(f"{self.verb} {self.done:,}/{self.total:,} {text} ETA {left:.0f} s", file=sys.stderr)

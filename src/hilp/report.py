@@ -119,6 +119,18 @@ def _results(rows: list[evaluation.Row], title: str) -> Section:
     return Section(title, text, shown, [(headers, lines, "One line a prompt.")])
 
 
+def aggregate_table(rows: list[evaluation.Row]) -> tuple[list[str], list[list[Any]]]:
+    """Headers and lines of the table over several seeds."""
+    headers = ["prompt", "mean", "std", "IQM", "95% interval of the IQM", "seeds"]
+    lines = []
+    for line in evaluation.aggregate(rows):
+        prompt = f"goal, plan {line['plan']}" if line["prompt"] == "goal" else f"reward, {line['reward']}"
+        shown = [f"{100 * line[name]:.1f}%" for name in ("mean", "std", "iqm")]
+        low, high = line["interval"]
+        lines.append([prompt, *shown, f"{100 * low:.1f} to {100 * high:.1f}", line["runs"]])
+    return headers, lines
+
+
 def _gain_interval(row: evaluation.Row) -> tuple[float, float, float]:
     """Share of the possible gain with a bootstrap over episodes (a ratio of sums)."""
     gain, possible = np.asarray(row["outcomes"]), np.asarray(row["possible"])

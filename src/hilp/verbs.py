@@ -74,6 +74,8 @@ class Pretrain:
     """options of the format's reader: key=value ..."""
     rescale_actions: bool = False
     """map each action column's range to [-1, 1]; the policy maps its actions back"""
+    verify: bool = False
+    """compare a native folder with its checksums first"""
     device_budget: float | None = None
     """MiB of data to put on the device; larger data is streamed (default: half of the device's memory)"""
     eval_task: str | None = None
@@ -293,7 +295,7 @@ def run_pretrain(args: Pretrain) -> int:
     config = methods.configure(preset.config, dict(_key_value(text, "--set") for text in args.set))
     steps = preset.steps if args.steps is None else args.steps
     world = None if args.eval_task is None else tasks.make(args.eval_task)
-    options = _reader_options(args.option)
+    options = _reader_options(args.option) | ({"verify": True} if args.verify else {})
     data = readers.load(args.data, args.format, rescale_actions=args.rescale_actions, **options)
     look = None
     if world is not None:
@@ -333,23 +335,30 @@ def run_pretrain(args: Pretrain) -> int:
 
 def run_evaluate(args: Evaluate) -> int:
     from hilp import evaluation, report, train
+    from hilp.policy import seed_folders
 
     _require_counts(args, "episodes")
-    policy, folder = _policy(args.run)
-    world = _task(policy, args.task)
     plans = [_plan(text) for text in args.plan]
     if not plans and not args.rewards:
         raise HilpError("nothing to evaluate: --plan takes at least one number of recursions or 'auto'")
-    rewards = tuple(world.potentials) if args.rewards == ("all",) else args.rewards
-    rows = evaluation.evaluate(
-        policy, world, plan=plans, rewards=rewards, episodes=args.episodes, seed=args.seed, command=_command()
-    )
-    best = evaluation.best_look(folder / train.METRICS)
-    rows = [{**row, "best_look": best} for row in rows]
-    evaluation.append_rows(args.rows or folder / report.ROWS, rows)
+    seeds = seed_folders(Path(args.run))
+    rows = []
+    for folder in map(str, seeds or [Path(args.run)]):
+        policy, home = _policy(folder)
+        world = _task(policy, args.task)
+        rewards = tuple(world.potentials) if args.rewards == ("all",) else args.rewards
+        found = evaluation.evaluate(
+            policy, world, plan=plans, rewards=rewards, episodes=args.episodes, seed=args.seed, command=_command()
+        )
+        best = evaluation.best_look((home.parent if seeds else home) / train.METRICS)
+        found = [{**row, "best_look": best} for row in found]
+        evaluation.append_rows(args.rows or home / report.ROWS, found)
+        rows += found
     if args.json:
         for row in rows:
             print(json.dumps(row))
+    elif seeds:
+        _print_table(*report.aggregate_table(rows), title=f"{world.name}, {len(seeds)} seeds")
     else:
         _print_table(*report.results_table(rows), title=world.name)
     return 0

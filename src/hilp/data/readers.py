@@ -152,6 +152,8 @@ def recognise(source: Any, options: Collection[str] = ()) -> str:
         return _recognise_file(path, plain="columns" in options)
     if _minari_folder(path) is not None:
         return "minari"
+    if path.suffix or len(path.parts) > 2:  # a path, not a name or an id
+        raise HilpError(f"there is no file or folder {path}")
     close = nearest(str(source), [*built_in_names(), *_local_minari_ids()])
     raise HilpError(f"there is no file, no Minari data set and no built-in data set '{source}': {close}")
 
