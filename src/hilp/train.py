@@ -123,7 +123,7 @@ def pretrain(
             took = time.perf_counter() - began
             step += count
             waiting.append((count, means))
-            chunk = int(min(max(1, CHUNK_SECONDS * count / took), 2 * chunk + 8))
+            chunk = _next_chunk(chunk, count, took)
             progress.advance(count, _scalars(means), looked)
 
             if step % look_every == 0 and look is not None:
@@ -275,10 +275,15 @@ def fit(config: Any, data: Dataset, steps: int, seed: int = 0, quiet: bool = Fal
             count = min(chunk, steps - step)
             began = time.perf_counter()
             state, means = run.advance(state, step, count)
-            chunk = int(min(max(1, CHUNK_SECONDS * count / (time.perf_counter() - began)), 2 * chunk + 8))
+            chunk = _next_chunk(chunk, count, time.perf_counter() - began)
             step += count
             progress.advance(count, _scalars(means), {})
     return run.method.export(config, state)
+
+
+def _next_chunk(chunk: int, count: int, seconds: float) -> int:
+    """How many updates to run at once, after `count` took this long; grows slowly, because the first chunk compiles."""
+    return int(min(max(1, CHUNK_SECONDS * count / seconds), 2 * chunk + 8))
 
 
 def chunk_function(method: ModuleType, config: Any, batch_of: Callable[..., Any]) -> Callable[..., Any]:
