@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,17 +15,30 @@ import pytest
 import hilp
 from hilp import methods, storage
 from hilp.data import sampling
-from hilp.train import Run, chunk_function, drawn_batch
+from hilp.train import Run, chunk_function, drawn_batch, programs
 from hilp.types import Spec
 
+SUCCESSOR: dict[str, Any] = {"dim": 4, "entrance": (16, 8), "hidden": 16, "batch": 32}
 SMALL: dict[str, dict[str, Any]] = {
     "hilp": {"dim": 4, "hidden": (16, 16), "actor_hidden": (16, 16), "batch": 32},
+    **{name: {**SUCCESSOR, "phi_hidden": (16, 16)} for name in methods.MODULES if name.startswith("sf-")},
+    "fb": {**SUCCESSOR, "backward_hidden": (16, 16)},
+    "gc-td3": {"entrance": (16, 8), "hidden": 16, "batch": 32},
+    "gc-bc": {"actor_hidden": (16, 16), "batch": 32},
+    "gc-iql": {"hidden": (16, 16), "actor_hidden": (16, 16), "batch": 32},
+    "gc-cql": {"hidden": (16, 16), "actor_hidden": (16, 16), "batch": 32, "samples": 3},
+    **{
+        name: {"dim": 4, "phi_hidden": (16, 16), "hidden": (16, 16), "actor_hidden": (16, 16), "batch": 32}
+        for name in methods.MODULES
+        if name.startswith("iql-")
+    },
 }
+WITHOUT_VALUES = {"gc-bc"}  # methods that only imitate have nothing to bootstrap from, so no target
 SPEC = Spec(observation_dim=3, action_dim=2)
 
 
 def config_of(name: str) -> Any:
-    return methods.module(name).Config(**SMALL[name])
+    return methods.config(name, **SMALL[name])
 
 
 def noise(rows: int = 400) -> hilp.Dataset:
@@ -41,6 +55,19 @@ def equal(a: Any, b: Any) -> bool:
 pytestmark = pytest.mark.parametrize("name", sorted(methods.MODULES))
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _compile_quickly() -> Iterator[None]:
+    """These networks run for milliseconds; compiling them well takes far longer than running them badly."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+def first_of_module(name: str) -> bool:
+    """Whether this is the first name of its module: names that share one differ in a loss, not in how they run."""
+    return name == next(other for other, (path, _) in methods.MODULES.items() if path == methods.MODULES[name][0])
+
+
 def test_every_method_is_covered(name: str) -> None:
     assert name in SMALL
     public = {"Config", "sample", "init", "update", "export"}
@@ -48,9 +75,11 @@ def test_every_method_is_covered(name: str) -> None:
 
 
 def test_targets_equal_online_weights_at_step_zero(name: str) -> None:
-    state = methods.module(name).init(config_of(name), SPEC, jax.random.key(0))
+    state = programs(config_of(name), SPEC, False, False)[0](jax.random.key(0))
     targets = [field for field in state._fields if field.endswith("_target")]
-    assert targets
+    assert bool(targets) == (name not in WITHOUT_VALUES)
+    if name in WITHOUT_VALUES:
+        assert set(state._fields) == {"actor", "opt"}
     for field in targets:
         assert equal(getattr(state, field), getattr(state, field.removesuffix("_target"))), field
 
@@ -97,7 +126,7 @@ def test_save_and_load_give_the_same_action(name: str, tmp_path: Path) -> None:
     policy = hilp.pretrain(config_of(name), data, steps=5, quiet=True)
     policy.save(tmp_path / "policy")
     again = hilp.FoundationPolicy.load(tmp_path / "policy")
-    z = policy.skill(seed=3).z
+    z = np.random.default_rng(3).normal(size=policy.skill_dim).astype(np.float32)
     np.testing.assert_array_equal(policy.act(data.observations[:9], z), again.act(data.observations[:9], z))
     assert again.fingerprint == policy.fingerprint
     actions = policy.act(data.observations, z)
@@ -118,9 +147,8 @@ def test_resume_is_exact(name: str, tmp_path: Path) -> None:
 
 def test_several_seeds_in_one_program_match_their_single_runs(name: str, tmp_path: Path) -> None:
     config, data = config_of(name), noise()
-    together = hilp.pretrain(config, data, steps=20, seed=5, seeds=3, quiet=True, out=tmp_path / "run")
-    assert len(together) == 3
-    assert len({policy.fingerprint for policy in together}) == 3
+    together = hilp.pretrain(config, data, steps=20, seed=5, seeds=2, quiet=True, out=tmp_path / "run")
+    assert len({policy.fingerprint for policy in together}) == 2
     for number, policy in enumerate(together):
         alone = hilp.pretrain(config, data, steps=20, seed=5 + number, quiet=True)
         for a, b in zip(jax.tree.leaves(alone.core), jax.tree.leaves(policy.core), strict=True):
@@ -130,6 +158,8 @@ def test_several_seeds_in_one_program_match_their_single_runs(name: str, tmp_pat
 
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_streamed_data_gives_the_same_batches_and_the_same_training(name: str, seeds: int) -> None:
+    if not first_of_module(name):
+        pytest.skip("its module is tested under another name")
     config, data = config_of(name), noise()
     device = Run(config, data, seed=3, seeds=seeds, validation=0.0)
     host = Run(config, data, seed=3, seeds=seeds, validation=0.0, device_budget=0)
@@ -152,6 +182,6 @@ def test_streamed_data_gives_the_same_batches_and_the_same_training(name: str, s
 def test_samples_are_rows_of_the_data(name: str) -> None:
     index, _ = sampling.build_index(np.full(20, 20))
     rows = methods.module(name).sample(config_of(name), index, jax.random.key(0))
-    for field in rows:
+    for field in (part for part in rows if part is not None):
         assert field.dtype == jnp.int32
         assert int(field.min()) >= 0 and int(field.max()) < 400

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -59,6 +61,33 @@ def test_the_share_of_random_goals() -> None:
     assert np.mean(np.asarray(goal != at + 1)) == pytest.approx(0.375, abs=0.01)
 
 
+def test_every_later_row_is_an_equally_likely_uniform_goal() -> None:
+    index, _ = sampling.build_index(np.array([3, 6, 4]))
+    at = jnp.repeat(jnp.array([4, 7, 0], jnp.int32), 20_000)  # 4, 1 and 2 rows before their last rows 8, 8 and 2
+    goals = np.asarray(sampling.uniform_future(index, jax.random.key(0), at)).reshape(3, -1)
+    for row, wanted in zip(goals, ([5, 6, 7, 8], [8], [1, 2]), strict=True):
+        values, counts = np.unique(row, return_counts=True)
+        np.testing.assert_array_equal(values, wanted)
+        np.testing.assert_allclose(counts, 20_000 / len(wanted), rtol=0.05)
+
+
+def test_the_shares_of_value_goals_and_of_actor_goals() -> None:
+    index, _ = sampling.build_index(np.array([2] * 5_000))
+    at = sampling.transitions(index, jax.random.key(0), 50_000)
+    goal = np.asarray(sampling.value_goals(index, jax.random.key(1), at, 0.99, 0.2, 0.3) - at)
+    assert [np.mean(goal == 0), np.mean(goal == 1)] == pytest.approx([0.2, 0.5], abs=0.01)
+    goal = np.asarray(sampling.actor_goals(index, jax.random.key(1), at, 0.3) - at)
+    assert np.mean(goal == 1) == pytest.approx(0.7, abs=0.01)
+
+
+def test_steps_ahead_and_the_later_row_by_hand() -> None:
+    index, _ = sampling.build_index(np.array([5, 4]))  # last rows 4 and 8
+    at, goal = jnp.array([0, 0, 1, 2, 3, 5, 5]), jnp.array([4, 2, 1, 1, 6, 8, 3])
+    np.testing.assert_array_equal(sampling.steps_ahead(index, at, goal), [4, 2, 0, -1, -1, 3, -1])
+    np.testing.assert_array_equal(sampling.later(index, at, goal, 3), [3, 2, 1, 4, 4, 8, 8])
+    np.testing.assert_array_equal(sampling.later(index, at, goal, 1), [1, 1, 1, 3, 4, 6, 6])
+
+
 @settings(max_examples=30, deadline=None)
 @given(lengths_lists, st.integers(1, 15), st.integers(0, 2**31 - 1))
 def test_segments_stop_at_the_end_of_their_episode(lengths: list[int], k: int, seed: int) -> None:
@@ -99,6 +128,24 @@ def test_gather_normalises_clips_and_decides_reached_by_row() -> None:
     np.testing.assert_allclose(batch.action, [[1 - 1e-5], [-1 + 1e-5], [0.5]])
     # Rows 0 and 1 hold the same numbers, but only the second sample's goal IS its state.
     np.testing.assert_array_equal(batch.reached, [False, True, False])
+
+
+@pytest.mark.parametrize("xp", [jnp, np])
+def test_gather_looks_up_what_is_asked_for_and_nothing_else(xp: Any) -> None:
+    table = np.arange(12, dtype=np.float32).reshape(6, 2)
+    columns = sampling.Columns(xp.asarray(table), xp.zeros((6, 1)), xp.array([1.0, 2.0]), xp.array([2.0, 4.0]))
+    rows = sampling.Rows(at=xp.array([[0, 3]]), goal=xp.array([[2, 3]]))  # a block of one batch
+    batch = sampling.gather(columns, rows, xp)
+    assert (batch.actor_goal, batch.steps_ahead, batch.later, batch.later_steps) == (None,) * 4
+    more = rows._replace(actor_goal=xp.array([[1, 5]]), later=xp.array([[2, 3]]), steps_ahead=xp.array([[2, 0]]))
+    fuller = sampling.gather(columns, more, xp)
+    for name in ("observation", "action", "next_observation", "goal", "reached", "arrived"):
+        np.testing.assert_array_equal(getattr(batch, name), getattr(fuller, name))
+    prepared = (table - [1.0, 2.0]) / [2.0, 4.0]
+    np.testing.assert_allclose(fuller.actor_goal, prepared[[[1, 5]]])
+    np.testing.assert_allclose(fuller.later, prepared[[[2, 3]]])
+    np.testing.assert_array_equal(fuller.later_steps, [[2, 0]])
+    np.testing.assert_array_equal(fuller.steps_ahead, [[2, 0]])
 
 
 def test_the_same_key_draws_the_same_rows() -> None:

@@ -1,4 +1,4 @@
-"""Presets: (method, size) -> config, number of updates and size of the planning bank.
+"""Presets: (method, size, task) -> config, number of updates and size of the planning bank.
 
 `paper` holds the values of the paper's tables; `laptop` is for two CPU cores and minutes.
 """
@@ -20,32 +20,118 @@ class Preset:
 
     config: Any
     steps: int  # gradient updates
-    bank: int  # states kept in the artifact for planning (N of Algorithm 2)
+    bank: int  # states kept in the artifact for planning (N of Algorithm 2) and for reward prompts
 
 
-def preset(method: str, size: str) -> Preset:
-    """The preset of a method at a size."""
+SMALL = (128, 128, 128)
+LAPTOP: dict[str, tuple[int, dict[str, Any]]] = {  # module -> updates, config values
+    "hilp.methods.hilp": (
+        8_000,
+        {
+            "dim": 8,  # few latent directions are learned sooner than many
+            "hidden": SMALL,
+            "actor_hidden": SMALL,
+            "batch": 256,
+            "lr": 1e-3,
+            "phi_discount": 0.97,  # resolves distances up to some 50 steps; raise it where yours are longer
+            "goal_discount": 0.97,
+            "discount": 0.98,
+            "phi_target_rate": 0.02,
+            "target_rate": 0.02,
+            "temperature": 3.0,
+            "normalize": True,
+        },
+    ),
+    "hilp.methods.sf": (
+        20_000,
+        {
+            "dim": 32,
+            "phi_hidden": (128, 128),
+            "entrance": (256, 128),
+            "hidden": 256,
+            "batch": 256,
+            "lr": 3e-4,
+            "phi_lr": 1e-3,
+            "phi_target_rate": 0.02,
+            "normalize": True,
+        },
+    ),
+    "hilp.methods.fb": (
+        20_000,
+        {
+            "dim": 32,
+            "backward_hidden": (128, 128),
+            "entrance": (256, 128),
+            "hidden": 256,
+            "batch": 256,
+            "lr": 3e-4,
+            "normalize": True,
+        },
+    ),
+    "hilp.methods.gctd3": (
+        20_000,
+        {"entrance": (256, 128), "hidden": 256, "batch": 256, "lr": 3e-4, "normalize": True},
+    ),
+    "hilp.methods.gcbc": (8_000, {"actor_hidden": SMALL, "batch": 256, "lr": 1e-3, "normalize": True}),
+    "hilp.methods.gciql": (
+        8_000,
+        {
+            "hidden": SMALL,
+            "actor_hidden": SMALL,
+            "batch": 256,
+            "lr": 1e-3,
+            "discount": 0.97,  # as phi of hilp
+            "goal_discount": 0.97,
+            "target_rate": 0.02,
+            "normalize": True,
+        },
+    ),
+    "hilp.methods.gccql": (
+        8_000,
+        {
+            "hidden": SMALL,
+            "actor_hidden": SMALL,
+            "batch": 256,
+            "lr": 1e-3,
+            "actor_lr": 3e-4,
+            "discount": 0.97,
+            "goal_discount": 0.97,
+            "target_rate": 0.02,
+            "samples": 4,  # 30 actions a row would be most of the work
+            "normalize": True,
+        },
+    ),
+    "hilp.methods.iql": (
+        8_000,
+        {
+            "dim": 32,
+            "phi_hidden": (128, 128),
+            "hidden": SMALL,
+            "actor_hidden": SMALL,
+            "batch": 256,
+            "lr": 1e-3,
+            "discount": 0.98,
+            "target_rate": 0.02,
+            "normalize": True,
+        },
+    ),
+}
+# What the paper's tables set for one environment: (module, task) -> config values, at both sizes.
+BY_TASK: dict[tuple[str, str], dict[str, Any]] = {
+    ("hilp.methods.sf", "walker"): {"phi_discount": 0.96},
+    ("hilp.methods.sf", "quadruped"): {"loss": "q"},
+    ("hilp.methods.sf", "jaco"): {"loss": "q"},
+}
+PAPER_STEPS, PAPER_BANK, LAPTOP_BANK = 1_000_000, 50_000, 10_000
+
+
+def preset(method: str, size: str, task: str | None = None) -> Preset:
+    """The preset of a method at a size, for data of a task where the paper has values of its own for it."""
     if size not in SIZES:
         raise HilpError(f"unknown preset '{size}': {nearest(size, SIZES)}")
-    config = methods.module(method).Config
+    module = methods.module(method).__name__
+    own = BY_TASK.get((module, task.partition("_")[0] if task else ""), {})
     if size == "paper":
-        return Preset(config(), steps=1_000_000, bank=50_000)
-    small = (128, 128, 128)
-    return Preset(
-        config(
-            dim=8,  # few latent directions are learned sooner than many
-            hidden=small,
-            actor_hidden=small,
-            batch=256,
-            lr=1e-3,
-            phi_discount=0.97,  # resolves distances up to some 50 steps; raise it where yours are longer
-            goal_discount=0.97,
-            discount=0.98,
-            phi_target_rate=0.02,
-            target_rate=0.02,
-            temperature=3.0,
-            normalize=True,
-        ),
-        steps=8_000,
-        bank=10_000,
-    )
+        return Preset(methods.config(method, **own), PAPER_STEPS, PAPER_BANK)
+    steps, values = LAPTOP[module]
+    return Preset(methods.config(method, **{**values, **own}), steps, LAPTOP_BANK)

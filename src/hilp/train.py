@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -163,23 +163,18 @@ class Run:
         keys = jnp.stack([jax.random.key(s) for s in range(seed, seed + seeds)])
         # Key 0 of the stream starts the networks; updates use keys 1, 2, ...
         first = jax.vmap(lambda key: jax.random.fold_in(key, 0))(keys)
-        init = partial(self.method.init, config, self.spec)
         self.keys = keys[0] if seeds == 1 else keys
-        self.fresh = jax.jit(init)(first[0]) if seeds == 1 else jax.jit(jax.vmap(init))(first)
 
         columns = sampling.Columns(data.observations, data.actions, self.preparation.mean, self.preparation.scale)
         bytes_on_device = 4 * data.rows * (data.observation_dim + data.action_dim)
         self.streamed = bytes_on_device > (default_device_budget() if device_budget is None else device_budget)
-        axes: tuple[int | None, ...]
         if self.streamed:
             self.stream = Stream(self.method, config, columns, self.keys)
-            chunk, axes = chunk_function(self.method, config, stored_batch), (0, 0, 0, None, None)
         else:
             # device_put, not jnp.asarray: on a CPU it shares the memory of a mapped file where it can
             self.columns = jax.device_put(sampling.Columns(*(np.asarray(column, np.float32) for column in columns)))
-            drawn = partial(drawn_batch, self.method, config)
-            chunk, axes = chunk_function(self.method, config, drawn), (0, None, 0, None, None)
-        self._chunk = jax.jit(chunk if seeds == 1 else jax.vmap(chunk, in_axes=axes), donate_argnums=0)
+        init, self._chunk = programs(config, self.spec, seeds > 1, self.streamed)
+        self.fresh = init(first[0] if seeds == 1 else first)
 
     def advance(self, state: Any, step: int, count: int) -> tuple[Any, dict[str, np.ndarray]]:
         """`count` updates from `step`; the mean of each metric, per seed."""
@@ -284,6 +279,18 @@ def fit(config: Any, data: Dataset, steps: int, seed: int = 0, quiet: bool = Fal
 def _next_chunk(chunk: int, count: int, seconds: float) -> int:
     """How many updates to run at once, after `count` took this long; grows slowly, because the first chunk compiles."""
     return int(min(max(1, CHUNK_SECONDS * count / seconds), 2 * chunk + 8))
+
+
+@lru_cache(maxsize=32)
+def programs(config: Any, spec: Spec, several: bool, streamed: bool) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The compiled `init` and chunk of a config, for one seed or several; shared by the runs of a session."""
+    method = methods.of(config)
+    init = partial(method.init, config, spec)
+    chunk = chunk_function(method, config, stored_batch if streamed else partial(drawn_batch, method, config))
+    if several:
+        init = jax.vmap(init)
+        chunk = jax.vmap(chunk, in_axes=(0, 0 if streamed else None, 0, None, None))
+    return jax.jit(init), jax.jit(chunk, donate_argnums=0)
 
 
 def chunk_function(method: ModuleType, config: Any, batch_of: Callable[..., Any]) -> Callable[..., Any]:

@@ -26,3 +26,8 @@ class Batch(NamedTuple):
     next_observation: Array  # batch x obs
     goal: Array  # batch x obs
     reached: Array  # batch, bool: the goal IS the observation, by row number, never by distance
+    arrived: Array  # batch, bool: the goal IS the next observation, by row number
+    actor_goal: Array | None = None  # batch x obs: a second goal, where value and actor learn from different ones
+    steps_ahead: Array | None = None  # batch, int: steps to the goal in the same episode, -1 where it lies elsewhere
+    later: Array | None = None  # batch x obs: the observation that n-step targets look from
+    later_steps: Array | None = None  # batch, int: how many steps after the observation that is

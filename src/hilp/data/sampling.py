@@ -41,6 +41,9 @@ class Rows(NamedTuple):
 
     at: Array  # batch
     goal: Array  # batch
+    actor_goal: Array | None = None  # batch
+    steps_ahead: Array | None = None  # batch: not rows, but how many of them the goal lies ahead
+    later: Array | None = None  # batch
 
 
 def build_index(lengths: np.ndarray, validation: np.ndarray | None = None) -> tuple[Index, Index | None]:
@@ -103,6 +106,40 @@ def hindsight_goals(index: Index, key: Array, at: Array, discount: float, p_rand
     return jnp.where(jax.random.uniform(key_which, at.shape) < p_random, anywhere, future)
 
 
+def uniform_future(index: Index, key: Array, at: Array) -> Array:
+    """A later row of the same episode, each one equally likely."""
+    return jax.random.randint(key, at.shape, at + 1, index.last[at] + 1, at.dtype)
+
+
+def value_goals(index: Index, key: Array, at: Array, discount: float, p_here: float, p_random: float) -> Array:
+    """Goals of a value that is not zero at its goal by construction: the row itself, any state, or geometric future."""
+    key_goal, key_random, key_which = jax.random.split(key, 3)
+    future = geometric_future(index, key_goal, at, discount)
+    anywhere = states(index, key_random, at.shape[0])
+    which = jax.random.uniform(key_which, at.shape)
+    return jnp.where(which < p_here, at, jnp.where(which < p_here + p_random, anywhere, future))
+
+
+def actor_goals(index: Index, key: Array, at: Array, p_random: float) -> Array:
+    """Goals to imitate towards: any later row of the episode, or any state with probability `p_random`."""
+    key_future, key_random, key_which = jax.random.split(key, 3)
+    future = uniform_future(index, key_future, at)
+    anywhere = states(index, key_random, at.shape[0])
+    return jnp.where(jax.random.uniform(key_which, at.shape) < p_random, anywhere, future)
+
+
+def steps_ahead(index: Index, at: Array, goal: Array) -> Array:
+    """How many steps after `at` the goal lies in the same episode; -1 where it lies before or in another one."""
+    return jnp.where((goal >= at) & (goal <= index.last[at]), goal - at, -1)
+
+
+def later(index: Index, at: Array, goal: Array, steps: int) -> Array:
+    """The row `steps` after `at`, or the goal or the episode's end where that comes first."""
+    ahead = steps_ahead(index, at, goal)
+    row = jnp.minimum(at + steps, index.last[at])
+    return jnp.where(ahead >= 0, jnp.minimum(row, goal), row)
+
+
 def segments(index: Index, key: Array, count: int, k: int) -> tuple[Array, Array]:
     """Rows of k-step segments (count x (k + 1)) and how many steps of each are real.
 
@@ -119,13 +156,15 @@ def gather(columns: Columns, rows: Rows, xp: Any = jnp) -> Batch:
 
     `xp` is jax.numpy for columns on the device, numpy for columns on the host; both give the same numbers.
     """
-    count = rows.at.shape[-1]
-    wanted = xp.concatenate([rows.at, rows.at + 1, rows.goal], axis=-1)
-    observations = (columns.observations[wanted] - columns.mean) / columns.scale
+    wanted = {"observation": rows.at, "next_observation": rows.at + 1, "goal": rows.goal}
+    wanted |= {name: getattr(rows, name) for name in ("actor_goal", "later") if getattr(rows, name) is not None}
+    looked_up = columns.observations[xp.concatenate(list(wanted.values()), axis=-1)]  # one gather for all of them
+    observations = xp.split((looked_up - columns.mean) / columns.scale, len(wanted), axis=-2)
     return Batch(
-        observation=observations[..., :count, :],
+        **dict(zip(wanted, observations, strict=True)),
         action=xp.clip(columns.actions[rows.at], -ACTION_LIMIT, ACTION_LIMIT),
-        next_observation=observations[..., count : 2 * count, :],
-        goal=observations[..., 2 * count :, :],
         reached=rows.goal == rows.at,
+        arrived=rows.goal == rows.at + 1,
+        steps_ahead=rows.steps_ahead,
+        later_steps=None if rows.later is None else rows.later - rows.at,
     )

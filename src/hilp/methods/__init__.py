@@ -1,7 +1,16 @@
 """Methods: one file each, five public names each (Config, sample, init, update, export).
 
-A method's export is a tree of arrays with `act(observation, z)` and those of `encode`, `direct`, `cumulant` and
-`project` that it has a rule for; prompts ask for a rule, never for a method's name.
+A method's export is a tree of arrays with `act(observation, z)` and those rules that it has; prompts ask for a rule,
+never for a method's name:
+
+| rule | what it gives |
+|---|---|
+| `encode(s)` | the latent of a state |
+| `direct(here, there)` | goal rule by direction: the skill from one latent to another, asked anew at every step |
+| `aim(goal)` | goal rule by name: the one skill that a goal stands for |
+| `cumulant(s, s')` | reward rule: features to regress a reward on |
+| `backward(s')` | reward rule: features whose reward-weighted mean is the skill |
+| `project(z)` | the valid skill in the direction of z; methods whose skill is the goal itself have none |
 """
 
 from __future__ import annotations
@@ -14,13 +23,36 @@ from typing import Any
 
 from hilp.errors import HilpError, nearest
 
-MODULES = {"hilp": "hilp.methods.hilp"}  # name on the command line -> module, imported when asked for
+# Name on the command line -> module (imported when asked for), and the config values that the name stands for.
+MODULES: dict[str, tuple[str, dict[str, str]]] = {
+    "hilp": ("hilp.methods.hilp", {}),
+    "sf-hilp": ("hilp.methods.sf", {"features": "hilbert"}),
+    "sf-lap": ("hilp.methods.sf", {"features": "lap"}),
+    "sf-fdm": ("hilp.methods.sf", {"features": "fdm"}),
+    "sf-ae": ("hilp.methods.sf", {"features": "ae"}),
+    "sf-idm": ("hilp.methods.sf", {"features": "idm"}),
+    "sf-cl": ("hilp.methods.sf", {"features": "cl"}),
+    "sf-rand": ("hilp.methods.sf", {"features": "rand"}),
+    "fb": ("hilp.methods.fb", {}),
+    "gc-td3": ("hilp.methods.gctd3", {}),
+    "gc-bc": ("hilp.methods.gcbc", {}),
+    "gc-iql": ("hilp.methods.gciql", {}),
+    "gc-cql": ("hilp.methods.gccql", {}),
+    "iql-fdm": ("hilp.methods.iql", {"features": "fdm"}),
+    "iql-lap": ("hilp.methods.iql", {"features": "lap"}),
+    "iql-rand": ("hilp.methods.iql", {"features": "rand"}),
+}
 
 
 def module(name: str) -> ModuleType:
     if name not in MODULES:
         raise HilpError(f"unknown method '{name}': {nearest(name, MODULES)}")
-    return importlib.import_module(MODULES[name])
+    return importlib.import_module(MODULES[name][0])
+
+
+def config(name: str, **values: Any) -> Any:
+    """The Config of a method by its name; values that are not given are the paper's."""
+    return module(name).Config(**{**MODULES[name][1], **values})
 
 
 def of(config: Any) -> ModuleType:
@@ -30,8 +62,8 @@ def of(config: Any) -> ModuleType:
 
 def name_of(config: Any) -> str:
     """The method whose Config this is."""
-    for name, path in MODULES.items():
-        if type(config).__module__ == path:
+    for name, (path, values) in MODULES.items():
+        if type(config).__module__ == path and all(getattr(config, key) == value for key, value in values.items()):
             return name
     raise HilpError(f"{type(config).__name__} is not the config of a method: {nearest('', MODULES)}")
 
@@ -39,11 +71,12 @@ def name_of(config: Any) -> str:
 def configure(config: Any, changes: dict[str, Any]) -> Any:
     """A copy of a frozen config with some values changed; text is parsed by the field's type."""
     types = typing.get_type_hints(type(config))
+    parsed = {}
     for key, value in changes.items():
         if key not in types:
             raise HilpError(f"unknown config key '{key}': {nearest(key, types)}")
-        config = dataclasses.replace(config, **{key: _parse(key, value, types[key])})
-    return config
+        parsed[key] = _parse(key, value, types[key])
+    return dataclasses.replace(config, **parsed)  # all at once: some values make sense only together
 
 
 def require(config: Any, wanted: dict[str, tuple[str, ...]]) -> None:
@@ -60,6 +93,9 @@ def require(config: Any, wanted: dict[str, tuple[str, ...]]) -> None:
         for name in names:
             if not makes_sense[kind](getattr(config, name)):
                 raise HilpError(f"config key '{name}' must be {kind}, not {getattr(config, name)}")
+    for name, choice in typing.get_type_hints(type(config)).items():
+        if typing.get_origin(choice) is typing.Literal:
+            _parse(name, getattr(config, name), choice)
 
 
 def _parse(key: str, value: Any, kind: Any) -> Any:

@@ -45,17 +45,21 @@ class Config:
     target_rate: float = 0.005  # EMA of the critic's target
     schedule: Literal["joint", "sequential"] = "joint"  # sequential: first phi, then the policy (Algorithm 1)
     phi_steps: int = 500_000  # sequential: updates of phi before the policy starts
+    extraction: Literal["awr", "ddpg+bc"] = "awr"  # policy from critic: weigh the data's actions, or climb Q near them
+    bc_weight: float = 0.3  # ddpg+bc: larger imitates the data
+    bound_targets: bool = False  # targets of phi never say farther than the trajectory itself took; not in the paper
+    n_step: int = 1  # steps of the trajectory that targets of phi look over; not in the paper
     normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
 
     def __post_init__(self) -> None:
         require(
             self,
             {
-                "at least 1": ("dim", "batch", "phi_steps"),
+                "at least 1": ("dim", "batch", "phi_steps", "n_step"),
                 "sizes of at least 1": ("hidden", "actor_hidden"),
                 "between 0 and 1": ("phi_discount", "phi_expectile", "goal_discount", "discount", "expectile"),
                 "from 0 to 1": ("phi_target_rate", "target_rate", "goal_random"),
-                "at least 0": ("lr", "temperature"),
+                "at least 0": ("lr", "temperature", "bc_weight"),
                 "above 0": ("weight_max",),
             },
         )
@@ -103,7 +107,13 @@ class Policy(eqx.Module):
 def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
     key_at, key_goal = jax.random.split(key)
     at = sampling.transitions(index, key_at, cfg.batch)
-    return sampling.Rows(at, sampling.hindsight_goals(index, key_goal, at, cfg.goal_discount, cfg.goal_random))
+    goal = sampling.hindsight_goals(index, key_goal, at, cfg.goal_discount, cfg.goal_random)
+    return sampling.Rows(
+        at,
+        goal,
+        steps_ahead=sampling.steps_ahead(index, at, goal) if cfg.bound_targets else None,
+        later=sampling.later(index, at, goal, cfg.n_step) if cfg.n_step > 1 else None,
+    )
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
@@ -138,7 +148,7 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
 
     def phi_turn(state: State) -> tuple[State, Info]:
         part, info, _ = _update_phi(cfg, state, batch)
-        return state._replace(**part), {**info, **dict.fromkeys(POLICY_INFO, jnp.zeros(()))}
+        return state._replace(**part), {**info, **dict.fromkeys(policy_metrics(cfg), jnp.zeros(()))}
 
     def policy_turn(state: State) -> tuple[State, Info]:
         phi_s = networks.member(state.phi, 0)(batch.observation)
@@ -154,7 +164,11 @@ def export(cfg: Config, state: State) -> Policy:
 
 
 PHI_INFO = ("phi_loss", "distance")
-POLICY_INFO = ("value_loss", "critic_loss", "actor_loss", "skill_reward", "skill_value", "awr_weight")
+POLICY_INFO = ("value_loss", "critic_loss", "actor_loss", "skill_reward", "skill_value")
+
+
+def policy_metrics(cfg: Config) -> tuple[str, ...]:
+    return (*POLICY_INFO, "awr_weight") if cfg.extraction == "awr" else POLICY_INFO
 
 
 def phi_loss(
@@ -163,11 +177,21 @@ def phi_loss(
     """Eq. 6, and phi(s) of the first member so that nobody computes it twice."""
     count = batch.observation.shape[0]
     online = networks.members(phi, jnp.concatenate([batch.observation, batch.goal]))  # members x 2 batch x dim
-    old = networks.members(target, jnp.concatenate([batch.observation, batch.goal, batch.next_observation]))
+    following = batch.next_observation if batch.later is None else batch.later
+    old = networks.members(target, jnp.concatenate([batch.observation, batch.goal, following]))
     v = hilbert.value(online[:, :count], online[:, count:])  # members x batch
     target_v = hilbert.value(old[:, :count], old[:, count : 2 * count])
     target_next_v = hilbert.value(old[:, 2 * count :], old[:, count : 2 * count])
-    loss = hilbert.representation_loss(v, target_v, target_next_v, batch.reached, cfg.phi_discount, cfg.phi_expectile)
+    loss = hilbert.representation_loss(
+        v,
+        target_v,
+        target_next_v,
+        batch.reached,
+        cfg.phi_discount,
+        cfg.phi_expectile,
+        steps=batch.later_steps,
+        ahead=batch.steps_ahead,
+    )
     return loss, ({"phi_loss": loss, "distance": -jnp.mean(v)}, online[0, :count])
 
 
@@ -187,6 +211,15 @@ def critic_loss(critic: networks.Ensemble, sza: Array, target: Array) -> Array:
 def actor_loss(actor: networks.GaussianActor, sz: Array, action: Array, weight: Array) -> Array:
     """Advantage-weighted regression: -E[weight * log pi(a | s, z)]."""
     return -jnp.mean(weight * actor.log_prob(sz, action))
+
+
+def climbing_loss(
+    actor: networks.GaussianActor, cfg: Config, critic: networks.Ensemble, sz: Array, action: Array
+) -> Array:
+    """DDPG+BC: the mean action climbs the smaller critic, the density stays with the data."""
+    own = jnp.clip(actor(sz), -1.0, 1.0)
+    q = jnp.min(networks.members(critic, jnp.concatenate([sz, own], axis=-1))[..., 0], axis=0)
+    return losses.ddpg_bc(q, actor.log_prob(sz, action), cfg.bc_weight)
 
 
 def _update_phi(cfg: Config, state: State, batch: Batch) -> tuple[dict, Info, Array]:
@@ -211,8 +244,11 @@ def _update_policy(cfg: Config, state: State, batch: Batch, phi_s: Array, key: A
     next_v = state.value(jnp.concatenate([batch.next_observation, z], axis=-1))[..., 0]
     loss_q, grad_q = jax.value_and_grad(critic_loss)(state.critic, sza, reward + cfg.discount * next_v)
 
-    weight = losses.awr_weight(target_q - v, cfg.temperature, cfg.weight_max)
-    loss_a, grad_a = jax.value_and_grad(actor_loss)(state.actor, sz, batch.action, weight)
+    if cfg.extraction == "awr":
+        weight = losses.awr_weight(target_q - v, cfg.temperature, cfg.weight_max)
+        loss_a, grad_a = jax.value_and_grad(actor_loss)(state.actor, sz, batch.action, weight)
+    else:
+        loss_a, grad_a = jax.value_and_grad(climbing_loss)(state.actor, cfg, state.critic, sz, batch.action)
 
     nets = (state.value, state.critic, state.actor)
     updates, policy_opt = optax.adam(cfg.lr).update((grad_v, grad_q, grad_a), state.policy_opt)
@@ -225,6 +261,7 @@ def _update_policy(cfg: Config, state: State, batch: Batch, phi_s: Array, key: A
         "actor_loss": loss_a,
         "skill_reward": jnp.mean(reward),
         "skill_value": jnp.mean(v),
-        "awr_weight": jnp.mean(weight),
     }
+    if cfg.extraction == "awr":
+        info["awr_weight"] = jnp.mean(weight)
     return part, info
