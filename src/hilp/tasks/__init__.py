@@ -27,6 +27,8 @@ class Episodes(Protocol):
 
     def reached(self) -> np.ndarray: ...  # bool [n]: at the goal now
 
+    def extra(self, name: str) -> np.ndarray: ...  # [n, ...]: a column beside the observation, e.g. "physics"
+
 
 @dataclass(frozen=True)
 class Finite:
@@ -38,19 +40,28 @@ class Finite:
 
 
 class Task(Protocol):
-    """What every task offers. `finite` may return None, `potentials` may be empty."""
+    """What every task offers. `finite` and `best_return` may return None, the mappings may be empty."""
 
     name: str
+    family: str  # the collector's file
     max_steps: int
     observation_dim: int
     action_dim: int
-    potentials: Mapping[str, Callable[[np.ndarray], np.ndarray]]
+    has_goals: bool  # whether goal prompts make sense
+    extra_columns: tuple[str, ...]  # what `Episodes.extra` knows
+    score_scale: float  # brings returns of different tasks to one scale for aggregates
+    potentials: Mapping[str, Callable[[np.ndarray], np.ndarray]]  # rewards f(s') - f(s) of getting somewhere
+    rewards: Mapping[str, Callable[..., np.ndarray]]  # rewards of (s, a, s') or (s, a, s', extras) of being somewhere
 
     def episodes(
         self, rng: np.random.Generator, n: int, start: np.ndarray | None = None, goal: np.ndarray | None = None
     ) -> Episodes: ...  # random starts and goals, unless an observation of one is given
 
     def potential_max(self, name: str) -> float: ...
+
+    def best_return(self, name: str, observations: np.ndarray, steps: int) -> np.ndarray | None: ...
+
+    def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray: ...  # bool [n]: counts as at the goal
 
     def finite(self) -> Finite | None: ...
 
@@ -61,15 +72,26 @@ class Task(Protocol):
 
 def names() -> list[str]:
     """The tasks that can be made by name."""
-    from hilp.tasks import maze
+    from hilp.tasks import antmaze, dmc, maze
 
-    return sorted(maze.MAZES)
+    return [*sorted(maze.MAZES), *sorted(antmaze.NAMES), *dmc.NAMES, *dmc.TASKS]
+
+
+def reward_tasks() -> tuple[str, ...]:
+    """The tasks that are one reward each."""
+    from hilp.tasks import dmc
+
+    return dmc.TASKS
 
 
 def make(name: str) -> Any:
     """The task of this name; a maze may also be given as its map or as the path of a file that holds one."""
-    from hilp.tasks import maze
+    from hilp.tasks import antmaze, dmc, maze
 
     if name in maze.MAZES or maze.looks_like_map(name):
         return maze.make(name)
+    if name in antmaze.NAMES or name.startswith(antmaze.MAP_PREFIX):
+        return antmaze.make(name)
+    if name in (*dmc.NAMES, *dmc.TASKS):
+        return dmc.make(name)
     raise HilpError(f"unknown task '{name}': {nearest(name, names())}")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks import Finite
+from hilp.tasks import Finite, maze_rewards
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -105,6 +105,10 @@ class Maze:
 
     observation_dim = 2
     action_dim = 2
+    family = "maze"
+    has_goals = True
+    extra_columns: tuple[str, ...] = ()
+    score_scale = 1.0
 
     def __init__(self, name: str, map_text: str, max_steps: int | None = None) -> None:
         self.name = name
@@ -123,6 +127,15 @@ class Maze:
             "down": lambda xy: -xy[..., 1],
             "centre": lambda xy: -np.linalg.norm(xy - self._centre, axis=-1),
         }
+
+    @cached_property
+    def rewards(self) -> Mapping[str, maze_rewards.StateReward]:
+        """Rewards of being somewhere, by name."""
+        return maze_rewards.rewards(self)
+
+    def best_return(self, name: str, observations: np.ndarray, steps: int) -> np.ndarray | None:
+        """The most that can be earned under a reward from each observation; None where nobody knows."""
+        return maze_rewards.best_return(self, self.rewards[name], observations, steps)
 
     @cached_property
     def max_steps(self) -> int:
@@ -239,6 +252,10 @@ class Maze:
         candidates = np.concatenate([low, high, np.clip(self._centre, low, high)])
         return float(self.potentials[name](candidates).max())
 
+    def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray:
+        """Whether each observation counts as at the goal."""
+        return at_goal(observations, goal)
+
     # Cells
 
     @cached_property
@@ -338,6 +355,9 @@ class MazeEpisodes:
     def step(self, actions: np.ndarray) -> None:
         self.xy = self.maze.step(self.xy, actions)
         self.observations = self.xy.astype(np.float32)
+
+    def extra(self, name: str) -> np.ndarray:
+        raise HilpError(f"a maze has no column '{name}' beside its observations")
 
     def reached(self) -> np.ndarray:
         return at_goal(self.xy, self._goal_xy)

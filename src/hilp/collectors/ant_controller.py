@@ -1,0 +1,185 @@
+"""The ant's legs: a small network that walks the ant along a commanded direction, with inference in plain numpy.
+
+The ant looks the same after a quarter turn of its body, and the ground looks the same after any turn of the world. So
+the network sees only one case, the canonical one: the world is turned until the direction is +x, then the body by
+quarter turns until its heading is within 45 degrees of it. What is left are 27 numbers and no direction.
+
+Train the network that ships with this package again, or measure it:
+
+    python -m hilp.collectors.ant_controller --steps 150528 --seed 0 --out ant_controller.safetensors
+    python -m hilp.collectors.ant_controller --evaluate antmaze-large --episodes 100
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+from collections.abc import Callable
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hilp.errors import HilpError
+from hilp.storage import read_arrays
+
+OBSERVATION_DIM, ACTION_DIM = 27, 8
+WEIGHTS = Path(__file__).with_name("ant_controller.safetensors")
+LAYERS = 3
+# Legs 1 to 4 stand at 45, 135, 225 and 315 degrees. In observations each is (hip, ankle); the actuators begin with
+# leg 4. The ankles of legs 2 and 3 turn the other way round.
+ANKLE_SIGNS = np.array([1.0, -1.0, -1.0, 1.0])
+FIRST_ACTUATOR = 3
+
+
+def quarter_turns(proprioception: np.ndarray, direction: np.ndarray) -> np.ndarray:
+    """How many quarter turns [n] of the body bring its heading within 45 degrees of the direction."""
+    heading = 2 * np.arctan2(proprioception[:, 4], proprioception[:, 1])
+    angle = np.arctan2(direction[:, 1], direction[:, 0])
+    turns: np.ndarray = np.rint((heading - angle) / (np.pi / 2)).astype(np.intp) % 4
+    return turns
+
+
+def canonical(proprioception: np.ndarray, direction: np.ndarray, turns: np.ndarray) -> np.ndarray:
+    """The 27 proprioceptive numbers [n, 27] (an observation without xy) as if +x were the direction [n, 2]."""
+    out = np.array(proprioception, np.float64)
+    x, y = direction[:, 0], direction[:, 1]
+    half = np.arctan2(y, x) / 2 + turns * np.pi / 4  # half of what the heading loses
+    cos, sin = np.cos(half), np.sin(half)
+    world = np.arctan2(y, x) / 2 - turns * np.pi / 4  # the axis of a tilt turns with the world, against the body
+    w, i, j, k = proprioception[:, 1:5].T
+    quaternion = np.stack(
+        [
+            w * cos + k * sin,
+            i * np.cos(world) + j * np.sin(world),
+            j * np.cos(world) - i * np.sin(world),
+            k * cos - w * sin,
+        ],
+        axis=1,
+    )
+    out[:, 1:5] = np.where(quaternion[:, :1] < 0, -quaternion, quaternion)  # q and -q are the same rotation
+    out[:, 5:13] = _turn_legs(out[:, 5:13], turns)
+    velocity = proprioception[:, 13:16]
+    out[:, 13] = x * velocity[:, 0] + y * velocity[:, 1]
+    out[:, 14] = x * velocity[:, 1] - y * velocity[:, 0]
+    cos, sin = np.cos(turns * np.pi / 2), np.sin(turns * np.pi / 2)
+    spin = proprioception[:, 16:19]  # in the frame of the body
+    out[:, 16] = cos * spin[:, 0] - sin * spin[:, 1]
+    out[:, 17] = sin * spin[:, 0] + cos * spin[:, 1]
+    out[:, 19:27] = _turn_legs(out[:, 19:27], turns)
+    return out
+
+
+def actual(action: np.ndarray, turns: np.ndarray) -> np.ndarray:
+    """The actuators' signals [n, 8] of an action given in canonical order (leg 1 first, all ankles alike)."""
+    legs = action.reshape(-1, 4, 2)
+    legs = legs[np.arange(len(legs))[:, None], (np.arange(4) + turns[:, None]) % 4]
+    legs = np.stack([legs[..., 0], legs[..., 1] * ANKLE_SIGNS], axis=-1)
+    return np.roll(legs, -FIRST_ACTUATOR, axis=1).reshape(-1, 8)
+
+
+def _turn_legs(joints: np.ndarray, turns: np.ndarray) -> np.ndarray:
+    """Joints [n, 8] after quarter turns of the body, with the ankles of all legs turning the same way."""
+    legs = joints.reshape(-1, 4, 2)
+    legs = np.stack([legs[..., 0], legs[..., 1] * ANKLE_SIGNS], axis=-1)
+    return legs[np.arange(len(legs))[:, None], (np.arange(4) - turns[:, None]) % 4].reshape(-1, 8)
+
+
+class Controller:
+    """Proprioception and unit directions in, actions out."""
+
+    def __init__(self, arrays: dict[str, np.ndarray]) -> None:
+        self.layers = [(arrays[f"weight{layer}"], arrays[f"bias{layer}"]) for layer in range(LAYERS)]
+
+    @classmethod
+    def load(cls, path: Path = WEIGHTS) -> Controller:
+        arrays, _ = read_arrays(path)
+        if set(arrays) != {f"{kind}{layer}" for kind in ("weight", "bias") for layer in range(LAYERS)}:
+            raise HilpError(f"{path} holds no ant controller: train one with python -m hilp.collectors.ant_controller")
+        return cls(arrays)
+
+    def head(self, x: np.ndarray) -> np.ndarray:
+        """The network's raw output: the mean before tanh, then the log standard deviation."""
+        x = x.astype(np.float32)
+        for weight, bias in self.layers[:-1]:
+            x = np.maximum(x @ weight + bias, 0)
+        weight, bias = self.layers[-1]
+        out: np.ndarray = x @ weight + bias
+        return out
+
+    def act(self, proprioception: np.ndarray, direction: np.ndarray) -> np.ndarray:
+        """Actions [n, 8] in [-1, 1] that walk ants with these 27 numbers [n, 27] along unit directions [n, 2]."""
+        turns = quarter_turns(proprioception, direction)
+        mean = self.head(canonical(proprioception, direction, turns))[:, :ACTION_DIM]
+        return actual(np.tanh(mean), turns)
+
+
+def measure(task: str, episodes: int, seed: int, weights: Path, report: Callable[[str], None]) -> dict[str, Any]:
+    """How often an ant reaches a random goal cell from a random start cell, walking as in the data, in one row."""
+    from hilp import stats
+    from hilp.collectors.antmaze import EPISODE_STEPS, Walk
+    from hilp.tasks import antmaze
+    from hilp.versions import versions
+
+    if episodes < 1:
+        raise HilpError(f"episodes must be at least 1, not {episodes}")
+    world, controller = antmaze.make(task), Controller.load(weights)
+    lengths: list[int | None] = []
+    for episode in range(episodes):
+        walk = Walk(world, controller, np.random.default_rng([seed, episode]))
+        while walk.steps < EPISODE_STEPS and not walk.arrivals:
+            walk.step()
+        lengths.append(walk.arrivals[0] if walk.arrivals else None)
+        report(f"{episode + 1}/{episodes}: {f'{lengths[-1]} steps' if walk.arrivals else 'not reached'}")
+    arrived = [length for length in lengths if length is not None]
+    return {
+        "task": task,
+        "success": len(arrived) / episodes,
+        "interval": list(stats.wilson(len(arrived), episodes)),
+        "episodes": episodes,
+        "max_steps": EPISODE_STEPS,
+        "median_steps": float(np.median(arrived)) if arrived else None,
+        "lengths": lengths,
+        "seed": seed,
+        "controller": read_arrays(weights)[1] | {"sha256": hashlib.sha256(weights.read_bytes()).hexdigest()},
+        "command": " ".join(["python -m hilp.collectors.ant_controller", *sys.argv[1:]]),
+        "versions": versions() | {package: metadata.version(package) for package in ("mujoco", "ogbench")},
+    }
+
+
+def main() -> None:
+    """Train or measure from the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m hilp.collectors.ant_controller", description="Train the ant's legs, or measure them."
+    )
+    parser.add_argument("--steps", type=int, default=150_528, help="steps of training in all")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=WEIGHTS, help="where the trained weights go")
+    parser.add_argument("--evaluate", metavar="TASK", help="measure in this AntMaze instead of training")
+    parser.add_argument("--episodes", type=int, default=100, help="episodes to measure")
+    parser.add_argument("--weights", type=Path, default=WEIGHTS, help="the weights to measure")
+    parser.add_argument(
+        "--results", type=Path, default=Path("benchmarks/ant_controller.jsonl"), help="file that gets the measured row"
+    )
+    args = parser.parse_args()
+    say = partial(print, flush=True)
+    try:
+        if args.evaluate is None:
+            from hilp.collectors import ant_training
+
+            ant_training.train(args.steps, args.seed, args.out, say)
+        else:
+            from hilp.evaluation import append_rows
+
+            row = measure(args.evaluate, args.episodes, args.seed, args.weights, say)
+            append_rows(args.results, [row])
+            say(f"{args.evaluate}: {row['success']:.0%} of {args.episodes} goals, row added to {args.results}")
+    except HilpError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

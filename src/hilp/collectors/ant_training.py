@@ -1,0 +1,313 @@
+"""How the ant learned to walk: soft actor-critic, several ants side by side, most on an empty floor, some among walls.
+
+The reward is the speed along a direction that changes at random, up to a brisk walk, less a little for sideways drift,
+tilt, bouncing and effort; an ant that falls over starts anew. Both sides of every transition are canonical for the
+direction it was made with, so a change of direction needs no special care.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+
+from hilp import storage
+from hilp.collectors.ant_controller import ACTION_DIM, OBSERVATION_DIM, Controller, actual, canonical, quarter_turns
+from hilp.errors import HilpError
+from hilp.networks import Dense
+from hilp.tasks import antmaze
+from hilp.versions import versions
+
+HIDDEN = (256, 256)
+BATCH = 256
+DISCOUNT = 0.98  # 5 s at 10 steps/s: far enough to see a fall coming
+TARGET_RATE = 0.005
+LEARNING_RATE = 3e-4
+TARGET_ENTROPY = -ACTION_DIM / 2
+LOG_STD_RANGE = (-5.0, 2.0)
+ANTS = 8
+WALLED_ANTS = 2  # of them, in ROOM: they learn not to fall when they run into a wall
+ROOM = "#####\n#...#\n#.#.#\n#...#\n#####"
+CHUNK = 64  # updates in one compiled call
+STEPS_PER_UPDATE = 2
+WARMUP = 10_000  # steps before the first update
+RANDOM = 4_000  # of them with random actions
+EPISODE_STEPS = 400
+DIRECTION_STEPS = (10, 80)
+TOP_SPEED = 1.2  # m/s; faster earns nothing, because haste makes falls
+FALLEN = 0.0  # vertical component of the body's z axis below which an ant has fallen: it does not get up again
+FALL_PENALTY = 10.0
+ALIVE = 0.5
+DRIFT_COST = 0.3  # per m/s sideways
+BOUNCE_COST = 0.2  # per m/s up or down
+TILT_COST = 1.0  # from 0 upright to this on the side
+EFFORT_COST = 0.02  # per squared action, summed over the joints
+REPORT_STEPS = 5_000
+CHECKPOINT_STEPS = 25_000
+
+
+class Network(eqx.Module):
+    """ReLU layers and a linear output."""
+
+    layers: tuple[Dense, ...]
+
+    def __init__(self, size_in: int, size_out: int, key: Array):
+        sizes = (size_in, *HIDDEN, size_out)
+        keys = jax.random.split(key, len(sizes) - 1)
+        self.layers = tuple(Dense(a, b, k) for a, b, k in zip(sizes, sizes[1:], keys, strict=False))
+
+    def __call__(self, x: Array) -> Array:
+        for layer in self.layers[:-1]:
+            x = jax.nn.relu(layer(x))
+        return self.layers[-1](x)
+
+
+class Learner(eqx.Module):
+    """All that training changes."""
+
+    actor: Network
+    critics: tuple[Network, Network]
+    targets: tuple[Network, Network]
+    log_temperature: Array
+    optimizers: tuple[Any, Any, Any]
+
+
+def optimizer() -> optax.GradientTransformation:
+    return optax.adam(LEARNING_RATE)
+
+
+def new_learner(key: Array) -> Learner:
+    keys = jax.random.split(key, 3)
+    actor = Network(OBSERVATION_DIM, 2 * ACTION_DIM, keys[0])
+    critics = tuple(Network(OBSERVATION_DIM + ACTION_DIM, 1, k) for k in keys[1:])
+    log_temperature = jnp.asarray(-2.0)
+    states = tuple(optimizer().init(part) for part in (actor, critics, log_temperature))
+    return Learner(actor, critics, critics, log_temperature, states)  # type: ignore[arg-type]
+
+
+def sample(actor: Network, observation: Array, key: Array) -> tuple[Array, Array]:
+    """Squashed actions and their log-probabilities."""
+    mean, log_std = jnp.split(actor(observation), 2, axis=-1)
+    log_std = jnp.clip(log_std, *LOG_STD_RANGE)
+    noise = jax.random.normal(key, mean.shape)
+    raw = mean + jnp.exp(log_std) * noise
+    gaussian = -0.5 * jnp.square(noise) - log_std - 0.5 * jnp.log(2 * jnp.pi)
+    squash = 2 * (jnp.log(2.0) - raw - jax.nn.softplus(-2 * raw))  # log(1 - tanh(raw)^2), exact for large values
+    return jnp.tanh(raw), jnp.sum(gaussian - squash, axis=-1)
+
+
+def values(critics: tuple[Network, Network], observation: Array, action: Array) -> Array:
+    inputs = jnp.concatenate([observation, action], axis=-1)
+    return jnp.stack([critic(inputs)[..., 0] for critic in critics])
+
+
+def update(learner: Learner, batch: dict[str, Array], key: Array) -> Learner:
+    key_next, key_now = jax.random.split(key)
+    temperature = jnp.exp(learner.log_temperature)
+    next_action, next_log_prob = sample(learner.actor, batch["next"], key_next)
+    next_value = jnp.min(values(learner.targets, batch["next"], next_action), axis=0) - temperature * next_log_prob
+    wanted = batch["reward"] + DISCOUNT * (1 - batch["fell"]) * next_value
+
+    def critic_loss(critics: tuple[Network, Network]) -> Array:
+        return jnp.mean(jnp.square(values(critics, batch["now"], batch["action"]) - wanted))
+
+    def actor_loss(actor: Network) -> tuple[Array, Array]:
+        action, log_prob = sample(actor, batch["now"], key_now)
+        value = jnp.min(values(learner.critics, batch["now"], action), axis=0)
+        return jnp.mean(temperature * log_prob - value), jnp.mean(log_prob)
+
+    critic_gradient = jax.grad(critic_loss)(learner.critics)
+    actor_gradient, log_prob = jax.grad(actor_loss, has_aux=True)(learner.actor)
+    temperature_gradient = -(log_prob + TARGET_ENTROPY) * temperature
+    parts = (learner.actor, learner.critics, learner.log_temperature)
+    gradients = (actor_gradient, critic_gradient, temperature_gradient)
+    changed, states = [], []
+    for part, gradient, state in zip(parts, gradients, learner.optimizers, strict=True):
+        change, state = optimizer().update(gradient, state)
+        changed.append(optax.apply_updates(part, change))
+        states.append(state)
+    targets = optax.incremental_update(changed[1], learner.targets, TARGET_RATE)
+    return Learner(changed[0], changed[1], targets, changed[2], tuple(states))
+
+
+@jax.jit
+def updates(learner: Learner, batches: dict[str, Array], key: Array) -> Learner:
+    """One update a batch."""
+
+    def one(learner: Learner, inputs: tuple[dict[str, Array], Array]) -> tuple[Learner, None]:
+        return update(learner, *inputs), None
+
+    keys = jax.random.split(key, batches["reward"].shape[0])
+    return jax.lax.scan(one, learner, (batches, keys))[0]
+
+
+def controller_of(actor: Network) -> Controller:
+    return Controller(arrays_of(actor))
+
+
+def arrays_of(actor: Network) -> dict[str, np.ndarray]:
+    arrays = {}
+    for number, layer in enumerate(actor.layers):
+        arrays[f"weight{number}"], arrays[f"bias{number}"] = np.asarray(layer.weight), np.asarray(layer.bias)
+    return arrays
+
+
+@dataclass
+class Replay:
+    """Every transition so far, in canonical form."""
+
+    size: int
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        self.columns = {
+            "now": np.empty((self.size, OBSERVATION_DIM), np.float32),
+            "action": np.empty((self.size, ACTION_DIM), np.float32),
+            "reward": np.empty(self.size, np.float32),
+            "fell": np.empty(self.size, np.float32),
+            "next": np.empty((self.size, OBSERVATION_DIM), np.float32),
+        }
+
+    def add(self, **rows: np.ndarray) -> None:
+        block = slice(self.count, self.count + len(rows["reward"]))
+        for name, column in self.columns.items():
+            column[block] = rows[name]
+        self.count = block.stop
+
+    def batches(self, rng: np.random.Generator, n: int) -> dict[str, np.ndarray]:
+        rows = rng.integers(self.count, size=(n, BATCH))
+        return {name: column[rows] for name, column in self.columns.items()}
+
+
+class Floor:
+    """Ants on the floor, each with its direction."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+        self.mujoco = antmaze.import_mujoco()
+        self.room = antmaze.make(ROOM)
+        empty = self.mujoco.MjModel.from_xml_string(antmaze.model_xml(np.zeros((3, 3), bool)))
+        self.models = [self.room.model if ant < WALLED_ANTS else empty for ant in range(ANTS)]
+        self.data = [self.mujoco.MjData(model) for model in self.models]
+        self.observations = np.empty((ANTS, self.room.observation_dim))
+        self.directions = np.empty((ANTS, 2))
+        self.age = np.zeros(ANTS, np.int64)
+        self.turn_at = np.zeros(ANTS, np.int64)
+        for ant in range(ANTS):
+            self._restart(ant)
+        # Ages apart, or all ants would be young and old at the same time.
+        self.age = rng.integers(EPISODE_STEPS, size=ANTS)
+        self.turn_at += self.age
+
+    def _restart(self, ant: int) -> None:
+        cells = self.room.grid.free_cells
+        state = self.room.resets(self.rng, self.room.centres(cells[self.rng.integers(len(cells), size=1)]))[0]
+        half = self.rng.uniform(-np.pi / 2, np.pi / 2)  # of the heading
+        state[3:7] += np.array([np.cos(half) - 1, 0, 0, np.sin(half)])
+        self.mujoco.mj_resetData(self.models[ant], self.data[ant])
+        antmaze.set_state(self.mujoco, self.models[ant], self.data[ant], state)
+        self._observe(ant)
+        self.age[ant] = self.turn_at[ant] = 0
+        self._turn(ant)
+
+    def _observe(self, ant: int) -> None:
+        self.observations[ant] = np.concatenate([self.data[ant].qpos, self.data[ant].qvel])
+
+    def _turn(self, ant: int) -> None:
+        angle = self.rng.uniform(0, 2 * np.pi)
+        self.directions[ant] = np.cos(angle), np.sin(angle)
+        self.turn_at[ant] = self.age[ant] + self.rng.integers(*DIRECTION_STEPS)
+
+    def step(self, choose: Callable[[np.ndarray], np.ndarray]) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """One step of every ant: the transitions in canonical form, and the speeds along the directions."""
+        before, directions = self.observations.copy(), self.directions
+        turns = quarter_turns(before[:, 2:], directions)
+        now = canonical(before[:, 2:], directions, turns).astype(np.float32)
+        action = choose(now)
+        for ant, signals in enumerate(actual(action, turns)):
+            self.data[ant].ctrl[:] = signals
+            self.mujoco.mj_step(self.models[ant], self.data[ant], antmaze.SUBSTEPS)
+            self._observe(ant)
+        proprioception = self.observations[:, 2:]
+        moved = (self.observations[:, :2] - before[:, :2]) / antmaze.STEP_SECONDS
+        along = (moved * directions).sum(axis=1)
+        drift = moved[:, 1] * directions[:, 0] - moved[:, 0] * directions[:, 1]
+        height = upright(proprioception)
+        fell = height < FALLEN
+        cost = DRIFT_COST * np.abs(drift) + TILT_COST * (1 - height) + EFFORT_COST * np.square(action).sum(axis=1)
+        cost += BOUNCE_COST * np.abs(self.observations[:, 2] - before[:, 2]) / antmaze.STEP_SECONDS
+        reward = np.minimum(along, TOP_SPEED) + ALIVE - cost - FALL_PENALTY * fell
+        after = canonical(proprioception, directions, quarter_turns(proprioception, directions))
+        rows = {"now": now, "action": action, "reward": reward, "fell": fell, "next": after}
+        self.age += 1
+        for ant in range(ANTS):
+            if fell[ant] or self.age[ant] >= EPISODE_STEPS:
+                self._restart(ant)
+            elif self.age[ant] >= self.turn_at[ant]:
+                self._turn(ant)
+        return rows, along
+
+
+def upright(proprioception: np.ndarray) -> np.ndarray:
+    """The vertical component [n] of the body's z axis: 1 standing, 0 on the side, -1 on the back."""
+    out: np.ndarray = 1 - 2 * (np.square(proprioception[:, 2:4]).sum(axis=1))
+    return out
+
+
+def train(steps: int, seed: int, out: Path, report: Callable[[str], None]) -> Controller:
+    """Train for `steps` steps in all and write the actor to `out`; a checkpoint beside it is taken up again.
+
+    What was learned is kept across an interruption; the replay is filled anew.
+    """
+    rng = np.random.default_rng(seed)
+    learner, done = new_learner(jax.random.key(seed)), 0
+    checkpoint = out.with_name(f"{out.name}.training")
+    if checkpoint.is_file():
+        arrays, note = storage.read_arrays(checkpoint)
+        if note["seed"] != seed:
+            raise HilpError(f"{checkpoint} belongs to seed {note['seed']}, not {seed}: name another file with --out")
+        learner, done = storage.unflatten(learner, arrays, checkpoint), note["steps"]
+        rng = np.random.default_rng([seed, done])
+        report(f"going on after {done:,} steps")
+    first = done
+    replay, floor = Replay(steps - done + ANTS * CHUNK), Floor(rng)
+    controller = controller_of(learner.actor)
+    began, speeds, falls, reported, saved = time.monotonic(), [], 0, done, done
+
+    def choose(observation: np.ndarray) -> np.ndarray:
+        if done < RANDOM:
+            return rng.uniform(-1, 1, (len(observation), ACTION_DIM))
+        mean, log_std = np.split(controller.head(observation), 2, axis=1)
+        return np.tanh(mean + np.exp(log_std.clip(*LOG_STD_RANGE)) * rng.standard_normal(mean.shape))
+
+    while done < steps:
+        for _ in range(CHUNK * STEPS_PER_UPDATE // ANTS):
+            rows, along = floor.step(choose)
+            replay.add(**rows)
+            done += ANTS
+            speeds.append(along[WALLED_ANTS:].mean())
+            falls += int(rows["fell"].sum())
+        if done - first >= WARMUP:
+            learner = updates(learner, replay.batches(rng, CHUNK), jax.random.fold_in(jax.random.key(seed), done))
+            controller = controller_of(learner.actor)
+        if done - reported >= REPORT_STEPS:
+            rate = (done - first) / (time.monotonic() - began)
+            report(
+                f"{done:,}/{steps:,} steps {rate:,.0f}/s: {np.mean(speeds):.2f} m/s, "
+                f"{falls} falls in {done - reported:,} steps"
+            )
+            reported, speeds, falls = done, [], 0
+        if done - saved >= CHECKPOINT_STEPS or done >= steps:
+            saved = done
+            storage.write_arrays(checkpoint, storage.flatten(learner), {"seed": seed, "steps": done})
+            storage.write_arrays(out, arrays_of(learner.actor), {"seed": seed, "steps": done, "versions": versions()})
+    return controller

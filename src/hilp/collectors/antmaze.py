@@ -1,0 +1,188 @@
+"""AntMaze data by D4RL's recipe: an ant that walks from cell to cell along shortest paths, with noise on its actions.
+
+Each episode starts in a random free cell. The ant follows the breadth-first path of cells to a random goal, with a
+random waypoint in each cell, and takes a new goal when it arrives. An episode depends on the seed and its number only,
+not on how many processes share the work.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hilp.collectors.ant_controller import Controller
+from hilp.collectors.maze import routes
+from hilp.errors import HilpError, nearest
+from hilp.tasks import antmaze
+from hilp.tasks.antmaze import SUCCESS_RADIUS, AntMaze
+
+if TYPE_CHECKING:
+    from hilp.data.dataset import Dataset
+
+KINDS = ("diverse", "play")
+EPISODE_STEPS = 1000  # 1001 rows
+ACTION_NOISE = 0.2  # standard deviation of the Gaussian added to each action before it is clipped to [-1, 1]
+JITTER = 1.0  # starts, waypoints and goals are the centre of a cell and up to this much more along each axis
+PLAY_SHARE = 7 / 46  # of the free cells that are goals of "play", as in the large map
+BLOCK = 5  # episodes in one piece of work, and in one file on the way
+UNGUARDED = "in a script, call this under `if __name__ == '__main__':`, or use workers=1"
+Episode = dict[str, np.ndarray]
+
+
+class Walk:
+    """One ant on its way to goals drawn from some cells; `arrivals` are the steps at which it reached one."""
+
+    def __init__(
+        self, world: AntMaze, controller: Controller, rng: np.random.Generator, goal_cells: np.ndarray | None = None
+    ) -> None:
+        self.world, self.controller, self.rng = world, controller, rng
+        cells = len(world.grid.free_cells)
+        self._goal_cells = np.arange(cells) if goal_cells is None else goal_cells
+        self._routes = routes(world.grid, rng)
+        self.cell = int(rng.integers(cells))
+        self._take_goal()
+        start = world.resets(rng, np.zeros((1, 2)))[0]
+        start[:2] = self._within(self.cell)
+        self.episodes = world.episodes(rng, 1, start=start, goal=self.goal)
+        self.arrivals: list[int] = []
+        self.steps = 0
+
+    def _within(self, cell: int) -> np.ndarray:
+        """A random position in a cell."""
+        centre = self.world.centres(self.world.grid.free_cells[cell])
+        return np.asarray(centre + self.rng.uniform(0, JITTER, 2))
+
+    def _take_goal(self) -> None:
+        others = self._goal_cells[self._goal_cells != self.cell]
+        self._goal_cell = int(self.rng.choice(others))
+        self.goal = self._within(self._goal_cell)
+        self._waypoint_cell = -1
+
+    def step(self) -> np.ndarray:
+        """Go on for one step; returns the action."""
+        state = self.episodes.states[0]
+        cell = int(self.world.free_cell(state[:2]))
+        if cell >= 0:  # a leg that pushes off can lift the body over the edge of a wall for a moment
+            self.cell = cell
+        ahead = int(self._routes[self._goal_cell, self.cell])
+        if ahead != self._waypoint_cell:
+            self._waypoint_cell = ahead
+            self._waypoint = self.goal if ahead == self._goal_cell else self._within(ahead)
+        way = self._waypoint - state[:2]
+        direction = way / max(float(np.linalg.norm(way)), 1e-6)
+        action = self.controller.act(state[None, 2:], direction[None])[0]
+        action = (action + ACTION_NOISE * self.rng.standard_normal(action.shape)).clip(-1, 1).astype(np.float32)
+        self.episodes.step(action[None])
+        self.steps += 1
+        if np.linalg.norm(self.episodes.states[0, :2] - self.goal) <= SUCCESS_RADIUS:
+            self.arrivals.append(self.steps)
+            self._take_goal()
+        return action
+
+
+def collect(
+    world: AntMaze,
+    kind: str,
+    steps: int,
+    seed: int,
+    out: Path,
+    progress: Callable[[int], None] | None = None,
+    workers: int | None = None,
+    overwrite: bool = False,
+) -> Dataset:
+    """Exactly `steps` transitions in episodes of 1001 rows (the last may be shorter), over `workers` processes.
+
+    An interrupted collection goes on where it was when called again with the same arguments; `workers` may differ.
+    """
+    from hilp.collectors.shards import Shards  # here, because worker processes have no use for what it imports
+
+    if kind not in KINDS:
+        raise HilpError(f"unknown kind of AntMaze data '{kind}': {nearest(kind, KINDS)}")
+    if steps < 1:
+        raise HilpError(f"cannot collect {steps} transitions: ask for at least 1")
+    workers = (os.cpu_count() or 1) if workers is None else workers
+    if workers < 1:
+        raise HilpError(f"cannot collect with {workers} workers: use at least 1")
+    if workers > 1 and multiprocessing.parent_process() is not None:
+        # Most likely a worker of ours, which runs its parent's script anew.
+        raise HilpError(f"cannot collect with {workers} workers inside another one: {UNGUARDED}")
+    base = world.name.removesuffix("-diverse").removesuffix("-play")
+    shards = Shards(Path(out), {"task": world.task, "kind": kind, "steps": steps, "seed": seed}, overwrite)
+    lengths = np.full(-(-steps // EPISODE_STEPS), EPISODE_STEPS)
+    lengths[-1] -= lengths.sum() - steps
+    numbers = range(shards.episodes(), len(lengths))
+    blocks = [[(n, int(lengths[n])) for n in numbers[i : i + BLOCK]] for i in range(0, len(numbers), BLOCK)]
+    for episodes in _blocks(world, kind, seed, blocks, min(workers, len(blocks))):
+        shards.add(episodes)
+        if progress:
+            progress(shards.transitions())
+    name = f"{base}-{kind}"
+    return shards.finish(name, name if name in antmaze.NAMES else world.task)
+
+
+def _blocks(
+    world: AntMaze, kind: str, seed: int, blocks: list[list[tuple[int, int]]], workers: int
+) -> Iterator[list[Episode]]:
+    """The episodes of each block, in order."""
+    if workers < 2:
+        collector = _Collector(world.task, kind, seed)
+        yield from map(collector, blocks)
+        return
+    # Not forked: the threads of a process that has used JAX do not survive it.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, context, _start_worker, (world.task, kind, seed))
+    try:
+        yield from pool.map(_work, blocks)
+    except BrokenProcessPool as error:
+        raise HilpError(f"a collecting process ended too early: {UNGUARDED}") from error
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+class _Collector:
+    """What a process needs to collect: the world is made anew in it."""
+
+    def __init__(self, task: str, kind: str, seed: int) -> None:
+        self.world, self.controller, self.seed = antmaze.make(task), Controller.load(), seed
+        self.goal_cells = play_cells(self.world) if kind == "play" else None
+
+    def __call__(self, block: list[tuple[int, int]]) -> list[Episode]:
+        return [self._episode(number, steps) for number, steps in block]
+
+    def _episode(self, number: int, steps: int) -> Episode:
+        walk = Walk(self.world, self.controller, np.random.default_rng([self.seed, number]), self.goal_cells)
+        observations = [walk.episodes.observations[0]]
+        actions = []
+        for _ in range(steps):
+            actions.append(walk.step())
+            observations.append(walk.episodes.observations[0])
+        return {"observations": np.stack(observations), "actions": np.stack(actions)}
+
+
+_collector: _Collector | None = None  # of this worker process
+
+
+def _start_worker(task: str, kind: str, seed: int) -> None:
+    global _collector
+    _collector = _Collector(task, kind, seed)
+
+
+def _work(block: list[tuple[int, int]]) -> list[Episode]:
+    assert _collector is not None
+    return _collector(block)
+
+
+def play_cells(world: AntMaze) -> np.ndarray:
+    """The free cells that "play" walks to: those of D4RL, in other maps a fixed choice of as large a share."""
+    free = world.grid.free_cells
+    if world.play_goals:
+        return np.array([int(np.flatnonzero((free == cell).all(axis=1))[0]) for cell in world.play_goals])
+    count = max(2, round(PLAY_SHARE * len(free)))
+    return np.sort(np.random.default_rng(0).permutation(len(free))[:count])

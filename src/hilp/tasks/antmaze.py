@@ -1,0 +1,427 @@
+"""AntMaze: a four-legged robot in a maze, with D4RL's evaluation, on the ant that OGBench ships (it equals D4RL's).
+
+An observation is the simulator's state: qpos (15: x, y, z, a quaternion, 8 joint angles) and qvel (14). World units are
+metres. Cell (row, column) of a map is the square of side 4 around x = 4 * column - 4, y = 4 * row - 4, so cell (1, 1)
+is around the origin and, with y upwards, row 0 is drawn at the bottom. One step is 0.1 s.
+"""
+
+from __future__ import annotations
+
+import copy
+import ctypes.util
+import os
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hilp.errors import HilpError, nearest
+from hilp.tasks import Finite, maze
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+CELL = 4.0  # side of a cell
+WALL_HEIGHT = 2.0
+STEP_SECONDS, SUBSTEPS = 0.1, 5  # of the simulator, in one step
+SUCCESS_RADIUS = 0.5
+RESET_NOISE = 0.1  # uniform on qpos, and so on the start's x and y; Gaussian on qvel
+POSITIONS = 15  # of the 29 numbers of an observation
+MAP_PREFIX = "antmaze:"  # before a map of the user's own, or the path of one
+
+LARGE = """
+############
+#....#.....#
+#.##.#.#.#.#
+#......#...#
+#.####.###.#
+#..#.#.....#
+##.#.#.#.###
+#..#...#...#
+############
+"""
+ULTRA = """
+################
+#.......#......#
+#.###.#.#.##.#.#
+#.###.#....#.#.#
+#...#.##.###.#.#
+#.#...#........#
+#...#...#.###.##
+#.#.###.#...#.##
+#.......#.#....#
+##.##.#...####.#
+##.#..#.#......#
+################
+"""
+LARGE_LONGEST_WAY = 19  # cells between the two free cells of the large map that are farthest apart
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Where D4RL starts an episode and where its goal is."""
+
+    start: tuple[int, int]  # cell
+    goal: tuple[int, int]  # cell
+    goal_noise: tuple[tuple[float, float], ...]  # uniform ranges added to the goal cell's centre, per axis
+    goal_drawn_once: bool  # for all episodes, not for each of them
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A map and how it is evaluated."""
+
+    map_text: str
+    max_steps: int
+    protocol: Protocol
+    play_goals: tuple[tuple[int, int], ...]  # the cells that "play" data walks to
+
+
+_LARGE = Layout(
+    LARGE,
+    1000,
+    Protocol((1, 1), (7, 9), ((0.0, 1.0), (0.0, 0.5)), goal_drawn_once=False),
+    ((1, 6), (3, 5), (3, 10), (5, 2), (7, 4), (7, 6), (7, 9)),
+)
+_ULTRA = Layout(
+    ULTRA,
+    2000,
+    Protocol((1, 1), (10, 14), ((-1.0, 0.0), (0.0, 0.5)), goal_drawn_once=True),
+    (),
+)
+# The data of "diverse" and "play" differ, their evaluation does not.
+NAMES: dict[str, Layout] = {
+    f"antmaze-{size}{kind}": layout
+    for size, layout in (("large", _LARGE), ("ultra", _ULTRA))
+    for kind in ("", "-diverse", "-play")
+}
+
+
+class AntMaze:
+    """A map with an ant in it."""
+
+    observation_dim = 29
+    action_dim = 8
+    family = "antmaze"
+    has_goals = True
+    extra_columns: tuple[str, ...] = ()
+    score_scale = 1.0
+    potentials: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {}
+    rewards: Mapping[str, Callable[..., np.ndarray]] = {}
+
+    def __init__(self, name: str, map_text: str, layout: Layout | None = None, workers: int = 1) -> None:
+        """With a layout its evaluation, without one random free cells; `workers` threads share the physics."""
+        self.name, self.workers = name, workers
+        self.grid = maze.Maze(name, map_text)  # the cells and the ways between them
+        self.map_text = self.grid.map_text
+        self.task = name if name in NAMES else MAP_PREFIX + "\n" + self.map_text  # `make` gives this task again
+        self._protocol = layout.protocol if layout else None
+        self.play_goals = layout.play_goals if layout else ()
+        self._given_max_steps = layout.max_steps if layout else None
+        self._given_proprioception: np.ndarray | None = None
+
+    @cached_property
+    def max_steps(self) -> int:
+        """The step limit: as given, else 1000 for each time that the longest way is that of the large map."""
+        if self._given_max_steps is not None:
+            return self._given_max_steps
+        return 1000 * -(-int(self.grid.cell_steps.max()) // LARGE_LONGEST_WAY)
+
+    @property
+    def proprioception(self) -> np.ndarray:
+        """The 27 numbers of a goal observation after its x and y: of the standing ant, unless given."""
+        return self.standing[2:] if self._given_proprioception is None else self._given_proprioception
+
+    def with_first_observation(self, observation: np.ndarray) -> AntMaze:
+        """The same task with goals that look like this observation (D4RL: the first of the data) but for x and y."""
+        observation = np.asarray(observation, np.float64)
+        if observation.shape != (self.observation_dim,):
+            raise HilpError(
+                f"an observation of {self.name} has {self.observation_dim} numbers, not the shape {observation.shape}"
+            )
+        other = copy.copy(self)
+        other._given_proprioception = observation[2:].copy()
+        return other
+
+    # Cells
+
+    def centres(self, cells: np.ndarray) -> np.ndarray:
+        """x and y [n, 2] of the middle of cells [n, 2] (row, column)."""
+        xy: np.ndarray = CELL * (np.asarray(cells, np.float64)[..., ::-1] - 1)
+        return xy
+
+    def cells(self, xy: np.ndarray) -> np.ndarray:
+        """The cell [n, 2] (row, column) that each position [n, 2] is in."""
+        cells: np.ndarray = np.floor(np.asarray(xy) / CELL + 1.5).astype(np.intp)[..., ::-1]
+        return cells
+
+    @cached_property
+    def _free_index(self) -> np.ndarray:
+        index = np.full(self.grid.walls.shape, -1, np.intp)
+        index[~self.grid.walls] = np.arange(len(self.grid.free_cells))
+        return index
+
+    def free_cell(self, xy: np.ndarray) -> np.ndarray:
+        """The row of `grid.free_cells` that each position [n, 2] is in, -1 in walls and off the map."""
+        cells = self.cells(xy)
+        inside = ((cells >= 0) & (cells < self.grid.walls.shape)).all(axis=-1, keepdims=True)
+        row, column = np.where(inside, cells, 0).T
+        return self._free_index[row, column]  # cell (0, 0) is always a wall
+
+    # Physics
+
+    @cached_property
+    def model(self) -> Any:
+        """The compiled MuJoCo model."""
+        return import_mujoco().MjModel.from_xml_string(model_xml(self.grid.walls))
+
+    @cached_property
+    def standing(self) -> np.ndarray:
+        """The observation [29] of an ant that stands in cell (1, 1), before any noise."""
+        return np.concatenate([self.model.qpos0, np.zeros(self.model.nv)])
+
+    def resets(self, rng: np.random.Generator, xy: np.ndarray) -> np.ndarray:
+        """States [n, 29] of ants around positions [n, 2], with the noise of D4RL's reset."""
+        states = np.tile(self.standing, (len(xy), 1))
+        states[:, :2] = xy
+        states[:, :POSITIONS] += rng.uniform(-RESET_NOISE, RESET_NOISE, (len(xy), POSITIONS))
+        states[:, POSITIONS:] += RESET_NOISE * rng.standard_normal((len(xy), self.observation_dim - POSITIONS))
+        return states
+
+    # The task
+
+    def episodes(
+        self, rng: np.random.Generator, n: int, start: np.ndarray | None = None, goal: np.ndarray | None = None
+    ) -> AntEpisodes:
+        """n episodes; a start or goal can be given as an observation or as x and y alone."""
+        goal_xy = self._draw_goals(rng, n) if goal is None else np.tile(self._given(goal, "goal")[:2], (n, 1))
+        if start is None:
+            states = self._draw_starts(rng, goal_xy)
+        else:
+            given = self._given(start, "start")
+            if len(given) == 2:
+                given = np.concatenate([given, self.standing[2:]])
+            states = np.tile(given, (n, 1))
+        return AntEpisodes(self, states, goal_xy)
+
+    def _draw_goals(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        if self._protocol is None:
+            return self.centres(self.grid.free_cells[rng.integers(len(self.grid.free_cells), size=n)])
+        drawn = 1 if self._protocol.goal_drawn_once else n
+        xy = np.tile(self.centres(np.array(self._protocol.goal)), (drawn, 1))
+        for low, high in self._protocol.goal_noise:
+            xy += rng.uniform(low, high, (drawn, 2))
+        return np.broadcast_to(xy, (n, 2)).copy()
+
+    def _draw_starts(self, rng: np.random.Generator, goal_xy: np.ndarray) -> np.ndarray:
+        if self._protocol is not None:
+            return self.resets(rng, np.tile(self.centres(np.array(self._protocol.start)), (len(goal_xy), 1)))
+        cells = rng.integers(len(self.grid.free_cells), size=len(goal_xy))
+        goal_cells = self.free_cell(goal_xy)
+        while (same := cells == goal_cells).any():
+            cells[same] = rng.integers(len(self.grid.free_cells), size=int(same.sum()))
+        return self.resets(rng, self.centres(self.grid.free_cells[cells]))
+
+    def _given(self, value: np.ndarray, what: str) -> np.ndarray:
+        value = np.asarray(value, np.float64)
+        if value.shape not in ((2,), (self.observation_dim,)):
+            raise HilpError(
+                f"the {what} of {self.name} must be an observation of {self.observation_dim} numbers or x,y, "
+                f"not of shape {value.shape}"
+            )
+        if not np.isfinite(value).all() or self.free_cell(value[None, :2])[0] < 0:
+            raise HilpError(
+                f"the {what} {value[:2].tolist()} is no free position of {self.name}: it is in a wall or off the map"
+            )
+        return value
+
+    def potential_max(self, name: str) -> float:
+        raise HilpError(f"{self.name} has no named rewards: give a function of observations")
+
+    def best_return(self, name: str, observations: np.ndarray, steps: int) -> np.ndarray | None:
+        return None
+
+    def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray:
+        """Whether each observation counts as at the goal: by x and y alone."""
+        distance: np.ndarray = np.linalg.norm(observations[..., :2] - goal[..., :2], axis=-1)
+        return distance <= SUCCESS_RADIUS
+
+    def finite(self) -> Finite | None:
+        """There is no exact restriction of the ant's physics."""
+        return None
+
+    # Pictures
+
+    def draw(self, ax: Axes) -> None:
+        """Draw the walls from above."""
+        from matplotlib.colors import ListedColormap
+
+        rows, columns = self.grid.walls.shape
+        low, extent = -1.5 * CELL, CELL * np.array([columns, rows])
+        ax.imshow(
+            self.grid.walls,
+            cmap=ListedColormap(["#ffffff", "#4a4e57"]),
+            vmin=0,
+            vmax=1,
+            extent=(low, low + extent[0], low, low + extent[1]),
+            origin="lower",
+            zorder=0,
+        )
+        ax.set_aspect("equal")
+        ax.set_xticks([])
+        ax.set_yticks([])
+
+    def place(self, observations: np.ndarray) -> np.ndarray:
+        """Where to draw each observation: at its x and y."""
+        return np.asarray(observations)[:, :2]
+
+    def film(self, observations: np.ndarray, physics: np.ndarray | None) -> np.ndarray:
+        """Frames of an episode for people to look at: every fourth state, from above."""
+        return np.stack(list(self.frames(observations[::4])))
+
+    def frames(
+        self, observations: np.ndarray, height: int = 360, width: int = 480, follow: bool = False
+    ) -> Iterator[np.ndarray]:
+        """Pictures [height, width, 3] uint8 of states [n, 29]: the whole maze from above, or close behind the ant."""
+        mujoco = import_mujoco()
+        model = self.model
+        model.vis.global_.offwidth = max(model.vis.global_.offwidth, width)
+        model.vis.global_.offheight = max(model.vis.global_.offheight, height)
+        try:
+            renderer = mujoco.Renderer(model, height, width)
+        except Exception as error:  # every GL backend has its own exceptions
+            raise HilpError(f"cannot open a picture to draw in ({error}): try the environment MUJOCO_GL=egl") from error
+        camera: Any = "back"
+        if not follow:
+            rows, columns = self.grid.walls.shape
+            camera = mujoco.MjvCamera()
+            camera.lookat[:2] = CELL * (columns - 3) / 2, CELL * (rows - 3) / 2
+            camera.elevation = -90
+            # Far enough for the longer side, at the simulator's angle of view.
+            side = CELL * max(rows, columns * height / width)
+            camera.distance = side / 2 / np.tan(np.radians(model.vis.global_.fovy) / 2) + WALL_HEIGHT
+        data = mujoco.MjData(model)
+        with renderer:
+            for observation in observations:
+                set_state(mujoco, model, data, observation)
+                renderer.update_scene(data, camera)
+                yield renderer.render()
+
+
+class AntEpisodes:
+    """n episodes running side by side. The physics keep float64; what is observed is float32."""
+
+    def __init__(self, world: AntMaze, states: np.ndarray, goal_xy: np.ndarray) -> None:
+        self._mujoco, self._model = import_mujoco(), world.model
+        self._goal_xy = goal_xy
+        goals = np.concatenate([goal_xy, np.tile(world.proprioception, (len(goal_xy), 1))], axis=1)
+        self.goals = goals.astype(np.float32)
+        self._data = [self._mujoco.MjData(self._model) for _ in states]
+        for data, state in zip(self._data, states, strict=True):
+            set_state(self._mujoco, self._model, data, state)
+        self._pool = ThreadPoolExecutor(world.workers) if world.workers > 1 else None
+        self._workers = world.workers
+        self._observe()
+
+    def step(self, actions: np.ndarray) -> None:
+        """One step of all but the episodes that rest: at their goal, with an action of exactly zero.
+
+        An evaluation gives that action to the episodes that are over, whose simulation would only cost time.
+        """
+        actions = np.asarray(actions, np.float64)
+        moving = np.flatnonzero(~(self.reached() & (actions == 0).all(axis=1)))
+        if self._pool is None:
+            self._advance(moving, actions)
+        else:  # the simulator runs outside Python's lock
+            list(self._pool.map(lambda part: self._advance(part, actions), np.array_split(moving, self._workers)))
+        self._observe()
+
+    def _advance(self, episodes: np.ndarray, actions: np.ndarray) -> None:
+        for episode in episodes:
+            data = self._data[episode]
+            data.ctrl[:] = actions[episode]  # the model clips it to [-1, 1]
+            self._mujoco.mj_step(self._model, data, SUBSTEPS)
+
+    def _observe(self) -> None:
+        self.states = np.stack([np.concatenate([data.qpos, data.qvel]) for data in self._data])  # [n, 29] float64
+        self.observations = self.states.astype(np.float32)
+
+    def extra(self, name: str) -> np.ndarray:
+        raise HilpError(f"the ant has no column '{name}' beside its observations")
+
+    def reached(self) -> np.ndarray:
+        distance: np.ndarray = np.linalg.norm(self.states[:, :2] - self._goal_xy, axis=1)
+        return distance <= SUCCESS_RADIUS
+
+
+def make(name: str, workers: int = 1) -> AntMaze:
+    """The task of this name, or `antmaze:` and a map (a text of several lines) or the path of a file that holds one."""
+    if name in NAMES:
+        return AntMaze(name, NAMES[name].map_text, NAMES[name], workers)
+    given = name.removeprefix(MAP_PREFIX)
+    if "\n" in given:
+        return AntMaze("antmaze-custom", given, workers=workers)
+    if not os.path.isfile(given):
+        raise HilpError(f"unknown antmaze '{name}': {nearest(name, NAMES)}; or give {MAP_PREFIX} and the path of a map")
+    try:
+        text = Path(given).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise HilpError(f"cannot read the map {given}: it must be a text file ({error})") from error
+    try:
+        return AntMaze(Path(given).stem, text, workers=workers)
+    except HilpError as error:
+        raise HilpError(f"{given}: {error}") from error
+
+
+def model_xml(walls: np.ndarray) -> str:
+    """OGBench's ant between these walls, as MuJoCo's XML."""
+    try:
+        from ogbench.locomaze.ant import AntEnv
+    except ImportError as error:
+        raise HilpError("AntMaze needs its simulator: pip install 'hilp[mujoco]'") from error
+    root = ET.parse(AntEnv.xml_file).getroot()
+    world = root.find("worldbody")
+    assert world is not None
+    for row, column in np.argwhere(walls):
+        ET.SubElement(
+            world,
+            "geom",
+            name=f"block_{row}_{column}",
+            type="box",
+            pos=f"{CELL * (column - 1)} {CELL * (row - 1)} {WALL_HEIGHT / 2}",
+            size=f"{CELL / 2} {CELL / 2} {WALL_HEIGHT / 2}",
+            contype="1",
+            conaffinity="1",
+            material="wall",
+        )
+    floor = world.find("geom[@name='floor']")
+    assert floor is not None
+    rows, columns = walls.shape
+    floor.set("pos", f"{CELL * (columns - 3) / 2} {CELL * (rows - 3) / 2} 0")
+    floor.set("size", f"{CELL * columns / 2} {CELL * rows / 2} 0.2")
+    return ET.tostring(root, encoding="unicode")
+
+
+def set_state(mujoco: Any, model: Any, data: Any, state: np.ndarray) -> None:
+    """Put the simulator into the state [29] of an observation."""
+    data.qpos[:] = state[:POSITIONS]
+    data.qvel[:] = state[POSITIONS:]
+    mujoco.mj_forward(model, data)
+
+
+def import_mujoco() -> Any:
+    """The simulator; without a screen it is told to draw in memory, which it asks about only when first imported."""
+    screenless = sys.platform == "linux" and "mujoco" not in sys.modules and "DISPLAY" not in os.environ
+    if screenless and "MUJOCO_GL" not in os.environ and ctypes.util.find_library("EGL"):
+        os.environ["MUJOCO_GL"] = "egl"
+    try:
+        import mujoco
+    except ImportError as error:
+        raise HilpError("AntMaze needs its simulator: pip install 'hilp[mujoco]'") from error
+    return mujoco
