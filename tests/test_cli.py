@@ -88,6 +88,8 @@ FLAGS = {  # what people script against
     "diagnose": ["RUN", "--task", "--data", "--json"],
     "report": ["RUN", "--out"],
     "bench": ["--only"],
+    "bench rewards": ["--data", "--methods", "--preset", "--seeds", "--sweep", "--rows", "--json"],
+    "bench goals": ["--data", "--methods", "--preset", "--seeds", "--sweep", "--rows", "--json"],
     "data list": ["--json"],
     "data inspect": ["DATA", "--json"],
     "data convert": ["SOURCE", "TARGET", "--to", "--overwrite", "--json"],

@@ -142,11 +142,11 @@ def test_one_episode_under_a_prompt() -> None:
     world, walker = hall(), Walker()
     start, goal = np.array([1.5, 1.5]), np.array([5.5, 1.5])
     toward = SimpleNamespace(z=goal - start)
-    path, reached = evaluation.rollout_once(walker, world, toward, start, goal, 40, 0)  # type: ignore[arg-type]
+    path, _, reached = evaluation.rollout_once(walker, world, toward, start, goal, 40, 0)  # type: ignore[arg-type]
     assert reached and len(path) - 1 == 9 and path[0].tolist() == [1.5, 1.5]
-    path, reached = evaluation.rollout_once(walker, world, toward, start, goal, 8, 0)  # type: ignore[arg-type]
+    path, _, reached = evaluation.rollout_once(walker, world, toward, start, goal, 8, 0)  # type: ignore[arg-type]
     assert not reached and len(path) - 1 == 8
-    path, reached = evaluation.rollout_once(walker, world, toward, start, None, 30, 0)  # type: ignore[arg-type]
+    path, _, reached = evaluation.rollout_once(walker, world, toward, start, None, 30, 0)  # type: ignore[arg-type]
     assert reached and len(path) - 1 == 30
 
 

@@ -239,7 +239,7 @@ def test_rewards_that_ask_for_nothing(tiny: hilp.FoundationPolicy, table: Any, s
         (lambda s, a, s2: np.full(len(s), 7.0), "same everywhere"),
         (lambda s, a, s2: np.where(np.arange(len(s)) == 5, np.nan, s2[:, 0]), "1 of 2000 transitions, first at 5"),
         (lambda s, a, s2: ["good"] * len(s), "numbers"),
-        (None, "needs a vectorised function"),
+        (None, "needs a function of"),
     ],
 )
 def test_reward_functions_that_are_none(tiny: hilp.FoundationPolicy, function: Any, says: str) -> None:

@@ -23,6 +23,8 @@ VERBS = {  # in the order a new user meets them
     "diagnose": "how well |phi(s) - phi(g)| fits the steps from s to g, and what that means",
     "report": "one self-contained HTML page about a run",
     "bench": "measure speed and memory, one JSON line each",
+    "bench rewards": "train methods side by side and prompt each with the rewards of a task: zero-shot RL",
+    "bench goals": "train methods side by side and send each to the goals of a task: goal-conditioned RL",
     "data list": "the data sets and tasks that come with hilp",
     "data inspect": "what is in a data set, and what is wrong with it",
     "data convert": "write any readable data set as a native folder, or for Minari",
@@ -80,6 +82,8 @@ def _main(words: list[str]) -> int:
             print("\n".join(f"hilp {name}: {what}" for name, what in VERBS.items() if name.startswith("data ")))
             return 0
         verb = f"data {words[1]}"
+    elif len(words) > 1 and f"{verb} {words[1]}" in VERBS:
+        verb = f"{verb} {words[1]}"
     if verb not in VERBS:
         raise HilpError(f"unknown verb '{verb}': {nearest(verb, VERBS)}")
     from hilp import verbs

@@ -12,14 +12,18 @@ import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hilp import stats, tasks
+from hilp import prompts, stats, tasks
 from hilp.errors import HilpError, nearest
 from hilp.policy import FoundationPolicy
+from hilp.prompts import RewardFunction
 from hilp.versions import versions
+
+if TYPE_CHECKING:
+    from hilp.data.dataset import Dataset
 
 REWARD_STEPS = 300  # length of an episode under a reward prompt
 Row = dict[str, Any]
@@ -29,8 +33,10 @@ def evaluate(
     policy: FoundationPolicy,
     task: str | tasks.Task,
     *,
-    plan: int | str | Sequence[int | str] = (0, 1, 3, "auto"),
-    rewards: str | Iterable[str] = (),
+    plan: int | str | Sequence[int | str] | None = None,
+    rewards: str | Iterable[str] | None = None,
+    rule: str = "skill",
+    data: Dataset | None = None,
     episodes: int = 50,
     seed: int = 0,
     command: str | None = None,
@@ -38,16 +44,25 @@ def evaluate(
 ) -> list[Row]:
     """Roll out goal prompts (one row a plan) and named reward prompts (one row each) in a task.
 
-    All plans face the same starts and goals. Where a dict is given as `paths`, the rollouts are put there for pictures.
+    plan: by default 0, 1, 3 and "auto" where the policy can plan, 0 where it only knows goals, nothing in a task
+    without goals. rewards: names of the task's rewards; by default all of a task that has no goals. rule, data: see
+    `FoundationPolicy.reward`. All plans face the same starts and goals. Where a dict is given as `paths`, the rollouts
+    are put there for pictures.
     """
     world = tasks.make(task) if isinstance(task, str) else task
     require_fit("this policy", policy.spec.observation_dim, policy.spec.action_dim, world)
     if episodes < 1:
         raise HilpError(f"episodes must be at least 1, not {episodes}")
+    if plan is None:
+        plan = usual_plans(policy) if world.has_goals else ()
+    if rewards is None:
+        rewards = () if world.has_goals else world.rewards
     plans = [plan] if isinstance(plan, int | str) else list(plan)
     rewards = [rewards] if isinstance(rewards, str) else list(rewards)
     for name in rewards:
-        potential(world, name)  # a wrong name is told before the first rollout
+        require_reward(world, name)  # a wrong name is told before the first rollout
+    if plans and not world.has_goals:
+        raise HilpError(f"task {world.name} has no goals: prompt with its rewards, {', '.join(world.rewards)}")
     about = describe(policy, world, seed, command)
     rows = []
     for depth in plans:
@@ -56,7 +71,10 @@ def evaluate(
         if paths is not None:
             paths[f"plan {depth}"] = kept
     for name in rewards:
-        outcome, kept = rollout_reward(policy, world, name, episodes, seed)
+        if name in world.rewards:
+            outcome, kept = rollout_return(policy, world, name, episodes, seed, rule, data)
+        else:
+            outcome, kept = rollout_reward(policy, world, name, episodes, seed)
         rows.append({**about, "prompt": "reward", "reward": name, **outcome})
         if paths is not None:
             paths[f"reward {name}"] = kept
@@ -84,9 +102,15 @@ def describe(policy: FoundationPolicy, world: tasks.Task, seed: int, command: st
 def rollout_goals(
     policy: FoundationPolicy, world: tasks.Task, plan: int | str, episodes: int, seed: int
 ) -> tuple[Row, dict[str, Any]]:
-    """Goal-reaching episodes side by side; an episode ends when its goal is reached."""
+    """Goal-reaching episodes side by side; an episode ends when its goal is reached.
+
+    A method without a goal rule gets the skill of the reward of being at the goal.
+    """
     running = world.episodes(np.random.default_rng(seed), episodes)
-    prompt = policy.goal(running.goals, plan=plan)
+    if plan == 0 and not policy.has_rule("direct") and not policy.has_rule("aim"):
+        prompt: Any = prompts.goals_by_reward(policy, world.near, running.goals)
+    else:
+        prompt = policy.goal(running.goals, plan=plan)
     goals = running.goals.copy()
     path = [running.observations.copy()]
     reached = running.reached()
@@ -120,10 +144,10 @@ def rollout_reward(
     policy: FoundationPolicy, world: tasks.Task, name: str, episodes: int, seed: int, steps: int = REWARD_STEPS
 ) -> tuple[Row, dict[str, Any]]:
     """Episodes under the reward f(s') - f(s) of a potential f of the task: the share of the possible gain realised."""
-    f = potential(world, name)
+    f = world.potentials[name]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the row carries R^2
-        prompt = policy.reward(function=lambda s, a, s2: f(s2) - f(s))
+        prompt = policy.reward(function=reward_function(world, name))
     running = world.episodes(np.random.default_rng(seed), episodes)
     path = [running.observations.copy()]
     for _ in range(steps):
@@ -135,7 +159,7 @@ def rollout_reward(
     row = {
         "metric": "share of the possible gain",
         "score": float(gain.sum() / possible.sum()),
-        "r2": prompt.r2,
+        "r2": getattr(prompt, "r2", None),
         "episodes": episodes,
         "outcomes": gain.tolist(),
         "possible": possible.tolist(),
@@ -147,6 +171,70 @@ def rollout_reward(
     return row, {"observations": np.stack(path), "lengths": lengths, "goals": no_goals, "reached": reached}
 
 
+def rollout_return(
+    policy: FoundationPolicy,
+    world: tasks.Task,
+    name: str,
+    episodes: int,
+    seed: int,
+    rule: str = "skill",
+    data: Dataset | None = None,
+) -> tuple[Row, dict[str, Any]]:
+    """Episodes under a reward of being somewhere: the return, and beside it what a random and the best policy earn."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the row carries R^2
+        prompt = policy.reward(data, world.rewards[name], rule=rule)
+    returns, path, physics = run_returns(policy, world, name, prompt, episodes, seed)
+    best = world.best_return(name, path[0], world.max_steps)
+    _, low, high = stats.stratified_bootstrap([returns], statistic="mean", seed=seed)
+    row = {
+        "metric": "return",
+        "score": float(returns.mean()),
+        "interval": [low, high],
+        "rule": prompt.kind,
+        "r2": getattr(prompt, "r2", None),
+        "best_possible": None if best is None else float(best.mean()),
+        "episodes": episodes,
+        "outcomes": returns.tolist(),
+        "steps": world.max_steps,
+    }
+    lengths = np.full(episodes, world.max_steps)
+    no_goals = np.full_like(path[0], np.nan)
+    kept = {"observations": path, "lengths": lengths, "goals": no_goals, "reached": np.zeros(episodes, bool)}
+    return row, kept if physics is None else {**kept, "physics": physics}
+
+
+def random_return(world: tasks.Task, name: str, episodes: int, seed: int) -> np.ndarray:
+    """What uniformly random actions earn under a reward, from the same starts as the episodes of this seed."""
+    return run_returns(None, world, name, None, episodes, seed)[0]
+
+
+def run_returns(
+    policy: FoundationPolicy | None, world: tasks.Task, name: str, prompt: Any, episodes: int, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Returns [n], observations [steps + 1, n, obs] and, where there are, physics [steps, n, p] of whole episodes.
+
+    Without a policy, actions are random.
+    """
+    running = world.episodes(np.random.default_rng(seed), episodes)
+    chance = np.random.default_rng([seed, 1])
+    returns = np.zeros(episodes)
+    path = [running.observations.copy()]
+    states: list[np.ndarray] = []
+    for _ in range(world.max_steps):
+        if policy is None:
+            actions = chance.uniform(-1, 1, (episodes, world.action_dim))
+        else:
+            actions = policy.act(running.observations, prompt)
+        running.step(actions)
+        beside = {column: running.extra(column) for column in world.extra_columns}
+        extras = prompts.Extras({}, beside, world.name)
+        returns += prompts.apply_reward(world.rewards[name], path[-1], actions, running.observations, extras)
+        path.append(running.observations.copy())
+        states += [beside["physics"]] if "physics" in beside else []
+    return returns, np.stack(path), np.stack(states) if states else None
+
+
 def rollout_once(
     policy: FoundationPolicy,
     world: tasks.Task,
@@ -155,22 +243,48 @@ def rollout_once(
     goal: np.ndarray | None,
     steps: int,
     seed: int,
-) -> tuple[np.ndarray, bool]:
-    """One episode under a prompt: its observations, and whether it reached the goal (True where there is none)."""
+) -> tuple[np.ndarray, np.ndarray | None, bool]:
+    """One episode under a prompt: observations, physics if any, and whether it reached its goal (True: has none)."""
     running = world.episodes(np.random.default_rng(seed), 1, start=start, goal=goal)
     path = [running.observations[0].copy()]
+    physics = []
     for _ in range(steps):
         if goal is not None and running.reached()[0]:
             break
         running.step(policy.act(running.observations, prompt))
         path.append(running.observations[0].copy())
-    return np.stack(path), goal is None or bool(running.reached()[0])
+        physics += [running.extra("physics")[0]] if "physics" in world.extra_columns else []
+    return np.stack(path), np.stack(physics) if physics else None, goal is None or bool(running.reached()[0])
 
 
-def potential(world: tasks.Task, name: str) -> Any:
-    if name not in world.potentials:
-        raise HilpError(f"task {world.name} has no reward '{name}': {nearest(name, world.potentials)}")
-    return world.potentials[name]
+def path_return(
+    policy: FoundationPolicy, world: tasks.Task, name: str, prompt: Any, path: np.ndarray, physics: np.ndarray | None
+) -> float:
+    """What one episode [t + 1, obs] earned under a reward of its task."""
+    extras = prompts.Extras({}, {} if physics is None else {"physics": physics}, world.name)
+    actions = policy.act(path[:-1], prompt)
+    return float(prompts.apply_reward(world.rewards[name], path[:-1], actions, path[1:], extras).sum())
+
+
+def usual_plans(policy: FoundationPolicy) -> tuple[int | str, ...]:
+    """The plans to evaluate where nobody asked for others: as many as the policy has rules for."""
+    return (0, 1, 3, "auto") if policy.has_rule("direct") else (0,)
+
+
+def require_reward(world: tasks.Task, name: str) -> None:
+    """Raise unless a task has a reward of this name."""
+    known = {**world.potentials, **world.rewards}
+    if name not in known:
+        raise HilpError(f"task {world.name} has no reward '{name}': {nearest(name, known)}")
+
+
+def reward_function(world: tasks.Task, name: str) -> RewardFunction:
+    """A task's reward of this name, as a function of (s, a, s') or (s, a, s', extras)."""
+    require_reward(world, name)
+    if name in world.rewards:
+        return world.rewards[name]
+    f = world.potentials[name]
+    return lambda s, a, s2: f(s2) - f(s)
 
 
 def aggregate(rows: list[Row], by: Sequence[str] = ("task", "method", "prompt", "plan", "reward")) -> list[Row]:

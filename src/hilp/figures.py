@@ -180,13 +180,14 @@ def curves(
     ylabel: str,
     logy: bool = False,
     bands: Mapping[str, tuple[ArrayLike, ArrayLike]] | None = None,
+    xlabel: str = "training steps",
 ) -> Figure:
-    """Values against training steps, one line per name; `bands` may give a name its (lows, highs)."""
+    """Values against training steps (or something else), one line per name; `bands` may give its (lows, highs)."""
     fig, ax = _chart(5.4, 3.2)
     _draw_curves(ax, series, logy, bands or {}, list(series))
     if len(series) > 1:
         _legend(ax, loc="best")
-    ax.set_xlabel("training steps")
+    ax.set_xlabel(xlabel)
     ax.set_ylabel(ylabel)
     _title(ax, title)
     return fig

@@ -76,6 +76,7 @@ class Transitions:
     observations: np.ndarray  # [n, obs]
     actions: np.ndarray  # [n, act]
     next_observations: np.ndarray  # [n, obs]
+    next_physics: np.ndarray | None = None  # [n, p]: the simulator's state at s', where the data has it, for rewards
 
     @staticmethod
     def draw(data: Dataset, count: int, seed: int) -> Transitions:
@@ -95,7 +96,9 @@ class Transitions:
         if data.action_center is not None and data.action_half_range is not None:
             actions = data.action_center + data.action_half_range * actions
         observations = np.asarray(data.observations[rows], np.float32)
-        return Transitions(observations, actions, np.asarray(data.observations[rows + 1], np.float32))
+        following = np.asarray(data.observations[rows + 1], np.float32)
+        physics = np.asarray(data.extras["physics"][rows + 1], np.float32) if "physics" in data.extras else None
+        return Transitions(observations, actions, following, physics)
 
     def __len__(self) -> int:
         return len(self.observations)
@@ -160,6 +163,19 @@ class FoundationPolicy:
         self.require_rule("direct", "has no goal rule")
         return self._apply("direct", here, there)
 
+    def aim(self, goal: Any) -> np.ndarray:
+        """The one skill that a goal stands for, of one goal or a batch."""
+        self.require_rule("aim", "has no goal rule")
+        goals, single = self._observations(goal)
+        skills = self._apply("aim", self._normalised(goals))
+        return skills[0] if single else skills
+
+    def backward(self, following: np.ndarray) -> np.ndarray:
+        """Features of states whose mean, weighted by a reward, is the skill of that reward."""
+        self.require_rule("backward", "has no reward rule")
+        observations, _ = self._observations(following)
+        return self._apply("backward", self._normalised(observations))
+
     def project(self, z: np.ndarray) -> np.ndarray:
         """The valid skill in the direction of z."""
         self.require_rule("project", "has no skill rule")
@@ -169,7 +185,7 @@ class FoundationPolicy:
 
     @property
     def skill_dim(self) -> int:
-        return int(self.config.dim)
+        return int(getattr(self.config, "dim", self.spec.observation_dim))  # without latents, the goal is the skill
 
     @cached_property
     def bank(self) -> planning.Bank:
@@ -189,18 +205,23 @@ class FoundationPolicy:
     def reward(
         self,
         data: Dataset | tuple[np.ndarray, np.ndarray, np.ndarray] | None = None,
-        function: Callable[..., np.ndarray] | None = None,
+        function: Callable[..., np.ndarray] | str | None = None,
         samples: int = 10_000,
         seed: int = 0,
-    ) -> SkillPrompt:
-        """Maximise a reward: a vectorised function of (s, a, s'), or a table (s, s', r) of labelled samples.
+        rule: str = "skill",
+    ) -> Prompt:
+        """Maximise a reward: a vectorised function of (s, a, s'), a formula, or a table (s, s', r) of labelled samples.
 
-        The function is asked about transitions of `data`, or, without a data set, of the policy's own bank. With a data
-        set it may take a fourth argument for named extra columns: x.before("qpos") at s, x.after("qpos") at s'.
+        A formula such as "height - 0.1*norm(action)" names parts of the observation at s' (see hilp.expressions).
+
+        The function is asked about transitions of `data`, or, without a data set, of the policy's own bank. It may take
+        a fourth argument for named extra columns: x.before("qpos") at s, x.after("qpos") at s'; the bank keeps the
+        column `physics` only. rule="goal" makes the state of highest reward the goal (HILP-G) instead of finding the
+        skill that follows the reward; methods without a reward rule do so always.
         """
         from hilp import prompts
 
-        return prompts.reward(self, data, function, samples, seed)
+        return prompts.reward(self, data, function, samples, seed, rule)
 
     def skill(self, z: Any = None, seed: int = 0) -> SkillPrompt:
         """Follow one latent direction, given or random."""
@@ -230,9 +251,8 @@ class FoundationPolicy:
         except OSError as error:
             raise HilpError(f"cannot write {folder}: {error.strerror or error}") from error
         storage.write_arrays(folder / WEIGHTS, storage.flatten(self.core))
-        storage.write_arrays(
-            folder / BANK, {f.name: getattr(self.sample, f.name) for f in dataclasses.fields(Transitions)}
-        )
+        bank = {f.name: getattr(self.sample, f.name) for f in dataclasses.fields(Transitions)}
+        storage.write_arrays(folder / BANK, {name: column for name, column in bank.items() if column is not None})
         description = {
             "format": FORMAT,
             "version": FORMAT_VERSION,
@@ -344,9 +364,13 @@ class FoundationPolicy:
                 "make it again with this policy"
             )
 
+    def has_rule(self, rule: str) -> bool:
+        """Whether the method behind this policy has a rule (see hilp.methods)."""
+        return hasattr(self.core, rule)
+
     def require_rule(self, rule: str, lacking: str) -> None:
         """Raise unless the method behind this policy has a rule."""
-        if not hasattr(self.core, rule):
+        if not self.has_rule(rule):
             raise PromptUnsupported(f"{self.method} {lacking}")
 
 
@@ -364,6 +388,8 @@ def _read_bank(path: Path, spec: Spec) -> Transitions:
         "next_observations": spec.observation_dim,
     }
     count = len(arrays["observations"]) if "observations" in arrays else 0
+    if "next_physics" in arrays:
+        sizes["next_physics"] = arrays["next_physics"].shape[-1]
     if {name: array.shape for name, array in arrays.items()} != {name: (count, size) for name, size in sizes.items()}:
         raise HilpError(f"{path} is not the bank of this policy: restore it from a copy")
     return Transitions(**arrays)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hilp import planning, storage
-from hilp.errors import HilpError
+from hilp.errors import HilpError, PromptUnsupported, nearest
 from hilp.policy import FoundationPolicy, Transitions
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
 
 RewardFunction = Callable[..., np.ndarray]  # of (s, a, s'), or of (s, a, s', Extras)
+Reward = RewardFunction | str  # a formula over the named parts of an observation, see hilp.expressions
 
 RIDGE = 1e-6  # of the mean feature variance: keeps rank-deficient features solvable, changes nothing else
 POOR_FIT = 0.7  # R^2 below which phi cannot express the reward and the user is told
@@ -26,14 +27,18 @@ POOR_FIT = 0.7  # R^2 below which phi cannot express the reward and the user is 
 
 @dataclass(frozen=True)
 class GoalPrompt:
-    """z = unit(u - phi(s)), recomputed at every step; u is the goal, or a midpoint found by planning."""
+    """Reach a goal, by the rule of the policy's method.
+
+    By direction: z points from phi(s) to u, anew at every step; u is the goal, or a midpoint found by planning. By
+    name: z is the one skill that the goal stands for, wherever the agent is.
+    """
 
     policy: FoundationPolicy
     goal: np.ndarray  # [obs] or [n, obs]
     plan: int | str
     best: int
     radius: float
-    latent: np.ndarray = field(repr=False)  # phi(goal)
+    latent: np.ndarray = field(repr=False)  # phi(goal), or the skill that the goal stands for
 
     kind = "goal"
 
@@ -43,10 +48,13 @@ class GoalPrompt:
 
     def __call__(self, observations: np.ndarray, active: np.ndarray | None = None) -> np.ndarray:
         """Skills for a batch; `active` (bool [n]) spares the planning of rows whose skill nobody will use."""
+        count = len(np.atleast_2d(observations))
+        if self.latent.ndim == 2 and len(self.latent) != count:
+            raise HilpError(f"this prompt holds {len(self.latent)} goals, one an observation, not {count}")
+        target = np.array(np.broadcast_to(self.latent, (count, self.latent.shape[-1])))
+        if not self.policy.has_rule("direct"):
+            return target
         here = self.policy.encode(np.atleast_2d(observations))
-        if self.latent.ndim == 2 and len(self.latent) != len(here):
-            raise HilpError(f"this prompt holds {len(self.latent)} goals, one an observation, not {len(here)}")
-        target = np.array(np.broadcast_to(self.latent, here.shape))
         if self.plan != 0:
             rows = np.arange(len(here)) if active is None else np.flatnonzero(active)
             target[rows] = self.policy.bank.subgoals(here[rows], target[rows], self.plan, self.best, self.radius)
@@ -63,13 +71,13 @@ class SkillPrompt:
     """One fixed skill z, wherever the agent is; from a reward (then r2 says how well phi expresses it) or given."""
 
     fingerprint: str
-    z: np.ndarray
+    z: np.ndarray  # [dim], or [n, dim]: one for each of n agents
     r2: float | None = None
 
     kind = "skill"
 
-    def __call__(self, observations: np.ndarray) -> np.ndarray:
-        return np.broadcast_to(self.z, (len(np.atleast_2d(observations)), len(self.z)))
+    def __call__(self, observations: np.ndarray, active: np.ndarray | None = None) -> np.ndarray:
+        return np.broadcast_to(self.z, (len(np.atleast_2d(observations)), self.z.shape[-1]))
 
     def save(self, path: str | Path) -> None:
         note = {"kind": self.kind, "fingerprint": self.fingerprint, "r2": self.r2}
@@ -80,23 +88,47 @@ Prompt = GoalPrompt | SkillPrompt
 
 
 def goal(policy: FoundationPolicy, goal: Any, plan: int | str, best: int, radius: float) -> GoalPrompt:
-    policy.require_rule("direct", "has no goal rule")
+    by_direction = policy.has_rule("direct")
+    if not by_direction:
+        policy.require_rule("aim", "has no goal rule: prompt it with a reward, e.g. that of being at the goal")
     if plan != "auto" and not (
         isinstance(plan, int) and not isinstance(plan, bool) and 0 <= plan <= planning.MOST_RECURSIONS
     ):
         raise HilpError(f"plan is a number of recursions from 0 to {planning.MOST_RECURSIONS} or 'auto', not {plan!r}")
+    if plan != 0 and not by_direction:
+        raise PromptUnsupported(f"{policy.method} has no latent distances to find midpoints with: use plan=0")
     if plan != 0 and not len(policy.sample):
         raise HilpError("this policy was saved without a bank of states, so it cannot plan: use plan=0")
     if best < 1 or not radius > 0.0:
         raise HilpError(f"planning needs at least one best midpoint and a radius above 0, not {best} and {radius}")
-    latent = policy.encode(goal)
+    latent = policy.encode(goal) if by_direction else policy.aim(goal)
     goal = np.asarray(goal, np.float32)
     if not np.isfinite(goal).all():
         raise HilpError("the goal holds a NaN or an infinity")
     return GoalPrompt(policy, goal, plan, best, radius, latent)
 
 
+def goals_by_reward(
+    policy: FoundationPolicy, near: Callable[[np.ndarray, np.ndarray], np.ndarray], goals: np.ndarray
+) -> SkillPrompt:
+    """One skill a goal, for methods that have no goal rule: that of the reward of being at the goal.
+
+    near(observations, goal) says which of the bank's states count as there; where none does, nobody can say what the
+    goal means, and the skill is that of nothing: a random one would be as good.
+    """
+    policy.require_rule("cumulant", "has no goal rule and no reward rule")
+    sample = policy.sample
+    features = policy.cumulant(sample.observations, sample.next_observations)
+    skills = []
+    for goal in goals:
+        there = near(sample.next_observations, goal).astype(np.float64)
+        z, _ = least_squares(features, there)
+        skills.append(policy.project(z) if np.any(z) else np.zeros(policy.skill_dim))
+    return SkillPrompt(policy.fingerprint, np.asarray(skills, np.float32))
+
+
 def skill(policy: FoundationPolicy, z: Any, seed: int) -> SkillPrompt:
+    policy.require_rule("project", "has no skill rule: prompt it with a goal")
     if z is None:
         z = np.random.default_rng(seed).normal(size=policy.skill_dim)
     z = _numbers(z, "a skill")
@@ -110,12 +142,49 @@ def skill(policy: FoundationPolicy, z: Any, seed: int) -> SkillPrompt:
 def reward(
     policy: FoundationPolicy,
     data: Dataset | tuple[np.ndarray, np.ndarray, np.ndarray] | None,
-    function: RewardFunction | None,
+    function: Reward | None,
     samples: int,
     seed: int,
-) -> SkillPrompt:
-    """z* = argmin E[(r - <features, z>)^2], closed form, then projected onto the policy's skills (section 5.1)."""
-    policy.require_rule("cumulant", "has no reward rule")
+    rule: str,
+) -> Prompt:
+    """The skill of a reward (section 5.1 of the paper), by the rule of the policy's method, or the goal it points at.
+
+    By regression: z* = argmin E[(r - <features, z>)^2], closed form. By the backward map: z* = E[r B(s')]. Both are
+    then projected onto the policy's skills. By goal: the s' of highest reward among the samples.
+    """
+    if rule not in ("skill", "goal"):
+        raise HilpError(f"a reward prompt finds a 'skill' or a 'goal', not '{rule}'")
+    by_goal = rule == "goal" or not (policy.has_rule("cumulant") or policy.has_rule("backward"))
+    if by_goal and not policy.has_rule("direct"):
+        policy.require_rule("aim", "has no goal rule" if rule == "goal" else "has no reward rule")
+    before, after, rewards = _labelled(policy, data, function, samples, seed)
+    if by_goal:
+        return policy.goal(after[np.argmax(rewards)])
+    features = policy.cumulant(before, after) if policy.has_rule("cumulant") else policy.backward(after)
+    if not np.isfinite(features).all():
+        raise HilpError("the observations of the labelled samples hold a NaN or an infinity")
+    z, r2 = least_squares(features, rewards)
+    if policy.has_rule("backward"):
+        z = rewards @ features / len(rewards)
+    if not np.any(z):
+        raise HilpError("phi does not change on the sampled data, so no skill can follow a reward")
+    if r2 < POOR_FIT:
+        warnings.warn(
+            f"phi expresses only R^2 = {r2:.2f} of this reward: the prompt follows the part it can express; prefer "
+            "smooth rewards (for `hilp`, differences of a smooth potential), or a larger latent dimension",
+            stacklevel=3,
+        )
+    return SkillPrompt(policy.fingerprint, policy.project(z), r2)
+
+
+def _labelled(
+    policy: FoundationPolicy,
+    data: Dataset | tuple[np.ndarray, np.ndarray, np.ndarray] | None,
+    function: Reward | None,
+    samples: int,
+    seed: int,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """s, s' and the reward of sampled transitions, checked."""
     if isinstance(data, tuple):
         if function is not None or len(data) != 3:
             raise HilpError(
@@ -124,20 +193,21 @@ def reward(
         before, after, rewards = (_numbers(column, "a table of labelled samples") for column in data)
     else:
         if function is None:
-            raise HilpError("a reward prompt needs a vectorised function of (s, a, s'), or a table of labelled samples")
-        extras: tuple[Extras, ...] = ()
+            raise HilpError("a reward prompt needs a function of (s, a, s'), a formula, or a table of labelled samples")
+        if isinstance(function, str):
+            from hilp import expressions
+
+            spec = policy.spec
+            function = expressions.reward(function, policy.observation_parts, spec.observation_dim, spec.action_dim)
         if data is None:
             sample = policy.sample
-            if _takes_extras(function):
-                raise HilpError(
-                    "a reward function of (s, a, s', extras) needs a data set: the bank has no extra columns"
-                )
+            extras = Extras({}, {} if sample.next_physics is None else {"physics": sample.next_physics}, "the bank")
         else:
             rows = Transitions.rows(data, samples, seed)
             sample = Transitions.at(data, rows)
-            extras = (Extras(data, rows),) if _takes_extras(function) else ()
+            extras = Extras.of(data, rows)
         before, after = sample.observations, sample.next_observations
-        rewards = _numbers(function(before, sample.actions, after, *extras), "the reward")
+        rewards = _numbers(apply_reward(function, before, sample.actions, after, extras), "the reward")
     if before.ndim != 2 or after.shape != before.shape or rewards.shape != before.shape[:1]:
         raise HilpError(
             f"the reward must give one number per transition: {before.shape} observations, {after.shape} next "
@@ -152,35 +222,58 @@ def reward(
         )
     if np.ptp(rewards) == 0.0:
         raise HilpError("the reward is the same everywhere in the sampled data, so it asks for nothing")
-    features = policy.cumulant(before, after)
-    if not np.isfinite(features).all():
-        raise HilpError("the observations of the labelled samples hold a NaN or an infinity")
-    z, r2 = least_squares(features, rewards)
-    if not np.any(z):
-        raise HilpError("phi does not change on the sampled data, so no skill can follow a reward")
-    if r2 < POOR_FIT:
-        warnings.warn(
-            f"phi expresses only R^2 = {r2:.2f} of this reward: the prompt follows the part it can express; prefer "
-            "rewards that are differences of a smooth potential, or a larger latent dimension",
-            stacklevel=3,
-        )
-    return SkillPrompt(policy.fingerprint, policy.project(z), r2)
+    return before, after, rewards
 
 
 @dataclass(frozen=True)
 class Extras:
-    """The extra columns of sampled transitions, for rewards that need more than the observation."""
+    """Named columns beside the observations of some transitions, for rewards that need more than the observation."""
 
-    data: Dataset
-    at: np.ndarray  # rows of s
+    at_s: Mapping[str, np.ndarray]
+    at_next: Mapping[str, np.ndarray]
+    owner: str  # whose columns they are, for the error
+
+    @staticmethod
+    def of(data: Dataset, rows: np.ndarray) -> Extras:
+        """The columns of a data set at the transitions that start in these rows; nothing is read before it is asked."""
+        return Extras(_Rows(data.extras, rows), _Rows(data.extras, rows + 1), data.name)
 
     def before(self, name: str) -> np.ndarray:
         """A column at s."""
-        return np.asarray(self.data.extra(name)[self.at])
+        return self._column(self.at_s, name)
 
     def after(self, name: str) -> np.ndarray:
         """A column at s'."""
-        return np.asarray(self.data.extra(name)[self.at + 1])
+        return self._column(self.at_next, name)
+
+    def _column(self, columns: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+        if name not in columns:
+            has = nearest(name, columns) if columns else "it has none"
+            raise HilpError(f"this reward needs the extra column '{name}', which {self.owner} has not: {has}")
+        return columns[name]
+
+
+class _Rows(Mapping[str, np.ndarray]):
+    """Some rows of columns that may lie in a file."""
+
+    def __init__(self, columns: Mapping[str, np.ndarray], rows: np.ndarray):
+        self._columns, self._rows = columns, rows
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return np.asarray(self._columns[name][self._rows])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+
+def apply_reward(
+    function: RewardFunction, before: np.ndarray, actions: np.ndarray, after: np.ndarray, extras: Extras
+) -> np.ndarray:
+    """The reward of transitions; extras go to functions that ask for them."""
+    return function(before, actions, after, extras) if _takes_extras(function) else function(before, actions, after)
 
 
 def _takes_extras(function: RewardFunction) -> bool:

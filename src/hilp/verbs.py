@@ -8,7 +8,7 @@ import shlex
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Folder = Annotated[Positional[str], arg(metavar="RUN")]
 PICTURES = (".png", ".svg", ".pdf")
+VIDEO_FPS = 30.0
 
 
 @dataclass(frozen=True)
@@ -98,10 +99,16 @@ class Evaluate:
     """folder of a run or of a policy"""
     task: str | None = None
     """task, map or map file (default: the one its data was collected in)"""
-    plan: tuple[str, ...] = ("0", "1", "3", "auto")
-    """midpoint recursions of the goal prompt; several may be given"""
-    rewards: tuple[str, ...] = ()
-    """named rewards of the task to prompt with as well, or 'all'"""
+    plan: tuple[str, ...] | None = None
+    """midpoint recursions of the goal prompt, several may be given (default: 0 1 3 auto where the policy can plan)"""
+    rewards: tuple[str, ...] | None = None
+    """named rewards of the task to prompt with as well, or 'all' (default: all, in a task without goals)"""
+    rule: Literal["skill", "goal"] = "skill"
+    """turn a reward into a skill, or into the goal of highest reward (HILP-G)"""
+    data: str | None = None
+    """data set to label with the rewards (default: the transitions kept in the policy)"""
+    video: str | None = None
+    """GIF, WebP or MP4 file to record the first episode of each reward to (the reward's name is added)"""
     episodes: int = 50
     """episodes per prompt"""
     seed: int = 0
@@ -114,22 +121,28 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Prompt:
-    """Prompt a policy once and watch it run in its task. Give one of --goal, --reward, --skill, --load."""
+    """Prompt a policy once and watch it run in its task. Give one of --goal, --reward, --labels, --skill, --load."""
 
     run: Folder
     """folder of a run or of a policy"""
     goal: str | None = None
     """goal observation, numbers separated by commas"""
     reward: str | None = None
-    """named reward of the task"""
+    """named reward of the task, or a formula over the observation, e.g. "height - 0.1*norm(action)\""""
+    labels: str | None = None
+    """npz file of labelled samples: observations, next_observations, rewards"""
     skill: str | None = None
     """'random', or a latent direction as numbers separated by commas"""
     load: str | None = None
     """a prompt saved earlier for this policy"""
-    plan: str = "auto"
-    """midpoint recursions of the goal prompt"""
+    plan: str | None = None
+    """midpoint recursions of the goal prompt (default: auto where the policy can plan)"""
+    rule: Literal["skill", "goal"] = "skill"
+    """turn a reward into a skill, or into the goal of highest reward (HILP-G)"""
+    data: str | None = None
+    """data set to label with the reward (default: the transitions kept in the policy)"""
     task: str | None = None
-    """task to run in (default: the one its data was collected in)"""
+    """task to run in (default: the one its data was collected in); a task such as walker_run is a reward prompt, too"""
     start: str | None = None
     """start position, numbers separated by commas (default: random)"""
     steps: int | None = None
@@ -140,6 +153,8 @@ class Prompt:
     """file to save the prompt to"""
     picture: str | None = None
     """PNG, SVG or PDF file to draw the trajectory to"""
+    video: str | None = None
+    """GIF, WebP or MP4 file to record the episode to (simulated tasks)"""
     json: bool = False
     """print JSON"""
 
@@ -183,9 +198,75 @@ class Bench:
     """Measure on this machine; every timing is a ratio against something measured in the same run."""
 
     what: Positional[Literal["speed", "data"]] = "speed"
-    """speed: train_step, plan, act, memory, import, help; data: convert, stream (5M transitions, 1.3 GB of disk)"""
+    """speed: train_step, sf_train_step, plan, act, memory, import, help; data: convert, stream (1.3 GB of disk)"""
     only: tuple[str, ...] = ()
     """names to measure (default: all)"""
+
+
+@dataclass(frozen=True)
+class BenchRewards:
+    """Train methods on unlabeled data and prompt each with every reward of the task: the paper's zero-shot RL table.
+
+    Give the command again to go on after an interruption: cells whose rows exist are skipped.
+    """
+
+    data: tuple[str, ...] = ("maze-large",)
+    """data sets, each with a task that has rewards: mazes by name, or what `hilp data collect` wrote"""
+    methods: tuple[str, ...] = ()
+    """methods to compare; sf-hilp-g is HILP prompted with the goal of highest reward (default: the paper's nine)"""
+    preset: str = "laptop"
+    """laptop or paper"""
+    steps: int | None = None
+    """gradient updates of each policy (default: the preset's)"""
+    seeds: int = 4
+    """policies of each method: seed, seed + 1, ..."""
+    seed: int = 0
+    """first seed"""
+    episodes: int = 50
+    """episodes per reward"""
+    set: tuple[str, ...] = ()
+    """config values to change for all: key=value ..."""
+    sweep: str | None = None
+    """a config value to vary, one table row each: key=value,value,..., e.g. dim=2,8,32,128"""
+    out: str = "runs/bench"
+    """folder of the runs and of the pictures"""
+    rows: str | None = None
+    """JSONL file of rows to add to (default: rewards.jsonl in --out)"""
+    json: bool = False
+    """print the table as JSON, and no progress"""
+
+
+@dataclass(frozen=True)
+class BenchGoals:
+    """Train methods on unlabeled data and send each to the goals of the task: the paper's goal-conditioned table.
+
+    Give the command again to go on after an interruption: cells whose rows exist are skipped.
+    """
+
+    data: tuple[str, ...] = ("maze-large", "maze-ultra")
+    """data sets, each with a task that has goals: mazes by name, or what `hilp data collect` wrote"""
+    methods: tuple[str, ...] = ()
+    """methods to compare (default: the paper's eight; HILP-Plan is a prompt of hilp)"""
+    preset: str = "laptop"
+    """laptop or paper"""
+    steps: int | None = None
+    """gradient updates of each policy (default: the preset's)"""
+    seeds: int = 4
+    """policies of each method: seed, seed + 1, ..."""
+    seed: int = 0
+    """first seed"""
+    episodes: int = 100
+    """start-goal pairs per prompt"""
+    set: tuple[str, ...] = ()
+    """config values to change for all: key=value ..."""
+    sweep: str | None = None
+    """a config value to vary, one table row each: key=value,value,..., e.g. dim=2,8,32,128"""
+    out: str = "runs/bench"
+    """folder of the runs and of the pictures"""
+    rows: str | None = None
+    """JSONL file of rows to add to (default: goals.jsonl in --out)"""
+    json: bool = False
+    """print the table as JSON, and no progress"""
 
 
 @dataclass(frozen=True)
@@ -244,12 +325,14 @@ class DataCollect:
     """task, map or map file"""
     out: str
     """folder to write"""
-    kind: str = "navigate"
-    """behaviour to collect"""
+    kind: str | None = None
+    """behaviour to collect: navigate, explore, stitch (mazes); rnd, apt, random (robots); diverse, play (AntMaze)"""
     steps: int = 300_000
     """transitions"""
     seed: int = 0
     """random seed"""
+    workers: int | None = None
+    """processes or threads that simulate (default: one a core)"""
     overwrite: bool = False
     """replace an existing data set"""
     json: bool = False
@@ -291,12 +374,13 @@ def run_pretrain(args: Pretrain) -> int:
         raise HilpError(f"--bank must be at least 0, not {args.bank}")
     if args.device_budget is not None and not 0 <= args.device_budget < math.inf:
         raise HilpError(f"--device-budget must be a number of MiB from 0 on, not {args.device_budget}")
-    preset = presets.preset(args.method, args.preset)
-    config = methods.configure(preset.config, dict(_key_value(text, "--set") for text in args.set))
-    steps = preset.steps if args.steps is None else args.steps
+    presets.preset(args.method, args.preset)  # a wrong name is told before data is read
     world = None if args.eval_task is None else tasks.make(args.eval_task)
     options = _reader_options(args.option) | ({"verify": True} if args.verify else {})
     data = readers.load(args.data, args.format, rescale_actions=args.rescale_actions, **options)
+    preset = presets.preset(args.method, args.preset, data.task)
+    config = methods.configure(preset.config, dict(_key_value(text, "--set") for text in args.set))
+    steps = preset.steps if args.steps is None else args.steps
     look = None
     if world is not None:
         evaluation.require_fit("this data", data.observation_dim, data.action_dim, world)
@@ -335,21 +419,35 @@ def run_pretrain(args: Pretrain) -> int:
 
 def run_evaluate(args: Evaluate) -> int:
     from hilp import evaluation, report, train
+    from hilp.data import readers
     from hilp.policy import seed_folders
 
     _require_counts(args, "episodes")
-    plans = [_plan(text) for text in args.plan]
-    if not plans and not args.rewards:
+    plans = None if args.plan is None else [_plan(text) for text in args.plan]
+    if plans == [] and not args.rewards:
         raise HilpError("nothing to evaluate: --plan takes at least one number of recursions or 'auto'")
+    data = None if args.data is None else readers.load(args.data)
     seeds = seed_folders(Path(args.run))
     rows = []
     for folder in map(str, seeds or [Path(args.run)]):
         policy, home = _policy(folder)
         world = _task(policy, args.task)
-        rewards = tuple(world.potentials) if args.rewards == ("all",) else args.rewards
+        rewards = (*world.potentials, *world.rewards) if args.rewards == ("all",) else args.rewards
+        paths: dict[str, Any] = {}
         found = evaluation.evaluate(
-            policy, world, plan=plans, rewards=rewards, episodes=args.episodes, seed=args.seed, command=_command()
+            policy,
+            world,
+            plan=plans,
+            rewards=rewards,
+            rule=args.rule,
+            data=data,
+            episodes=args.episodes,
+            seed=args.seed,
+            command=_command(),
+            paths=paths,
         )
+        if args.video:
+            _record(world, paths, Path(args.video))
         best = evaluation.best_look((home.parent if seeds else home) / train.METRICS)
         found = [{**row, "best_look": best} for row in found]
         evaluation.append_rows(args.rows or home / report.ROWS, found)
@@ -367,42 +465,41 @@ def run_evaluate(args: Evaluate) -> int:
 def run_prompt(args: Prompt) -> int:
     import numpy as np
 
-    from hilp import evaluation
+    from hilp import evaluation, tasks
 
-    given = [name for name in ("goal", "reward", "skill", "load") if getattr(args, name) is not None]
+    given = [name for name in ("goal", "reward", "labels", "skill", "load") if getattr(args, name) is not None]
+    policy, _ = _policy(args.run)
+    world: Any = _task(policy, args.task) if args.task or policy.origin.get("task") else None
+    if not given and args.task in tasks.reward_tasks():
+        args, given = replace(args, reward=next(iter(world.rewards))), ["reward"]
     if len(given) != 1:
-        raise HilpError(f"give exactly one of --goal, --reward, --skill, --load (given: {', '.join(given) or 'none'})")
+        raise HilpError(
+            "give exactly one of --goal, --reward, --labels, --skill, --load, or a --task that is a reward "
+            f"(given: {', '.join(given) or 'none'})"
+        )
     _require_counts(args, "steps")
     if args.picture and Path(args.picture).suffix not in PICTURES:
         raise HilpError(f"--picture takes a file that ends in {', '.join(PICTURES)}, not '{args.picture}'")
-    policy, _ = _policy(args.run)
-    needs_task = args.reward is not None or args.picture is not None or args.steps is not None
-    world: Any = _task(policy, args.task) if needs_task or args.task or policy.origin.get("task") else None
-    if args.goal is not None:
-        prompt: Any = policy.goal(_numbers(args.goal, "--goal"), plan=_plan(args.plan))
-    elif args.reward is not None:
-        f = evaluation.potential(world, args.reward)
-        with warnings.catch_warnings(record=True) as told_on_the_way:
-            warnings.simplefilter("always")
-            prompt = policy.reward(function=lambda s, a, s2: f(s2) - f(s))
-        for warning in told_on_the_way:
-            print(f"hilp: warning: {warning.message}", file=sys.stderr)
-    elif args.skill is not None:
-        prompt = policy.skill(None if args.skill == "random" else _numbers(args.skill, "--skill"), seed=args.seed)
-    elif args.load is not None:
-        prompt = policy.load_prompt(args.load)
+    if world is None and (args.picture or args.video or args.steps):
+        world = _task(policy, args.task)  # says that it needs one
+    if args.video and not hasattr(world, "film"):
+        raise HilpError(f"there is no film of {world.name}: draw it with --picture")
+    with warnings.catch_warnings(record=True) as told_on_the_way:
+        warnings.simplefilter("always")
+        prompt = _prompt_of(args, policy, world)
+    for warning in told_on_the_way:
+        print(f"hilp: warning: {warning.message}", file=sys.stderr)
     told: dict[str, Any] = {"prompt": given[0], "policy": policy.fingerprint}
     if getattr(prompt, "r2", None) is not None:
         told["r2"] = prompt.r2
-    if prompt.kind == "skill":
-        told["z"] = prompt.z.tolist()
     if world is not None:
-        goal = prompt.goal if prompt.kind == "goal" else None
+        goal = prompt.goal if prompt.kind == "goal" and world.has_goals else None
         start = _numbers(args.start, "--start") if args.start else None
-        path, reached = evaluation.rollout_once(
-            policy, world, prompt, start, goal, world.max_steps if args.steps is None else args.steps, args.seed
-        )
+        steps = world.max_steps if args.steps is None else args.steps
+        path, physics, reached = evaluation.rollout_once(policy, world, prompt, start, goal, steps, args.seed)
         told |= {"task": world.name, "start": path[0].tolist(), "end": path[-1].tolist(), "steps": len(path) - 1}
+        if args.reward is not None and args.reward in world.rewards:
+            told["return"] = evaluation.path_return(policy, world, args.reward, prompt, path, physics)
         told["z"] = np.asarray(prompt(path[:1]))[0].tolist()
         if goal is not None:
             told["reached"] = reached
@@ -413,6 +510,10 @@ def run_prompt(args: Prompt) -> int:
             title = f"{given[0]} prompt"
             figures.save(figures.trajectories(world, [path], path[:1], goals, np.array([reached]), title), args.picture)
             told["picture"] = args.picture
+        if args.video:
+            from hilp import video
+
+            told["video"] = str(video.write(args.video, world.film(path, physics), VIDEO_FPS))
     else:
         at = _numbers(args.start, "--start") if args.start else policy.sample.observations[0]
         told |= {
@@ -425,6 +526,45 @@ def run_prompt(args: Prompt) -> int:
         told["saved"] = args.save
     _tell(told, args.json)
     return 0
+
+
+def _prompt_of(args: Prompt, policy: FoundationPolicy, world: Any) -> Any:
+    """The prompt that the flags ask for."""
+    from hilp import evaluation
+    from hilp.data import readers
+
+    if args.goal is not None:
+        plan = ("auto" if policy.has_rule("direct") else 0) if args.plan is None else _plan(args.plan)
+        return policy.goal(_numbers(args.goal, "--goal"), plan=plan)
+    if args.skill is not None:
+        return policy.skill(None if args.skill == "random" else _numbers(args.skill, "--skill"), seed=args.seed)
+    if args.load is not None:
+        return policy.load_prompt(args.load)
+    if args.labels is not None:
+        return policy.reward(_labelled_samples(args.labels), rule=args.rule)
+    assert args.reward is not None
+    data = None if args.data is None else readers.load(args.data)
+    by_name = world is not None and (args.reward in world.potentials or args.reward in world.rewards)
+    if args.reward.isidentifier() and not by_name and args.reward not in dict(policy.observation_parts):
+        if world is None:
+            raise HilpError(
+                f"'{args.reward}' is a name: name the task whose reward it is with --task, or give a formula"
+            )
+        evaluation.require_reward(world, args.reward)  # says which names there are
+    function = evaluation.reward_function(world, args.reward) if by_name else args.reward
+    return policy.reward(data, function, rule=args.rule)
+
+
+def _labelled_samples(path: str) -> Any:
+    """(observations, next_observations, rewards) from an npz file."""
+    import numpy as np
+
+    wanted = ("observations", "next_observations", "rewards")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return tuple(file[name] for name in wanted)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise HilpError(f"--labels takes an npz file with {', '.join(wanted)}: {path}: {error}") from error
 
 
 def run_diagnose(args: Diagnose) -> int:
@@ -459,6 +599,82 @@ def run_bench(args: Bench) -> int:
 
     for line in (speed if args.what == "speed" else data).measure(args.only):
         print(json.dumps(line), flush=True)
+    return 0
+
+
+def _fill_table(kind: Literal["rewards", "goals"], args: Any, usual: tuple[str, ...]) -> tuple[Any, str | None]:
+    """The rows of a table, run where they are missing, and the key of its sweep."""
+    from hilp.bench import table
+
+    _require_counts(args, "steps", "seeds", "episodes")
+    sweep = None
+    if args.sweep is not None:
+        key, values = _key_value(args.sweep, "--sweep")
+        sweep = (key, [value for value in values.split(",") if value])
+    out = Path(args.out)
+    rows = table.fill(
+        kind,
+        table.entries(args.methods or usual, dict(_key_value(text, "--set") for text in args.set), sweep),
+        args.data,
+        range(args.seed, args.seed + args.seeds),
+        size=args.preset,
+        steps=args.steps,
+        episodes=args.episodes,
+        out=out,
+        file=Path(args.rows) if args.rows else out / f"{kind}.jsonl",
+        quiet=args.json,
+        command=_command(),
+        tell=lambda text: None if args.json else print(text, flush=True),
+    )
+    return rows, None if sweep is None else sweep[0]
+
+
+def run_bench_goals(args: BenchGoals) -> int:
+    from hilp import figures
+    from hilp.bench import table
+
+    rows, swept = _fill_table("goals", args, table.GOAL_METHODS)
+    if args.json:
+        print(json.dumps({"table": table.goal_table(rows)}))
+        return 0
+    title = f"100 x success, {args.preset}, {args.seeds} seeds, {args.episodes} pairs each (ours / paper)"
+    _print_table(*table.goal_table(rows), title=title)
+    out = Path(args.out)
+    for name, own in table.by_data(rows):
+        for label in dict.fromkeys(row["cell"]["label"] for row in own):
+            fig = table.planning_figure(own, label)
+            if fig is not None:
+                figures.save(fig, out / f"goals-plan-{name}-{label.replace(' ', '-')}.png")
+    if swept is not None:
+        figures.save(table.sweep_figure([r for r in rows if r["plan"] == 0], swept), out / f"goals-sweep-{swept}.png")
+    print(f"pictures: {out}")
+    return 0
+
+
+def run_bench_rewards(args: BenchRewards) -> int:
+    from hilp import figures
+    from hilp.bench import table
+
+    rows, swept = _fill_table("rewards", args, table.REWARD_METHODS)
+    tables = {name: table.table(own) for name, own in table.by_data(rows)}
+    beside = {name: table.paper_table(own) for name, own in table.by_data(rows)}
+    if args.json:
+        print(json.dumps({"tables": tables, "beside_the_paper": beside}))
+        return 0
+    out = Path(args.out)
+    for name, own in tables.items():
+        _print_table(*own, title=f"{name}, {args.preset}, {args.seeds} seeds")
+        theirs = beside[name]
+        if theirs is not None:
+            _print_table(*theirs, title=f"{name} beside the paper")
+    for group in ("environment", "data", "task") if len(args.data) > 1 else ("data",):
+        for name, labels in table.aggregates(rows, group).items():
+            middle, low, high = zip(*labels.values(), strict=True)
+            fig = figures.bars(list(labels), middle, low, high, title=f"{name}: IQM of all rewards")
+            figures.save(fig, out / f"rewards-{group}-{name.replace(' ', '-')}.png")
+    if swept is not None:
+        figures.save(table.sweep_figure(rows, swept), out / f"rewards-sweep-{swept}.png")
+    print(f"pictures: {out}")
     return 0
 
 
@@ -517,7 +733,7 @@ def run_data_collect(args: DataCollect) -> int:
     from hilp.data import dataset
     from hilp.progress import Progress
 
-    _require_counts(args, "steps")
+    _require_counts(args, "steps", "workers")
     if Path(args.out).exists():
         if not args.overwrite:
             raise HilpError(f"{args.out} already exists: pass --overwrite or choose another --out")
@@ -525,14 +741,33 @@ def run_data_collect(args: DataCollect) -> int:
             raise HilpError(f"{args.out} is not a data set, so --overwrite will not delete it: choose another --out")
     with Progress(args.steps, quiet=args.json, verb="collecting") as progress:
         data = collect(
-            args.task, args.kind, args.steps, args.seed, lambda done: progress.advance(done - progress.done, {}, {})
+            args.task,
+            args.kind,
+            args.steps,
+            args.seed,
+            lambda done: progress.advance(done - progress.done, {}, {}),
+            out=args.out,
+            workers=args.workers,
+            overwrite=args.overwrite,
         )
-    data.save(args.out, overwrite=args.overwrite)
     _tell(
         {"out": args.out, "transitions": data.transitions, "episodes": data.episodes, "fingerprint": data.fingerprint},
         args.json,
     )
     return 0
+
+
+def _record(world: Any, paths: dict[str, Any], target: Path) -> None:
+    """Film the first episode of each rollout; the rollout's name goes before the file's ending."""
+    from hilp import video
+
+    if not hasattr(world, "film"):
+        raise HilpError(f"there is no film of {world.name}: leave --video out")
+    for name, kept in paths.items():
+        length = int(kept["lengths"][0])
+        physics = kept["physics"][:length, 0] if "physics" in kept else None
+        frames = world.film(kept["observations"][: length + 1, 0], physics)
+        video.write(target.with_stem(f"{target.stem}-{name.replace(' ', '-')}"), frames, VIDEO_FPS)
 
 
 def _require_counts(args: Any, *names: str) -> None:
@@ -627,6 +862,8 @@ RUN: dict[str, tuple[type, Callable[[Any], int]]] = {
     "diagnose": (Diagnose, run_diagnose),
     "report": (Report, run_report),
     "bench": (Bench, run_bench),
+    "bench rewards": (BenchRewards, run_bench_rewards),
+    "bench goals": (BenchGoals, run_bench_goals),
     "data list": (DataList, run_data_list),
     "data inspect": (DataInspect, run_data_inspect),
     "data convert": (DataConvert, run_data_convert),

@@ -68,18 +68,66 @@ def update_flops(batch: int, observation: int, action: int, width: int, dim: int
     }
 
 
+def successor_flops(batch: int, observation: int, action: int, dim: int) -> dict[str, int]:
+    """Matrix-product operations of one update of SF-HILP at the paper's widths, part by part, as above."""
+
+    def product(size_in: int, size_out: int) -> int:
+        return 2 * batch * size_in * size_out
+
+    def entrance(size_in: int) -> int:
+        return product(size_in, 1024) + product(1024, 512)
+
+    def head(size_out: int) -> int:
+        return product(1024, 1024) + product(1024, size_out)
+
+    sa, sz = observation + action, observation + dim
+    psi = entrance(sa) + entrance(sz) + 2 * head(dim)
+    actor = entrance(observation) + entrance(sz) + head(action)
+    phi = product(observation, 512) + product(512, 512) + product(512, dim)
+    return {
+        "phi, 2 members, s and g": 4 * phi,
+        "phi backward": 4 * (2 * phi - product(observation, 512)),
+        "target phi, 2 members, s, g and s'": 6 * phi,
+        "phi of s' for the cumulant": phi,
+        "second moment and skills of features": 2 * product(dim, dim),
+        "actor at s'": actor,
+        "target psi": psi,
+        "psi": psi,
+        "psi backward": 2 * psi - product(sa, 1024) - product(sz, 1024),
+        "actor": actor,
+        "psi of its action": psi,
+        "psi backward to the action": 2 * head(dim) + product(1024, 512) + product(action, 1024),
+        "actor backward": 2 * actor - product(observation, 1024) - product(sz, 1024),
+    }
+
+
 def train_step() -> Line:
-    """FLOP/s of a whole training step at the paper's shapes, over those of a plain matrix product."""
+    """FLOP/s of a whole HILP training step at the paper's goal-conditioned shapes."""
+    from hilp.methods import hilp
+
+    config = hilp.Config()
+    parts = update_flops(config.batch, OBSERVATION, ACTION, config.hidden[0], config.dim)
+    return over_matmul(config, (1024, 512, 512), parts)
+
+
+def sf_train_step() -> Line:
+    """FLOP/s of a whole SF-HILP training step at the paper's zero-shot shapes."""
+    from hilp.methods import sf
+
+    config = sf.Config()
+    return over_matmul(config, (1024, 1024, 1024), successor_flops(config.batch, OBSERVATION, ACTION, config.dim))
+
+
+def over_matmul(config: Any, shape: tuple[int, int, int], parts: dict[str, int]) -> Line:
+    """FLOP/s of training steps over those of a plain matrix product of a shape that is common in them."""
     import jax
     import jax.numpy as jnp
 
-    from hilp.methods import hilp
     from hilp.train import Run
 
-    config = hilp.Config()
     run = Run(config, random_data(100_000), seed=0, seeds=1, validation=0.0)
-    a = jax.random.normal(jax.random.key(0), (1024, 512))
-    b = jax.random.normal(jax.random.key(1), (512, 512))
+    a = jax.random.normal(jax.random.key(0), shape[:2])
+    b = jax.random.normal(jax.random.key(1), shape[1:])
     product = jax.jit(jnp.matmul)
     multiply = lambda: product(a, b).block_until_ready()  # noqa: E731
     multiply()
@@ -92,13 +140,13 @@ def train_step() -> Line:
         state, _ = run.advance(state, 1 + turn * steps, steps)
         seconds.append((time.perf_counter() - start) / steps)
     plain.append(best(multiply, 50))
-    parts = update_flops(config.batch, OBSERVATION, ACTION, config.hidden[0], config.dim)
-    achieved, peak = sum(parts.values()) / min(seconds), 2 * 1024 * 512 * 512 / min(plain)
+    achieved, peak = sum(parts.values()) / min(seconds), 2 * shape[0] * shape[1] * shape[2] / min(plain)
+    size = "x".join(map(str, shape))
     return {
         "value": round(1e3 * min(seconds), 1),
         "unit": "ms",
         "ratio": round(achieved / peak, 3),
-        "against": f"plain f32 matmul 1024x512x512 at {peak / 1e9:.0f} GFLOP/s (achieved {achieved / 1e9:.0f})",
+        "against": f"plain f32 matmul {size} at {peak / 1e9:.0f} GFLOP/s (achieved {achieved / 1e9:.0f})",
         "flop": {**parts, "total": sum(parts.values())},
     }
 
@@ -218,6 +266,7 @@ def help_time() -> Line:
 
 BENCHMARKS: dict[str, Callable[[], Line]] = {
     "train_step": train_step,
+    "sf_train_step": sf_train_step,
     "plan": plan,
     "act": act,
     "memory": memory,
