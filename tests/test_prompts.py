@@ -383,3 +383,100 @@ def test_a_reward_may_use_extra_columns_by_name(tiny: hilp.FoundationPolicy, tin
     np.testing.assert_allclose(plain.z, named.z, atol=1e-5)
     with pytest.raises(hilp.HilpError, match="did you mean 'height'"):
         tiny.reward(labelled, lambda s, a, s2, x: x.after("heigt"))
+
+
+# ---- rewards with a mean, formulas, goals of highest reward ----------------------------------------------------------
+
+
+class Drifting(NoGoals):
+    """Features that are almost centred: a small mean beside a large spread."""
+
+    def cumulant(self, observation: jax.Array, following: jax.Array) -> jax.Array:
+        place = jax.numpy.concatenate([following - 4.0, jax.numpy.full((len(following), 6), 0.02)], axis=1)
+        return place
+
+
+def test_a_constant_in_the_reward_changes_nothing_with_an_intercept(
+    tiny: hilp.FoundationPolicy, change: Change
+) -> None:
+    policy = change(tiny, core=Drifting(tiny.core.actor, tiny.core.phi))
+    plain, shifted = (lambda s, a, s2, c=c: s2[:, 0] + c for c in (0.0, 50.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        one, two = (policy.reward(function=f, intercept=True) for f in (plain, shifted))
+    np.testing.assert_allclose(one.z, two.z, atol=1e-3)
+    assert one.r2 == pytest.approx(1.0, abs=1e-4) and two.r2 == pytest.approx(1.0, abs=1e-4)
+    with pytest.warns(UserWarning, match=r"the mean of this reward \(.*\), not its differences, decides"):
+        turned = policy.reward(function=shifted)
+    assert float(turned.z @ one.z) < 0.5 * np.linalg.norm(turned.z) * np.linalg.norm(one.z)
+
+
+def test_a_formula_is_a_reward(tiny: hilp.FoundationPolicy) -> None:
+    by_hand = quietly(
+        lambda: tiny.reward(function=lambda s, a, s2: s2[:, 0] - s[:, 0] - 0.1 * np.linalg.norm(a, axis=1))
+    )
+    formula = quietly(lambda: tiny.reward(function="observation[0] - before(observation[0]) - 0.1*norm(action)"))
+    np.testing.assert_allclose(formula.z, by_hand.z, atol=1e-5)
+    with pytest.raises(hilp.HilpError, match="unknown function 'open'"):
+        tiny.reward(function="open(observation)")
+
+
+def test_the_goal_of_a_reward_is_the_state_that_earns_most(tiny: hilp.FoundationPolicy) -> None:
+    there = tiny.reward(function=lambda s, a, s2: s2[:, 0] + s2[:, 1], rule="goal")
+    following = tiny.sample.next_observations
+    np.testing.assert_array_equal(there.goal, following[np.argmax(following.sum(axis=1))])
+    assert there.kind == "goal" and there.plan == 0
+
+
+class GoalIsSkill(ActsOnly):
+    """As GC-TD3: the goal itself is the skill."""
+
+    def aim(self, goal: jax.Array) -> jax.Array:
+        return jax.numpy.tile(goal, (1, 4))
+
+
+def test_a_method_whose_skill_is_the_goal(tiny: hilp.FoundationPolicy, change: Change) -> None:
+    policy = change(tiny, core=GoalIsSkill(tiny.core.actor))
+    go = policy.goal(GOAL)
+    wanted = np.tile((np.asarray(GOAL) - tiny.preparation.mean) / tiny.preparation.scale, 4)
+    np.testing.assert_allclose(go(observations()), np.tile(wanted, (7, 1)), rtol=1e-5)
+    with pytest.raises(hilp.PromptUnsupported, match="no latent distances"):
+        policy.goal(GOAL, plan=1)
+    assert policy.reward(function=lambda s, a, s2: s2[:, 0]).kind == "goal", "its only way to follow a reward"
+    with pytest.raises(hilp.PromptUnsupported, match="no skill rule"):
+        policy.skill(seed=0)
+
+
+class Backward(ActsOnly):
+    """As FB: the skill of a reward is its mean product with B."""
+
+    def backward(self, observation: jax.Array) -> jax.Array:
+        return jax.numpy.tile(observation, (1, 4))
+
+    def project(self, z: jax.Array) -> jax.Array:
+        return 2 * z
+
+
+def test_a_backward_map_is_weighed_by_the_reward(tiny: hilp.FoundationPolicy, change: Change) -> None:
+    policy = change(tiny, core=Backward(tiny.core.actor))
+    earn = quietly(lambda: policy.reward(function=lambda s, a, s2: s2[:, 0]))
+    following = tiny.sample.next_observations
+    b = np.tile((following - tiny.preparation.mean) / tiny.preparation.scale, 4)
+    z = following[:, 0] @ b
+    np.testing.assert_allclose(earn.z, 2 * z / np.linalg.norm(z), rtol=1e-4)
+
+
+def test_the_bank_keeps_physics_for_rewards(
+    tiny: hilp.FoundationPolicy, tiny_data: hilp.Dataset, tmp_path: Any
+) -> None:
+    physics = np.arange(tiny_data.rows, dtype=np.float64)[:, None] % 7
+    data = replace(tiny_data, extras={"physics": physics})
+    config = replace(tiny.config, hidden=(8,), actor_hidden=(8,), batch=8)
+    policy = hilp.pretrain(config, data, steps=1, bank=50, quiet=True)
+    policy.save(tmp_path / "policy")
+    again = hilp.FoundationPolicy.load(tmp_path / "policy")
+    function = lambda s, a, s2, x: x.after("physics")[:, 0]  # noqa: E731
+    np.testing.assert_array_equal(quietly(lambda: again.reward(function=function)).z,
+                                  quietly(lambda: policy.reward(function=function)).z)  # fmt: skip
+    with pytest.raises(hilp.HilpError, match="needs the extra column 'physics', which the bank has not"):
+        tiny.reward(function=function)

@@ -36,6 +36,7 @@ def evaluate(
     plan: int | str | Sequence[int | str] | None = None,
     rewards: str | Iterable[str] | None = None,
     rule: str = "skill",
+    intercept: bool = False,
     data: Dataset | None = None,
     episodes: int = 50,
     seed: int = 0,
@@ -45,9 +46,9 @@ def evaluate(
     """Roll out goal prompts (one row a plan) and named reward prompts (one row each) in a task.
 
     plan: by default 0, 1, 3 and "auto" where the policy can plan, 0 where it only knows goals, nothing in a task
-    without goals. rewards: names of the task's rewards; by default all of a task that has no goals. rule, data: see
-    `FoundationPolicy.reward`. All plans face the same starts and goals. Where a dict is given as `paths`, the rollouts
-    are put there for pictures.
+    without goals. rewards: names of the task's rewards; by default all of a task that has no goals. rule, intercept,
+    data: see `FoundationPolicy.reward`. All plans face the same starts and goals. Where a dict is given as `paths`, the
+    rollouts are put there for pictures.
     """
     world = tasks.make(task) if isinstance(task, str) else task
     require_fit("this policy", policy.spec.observation_dim, policy.spec.action_dim, world)
@@ -72,7 +73,7 @@ def evaluate(
             paths[f"plan {depth}"] = kept
     for name in rewards:
         if name in world.rewards:
-            outcome, kept = rollout_return(policy, world, name, episodes, seed, rule, data)
+            outcome, kept = rollout_return(policy, world, name, episodes, seed, rule, intercept, data)
         else:
             outcome, kept = rollout_reward(policy, world, name, episodes, seed)
         rows.append({**about, "prompt": "reward", "reward": name, **outcome})
@@ -178,12 +179,13 @@ def rollout_return(
     episodes: int,
     seed: int,
     rule: str = "skill",
+    intercept: bool = False,
     data: Dataset | None = None,
 ) -> tuple[Row, dict[str, Any]]:
     """Episodes under a reward of being somewhere: the return, and beside it what a random and the best policy earn."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the row carries R^2
-        prompt = policy.reward(data, world.rewards[name], rule=rule)
+        prompt = policy.reward(data, world.rewards[name], rule=rule, intercept=intercept)
     returns, path, physics = run_returns(policy, world, name, prompt, episodes, seed)
     best = world.best_return(name, path[0], world.max_steps)
     _, low, high = stats.stratified_bootstrap([returns], statistic="mean", seed=seed)
@@ -192,6 +194,7 @@ def rollout_return(
         "score": float(returns.mean()),
         "interval": [low, high],
         "rule": prompt.kind,
+        "intercept": intercept,
         "r2": getattr(prompt, "r2", None),
         "best_possible": None if best is None else float(best.mean()),
         "episodes": episodes,

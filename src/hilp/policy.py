@@ -209,6 +209,7 @@ class FoundationPolicy:
         samples: int = 10_000,
         seed: int = 0,
         rule: str = "skill",
+        intercept: bool = False,
     ) -> Prompt:
         """Maximise a reward: a vectorised function of (s, a, s'), a formula, or a table (s, s', r) of labelled samples.
 
@@ -217,11 +218,12 @@ class FoundationPolicy:
         The function is asked about transitions of `data`, or, without a data set, of the policy's own bank. It may take
         a fourth argument for named extra columns: x.before("qpos") at s, x.after("qpos") at s'; the bank keeps the
         column `physics` only. rule="goal" makes the state of highest reward the goal (HILP-G) instead of finding the
-        skill that follows the reward; methods without a reward rule do so always.
+        skill that follows the reward; methods without a reward rule do so always. intercept=True fits a constant beside
+        the features, so that adding one to the reward changes nothing.
         """
         from hilp import prompts
 
-        return prompts.reward(self, data, function, samples, seed, rule)
+        return prompts.reward(self, data, function, samples, seed, rule, intercept)
 
     def skill(self, z: Any = None, seed: int = 0) -> SkillPrompt:
         """Follow one latent direction, given or random."""

@@ -22,6 +22,7 @@ RewardFunction = Callable[..., np.ndarray]  # of (s, a, s'), or of (s, a, s', Ex
 Reward = RewardFunction | str  # a formula over the named parts of an observation, see hilp.expressions
 
 RIDGE = 1e-6  # of the mean feature variance: keeps rank-deficient features solvable, changes nothing else
+OTHER_WAY = 0.5  # cosine below which the fits with and without an intercept ask for different things
 POOR_FIT = 0.7  # R^2 below which phi cannot express the reward and the user is told
 
 
@@ -146,11 +147,15 @@ def reward(
     samples: int,
     seed: int,
     rule: str,
+    intercept: bool,
 ) -> Prompt:
     """The skill of a reward (section 5.1 of the paper), by the rule of the policy's method, or the goal it points at.
 
     By regression: z* = argmin E[(r - <features, z>)^2], closed form. By the backward map: z* = E[r B(s')]. Both are
     then projected onto the policy's skills. By goal: the s' of highest reward among the samples.
+
+    Without an intercept, as in the paper, the mean of the reward is explained by the mean of the features. A policy
+    cannot earn more or less of a constant, so where the two fits disagree the user is told.
     """
     if rule not in ("skill", "goal"):
         raise HilpError(f"a reward prompt finds a 'skill' or a 'goal', not '{rule}'")
@@ -163,9 +168,17 @@ def reward(
     features = policy.cumulant(before, after) if policy.has_rule("cumulant") else policy.backward(after)
     if not np.isfinite(features).all():
         raise HilpError("the observations of the labelled samples hold a NaN or an infinity")
-    z, r2 = least_squares(features, rewards)
+    fits = {False: (features, rewards), True: (features - features.mean(axis=0), rewards - rewards.mean())}
+    x, r = fits[intercept]
+    z, r2 = least_squares(x, r)
     if policy.has_rule("backward"):
-        z = rewards @ features / len(rewards)
+        z = r @ features / len(r)
+    elif not intercept and cosine(z, least_squares(*fits[True])[0]) < OTHER_WAY:
+        warnings.warn(
+            f"the mean of this reward ({rewards.mean():.3g}), not its differences, decides this prompt: subtract it, "
+            "or pass intercept=True (--intercept)",
+            stacklevel=3,
+        )
     if not np.any(z):
         raise HilpError("phi does not change on the sampled data, so no skill can follow a reward")
     if r2 < POOR_FIT:
@@ -283,6 +296,12 @@ def _takes_extras(function: RewardFunction) -> bool:
     except (TypeError, ValueError):
         return False
     return sum(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters) > 3
+
+
+def cosine(a: np.ndarray, b: np.ndarray) -> float:
+    """Of the angle between two vectors; 1 where one is zero."""
+    lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return float(a @ b) / lengths if lengths > 0.0 else 1.0
 
 
 def least_squares(features: np.ndarray, rewards: np.ndarray) -> tuple[np.ndarray, float]:

@@ -105,6 +105,8 @@ class Evaluate:
     """named rewards of the task to prompt with as well, or 'all' (default: all, in a task without goals)"""
     rule: Literal["skill", "goal"] = "skill"
     """turn a reward into a skill, or into the goal of highest reward (HILP-G)"""
+    intercept: bool = False
+    """fit a constant beside the features, so that adding one to the reward changes nothing"""
     data: str | None = None
     """data set to label with the rewards (default: the transitions kept in the policy)"""
     video: str | None = None
@@ -139,6 +141,8 @@ class Prompt:
     """midpoint recursions of the goal prompt (default: auto where the policy can plan)"""
     rule: Literal["skill", "goal"] = "skill"
     """turn a reward into a skill, or into the goal of highest reward (HILP-G)"""
+    intercept: bool = False
+    """fit a constant beside the features, so that adding one to the reward changes nothing"""
     data: str | None = None
     """data set to label with the reward (default: the transitions kept in the policy)"""
     task: str | None = None
@@ -224,6 +228,8 @@ class BenchRewards:
     """first seed"""
     episodes: int = 50
     """episodes per reward"""
+    intercept: bool = False
+    """prompt with a constant fitted beside the features"""
     set: tuple[str, ...] = ()
     """config values to change for all: key=value ..."""
     sweep: str | None = None
@@ -297,13 +303,13 @@ class DataInspect:
 
 @dataclass(frozen=True)
 class DataConvert:
-    """Write any readable data set as a native folder (memory-mapped, with checksums), or as a Minari data set."""
+    """Write any readable data set as a native folder (memory-mapped, with checksums), for Minari or as ExORL does."""
 
     source: Annotated[Positional[str], arg(metavar="SOURCE")]
     """a built-in name, a Minari id, a folder or a file"""
     target: Annotated[Positional[str], arg(metavar="TARGET")]
     """folder to write, or a Minari id such as robot/log-v0"""
-    to: Literal["native", "minari"] = "native"
+    to: Literal["native", "minari", "exorl"] = "native"
     """what to write"""
     format: str | None = None
     """read the source as this format (default: recognised by content)"""
@@ -440,6 +446,7 @@ def run_evaluate(args: Evaluate) -> int:
             plan=plans,
             rewards=rewards,
             rule=args.rule,
+            intercept=args.intercept,
             data=data,
             episodes=args.episodes,
             seed=args.seed,
@@ -541,7 +548,7 @@ def _prompt_of(args: Prompt, policy: FoundationPolicy, world: Any) -> Any:
     if args.load is not None:
         return policy.load_prompt(args.load)
     if args.labels is not None:
-        return policy.reward(_labelled_samples(args.labels), rule=args.rule)
+        return policy.reward(_labelled_samples(args.labels), rule=args.rule, intercept=args.intercept)
     assert args.reward is not None
     data = None if args.data is None else readers.load(args.data)
     by_name = world is not None and (args.reward in world.potentials or args.reward in world.rewards)
@@ -552,7 +559,7 @@ def _prompt_of(args: Prompt, policy: FoundationPolicy, world: Any) -> Any:
             )
         evaluation.require_reward(world, args.reward)  # says which names there are
     function = evaluation.reward_function(world, args.reward) if by_name else args.reward
-    return policy.reward(data, function, rule=args.rule)
+    return policy.reward(data, function, rule=args.rule, intercept=args.intercept)
 
 
 def _labelled_samples(path: str) -> Any:
@@ -620,6 +627,7 @@ def _fill_table(kind: Literal["rewards", "goals"], args: Any, usual: tuple[str, 
         size=args.preset,
         steps=args.steps,
         episodes=args.episodes,
+        intercept=getattr(args, "intercept", False),
         out=out,
         file=Path(args.rows) if args.rows else out / f"{kind}.jsonl",
         quiet=args.json,
@@ -710,9 +718,15 @@ def run_data_inspect(args: DataInspect) -> int:
 
 
 def run_data_convert(args: DataConvert) -> int:
-    from hilp.data import convert
+    from hilp.data import convert, exorl, readers
     from hilp.progress import Bar
 
+    if args.to == "exorl":
+        data = readers.load(
+            args.source, args.format, rescale_actions=args.rescale_actions, **_reader_options(args.option)
+        )
+        _tell({"out": str(exorl.export_exorl(data, args.target)), "to": args.to}, args.json)
+        return 0
     with Bar(quiet=args.json) as bar:
         folder = convert.convert(
             args.source,

@@ -71,6 +71,7 @@ def fill(
     size: str,
     steps: int | None,
     episodes: int,
+    intercept: bool,
     out: Path,
     file: Path,
     quiet: bool,
@@ -84,12 +85,14 @@ def fill(
         if found.task is None:
             raise HilpError(f"{source} does not say which task it comes from: collect it with `hilp data collect`")
         worlds[source] = tasks.make(found.task)
+        if hasattr(worlds[source], "with_first_observation"):  # D4RL's goals take all but x and y from it
+            worlds[source] = worlds[source].with_first_observation(np.asarray(found.observations[0]))
         if kind == "rewards" and not worlds[source].rewards:
             raise HilpError(f"task {found.task} of {source} has no named rewards: try `hilp bench goals`")
     cells = [(label, source, seed) for source in sources for seed in seeds for label in rows]
     kept: list[Row] = []
     for number, (label, source, seed) in enumerate(cells, 1):
-        cell = Cell(kind, label, rows[label], source, data[source], seed, size, steps, episodes)
+        cell = Cell(kind, label, rows[label], source, data[source], seed, size, steps, episodes, intercept)
         have = [row for row in evaluation.read_rows(file) if row.get("cell") == cell.identity] if file.is_file() else []
         if not have:
             tell(f"cell {number} of {len(cells)}: {label}, {data[source].name}, seed {seed}")
@@ -114,6 +117,7 @@ class Cell:
     size: str
     steps: int | None
     episodes: int
+    intercept: bool
 
     @property
     def preset(self) -> presets.Preset:
@@ -139,6 +143,7 @@ class Cell:
             "preset": self.size,
             "updates": self.updates,
             "episodes": self.episodes,
+            **({"intercept": True} if self.intercept else {}),
         }
 
     def run(self, world: tasks.Task, out: Path, *, quiet: bool, command: str) -> list[Row]:
@@ -166,6 +171,7 @@ class Cell:
             plan=(),
             rewards=world.rewards,
             rule=self.entry.rule,
+            intercept=self.intercept,
             data=self.data,
             episodes=self.episodes,
             seed=self.seed,

@@ -157,7 +157,7 @@ def main() -> None:
     )
     parser.add_argument("--steps", type=int, default=150_528, help="steps of training in all")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=WEIGHTS, help="where the trained weights go")
+    parser.add_argument("--out", type=Path, default=Path(WEIGHTS.name), help="where the trained weights go")
     parser.add_argument("--evaluate", metavar="TASK", help="measure in this AntMaze instead of training")
     parser.add_argument("--episodes", type=int, default=100, help="episodes to measure")
     parser.add_argument("--weights", type=Path, default=WEIGHTS, help="the weights to measure")
