@@ -90,7 +90,8 @@ def state() -> hilp.State:
 def batch() -> Batch:
     keys = jax.random.split(jax.random.key(1), 4)
     draw = lambda key: jax.random.uniform(key, (4, 2), minval=-1.0, maxval=1.0)  # noqa: E731
-    return Batch(*(draw(key) for key in keys), reached=jnp.array([False, True, False, False]))
+    reached = jnp.array([False, True, False, False])
+    return Batch(*(draw(key) for key in keys), reached=reached, arrived=jnp.zeros(4, bool))
 
 
 def plain_trunk(net: Any, x: np.ndarray, member: int | None = None) -> np.ndarray:
