@@ -45,7 +45,7 @@ def diagnose(
     `learned` is there when data is given: a value V(s, g) is trained on it for `steps` updates (`config`, by default
     the sizes and the discount of the policy) and compared on random `pairs` of its states.
     """
-    if not hasattr(policy.config, "phi_discount"):
+    if not policy.has_rule("direct"):
         raise HilpError(f"{policy.method} does not learn distances: there is nothing to compare with steps")
     if task is None and data is None:
         task = policy.origin.get("task")
@@ -72,9 +72,10 @@ def diagnose(
 
 def value_config(policy: FoundationPolicy) -> monolithic.Config:
     """V(s, g) at the size of the policy's networks, with its phi's goals and discount, at expectile 0.9."""
-    named = {"hidden", "batch", "lr", "goal_discount", "goal_random", "normalize"}
+    named = {"batch", "lr", "goal_discount", "goal_random", "normalize"}
     same = {name: getattr(policy.config, name) for name in sorted(named) if hasattr(policy.config, name)}
-    renamed = {"discount": "phi_discount", "target_rate": "phi_target_rate"}
+    layers = "phi_hidden" if hasattr(policy.config, "phi_hidden") else "hidden"
+    renamed = {"discount": "phi_discount", "target_rate": "phi_target_rate", "hidden": layers}
     own = {name: getattr(policy.config, of) for name, of in renamed.items() if hasattr(policy.config, of)}
     return monolithic.Config(**same, **own)
 

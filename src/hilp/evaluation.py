@@ -203,7 +203,8 @@ def rollout_return(
     }
     lengths = np.full(episodes, world.max_steps)
     no_goals = np.full_like(path[0], np.nan)
-    kept = {"observations": path, "lengths": lengths, "goals": no_goals, "reached": np.zeros(episodes, bool)}
+    reached = np.zeros(episodes, bool) if best is None else returns >= 0.5 * best
+    kept = {"observations": path, "lengths": lengths, "goals": no_goals, "reached": reached}
     return row, kept if physics is None else {**kept, "physics": physics}
 
 
@@ -290,7 +291,9 @@ def reward_function(world: tasks.Task, name: str) -> RewardFunction:
     return lambda s, a, s2: f(s2) - f(s)
 
 
-def aggregate(rows: list[Row], by: Sequence[str] = ("task", "method", "prompt", "plan", "reward")) -> list[Row]:
+def aggregate(
+    rows: list[Row], by: Sequence[str] = ("task", "method", "prompt", "plan", "reward", "metric")
+) -> list[Row]:
     """Scores over seeds: mean, std, and IQM with a seeded 95% bootstrap interval, stratified by task."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:

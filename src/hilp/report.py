@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html as escape
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def build(
         by_task.setdefault(row["task"], []).append(row)
     for name, group in by_task.items():
         sections.append(_results(group, "Results" if len(by_task) == 1 else f"Results in {name}"))
-    if world is not None and (paths or world.name in by_task):
+    if world is not None and world.has_goals and (paths or world.name in by_task):  # robots have no map to draw on
         sections.append(_trajectories(policy, world, by_task.get(world.name, []), paths))
     if world is not None:
         sections += _representation(policy, world)
@@ -78,11 +79,12 @@ def results_table(rows: list[evaluation.Row]) -> tuple[list[str], list[list[Any]
         prompt = f"goal, plan {row['plan']}" if row["prompt"] == "goal" else f"reward, {row['reward']}"
         interval = row.get("interval")
         length = row.get("mean_length_of_successes")
+        number = _number(row)
         lines.append(
             [
                 prompt,
-                f"{100 * row['score']:.1f}%",
-                f"{100 * interval[0]:.1f} to {100 * interval[1]:.1f}" if interval else None,
+                number(row["score"]),
+                f"{number(interval[0])} to {number(interval[1])}" if interval else None,
                 row["episodes"],
                 None if length is None else f"{length:.1f}",
                 None if row.get("r2") is None else f"{row['r2']:.2f}",
@@ -91,11 +93,17 @@ def results_table(rows: list[evaluation.Row]) -> tuple[list[str], list[list[Any]
     return headers, lines
 
 
+def _number(row: evaluation.Row) -> Callable[[float], str]:
+    """How a row's scores are written: returns as they are, shares and successes in percent."""
+    return (lambda value: f"{value:.1f}") if row["metric"] == "return" else (lambda value: f"{100 * value:.1f}%")
+
+
 def _results(rows: list[evaluation.Row], title: str) -> Section:
     text = (
         "Goal prompts: share of random start-goal pairs reached within the step limit; plan is the number of midpoint "
-        "recursions.\n\nReward prompts: share of the largest possible gain that was realised, and R², how much of the "
-        "reward phi can express. A low R² warns that the policy follows only that part."
+        "recursions.\n\nReward prompts: share of the largest possible gain that was realised (rewards of getting "
+        "somewhere) or the return (rewards of being somewhere), and R², how much of the reward phi can express. A low "
+        "R² warns that the policy follows only that part."
     )
     headers, lines = results_table(rows)
     shown = []
@@ -107,16 +115,24 @@ def _results(rows: list[evaluation.Row], title: str) -> Section:
         shown.append(
             (figures.png_data_uri(fig), "Success against the number of plan recursions, 95% Wilson intervals.")
         )
-    rewards = [row for row in rows if row["prompt"] == "reward"]
-    if rewards:
-        points = [_gain_interval(row) for row in rewards]
-        labels = [f"{row['reward']} (R² {row['r2']:.2f})" for row in rewards]
-        values, lows, highs = zip(*points, strict=True)
-        fig = figures.bars(labels, values, lows, highs, "Reward prompts", "share of the possible gain")
+    gains = [row for row in rows if row["metric"] == "share of the possible gain"]
+    if gains:
+        values, lows, highs = zip(*map(_gain_interval, gains), strict=True)
+        fig = figures.bars(_reward_labels(gains), values, lows, highs, "Reward prompts", "share of the possible gain")
         shown.append(
             (figures.png_data_uri(fig), "Share of the possible gain per reward prompt, 95% bootstrap intervals.")
         )
+    returns = [row for row in rows if row["metric"] == "return"]
+    if returns:
+        lows, highs = zip(*(row["interval"] for row in returns), strict=True)
+        scores = [row["score"] for row in returns]
+        fig = figures.bars(_reward_labels(returns), scores, lows, highs, "Reward prompts", "return")
+        shown.append((figures.png_data_uri(fig), "Mean return per reward prompt, 95% bootstrap intervals."))
     return Section(title, text, shown, [(headers, lines, "One line a prompt.")])
+
+
+def _reward_labels(rows: list[evaluation.Row]) -> list[str]:
+    return [row["reward"] + ("" if row.get("r2") is None else f" (R² {row['r2']:.2f})") for row in rows]
 
 
 def aggregate_table(rows: list[evaluation.Row]) -> tuple[list[str], list[list[Any]]]:
@@ -125,9 +141,10 @@ def aggregate_table(rows: list[evaluation.Row]) -> tuple[list[str], list[list[An
     lines = []
     for line in evaluation.aggregate(rows):
         prompt = f"goal, plan {line['plan']}" if line["prompt"] == "goal" else f"reward, {line['reward']}"
-        shown = [f"{100 * line[name]:.1f}%" for name in ("mean", "std", "iqm")]
+        number = _number(line)
+        shown = [number(line[name]) for name in ("mean", "std", "iqm")]
         low, high = line["interval"]
-        lines.append([prompt, *shown, f"{100 * low:.1f} to {100 * high:.1f}", line["runs"]])
+        lines.append([prompt, *shown, f"{number(low)} to {number(high)}", line["runs"]])
     return headers, lines
 
 
@@ -151,7 +168,7 @@ def _trajectories(
         evaluation.evaluate(policy, world, plan=plans, rewards=rewards, episodes=SHOWN_EPISODES, seed=seed, paths=paths)
     notes = {
         "goal": "the same starts and goals in every panel",
-        "reward": "from random starts; blue where at least half of the possible gain was realised",
+        "reward": "from random starts; blue where at least half of the possible gain or return was realised",
     }
     shown = []
     for kind, note in notes.items():
@@ -181,7 +198,7 @@ def _trials(kept: dict[str, Any]) -> tuple[list[np.ndarray], np.ndarray, np.ndar
 
 def _representation(policy: FoundationPolicy, world: tasks.Task) -> list[Section]:
     finite = world.finite()
-    if finite is None or not hasattr(policy.core, "encode"):
+    if finite is None or not policy.has_rule("direct"):  # the other features are no distances
         return []
     latents = policy.encode(finite.observations)
     discount = policy.config.phi_discount
