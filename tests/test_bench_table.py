@@ -57,6 +57,8 @@ def test_a_sweep_has_a_row_for_each_value(tmp_path: Path, tiny_data_folder: Path
         (["--methods", "sf-hlip"], "did you mean 'sf-hilp'"),
         (["--set", "dmi=3"], "did you mean 'dim'"),
         (["--sweep", "dim"], "--sweep takes key=value"),
+        (["--sweep", "loss=vector,q", "--methods", "sf-lap"], "drawn against numbers"),
+        (["--sweep", "dim=2,4", "--methods", "gc-td3"], "none of these methods"),
         (["--seeds", "0"], "--seeds must be at least 1"),
         (["--preset", "huge"], "unknown preset"),
         (["--data", "nowhere"], "nowhere"),
@@ -68,6 +70,27 @@ def test_mistakes_are_told_in_one_line(
     assert cli.main(["bench", "rewards", "--out", str(tmp_path / "out"), "--methods", "fb", *words]) == 2
     said = capsys.readouterr().err
     assert says in said and said.count("\n") == 1
+
+
+def test_other_config_values_are_another_cell(tmp_path: Path, tiny_data_folder: Path) -> None:
+    words = ("--methods", "fb", "--seeds", "1", "--json")
+    assert bench(tmp_path, tiny_data_folder, *words) == bench(tmp_path, tiny_data_folder, *words, "--set", "dim=3") == 0
+    rows = evaluation.read_rows(tmp_path / "rows.jsonl")
+    assert [row["config"]["dim"] for row in rows] == [32] * 3 + [3] * 3
+
+
+def test_goals_table_has_a_line_for_each_plan(
+    tmp_path: Path, tiny_data_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ["--out", str(tmp_path / "out"), "--rows", str(tmp_path / "rows.jsonl"), "--data", str(tiny_data_folder)]
+    small = ["--steps", "20", "--episodes", "4", "--seeds", "1", "--set", "actor_hidden=8,8", "--set", "batch=32"]
+    assert cli.main(["bench", "goals", "--methods", "gc-bc", "hilp", "iql-rand", *small, *out]) == 0
+    said = capsys.readouterr().out
+    assert all(label in said for label in ("gc-bc", "hilp-plan", "hilp, plan auto", "iql-rand"))
+    rows = evaluation.read_rows(tmp_path / "rows.jsonl")
+    assert [(row["method"], row["plan"]) for row in rows] == [
+        ("gc-bc", 0), *(("hilp", plan) for plan in (0, 1, 2, 3, "auto")), ("iql-rand", 0)]  # fmt: skip
+    assert (tmp_path / "out" / "goals-plan-maze-medium-navigate-hilp.png").is_file()
 
 
 # ---- reading rows ----------------------------------------------------------------------------------------------------

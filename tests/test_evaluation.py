@@ -49,13 +49,16 @@ class Walker:
         self.walks, self.origin = walks, {"seed": 3, "steps": 70, "data": "none"}
         self.reward_right: Any = None
 
+    def has_rule(self, rule: str) -> bool:
+        return rule == "direct"
+
     def goal(self, goals: np.ndarray, plan: int | str) -> Any:
         def prompt(observations: np.ndarray, active: np.ndarray) -> np.ndarray:
             return np.where(np.reshape(self.walks, (-1, 1)), goals - observations, 0.0)
 
         return prompt
 
-    def reward(self, function: Any) -> Any:
+    def reward(self, data: Any, function: Any, rule: str, intercept: bool) -> Any:
         s = np.random.default_rng(0).uniform(1, 4, (100, 2))
         self.reward_right = function(s, np.zeros((100, 2)), s + np.array([0.25, 0.0]))
         z = [1.0, 0.0] if self.walks else [0.0, 0.0]

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -128,6 +129,19 @@ def test_an_entrance_is_layer_norm_tanh_then_relu() -> None:
     hidden = (hidden - hidden.mean(1, keepdims=True)) / np.sqrt(hidden.var(1, keepdims=True) + 1e-5)
     wanted = np.maximum(np.tanh(hidden) @ np.asarray(net.second.weight), 0)
     np.testing.assert_allclose(net(jnp.asarray(x, jnp.float32)), wanted, atol=1e-5)
+
+
+def test_the_gradient_of_an_entrance_is_that_of_plain_layer_norm_and_tanh() -> None:
+    net = networks.Entrance(3, (8, 6), jax.random.key(1))
+    net = eqx.tree_at(lambda n: (n.norm.scale, n.norm.shift), net, (numbers(8, seed=8), numbers(8, seed=9)))
+    plain = lambda net, x: jax.nn.relu(net.second(jnp.tanh(net.norm(net.first(x)))))  # noqa: E731
+    x = numbers(5, 3)
+    for wanted, got in zip(
+        jax.tree.leaves(jax.grad(lambda n, x: jnp.sum(jnp.sin(plain(n, x))), argnums=(0, 1))(net, x)),
+        jax.tree.leaves(jax.grad(lambda n, x: jnp.sum(jnp.sin(n(x))), argnums=(0, 1))(net, x)),
+        strict=True,
+    ):
+        np.testing.assert_allclose(got, wanted, atol=2e-5)
 
 
 # ---- features --------------------------------------------------------------------------------------------------------

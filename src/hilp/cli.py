@@ -27,7 +27,7 @@ VERBS = {  # in the order a new user meets them
     "bench goals": "train methods side by side and send each to the goals of a task: goal-conditioned RL",
     "data list": "the data sets and tasks that come with hilp",
     "data inspect": "what is in a data set, and what is wrong with it",
-    "data convert": "write any readable data set as a native folder, or for Minari",
+    "data convert": "write any readable data set as a native folder, for Minari or as ExORL does",
     "data collect": "collect unlabeled trajectories in a task",
 }
 

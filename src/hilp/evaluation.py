@@ -75,7 +75,7 @@ def evaluate(
         if name in world.rewards:
             outcome, kept = rollout_return(policy, world, name, episodes, seed, rule, intercept, data)
         else:
-            outcome, kept = rollout_reward(policy, world, name, episodes, seed)
+            outcome, kept = rollout_reward(policy, world, name, episodes, seed, rule, intercept, data)
         rows.append({**about, "prompt": "reward", "reward": name, **outcome})
         if paths is not None:
             paths[f"reward {name}"] = kept
@@ -142,13 +142,21 @@ def rollout_goals(
 
 
 def rollout_reward(
-    policy: FoundationPolicy, world: tasks.Task, name: str, episodes: int, seed: int, steps: int = REWARD_STEPS
+    policy: FoundationPolicy,
+    world: tasks.Task,
+    name: str,
+    episodes: int,
+    seed: int,
+    rule: str = "skill",
+    intercept: bool = False,
+    data: Dataset | None = None,
+    steps: int = REWARD_STEPS,
 ) -> tuple[Row, dict[str, Any]]:
     """Episodes under the reward f(s') - f(s) of a potential f of the task: the share of the possible gain realised."""
     f = world.potentials[name]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the row carries R^2
-        prompt = policy.reward(function=reward_function(world, name))
+        prompt = policy.reward(data, reward_function(world, name), rule=rule, intercept=intercept)
     running = world.episodes(np.random.default_rng(seed), episodes)
     path = [running.observations.copy()]
     for _ in range(steps):

@@ -31,11 +31,11 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from hilp.errors import HilpError, nearest
+from hilp.types import Parts
 
 if TYPE_CHECKING:
     from hilp.prompts import Extras, RewardFunction
 
-Parts = tuple[tuple[str, tuple[int, ...]], ...]  # of an observation, side by side: name, shape of a row
 
 LONGEST = 2000  # characters
 DEEPEST = 100  # levels of the syntax tree; Python's own stack must hold them, and a sum of n terms has n

@@ -16,7 +16,7 @@ import numpy as np
 
 from hilp import methods, planning, storage
 from hilp.errors import HilpError, PromptUnsupported
-from hilp.types import Spec
+from hilp.types import Parts, Spec
 from hilp.versions import versions
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 FORMAT = "hilp-policy"
 FORMAT_VERSION = 1
-Parts = tuple[tuple[str, tuple[int, ...]], ...]  # of an observation: name, shape
 CONFIG, WEIGHTS, BANK = "config.json", "weights.safetensors", "bank.safetensors"
 IDENTITY = ("method", "config", "spec", "preparation")  # what the fingerprint covers beside the weights
 
@@ -99,6 +98,14 @@ class Transitions:
         following = np.asarray(data.observations[rows + 1], np.float32)
         physics = np.asarray(data.extras["physics"][rows + 1], np.float32) if "physics" in data.extras else None
         return Transitions(observations, actions, following, physics)
+
+    def some(self, count: int, seed: int) -> Transitions:
+        """At most `count` of them, drawn without replacement."""
+        if len(self) <= count:
+            return self
+        rows = np.sort(np.random.default_rng(seed).choice(len(self), count, replace=False))
+        physics = None if self.next_physics is None else self.next_physics[rows]
+        return Transitions(self.observations[rows], self.actions[rows], self.next_observations[rows], physics)
 
     def __len__(self) -> int:
         return len(self.observations)

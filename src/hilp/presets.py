@@ -121,6 +121,15 @@ BY_TASK: dict[tuple[str, str], dict[str, Any]] = {
     ("hilp.methods.sf", "walker"): {"phi_discount": 0.96},
     ("hilp.methods.sf", "quadruped"): {"loss": "q"},
     ("hilp.methods.sf", "jaco"): {"loss": "q"},
+    **{
+        ("hilp.methods.gciql", f"antmaze-ultra{kind}"): {"expectile": 0.7, "temperature": 1.0}
+        for kind in ("", "-diverse", "-play")
+    },
+}
+PAPER_BY_TASK: dict[tuple[str, str], dict[str, Any]] = {  # sizes, so not for `laptop`
+    (module, f"antmaze-large{kind}"): {"actor_hidden": (256, 256)}
+    for module in ("hilp.methods.gcbc", "hilp.methods.gciql")
+    for kind in ("", "-diverse", "-play")
 }
 PAPER_STEPS, PAPER_BANK, LAPTOP_BANK = 1_000_000, 50_000, 10_000
 
@@ -130,8 +139,9 @@ def preset(method: str, size: str, task: str | None = None) -> Preset:
     if size not in SIZES:
         raise HilpError(f"unknown preset '{size}': {nearest(size, SIZES)}")
     module = methods.module(method).__name__
-    own = BY_TASK.get((module, task.partition("_")[0] if task else ""), {})
+    where = (module, task.partition("_")[0] if task else "")
+    own = BY_TASK.get(where, {})
     if size == "paper":
-        return Preset(methods.config(method, **own), PAPER_STEPS, PAPER_BANK)
+        return Preset(methods.config(method, **own, **PAPER_BY_TASK.get(where, {})), PAPER_STEPS, PAPER_BANK)
     steps, values = LAPTOP[module]
     return Preset(methods.config(method, **{**values, **own}), steps, LAPTOP_BANK)

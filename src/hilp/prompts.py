@@ -119,6 +119,8 @@ def goals_by_reward(
     """
     policy.require_rule("cumulant", "has no goal rule and no reward rule")
     sample = policy.sample
+    if not len(sample):
+        raise HilpError("this policy was saved without a bank of states, so it cannot say what a goal's reward is")
     features = policy.cumulant(sample.observations, sample.next_observations)
     skills = []
     for goal in goals:
@@ -213,7 +215,7 @@ def _labelled(
             spec = policy.spec
             function = expressions.reward(function, policy.observation_parts, spec.observation_dim, spec.action_dim)
         if data is None:
-            sample = policy.sample
+            sample = policy.sample.some(samples, seed)
             extras = Extras({}, {} if sample.next_physics is None else {"physics": sample.next_physics}, "the bank")
         else:
             rows = Transitions.rows(data, samples, seed)

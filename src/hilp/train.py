@@ -76,6 +76,8 @@ def pretrain(
     memory); larger data is read from where it is while training.
     """
     methods.name_of(config)
+    lists = {f.name: tuple(v) for f in dataclasses.fields(config) if isinstance(v := getattr(config, f.name), list)}
+    config = dataclasses.replace(config, **lists)  # compiled programs are kept by config, which must not change
     if not isinstance(data, Dataset):
         raise HilpError(f"data must be a Dataset, not a {type(data).__name__}: make one with hilp.load(...)")
     smallest: dict[str, tuple[int | None, int]] = {

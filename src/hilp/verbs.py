@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 import sys
 import warnings
+import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -438,6 +441,8 @@ def run_evaluate(args: Evaluate) -> int:
     for folder in map(str, seeds or [Path(args.run)]):
         policy, home = _policy(folder)
         world = _task(policy, args.task)
+        if args.video:
+            _require_film(world, args.video)
         rewards = (*world.potentials, *world.rewards) if args.rewards == ("all",) else args.rewards
         paths: dict[str, Any] = {}
         found = evaluation.evaluate(
@@ -453,12 +458,12 @@ def run_evaluate(args: Evaluate) -> int:
             command=_command(),
             paths=paths,
         )
-        if args.video:
-            _record(world, paths, Path(args.video))
         best = evaluation.best_look((home.parent if seeds else home) / train.METRICS)
         found = [{**row, "best_look": best} for row in found]
         evaluation.append_rows(args.rows or home / report.ROWS, found)
         rows += found
+        if args.video:
+            _record(world, paths, Path(args.video), f"-{Path(folder).name}" if seeds else "")
     if args.json:
         for row in rows:
             print(json.dumps(row))
@@ -489,8 +494,10 @@ def run_prompt(args: Prompt) -> int:
         raise HilpError(f"--picture takes a file that ends in {', '.join(PICTURES)}, not '{args.picture}'")
     if world is None and (args.picture or args.video or args.steps):
         world = _task(policy, args.task)  # says that it needs one
-    if args.video and not hasattr(world, "film"):
-        raise HilpError(f"there is no film of {world.name}: draw it with --picture")
+    if world is not None:
+        evaluation.require_fit("this policy", policy.spec.observation_dim, policy.spec.action_dim, world)
+    if args.video:
+        _require_film(world, args.video)
     with warnings.catch_warnings(record=True) as told_on_the_way:
         warnings.simplefilter("always")
         prompt = _prompt_of(args, policy, world)
@@ -520,7 +527,7 @@ def run_prompt(args: Prompt) -> int:
         if args.video:
             from hilp import video
 
-            told["video"] = str(video.write(args.video, world.film(path, physics), VIDEO_FPS))
+            told["video"] = str(video.write(args.video, world.film(path, physics), getattr(world, "fps", VIDEO_FPS)))
     else:
         at = _numbers(args.start, "--start") if args.start else policy.sample.observations[0]
         told |= {
@@ -568,9 +575,9 @@ def _labelled_samples(path: str) -> Any:
 
     wanted = ("observations", "next_observations", "rewards")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return tuple(file[name] for name in wanted)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        file = np.load(path, allow_pickle=False)
+        return tuple(file[name] for name in wanted)
+    except (OSError, ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise HilpError(f"--labels takes an npz file with {', '.join(wanted)}: {path}: {error}") from error
 
 
@@ -637,6 +644,11 @@ def _fill_table(kind: Literal["rewards", "goals"], args: Any, usual: tuple[str, 
     return rows, None if sweep is None else sweep[0]
 
 
+def _file_name(text: str) -> str:
+    """A name as part of a file's name; data sets may be called by their path."""
+    return re.sub(r"[^\w.=]+", "-", text).strip("-")
+
+
 def run_bench_goals(args: BenchGoals) -> int:
     from hilp import figures
     from hilp.bench import table
@@ -652,7 +664,7 @@ def run_bench_goals(args: BenchGoals) -> int:
         for label in dict.fromkeys(row["cell"]["label"] for row in own):
             fig = table.planning_figure(own, label)
             if fig is not None:
-                figures.save(fig, out / f"goals-plan-{name}-{label.replace(' ', '-')}.png")
+                figures.save(fig, out / f"goals-plan-{_file_name(name)}-{_file_name(label)}.png")
     if swept is not None:
         figures.save(table.sweep_figure([r for r in rows if r["plan"] == 0], swept), out / f"goals-sweep-{swept}.png")
     print(f"pictures: {out}")
@@ -679,7 +691,7 @@ def run_bench_rewards(args: BenchRewards) -> int:
         for name, labels in table.aggregates(rows, group).items():
             middle, low, high = zip(*labels.values(), strict=True)
             fig = figures.bars(list(labels), middle, low, high, title=f"{name}: IQM of all rewards")
-            figures.save(fig, out / f"rewards-{group}-{name.replace(' ', '-')}.png")
+            figures.save(fig, out / f"rewards-{group}-{_file_name(name)}.png")
     if swept is not None:
         figures.save(table.sweep_figure(rows, swept), out / f"rewards-sweep-{swept}.png")
     print(f"pictures: {out}")
@@ -722,6 +734,8 @@ def run_data_convert(args: DataConvert) -> int:
     from hilp.progress import Bar
 
     if args.to == "exorl":
+        if args.overwrite:
+            raise HilpError("--to exorl does not overwrite: choose another folder")
         data = readers.load(
             args.source, args.format, rescale_actions=args.rescale_actions, **_reader_options(args.option)
         )
@@ -771,17 +785,26 @@ def run_data_collect(args: DataCollect) -> int:
     return 0
 
 
-def _record(world: Any, paths: dict[str, Any], target: Path) -> None:
-    """Film the first episode of each rollout; the rollout's name goes before the file's ending."""
+def _require_film(world: Any, path: str) -> None:
+    """Raise where a video cannot be had, before anything is run for it."""
     from hilp import video
 
     if not hasattr(world, "film"):
-        raise HilpError(f"there is no film of {world.name}: leave --video out")
+        raise HilpError(f"there is no film of {world.name}: draw it with `hilp prompt --picture`")
+    if Path(path).suffix.lower() not in video.ENDINGS:
+        raise HilpError(f"--video takes a file that ends in {', '.join(video.ENDINGS)}, not '{path}'")
+
+
+def _record(world: Any, paths: dict[str, Any], target: Path, suffix: str) -> None:
+    """Film the first episode of each rollout; the rollout's name goes before the file's ending."""
+    from hilp import video
+
     for name, kept in paths.items():
         length = int(kept["lengths"][0])
         physics = kept["physics"][:length, 0] if "physics" in kept else None
         frames = world.film(kept["observations"][: length + 1, 0], physics)
-        video.write(target.with_stem(f"{target.stem}-{name.replace(' ', '-')}"), frames, VIDEO_FPS)
+        stem = f"{target.stem}-{name.replace(' ', '-')}{suffix}"
+        video.write(target.with_stem(stem), frames, getattr(world, "fps", VIDEO_FPS))
 
 
 def _require_counts(args: Any, *names: str) -> None:

@@ -6,6 +6,11 @@ until the table is full. The paper's numbers stand beside ours where it has any.
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import json
+import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,10 +61,23 @@ def entries(names: Iterable[str], values: dict[str, str], sweep: tuple[str, Sequ
     made = {}
     for name in names:
         base = entry(name)
+        if sweep and sweep[0] not in {f.name for f in dataclasses.fields(methods.module(base.method).Config)}:
+            continue  # say dim, of a method whose skill is the goal itself
         for value in sweep[1] if sweep else (None,):
             own = {**base.values, **values, **({sweep[0]: value} if sweep and value is not None else {})}
             made[name if sweep is None else f"{name} {sweep[0]}={value}"] = Entry(base.method, own, base.rule)
+    if sweep and not made:
+        raise HilpError(f"none of these methods has the config key '{sweep[0]}' to sweep")
+    if sweep and not all(_is_number(value) for value in sweep[1]):
+        raise HilpError(f"a sweep is drawn against numbers, not {', '.join(sweep[1])}: compare them with --set instead")
     return made
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def fill(
@@ -89,16 +107,23 @@ def fill(
             worlds[source] = worlds[source].with_first_observation(np.asarray(found.observations[0]))
         if kind == "rewards" and not worlds[source].rewards:
             raise HilpError(f"task {found.task} of {source} has no named rewards: try `hilp bench goals`")
-    cells = [(label, source, seed) for source in sources for seed in seeds for label in rows]
+        if kind == "goals" and not worlds[source].has_goals:
+            raise HilpError(f"task {found.task} of {source} has no goals: try `hilp bench rewards`")
+    cells = [
+        Cell(kind, label, rows[label], source, data[source], seed, size, steps, episodes, intercept)
+        for source in sources
+        for seed in seeds
+        for label in rows
+    ]
+    for cell in cells:
+        _ = cell.config  # a mistake in a value is told before the first cell is trained
     kept: list[Row] = []
-    for number, (label, source, seed) in enumerate(cells, 1):
-        cell = Cell(kind, label, rows[label], source, data[source], seed, size, steps, episodes, intercept)
+    for number, cell in enumerate(cells, 1):
         have = [row for row in evaluation.read_rows(file) if row.get("cell") == cell.identity] if file.is_file() else []
         if not have:
-            tell(f"cell {number} of {len(cells)}: {label}, {data[source].name}, seed {seed}")
-            have = [
-                {**row, "cell": cell.identity} for row in cell.run(worlds[source], out, quiet=quiet, command=command)
-            ]
+            tell(f"cell {number} of {len(cells)}: {cell.label}, {cell.data.name}, seed {cell.seed}")
+            found_rows = cell.run(worlds[cell.source], out, quiet=quiet, command=command)
+            have = [{**row, "cell": cell.identity} for row in found_rows]
             evaluation.append_rows(file, have)
         kept += have
     return kept
@@ -133,10 +158,11 @@ class Cell:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What tells this cell's rows from others; the config is in every row."""
+        """What tells this cell's rows from others."""
         return {
             "kind": self.kind,
             "label": self.label,
+            "config": digest(dataclasses.asdict(self.config)),
             "data": self.data.name,
             "data_fingerprint": self.data.fingerprint,
             "seed": self.seed,
@@ -148,7 +174,9 @@ class Cell:
 
     def run(self, world: tasks.Task, out: Path, *, quiet: bool, command: str) -> list[Row]:
         """Train (or go on training) the policy and prompt it."""
-        folder = out / self.data.name / self.label.replace(" ", "-") / f"seed-{self.seed}"
+        changed = f"-{digest(dataclasses.asdict(self.config))}" if self.entry.values else ""
+        place = re.sub(r"[^\w.]+", "-", self.data.name).strip("-")  # names may be paths
+        folder = out / place / f"{self.label.replace(' ', '-')}{changed}" / f"seed-{self.seed}"
         policy = train.pretrain(
             self.config,
             self.data,
@@ -180,6 +208,11 @@ class Cell:
         for row in found:
             row["random"] = float(evaluation.random_return(world, row["reward"], self.episodes, self.seed).mean())
         return found
+
+
+def digest(config: dict[str, Any]) -> str:
+    """A short name of a config, the same for the one in memory and the one in a row."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:8]
 
 
 # ---- reading the rows ------------------------------------------------------------------------------------------------
@@ -295,7 +328,7 @@ def paper_table(rows: list[Row]) -> tuple[list[str], list[list[Any]]] | None:
 
 def _paper_score(row: Row) -> float | None:
     """The paper's mean for a row: on its data of the same kind, else over all its data."""
-    kind = str(row["cell"]["data"]).rpartition("-")[2]
+    kind = re.split(r"[-/]", str(row["cell"]["data"]).removesuffix("/buffer"))[-1]
     given = entry(row["cell"]["label"].partition(" ")[0])
     environment = str(row["task"]).partition("_")[0]
     dataset = kind if kind in paper.DATASETS else None
@@ -331,7 +364,7 @@ def sweep_figure(rows: list[Row], key: str) -> Figure:
     """IQM over all rewards against the value of a config key, a line each method."""
     lines: dict[str, dict[float, dict[str, list[float]]]] = {}
     for row in rows:
-        at = lines.setdefault(row["method"], {}).setdefault(float(row["config"][key]), {})
+        at = lines.setdefault(row["cell"]["label"].partition(" ")[0], {}).setdefault(float(row["config"][key]), {})
         at.setdefault(f"{row['cell']['data']} {row.get('reward', row.get('plan'))}", []).append(score(row))
     series, bands = {}, {}
     for method, points in lines.items():

@@ -18,11 +18,11 @@ import numpy as np
 from hilp import storage
 from hilp.data.dataset import Dataset, require_free
 from hilp.errors import HilpError
+from hilp.types import Parts
 
 IDENTITY = "collection.json"
 STATE = "state.safetensors"
 LOCK = "lock"
-Parts = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 class Shards:

@@ -24,6 +24,7 @@ import numpy as np
 
 from hilp.data.columns import BLOCK_BYTES, NUMBERS, Column, open_npy, reason, row_bytes, sha256_of
 from hilp.errors import HilpError, nearest
+from hilp.types import Parts
 
 FORMAT = "hilp-dataset"
 FORMAT_VERSION = 1
@@ -47,9 +48,7 @@ class Dataset:
     format: str = "arrays"  # the reader that took it
     endings: Mapping[str, int] = field(default_factory=dict)  # how many episodes end in which way, where the data says
     notes: tuple[str, ...] = ()  # what the reader decided or left out, one line each
-    observation_parts: tuple[
-        tuple[str, tuple[int, ...]], ...
-    ] = ()  # named parts put side by side: name, shape of a row
+    observation_parts: Parts = ()
 
     @property
     def rows(self) -> int:

@@ -6,6 +6,7 @@ A reader makes a Source, which `load` gathers in memory and `convert` and `inspe
 from __future__ import annotations
 
 import inspect
+import math
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +22,7 @@ from hilp.data.jumps import StepSizes, jumps
 from hilp.data.sources import Block, Kind, Source
 from hilp.data.tables import Part, Table
 from hilp.errors import HilpError, nearest
+from hilp.types import Parts
 
 BUILT_IN, LOADED = "built-in", "data set"
 BUILT_IN_STEPS = 300_000  # transitions of a built-in data set
@@ -382,6 +384,26 @@ def ogbench(
     return replace(tables.without_short(found), format="ogbench", endings={})
 
 
+def _exorl_task(source: Path, observation: Kind) -> tuple[str | None, Parts, tuple[str, ...]]:
+    """The task that an ExORL folder is named after, where its observations have that task's size."""
+    from hilp.tasks import dmc
+
+    folder = source.resolve()
+    folder = folder.parent if folder.name == "buffer" else folder
+    domain = folder.parent.name
+    if domain not in dmc.DOMAINS:
+        return None, (), ()
+    parts = dmc.DOMAINS[domain].parts
+    size = sum(math.prod(shape) for _, shape in parts)
+    if observation.shape != (size,):
+        return (
+            None,
+            (),
+            (f"the folder is named {domain}, whose observations have {size} numbers: not taken as that task",),
+        )
+    return domain, parts, (f"taken as data of the task {domain}, after its folder",)
+
+
 def exorl(
     source: Path, *, episodes: int | None = None, flatten: bool = False, extras: Sequence[str] | None = None
 ) -> Source:
@@ -429,9 +451,13 @@ def exorl(
             columns[name] = column[:].astype(available[name].dtype, copy=False)
         return Block(parts[0].read(0, parts[0].rows), shifted, columns)
 
+    task, observation_parts, notes = _exorl_task(source, observation)
     found = Source(
         name=str(source),
         format="exorl",
+        task=task,
+        observation_parts=observation_parts,
+        notes=notes,
         lengths=lengths,
         observation=observation,
         action=action,

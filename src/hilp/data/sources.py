@@ -16,6 +16,7 @@ import numpy as np
 from hilp.data.columns import BLOCK_BYTES, row_bytes
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, nearest
+from hilp.types import Parts
 
 MOST_BLOCK_ROWS = 1 << 16
 
@@ -57,9 +58,7 @@ class Source:
     action_center: np.ndarray | None = None
     action_half_range: np.ndarray | None = None
     task: str | None = None
-    observation_parts: tuple[
-        tuple[str, tuple[int, ...]], ...
-    ] = ()  # named parts put side by side: name, shape of a row
+    observation_parts: Parts = ()
 
     @property
     def episodes(self) -> int:
