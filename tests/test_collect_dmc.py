@@ -345,3 +345,11 @@ def test_exorl_mistakes(tmp_path):
     export_exorl(data, tmp_path, "walker", "mine")
     with pytest.raises(HilpError, match="already exists"):
         export_exorl(data, tmp_path, "walker", "mine")
+
+
+def test_a_folder_named_after_a_task_is_data_of_that_task(tmp_path):
+    data = collect(tmp_path / "out", kind="random", steps=200)
+    again = readers.load(export_exorl(data, tmp_path / "exorl"))
+    assert again.task == "cheetah" and again.observation_parts == Short().observation_parts
+    other = readers.load(export_exorl(data, tmp_path, domain="walker", algorithm="proto"))
+    assert other.task is None and "not taken as that task" in " ".join(other.notes)

@@ -35,6 +35,9 @@ class Linear(eqx.Module):
     def encode(self, observation: jax.Array) -> jax.Array:
         return observation @ self.matrix
 
+    def direct(self, here: jax.Array, there: jax.Array) -> jax.Array:
+        return there - here
+
 
 def ring_data(one_way: bool, seed: int = 0) -> Dataset:
     """Walks on a ring of states, observed as points of a circle: always onwards, or onwards and back in runs."""
@@ -199,8 +202,7 @@ def test_mistakes() -> None:
         diagnosis.diagnose(policy_with(Linear(jnp.eye(3)), observation_dim=3), data=ring_data(True))
     with pytest.raises(HilpError, match="steps 0"):
         diagnosis.diagnose(policy_with(), data=ring_data(True), steps=0)
-    metricless = policy_with()
-    metricless.config = SimpleNamespace(dim=4)
+    metricless = policy_with(SimpleNamespace())
     with pytest.raises(HilpError, match="does not learn distances"):
         diagnosis.diagnose(metricless, data=ring_data(True))
 

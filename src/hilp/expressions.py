@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
+from hilp.data.dataset import Parts
 from hilp.errors import HilpError, nearest
-from hilp.types import Parts
 
 if TYPE_CHECKING:
     from hilp.prompts import Extras, RewardFunction

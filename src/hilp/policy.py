@@ -16,11 +16,11 @@ import numpy as np
 
 from hilp import methods, planning, storage
 from hilp.errors import HilpError, PromptUnsupported
-from hilp.types import Parts, Spec
+from hilp.types import Spec
 from hilp.versions import versions
 
 if TYPE_CHECKING:
-    from hilp.data.dataset import Dataset
+    from hilp.data.dataset import Dataset, Parts
     from hilp.prompts import GoalPrompt, Prompt, SkillPrompt
 
 FORMAT = "hilp-policy"

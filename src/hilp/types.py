@@ -8,7 +8,6 @@ from typing import NamedTuple
 from jax import Array
 
 Info = dict[str, Array]  # scalar metrics of one update
-Parts = tuple[tuple[str, tuple[int, ...]], ...]  # named parts of an observation, side by side: name, shape of a row
 
 
 @dataclass(frozen=True)

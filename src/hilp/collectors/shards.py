@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from hilp import storage
-from hilp.data.dataset import Dataset, require_free
+from hilp.data.dataset import Dataset, Parts, require_free
 from hilp.errors import HilpError
-from hilp.types import Parts
 
 IDENTITY = "collection.json"
 STATE = "state.safetensors"

@@ -24,12 +24,12 @@ import numpy as np
 
 from hilp.data.columns import BLOCK_BYTES, NUMBERS, Column, open_npy, reason, row_bytes, sha256_of
 from hilp.errors import HilpError, nearest
-from hilp.types import Parts
 
 FORMAT = "hilp-dataset"
 FORMAT_VERSION = 1
 MANIFEST = "dataset.json"
 CHECKSUM = "checksum"
+Parts = tuple[tuple[str, tuple[int, ...]], ...]  # named parts of an observation, side by side: name, shape of a row
 CONTENTS = {"name": str, "rows": int, "extras": list, "files": dict, "endings": dict, "notes": list}  # of dataset.json
 
 

@@ -17,12 +17,11 @@ import numpy as np
 
 from hilp.data import checks, dataset, isolated, sources, tables
 from hilp.data.columns import BLOCK_BYTES, NUMBERS, NpyStream, open_npy, open_npz
-from hilp.data.dataset import Dataset
+from hilp.data.dataset import Dataset, Parts
 from hilp.data.jumps import StepSizes, jumps
 from hilp.data.sources import Block, Kind, Source
 from hilp.data.tables import Part, Table
 from hilp.errors import HilpError, nearest
-from hilp.types import Parts
 
 BUILT_IN, LOADED = "built-in", "data set"
 BUILT_IN_STEPS = 300_000  # transitions of a built-in data set

@@ -14,9 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from hilp.data.columns import BLOCK_BYTES, row_bytes
-from hilp.data.dataset import Dataset
+from hilp.data.dataset import Dataset, Parts
 from hilp.errors import HilpError, nearest
-from hilp.types import Parts
 
 MOST_BLOCK_ROWS = 1 << 16
 
