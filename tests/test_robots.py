@@ -48,7 +48,7 @@ def test_collect_train_and_prompt(domain: str, tmp_path: Path, capsys: pytest.Ca
         zip(methods, ["skill", "goal"], strict=False)
     ), "HILP-G is prompted with a goal"
     capsys.readouterr()
-    run = str(tmp_path / "out" / f"{domain}-rnd" / "sf-hilp" / "seed-0")
+    (run,) = (str(row.parent) for row in (tmp_path / "out" / f"{domain}-rnd").glob("sf-hilp-????????/seed-0/policy"))
     task, film = f"{domain}_{REWARDS[domain][0]}", tmp_path / "film.gif"
     hilp("prompt", run, "--task", task, "--steps", "30", "--video", str(film), "--json")
     told = json.loads(capsys.readouterr().out)
