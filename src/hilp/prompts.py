@@ -310,7 +310,7 @@ def least_squares(features: np.ndarray, rewards: np.ndarray) -> tuple[np.ndarray
     """z = (E[x x'] + ridge I)^-1 E[r x], no intercept, and the share of the reward's variance it explains.
 
     Features of a low-dimensional world do not fill their space, so the second moment is close to singular; the ridge is
-    RIDGE times its mean eigenvalue. R^2 = 1 - E[(r - <x, z>)^2] / Var[r].
+    RIDGE times its mean eigenvalue. R^2 = 1 - Var[r - <x, z>] / Var[r]: a constant that is left over asks for nothing.
     """
     x = np.asarray(features, np.float64)
     r = np.asarray(rewards, np.float64)
@@ -320,7 +320,7 @@ def least_squares(features: np.ndarray, rewards: np.ndarray) -> tuple[np.ndarray
         return np.zeros(x.shape[1]), 0.0
     z = np.linalg.solve(moment + ridge * np.eye(len(moment)), x.T @ r / len(x))
     variance = np.var(r)
-    r2 = 1.0 - float(np.mean(np.square(r - x @ z)) / variance) if variance > 0 else 0.0
+    r2 = 1.0 - float(np.var(r - x @ z) / variance) if variance > 0 else 0.0
     return z, r2
 
 
