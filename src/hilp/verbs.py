@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import shlex
 import sys
 import warnings
@@ -211,7 +210,31 @@ class Bench:
 
 
 @dataclass(frozen=True)
-class BenchRewards:
+class BenchTable:
+    """What both tables of methods take."""
+
+    preset: str = "laptop"
+    """laptop or paper"""
+    steps: int | None = None
+    """gradient updates of each policy (default: the preset's)"""
+    seeds: int = 4
+    """policies of each method: seed, seed + 1, ..."""
+    seed: int = 0
+    """first seed"""
+    set: tuple[str, ...] = ()
+    """config values to change for all: key=value ..."""
+    sweep: str | None = None
+    """a config value to vary, one table row each: key=value,value,..., e.g. dim=2,8,32,128"""
+    out: str = "runs/bench"
+    """folder of the runs and of the pictures"""
+    rows: str | None = None
+    """JSONL file of rows to add to (default: named after the table, in --out)"""
+    json: bool = False
+    """print the table as JSON, and no progress"""
+
+
+@dataclass(frozen=True)
+class BenchRewards(BenchTable):
     """Train methods on unlabeled data and prompt each with every reward of the task: the paper's zero-shot RL table.
 
     Give the command again to go on after an interruption: cells whose rows exist are skipped.
@@ -221,32 +244,14 @@ class BenchRewards:
     """data sets, each with a task that has rewards: mazes by name, or what `hilp data collect` wrote"""
     methods: tuple[str, ...] = ()
     """methods to compare; sf-hilp-g is HILP prompted with the goal of highest reward (default: the paper's nine)"""
-    preset: str = "laptop"
-    """laptop or paper"""
-    steps: int | None = None
-    """gradient updates of each policy (default: the preset's)"""
-    seeds: int = 4
-    """policies of each method: seed, seed + 1, ..."""
-    seed: int = 0
-    """first seed"""
     episodes: int = 50
     """episodes per reward"""
     intercept: bool = False
     """prompt with a constant fitted beside the features"""
-    set: tuple[str, ...] = ()
-    """config values to change for all: key=value ..."""
-    sweep: str | None = None
-    """a config value to vary, one table row each: key=value,value,..., e.g. dim=2,8,32,128"""
-    out: str = "runs/bench"
-    """folder of the runs and of the pictures"""
-    rows: str | None = None
-    """JSONL file of rows to add to (default: rewards.jsonl in --out)"""
-    json: bool = False
-    """print the table as JSON, and no progress"""
 
 
 @dataclass(frozen=True)
-class BenchGoals:
+class BenchGoals(BenchTable):
     """Train methods on unlabeled data and send each to the goals of the task: the paper's goal-conditioned table.
 
     Give the command again to go on after an interruption: cells whose rows exist are skipped.
@@ -256,26 +261,8 @@ class BenchGoals:
     """data sets, each with a task that has goals: mazes by name, or what `hilp data collect` wrote"""
     methods: tuple[str, ...] = ()
     """methods to compare (default: the paper's eight; HILP-Plan is a prompt of hilp)"""
-    preset: str = "laptop"
-    """laptop or paper"""
-    steps: int | None = None
-    """gradient updates of each policy (default: the preset's)"""
-    seeds: int = 4
-    """policies of each method: seed, seed + 1, ..."""
-    seed: int = 0
-    """first seed"""
     episodes: int = 100
     """start-goal pairs per prompt"""
-    set: tuple[str, ...] = ()
-    """config values to change for all: key=value ..."""
-    sweep: str | None = None
-    """a config value to vary, one table row each: key=value,value,..., e.g. dim=2,8,32,128"""
-    out: str = "runs/bench"
-    """folder of the runs and of the pictures"""
-    rows: str | None = None
-    """JSONL file of rows to add to (default: goals.jsonl in --out)"""
-    json: bool = False
-    """print the table as JSON, and no progress"""
 
 
 @dataclass(frozen=True)
@@ -616,7 +603,9 @@ def run_bench(args: Bench) -> int:
     return 0
 
 
-def _fill_table(kind: Literal["rewards", "goals"], args: Any, usual: tuple[str, ...]) -> tuple[Any, str | None]:
+def _fill_table(
+    kind: Literal["rewards", "goals"], args: BenchRewards | BenchGoals, usual: tuple[str, ...], intercept: bool
+) -> tuple[Any, str | None]:
     """The rows of a table, run where they are missing, and the key of its sweep."""
     from hilp.bench import table
 
@@ -634,7 +623,7 @@ def _fill_table(kind: Literal["rewards", "goals"], args: Any, usual: tuple[str, 
         size=args.preset,
         steps=args.steps,
         episodes=args.episodes,
-        intercept=getattr(args, "intercept", False),
+        intercept=intercept,
         out=out,
         file=Path(args.rows) if args.rows else out / f"{kind}.jsonl",
         quiet=args.json,
@@ -644,16 +633,11 @@ def _fill_table(kind: Literal["rewards", "goals"], args: Any, usual: tuple[str, 
     return rows, None if sweep is None else sweep[0]
 
 
-def _file_name(text: str) -> str:
-    """A name as part of a file's name; data sets may be called by their path."""
-    return re.sub(r"[^\w.=]+", "-", text).strip("-")
-
-
 def run_bench_goals(args: BenchGoals) -> int:
     from hilp import figures
     from hilp.bench import table
 
-    rows, swept = _fill_table("goals", args, table.GOAL_METHODS)
+    rows, swept = _fill_table("goals", args, table.GOAL_METHODS, False)
     if args.json:
         print(json.dumps({"table": table.goal_table(rows)}))
         return 0
@@ -664,7 +648,7 @@ def run_bench_goals(args: BenchGoals) -> int:
         for label in dict.fromkeys(row["cell"]["label"] for row in own):
             fig = table.planning_figure(own, label)
             if fig is not None:
-                figures.save(fig, out / f"goals-plan-{_file_name(name)}-{_file_name(label)}.png")
+                figures.save(fig, out / f"goals-plan-{table.file_name(name)}-{table.file_name(label)}.png")
     if swept is not None:
         figures.save(table.sweep_figure([r for r in rows if r["plan"] == 0], swept), out / f"goals-sweep-{swept}.png")
     print(f"pictures: {out}")
@@ -675,7 +659,7 @@ def run_bench_rewards(args: BenchRewards) -> int:
     from hilp import figures
     from hilp.bench import table
 
-    rows, swept = _fill_table("rewards", args, table.REWARD_METHODS)
+    rows, swept = _fill_table("rewards", args, table.REWARD_METHODS, args.intercept)
     tables = {name: table.table(own) for name, own in table.by_data(rows)}
     beside = {name: table.paper_table(own) for name, own in table.by_data(rows)}
     if args.json:
@@ -691,7 +675,7 @@ def run_bench_rewards(args: BenchRewards) -> int:
         for name, labels in table.aggregates(rows, group).items():
             middle, low, high = zip(*labels.values(), strict=True)
             fig = figures.bars(list(labels), middle, low, high, title=f"{name}: IQM of all rewards")
-            figures.save(fig, out / f"rewards-{group}-{_file_name(name)}.png")
+            figures.save(fig, out / f"rewards-{group}-{table.file_name(name)}.png")
     if swept is not None:
         figures.save(table.sweep_figure(rows, swept), out / f"rewards-sweep-{swept}.png")
     print(f"pictures: {out}")

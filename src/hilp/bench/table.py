@@ -175,8 +175,7 @@ class Cell:
     def run(self, world: tasks.Task, out: Path, *, quiet: bool, command: str) -> list[Row]:
         """Train (or go on training) the policy and prompt it."""
         changed = f"-{digest(dataclasses.asdict(self.config))}" if self.entry.values else ""
-        place = re.sub(r"[^\w.]+", "-", self.data.name).strip("-")  # names may be paths
-        folder = out / place / f"{self.label.replace(' ', '-')}{changed}" / f"seed-{self.seed}"
+        folder = out / file_name(self.data.name) / f"{file_name(self.label)}{changed}" / f"seed-{self.seed}"
         policy = train.pretrain(
             self.config,
             self.data,
@@ -210,6 +209,11 @@ class Cell:
         return found
 
 
+def file_name(text: str) -> str:
+    """A name as part of a file's name; data sets may be called by their path."""
+    return re.sub(r"[^\w.=]+", "-", text).strip("-")
+
+
 def digest(config: dict[str, Any]) -> str:
     """A short name of a config, the same for the one in memory and the one in a row."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:8]
@@ -229,23 +233,19 @@ def score(row: Row) -> float:
 
 
 def headings(rows: list[Row]) -> list[str]:
-    """The columns of a table: rewards, or plans."""
-    return list(dict.fromkeys(str(row.get("reward", row.get("plan"))) for row in rows))
+    """The columns of a table of rewards."""
+    return list(dict.fromkeys(row["reward"] for row in rows))
 
 
 def table(rows: list[Row]) -> tuple[list[str], list[list[Any]]]:
-    """Labels by columns: mean and standard deviation over seeds, and over everything IQM with its 95% interval."""
+    """Methods by rewards: mean and standard deviation over seeds, and over everything IQM with its 95% interval."""
     columns = headings(rows)
     lines = []
     for label in dict.fromkeys(row["cell"]["label"] for row in rows):
         line: list[Any] = [label]
         strata = []
         for column in columns:
-            own = [
-                score(r)
-                for r in rows
-                if r["cell"]["label"] == label and column in (r.get("reward"), str(r.get("plan")))
-            ]
+            own = [score(r) for r in rows if r["cell"]["label"] == label and r["reward"] == column]
             if not own:
                 line.append("")
                 continue
@@ -254,8 +254,7 @@ def table(rows: list[Row]) -> tuple[list[str], list[list[Any]]]:
             strata.append(own)
         iqm, low, high = stats.stratified_bootstrap(strata)
         lines.append([*line, f"{shown(iqm)} [{shown(low)}, {shown(high)}]"])
-    if rows and rows[0]["metric"] == "return":
-        lines.append(["random actions", *(shown(_random_score(rows, c)) for c in columns), ""])
+    lines.append(["random actions", *(shown(_random_score(rows, column)) for column in columns), ""])
     return ["method", *columns, "IQM [95%]"], lines
 
 
@@ -304,7 +303,7 @@ def planning_figure(rows: list[Row], label: str) -> Figure | None:
 
 
 def _random_score(rows: list[Row], column: str) -> float:
-    own = [row for row in rows if row.get("reward") == column]
+    own = [row for row in rows if row["reward"] == column]
     if own[0]["best_possible"] is not None:
         return 0.0
     return float(np.mean([row["random"] * tasks.make(row["task"]).score_scale for row in own]))
@@ -317,7 +316,7 @@ def paper_table(rows: list[Row]) -> tuple[list[str], list[list[Any]]] | None:
     for label in dict.fromkeys(row["cell"]["label"] for row in rows):
         line: list[Any] = [label]
         for column in columns:
-            own = [r for r in rows if r["cell"]["label"] == label and r.get("reward") == column]
+            own = [r for r in rows if r["cell"]["label"] == label and r["reward"] == column]
             theirs = _paper_score(own[0]) if own else None
             line.append(f"{shown(float(np.mean([r['score'] for r in own])))} / {shown(theirs)}" if theirs else "")
         lines.append(line)
