@@ -453,9 +453,11 @@ def test_hilp_options_go_with_the_sequential_schedule(batch: Batch, extraction: 
     config = hilp_method.Config(**NETS, dim=3, schedule="sequential", n_step=2, extraction=extraction)
     state = used(hilp_method, config)
     optional = batch._replace(later_steps=jnp.ones(COUNT, jnp.int32))
-    after, info = jax.eval_shape(partial(hilp_method.update, config), state, optional, jax.random.key(0))
-    assert jax.tree.structure(after) == jax.tree.structure(state)
-    assert ("awr_weight" in info) == (extraction == "awr")
+    kept = optional._replace(latent=jnp.ones((COUNT, 3)), next_latent=jnp.ones((COUNT, 3)))
+    for turn in (optional, kept):
+        after, info = jax.eval_shape(partial(hilp_method.update, config), state, turn, jax.random.key(0))
+        assert jax.tree.structure(after) == jax.tree.structure(state)
+        assert ("awr_weight" in info) == (extraction == "awr" and turn is kept)
 
 
 # ---- goals and mistakes ----------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -246,3 +247,55 @@ def test_resume_goes_on_and_does_not_start_again(tmp_path: Path, monkeypatch: py
 def test_a_config_that_makes_no_sense_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(hilp.HilpError, match=f"config key '{next(iter(wrong))}' must be"):
         hilp.HILP(**wrong)  # type: ignore[arg-type]
+
+
+# ---- one thing after the other ---------------------------------------------------------------------------------------
+
+SEQUENTIAL = dataclasses.replace(CONFIG, schedule="sequential", phi_steps=25)
+
+
+@pytest.mark.parametrize("stop", [10, 25, 40])
+def test_sequential_training_resumes_to_the_same_bits_in_either_phase(stop: int, tmp_path: Path) -> None:
+    whole = hilp.pretrain(SEQUENTIAL, walks(), steps=60, quiet=True)
+    hilp.pretrain(SEQUENTIAL, walks(), steps=stop, out=tmp_path, quiet=True)
+    resumed = hilp.pretrain(SEQUENTIAL, walks(), steps=60, out=tmp_path, resume=True, quiet=True)
+    assert resumed.fingerprint == whole.fingerprint
+
+
+def test_sequential_training_is_the_same_from_streamed_data() -> None:
+    policies = [hilp.pretrain(SEQUENTIAL, walks(), steps=70, device_budget=budget, quiet=True) for budget in (None, 0)]
+    assert policies[0].fingerprint == policies[1].fingerprint
+
+
+@pytest.mark.parametrize("budget", [None, 0])
+def test_each_of_several_seeds_has_its_own_latents(budget: int | None) -> None:
+    together = hilp.pretrain(SEQUENTIAL, walks(), steps=40, seeds=2, seed=3, device_budget=budget, quiet=True)
+    observations = walks().observations[:50]
+    for seed, policy in zip((3, 4), together, strict=True):
+        alone = hilp.pretrain(SEQUENTIAL, walks(), steps=40, seed=seed, quiet=True)
+        np.testing.assert_allclose(policy.encode(observations), alone.encode(observations), atol=1e-4)
+        skill = policy.project(np.ones(4, np.float32))
+        np.testing.assert_allclose(
+            policy.act(observations, policy.skill(skill)), alone.act(observations, alone.skill(skill)), atol=1e-4
+        )
+
+
+def test_phi_stands_still_once_it_is_frozen_and_metrics_belong_to_their_phase(tmp_path: Path) -> None:
+    before = hilp.pretrain(SEQUENTIAL, walks(), steps=25, quiet=True)
+    after = hilp.pretrain(
+        SEQUENTIAL, walks(), steps=50, out=tmp_path, log_every=10, validation=0.2, checkpoint_every=7, quiet=True
+    )
+    plain = hilp.pretrain(SEQUENTIAL, walks(), steps=50, quiet=True)
+    observations = walks().observations
+    assert np.array_equal(before.encode(observations), plain.encode(observations))
+    assert not np.array_equal(
+        before.act(observations, before.skill(seed=0)), plain.act(observations, plain.skill(seed=0))
+    )
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [("phi_loss" in row, "actor_loss" in row) for row in rows] == [
+        (True, False), (True, False), (True, True), (False, True), (False, True),
+    ]  # fmt: skip
+    assert [("validation_phi_loss" in row, "validation_actor_loss" in row) for row in rows] == [
+        (True, False), (True, False), (False, True), (False, True), (False, True),
+    ]  # fmt: skip
+    assert after.origin["steps"] == 50

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hilp import prompts, stats, tasks
+from hilp import planning, prompts, stats, tasks
 from hilp.errors import HilpError, nearest
 from hilp.policy import FoundationPolicy
 from hilp.prompts import RewardFunction
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
 
 REWARD_STEPS = 300  # length of an episode under a reward prompt
+LOOK_EPISODES = 50  # of a look at a policy in training
 Row = dict[str, Any]
 
 
@@ -139,6 +140,14 @@ def rollout_goals(
         "mean_length_of_successes": float(lengths[reached].mean()) if reached.any() else None,
     }
     return row, {"observations": np.stack(path), "lengths": lengths, "goals": goals, "reached": reached}
+
+
+def look(policy: FoundationPolicy, world: tasks.Task, seed: int, episodes: int = LOOK_EPISODES) -> dict[str, float]:
+    """A quick look at a policy in training: how many goals it reaches, and with the paper's plan where it can plan."""
+    plans: dict[str, int] = {"success": 0}
+    if policy.has_rule("direct"):
+        plans["success_plan"] = planning.RECURSIONS
+    return {name: rollout_goals(policy, world, plan, episodes, seed)[0]["score"] for name, plan in plans.items()}
 
 
 def rollout_reward(

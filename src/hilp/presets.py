@@ -131,6 +131,34 @@ PAPER_BY_TASK: dict[tuple[str, str], dict[str, Any]] = {  # sizes, so not for `l
     for module in ("hilp.methods.gcbc", "hilp.methods.gciql")
     for kind in ("", "-diverse", "-play")
 }
+# AntMaze at the size of a laptop: distances of hundreds of steps need the paper's discounts and hours, not minutes.
+ANT: dict[str, Any] = {
+    "hidden": SMALL,  # three times as many updates an hour as with 256, and phi comes as far in each of them
+    "actor_hidden": (256, 256),
+    "batch": 256,
+    "lr": 6e-4,
+}
+LAPTOP_ANTMAZE: dict[str, tuple[int, dict[str, Any]]] = {  # module -> updates, config values
+    "hilp.methods.hilp": (
+        320_000,
+        {
+            **ANT,
+            "phi_target_rate": 0.02,
+            "target_rate": 0.02,
+            "bound_targets": True,
+            "schedule": "sequential",
+            "phi_steps": 120_000,
+        },
+    ),
+    "hilp.methods.gciql": (160_000, {**ANT, "target_rate": 0.02}),
+    "hilp.methods.gcbc": (160_000, {name: value for name, value in ANT.items() if name != "hidden"}),
+}
+LAPTOP_BY_TASK: dict[tuple[str, str], tuple[int, dict[str, Any]]] = {
+    (module, f"antmaze-{size}{kind}"): values
+    for module, values in LAPTOP_ANTMAZE.items()
+    for size in ("large", "ultra")
+    for kind in ("", "-diverse", "-play")
+}
 PAPER_STEPS, PAPER_BANK, LAPTOP_BANK = 1_000_000, 50_000, 10_000
 
 
@@ -143,5 +171,5 @@ def preset(method: str, size: str, task: str | None = None) -> Preset:
     own = BY_TASK.get(where, {})
     if size == "paper":
         return Preset(methods.config(method, **own, **PAPER_BY_TASK.get(where, {})), PAPER_STEPS, PAPER_BANK)
-    steps, values = LAPTOP[module]
+    steps, values = LAPTOP_BY_TASK.get(where, LAPTOP[module])
     return Preset(methods.config(method, **{**values, **own}), steps, LAPTOP_BANK)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import math
 import os
 import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -43,6 +43,7 @@ LINES_PER_RUN = 100  # metrics rows of a run, unless log_every says otherwise
 CHUNK_SECONDS = 2.0  # about how long the device works between two looks of the progress line
 CHECKPOINT_MINUTES = 5.0  # a slow run is saved at least this often
 STREAM_BLOCK = 32  # updates whose batches are gathered at a time where the data stays on the host
+FREEZE_BLOCK = 8192  # rows whose latents are computed at a time
 
 Look = Callable[[FoundationPolicy], dict[str, float]]
 
@@ -131,7 +132,7 @@ def pretrain(
             if step % look_every == 0 and look is not None:
                 looked = look(run.policies(state, step, bank)[0])
             if (step % log_every == 0 or step == steps) and folder is not None:
-                row = {"step": step, **_weighted_mean(waiting), **run.validate(state, step), **looked}
+                row = {"step": step, **_scalars(_weighted_mean(waiting)), **run.validate(state, step), **looked}
                 _append_metrics(folder / METRICS, {**row, "steps_per_second": round(progress.rate, 3)})
                 waiting = []
             late = time.monotonic() - saved_at > 60 * CHECKPOINT_MINUTES
@@ -168,32 +169,38 @@ class Run:
         self.keys = keys[0] if seeds == 1 else keys
 
         columns = sampling.Columns(data.observations, data.actions, self.preparation.mean, self.preparation.scale)
-        bytes_on_device = 4 * data.rows * (data.observation_dim + data.action_dim)
+        self.frozen_from = self.method.frozen_from(config) if hasattr(self.method, "frozen_from") else None
+        self._latent_dim = 0 if self.frozen_from is None else latent_dim(config, self.spec)
+        self._has_latents = False  # until they are frozen
+        bytes_on_device = 4 * data.rows * (data.observation_dim + data.action_dim + seeds * self._latent_dim)
         self.streamed = bytes_on_device > (default_device_budget() if device_budget is None else device_budget)
         if self.streamed:
             self.stream = Stream(self.method, config, columns, self.keys)
         else:
             # device_put, not jnp.asarray: on a CPU it shares the memory of a mapped file where it can
-            self.columns = jax.device_put(sampling.Columns(*(np.asarray(column, np.float32) for column in columns)))
+            self.columns = jax.device_put(
+                sampling.Columns(*(np.asarray(column, np.float32) for column in columns if column is not None))
+            )
         init, self._chunk = programs(config, self.spec, seeds > 1, self.streamed)
         self.fresh = init(first[0] if seeds == 1 else first)
 
     def advance(self, state: Any, step: int, count: int) -> tuple[Any, dict[str, np.ndarray]]:
         """`count` updates from `step`; the mean of each metric, per seed."""
         results = list(self._chunks(state, self.index, step, count))
-        parts = [jax.tree.map(np.asarray, (sums, bad)) for _, sums, bad in results]
-        first_bad = {
-            name: min((int(at) for _, bad in parts for at in np.ravel(bad[name]) if at), default=0)
-            for name in parts[0][1]
-        }
-        broken = {name: at for name, at in first_bad.items() if at}
+        means, broken = [], {}
+        for _, now, sums, bad in results:
+            means.append((now, {name: np.asarray(total) / now for name, total in sums.items()}))
+            for name, steps in bad.items():
+                at = min((int(at) for at in np.ravel(np.asarray(steps)) if at), default=0)
+                if at and name not in broken:
+                    broken[name] = at
         if broken:
             name = min(broken, key=lambda n: broken[n])
             raise TrainingDiverged(
                 f"{name} became NaN or infinite at step {broken[name]}: the last good checkpoint is kept; lower lr "
                 "(--set lr=1e-4) or check the scale of the observations (--set normalize=true)"
             )
-        return results[-1][0], {name: sum(sums[name] for sums, _ in parts) / count for name in parts[0][0]}
+        return results[-1][0], _weighted_mean(means)
 
     def validate(self, state: Any, step: int) -> dict[str, float]:
         """Metrics on held-out episodes: updates that are thrown away, by the same compiled program."""
@@ -202,21 +209,50 @@ class Run:
         rows = []
         for batch in range(VALIDATION_BATCHES):
             copy = jax.tree.map(jnp.copy, state)  # the program consumes its state
-            ((_, sums, _),) = self._chunks(copy, self.held_out, step + batch, 1)
+            # Where latents will be frozen, looking ahead must not cross that line.
+            at = step + batch if self.frozen_from is None or step > self.frozen_from else step - 1 - batch
+            ((_, _, sums, _),) = self._chunks(copy, self.held_out, at, 1)
             rows.append(_scalars(jax.tree.map(np.asarray, sums)))
         return {f"validation_{name}": float(np.mean([row[name] for row in rows])) for name in rows[0]}
 
-    def _chunks(self, state: Any, index: sampling.Index, step: int, count: int) -> Iterator[tuple[Any, Any, Any]]:
-        """Run `count` updates; one piece where the data is on the device, block after block where it is streamed."""
-        if not self.streamed:
-            yield self._chunk(state, (self.columns, index), self.keys, jnp.int32(step), jnp.int32(count))
-            return
+    def _chunks(self, state: Any, index: sampling.Index, step: int, count: int) -> Iterator[tuple[Any, int, Any, Any]]:
+        """Run `count` updates in one or several pieces; of each its state, its updates, sums of metrics, first NaNs.
+
+        One piece where the data is on the device, block after block where it is streamed; another one where latents
+        are frozen.
+        """
         while count:
-            now = min(count, STREAM_BLOCK)
-            batches = self.stream.block(index, step)
-            state, sums, bad = self._chunk(state, batches, self.keys, jnp.int32(step), jnp.int32(now))
+            now = min(count, STREAM_BLOCK) if self.streamed else count
+            if self.frozen_from is not None:
+                if step < self.frozen_from:
+                    now = min(now, self.frozen_from - step)
+                elif not self._has_latents:
+                    self._keep_latents(state)
+            source = self.stream.block(index, step) if self.streamed else (self.columns, index)
+            state, sums, bad = self._chunk(state, source, self.keys, jnp.int32(step), jnp.int32(now))
             step, count = step + now, count - now
-            yield state, sums, bad
+            yield state, now, sums, bad
+
+    def _keep_latents(self, state: Any) -> None:
+        """Compute the frozen latents of all rows; from here on batches carry them."""
+        one = partial(self.method.freeze, self.config)
+        freeze = jax.jit(one if self.seeds == 1 else jax.vmap(one, in_axes=(0, None)))
+        shape = (*self.keys.shape, self.data.rows, self._latent_dim)
+        if self.streamed:  # data that is streamed may be larger than memory, and so may its latents
+            with tempfile.TemporaryFile() as file:
+                latents: np.ndarray = np.memmap(file, np.float32, "w+", shape=shape)
+        else:
+            latents = np.empty(shape, np.float32)
+        mean, scale = (np.asarray(column, np.float32) for column in (self.preparation.mean, self.preparation.scale))
+        for first in range(0, self.data.rows, FREEZE_BLOCK):
+            rows = slice(first, first + FREEZE_BLOCK)
+            block = np.asarray(self.data.observations[rows], np.float32)
+            latents[..., rows, :] = freeze(state, (block - mean) / scale)
+        if self.streamed:
+            self.stream.columns = self.stream.columns._replace(latents=latents)
+        else:
+            self.columns = self.columns._replace(latents=jax.device_put(latents))
+        self._has_latents = True
 
     def _held_out_episodes(self) -> np.ndarray | None:
         if self.validation == 0.0:
@@ -290,9 +326,30 @@ def programs(config: Any, spec: Spec, several: bool, streamed: bool) -> tuple[Ca
     init = partial(method.init, config, spec)
     chunk = chunk_function(method, config, stored_batch if streamed else partial(drawn_batch, method, config))
     if several:
-        init = jax.vmap(init)
-        chunk = jax.vmap(chunk, in_axes=(0, 0 if streamed else None, 0, None, None))
+        return jax.jit(jax.vmap(init)), jax.jit(partial(chunk_of_seeds, chunk, streamed), donate_argnums=0)
     return jax.jit(init), jax.jit(chunk, donate_argnums=0)
+
+
+def chunk_of_seeds(
+    chunk: Callable[..., Any], streamed: bool, states: Any, source: Any, keys: jax.Array, start: Any, count: Any
+) -> Any:
+    """A chunk for several seeds at once. They share the data on the device, but each has its own frozen latents."""
+    axes: Any = 0
+    if not streamed:
+        columns: dict[str, Any] = dict.fromkeys(sampling.Columns._fields)
+        axes = (sampling.Columns(**(columns if source[0].latents is None else columns | {"latents": 0})), None)
+    return jax.vmap(chunk, in_axes=(0, axes, 0, None, None))(states, source, keys, start, count)
+
+
+def latent_dim(config: Any, spec: Spec) -> int:
+    """How many numbers a method freezes for each row."""
+    method = methods.of(config)
+
+    def some() -> Any:
+        state = method.init(config, spec, jax.random.key(0))
+        return method.freeze(config, state, jnp.zeros((1, spec.observation_dim)))
+
+    return int(jax.eval_shape(some).shape[-1])
 
 
 def chunk_function(method: ModuleType, config: Any, batch_of: Callable[..., Any]) -> Callable[..., Any]:
@@ -355,16 +412,27 @@ class Stream:
 
     def block(self, index: sampling.Index, start: int) -> Any:
         """The batches of updates start, start + 1, ...; also begins to gather the block after them."""
-        wanted = (id(index), start)
+        wanted = self._name(index, start)
         ready = self._ahead[1] if self._ahead is not None and self._ahead[0] == wanted else None
         batches = self._gather(index, start) if ready is None else ready.result()
         after = start + STREAM_BLOCK
-        self._ahead = ((id(index), after), self._worker.submit(self._gather, index, after))
+        self._ahead = (self._name(index, after), self._worker.submit(self._gather, index, after))
         return batches
+
+    def _name(self, index: sampling.Index, start: int) -> tuple[int, int, bool]:
+        """What a block was gathered for; one from before the latents were frozen lacks them."""
+        return id(index), start, self.columns.latents is None
 
     def _gather(self, index: sampling.Index, start: int) -> Any:
         rows = jax.tree.map(np.asarray, self._rows(index, self._keys, jnp.int32(start)))
-        return jax.device_put(sampling.gather(self.columns, rows, np))
+        columns = self.columns
+        if columns.latents is None or self._keys.ndim == 0:
+            return jax.device_put(sampling.gather(columns, rows, np))
+        own = [
+            sampling.gather(columns._replace(latents=latents), jax.tree.map(lambda drawn, n=n: drawn[n], rows), np)
+            for n, latents in enumerate(columns.latents)
+        ]
+        return jax.device_put(jax.tree.map(lambda *batches: np.stack(batches), *own))
 
 
 def default_device_budget() -> int:
@@ -494,8 +562,10 @@ def _scalars(means: dict[str, np.ndarray]) -> dict[str, float]:
     return {name: float(np.mean(value)) for name, value in means.items()}
 
 
-def _weighted_mean(chunks: list[tuple[int, dict[str, np.ndarray]]]) -> dict[str, float]:
-    total = sum(count for count, _ in chunks)
-    return {
-        name: math.fsum(count * float(np.mean(means[name])) for count, means in chunks) / total for name in chunks[0][1]
-    }
+def _weighted_mean(chunks: list[tuple[int, dict[str, np.ndarray]]]) -> dict[str, np.ndarray]:
+    """Over the updates of those chunks that have a metric: not all do where methods learn in phases."""
+    found = {}
+    for name in dict.fromkeys(name for _, means in chunks for name in means):
+        own = [(count, np.asarray(means[name], np.float64)) for count, means in chunks if name in means]
+        found[name] = np.asarray(sum(count * mean for count, mean in own) / sum(count for count, _ in own))
+    return found

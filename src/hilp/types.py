@@ -31,3 +31,5 @@ class Batch(NamedTuple):
     steps_ahead: Array | None = None  # batch, int: steps to the goal in the same episode, -1 where it lies elsewhere
     later: Array | None = None  # batch x obs: the observation that n-step targets look from
     later_steps: Array | None = None  # batch, int: how many steps after the observation that is
+    latent: Array | None = None  # batch x dim: phi(observation), where phi is trained already and kept for all rows
+    next_latent: Array | None = None  # batch x dim

@@ -34,6 +34,7 @@ class Columns(NamedTuple):
     actions: Array | np.ndarray  # [N, act]
     mean: Array | np.ndarray  # [obs]
     scale: Array | np.ndarray  # [obs]
+    latents: Array | np.ndarray | None = None  # [N, dim]: what a method computed once for all rows
 
 
 class Rows(NamedTuple):
@@ -160,6 +161,9 @@ def gather(columns: Columns, rows: Rows, xp: Any = jnp) -> Batch:
     wanted |= {name: getattr(rows, name) for name in ("actor_goal", "later") if getattr(rows, name) is not None}
     looked_up = columns.observations[xp.concatenate(list(wanted.values()), axis=-1)]  # one gather for all of them
     observations = xp.split((looked_up - columns.mean) / columns.scale, len(wanted), axis=-2)
+    latent = next_latent = None
+    if columns.latents is not None:
+        latent, next_latent = columns.latents[rows.at], columns.latents[rows.at + 1]
     return Batch(
         **dict(zip(wanted, observations, strict=True)),
         action=xp.clip(columns.actions[rows.at], -ACTION_LIMIT, ACTION_LIMIT),
@@ -167,4 +171,6 @@ def gather(columns: Columns, rows: Rows, xp: Any = jnp) -> Batch:
         arrived=rows.goal == rows.at + 1,
         steps_ahead=rows.steps_ahead,
         later_steps=None if rows.later is None else rows.later - rows.at,
+        latent=latent,
+        next_latent=next_latent,
     )

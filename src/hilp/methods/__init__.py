@@ -11,6 +11,10 @@ never for a method's name:
 | `cumulant(s, s')` | reward rule: features to regress a reward on |
 | `backward(s')` | reward rule: features whose reward-weighted mean is the skill |
 | `project(z)` | the valid skill in the direction of z; methods whose skill is the goal itself have none |
+
+A method that learns one thing after the other has two more names: `frozen_from(cfg)`, the update from which on (None:
+never) its latents are frozen, and `freeze(cfg, state, observation)`, the latents. The training loop then computes
+them once for all rows, and batches carry them.
 """
 
 from __future__ import annotations

@@ -161,7 +161,8 @@ def export(cfg: Config, state: State) -> Policy:
 def critics(critic: networks.Ensemble, sg: Array, actions: Array) -> Array:
     """Q(s, a, g) of several actions a state: members x actions x batch."""
     repeated = jnp.broadcast_to(sg, (*actions.shape[:-1], sg.shape[-1]))
-    return networks.members(critic, jnp.concatenate([repeated, actions], axis=-1))[..., 0]
+    rows = jnp.concatenate([repeated, actions], axis=-1).reshape(-1, sg.shape[-1] + actions.shape[-1])
+    return networks.members(critic, rows)[..., 0].reshape(-1, *actions.shape[:-1])
 
 
 def critic_loss(

@@ -76,7 +76,6 @@ class State(NamedTuple):
     actor: networks.GaussianActor
     phi_opt: optax.OptState
     policy_opt: optax.OptState
-    step: Array
 
 
 class Policy(eqx.Module):
@@ -134,7 +133,6 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
         actor=actor,
         phi_opt=adam.init(phi),
         policy_opt=adam.init((value, critic, actor)),
-        step=jnp.zeros((), jnp.int32),
     )
 
 
@@ -142,33 +140,28 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     """One update of phi and one of the policy (`joint`), or of the one whose turn it is (`sequential`)."""
     if cfg.schedule == "joint":
         phi_part, phi_info, phi_s = _update_phi(cfg, state, batch)
-        policy_part, policy_info = _update_policy(cfg, state, batch, phi_s, key)
-        state = state._replace(**phi_part, **policy_part, step=state.step + 1)
-        return state, {**phi_info, **policy_info}
-
-    def phi_turn(state: State) -> tuple[State, Info]:
+        phi_next = networks.member(state.phi, 0)(batch.next_observation)
+        policy_part, policy_info = _update_policy(cfg, state, batch, jax.lax.stop_gradient(phi_s), phi_next, key)
+        return state._replace(**phi_part, **policy_part), {**phi_info, **policy_info}
+    if batch.latent is None or batch.next_latent is None:  # before `frozen_from`
         part, info, _ = _update_phi(cfg, state, batch)
-        return state._replace(**part), {**info, **dict.fromkeys(policy_metrics(cfg), jnp.zeros(()))}
-
-    def policy_turn(state: State) -> tuple[State, Info]:
-        phi_s = networks.member(state.phi, 0)(batch.observation)
-        part, info = _update_policy(cfg, state, batch, phi_s, key)
-        return state._replace(**part), {**dict.fromkeys(PHI_INFO, jnp.zeros(())), **info}
-
-    state, info = jax.lax.cond(state.step < cfg.phi_steps, phi_turn, policy_turn, state)
-    return state._replace(step=state.step + 1), info
+    else:
+        part, info = _update_policy(cfg, state, batch, batch.latent, batch.next_latent, key)
+    return state._replace(**part), info
 
 
 def export(cfg: Config, state: State) -> Policy:
     return Policy(phi=networks.member(state.phi, 0), actor=state.actor)
 
 
-PHI_INFO = ("phi_loss", "distance")
-POLICY_INFO = ("value_loss", "critic_loss", "actor_loss", "skill_reward", "skill_value")
+def frozen_from(cfg: Config) -> int | None:
+    """`sequential`: the update from which on phi stays as it is, and batches carry the latents of `freeze`."""
+    return cfg.phi_steps if cfg.schedule == "sequential" else None
 
 
-def policy_metrics(cfg: Config) -> tuple[str, ...]:
-    return (*POLICY_INFO, "awr_weight") if cfg.extraction == "awr" else POLICY_INFO
+def freeze(cfg: Config, state: State, observation: Array) -> Array:
+    """phi(s), computed once for each row of the data: batch x dim."""
+    return networks.member(state.phi, 0)(observation)
 
 
 def phi_loss(
@@ -230,10 +223,11 @@ def _update_phi(cfg: Config, state: State, batch: Batch) -> tuple[dict, Info, Ar
     return {"phi": phi, "phi_target": phi_target, "phi_opt": phi_opt}, info, phi_s
 
 
-def _update_policy(cfg: Config, state: State, batch: Batch, phi_s: Array, key: Array) -> tuple[dict, Info]:
+def _update_policy(
+    cfg: Config, state: State, batch: Batch, phi_s: Array, phi_next: Array, key: Array
+) -> tuple[dict, Info]:
     z = hilbert.unit(jax.random.normal(key, phi_s.shape))  # fresh for every element at every update
-    phi_next = networks.member(state.phi, 0)(batch.next_observation)
-    reward = hilbert.skill_reward(jax.lax.stop_gradient(phi_s), phi_next, z)
+    reward = hilbert.skill_reward(phi_s, phi_next, z)
 
     sz = jnp.concatenate([batch.observation, z], axis=-1)
     sza = jnp.concatenate([sz, batch.action], axis=-1)
