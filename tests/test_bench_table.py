@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
 import pytest
 
+import hilp
 from hilp import cli, evaluation, paper
 from hilp.bench import table
 
 SMALL = ["--set", "entrance=8,8", "--set", "hidden=8", "--set", "batch=32", "--steps", "20", "--episodes", "2"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _compile_quickly() -> Iterator[None]:
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def bench(tmp_path: Path, data: Path, *words: str) -> int:
@@ -59,6 +70,9 @@ def test_a_sweep_has_a_row_for_each_value(tmp_path: Path, tiny_data_folder: Path
         (["--sweep", "dim"], "--sweep takes key=value"),
         (["--sweep", "loss=vector,q", "--methods", "sf-lap"], "drawn against numbers"),
         (["--sweep", "dim=2,4", "--methods", "gc-td3"], "none of these methods"),
+        (["--variants", "dim=2"], "--variants takes name:key=value"),
+        (["--variants", "small:dim"], "--variants takes key=value"),
+        (["--variants", "small:dmi=2"], "none of these methods has all config keys of the variant 'small'"),
         (["--seeds", "0"], "--seeds must be at least 1"),
         (["--preset", "huge"], "unknown preset"),
         (["--data", "nowhere"], "nowhere"),
@@ -79,18 +93,162 @@ def test_other_config_values_are_another_cell(tmp_path: Path, tiny_data_folder: 
     assert [row["config"]["dim"] for row in rows] == [32] * 3 + [3] * 3
 
 
-def test_goals_table_has_a_line_for_each_plan(
+def bench_goals(tmp_path: Path, data: Path, *words: str) -> list[dict[str, Any]]:
+    """The rows of a table after a command."""
+    out = ["--out", str(tmp_path / "out"), "--rows", str(tmp_path / "rows.jsonl"), "--data", str(data)]
+    small = ["--steps", "20", "--set", "actor_hidden=8,8", "--set", "batch=32"]
+    assert cli.main(["bench", "goals", "--methods", *words, *small, *out]) == 0
+    return evaluation.read_rows(tmp_path / "rows.jsonl")
+
+
+def test_goals_table_has_a_line_for_each_plan_and_takes_errors_later(
     tmp_path: Path, tiny_data_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = ["--out", str(tmp_path / "out"), "--rows", str(tmp_path / "rows.jsonl"), "--data", str(tiny_data_folder)]
-    small = ["--steps", "20", "--episodes", "4", "--seeds", "1", "--set", "actor_hidden=8,8", "--set", "batch=32"]
-    assert cli.main(["bench", "goals", "--methods", "gc-bc", "hilp", "iql-rand", *small, *out]) == 0
+    small = ("--episodes", "4", "--seeds", "1")
+    before = bench_goals(tmp_path, tiny_data_folder, "gc-bc", "hilp", "iql-rand", *small)
     said = capsys.readouterr().out
     assert all(label in said for label in ("gc-bc", "hilp-plan", "hilp, plan auto", "iql-rand"))
-    rows = evaluation.read_rows(tmp_path / "rows.jsonl")
-    assert [(row["method"], row["plan"]) for row in rows] == [
+    assert [(row["method"], row["plan"]) for row in before] == [
         ("gc-bc", 0), *(("hilp", plan) for plan in (0, 1, 2, 3, "auto")), ("iql-rand", 0)]  # fmt: skip
     assert (tmp_path / "out" / "goals-plan-maze-medium-navigate-hilp.png").is_file()
+    picture = tmp_path / "out" / "goals-errors-maze-medium-navigate.png"
+    assert "embedding" not in said and not picture.exists()
+    assert not any("embedding" in row or "errors" in row["cell"] for row in before)
+
+    rows = bench_goals(tmp_path, tiny_data_folder, "gc-bc", "hilp", *small, "--errors")
+    said = capsys.readouterr().out
+    assert rows[:7] == before and all(row["cell"]["errors"] for row in rows[7:])
+    of_bc, *of_hilp = rows[7:]
+    assert [row["outcomes"] for row in of_hilp] == [row["outcomes"] for row in before[1:6]], "the same policy"
+    assert "embedding" not in of_bc, "it has no distances"
+    assert len({json.dumps(row["embedding"]) for row in of_hilp}) == 1
+    found = of_hilp[0]["embedding"]
+    assert set(found) == {"against", "mse", "mean_true", "relative", "rank_correlation"}
+    assert found["against"] == "exact"
+    finite = hilp.tasks.make("maze-medium").finite()
+    steps, discount = finite.steps[finite.steps > 0].astype(float), of_hilp[0]["config"]["phi_discount"]
+    assert found["mean_true"] == pytest.approx(np.mean((1 - discount**steps) / (1 - discount)), rel=0.02)
+    assert "embedding MSE" in said and "note:" not in said and picture.is_file()
+    for again in (("gc-bc", "hilp", *small, "--errors"), ("gc-bc", "hilp", *small)):
+        assert bench_goals(tmp_path, tiny_data_folder, *again) == rows, "nothing is left to do"
+
+
+def test_variants_are_rows_of_their_own_and_looks_make_a_learning_curve(
+    tmp_path: Path, tiny_data_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("gc-bc", "hilp", "--episodes", "2", "--seeds", "1", "--looks", "2")
+    rows = bench_goals(tmp_path, tiny_data_folder, *words, "--variants", "flat:dim=2,lr=0.01", "slow:lr=0.0001")
+    found = {row["cell"]["label"]: (row["config"].get("dim"), row["config"]["lr"]) for row in rows}
+    assert found == {
+        "gc-bc": (None, 1e-3), "gc-bc slow": (None, 1e-4),
+        "hilp": (8, 1e-3), "hilp flat": (2, 0.01), "hilp slow": (8, 1e-4),
+    }  # fmt: skip
+    said = capsys.readouterr().out
+    assert "hilp flat-plan" in said and (tmp_path / "out" / "goals-curve-maze-medium-navigate.png").is_file()
+    curves = {row["cell"]["label"]: row["curve"] for row in rows if "curve" in row}
+    assert set(curves) == set(found)
+    assert all([look["step"] for look in looks] == [10, 20] for looks in curves.values())
+    assert all(0 <= look["success_plan"] <= 1 for look in curves["hilp"])
+    assert "success_plan" not in curves["gc-bc"][0], "it cannot plan"
+
+
+def test_a_curve_has_each_look_once_although_metrics_repeat_it(tmp_path: Path) -> None:
+    """Looks at 30 and 60, rows every 20: each is first seen in the row after it."""
+    rows = [{"step": 20}, {"step": 40, "success": 0.1}, {"step": 60, "success": 0.3, "success_plan": 0.5},
+            {"step": 80, "success": 0.3, "success_plan": 0.5}]  # fmt: skip
+    evaluation.append_rows(tmp_path / "metrics.jsonl", rows)
+    assert evaluation.curve(tmp_path / "metrics.jsonl", 30) == [
+        {"step": 30, "success": 0.1}, {"step": 60, "success": 0.3, "success_plan": 0.5}]  # fmt: skip
+
+
+# ---- embedding errors ------------------------------------------------------------------------------------------------
+
+# 441 cells are more than distances of all pairs are kept for.
+FIELD = "\n".join(["#" * 23, *["#" + "." * 21 + "#"] * 21, "#" * 23])
+
+
+def test_errors_against_one_value_for_all_policies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hilp.collect(FIELD, "navigate", 2_000).save(tmp_path / "data")
+    words = ("hilp", "--errors", "--sweep", "dim=2", "--set", "bound_targets=true", "--set", "hidden=8,8")
+    rows = bench_goals(tmp_path, tmp_path / "data", *words, "--episodes", "1", "--seeds", "2")
+    first, second = (row["embedding"] for row in rows if row["plan"] == 0)
+    assert first["against"] == "value" and first["value_steps"] == 20
+    assert (first["mean_true"], first["asymmetry"]) == (second["mean_true"], second["asymmetry"]), "the same V"
+    assert first["mse"] != second["mse"]
+    (folder,) = (tmp_path / "out" / "maze-custom-navigate").glob("value-*")
+    kept = json.loads((folder / "value.json").read_text())
+    assert kept["config"]["bound_targets"] and kept["config"]["hidden"] == [8, 8] and kept["config"]["expectile"] == 0.9
+    said = capsys.readouterr().out
+    assert said.count("--set phi_expectile=0.9") == 1
+    assert (tmp_path / "out" / "goals-errors-maze-custom-navigate.png").is_file()
+    assert (tmp_path / "out" / "goals-sweep-dim.png").is_file()
+
+
+def goal_row(dim: int, score: float, plan: int | str = 0, data: str = "ant", **more: Any) -> dict[str, Any]:
+    cell = {"label": f"hilp dim={dim}", "data": data, "seed": 0}
+    return {"cell": cell, "method": "hilp", "plan": plan, "metric": "success", "score": score,
+            "config": {"dim": dim, "phi_expectile": 0.95}, **more}  # fmt: skip
+
+
+def test_goal_table_with_some_embedding_errors() -> None:
+    rows = [
+        goal_row(2, 0.5, embedding={"against": "exact", "mse": 3.0}),
+        goal_row(2, 0.7, embedding={"against": "exact", "mse": 4.0}),
+        goal_row(8, 0.9),
+        goal_row(8, 0.3, data="other"),
+    ]
+    headers, lines = table.goal_table(rows)
+    assert headers == ["method", "ant", "other", "IQM [95%]", "embedding MSE, ant"]
+    assert [line[-1] for line in lines] == ["3.5", ""] and lines[0][1] == "60 ± 10"
+    assert table.goal_table(rows[:2])[0] == ["method", "ant", "IQM [95%]", "embedding MSE"]
+    assert table.goal_table(rows[2:])[0] == ["method", "ant", "other", "IQM [95%]"]
+
+
+def test_the_error_figure_has_a_point_for_each_policy() -> None:
+    rows = [
+        goal_row(dim, rate, plan, embedding={"against": "value", "mse": mse})
+        for dim, mse, rate in ((32, 1.0, 0.9), (32, 2.0, 0.8), (4, 30.0, 0.1))
+        for plan in (0, "auto")
+    ]
+    fig = table.error_figure([*rows, goal_row(64, 0.5)], "dim")
+    assert fig is not None
+    (ax,) = fig.axes
+    points = {line.get_label(): np.transpose(line.get_data()).tolist() for line in ax.lines}
+    assert points == {"dim = 4": [[30.0, 10.0]], "dim = 32": [[1.0, 90.0], [2.0, 80.0]]}
+    assert "rank correlation −1.00" in ax.texts[0].get_text() and "V(s, g)" in ax.get_xlabel()
+    assert table.error_figure([goal_row(64, 0.5)], "dim") is None
+    unswept = table.error_figure(rows, None)
+    assert unswept is not None and [line.get_label() for line in unswept.axes[0].lines] == ["hilp dim=32", "hilp dim=4"]
+
+
+def test_notes_about_the_value_that_errors_are_taken_against() -> None:
+    rows = [
+        goal_row(8, 0.5, plan, embedding={"against": "value", "value_expectile": 0.9, "disagreement": unsure})
+        for plan, unsure in ((0, 0.05), ("auto", 0.4))
+    ]
+    other_expectile, unsure = table.value_notes(rows)
+    assert "0.95" in other_expectile and "--set phi_expectile=0.9" in other_expectile and "40%" in unsure
+    rows[0]["config"]["phi_expectile"] = 0.9
+    assert table.value_notes(rows[:1]) == table.value_notes([goal_row(64, 0.5)]) == []
+    assert table.value_notes([goal_row(8, 0.5, embedding={"against": "exact", "mse": 1.0})]) == []
+
+
+def test_the_goal_sweep_has_a_line_for_each_data_set_and_plan() -> None:
+    rows = [
+        goal_row(dim, rate + (plan == "auto") / 10, plan, data)
+        for data, rates in (("ant", (0.1, 0.3, 0.5)), ("maze", (0.4, 0.6, 0.8)))
+        for dim, rate in zip((128, 2, 32), rates, strict=True)
+        for plan in (0, 3, "auto")
+    ]
+    rows.append(goal_row(2, 0.5, 0, "ant"))
+    (ax,) = table.goal_sweep_figure(rows, "dim").axes
+    lines = {line.get_label(): [list(part) for part in line.get_data()] for line in ax.lines}
+    assert set(lines) == {"hilp, ant", "hilp, ant, plan auto", "hilp, maze", "hilp, maze, plan auto"}
+    assert lines["hilp, ant"] == [[2, 32, 128], pytest.approx([40, 50, 10])], "the mean of both seeds at 2"
+    assert lines["hilp, maze, plan auto"] == [[2, 32, 128], pytest.approx([70, 90, 50])]
+    assert ax.get_xscale() == "log" and [tick.get_text() for tick in ax.get_xticklabels()] == ["2", "32", "128"]
+    (ax,) = table.goal_sweep_figure(rows[:9], "dim").axes
+    assert [line.get_label() for line in ax.lines] == ["hilp", "hilp, plan auto"] and "ant" in ax.get_title(loc="left")
 
 
 # ---- reading rows ----------------------------------------------------------------------------------------------------

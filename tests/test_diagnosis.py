@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 
 import equinox as eqx
@@ -19,7 +21,7 @@ from hilp.methods import monolithic
 from hilp.policy import FoundationPolicy, Preparation, Transitions
 from hilp.tasks import Finite
 from hilp.tasks.maze import fewest_steps
-from hilp.types import Spec
+from hilp.types import Batch, Spec
 
 RING = 10  # states
 CORRIDOR = "#######\n#.....#\n#######"
@@ -218,10 +220,118 @@ def test_v_is_trained_like_phi() -> None:
     assert config == monolithic.Config(
         hidden=(32, 32), batch=128, lr=3e-3, discount=0.9, expectile=0.9, goal_discount=0.99, goal_random=0.375
     )
+    policy = policy_with()
+    policy.config = successor = methods.config("sf-hilp")  # it has phi's layers and rate apart from the others
+    config = diagnosis.value_config(policy)
+    assert (config.hidden, config.lr) == (successor.phi_hidden, successor.phi_lr)
+    assert successor.phi_lr != successor.lr
     # phi gets no goal that is the state itself, V needs them to know where zero is.
     index, _ = sampling.build_index(np.full(20, 50))
     rows = monolithic.sample(monolithic.Config(batch=4_000), index, jax.random.key(0))
     assert 0.17 < float(jnp.mean(rows.at == rows.goal)) < 0.23
+
+
+def test_v_bounds_its_targets_by_the_path_where_phi_does() -> None:
+    policy = policy_with()
+    policy.config = replace(SMALL, bound_targets=True)
+    assert diagnosis.value_config(policy).bound_targets
+
+    index, _ = sampling.build_index(np.full(20, 20))
+    sample = lambda config: monolithic.sample(config, index, jax.random.key(0))  # noqa: E731
+    plain, bounded = sample(monolithic.Config()), sample(monolithic.Config(bound_targets=True))
+    assert plain.steps_ahead is None
+    np.testing.assert_array_equal(plain.goal, bounded.goal)
+    at, goal = np.asarray(bounded.at), np.asarray(bounded.goal)
+    ahead = np.where((goal >= at) & (goal // 20 == at // 20), goal - at, -1)
+    assert {-1, 0, 1} < set(ahead.tolist())
+    np.testing.assert_array_equal(bounded.steps_ahead, ahead)
+
+
+@pytest.mark.parametrize("lower", [0.0, 5.0])
+def test_vs_loss_by_hand(lower: float) -> None:
+    """Eq. 6 with V; bounded, its targets are at least -(1 - 0.9^k) / 0.1 for a goal k steps ahead."""
+    config = monolithic.Config(hidden=(8,), discount=0.9, expectile=0.8)
+    value, target = (monolithic.init(config, Spec(2, 1), jax.random.key(i)).value for i in (0, 1))
+    target = tuple(eqx.tree_at(lambda net: net.out.bias, net, net.out.bias - lower) for net in target)
+    s, s2, g = circle(np.arange(4)), circle(np.arange(4) + 1), circle(np.array([2, 1, 7, 4]))
+    reached, ahead = np.array([False, True, False, False]), np.array([2, 0, -1, 1])
+    batch = Batch(*map(jnp.asarray, (s, s[:, :1], s2, g, reached, ahead == 1)))
+    v, old, following = (
+        np.asarray(monolithic.member_values(net, x, g), np.float64)
+        for net, x in ((value, s), (target, s), (target, s2))
+    )
+    wanted = []
+    for shown in (np.full(4, -np.inf), np.array([-1.9, 0.0, -np.inf, -1.0])):
+        own = np.maximum(np.where(reached, 0.0, -1.0 + 0.9 * following), shown)
+        advantage = np.maximum(np.where(reached, 0.0, -1.0 + 0.9 * following.min(axis=0)), shown) - old.mean(axis=0)
+        wanted.append((np.where(advantage < 0, 0.2, 0.8) * (own - v) ** 2).mean(axis=1).sum())
+    assert monolithic.value_loss(value, config, target, batch) == pytest.approx(wanted[0], rel=1e-4)
+    bounded = batch._replace(steps_ahead=jnp.asarray(ahead))
+    assert monolithic.value_loss(value, config, target, bounded) == pytest.approx(wanted[1], rel=1e-4)
+    assert lower == 0.0 or abs(wanted[0] - wanted[1]) > 1.0, "targets that low are lifted"
+
+
+# ---- the embedding error ---------------------------------------------------------------------------------------------
+
+
+def test_the_exact_error_by_hand() -> None:
+    """A path of five states under a phi of 0.5 a step."""
+    here = np.arange(5)
+    successors = np.stack([np.maximum(here - 1, 0), np.minimum(here + 1, 4)], axis=1)
+    finite = Finite(here[:, None].astype(np.float32), successors, fewest_steps(successors))
+    path = SimpleNamespace(name="path", finite=lambda: finite)
+    found = diagnosis.exact_error(policy_with(Linear(jnp.array([[0.5]])), observation_dim=1), path)
+    pairs = [(abs(a - b), (1 - 0.9 ** abs(a - b)) / 0.1) for a in range(5) for b in range(5) if a != b]
+    mse = np.mean([(true - 0.5 * steps) ** 2 for steps, true in pairs])
+    mean = np.mean([true for _, true in pairs])
+    assert found == {
+        "against": "exact",
+        "mse": pytest.approx(mse),
+        "mean_true": pytest.approx(mean),
+        "relative": pytest.approx(np.sqrt(mse) / mean),
+        "rank_correlation": pytest.approx(1.0),
+    }
+    assert diagnosis.exact_error(policy_with(), SimpleNamespace(finite=lambda: None)) is None
+
+
+def test_a_kept_v_is_trained_once_and_errors_are_taken_against_it(tmp_path: Path) -> None:
+    data = ring_data(False)
+    reference = diagnosis.Reference(data, replace(VALUE, hidden=(8,), normalize=True), 3, seed=0)
+    model = reference.train_once(tmp_path / "value", quiet=True)
+    assert json.loads((tmp_path / "value" / "value.json").read_text())["steps"] == 3
+    weights = tmp_path / "value" / "weights.safetensors"
+    written = weights.stat().st_mtime_ns
+    again = reference.train_once(tmp_path / "value", quiet=True)
+    assert weights.stat().st_mtime_ns == written
+    assert jax.tree.structure(again) == jax.tree.structure(model)
+    jax.tree.map(np.testing.assert_array_equal, again, model)
+
+    policy = policy_with(Linear(2.0 * jnp.eye(2)))
+    found = diagnosis.value_error(policy, reference, again, pairs=500)
+    assert (found["against"], found["value_steps"], found["value_expectile"]) == ("value", 3, 0.9)
+    # The same pairs for every policy: a phi of zero is off by V itself.
+    zero = diagnosis.value_error(policy_with(Linear(jnp.zeros((2, 2)))), reference, again, pairs=500)
+    assert zero["mean_true"] == found["mean_true"] and zero["rank_correlation"] is None
+    normalised = (data.observations - data.observations.mean(axis=0)) / data.observations.std(axis=0)
+    rng = np.random.default_rng(0)
+    first = rng.integers(data.rows, size=500)
+    second = (first + rng.integers(1, data.rows, size=500)) % data.rows
+    v = np.asarray(model.value(normalised[first], normalised[second]), np.float64)
+    assert zero["mse"] == pytest.approx(np.mean(v**2), rel=1e-3)
+    latent = 2 * np.linalg.norm(data.observations[first] - data.observations[second], axis=1)
+    assert found["mse"] == pytest.approx(np.mean((latent + v) ** 2), rel=1e-3)
+    assert found["relative"] == pytest.approx(np.sqrt(found["mse"]) / abs(np.mean(v)), rel=1e-3)
+
+    weights.write_bytes(weights.read_bytes()[:-4])
+    with pytest.raises(HilpError, match="truncated"):
+        reference.train_once(tmp_path / "value", quiet=True)
+
+
+def test_v_is_trained_as_long_as_phi_was() -> None:
+    assert diagnosis.phi_updates(SMALL, 700) == 700
+    sequential = replace(SMALL, schedule="sequential", phi_steps=500)
+    assert [diagnosis.phi_updates(sequential, updates) for updates in (400, 700)] == [400, 500]
+    assert diagnosis.phi_updates(methods.config("sf-hilp"), 700) == 700
 
 
 def test_value_is_the_mean_of_the_members() -> None:

@@ -133,7 +133,7 @@ def test_distance_fields_share_one_scale() -> None:
 def test_latent_map_finds_a_turned_plan_again() -> None:
     turned = FREE @ np.array([[0, 3.0], [3.0, 0]]) + 7  # mirrored along the diagonal, three times as large
     latents = np.hstack([np.zeros((len(FREE), 4)), turned])
-    fig = figures.latent_map(TASK, STATES, latents)
+    fig = figures.latent_map(TASK, STATES, latents, flatten="pca")
     plan, cloud = fig.axes
     (dots,) = of_kind(cloud, PathCollection)
     (squares,) = of_kind(plan, PolyCollection)
@@ -143,7 +143,7 @@ def test_latent_map_finds_a_turned_plan_again() -> None:
     np.testing.assert_allclose(
         drawn[np.lexsort(drawn.round(6).T)], expected[np.lexsort(expected.round(6).T)], atol=1e-6
     )
-    assert cloud.get_title(loc="right") == "100% of the variance"
+    assert (cloud.get_title(loc="left"), cloud.get_title(loc="right")) == ("latents", "100% of the variance")
     # The same place has the same colour on both sides.
     place = {tuple(p): tuple(c) for p, c in zip(expected.round(3), squares.get_facecolors(), strict=True)}
     assert {tuple(p): tuple(c) for p, c in zip(drawn.round(3), dots.get_facecolors(), strict=True)} == place
@@ -154,14 +154,82 @@ def test_latent_map_finds_a_turned_plan_again() -> None:
 @pytest.mark.parametrize("dim", [1, 2, 32])
 def test_latent_map_of_any_dimension(dim: int) -> None:
     latents = np.random.default_rng(dim).normal(size=(len(STATES), dim))
-    fig = figures.latent_map(TASK, STATES, latents)
+    fig = figures.latent_map(TASK, STATES, latents, flatten="pca")
     share = np.sort(np.linalg.eigvalsh(np.atleast_2d(np.cov(latents.T))))[::-1]
     assert fig.axes[1].get_title(loc="right").startswith(f"{share[:2].sum() / share.sum():.0%}")
     rendered(fig)
 
 
-def test_latent_map_of_collapsed_latents() -> None:
-    rendered(figures.latent_map(TASK, STATES, np.ones((len(STATES), 8))))
+def test_latent_map_by_tsne_lies_like_the_plan() -> None:
+    rng = np.random.default_rng(0)
+    latents = (FREE - 1.5) @ np.linalg.qr(rng.normal(size=(5, 5)))[0][:2]  # turned about in five dimensions
+    fig = figures.latent_map(TASK, STATES, latents)
+    plan, cloud = fig.axes
+    assert titles(fig) == ["places", "latents (t-SNE)"]
+    assert cloud.get_title(loc="right") == f"{len(STATES)} points"
+    (dots,) = of_kind(cloud, PathCollection)
+    (squares,) = of_kind(plan, PolyCollection)
+    where = {tuple(c): xy for c, xy in zip(squares.get_facecolors(), FREE, strict=True)}
+    drawn = np.asarray(dots.get_offsets())
+    places = np.array([where[tuple(c)] for c in dots.get_facecolors()])
+    for axis in range(2):  # left stays left, below stays below
+        assert np.corrcoef(drawn[:, axis], places[:, axis])[0, 1] > 0.9
+        assert not any(label.get_text() for label in (cloud.get_xticklabels(), cloud.get_yticklabels())[axis])
+    rendered(fig)
+
+
+@pytest.mark.parametrize(
+    ("points", "dim", "flatten", "name"),
+    [
+        (len(STATES), 2, None, "latents"),
+        (len(STATES), 3, None, "latents (t-SNE)"),
+        (91, 3, None, "latents (t-SNE)"),
+        (90, 3, None, "latents"),  # too few for the perplexity
+        (91, 2, "tsne", "latents (t-SNE)"),
+        (91, 3, "pca", "latents"),
+    ],
+)
+def test_latent_map_flattens_by_dimension(
+    points: int, dim: int, flatten: figures.Flatten | None, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hilp.tsne.tsne", lambda x: x[:, :2])
+    latents = np.random.default_rng(0).normal(size=(points, dim))
+    assert titles(figures.latent_map(TASK, STATES[:points], latents, flatten=flatten))[1] == name
+
+
+def test_latent_map_by_tsne_draws_some_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "TSNE_POINTS", 100)
+    rng = np.random.default_rng(0)
+    latents = rng.normal(size=(len(STATES), 4))
+    fig, again = (figures.latent_map(TASK, STATES, latents) for _ in range(2))
+    plan, cloud = fig.axes
+    assert cloud.get_title(loc="right") == f"100 of {len(STATES)} points"
+    (dots,) = of_kind(cloud, PathCollection)
+    assert len(dots.get_offsets()) == len(np.unique(dots.get_facecolors(), axis=0)) == 100
+    assert len(of_kind(plan, PolyCollection)[0].get_paths()) == len(STATES), "all places, and their colours"
+    every = {tuple(colour) for colour in of_kind(plan, PolyCollection)[0].get_facecolors()}
+    assert {tuple(colour) for colour in dots.get_facecolors()} <= every
+    np.testing.assert_array_equal(of_kind(again.axes[1], PathCollection)[0].get_offsets(), dots.get_offsets())
+    assert cloud.get_title(loc="left") == "latents (t-SNE)"
+
+
+@pytest.mark.parametrize("flatten", ["tsne", "pca"])
+def test_latent_map_of_collapsed_latents(flatten: figures.Flatten) -> None:
+    rendered(figures.latent_map(TASK, STATES, np.ones((len(STATES), 8)), flatten=flatten))
+
+
+def test_scattered_places_are_large_enough_to_see() -> None:
+    """Squares as wide as the nearest points are apart would cover a fifth of the floor; these cover most of it."""
+    places = np.random.default_rng(0).uniform(0, 3, (900, 3))
+    fig = figures.distance_field(TASK, places, np.ones(900), places[0])
+    boxes = np.array([path.vertices[:4] for path in of_kind(fig.axes[0], PolyCollection)[0].get_paths()])
+    low, high = boxes.min(axis=1), boxes.max(axis=1)
+    floor = np.random.default_rng(1).uniform(0.2, 2.8, (1000, 1, 2))
+    assert 0.4 < ((floor > low) & (floor < high)).all(axis=-1).any(axis=1).mean() < 0.8
+    one = figures.distance_field(TASK, places[:1], np.ones(1), places[0])
+    two = figures.distance_field(TASK, places[:2], np.ones(2), places[0])
+    for fig in (one, two):
+        rendered(fig)
 
 
 def test_success_by_depth_in_percent() -> None:
@@ -201,6 +269,51 @@ def test_curves_survive_gaps_and_many_names() -> None:
     fig = figures.curves({f"s{i}": (steps, [i, np.nan, i]) for i in range(9)}, "Many", "y")
     styles = {(line.get_color(), line.get_linestyle()) for line in fig.axes[0].lines}
     assert len(styles) == 9
+    rendered(fig)
+
+
+@pytest.mark.parametrize(
+    ("places", "scale", "labels"),
+    [
+        ([2, 4, 8, 128], "log", ["2", "4", "8", "128"]),
+        ([0.5, 0.7, 0.9], "linear", ["0.5", "0.7", "0.9"]),
+        ([0, 50, 4000], "linear", ["0", "50", "4k"]),
+        ([3], "linear", ["3"]),
+    ],
+)
+def test_curves_over_few_places_mark_them(places: list[float], scale: str, labels: list[str]) -> None:
+    fig = figures.curves({"a": (places, np.arange(len(places)))}, "Sweep", "score", xlabel="dim", xticks=places)
+    (ax,) = fig.axes
+    assert ax.get_xscale() == scale
+    fig.draw_without_rendering()
+    assert [t.get_text() for t in ax.get_xticklabels()] == labels
+    assert not list(ax.get_xticks(minor=True)) and ax.lines[0].get_marker() == "o"
+    rendered(fig)
+
+
+@pytest.mark.parametrize(("largest", "scale"), [(8.0, "linear"), (11.0, "log"), (5e4, "log")])
+def test_success_by_error_in_percent(largest: float, scale: str) -> None:
+    points = {"dim = 2": ([largest, largest / 2], [0.1, 0.2]), "dim = 8": ([1.0], [0.9])}
+    fig = figures.success_by_error(points, -0.5, "Errors", in_order=True)
+    (ax,) = fig.axes
+    assert ax.get_xscale() == scale
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), [10, 20])
+    dark, light = (sum(line.get_color()[:3]) for line in ax.lines)
+    assert dark < light
+    assert ax.texts[0].get_text() == "3 policies, rank correlation −0.50"
+    assert [t.get_text() for t in fig.legends[0].get_texts()] == list(points)
+    fig.draw_without_rendering()
+    low, high = ax.get_xlim()
+    assert sum(low <= tick <= high for tick in ax.get_xticks()) >= 2
+    rendered(fig)
+
+
+def test_success_by_error_of_one_policy_and_of_many_names() -> None:
+    fig = figures.success_by_error({"hilp": ([0.0], [1.0])}, float("nan"))
+    assert fig.axes[0].texts[0].get_text() == "1 policy" and not fig.legends
+    rendered(fig)
+    fig = figures.success_by_error({f"m{i}": ([i + 1], [0.5]) for i in range(9)}, 0.0)
+    assert len({(line.get_color(), line.get_marker()) for line in fig.axes[0].lines}) == 9
     rendered(fig)
 
 
@@ -285,6 +398,8 @@ def test_same_figure_same_bytes(tmp_path) -> None:
         lambda: figures.curves({"a": ([1, 2], [1])}, "t", "y"),
         lambda: figures.curves({"a": ([1], [1])}, "t", "y", bands={"b": ([0], [2])}),
         lambda: figures.curve_grid({}),
+        lambda: figures.success_by_error({}, 0.5),
+        lambda: figures.success_by_error({"a": ([1, 2], [0.5])}, 0.5),
         lambda: figures.scatter_distance([1, 2], [1], 0.5),
         lambda: figures.scatter_distance([1], [1], 0.5, curve=1.5),
         lambda: figures.bars(["a"], [1], [2], [0], "t"),

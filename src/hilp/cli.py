@@ -21,6 +21,7 @@ VERBS = {  # in the order a new user meets them
     "evaluate": "prompt a policy with goals and rewards in a task and count what it reaches",
     "prompt": "prompt a policy once: with a goal, a reward or a skill",
     "diagnose": "how well |phi(s) - phi(g)| fits the steps from s to g, and what that means",
+    "map": "draw the latent space beside the plan of the task",
     "report": "one self-contained HTML page about a run",
     "bench": "measure speed and memory, one JSON line each",
     "bench rewards": "train methods side by side and prompt each with the rewards of a task: zero-shot RL",

@@ -6,17 +6,23 @@ which is no metric and so can say what a metric cannot.
 
 from __future__ import annotations
 
+import dataclasses
+import math
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from hilp import tasks, theory, train
+from hilp import methods, storage, tasks, theory, train
 from hilp.data import checks
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError
 from hilp.methods import monolithic
 from hilp.policy import FoundationPolicy, Preparation
+from hilp.types import Spec
+from hilp.versions import versions
 
 STEPS = 5_000  # updates of V(s, g)
 PAIRS = 20_000  # random pairs of data states that phi and V are compared on
@@ -24,6 +30,7 @@ SYMMETRIC, ASYMMETRIC = 0.1, 0.3  # up to the first a metric fits; from the seco
 GOOD_RANKS, POOR_RANKS = 0.95, 0.8  # rank correlations
 UNSURE = 0.15  # relative difference of V's two networks above which V is not trained enough
 BIASED = 0.15  # relative error of the mean distance that is worth a word
+VALUE, VALUE_WEIGHTS = "value.json", "weights.safetensors"  # a V(s, g) that is kept
 
 Numbers = dict[str, Any]
 
@@ -66,52 +73,81 @@ def diagnose(
         numbers = theory.examine(finite.successors, finite.steps, latents, policy.config.phi_discount, seed=seed)
         result["exact"] = {"task": world.name, **numbers}
     if data is not None:
-        result["learned"] = compare_with_value(policy, data, steps, pairs, seed, config or value_config(policy), quiet)
+        if steps < 1 or pairs < 2:
+            raise HilpError(f"steps {steps} must be at least 1 and pairs {pairs} at least 2")
+        _require_own_observations(policy, data)
+        reference = Reference(data, config or value_config(policy), steps, seed)
+        learned = compare_with_value(policy, reference, reference.train(quiet), pairs)
+        result["learned"] = {"data": data.name, "steps": steps, "pairs": pairs, **learned}
     return result
 
 
 def value_config(policy: FoundationPolicy) -> monolithic.Config:
     """V(s, g) at the size of the policy's networks, with its phi's goals and discount, at expectile 0.9."""
-    named = {"batch", "lr", "goal_discount", "goal_random", "normalize"}
+    named = {"batch", "goal_discount", "goal_random", "bound_targets", "normalize"}
     same = {name: getattr(policy.config, name) for name in sorted(named) if hasattr(policy.config, name)}
     layers = "phi_hidden" if hasattr(policy.config, "phi_hidden") else "hidden"
-    renamed = {"discount": "phi_discount", "target_rate": "phi_target_rate", "hidden": layers}
+    rate = "phi_lr" if hasattr(policy.config, "phi_lr") else "lr"
+    renamed = {"discount": "phi_discount", "target_rate": "phi_target_rate", "hidden": layers, "lr": rate}
     own = {name: getattr(policy.config, of) for name, of in renamed.items() if hasattr(policy.config, of)}
     return monolithic.Config(**same, **own)
 
 
-def compare_with_value(
-    policy: FoundationPolicy,
-    data: Dataset,
-    steps: int,
-    pairs: int,
-    seed: int,
-    config: monolithic.Config,
-    quiet: bool,
-) -> Numbers:
-    """Train V(s, g) and set |phi(s) - phi(g)| against -V(s, g); both are distances on the discounted scale."""
-    if steps < 1 or pairs < 2:
-        raise HilpError(f"steps {steps} must be at least 1 and pairs {pairs} at least 2")
-    if data.observation_dim != policy.spec.observation_dim:
-        raise HilpError(
-            f"this policy takes observations of {policy.spec.observation_dim} numbers, {data.name} has "
-            f"{data.observation_dim}: pass the data it was trained on"
+@dataclass(frozen=True)
+class Reference:
+    """How a value V(s, g) comes about that policies are compared with."""
+
+    data: Dataset
+    config: monolithic.Config
+    steps: int
+    seed: int
+
+    @property
+    def identity(self) -> Numbers:
+        """What tells this V from others, ready for JSON."""
+        return {
+            "config": dataclasses.asdict(self.config),
+            "data_fingerprint": self.data.fingerprint,
+            "steps": self.steps,
+            "seed": self.seed,
+        }
+
+    def train(self, quiet: bool) -> monolithic.Value:
+        checks.require_trainable(self.data)
+        model: monolithic.Value = train.fit(
+            self.config, self.data, self.steps, self.seed, quiet, verb="fitting V(s, g)"
         )
-    checks.require_trainable(data)
-    model = train.fit(config, data, steps, seed, quiet, verb="fitting V(s, g)")
+        return model
+
+    def train_once(self, folder: Path, quiet: bool) -> monolithic.Value:
+        """The V that a folder keeps; trained and put there where there is none yet."""
+        weights = folder / VALUE_WEIGHTS
+        if weights.is_file():
+            spec = Spec(self.data.observation_dim, self.data.action_dim)
+            like = jax.eval_shape(
+                lambda key: monolithic.export(self.config, monolithic.init(self.config, spec, key)), jax.random.key(0)
+            )
+            return storage.unflatten(like, storage.read_arrays(weights)[0], weights)
+        model = self.train(quiet)
+        folder.mkdir(parents=True, exist_ok=True)
+        storage.write_json(folder / VALUE, {**self.identity, "data": self.data.name, "versions": versions()})
+        storage.write_arrays(weights, storage.flatten(model))
+        return model
+
+
+def compare_with_value(policy: FoundationPolicy, reference: Reference, model: monolithic.Value, pairs: int) -> Numbers:
+    """Set |phi(s) - phi(g)| against -V(s, g); both are distances on the discounted scale."""
+    data, seed = reference.data, reference.seed
     rng = np.random.default_rng(seed)
     first = rng.integers(data.rows, size=pairs)
     second = (first + rng.integers(1, data.rows, size=pairs)) % data.rows  # never the same row
     s, g = (np.asarray(data.observations[rows], np.float32) for rows in (first, second))
-    preparation = Preparation.of(data, config.normalize)
+    preparation = Preparation.of(data, reference.config.normalize)
     there = np.asarray(_values(model, s, g, preparation.mean, preparation.scale), np.float64)  # members x pairs
     back = np.asarray(_values(model, g, s, preparation.mean, preparation.scale), np.float64)
     latent = np.linalg.norm(np.asarray(policy.encode(s) - policy.encode(g), np.float64), axis=1)
     size = np.abs(there.mean(axis=0)).mean()
     return {
-        "data": data.name,
-        "steps": steps,
-        "pairs": pairs,
         "asymmetry": float(np.abs(there.mean(axis=0) - back.mean(axis=0)).mean() / size),
         "disagreement": float(np.ptp(there, axis=0).mean() / size),  # of V's two networks: how sure V is
         "rank_correlation": theory.rank_correlation(latent, -there.mean(axis=0), seed),
@@ -119,9 +155,64 @@ def compare_with_value(
     }
 
 
+def _require_own_observations(policy: FoundationPolicy, data: Dataset) -> None:
+    if data.observation_dim != policy.spec.observation_dim:
+        raise HilpError(
+            f"this policy takes observations of {policy.spec.observation_dim} numbers, {data.name} has "
+            f"{data.observation_dim}: pass the data it was trained on"
+        )
+
+
 @jax.jit
 def _values(model: monolithic.Value, s: Any, g: Any, mean: Any, scale: Any) -> jax.Array:
     return model.values((s - mean) / scale, (g - mean) / scale)
+
+
+# ---- the paper's embedding error analysis ----------------------------------------------------------------------------
+
+
+def exact_error(policy: FoundationPolicy, world: tasks.Task) -> Numbers | None:
+    """E[(d(s, g) - |phi(s) - phi(g)|)^2] with the exact distances, on the discounted scale that phi is trained towards.
+
+    None for a task that does not know them.
+    """
+    finite = world.finite()
+    if finite is None:
+        return None
+    starts = theory.choose_starts(len(finite.steps))
+    found = theory.embedding(finite.steps, policy.encode(finite.observations), policy.config.phi_discount, starts)
+    return {"against": "exact", **_in_short(found)}
+
+
+def value_error(policy: FoundationPolicy, reference: Reference, model: monolithic.Value, pairs: int = PAIRS) -> Numbers:
+    """The same error with -V(s, g) in the place of the exact distance, as in the paper."""
+    found = compare_with_value(policy, reference, model, pairs)
+    return {
+        "against": "value",
+        **_in_short(found),
+        "value_steps": reference.steps,
+        "value_expectile": reference.config.expectile,
+        "disagreement": found["disagreement"],
+        "asymmetry": found["asymmetry"],
+    }
+
+
+def phi_updates(config: Any, updates: int) -> int:
+    """How many of a policy's updates train its phi."""
+    method = methods.of(config)
+    frozen_from = method.frozen_from(config) if hasattr(method, "frozen_from") else None
+    return updates if frozen_from is None else min(updates, frozen_from)
+
+
+def _in_short(found: Numbers) -> Numbers:
+    """The numbers of a row; `relative` is the root of the mean squared error as a share of the mean distance."""
+    error = found["error_discounted"]
+    return {
+        "mse": error["mse"],
+        "mean_true": error["mean_true"],
+        "relative": math.sqrt(error["mse"]) / abs(error["mean_true"]),
+        "rank_correlation": found["rank_correlation"],
+    }
 
 
 # ---- in words --------------------------------------------------------------------------------------------------------

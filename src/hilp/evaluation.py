@@ -337,6 +337,17 @@ def best_look(metrics: str | os.PathLike[str]) -> Row | None:
     return {"step": best["step"], "success": best["success"]}
 
 
+def curve(metrics: str | os.PathLike[str], look_every: int) -> list[Row]:
+    """The looks of a run in their order. A metrics row carries the latest look, so each is in the first row from its
+    step on."""
+    found: dict[int, Row] = {}
+    for row in read_rows(metrics):
+        step = row["step"] // look_every * look_every
+        if "success" in row and step not in found:
+            found[step] = {"step": step, **{name: row[name] for name in ("success", "success_plan") if name in row}}
+    return list(found.values())
+
+
 def append_rows(path: str | os.PathLike[str], rows: list[Row]) -> None:
     """Add rows to a JSONL file."""
     try:

@@ -21,8 +21,10 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 from numpy.typing import ArrayLike
+
+from hilp import tsne
 
 # Okabe and Ito's palette: told apart with every common colour blindness.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -30,6 +32,7 @@ BLUE, VERMILLION = PALETTE[:2]
 INK, SOFT, LINE = "#1d2330", "#5b6475", "#dfe3ea"
 TITLE_SIZE, TEXT_SIZE, SMALL_SIZE = 11.5, 9.5, 8.5
 DISTANCE_MAP = "viridis"
+TSNE_POINTS = 1500  # at most: some six seconds
 
 # Colours of the corners of a ground plan (left, right; bottom, top): the diagonal runs from dark to light.
 _CORNERS = np.array([[[0x2D, 0x1E, 0x8F], [0xC9, 0x25, 0x5E]], [[0x0A, 0xA3, 0xA8], [0xF7, 0xC9, 0x1E]]]) / 255
@@ -47,6 +50,7 @@ _INTERVAL: dict[str, Any] = {"fmt": "none", "capsize": 3, "elinewidth": 1.4, "ca
 
 Trials = tuple[Sequence[ArrayLike], ArrayLike, ArrayLike, ArrayLike]  # paths, starts, goals, reached
 Series = Mapping[str, tuple[ArrayLike, ArrayLike]]  # name -> (steps, values)
+Flatten = Literal["tsne", "pca"]  # how points of more than two dimensions come onto a plane
 
 
 class Plan(Protocol):
@@ -113,34 +117,53 @@ def distance_fields(
     return fig
 
 
-def latent_map(task: Plan, observations: ArrayLike, latents: ArrayLike, title: str = "The latent space") -> Figure:
-    """Places on the plan, and their latents [n, D] in the two principal directions, in the same colours.
+def latent_map(
+    task: Plan,
+    observations: ArrayLike,
+    latents: ArrayLike,
+    title: str = "The latent space",
+    flatten: Flatten | None = None,
+) -> Figure:
+    """Places on the plan, and their latents [n, D] on a plane, in the same colours.
 
-    The picture of the latents is turned and mirrored as a whole to lie like the plan (orthogonal Procrustes): distances
-    in it are untouched, and a reader finds each place again.
+    The plane is that of the two principal directions ("pca") or one of t-SNE ("tsne", of at most TSNE_POINTS points);
+    by default t-SNE where there are more than two dimensions and points enough. The picture of the latents is turned
+    and mirrored as a whole to lie like the plan (orthogonal Procrustes): distances in it are untouched, and a reader
+    finds each place again.
     """
     xy = _places(task, observations, "observations")
     phi = _matrix(latents, "latents")
     if len(phi) != len(xy):
         raise ValueError(f"{len(xy)} observations but {len(phi)} latents")
-    flat, share = _principal_plane(phi)
-    flat = flat @ _turn(flat, xy - xy.mean(axis=0))
+    if flatten is None:
+        flatten = "tsne" if phi.shape[1] > 2 and len(phi) >= tsne.least_points() else "pca"
+    # In this order they are drawn as well: nearest-first would hide one corner behind another, a shuffle mixes fairly.
+    shown = np.random.default_rng(0).permutation(len(phi))
+    if flatten == "tsne":
+        shown = shown[:TSNE_POINTS]
+        flat = tsne.tsne(phi[shown])
+        left_out = f" of {len(phi):,}" if len(shown) < len(phi) else ""
+        name, note = "latents (t-SNE)", f"{len(shown):,}{left_out} points"
+    else:
+        flat, share = _principal_plane(phi[shown])
+        name, note = "latents", f"{share:.0%} of the variance"
+    flat = flat @ _turn(flat, xy[shown] - xy[shown].mean(axis=0))
     colours = _colours_by_place(xy)
 
     fig, (plan,) = _plans(task, 1, 2)
     cloud = fig.add_subplot(1, 2, 2)
     _squares(plan, xy, facecolors=colours)
     _title(plan, "places", size=TEXT_SIZE + 0.5, weight="normal")
-    # Nearest-first drawing would hide one corner behind another; a fixed shuffle mixes them fairly.
-    order = np.random.default_rng(0).permutation(len(flat))
-    cloud.scatter(flat[order, 0], flat[order, 1], c=colours[order], s=_dot_size(len(flat)), linewidths=0)
+    cloud.scatter(flat[:, 0], flat[:, 1], c=colours[shown], s=_dot_size(len(flat)), linewidths=0)
     cloud.set_aspect("equal", adjustable="datalim")
     cloud.set_box_aspect(_aspect(plan))
     cloud.xaxis.set_major_locator(MaxNLocator(6))
     cloud.yaxis.set_major_locator(MaxNLocator(5))
-    _title(cloud, "latents", size=TEXT_SIZE + 0.5, weight="normal")
-    cloud.set_title(f"{share:.0%} of the variance", loc="right", fontsize=TEXT_SIZE, color=SOFT, pad=6)
+    _title(cloud, name, size=TEXT_SIZE + 0.5, weight="normal")
+    cloud.set_title(note, loc="right", fontsize=TEXT_SIZE, color=SOFT, pad=6)
     _frame(cloud, grid="both")
+    if flatten == "tsne":
+        cloud.tick_params(labelbottom=False, labelleft=False, length=0)  # its coordinates mean nothing
     _suptitle(fig, title)
     return fig
 
@@ -181,10 +204,16 @@ def curves(
     logy: bool = False,
     bands: Mapping[str, tuple[ArrayLike, ArrayLike]] | None = None,
     xlabel: str = "training steps",
+    xticks: Sequence[float] | None = None,
 ) -> Figure:
-    """Values against training steps (or something else), one line per name; `bands` may give its (lows, highs)."""
+    """Values against training steps (or something else), one line per name; `bands` may give its (lows, highs).
+
+    `xticks` are the few places that were measured at: they are marked, and powers of two lie evenly.
+    """
     fig, ax = _chart(5.4, 3.2)
     _draw_curves(ax, series, logy, bands or {}, list(series))
+    if xticks is not None:
+        _mark_places(ax, _vector(xticks, "xticks"))
     if len(series) > 1:
         _legend(ax, loc="best")
     ax.set_xlabel(xlabel)
@@ -210,6 +239,53 @@ def curve_grid(panels: Mapping[str, Series], title: str = "Training", logy: bool
         handles = [Line2D([], [], label=name, **_line_style(names, name)) for name in names]
         fig.legend(handles=handles, loc="outside lower center", ncols=min(len(names), 2 * columns), **_PLAIN_LEGEND)
     _suptitle(fig, title)
+    return fig
+
+
+def success_by_error(
+    points: Mapping[str, tuple[ArrayLike, ArrayLike]],
+    corr: float,
+    title: str = "Success by embedding error",
+    xlabel: str = "mean squared error of the distance",
+    in_order: bool = False,
+) -> Figure:
+    """Success rate (0 to 1) against the error of the distances; of each name the (errors, rates) of its policies.
+
+    Colours tell names apart or, where names are values `in_order`, run from dark to light. The rank correlation is
+    told unless it is nan.
+    """
+    _check_some(points, "points")
+    fig, ax = _chart(6.2, 3.4)
+    shades = matplotlib.colormaps[DISTANCE_MAP](np.linspace(0, 0.92, len(points)))
+    all_errors = []
+    for i, (name, (errors, rates)) in enumerate(points.items()):
+        x, y = _vector(errors, f"errors of {name}"), _vector(rates, f"rates of {name}")
+        if len(x) != len(y):
+            raise ValueError(f"{name}: {len(x)} errors but {len(y)} rates")
+        colour = shades[i] if in_order else PALETTE[i % len(PALETTE)]
+        marker = "osD^"[0 if in_order else i // len(PALETTE) % 4]
+        style: dict[str, Any] = {"marker": marker, "markersize": 7, "markeredgecolor": "white", "markeredgewidth": 0.7}
+        ax.plot(x, 100 * y, linestyle="", color=colour, label=name, zorder=3, **style)
+        all_errors.append(x)
+    known = np.concatenate(all_errors)
+    if known.min() > 0 and known.max() > 10 * known.min():
+        ax.set_xscale("log")
+        between = (1.0, 2.0, 5.0) if known.max() < 1000 * known.min() else (1.0,)
+        ax.xaxis.set_major_locator(LogLocator(subs=between))
+        ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
+    ax.set_ylim(-4, 104)
+    ax.set_yticks(range(0, 101, 20))
+    ax.set_xlabel(xlabel)
+    ax.set_ylabel("goals reached without a plan, %")
+    ax.set_title(title, loc="left", fontsize=TITLE_SIZE, fontweight="bold", color=INK, pad=20)
+    caption = f"{len(known)} {'policy' if len(known) == 1 else 'policies'}" + (
+        "" if math.isnan(corr) else f", rank correlation {corr:.2f}"
+    )
+    ax.text(0, 1.02, caption.replace("-", "−"), transform=ax.transAxes, color=SOFT, fontsize=TEXT_SIZE)
+    if len(points) > 1:
+        fig.legend(loc="outside right upper", **_PLAIN_LEGEND)  # beside the points, where it can hide none
+    _frame(ax, grid="both")
     return fig
 
 
@@ -413,7 +489,7 @@ def _draw_fields(
 
 
 def _squares(ax: Axes, xy: np.ndarray, **style: Any) -> PolyCollection:
-    """One square per point, as wide as the points are apart: fills a lattice and never reaches through a wall."""
+    """One square per point, as wide as the points are apart: fills a lattice without reaching through a wall."""
     half = _spacing(xy) / 2
     corners = np.array([[-half, -half], [half, -half], [half, half], [-half, half]])
     # Without antialiasing neighbouring squares meet without a seam.
@@ -423,13 +499,17 @@ def _squares(ax: Axes, xy: np.ndarray, **style: Any) -> PolyCollection:
 
 
 def _spacing(xy: np.ndarray) -> float:
-    """Median distance to the nearest other point."""
+    """Median distance to the third nearest other point.
+
+    On a lattice that is its spacing, beside a wall too; among scattered points it is wide enough for most to touch.
+    """
     distinct = np.unique(xy, axis=0)
     if len(distinct) < 2:
         return 0.2
     sample = distinct[:: math.ceil(len(distinct) / 256)]
     gaps = np.linalg.norm(sample[:, None] - distinct[None], axis=-1)  # sample x all
-    return float(np.median(np.partition(gaps, 1, axis=1)[:, 1]))
+    third = min(3, len(distinct) - 1)
+    return float(np.median(np.partition(gaps, third, axis=1)[:, third]))
 
 
 def _colours_by_place(xy: np.ndarray) -> np.ndarray:
@@ -491,6 +571,16 @@ def _draw_curves(
     ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
     _frame(ax, grid="y")
+
+
+def _mark_places(ax: Axes, places: np.ndarray) -> None:
+    """Points and ticks at these places only; on a logarithmic axis where they span several doublings."""
+    if places.min() > 0 and places.max() >= 8 * places.min():
+        ax.set_xscale("log", base=2)
+    ax.set_xticks(places, [_short(place) for place in places])
+    ax.xaxis.set_minor_locator(NullLocator())
+    for line in ax.lines:
+        line.set(marker="o", markersize=4.5)
 
 
 def _line_style(names: Sequence[str], name: str) -> dict[str, Any]:

@@ -13,11 +13,13 @@ from matplotlib.figure import Figure
 
 from hilp import evaluation, figures, hilbert, stats, storage, tasks
 from hilp.html import Section, page
-from hilp.policy import FoundationPolicy, find, home
+from hilp.policy import FoundationPolicy, Transitions, find, home
 
 ROWS, PAGE = "rows.jsonl", "report.html"
 SHOWN_EPISODES = 12
 SHOWN_PAIRS = 20_000
+SHOWN_LATENTS = 800  # by t-SNE, in a second or two
+FIELD_STATES = 5_000  # enough to cover the floor
 
 
 def build(
@@ -196,10 +198,41 @@ def _trials(kept: dict[str, Any]) -> tuple[list[np.ndarray], np.ndarray, np.ndar
     return paths, observations[0], kept["goals"][:count], kept["reached"][:count]
 
 
+def evaluation_goal(world: tasks.Task, goal: np.ndarray | None = None, seed: int = 0) -> np.ndarray:
+    """A goal observation as an evaluation prompts with: of the goal given, or of one that the task draws."""
+    return np.asarray(world.episodes(np.random.default_rng(seed), 1, goal=goal).goals[0])
+
+
+def learned_distances(policy: FoundationPolicy, world: tasks.Task, states: Transitions, goal: np.ndarray) -> Figure:
+    """|phi(s) - phi(g)| over the states of a sample."""
+    observations = states.some(FIELD_STATES, 0).observations
+    distances = np.linalg.norm(policy.encode(observations) - policy.encode(goal), axis=1)
+    return figures.distance_field(world, observations, distances, goal, "Learned distance to the goal")
+
+
 def _representation(policy: FoundationPolicy, world: tasks.Task) -> list[Section]:
-    finite = world.finite()
-    if finite is None or not policy.has_rule("direct"):  # the other features are no distances
+    if not policy.has_rule("direct"):  # the other features are no distances
         return []
+    finite = world.finite()
+    if finite is not None:
+        return [_against_exact(policy, world, finite)]
+    if not world.has_goals or len(policy.sample) == 0:  # no plan, or nothing to draw on it
+        return []
+    field = learned_distances(policy, world, policy.sample, evaluation_goal(world))
+    shown = policy.sample.some(SHOWN_LATENTS, 0).observations
+    latent = figures.latent_map(world, shown, policy.encode(shown))
+    text = (
+        f"States of the data. {world.name} has no exact distances to compare with; hilp diagnose with --data "
+        "compares with a separately trained V(s, g)."
+    )
+    pictures = [
+        (figures.png_data_uri(field), "Learned distance |phi(s) - phi(g)| to the star, a goal of the evaluation."),
+        (figures.png_data_uri(latent), f"The latent space at {len(shown):,} states, coloured by place."),
+    ]
+    return [Section("What phi has learned", text, pictures)]
+
+
+def _against_exact(policy: FoundationPolicy, world: tasks.Task, finite: tasks.Finite) -> Section:
     latents = policy.encode(finite.observations)
     discount = policy.config.phi_discount
     goal = int(np.argmax(finite.steps.max(axis=1)))  # a corner: the state with the farthest point
@@ -216,36 +249,32 @@ def _representation(policy: FoundationPolicy, world: tasks.Task) -> list[Section
     distance = np.linalg.norm(latents[a] - latents[b], axis=1)
     correlation = stats.spearman(finite.steps[a, b], distance)
     scatter = figures.scatter_distance(finite.steps[a, b], distance, correlation, curve=discount)
-    latent = figures.latent_map(world, finite.observations, latents)
+    # On this plane distances are those of the latents, as far as the share of the variance goes.
+    latent = figures.latent_map(world, finite.observations, latents, flatten="pca")
     text = (
         f"Rank correlation of |phi(s) - phi(g)| with the exact number of steps: {correlation:.3f} over "
         f"{len(a):,} random pairs. The curve is the discounted distance that phi is trained towards."
     )
-    return [
-        Section(
-            "What phi has learned",
-            text,
-            [
-                (
-                    figures.png_data_uri(fields),
-                    "Distance to the star: learned |phi(s) - phi(g)| and exact, same scale.",
-                ),
-                (figures.png_data_uri(scatter), "Learned against exact distance."),
-                (figures.png_data_uri(latent), "The latent space, coloured by place."),
-            ],
-        )
-    ]
+    return Section(
+        "What phi has learned",
+        text,
+        [
+            (figures.png_data_uri(fields), "Distance to the star: learned |phi(s) - phi(g)| and exact, same scale."),
+            (figures.png_data_uri(scatter), "Learned against exact distance."),
+            (figures.png_data_uri(latent), "The latent space, coloured by place."),
+        ],
+    )
 
 
 def _training(metrics: list[dict[str, Any]]) -> Section:
-    steps = [row["step"] for row in metrics]
-    losses = sorted(name for name in metrics[-1] if name.endswith("_loss") and not name.startswith("validation"))
-    panels = {}
-    for name in losses:
-        panels[name] = {"training": (steps, [row[name] for row in metrics])}
-        held_out = [(row["step"], row[f"validation_{name}"]) for row in metrics if f"validation_{name}" in row]
-        if held_out:
-            panels[name]["held out"] = tuple(zip(*held_out, strict=True))  # type: ignore[assignment]
+    names = {name for row in metrics for name in row}  # not every row has all of them where phi is learned first
+    panels: dict[str, dict[str, tuple[list[int], list[float]]]] = {}
+    for name in sorted(name for name in names if name.endswith("_loss") and not name.startswith("validation")):
+        panels[name] = {}
+        for line, key in (("training", name), ("held out", f"validation_{name}")):
+            found = [row for row in metrics if key in row]
+            if found:
+                panels[name][line] = ([row["step"] for row in found], [row[key] for row in found])
     fig = figures.curve_grid(panels, "Losses")
     return Section("Training", "", [(figures.png_data_uri(fig), "Mean of each loss since the last point.")])
 

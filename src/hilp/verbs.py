@@ -190,6 +190,30 @@ class Diagnose:
 
 
 @dataclass(frozen=True)
+class Map:
+    """Draw the latent space beside the plan of the task and, where latents are distances, those to a goal."""
+
+    run: Folder
+    """folder of a run or of a policy"""
+    out: str | None = None
+    """PNG, SVG or PDF file (default: latents.png in the run); distances get '-distances' before the ending"""
+    task: str | None = None
+    """task with a plan to draw on (default: the one its data was collected in)"""
+    data: str | None = None
+    """data set to take states from (default: the states kept in the policy)"""
+    points: int = 1000
+    """states whose latents are drawn (t-SNE takes at most 1,500)"""
+    flatten: Literal["tsne", "pca"] | None = None
+    """how latents come onto a plane: t-SNE or principal components (default: t-SNE above two dimensions)"""
+    goal: str | None = None
+    """goal of the distances, numbers separated by commas (default: one that `hilp evaluate` could draw)"""
+    seed: int = 0
+    """seed of the states and of that goal"""
+    json: bool = False
+    """print JSON"""
+
+
+@dataclass(frozen=True)
 class Report:
     """Write one self-contained HTML page about a run."""
 
@@ -225,6 +249,8 @@ class BenchTable:
     """config values to change for all: key=value ..."""
     sweep: str | None = None
     """a config value to vary, one table row each: key=value,value,..., e.g. dim=2,8,32,128"""
+    variants: tuple[str, ...] = ()
+    """more rows for each method, with config values changed: name:key=value,key=value ..."""
     out: str = "runs/bench"
     """folder of the runs and of the pictures"""
     rows: str | None = None
@@ -263,6 +289,10 @@ class BenchGoals(BenchTable):
     """methods to compare (default: the paper's eight; HILP-Plan is a prompt of hilp)"""
     episodes: int = 100
     """start-goal pairs per prompt"""
+    looks: int = 0
+    """how often to look at policies while they are trained, for a learning curve (50 pairs each)"""
+    errors: bool = False
+    """also compare each policy's distances with the true ones (a value V(s, g) of the data where nobody knows them)"""
 
 
 @dataclass(frozen=True)
@@ -382,8 +412,7 @@ def run_pretrain(args: Pretrain) -> int:
         evaluation.require_fit("this data", data.observation_dim, data.action_dim, world)
 
         def look(policy: FoundationPolicy) -> dict[str, float]:
-            row, _ = evaluation.rollout_goals(policy, world, 0, episodes=50, seed=args.seed)
-            return {"success": row["score"]}
+            return evaluation.look(policy, world, args.seed)
 
     trained = train.pretrain(
         config,
@@ -588,6 +617,44 @@ def run_diagnose(args: Diagnose) -> int:
     return 0
 
 
+def run_map(args: Map) -> int:
+    from hilp import evaluation, figures, report
+    from hilp.data import readers
+    from hilp.policy import Transitions
+
+    _require_counts(args, "points")
+    if args.out is not None and Path(args.out).suffix not in PICTURES:
+        raise HilpError(f"--out takes a file that ends in {', '.join(PICTURES)}, not '{args.out}'")
+    policy, home = _policy(args.run)
+    policy.require_rule("encode", "has no latent map")
+    world = _task(policy, args.task)
+    if not world.has_goals:
+        raise HilpError(f"{world.name} has no plan to draw on: mazes and AntMaze have one")
+    evaluation.require_fit("this policy", policy.spec.observation_dim, policy.spec.action_dim, world)
+    goal = None if args.goal is None else _numbers(args.goal, "--goal")
+    if goal is not None:
+        policy.require_rule("direct", "does not learn distances: leave out --goal")
+    sample = policy.sample
+    if args.data is not None:
+        data = readers.load(args.data)
+        evaluation.require_fit("this data", data.observation_dim, data.action_dim, world)
+        sample = Transitions.draw(data, max(args.points, report.FIELD_STATES), args.seed)
+    if len(sample) == 0:
+        raise HilpError("this policy keeps no states (--bank 0): name a data set with --data")
+    target = home / "latents.png" if args.out is None else Path(args.out)
+    drawn = sample.some(args.points, args.seed).observations
+    told: dict[str, Any] = {"policy": policy.fingerprint, "task": world.name, "points": len(drawn)}
+    pictures = {}
+    if policy.has_rule("direct"):
+        goal = report.evaluation_goal(world, goal, args.seed)
+        told["goal"] = goal.tolist()
+        beside = target.with_stem(f"{target.stem}-distances")
+        pictures["distances"] = (report.learned_distances(policy, world, sample, goal), beside)
+    pictures["latents"] = (figures.latent_map(world, drawn, policy.encode(drawn), flatten=args.flatten), target)
+    _tell(told | {name: str(figures.save(*picture)) for name, picture in pictures.items()}, args.json)
+    return 0
+
+
 def run_report(args: Report) -> int:
     from hilp import report
 
@@ -604,7 +671,13 @@ def run_bench(args: Bench) -> int:
 
 
 def _fill_table(
-    kind: Literal["rewards", "goals"], args: BenchRewards | BenchGoals, usual: tuple[str, ...], intercept: bool
+    kind: Literal["rewards", "goals"],
+    args: BenchRewards | BenchGoals,
+    usual: tuple[str, ...],
+    *,
+    intercept: bool = False,
+    errors: bool = False,
+    looks: int = 0,
 ) -> tuple[Any, str | None]:
     """The rows of a table, run where they are missing, and the key of its sweep."""
     from hilp.bench import table
@@ -617,13 +690,20 @@ def _fill_table(
     out = Path(args.out)
     rows = table.fill(
         kind,
-        table.entries(args.methods or usual, dict(_key_value(text, "--set") for text in args.set), sweep),
+        table.entries(
+            args.methods or usual,
+            dict(_key_value(text, "--set") for text in args.set),
+            sweep,
+            dict(_variant(text) for text in args.variants),
+        ),
         args.data,
         range(args.seed, args.seed + args.seeds),
         size=args.preset,
         steps=args.steps,
         episodes=args.episodes,
         intercept=intercept,
+        errors=errors,
+        looks=looks,
         out=out,
         file=Path(args.rows) if args.rows else out / f"{kind}.jsonl",
         quiet=args.json,
@@ -637,20 +717,27 @@ def run_bench_goals(args: BenchGoals) -> int:
     from hilp import figures
     from hilp.bench import table
 
-    rows, swept = _fill_table("goals", args, table.GOAL_METHODS, False)
+    if args.looks < 0:
+        raise HilpError(f"--looks must be at least 0, not {args.looks}")
+    rows, swept = _fill_table("goals", args, table.GOAL_METHODS, errors=args.errors, looks=args.looks)
     if args.json:
         print(json.dumps({"table": table.goal_table(rows)}))
         return 0
     title = f"100 x success, {args.preset}, {args.seeds} seeds, {args.episodes} pairs each (ours / paper)"
     _print_table(*table.goal_table(rows), title=title)
+    for note in table.value_notes(rows):
+        print(note)
     out = Path(args.out)
     for name, own in table.by_data(rows):
         for label in dict.fromkeys(row["cell"]["label"] for row in own):
             fig = table.planning_figure(own, label)
             if fig is not None:
                 figures.save(fig, out / f"goals-plan-{table.file_name(name)}-{table.file_name(label)}.png")
+        for what, fig in (("errors", table.error_figure(own, swept)), ("curve", table.curve_figure(own))):
+            if fig is not None:
+                figures.save(fig, out / f"goals-{what}-{table.file_name(name)}.png")
     if swept is not None:
-        figures.save(table.sweep_figure([r for r in rows if r["plan"] == 0], swept), out / f"goals-sweep-{swept}.png")
+        figures.save(table.goal_sweep_figure(rows, swept), out / f"goals-sweep-{swept}.png")
     print(f"pictures: {out}")
     return 0
 
@@ -659,7 +746,7 @@ def run_bench_rewards(args: BenchRewards) -> int:
     from hilp import figures
     from hilp.bench import table
 
-    rows, swept = _fill_table("rewards", args, table.REWARD_METHODS, args.intercept)
+    rows, swept = _fill_table("rewards", args, table.REWARD_METHODS, intercept=args.intercept)
     tables = {name: table.table(own) for name, own in table.by_data(rows)}
     beside = {name: table.paper_table(own) for name, own in table.by_data(rows)}
     if args.json:
@@ -808,6 +895,14 @@ def _key_value(text: str, flag: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
+def _variant(text: str) -> tuple[str, dict[str, str]]:
+    """A row of a table: its name and the config values that it changes."""
+    name, colon, values = text.partition(":")
+    if not colon or not name.strip():
+        raise HilpError(f"--variants takes name:key=value,key=value, not '{text}'")
+    return name.strip(), dict(_key_value(part, "--variants") for part in values.split(","))
+
+
 def _reader_options(texts: tuple[str, ...]) -> dict[str, Any]:
     """Options of a reader from key=value: numbers, true, false and JSON lists as such, anything else as text."""
     options: dict[str, Any] = {}
@@ -881,6 +976,7 @@ RUN: dict[str, tuple[type, Callable[[Any], int]]] = {
     "evaluate": (Evaluate, run_evaluate),
     "prompt": (Prompt, run_prompt),
     "diagnose": (Diagnose, run_diagnose),
+    "map": (Map, run_map),
     "report": (Report, run_report),
     "bench": (Bench, run_bench),
     "bench rewards": (BenchRewards, run_bench_rewards),

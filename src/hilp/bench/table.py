@@ -11,18 +11,20 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from hilp import evaluation, figures, methods, paper, presets, stats, tasks, train
+from hilp import diagnosis, evaluation, figures, methods, paper, presets, stats, tasks, train
 from hilp.data import readers
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, nearest
 from hilp.evaluation import Row
+from hilp.policy import FoundationPolicy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,6 +34,7 @@ GOAL_METHODS = ("gc-bc", "gc-iql", "gc-cql", "fb", "iql-fdm", "iql-lap", "iql-ra
 GOAL_PLANS: tuple[int | str, ...] = (0, 1, 2, 3, "auto")
 PAPER_PLAN = 3  # recursions of HILP-Plan in the paper
 REWARD_METHODS = ("gc-td3", "sf-cl", "sf-rand", "sf-idm", "sf-ae", "sf-lap", "sf-fdm", "fb", "sf-hilp")  # paper's order
+VALUE_SEED = 0  # of V(s, g): all policies on a data set are compared with the same one, on the same pairs
 
 
 @dataclass(frozen=True)
@@ -56,16 +59,31 @@ def entry(name: str) -> Entry:
     return ENTRIES.get(name, Entry(name))
 
 
-def entries(names: Iterable[str], values: dict[str, str], sweep: tuple[str, Sequence[str]] | None) -> dict[str, Entry]:
-    """The rows of a table by label; a sweep makes one of each value of a config key."""
+def entries(
+    names: Iterable[str],
+    values: dict[str, str],
+    sweep: tuple[str, Sequence[str]] | None = None,
+    variants: Mapping[str, dict[str, str]] | None = None,
+) -> dict[str, Entry]:
+    """The rows of a table by label; a sweep makes one of each value of a config key, variants one more each.
+
+    A method that lacks a key, say dim where the skill is the goal itself, has no such row.
+    """
     made = {}
     for name in names:
         base = entry(name)
-        if sweep and sweep[0] not in {f.name for f in dataclasses.fields(methods.module(base.method).Config)}:
-            continue  # say dim, of a method whose skill is the goal itself
+        keys = {f.name for f in dataclasses.fields(methods.module(base.method).Config)}
+        for label, own in (variants or {}).items():
+            if keys.issuperset(own):
+                made[f"{name} {label}"] = Entry(base.method, {**base.values, **values, **own}, base.rule)
+        if sweep and sweep[0] not in keys:
+            continue
         for value in sweep[1] if sweep else (None,):
             own = {**base.values, **values, **({sweep[0]: value} if sweep and value is not None else {})}
             made[name if sweep is None else f"{name} {sweep[0]}={value}"] = Entry(base.method, own, base.rule)
+    for label in variants or {}:
+        if not any(row.endswith(f" {label}") for row in made):
+            raise HilpError(f"none of these methods has all config keys of the variant '{label}'")
     if sweep and not made:
         raise HilpError(f"none of these methods has the config key '{sweep[0]}' to sweep")
     if sweep and not all(_is_number(value) for value in sweep[1]):
@@ -95,8 +113,14 @@ def fill(
     quiet: bool,
     command: str,
     tell: Callable[[str], None],
+    errors: bool = False,
+    looks: int = 0,
 ) -> list[Row]:
-    """Train and prompt what the file of rows lacks, one cell after the other; all rows of this table."""
+    """Train and prompt what the file of rows lacks, one cell after the other; all rows of this table.
+
+    errors: rows of policies with distances also say how far these are from the true ones (`embedding`).
+    looks: how often policies are sent to goals while they are trained, for a learning curve.
+    """
     worlds = {}
     data = {source: readers.load(source) for source in sources}
     for source, found in data.items():
@@ -110,7 +134,7 @@ def fill(
         if kind == "goals" and not worlds[source].has_goals:
             raise HilpError(f"task {found.task} of {source} has no goals: try `hilp bench rewards`")
     cells = [
-        Cell(kind, label, rows[label], source, data[source], seed, size, steps, episodes, intercept)
+        Cell(kind, label, rows[label], source, data[source], seed, size, steps, episodes, intercept, errors, looks)
         for source in sources
         for seed in seeds
         for label in rows
@@ -143,6 +167,8 @@ class Cell:
     steps: int | None
     episodes: int
     intercept: bool
+    errors: bool
+    looks: int  # no part of the identity: looking changes nothing
 
     @property
     def preset(self) -> presets.Preset:
@@ -170,6 +196,7 @@ class Cell:
             "updates": self.updates,
             "episodes": self.episodes,
             **({"intercept": True} if self.intercept else {}),
+            **({"errors": True} if self.errors else {}),
         }
 
     def run(self, world: tasks.Task, out: Path, *, quiet: bool, command: str) -> list[Row]:
@@ -184,14 +211,23 @@ class Cell:
             out=folder,
             resume=(folder / train.RUN).is_file(),
             bank=self.preset.bank,
+            look=partial(evaluation.look, world=world, seed=self.seed) if self.looks else None,
+            look_every=max(1, self.updates // self.looks) if self.looks else None,
             quiet=quiet,
             command=command,
         )
         if self.kind == "goals":
             plans = GOAL_PLANS if policy.has_rule("direct") else (0,)
-            return evaluation.evaluate(
+            # Before the episodes: V(s, g) is kept once it is trained, and they are not before they are over.
+            embedding = self.embedding_error(policy, world, out, quiet) if self.errors else None
+            found = evaluation.evaluate(
                 policy, world, plan=plans, rewards=(), episodes=self.episodes, seed=self.seed, command=command
             )
+            if embedding is not None:
+                found = [{**row, "embedding": embedding} for row in found]
+            if self.looks:
+                found[0]["curve"] = evaluation.curve(folder / train.METRICS, max(1, self.updates // self.looks))
+            return found
         found = evaluation.evaluate(
             policy,
             world,
@@ -207,6 +243,23 @@ class Cell:
         for row in found:
             row["random"] = float(evaluation.random_return(world, row["reward"], self.episodes, self.seed).mean())
         return found
+
+    def embedding_error(
+        self, policy: FoundationPolicy, world: tasks.Task, out: Path, quiet: bool
+    ) -> diagnosis.Numbers | None:
+        """How far |phi(s) - phi(g)| is from the exact distance, or from V(s, g) where nobody knows that.
+
+        None for a policy without distances. V is trained as long as phi was, once for all cells that ask for the same.
+        """
+        if not policy.has_rule("direct"):
+            return None
+        exact = diagnosis.exact_error(policy, world)
+        if exact is not None:
+            return exact
+        steps = diagnosis.phi_updates(self.config, self.updates)
+        reference = diagnosis.Reference(self.data, diagnosis.value_config(policy), steps, VALUE_SEED)
+        folder = out / file_name(self.data.name) / f"value-{digest(reference.identity)}"
+        return diagnosis.value_error(policy, reference, reference.train_once(folder, quiet))
 
 
 def file_name(text: str) -> str:
@@ -259,11 +312,15 @@ def table(rows: list[Row]) -> tuple[list[str], list[list[Any]]]:
 
 
 def goal_table(rows: list[Row]) -> tuple[list[str], list[list[Any]]]:
-    """Methods by data sets: 100 x success, mean and standard deviation over seeds, the paper's behind a slash."""
+    """Methods by data sets: 100 x success, mean and standard deviation over seeds, the paper's behind a slash.
+
+    Behind them the mean embedding error on each data set, where rows have one; it is the same with any plan.
+    """
     names = list(dict.fromkeys(row["cell"]["data"] for row in rows))
-    groups: dict[str, dict[str, list[float]]] = {}
+    compared = [name for name in names if any("embedding" in r for r in rows if r["cell"]["data"] == name)]
+    groups: dict[str, dict[str, list[Row]]] = {}
     for row in rows:
-        groups.setdefault(goal_label(row), {}).setdefault(row["cell"]["data"], []).append(100 * row["score"])
+        groups.setdefault(goal_label(row), {}).setdefault(row["cell"]["data"], []).append(row)
     lines = []
     for label, found in groups.items():
         line: list[Any] = [label]
@@ -271,12 +328,17 @@ def goal_table(rows: list[Row]) -> tuple[list[str], list[list[Any]]]:
             if name not in found:
                 line.append("")
                 continue
-            mean, std = stats.mean_std(found[name])
+            mean, std = stats.mean_std([100 * row["score"] for row in found[name]])
             theirs = paper.goal_conditioned(name, label)
             line.append(f"{mean:.0f} ± {std:.0f}" + (f" / {theirs[0]:.0f} ± {theirs[1]:.0f}" if theirs else ""))
-        iqm, low, high = stats.stratified_bootstrap(list(found.values()))
-        lines.append([*line, f"{iqm:.0f} [{low:.0f}, {high:.0f}]"])
-    return ["method", *names, "IQM [95%]"], lines
+        iqm, low, high = stats.stratified_bootstrap([[100 * row["score"] for row in own] for own in found.values()])
+        line.append(f"{iqm:.0f} [{low:.0f}, {high:.0f}]")
+        for name in compared:
+            errors = [row["embedding"]["mse"] for row in found.get(name, []) if "embedding" in row]
+            line.append(f"{np.mean(errors):.3g}" if errors else "")
+        lines.append(line)
+    columns = ["embedding MSE" if len(names) == 1 else f"embedding MSE, {name}" for name in compared]
+    return ["method", *names, "IQM [95%]", *columns], lines
 
 
 def goal_label(row: Row) -> str:
@@ -300,6 +362,68 @@ def planning_figure(rows: list[Row], label: str) -> Figure | None:
     return figures.success_by_depth(
         [str(depth) for depth in depths], rates, lows, highs, title=f"{label} on {rows[0]['cell']['data']}"
     )
+
+
+def curve_figure(rows: list[Row]) -> Figure | None:
+    """Success while training, mean over seeds, of every method and of its plan; None where nobody looked."""
+    points: dict[str, dict[int, list[float]]] = {}
+    for row in rows:
+        for look in row.get("curve", []):
+            for key, suffix in (("success", ""), ("success_plan", "-plan")):
+                if key in look:
+                    line = points.setdefault(f"{row['cell']['label']}{suffix}", {})
+                    line.setdefault(look["step"], []).append(100 * look[key])
+    if not points:
+        return None
+    series = {name: (list(line), [float(np.mean(found)) for found in line.values()]) for name, line in points.items()}
+    return figures.curves(series, f"Learning on {rows[0]['cell']['data']}", "goals reached, %", xlabel="updates")
+
+
+def error_figure(rows: list[Row], swept: str | None) -> Figure | None:
+    """Success without a plan against the embedding error, one point a policy; None where no row has one."""
+    own = [row for row in rows if row["plan"] == 0 and "embedding" in row]
+    if not own:
+        return None
+    against = "V(s, g)" if own[0]["embedding"]["against"] == "value" else "exact distances"
+    names = {row["cell"]["label"].partition(" ")[0] for row in own}
+    single = len(names) == 1
+    if swept:
+        own = sorted(own, key=lambda row: float(row["config"][swept]))
+    points: dict[str, tuple[list[float], list[float]]] = {}
+    for row in own:
+        name = f"{swept} = {row['config'][swept]}" if single and swept else row["cell"]["label"]
+        errors, rates = points.setdefault(name, ([], []))
+        errors.append(row["embedding"]["mse"])
+        rates.append(row["score"])
+    correlation = stats.spearman([row["embedding"]["mse"] for row in own], [row["score"] for row in own])
+    return figures.success_by_error(
+        points,
+        correlation,
+        f"{names.pop() if single else 'Success'} on {own[0]['cell']['data']}",
+        f"embedding error E[(d* − |φ(s) − φ(g)|)²], d* from {against}",
+        in_order=single and swept is not None,
+    )
+
+
+def value_notes(rows: list[Row]) -> list[str]:
+    """Lines to print where embedding errors against V(s, g) need a word: another expectile than phi's, a V unsure."""
+    compared = [row for row in rows if row.get("embedding", {}).get("against") == "value"]
+    notes = []
+    for row in compared:
+        ours, theirs = row["config"]["phi_expectile"], row["embedding"]["value_expectile"]
+        if ours != theirs:
+            notes.append(
+                f"note: the embedding errors compare phi at expectile {ours:g} with V(s, g) at {theirs:g}; the paper "
+                f"has {theirs:g} for both: --set phi_expectile={theirs:g}"
+            )
+            break
+    unsure = max((row["embedding"]["disagreement"] for row in compared), default=0.0)
+    if unsure > diagnosis.UNSURE:
+        notes.append(
+            f"note: the two networks of V(s, g) differ by {unsure:.0%} of its mean, so the embedding errors say "
+            "little: train longer"
+        )
+    return notes
 
 
 def _random_score(rows: list[Row], column: str) -> float:
@@ -364,13 +488,44 @@ def sweep_figure(rows: list[Row], key: str) -> Figure:
     lines: dict[str, dict[float, dict[str, list[float]]]] = {}
     for row in rows:
         at = lines.setdefault(row["cell"]["label"].partition(" ")[0], {}).setdefault(float(row["config"][key]), {})
-        at.setdefault(f"{row['cell']['data']} {row.get('reward', row.get('plan'))}", []).append(score(row))
+        at.setdefault(f"{row['cell']['data']} {row['reward']}", []).append(score(row))
+    points = {
+        method: {at: stats.stratified_bootstrap(list(strata.values())) for at, strata in found.items()}
+        for method, found in lines.items()
+    }
+    return _sweep_curves(points, key, "IQM of the scores")
+
+
+def goal_sweep_figure(rows: list[Row], key: str) -> Figure:
+    """Mean success over seeds against the value of a config key: a line each method, data set and plan (0 or auto)."""
+    names = {row["cell"]["data"] for row in rows}
+    lines: dict[str, dict[float, list[float]]] = {}
+    for row in rows:
+        if row["plan"] in (0, "auto"):
+            parts = [row["cell"]["label"].partition(" ")[0]]
+            parts += [str(row["cell"]["data"])] if len(names) > 1 else []
+            parts += [f"plan {row['plan']}"] if row["plan"] else []
+            lines.setdefault(", ".join(parts), {}).setdefault(float(row["config"][key]), []).append(100 * score(row))
+    points = {
+        line: {at: stats.stratified_bootstrap([scores], "mean") for at, scores in found.items()}
+        for line, found in lines.items()
+    }
+    return _sweep_curves(
+        points, key, "goals reached, %", of="success" + (f" on {names.pop()}" if len(names) == 1 else "")
+    )
+
+
+def _sweep_curves(
+    points: dict[str, dict[float, tuple[float, float, float]]], key: str, ylabel: str, of: str = "the score"
+) -> Figure:
+    """A line with its band for each name: value of the key -> (middle, low, high)."""
     series, bands = {}, {}
-    for method, points in lines.items():
-        x = sorted(points)
-        middle, low, high = zip(*(stats.stratified_bootstrap(list(points[at].values())) for at in x), strict=True)
-        series[method], bands[method] = (x, middle), (low, high)
-    return figures.curves(series, f"{key} against the score", "IQM of the scores", bands=bands, xlabel=key)
+    for name, found in points.items():
+        x = sorted(found)
+        middle, low, high = zip(*(found[at] for at in x), strict=True)
+        series[name], bands[name] = (x, middle), (low, high)
+    ticks = sorted({at for found in points.values() for at in found})
+    return figures.curves(series, f"{key} against {of}", ylabel, bands=bands, xlabel=key, xticks=ticks)
 
 
 def by_data(rows: list[Row]) -> Iterator[tuple[str, list[Row]]]:

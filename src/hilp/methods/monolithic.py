@@ -1,7 +1,7 @@
 """A monolithic goal-conditioned value V(s, g): one network of both states, with the loss that trains phi (Eq. 6).
 
 The paper's stand-in for the true distance where nobody knows it (embedding error analysis). Unlike -|phi(s) - phi(g)|
-it may differ there and back, so it also shows how asymmetric the data is. For `diagnose` only: it has no policy.
+it may differ there and back, so it also shows how asymmetric the data is. For diagnosis only: it has no policy.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class Config:
     goal_discount: float = 0.99  # how far ahead future goals lie
     goal_random: float = 0.375  # share of the other goals drawn from the whole data set
     goal_here: float = 0.2  # share of goals that are the state itself: V(s, s) = 0 must be learnt, phi has it built in
+    bound_targets: bool = False  # targets never say farther than the trajectory itself took; as phi's, not in the paper
     normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
 
 
@@ -65,7 +66,8 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
     at = sampling.transitions(index, key_at, cfg.batch)
     goal = sampling.hindsight_goals(index, key_goal, at, cfg.goal_discount, cfg.goal_random)
     here = jax.random.uniform(key_here, at.shape) < cfg.goal_here
-    return sampling.Rows(at, jnp.where(here, at, goal))
+    goal = jnp.where(here, at, goal)
+    return sampling.Rows(at, goal, steps_ahead=sampling.steps_ahead(index, at, goal) if cfg.bound_targets else None)
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
@@ -91,7 +93,9 @@ def value_loss(value: Ensemble, cfg: Config, target: Ensemble, batch: Batch) -> 
     v = member_values(value, batch.observation, batch.goal)  # members x batch
     starts = jnp.concatenate([batch.observation, batch.next_observation])
     old = member_values(target, starts, jnp.concatenate([batch.goal, batch.goal]))  # members x 2 batch
-    return hilbert.representation_loss(v, old[:, :count], old[:, count:], batch.reached, cfg.discount, cfg.expectile)
+    return hilbert.representation_loss(
+        v, old[:, :count], old[:, count:], batch.reached, cfg.discount, cfg.expectile, ahead=batch.steps_ahead
+    )
 
 
 def member_values(value: Ensemble, observation: Array, goal: Array) -> Array:
