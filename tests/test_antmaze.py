@@ -140,7 +140,7 @@ def test_a_goal_is_the_target_and_the_body_of_the_first_observation(large: AntMa
     plain = large.episodes(np.random.default_rng(0), 4)
     assert (plain.goals[:, 2:] == large.standing[2:].astype(np.float32)).all()
     first = np.random.default_rng(5).standard_normal(29).astype(np.float32)
-    posed = large.with_first_observation(first).episodes(np.random.default_rng(0), 4)
+    posed = large.for_data(first).episodes(np.random.default_rng(0), 4)
     assert (posed.goals[:, 2:] == first[2:]).all()
     assert (posed.goals[:, :2] == plain.goals[:, :2]).all()
     assert (large.episodes(np.random.default_rng(0), 4).goals == plain.goals).all(), "the original is left alone"
@@ -217,7 +217,7 @@ def test_mistakes_are_told(large: AntMaze, tmp_path: Path) -> None:
         (lambda: large.episodes(rng, 1, start=np.zeros(5)), "must be an observation of 29 numbers or x,y"),
         (lambda: large.episodes(rng, 1, start=np.array([16.0, 0.0])), "no free position"),
         (lambda: large.episodes(rng, 1, goal=np.array([np.nan, 0.0])), "no free position"),
-        (lambda: large.with_first_observation(np.zeros(27)), "29 numbers"),
+        (lambda: large.for_data(np.zeros(27)), "29 numbers"),
         (lambda: large.potential_max("right"), "no named rewards"),
     ):
         with pytest.raises(HilpError, match=message):

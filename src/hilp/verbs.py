@@ -410,6 +410,7 @@ def run_pretrain(args: Pretrain) -> int:
     look = None
     if world is not None:
         evaluation.require_fit("this data", data.observation_dim, data.action_dim, world)
+        world = world.for_data(data.observations[0])
 
         def look(policy: FoundationPolicy) -> dict[str, float]:
             return evaluation.look(policy, world, args.seed)
@@ -457,6 +458,8 @@ def run_evaluate(args: Evaluate) -> int:
     for folder in map(str, seeds or [Path(args.run)]):
         policy, home = _policy(folder)
         world = _task(policy, args.task)
+        if data is not None and data.observation_dim == world.observation_dim:
+            world = world.for_data(data.observations[0])
         if args.video:
             _require_film(world, args.video)
         rewards = (*world.potentials, *world.rewards) if args.rewards == ("all",) else args.rewards

@@ -126,9 +126,7 @@ def fill(
     for source, found in data.items():
         if found.task is None:
             raise HilpError(f"{source} does not say which task it comes from: collect it with `hilp data collect`")
-        worlds[source] = tasks.make(found.task)
-        if hasattr(worlds[source], "with_first_observation"):  # D4RL's goals take all but x and y from it
-            worlds[source] = worlds[source].with_first_observation(np.asarray(found.observations[0]))
+        worlds[source] = tasks.make(found.task).for_data(np.asarray(found.observations[0]))
         if kind == "rewards" and not worlds[source].rewards:
             raise HilpError(f"task {found.task} of {source} has no named rewards: try `hilp bench goals`")
         if kind == "goals" and not worlds[source].has_goals:

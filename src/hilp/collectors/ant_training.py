@@ -25,6 +25,7 @@ from hilp.collectors.ant_controller import ACTION_DIM, OBSERVATION_DIM, Controll
 from hilp.errors import HilpError
 from hilp.networks import Dense
 from hilp.tasks import antmaze
+from hilp.tasks.simulator import import_mujoco
 from hilp.versions import versions
 
 HIDDEN = (256, 256)
@@ -193,7 +194,7 @@ class Floor:
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
-        self.mujoco = antmaze.import_mujoco()
+        self.mujoco = import_mujoco("AntMaze")
         self.room = antmaze.make(ROOM)
         empty = self.mujoco.MjModel.from_xml_string(antmaze.model_xml(np.zeros((3, 3), bool)))
         self.models = [self.room.model if ant < WALLED_ANTS else empty for ant in range(ANTS)]

@@ -57,6 +57,10 @@ class Task(Protocol):
         self, rng: np.random.Generator, n: int, start: np.ndarray | None = None, goal: np.ndarray | None = None
     ) -> Episodes: ...  # random starts and goals, unless an observation of one is given
 
+    def for_data(
+        self, first: np.ndarray
+    ) -> Task: ...  # the task as it is evaluated on data with this first observation
+
     def potential_max(self, name: str) -> float: ...
 
     def best_return(self, name: str, observations: np.ndarray, steps: int) -> np.ndarray | None: ...

@@ -8,9 +8,7 @@ is around the origin and, with y upwards, row 0 is drawn at the bottom. One step
 from __future__ import annotations
 
 import copy
-import ctypes.util
 import os
-import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +21,7 @@ import numpy as np
 
 from hilp.errors import HilpError, nearest
 from hilp.tasks import Finite, maze
+from hilp.tasks.simulator import import_mujoco
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -138,15 +137,15 @@ class AntMaze:
         """The 27 numbers of a goal observation after its x and y: of the standing ant, unless given."""
         return self.standing[2:] if self._given_proprioception is None else self._given_proprioception
 
-    def with_first_observation(self, observation: np.ndarray) -> AntMaze:
-        """The same task with goals that look like this observation (D4RL: the first of the data) but for x and y."""
-        observation = np.asarray(observation, np.float64)
-        if observation.shape != (self.observation_dim,):
+    def for_data(self, first: np.ndarray) -> AntMaze:
+        """The same task with D4RL's goals: they look like the first observation of the data but for x and y."""
+        first = np.asarray(first, np.float64)
+        if first.shape != (self.observation_dim,):
             raise HilpError(
-                f"an observation of {self.name} has {self.observation_dim} numbers, not the shape {observation.shape}"
+                f"an observation of {self.name} has {self.observation_dim} numbers, not the shape {first.shape}"
             )
         other = copy.copy(self)
-        other._given_proprioception = observation[2:].copy()
+        other._given_proprioception = first[2:].copy()
         return other
 
     # Cells
@@ -179,7 +178,7 @@ class AntMaze:
     @cached_property
     def model(self) -> Any:
         """The compiled MuJoCo model."""
-        return import_mujoco().MjModel.from_xml_string(model_xml(self.grid.walls))
+        return import_mujoco("AntMaze").MjModel.from_xml_string(model_xml(self.grid.walls))
 
     @cached_property
     def standing(self) -> np.ndarray:
@@ -289,7 +288,7 @@ class AntMaze:
         self, observations: np.ndarray, height: int = 360, width: int = 480, follow: bool = False
     ) -> Iterator[np.ndarray]:
         """Pictures [height, width, 3] uint8 of states [n, 29]: the whole maze from above, or close behind the ant."""
-        mujoco = import_mujoco()
+        mujoco = import_mujoco("AntMaze")
         model = self.model
         model.vis.global_.offwidth = max(model.vis.global_.offwidth, width)
         model.vis.global_.offheight = max(model.vis.global_.offheight, height)
@@ -318,7 +317,7 @@ class AntEpisodes:
     """n episodes running side by side. The physics keep float64; what is observed is float32."""
 
     def __init__(self, world: AntMaze, states: np.ndarray, goal_xy: np.ndarray) -> None:
-        self._mujoco, self._model = import_mujoco(), world.model
+        self._mujoco, self._model = import_mujoco("AntMaze"), world.model
         self._goal_xy = goal_xy
         goals = np.concatenate([goal_xy, np.tile(world.proprioception, (len(goal_xy), 1))], axis=1)
         self.goals = goals.astype(np.float32)
@@ -413,15 +412,3 @@ def set_state(mujoco: Any, model: Any, data: Any, state: np.ndarray) -> None:
     data.qpos[:] = state[:POSITIONS]
     data.qvel[:] = state[POSITIONS:]
     mujoco.mj_forward(model, data)
-
-
-def import_mujoco() -> Any:
-    """The simulator; without a screen it is told to draw in memory, which it asks about only when first imported."""
-    screenless = sys.platform == "linux" and "mujoco" not in sys.modules and "DISPLAY" not in os.environ
-    if screenless and "MUJOCO_GL" not in os.environ and ctypes.util.find_library("EGL"):
-        os.environ["MUJOCO_GL"] = "egl"
-    try:
-        import mujoco
-    except ImportError as error:
-        raise HilpError("AntMaze needs its simulator: pip install 'hilp[mujoco]'") from error
-    return mujoco

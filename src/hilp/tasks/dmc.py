@@ -13,7 +13,6 @@ from __future__ import annotations
 import copy
 import logging
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ import numpy as np
 
 from hilp.errors import HilpError, nearest
 from hilp.tasks import Finite
+from hilp.tasks.simulator import import_mujoco
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -111,7 +111,7 @@ class Domain:
     axes: tuple[str, str]  # what `place` gives
 
     def __init__(self) -> None:
-        self.mujoco = _import_simulator()
+        self.mujoco = import_mujoco("a DeepMind Control task", "dm_control.suite")
         self.physics = self.build()  # dm_control's; only used to begin episodes
         self.model = self.physics.model.ptr
 
@@ -502,6 +502,9 @@ class Dmc:
             domain.mujoco.mj_forward(domain.model, data)
         return data
 
+    def for_data(self, first: np.ndarray) -> Dmc:
+        return self
+
     def potential_max(self, name: str) -> float:
         raise HilpError(f"{self.name} has no potentials: prompt with one of its rewards, {', '.join(self.rewards)}")
 
@@ -660,17 +663,3 @@ def make(name: str, threads: int | None = None) -> Dmc:
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _import_simulator() -> Any:
-    """MuJoCo. It and dm_control choose how to render when they are imported: off screen where there is no screen."""
-    if sys.platform == "linux" and "MUJOCO_GL" not in os.environ and not os.environ.get("DISPLAY"):
-        from ctypes.util import find_library
-
-        os.environ["MUJOCO_GL"] = "egl" if find_library("EGL") else "disable"
-    try:
-        import dm_control.suite  # noqa: F401
-        import mujoco
-    except ImportError as error:
-        raise HilpError(f"DeepMind Control tasks need {error.name}: pip install 'hilp[mujoco]'") from error
-    return mujoco
