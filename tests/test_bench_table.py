@@ -73,6 +73,8 @@ def test_a_sweep_has_a_row_for_each_value(tmp_path: Path, tiny_data_folder: Path
         (["--variants", "dim=2"], "--variants takes name:key=value"),
         (["--variants", "small:dim"], "--variants takes key=value"),
         (["--variants", "small:dmi=2"], "none of these methods has all config keys of the variant 'small'"),
+        (["--variants", "a:dim=2", "a:dim=3"], "two variants have one name"),
+        (["--variants", "a:dim=2", "--sweep", "dim=2,4"], "two tables"),
         (["--seeds", "0"], "--seeds must be at least 1"),
         (["--preset", "huge"], "unknown preset"),
         (["--data", "nowhere"], "nowhere"),
@@ -153,11 +155,11 @@ def test_variants_are_rows_of_their_own_and_looks_make_a_learning_curve(
 
 
 def test_a_curve_has_each_look_once_although_metrics_repeat_it(tmp_path: Path) -> None:
-    """Looks at 30 and 60, rows every 20: each is first seen in the row after it."""
-    rows = [{"step": 20}, {"step": 40, "success": 0.1}, {"step": 60, "success": 0.3, "success_plan": 0.5},
-            {"step": 80, "success": 0.3, "success_plan": 0.5}]  # fmt: skip
+    rows = [{"step": 20}, {"step": 40, "success": 0.1, "look_step": 30},
+            {"step": 60, "success": 0.3, "success_plan": 0.5, "look_step": 60},
+            {"step": 80, "success": 0.3, "success_plan": 0.5, "look_step": 60}]  # fmt: skip
     evaluation.append_rows(tmp_path / "metrics.jsonl", rows)
-    assert evaluation.curve(tmp_path / "metrics.jsonl", 30) == [
+    assert evaluation.curve(tmp_path / "metrics.jsonl") == [
         {"step": 30, "success": 0.1}, {"step": 60, "success": 0.3, "success_plan": 0.5}]  # fmt: skip
 
 
@@ -187,7 +189,7 @@ def test_errors_against_one_value_for_all_policies(tmp_path: Path, capsys: pytes
 def goal_row(dim: int, score: float, plan: int | str = 0, data: str = "ant", **more: Any) -> dict[str, Any]:
     cell = {"label": f"hilp dim={dim}", "data": data, "seed": 0}
     return {"cell": cell, "method": "hilp", "plan": plan, "metric": "success", "score": score,
-            "config": {"dim": dim, "phi_expectile": 0.95}, **more}  # fmt: skip
+            "config": {"dim": dim, "phi_expectile": 0.95, "phi_discount": 0.99}, **more}  # fmt: skip
 
 
 def test_goal_table_with_some_embedding_errors() -> None:
@@ -217,6 +219,12 @@ def test_the_error_figure_has_a_point_for_each_policy() -> None:
     assert points == {"dim = 4": [[30.0, 10.0]], "dim = 32": [[1.0, 90.0], [2.0, 80.0]]}
     assert "rank correlation −1.00" in ax.texts[0].get_text() and "V(s, g)" in ax.get_xlabel()
     assert table.error_figure([goal_row(64, 0.5)], "dim") is None
+    rows[0]["config"]["phi_discount"] = 0.9  # its squared errors are in another unit
+    for row in rows:
+        row["embedding"]["relative"] = row["embedding"]["mse"] / 100
+    unlike = table.error_figure(rows, "dim")
+    assert unlike is not None and "relative" in unlike.axes[0].get_xlabel()
+    assert max(line.get_xdata().max() for line in unlike.axes[0].lines) == 0.3
     unswept = table.error_figure(rows, None)
     assert unswept is not None and [line.get_label() for line in unswept.axes[0].lines] == ["hilp dim=32", "hilp dim=4"]
 

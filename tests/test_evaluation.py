@@ -356,3 +356,21 @@ def test_the_best_look_is_kept_apart_from_the_last_score(tmp_path: Path) -> None
     rows = [{"step": 10}, {"step": 20, "success": 0.4}, {"step": 30, "success": 0.9}, {"step": 40, "success": 0.7}]
     metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert evaluation.best_look(metrics) == {"step": 30, "success": 0.9}
+
+
+def test_a_look_plans_only_where_there_are_states_to_plan_with(tiny: hilp.FoundationPolicy, change: Any) -> None:
+    world = hilp.make_task("maze-medium")
+    assert set(evaluation.look(tiny, world, seed=0, episodes=2)) == {"success", "success_plan"}
+    bare = change(tiny, sample=tiny.sample.some(0, 0))
+    assert set(evaluation.look(bare, world, seed=0, episodes=2)) == {"success"}
+
+
+def test_a_task_takes_the_form_it_has_on_the_policys_data(
+    tiny: hilp.FoundationPolicy, tiny_data: hilp.Dataset, change: Any
+) -> None:
+    """Goals of AntMaze look like the first observation of the data, but for x and y."""
+    assert tiny.origin["first_observation"] == tiny_data.observations[0].tolist()
+    first = np.arange(29.0)
+    posed = change(tiny, origin={"first_observation": first.tolist()})
+    assert evaluation.task_of(posed, "antmaze-large").proprioception.tolist() == first[2:].tolist()
+    assert evaluation.task_of(posed, "maze-large").name == "maze-large", "of another task"

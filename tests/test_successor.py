@@ -114,6 +114,10 @@ def test_networks_have_the_shapes_of_the_paper() -> None:
     assert presets.preset("sf-lap", "paper", "quadruped").config.loss == "q"
     assert presets.preset("sf-lap", "paper", "jaco_reach_top_left").config.loss == "q"
     assert presets.preset("sf-hilp", "paper", "cheetah").config.phi_discount == 0.98
+    for method in ("hilp", "gc-bc", "gc-iql", "gc-cql", "fb", "iql-lap"):  # distances of hundreds of steps
+        large, own = (presets.preset(method, "laptop", task) for task in ("antmaze-large-play", "antmaze:\n###"))
+        assert large == own and large.steps > presets.preset(method, "laptop", "maze-large").steps
+        assert presets.preset(method, "paper", "antmaze-large-play").steps == presets.PAPER_STEPS
 
 
 def test_weights_start_orthogonal_with_zero_bias() -> None:

@@ -93,6 +93,27 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(
     assert resumed.fingerprint == whole.fingerprint
 
 
+def test_checkpoints_that_fit_no_more_are_said_so_and_not_started_over(tmp_path: Path) -> None:
+    hilp.pretrain(CONFIG, walks(), steps=20, out=tmp_path, checkpoint_every=10, quiet=True)
+    for path in (tmp_path / "checkpoints").iterdir():
+        arrays, note = storage.read_arrays(path)
+        storage.write_arrays(path, {**arrays, ".more": np.zeros(1)}, note)
+    before = (tmp_path / "metrics.jsonl").read_text()
+    with pytest.raises(hilp.HilpError, match="none of the checkpoints"):
+        hilp.pretrain(CONFIG, walks(), steps=30, out=tmp_path, resume=True, quiet=True)
+    assert (tmp_path / "metrics.jsonl").read_text() == before
+
+
+def test_a_checkpoint_is_never_deleted_for_one_that_lies_ahead(tmp_path: Path) -> None:
+    hilp.pretrain(CONFIG, walks(), steps=30, out=tmp_path, checkpoint_every=10, keep=3, quiet=True)
+    folder = tmp_path / "checkpoints"
+    for path in sorted(folder.iterdir())[1:]:
+        path.write_bytes(path.read_bytes()[:100])
+    hilp.pretrain(CONFIG, walks(), steps=15, out=tmp_path, resume=True, checkpoint_every=5, quiet=True)
+    assert [path.name for path in sorted(folder.iterdir())] == [
+        "step-000000010.safetensors", "step-000000015.safetensors"]  # fmt: skip
+
+
 def test_retention_keeps_the_newest(tmp_path: Path) -> None:
     hilp.pretrain(CONFIG, walks(), steps=50, out=tmp_path / "run", checkpoint_every=10, keep=3, quiet=True)
     names = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
@@ -169,6 +190,7 @@ def test_metrics_rows_and_looks(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [10, 20, 30, 40]
     assert [row.get("success") for row in rows] == [None, 0.5, 0.5, 0.5]
+    assert [row.get("look_step") for row in rows] == [None, 20, 20, 40]
     assert {"phi_loss", "actor_loss", "steps_per_second"} <= rows[0].keys()
 
 
@@ -299,3 +321,18 @@ def test_phi_stands_still_once_it_is_frozen_and_metrics_belong_to_their_phase(tm
         (True, False), (True, False), (False, True), (False, True), (False, True),
     ]  # fmt: skip
     assert after.origin["steps"] == 50
+
+
+def test_steps_that_end_before_the_policy_begins_are_worth_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    hilp.pretrain(SEQUENTIAL, walks(), steps=25, quiet=True)
+    assert "all 25 updates train phi and none the policy" in capsys.readouterr().err
+    hilp.pretrain(SEQUENTIAL, walks(), steps=26, quiet=True)
+    assert not capsys.readouterr().err
+
+
+def test_no_room_for_latents_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(hilp.HilpError, match="MiB of latents in"):
+        train._scratch_array((2**20, 2**30), tmp_path)
+    kept = train._scratch_array((3, 4), tmp_path)
+    kept[:] = 1.0
+    assert kept.sum() == 12 and not list(tmp_path.iterdir())

@@ -199,8 +199,7 @@ def value_error(policy: FoundationPolicy, reference: Reference, model: monolithi
 
 def phi_updates(config: Any, updates: int) -> int:
     """How many of a policy's updates train its phi."""
-    method = methods.of(config)
-    frozen_from = method.frozen_from(config) if hasattr(method, "frozen_from") else None
+    frozen_from = methods.frozen_from(config)
     return updates if frozen_from is None else min(updates, frozen_from)
 
 

@@ -30,6 +30,13 @@ LOOK_EPISODES = 50  # of a look at a policy in training
 Row = dict[str, Any]
 
 
+def task_of(policy: FoundationPolicy, name: str) -> Any:
+    """A task in the form that it has on the policy's data."""
+    world = tasks.make(name)
+    first = policy.origin.get("first_observation")
+    return world if first is None or len(first) != world.observation_dim else world.for_data(np.asarray(first))
+
+
 def evaluate(
     policy: FoundationPolicy,
     task: str | tasks.Task,
@@ -51,7 +58,7 @@ def evaluate(
     data: see `FoundationPolicy.reward`. All plans face the same starts and goals. Where a dict is given as `paths`, the
     rollouts are put there for pictures.
     """
-    world = tasks.make(task) if isinstance(task, str) else task
+    world = task_of(policy, task) if isinstance(task, str) else task
     require_fit("this policy", policy.spec.observation_dim, policy.spec.action_dim, world)
     if episodes < 1:
         raise HilpError(f"episodes must be at least 1, not {episodes}")
@@ -145,7 +152,7 @@ def rollout_goals(
 def look(policy: FoundationPolicy, world: tasks.Task, seed: int, episodes: int = LOOK_EPISODES) -> dict[str, float]:
     """A quick look at a policy in training: how many goals it reaches, and with the paper's plan where it can plan."""
     plans: dict[str, int] = {"success": 0}
-    if policy.has_rule("direct"):
+    if policy.has_rule("direct") and len(policy.sample):
         plans["success_plan"] = planning.RECURSIONS
     return {name: rollout_goals(policy, world, plan, episodes, seed)[0]["score"] for name, plan in plans.items()}
 
@@ -334,18 +341,16 @@ def best_look(metrics: str | os.PathLike[str]) -> Row | None:
     if not looks:
         return None
     best = max(looks, key=lambda row: row["success"])
-    return {"step": best["step"], "success": best["success"]}
+    return {"step": best.get("look_step", best["step"]), "success": best["success"]}
 
 
-def curve(metrics: str | os.PathLike[str], look_every: int) -> list[Row]:
-    """The looks of a run in their order. A metrics row carries the latest look, so each is in the first row from its
-    step on."""
-    found: dict[int, Row] = {}
-    for row in read_rows(metrics):
-        step = row["step"] // look_every * look_every
-        if "success" in row and step not in found:
-            found[step] = {"step": step, **{name: row[name] for name in ("success", "success_plan") if name in row}}
-    return list(found.values())
+def curve(metrics: str | os.PathLike[str]) -> list[Row]:
+    """The looks of a run in their order; a metrics row carries the latest one."""
+    looks = {row["look_step"]: row for row in read_rows(metrics) if "look_step" in row}
+    return [
+        {"step": step, **{name: row[name] for name in ("success", "success_plan") if name in row}}
+        for step, row in sorted(looks.items())
+    ]
 
 
 def append_rows(path: str | os.PathLike[str], rows: list[Row]) -> None:

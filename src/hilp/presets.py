@@ -1,10 +1,11 @@
 """Presets: (method, size, task) -> config, number of updates and size of the planning bank.
 
-`paper` holds the values of the paper's tables; `laptop` is for two CPU cores and minutes.
+`paper` holds the values of the paper's tables; `laptop` is for two CPU cores and minutes (AntMaze: an hour).
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,24 +141,29 @@ ANT: dict[str, Any] = {
 }
 LAPTOP_ANTMAZE: dict[str, tuple[int, dict[str, Any]]] = {  # module -> updates, config values
     "hilp.methods.hilp": (
-        320_000,
+        200_000,
         {
             **ANT,
+            "dim": 8,
             "phi_target_rate": 0.02,
             "target_rate": 0.02,
             "bound_targets": True,
             "schedule": "sequential",
-            "phi_steps": 120_000,
+            "phi_steps": 60_000,
         },
     ),
     "hilp.methods.gciql": (160_000, {**ANT, "target_rate": 0.02}),
     "hilp.methods.gcbc": (160_000, {name: value for name, value in ANT.items() if name != "hidden"}),
+    "hilp.methods.gccql": (160_000, {**ANT, "target_rate": 0.02, "samples": 4}),
+    "hilp.methods.iql": (160_000, {**ANT, "phi_hidden": (128, 128), "target_rate": 0.02}),
+    "hilp.methods.fb": (160_000, {**LAPTOP["hilp.methods.fb"][1], "normalize": False}),
 }
+ANTMAZES = (  # the last is any map of the user's own
+    *(f"antmaze-{size}{kind}" for size in ("large", "ultra") for kind in ("", "-diverse", "-play")),
+    "antmaze",
+)
 LAPTOP_BY_TASK: dict[tuple[str, str], tuple[int, dict[str, Any]]] = {
-    (module, f"antmaze-{size}{kind}"): values
-    for module, values in LAPTOP_ANTMAZE.items()
-    for size in ("large", "ultra")
-    for kind in ("", "-diverse", "-play")
+    (module, name): values for module, values in LAPTOP_ANTMAZE.items() for name in ANTMAZES
 }
 PAPER_STEPS, PAPER_BANK, LAPTOP_BANK = 1_000_000, 50_000, 10_000
 
@@ -167,7 +173,7 @@ def preset(method: str, size: str, task: str | None = None) -> Preset:
     if size not in SIZES:
         raise HilpError(f"unknown preset '{size}': {nearest(size, SIZES)}")
     module = methods.module(method).__name__
-    where = (module, task.partition("_")[0] if task else "")
+    where = (module, re.split("[_:]", task)[0] if task else "")  # without a reward's name, without a map
     own = BY_TASK.get(where, {})
     if size == "paper":
         return Preset(methods.config(method, **own, **PAPER_BY_TASK.get(where, {})), PAPER_STEPS, PAPER_BANK)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from types import TracebackType
 
 PLAIN_SECONDS = 15.0  # between lines in a log file
+RATE_SECONDS = 60.0  # that a rate is taken over: phases of a run differ in speed
 
 
 class Progress:
-    """Counts updates; `rate` is steps per second since the start, without the first (compiling) chunk."""
+    """Counts updates; `rate` is steps per second of late, without the first (compiling) chunk."""
 
     def __init__(self, total: int, start: int = 0, quiet: bool = False, verb: str = "training"):
         self.total, self.done, self.quiet, self.verb = total, start, quiet, verb
-        self._began: float | None = None
-        self._counted = 0
+        self._marks: deque[tuple[float, int]] = deque()  # when so many were done, over the last RATE_SECONDS
         self._printed = time.monotonic()
         self._bar = None
         if not quiet and sys.stderr.isatty():
@@ -34,9 +35,10 @@ class Progress:
 
     @property
     def rate(self) -> float:
-        if self._began is None or not self._counted:
+        if len(self._marks) < 2:
             return 0.0
-        return self._counted / max(time.monotonic() - self._began, 1e-9)
+        (began, before), (now, done) = self._marks[0], self._marks[-1]
+        return (done - before) / max(now - began, 1e-9)
 
     def __enter__(self) -> Progress:
         if self._bar:
@@ -52,15 +54,14 @@ class Progress:
     def advance(self, count: int, losses: dict[str, float], looked: dict[str, float]) -> None:
         """`count` more are done; show these losses and the latest evaluation."""
         self.done += count
-        if self._began is None:
-            self._began = time.monotonic()
-        else:
-            self._counted += count
+        self._marks.append((time.monotonic(), self.done))
+        while len(self._marks) > 2 and self._marks[-1][0] - self._marks[1][0] > RATE_SECONDS:
+            self._marks.popleft()
         shown = {name: value for name, value in losses.items() if name.endswith("loss")} | looked
         text = f"{self.rate:,.1f}/s " + " ".join(f"{name} {value:.3g}" for name, value in shown.items())
         if self._bar:
             self._bar.update(self._task, completed=self.done, text=text)
-        elif not self.quiet and self._counted and time.monotonic() - self._printed > PLAIN_SECONDS:
+        elif not self.quiet and self.rate and time.monotonic() - self._printed > PLAIN_SECONDS:
             self._printed = time.monotonic()
             left = (self.total - self.done) / self.rate if self.rate else 0.0
             print(f"{self.verb} {self.done:,}/{self.total:,} {text} ETA {left:.0f} s", file=sys.stderr)

@@ -64,7 +64,7 @@ def write(run: str | Path, out: str | Path | None = None) -> Path:
     metrics = evaluation.read_rows(metrics_path) if metrics_path.is_file() else []
     task = policy.origin.get("task")
     target = Path(out) if out else folder / PAGE
-    storage.write_text(target, build(policy, rows, metrics, tasks.make(task) if task else None))
+    storage.write_text(target, build(policy, rows, metrics, evaluation.task_of(policy, task) if task else None))
     return target
 
 

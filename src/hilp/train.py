@@ -102,7 +102,14 @@ def pretrain(
     checkpoint_every = checkpoint_every or max(1, steps // 10)
     look_every = look_every or max(1, steps // 5)
     folder = None if out is None else Path(out)
+    if run.frozen_from is not None and steps <= run.frozen_from:
+        print(
+            f"hilp: warning: all {steps} updates train phi and none the policy: ask for more steps or lower phi_steps "
+            f"(--set phi_steps={max(1, steps // 3)})",
+            file=sys.stderr,
+        )
     start, state = 0, run.fresh
+    run.scratch = folder
     if folder is not None:
         description = run.description(steps, command)
         _require_own_folder(folder, description, resume)
@@ -116,6 +123,7 @@ def pretrain(
     waiting: list[tuple[int, dict[str, np.ndarray]]] = []  # chunks since the last metrics row
     saved_at = time.monotonic()
     looked: dict[str, float] = {}  # the latest evaluation
+    looked_at: dict[str, int] = {}  # and its step
     step, chunk = start, 1
     with Progress(steps, start, quiet) as progress, _asked_to_stop() as asked, _enough_memory(folder, start):
         while step < steps:
@@ -130,9 +138,15 @@ def pretrain(
             progress.advance(count, _scalars(means), looked)
 
             if step % look_every == 0 and look is not None:
-                looked = look(run.policies(state, step, bank)[0])
+                looked, looked_at = look(run.policies(state, step, bank)[0]), {"look_step": step}
             if (step % log_every == 0 or step == steps) and folder is not None:
-                row = {"step": step, **_scalars(_weighted_mean(waiting)), **run.validate(state, step), **looked}
+                row = {
+                    "step": step,
+                    **_scalars(_weighted_mean(waiting)),
+                    **run.validate(state, step),
+                    **looked,
+                    **looked_at,
+                }
                 _append_metrics(folder / METRICS, {**row, "steps_per_second": round(progress.rate, 3)})
                 waiting = []
             late = time.monotonic() - saved_at > 60 * CHECKPOINT_MINUTES
@@ -169,7 +183,8 @@ class Run:
         self.keys = keys[0] if seeds == 1 else keys
 
         columns = sampling.Columns(data.observations, data.actions, self.preparation.mean, self.preparation.scale)
-        self.frozen_from = self.method.frozen_from(config) if hasattr(self.method, "frozen_from") else None
+        self.frozen_from = methods.frozen_from(config)
+        self.scratch: Path | None = None  # where latents too large for memory may lie; the system's choice without
         self._latent_dim = 0 if self.frozen_from is None else latent_dim(config, self.spec)
         self._has_latents = False  # until they are frozen
         bytes_on_device = 4 * data.rows * (data.observation_dim + data.action_dim + seeds * self._latent_dim)
@@ -210,7 +225,7 @@ class Run:
         for batch in range(VALIDATION_BATCHES):
             copy = jax.tree.map(jnp.copy, state)  # the program consumes its state
             # Where latents will be frozen, looking ahead must not cross that line.
-            at = step + batch if self.frozen_from is None or step > self.frozen_from else step - 1 - batch
+            at = step + batch if self.frozen_from is None or step > self.frozen_from else max(0, step - 1 - batch)
             ((_, _, sums, _),) = self._chunks(copy, self.held_out, at, 1)
             rows.append(_scalars(jax.tree.map(np.asarray, sums)))
         return {f"validation_{name}": float(np.mean([row[name] for row in rows])) for name in rows[0]}
@@ -239,8 +254,7 @@ class Run:
         freeze = jax.jit(one if self.seeds == 1 else jax.vmap(one, in_axes=(0, None)))
         shape = (*self.keys.shape, self.data.rows, self._latent_dim)
         if self.streamed:  # data that is streamed may be larger than memory, and so may its latents
-            with tempfile.TemporaryFile() as file:
-                latents: np.ndarray = np.memmap(file, np.float32, "w+", shape=shape)
+            latents: np.ndarray = _scratch_array(shape, self.scratch)
         else:
             latents = np.empty(shape, np.float32)
         mean, scale = (np.asarray(column, np.float32) for column in (self.preparation.mean, self.preparation.scale))
@@ -269,6 +283,7 @@ class Run:
             "data": self.data.name,
             "data_fingerprint": self.data.fingerprint,
             "task": self.data.task,
+            "first_observation": np.asarray(self.data.observations[0], np.float64).tolist(),  # some goals look like it
             "steps": step,
         }
         policies = []
@@ -303,7 +318,7 @@ def fit(config: Any, data: Dataset, steps: int, seed: int = 0, quiet: bool = Fal
     """Train and return the bare export of a method, with nothing written; for models that are means, not ends."""
     run = Run(config, data, seed, seeds=1, validation=0.0)
     state, step, chunk = run.fresh, 0, 1
-    with Progress(steps, 0, quiet, verb) as progress:
+    with Progress(steps, 0, quiet, verb) as progress, _enough_memory(None, 0):
         while step < steps:
             count = min(chunk, steps - step)
             began = time.perf_counter()
@@ -485,6 +500,21 @@ def _enough_memory(folder: Path | None, start: int) -> Iterator[None]:
         ) from None
 
 
+def _scratch_array(shape: tuple[int, ...], folder: Path | None) -> np.ndarray:
+    """An array in a file without a name, gone when nobody looks at it any more."""
+    size = 4 * int(np.prod(shape))
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            if hasattr(os, "posix_fallocate"):  # a disk that fills up later would end the process without a word
+                os.posix_fallocate(file.fileno(), 0, size)
+            return np.memmap(file, np.float32, "w+", shape=shape)
+    except OSError as error:
+        where = folder or tempfile.gettempdir()
+        raise HilpError(
+            f"no room for {size / 2**20:.0f} MiB of latents in {where}: {error.strerror or error}"
+        ) from error
+
+
 def _require_own_folder(folder: Path, description: dict[str, Any], resume: bool) -> None:
     """Refuse a folder that holds another run, or something else; nothing is changed yet."""
     described = folder / RUN
@@ -523,18 +553,23 @@ def _difference(key: str, before: Any, now: Any) -> str:
 def _save_checkpoint(folder: Path, state: Any, step: int, keep: int) -> None:
     path = folder / CHECKPOINTS / f"step-{step:09d}.safetensors"
     storage.write_arrays(path, storage.flatten(state), {"step": step})
-    for old in sorted((folder / CHECKPOINTS).glob("step-*.safetensors"))[: -max(1, keep)]:
+    found = sorted((folder / CHECKPOINTS).glob("step-*.safetensors"))
+    here = found.index(path) + 1
+    for old in (*found[: max(0, here - keep)], *found[here:]):  # what lies ahead could not be gone on from
         old.unlink()
 
 
 def _newest_checkpoint(folder: Path, run: Run) -> tuple[int, Any]:
     """The newest checkpoint that is whole; a torn one is named and passed over."""
-    for path in sorted((folder / CHECKPOINTS).glob("step-*.safetensors"), reverse=True):
+    found = sorted((folder / CHECKPOINTS).glob("step-*.safetensors"), reverse=True)
+    for path in found:
         try:
             arrays, note = storage.read_arrays(path)
             return int(note["step"]), storage.unflatten(run.fresh, arrays, path)
         except (HilpError, KeyError, ValueError) as error:
             print(f"hilp: warning: skipping checkpoint {path.name}: {error}", file=sys.stderr)
+    if found:
+        raise HilpError(f"none of the checkpoints in {folder} can be gone on from: choose another --out to start anew")
     return 0, run.fresh
 
 

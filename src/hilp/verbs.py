@@ -250,7 +250,7 @@ class BenchTable:
     sweep: str | None = None
     """a config value to vary, one table row each: key=value,value,..., e.g. dim=2,8,32,128"""
     variants: tuple[str, ...] = ()
-    """more rows for each method, with config values changed: name:key=value,key=value ..."""
+    """more rows for each method, with config values changed: name:key=value,key=value ... (sizes as 256x256)"""
     out: str = "runs/bench"
     """folder of the runs and of the pictures"""
     rows: str | None = None
@@ -458,8 +458,6 @@ def run_evaluate(args: Evaluate) -> int:
     for folder in map(str, seeds or [Path(args.run)]):
         policy, home = _policy(folder)
         world = _task(policy, args.task)
-        if data is not None and data.observation_dim == world.observation_dim:
-            world = world.for_data(data.observations[0])
         if args.video:
             _require_film(world, args.video)
         rewards = (*world.potentials, *world.rewards) if args.rewards == ("all",) else args.rewards
@@ -697,7 +695,7 @@ def _fill_table(
             args.methods or usual,
             dict(_key_value(text, "--set") for text in args.set),
             sweep,
-            dict(_variant(text) for text in args.variants),
+            [_variant(text) for text in args.variants],
         ),
         args.data,
         range(args.seed, args.seed + args.seeds),
@@ -739,6 +737,8 @@ def run_bench_goals(args: BenchGoals) -> int:
         for what, fig in (("errors", table.error_figure(own, swept)), ("curve", table.curve_figure(own))):
             if fig is not None:
                 figures.save(fig, out / f"goals-{what}-{table.file_name(name)}.png")
+            elif what == "curve" and args.looks:
+                print(f"note: no learning curve of {name}: its policies were trained without --looks")
     if swept is not None:
         figures.save(table.goal_sweep_figure(rows, swept), out / f"goals-sweep-{swept}.png")
     print(f"pictures: {out}")
@@ -944,12 +944,12 @@ def _policy(run: str) -> tuple[FoundationPolicy, Any]:
 
 
 def _task(policy: FoundationPolicy, name: str | None) -> Any:
-    from hilp import tasks
+    from hilp import evaluation
 
     known = name or policy.origin.get("task")
     if known is None:
         raise HilpError("this policy's data does not say which task it comes from: name one with --task")
-    return tasks.make(known)
+    return evaluation.task_of(policy, known)
 
 
 def _tell(facts: dict[str, Any], as_json: bool) -> None:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -60,29 +60,34 @@ def entry(name: str) -> Entry:
 
 
 def entries(
-    names: Iterable[str],
+    names: Sequence[str],
     values: dict[str, str],
     sweep: tuple[str, Sequence[str]] | None = None,
-    variants: Mapping[str, dict[str, str]] | None = None,
+    variants: Sequence[tuple[str, dict[str, str]]] = (),
 ) -> dict[str, Entry]:
     """The rows of a table by label; a sweep makes one of each value of a config key, variants one more each.
 
     A method that lacks a key, say dim where the skill is the goal itself, has no such row.
     """
+    if sweep and variants:
+        raise HilpError("--sweep and --variants are two tables: ask for one after the other")
+    labels = [label for label, _ in variants]
+    if len(set(labels)) < len(labels):
+        raise HilpError(f"two variants have one name: {', '.join(labels)}")
     made = {}
     for name in names:
         base = entry(name)
         keys = {f.name for f in dataclasses.fields(methods.module(base.method).Config)}
-        for label, own in (variants or {}).items():
-            if keys.issuperset(own):
-                made[f"{name} {label}"] = Entry(base.method, {**base.values, **values, **own}, base.rule)
         if sweep and sweep[0] not in keys:
             continue
         for value in sweep[1] if sweep else (None,):
             own = {**base.values, **values, **({sweep[0]: value} if sweep and value is not None else {})}
             made[name if sweep is None else f"{name} {sweep[0]}={value}"] = Entry(base.method, own, base.rule)
-    for label in variants or {}:
-        if not any(row.endswith(f" {label}") for row in made):
+        for label, own in variants:
+            if keys.issuperset(own):
+                made[f"{name} {label}"] = Entry(base.method, {**base.values, **values, **own}, base.rule)
+    for label in labels:
+        if not any(f"{name} {label}" in made for name in names):
             raise HilpError(f"none of these methods has all config keys of the variant '{label}'")
     if sweep and not made:
         raise HilpError(f"none of these methods has the config key '{sweep[0]}' to sweep")
@@ -224,7 +229,7 @@ class Cell:
             if embedding is not None:
                 found = [{**row, "embedding": embedding} for row in found]
             if self.looks:
-                found[0]["curve"] = evaluation.curve(folder / train.METRICS, max(1, self.updates // self.looks))
+                found[0]["curve"] = evaluation.curve(folder / train.METRICS)
             return found
         found = evaluation.evaluate(
             policy,
@@ -257,7 +262,8 @@ class Cell:
         steps = diagnosis.phi_updates(self.config, self.updates)
         reference = diagnosis.Reference(self.data, diagnosis.value_config(policy), steps, VALUE_SEED)
         folder = out / file_name(self.data.name) / f"value-{digest(reference.identity)}"
-        return diagnosis.value_error(policy, reference, reference.train_once(folder, quiet))
+        found = diagnosis.value_error(policy, reference, reference.train_once(folder, quiet))
+        return {**found, "value": folder.name}
 
 
 def file_name(text: str) -> str:
@@ -373,7 +379,9 @@ def curve_figure(rows: list[Row]) -> Figure | None:
                     line.setdefault(look["step"], []).append(100 * look[key])
     if not points:
         return None
-    series = {name: (list(line), [float(np.mean(found)) for found in line.values()]) for name, line in points.items()}
+    series = {
+        name: (sorted(line), [float(np.mean(line[step])) for step in sorted(line)]) for name, line in points.items()
+    }
     return figures.curves(series, f"Learning on {rows[0]['cell']['data']}", "goals reached, %", xlabel="updates")
 
 
@@ -387,18 +395,21 @@ def error_figure(rows: list[Row], swept: str | None) -> Figure | None:
     single = len(names) == 1
     if swept:
         own = sorted(own, key=lambda row: float(row["config"][swept]))
+    # Squared errors have a unit, (1 - gamma^d) / (1 - gamma), and a reference; only their like can be set beside them.
+    alike = len({(row["config"]["phi_discount"], row["embedding"].get("value")) for row in own}) == 1
+    measure = "mse" if alike else "relative"
     points: dict[str, tuple[list[float], list[float]]] = {}
     for row in own:
         name = f"{swept} = {row['config'][swept]}" if single and swept else row["cell"]["label"]
         errors, rates = points.setdefault(name, ([], []))
-        errors.append(row["embedding"]["mse"])
+        errors.append(row["embedding"][measure])
         rates.append(row["score"])
-    correlation = stats.spearman([row["embedding"]["mse"] for row in own], [row["score"] for row in own])
+    correlation = stats.spearman([row["embedding"][measure] for row in own], [row["score"] for row in own])
     return figures.success_by_error(
         points,
         correlation,
         f"{names.pop() if single else 'Success'} on {own[0]['cell']['data']}",
-        f"embedding error E[(d* − |φ(s) − φ(g)|)²], d* from {against}",
+        f"embedding error {'' if alike else 'relative to E[d*], root of '}E[(d* − |φ(s) − φ(g)|)²], d* from {against}",
         in_order=single and swept is not None,
     )
 

@@ -59,6 +59,12 @@ def config(name: str, **values: Any) -> Any:
     return module(name).Config(**{**MODULES[name][1], **values})
 
 
+def frozen_from(config: Any) -> int | None:
+    """The update from which on a method's latents are frozen, None where they never are."""
+    method = of(config)
+    return method.frozen_from(config) if hasattr(method, "frozen_from") else None
+
+
 def of(config: Any) -> ModuleType:
     """The module whose Config this is: a method, or a model that only explains policies."""
     return importlib.import_module(type(config).__module__)

@@ -22,4 +22,4 @@ def import_mujoco(needed_by: str, *also: str) -> Any:
             importlib.import_module(name)
         return importlib.import_module("mujoco")
     except ImportError as error:
-        raise HilpError(f"{needed_by} needs {error.name}: pip install 'hilp[mujoco]'") from error
+        raise HilpError(f"{needed_by} needs {error.name or error}: pip install 'hilp[mujoco]'") from error
