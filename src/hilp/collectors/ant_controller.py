@@ -1,12 +1,14 @@
 """The ant's legs: a small network that walks the ant along a commanded direction, with inference in plain numpy.
 
-The ant looks the same after a quarter turn of its body, and the ground looks the same after any turn of the world. So
-the network sees only one case, the canonical one: the world is turned until the direction is +x, then the body by
-quarter turns until its heading is within 45 degrees of it. What is left are 27 numbers and no direction.
+It keeps facing +x whatever the direction: a walker whose heading wanders would show every place and every gait in all
+headings, far more to learn from its data. The world and the ant together look the same after a quarter turn, if the
+legs are numbered anew. So the network sees directions within 45 degrees of +x only: 27 numbers of the body and two of
+the direction.
 
 Train the network that ships with this package again, or measure it:
 
-    python -m hilp.collectors.ant_controller --steps 150528 --seed 0 --out ant_controller.safetensors
+    python -m hilp.collectors.ant_controller --steps 150528 --out ant_controller.safetensors
+    python -m hilp.collectors.ant_controller --steps 250880 --out ant_controller.safetensors   # goes on from there
     python -m hilp.collectors.ant_controller --evaluate antmaze-large --episodes 100
 """
 
@@ -26,7 +28,7 @@ import numpy as np
 from hilp.errors import HilpError
 from hilp.storage import read_arrays
 
-OBSERVATION_DIM, ACTION_DIM = 27, 8
+INPUT_DIM, ACTION_DIM = 29, 8
 WEIGHTS = Path(__file__).with_name("ant_controller.safetensors")
 LAYERS = 3
 # Legs 1 to 4 stand at 45, 135, 225 and 315 degrees. In observations each is (hip, ankle); the actuators begin with
@@ -35,57 +37,47 @@ ANKLE_SIGNS = np.array([1.0, -1.0, -1.0, 1.0])
 FIRST_ACTUATOR = 3
 
 
-def quarter_turns(proprioception: np.ndarray, direction: np.ndarray) -> np.ndarray:
-    """How many quarter turns [n] of the body bring its heading within 45 degrees of the direction."""
-    heading = 2 * np.arctan2(proprioception[:, 4], proprioception[:, 1])
+def quarter_turns(direction: np.ndarray) -> np.ndarray:
+    """How many quarter turns [n] back bring directions [n, 2] within 45 degrees of +x."""
     angle = np.arctan2(direction[:, 1], direction[:, 0])
-    turns: np.ndarray = np.rint((heading - angle) / (np.pi / 2)).astype(np.intp) % 4
+    turns: np.ndarray = np.rint(angle / (np.pi / 2)).astype(np.intp) % 4
     return turns
 
 
-def canonical(proprioception: np.ndarray, direction: np.ndarray, turns: np.ndarray) -> np.ndarray:
-    """The 27 proprioceptive numbers [n, 27] (an observation without xy) as if +x were the direction [n, 2]."""
-    out = np.array(proprioception, np.float64)
-    x, y = direction[:, 0], direction[:, 1]
-    half = np.arctan2(y, x) / 2 + turns * np.pi / 4  # half of what the heading loses
-    cos, sin = np.cos(half), np.sin(half)
-    world = np.arctan2(y, x) / 2 - turns * np.pi / 4  # the axis of a tilt turns with the world, against the body
-    w, i, j, k = proprioception[:, 1:5].T
-    quaternion = np.stack(
-        [
-            w * cos + k * sin,
-            i * np.cos(world) + j * np.sin(world),
-            j * np.cos(world) - i * np.sin(world),
-            k * cos - w * sin,
-        ],
-        axis=1,
-    )
-    out[:, 1:5] = np.where(quaternion[:, :1] < 0, -quaternion, quaternion)  # q and -q are the same rotation
-    out[:, 5:13] = _turn_legs(out[:, 5:13], turns)
-    velocity = proprioception[:, 13:16]
-    out[:, 13] = x * velocity[:, 0] + y * velocity[:, 1]
-    out[:, 14] = x * velocity[:, 1] - y * velocity[:, 0]
-    cos, sin = np.cos(turns * np.pi / 2), np.sin(turns * np.pi / 2)
-    spin = proprioception[:, 16:19]  # in the frame of the body
-    out[:, 16] = cos * spin[:, 0] - sin * spin[:, 1]
-    out[:, 17] = sin * spin[:, 0] + cos * spin[:, 1]
-    out[:, 19:27] = _turn_legs(out[:, 19:27], turns)
+def canonical(proprioception: np.ndarray, direction: np.ndarray) -> np.ndarray:
+    """The network's inputs [n, 29]: the body's 27 numbers (an observation without xy) and the direction, turned back.
+
+    World and legs turn by the same quarter turns, so that the heading stays what it was.
+    """
+    turns = quarter_turns(direction)
+    out = np.concatenate([proprioception, direction], axis=1, dtype=np.float64)
+    out[:, 1:5] *= np.where(out[:, 1:2] < 0, -1, 1)  # q and -q are the same rotation
+    # The axis of a tilt, the velocity, the spin, the direction.
+    for x, y in ((2, 3), (13, 14), (16, 17), (27, 28)):
+        out[:, x], out[:, y] = turn_back(out[:, x], out[:, y], turns)
+    for joints in (slice(5, 13), slice(19, 27)):
+        legs = out[:, joints].reshape(-1, 4, 2)
+        legs[..., 1] *= ANKLE_SIGNS
+        out[:, joints] = _number_legs(legs, turns)
     return out
 
 
-def actual(action: np.ndarray, turns: np.ndarray) -> np.ndarray:
-    """The actuators' signals [n, 8] of an action given in canonical order (leg 1 first, all ankles alike)."""
-    legs = action.reshape(-1, 4, 2)
-    legs = legs[np.arange(len(legs))[:, None], (np.arange(4) + turns[:, None]) % 4]
-    legs = np.stack([legs[..., 0], legs[..., 1] * ANKLE_SIGNS], axis=-1)
+def turn_back(x: np.ndarray, y: np.ndarray, turns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Vectors (x, y) after so many quarter turns clockwise."""
+    cos, sin = np.array([1, 0, -1, 0])[turns], np.array([0, 1, 0, -1])[turns]
+    return cos * x + sin * y, cos * y - sin * x
+
+
+def actual(action: np.ndarray, direction: np.ndarray) -> np.ndarray:
+    """The actuators' signals [n, 8] of a network's action (the leg at 45 degrees first, all ankles alike)."""
+    legs = _number_legs(action.reshape(-1, 4, 2), -quarter_turns(direction)).reshape(-1, 4, 2)
+    legs[..., 1] *= ANKLE_SIGNS
     return np.roll(legs, -FIRST_ACTUATOR, axis=1).reshape(-1, 8)
 
 
-def _turn_legs(joints: np.ndarray, turns: np.ndarray) -> np.ndarray:
-    """Joints [n, 8] after quarter turns of the body, with the ankles of all legs turning the same way."""
-    legs = joints.reshape(-1, 4, 2)
-    legs = np.stack([legs[..., 0], legs[..., 1] * ANKLE_SIGNS], axis=-1)
-    return legs[np.arange(len(legs))[:, None], (np.arange(4) - turns[:, None]) % 4].reshape(-1, 8)
+def _number_legs(legs: np.ndarray, turns: np.ndarray) -> np.ndarray:
+    """Legs [n, 4, 2] numbered as after so many quarter turns back, as joints [n, 8]."""
+    return legs[np.arange(len(legs))[:, None], (np.arange(4) + turns[:, None]) % 4].reshape(-1, 8)
 
 
 class Controller:
@@ -112,9 +104,8 @@ class Controller:
 
     def act(self, proprioception: np.ndarray, direction: np.ndarray) -> np.ndarray:
         """Actions [n, 8] in [-1, 1] that walk ants with these 27 numbers [n, 27] along unit directions [n, 2]."""
-        turns = quarter_turns(proprioception, direction)
-        mean = self.head(canonical(proprioception, direction, turns))[:, :ACTION_DIM]
-        return actual(np.tanh(mean), turns)
+        mean = self.head(canonical(proprioception, direction))[:, :ACTION_DIM]
+        return actual(np.tanh(mean), direction)
 
 
 def measure(task: str, episodes: int, seed: int, weights: Path, report: Callable[[str], None]) -> dict[str, Any]:
@@ -155,7 +146,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m hilp.collectors.ant_controller", description="Train the ant's legs, or measure them."
     )
-    parser.add_argument("--steps", type=int, default=150_528, help="steps of training in all")
+    parser.add_argument("--steps", type=int, default=250_880, help="steps of training in all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path(WEIGHTS.name), help="where the trained weights go")
     parser.add_argument("--evaluate", metavar="TASK", help="measure in this AntMaze instead of training")

@@ -1,8 +1,8 @@
 """How the ant learned to walk: soft actor-critic, several ants side by side, most on an empty floor, some among walls.
 
 The reward is the speed along a direction that changes at random, up to a brisk walk, less a little for sideways drift,
-tilt, bouncing and effort; an ant that falls over starts anew. Both sides of every transition are canonical for the
-direction it was made with, so a change of direction needs no special care.
+a heading away from +x, tilt, bouncing and effort; an ant that falls over starts anew. Both sides of every transition
+are canonical for the direction it was made with, so a change of direction needs no special care.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import optax
 from jax import Array
 
 from hilp import storage
-from hilp.collectors.ant_controller import ACTION_DIM, OBSERVATION_DIM, Controller, actual, canonical, quarter_turns
+from hilp.collectors.ant_controller import ACTION_DIM, INPUT_DIM, Controller, actual, canonical
 from hilp.errors import HilpError
 from hilp.networks import Dense
 from hilp.tasks import antmaze
-from hilp.tasks.simulator import import_mujoco
+from hilp.tasks.simulator import import_simulator
 from hilp.versions import versions
 
 HIDDEN = (256, 256)
@@ -49,6 +49,8 @@ FALLEN = 0.0  # vertical component of the body's z axis below which an ant has f
 FALL_PENALTY = 10.0
 ALIVE = 0.5
 DRIFT_COST = 0.3  # per m/s sideways
+HEADING_COST = 0.5  # per radian that it faces away from +x
+STRAY_SHARE = 0.25  # of the starts, with any heading: walls turn ants, and they learn to turn back
 BOUNCE_COST = 0.2  # per m/s up or down
 TILT_COST = 1.0  # from 0 upright to this on the side
 EFFORT_COST = 0.02  # per squared action, summed over the joints
@@ -88,8 +90,8 @@ def optimizer() -> optax.GradientTransformation:
 
 def new_learner(key: Array) -> Learner:
     keys = jax.random.split(key, 3)
-    actor = Network(OBSERVATION_DIM, 2 * ACTION_DIM, keys[0])
-    critics = tuple(Network(OBSERVATION_DIM + ACTION_DIM, 1, k) for k in keys[1:])
+    actor = Network(INPUT_DIM, 2 * ACTION_DIM, keys[0])
+    critics = tuple(Network(INPUT_DIM + ACTION_DIM, 1, k) for k in keys[1:])
     log_temperature = jnp.asarray(-2.0)
     states = tuple(optimizer().init(part) for part in (actor, critics, log_temperature))
     return Learner(actor, critics, critics, log_temperature, states)  # type: ignore[arg-type]
@@ -171,11 +173,11 @@ class Replay:
 
     def __post_init__(self) -> None:
         self.columns = {
-            "now": np.empty((self.size, OBSERVATION_DIM), np.float32),
+            "now": np.empty((self.size, INPUT_DIM), np.float32),
             "action": np.empty((self.size, ACTION_DIM), np.float32),
             "reward": np.empty(self.size, np.float32),
             "fell": np.empty(self.size, np.float32),
-            "next": np.empty((self.size, OBSERVATION_DIM), np.float32),
+            "next": np.empty((self.size, INPUT_DIM), np.float32),
         }
 
     def add(self, **rows: np.ndarray) -> None:
@@ -194,7 +196,7 @@ class Floor:
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
-        self.mujoco = import_mujoco("AntMaze")
+        self.mujoco = import_simulator("AntMaze")
         self.room = antmaze.make(ROOM)
         empty = self.mujoco.MjModel.from_xml_string(antmaze.model_xml(np.zeros((3, 3), bool)))
         self.models = [self.room.model if ant < WALLED_ANTS else empty for ant in range(ANTS)]
@@ -212,8 +214,9 @@ class Floor:
     def _restart(self, ant: int) -> None:
         cells = self.room.grid.free_cells
         state = self.room.resets(self.rng, self.room.centres(cells[self.rng.integers(len(cells), size=1)]))[0]
-        half = self.rng.uniform(-np.pi / 2, np.pi / 2)  # of the heading
-        state[3:7] += np.array([np.cos(half) - 1, 0, 0, np.sin(half)])
+        if self.rng.random() < STRAY_SHARE:
+            half = self.rng.uniform(-np.pi / 2, np.pi / 2)  # of the heading
+            state[3:7] += np.array([np.cos(half) - 1, 0, 0, np.sin(half)])
         self.mujoco.mj_resetData(self.models[ant], self.data[ant])
         antmaze.set_state(self.mujoco, self.models[ant], self.data[ant], state)
         self._observe(ant)
@@ -231,10 +234,9 @@ class Floor:
     def step(self, choose: Callable[[np.ndarray], np.ndarray]) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """One step of every ant: the transitions in canonical form, and the speeds along the directions."""
         before, directions = self.observations.copy(), self.directions
-        turns = quarter_turns(before[:, 2:], directions)
-        now = canonical(before[:, 2:], directions, turns).astype(np.float32)
+        now = canonical(before[:, 2:], directions).astype(np.float32)
         action = choose(now)
-        for ant, signals in enumerate(actual(action, turns)):
+        for ant, signals in enumerate(actual(action, directions)):
             self.data[ant].ctrl[:] = signals
             self.mujoco.mj_step(self.models[ant], self.data[ant], antmaze.SUBSTEPS)
             self._observe(ant)
@@ -245,9 +247,10 @@ class Floor:
         height = upright(proprioception)
         fell = height < FALLEN
         cost = DRIFT_COST * np.abs(drift) + TILT_COST * (1 - height) + EFFORT_COST * np.square(action).sum(axis=1)
+        cost += HEADING_COST * np.abs(heading(proprioception))
         cost += BOUNCE_COST * np.abs(self.observations[:, 2] - before[:, 2]) / antmaze.STEP_SECONDS
         reward = np.minimum(along, TOP_SPEED) + ALIVE - cost - FALL_PENALTY * fell
-        after = canonical(proprioception, directions, quarter_turns(proprioception, directions))
+        after = canonical(proprioception, directions)
         rows = {"now": now, "action": action, "reward": reward, "fell": fell, "next": after}
         self.age += 1
         for ant in range(ANTS):
@@ -261,6 +264,13 @@ class Floor:
 def upright(proprioception: np.ndarray) -> np.ndarray:
     """The vertical component [n] of the body's z axis: 1 standing, 0 on the side, -1 on the back."""
     out: np.ndarray = 1 - 2 * (np.square(proprioception[:, 2:4]).sum(axis=1))
+    return out
+
+
+def heading(proprioception: np.ndarray) -> np.ndarray:
+    """The angle [n] of the body's x axis seen from above, within pi of 0."""
+    w, i, j, k = proprioception[:, 1:5].T
+    out: np.ndarray = np.arctan2(2 * (w * k + i * j), 1 - 2 * (j**2 + k**2))
     return out
 
 

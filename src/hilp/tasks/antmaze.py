@@ -21,7 +21,7 @@ import numpy as np
 
 from hilp.errors import HilpError, nearest
 from hilp.tasks import Finite, maze
-from hilp.tasks.simulator import import_mujoco
+from hilp.tasks.simulator import import_simulator
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -178,7 +178,7 @@ class AntMaze:
     @cached_property
     def model(self) -> Any:
         """The compiled MuJoCo model."""
-        return import_mujoco("AntMaze").MjModel.from_xml_string(model_xml(self.grid.walls))
+        return import_simulator("AntMaze").MjModel.from_xml_string(model_xml(self.grid.walls))
 
     @cached_property
     def standing(self) -> np.ndarray:
@@ -288,7 +288,7 @@ class AntMaze:
         self, observations: np.ndarray, height: int = 360, width: int = 480, follow: bool = False
     ) -> Iterator[np.ndarray]:
         """Pictures [height, width, 3] uint8 of states [n, 29]: the whole maze from above, or close behind the ant."""
-        mujoco = import_mujoco("AntMaze")
+        mujoco = import_simulator("AntMaze")
         model = self.model
         model.vis.global_.offwidth = max(model.vis.global_.offwidth, width)
         model.vis.global_.offheight = max(model.vis.global_.offheight, height)
@@ -317,7 +317,7 @@ class AntEpisodes:
     """n episodes running side by side. The physics keep float64; what is observed is float32."""
 
     def __init__(self, world: AntMaze, states: np.ndarray, goal_xy: np.ndarray) -> None:
-        self._mujoco, self._model = import_mujoco("AntMaze"), world.model
+        self._mujoco, self._model = import_simulator("AntMaze"), world.model
         self._goal_xy = goal_xy
         goals = np.concatenate([goal_xy, np.tile(world.proprioception, (len(goal_xy), 1))], axis=1)
         self.goals = goals.astype(np.float32)
@@ -380,11 +380,7 @@ def make(name: str, workers: int = 1) -> AntMaze:
 
 def model_xml(walls: np.ndarray) -> str:
     """OGBench's ant between these walls, as MuJoCo's XML."""
-    try:
-        from ogbench.locomaze.ant import AntEnv
-    except ImportError as error:
-        raise HilpError("AntMaze needs its simulator: pip install 'hilp[mujoco]'") from error
-    root = ET.parse(AntEnv.xml_file).getroot()
+    root = ET.parse(import_simulator("AntMaze", "ogbench.locomaze.ant").AntEnv.xml_file).getroot()
     world = root.find("worldbody")
     assert world is not None
     for row, column in np.argwhere(walls):

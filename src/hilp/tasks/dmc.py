@@ -23,7 +23,7 @@ import numpy as np
 
 from hilp.errors import HilpError, nearest
 from hilp.tasks import Finite
-from hilp.tasks.simulator import import_mujoco
+from hilp.tasks.simulator import import_simulator
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -111,7 +111,8 @@ class Domain:
     axes: tuple[str, str]  # what `place` gives
 
     def __init__(self) -> None:
-        self.mujoco = import_mujoco("a DeepMind Control task", "dm_control.suite")
+        import_simulator("a DeepMind Control task", "dm_control.suite")  # `build` will want it
+        self.mujoco = import_simulator("a DeepMind Control task")
         self.physics = self.build()  # dm_control's; only used to begin episodes
         self.model = self.physics.model.ptr
 

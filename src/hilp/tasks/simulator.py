@@ -11,15 +11,15 @@ from typing import Any
 from hilp.errors import HilpError
 
 
-def import_mujoco(needed_by: str, *also: str) -> Any:
-    """MuJoCo, after `also` (other modules of the extra). They choose how to draw when they are first imported: in
-    memory where there is no screen."""
+def import_simulator(needed_by: str, module: str = "mujoco") -> Any:
+    """MuJoCo or another module of its extra.
+
+    They choose how to draw when they are first imported: in memory where there is no screen.
+    """
     screenless = sys.platform == "linux" and "mujoco" not in sys.modules and not os.environ.get("DISPLAY")
     if screenless and "MUJOCO_GL" not in os.environ:
         os.environ["MUJOCO_GL"] = "egl" if find_library("EGL") else "disable"
     try:
-        for name in also:
-            importlib.import_module(name)
-        return importlib.import_module("mujoco")
+        return importlib.import_module(module)
     except ImportError as error:
         raise HilpError(f"{needed_by} needs {error.name or error}: pip install 'hilp[mujoco]'") from error
