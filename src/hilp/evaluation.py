@@ -157,6 +157,15 @@ def look(policy: FoundationPolicy, world: tasks.Task, seed: int, episodes: int =
     return {name: rollout_goals(policy, world, plan, episodes, seed)[0]["score"] for name, plan in plans.items()}
 
 
+def _reward_prompt(
+    policy: FoundationPolicy, reward: RewardFunction, rule: str, intercept: bool, data: Dataset | None
+) -> Any:
+    """Without a warning about a bad fit: rows carry R^2."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return policy.reward(data, reward, rule=rule, intercept=intercept)
+
+
 def rollout_reward(
     policy: FoundationPolicy,
     world: tasks.Task,
@@ -170,9 +179,7 @@ def rollout_reward(
 ) -> tuple[Row, dict[str, Any]]:
     """Episodes under the reward f(s') - f(s) of a potential f of the task: the share of the possible gain realised."""
     f = world.potentials[name]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the row carries R^2
-        prompt = policy.reward(data, reward_function(world, name), rule=rule, intercept=intercept)
+    prompt = _reward_prompt(policy, reward_function(world, name), rule, intercept, data)
     running = world.episodes(np.random.default_rng(seed), episodes)
     path = [running.observations.copy()]
     for _ in range(steps):
@@ -207,9 +214,7 @@ def rollout_return(
     data: Dataset | None = None,
 ) -> tuple[Row, dict[str, Any]]:
     """Episodes under a reward of being somewhere: the return, and beside it what a random and the best policy earn."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the row carries R^2
-        prompt = policy.reward(data, world.rewards[name], rule=rule, intercept=intercept)
+    prompt = _reward_prompt(policy, world.rewards[name], rule, intercept, data)
     returns, path, physics = run_returns(policy, world, name, prompt, episodes, seed)
     best = world.best_return(name, path[0], world.max_steps)
     _, low, high = stats.stratified_bootstrap([returns], statistic="mean", seed=seed)

@@ -32,7 +32,7 @@ BLUE, VERMILLION = PALETTE[:2]
 INK, SOFT, LINE = "#1d2330", "#5b6475", "#dfe3ea"
 TITLE_SIZE, TEXT_SIZE, SMALL_SIZE = 11.5, 9.5, 8.5
 DISTANCE_MAP = "viridis"
-TSNE_POINTS = 1500  # at most: some six seconds
+TSNE_POINTS = 1500  # at most: time grows with their square
 
 # Colours of the corners of a ground plan (left, right; bottom, top): the diagonal runs from dark to light.
 _CORNERS = np.array([[[0x2D, 0x1E, 0x8F], [0xC9, 0x25, 0x5E]], [[0x0A, 0xA3, 0xA8], [0xF7, 0xC9, 0x1E]]]) / 255
@@ -145,7 +145,7 @@ def latent_map(
         left_out = f" of {len(phi):,}" if len(shown) < len(phi) else ""
         name, note = "latents (t-SNE)", f"{len(shown):,}{left_out} points"
     else:
-        flat, share = _principal_plane(phi[shown])
+        flat, share = tsne.principal_plane(phi[shown])
         name, note = "latents", f"{share:.0%} of the variance"
     flat = flat @ _turn(flat, xy[shown] - xy[shown].mean(axis=0))
     colours = _colours_by_place(xy)
@@ -519,17 +519,6 @@ def _colours_by_place(xy: np.ndarray) -> np.ndarray:
     (bottom_left, bottom_right), (top_left, top_right) = _CORNERS
     bottom, top = (1 - u) * bottom_left + u * bottom_right, (1 - u) * top_left + u * top_right
     return np.asarray((1 - v) * bottom + v * top)
-
-
-def _principal_plane(latents: np.ndarray) -> tuple[np.ndarray, float]:
-    """Coordinates in the two directions of most variance, [n, 2], and the share of all variance they hold."""
-    centred = latents - latents.mean(axis=0)
-    left, scale, _ = np.linalg.svd(centred, full_matrices=False)
-    total = float((scale**2).sum())
-    flat = np.zeros((len(latents), 2))
-    kept = min(2, len(scale))
-    flat[:, :kept] = left[:, :kept] * scale[:kept]
-    return flat, float((scale[:2] ** 2).sum()) / total if total > 0 else 1.0
 
 
 def _turn(flat: np.ndarray, centred_xy: np.ndarray) -> np.ndarray:

@@ -186,7 +186,6 @@ class Run:
         self.frozen_from = methods.frozen_from(config)
         self.scratch: Path | None = None  # where latents too large for memory may lie; the system's choice without
         self._latent_dim = 0 if self.frozen_from is None else latent_dim(config, self.spec)
-        self._has_latents = False  # until they are frozen
         bytes_on_device = 4 * data.rows * (data.observation_dim + data.action_dim + seeds * self._latent_dim)
         self.streamed = bytes_on_device > (default_device_budget() if device_budget is None else device_budget)
         if self.streamed:
@@ -241,7 +240,7 @@ class Run:
             if self.frozen_from is not None:
                 if step < self.frozen_from:
                     now = min(now, self.frozen_from - step)
-                elif not self._has_latents:
+                elif (self.stream if self.streamed else self).columns.latents is None:
                     self._keep_latents(state)
             source = self.stream.block(index, step) if self.streamed else (self.columns, index)
             state, sums, bad = self._chunk(state, source, self.keys, jnp.int32(step), jnp.int32(now))
@@ -266,7 +265,6 @@ class Run:
             self.stream.columns = self.stream.columns._replace(latents=latents)
         else:
             self.columns = self.columns._replace(latents=jax.device_put(latents))
-        self._has_latents = True
 
     def _held_out_episodes(self) -> np.ndarray | None:
         if self.validation == 0.0:

@@ -58,6 +58,17 @@ def tsne(points: ArrayLike, perplexity: float = PERPLEXITY, iterations: int = IT
     return _descend(affinities(x / farthest, perplexity), _start(x, seed), iterations)
 
 
+def principal_plane(latents: np.ndarray) -> tuple[np.ndarray, float]:
+    """Coordinates in the two directions of most variance, [n, 2], and the share of all variance they hold."""
+    centred = latents - latents.mean(axis=0)
+    left, scale, _ = np.linalg.svd(centred, full_matrices=False)
+    total = float((scale**2).sum())
+    flat = np.zeros((len(latents), 2))
+    kept = min(2, len(scale))
+    flat[:, :kept] = left[:, :kept] * scale[:kept]
+    return flat, float((scale[:2] ** 2).sum()) / total if total > 0 else 1.0
+
+
 def affinities(points: np.ndarray, perplexity: float) -> np.ndarray:
     """p_ij [n, n]: how much points i and j are neighbours; symmetric, sums to 1."""
     near = neighbourhoods(points, perplexity)
@@ -123,11 +134,9 @@ def gradient(p: np.ndarray, flat: np.ndarray) -> np.ndarray:
 
 def _start(points: np.ndarray, seed: int) -> np.ndarray:
     """The plane of most variance, tiny, with a little noise: from a start that lies on a line nothing leaves it."""
-    left, scale, _ = np.linalg.svd(points, full_matrices=False)
-    flat = START_NOISE * np.random.default_rng(seed).standard_normal((len(points), 2))
-    kept = left[:, :2] * scale[:2]
-    flat[:, : kept.shape[1]] += START_SPREAD * kept / kept[:, 0].std()
-    return flat
+    plane, _ = principal_plane(points)
+    noise = np.random.default_rng(seed).standard_normal(plane.shape)
+    return START_SPREAD * plane / plane[:, 0].std() + START_NOISE * noise
 
 
 def _descend(p: np.ndarray, flat: np.ndarray, iterations: int) -> np.ndarray:

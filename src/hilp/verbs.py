@@ -11,6 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -411,9 +412,7 @@ def run_pretrain(args: Pretrain) -> int:
     if world is not None:
         evaluation.require_fit("this data", data.observation_dim, data.action_dim, world)
         world = world.for_data(data.observations[0])
-
-        def look(policy: FoundationPolicy) -> dict[str, float]:
-            return evaluation.look(policy, world, args.seed)
+        look = partial(evaluation.look, world=world, seed=args.seed)
 
     trained = train.pretrain(
         config,

@@ -92,7 +92,7 @@ def entries(
     if sweep and not made:
         raise HilpError(f"none of these methods has the config key '{sweep[0]}' to sweep")
     if sweep and not all(_is_number(value) for value in sweep[1]):
-        raise HilpError(f"a sweep is drawn against numbers, not {', '.join(sweep[1])}: compare them with --set instead")
+        raise HilpError(f"a sweep is drawn against numbers, not {', '.join(sweep[1])}: compare them with --variants")
     return made
 
 
