@@ -179,6 +179,30 @@ antmaze.collect(make({U_MAP!r}), "diverse", 20, 3, Path({str(tmp_path / "data")!
     assert "if __name__ == '__main__':" in told.stderr.splitlines()[-1]
 
 
+def test_walkers_stray_for_a_while_unless_told_not_to(world: AntMaze, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Standing:
+        """Keeps the directions that it is told."""
+
+        def __init__(self) -> None:
+            self.told: list[np.ndarray] = []
+
+        def act(self, proprioception: np.ndarray, direction: np.ndarray) -> np.ndarray:
+            self.told.append(direction[0])
+            return np.zeros((1, 8))
+
+    monkeypatch.setattr(antmaze, "STRAY_CHANCE", 0.05)
+    shares = []
+    for strays in (True, False):
+        legs = Standing()
+        walk = antmaze.Walk(world, legs, np.random.default_rng(0), strays=strays)  # type: ignore[arg-type]
+        for _ in range(200):
+            walk.step()
+        told = np.array(legs.told)
+        same = (told[1:] == told[:-1]).all(axis=1)  # a waypoint's direction changes with every wobble of the body
+        shares.append(same.mean())
+    assert shares[0] > 0.3 and shares[1] == 0.0
+
+
 # The controller
 
 
@@ -238,7 +262,9 @@ def test_numpy_acts_as_the_trained_network() -> None:
     assert [(w.shape, b.shape) for w, b in shipped.layers] == [(w.shape, b.shape) for w, b in controller.layers]
 
 
-def test_the_shipped_controller_is_small_and_walks(world: AntMaze) -> None:
+def test_the_shipped_controller_is_small_walks_and_keeps_its_heading(world: AntMaze) -> None:
+    from hilp.collectors.ant_training import heading
+
     assert ant_controller.WEIGHTS.stat().st_size < 1_000_000
     controller = Controller.load()
     corridor = make("#" * 22 + "\n#" + "." * 20 + "#\n" + "#" * 22)
@@ -246,9 +272,12 @@ def test_the_shipped_controller_is_small_and_walks(world: AntMaze) -> None:
         running = corridor.episodes(
             np.random.default_rng(0), 1, start=np.array([start, 0.0]), goal=np.array([40.0, 0.0])
         )
+        facing = []
         for _ in range(100):
             running.step(controller.act(running.states[:, 2:], direction))
+            facing.append(np.cos(heading(running.states[:, 2:])[0]))
         assert abs(running.states[0, 0] - start) > 8, "0.8 m/s at least"
+        assert np.mean(facing) > 0.9, "forwards or backwards, it faces +x"
 
 
 def test_a_damaged_controller_is_told(tmp_path: Path) -> None:

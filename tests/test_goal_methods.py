@@ -463,6 +463,23 @@ def test_hilp_options_go_with_the_sequential_schedule(batch: Batch, extraction: 
 # ---- goals and mistakes ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("module", [hilp_method, gciql, gcbc])
+def test_the_policy_kept_can_be_a_moving_average(batch: Batch, module: Any) -> None:
+    sizes = {"actor_hidden": (8,), "batch": COUNT, "lr": 0.01}
+    if module is not gcbc:
+        sizes["hidden"] = (8,)
+    last, averaged = module.Config(**sizes), module.Config(**sizes, actor_rate=0.25)
+    before = module.init(averaged, SPEC, jax.random.key(0))
+    after, _ = step(module, averaged, before, batch)
+    want = jax.tree.map(lambda old, new: 0.75 * old + 0.25 * new, before.actor, after.actor)
+    assert apart(after.actor, before.actor) > 1e-3
+    assert apart(after.actor_average, want) < 1e-6
+    assert apart(module.export(averaged, after).actor, want) < 1e-6
+    plain, _ = step(module, last, module.init(last, SPEC, jax.random.key(0)), batch)
+    assert plain.actor_average == () and apart(plain.actor, after.actor) < 1e-6
+    assert apart(module.export(last, plain).actor, plain.actor) == 0
+
+
 def test_goal_mixes() -> None:
     index, _ = sampling.build_index(np.full(2_000, 20))
     rows = gciql.sample(gciql.Config(batch=40_000), index, jax.random.key(0))
@@ -506,6 +523,7 @@ SENSELESS: list[tuple[str, dict[str, Any], str]] = [
     ("gc-bc", {"batch": 0}, "'batch' must be at least 1"),
     ("gc-bc", {"actor_hidden": ()}, "'actor_hidden' must be sizes"),
     ("gc-bc", {"lr": -1.0}, "'lr' must be at least 0"),
+    ("gc-bc", {"actor_rate": 0.0}, "'actor_rate' must be above 0, at most 1"),
     ("gc-iql", {"discount": 1.0}, "'discount' must be between"),
     ("gc-iql", {"expectile": 0.0}, "'expectile' must be between"),
     ("gc-iql", {"goal_here": 0.6, "goal_random": 0.5}, "together at most 1, not 0.6"),

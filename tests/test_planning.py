@@ -186,3 +186,8 @@ def test_smallest_is_exact(kind: str, count: int) -> None:
 def test_smallest_is_exact_for_any_size(seed: int, n: int, share: float, levels: int) -> None:
     values = np.random.default_rng(seed).integers(levels, size=n).astype(np.float32)
     require_smallest(values, max(1, round(share * n)))
+
+
+def test_auto_trusts_a_share_of_what_phi_can_tell_apart() -> None:
+    assert planning.trust_radius(0.97) == pytest.approx(3.0)
+    assert planning.trust_radius(0.995) == pytest.approx(18.0)

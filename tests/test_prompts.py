@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import hilp
-from hilp import networks, storage
+from hilp import networks, planning, storage
 from hilp.policy import Transitions
 from hilp.prompts import least_squares
 
@@ -54,6 +54,11 @@ def test_a_plan_is_the_unit_direction_to_its_subgoal(tiny: hilp.FoundationPolicy
     here = tiny.encode(x)
     subgoals = np.stack([tiny.bank.subgoal(h, far, plan, 9, 2.0) for h in here])
     np.testing.assert_allclose(z, unit(subgoals - here), atol=1e-3)
+
+
+def test_auto_has_a_radius_of_its_own(tiny: hilp.FoundationPolicy) -> None:
+    assert tiny.goal(GOAL, plan="auto").radius == planning.trust_radius(tiny.config.phi_discount)
+    assert tiny.goal(GOAL, plan="auto", radius=1.5).radius == 1.5
 
 
 def test_goals_one_for_all_or_one_each(tiny: hilp.FoundationPolicy) -> None:

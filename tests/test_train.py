@@ -284,6 +284,17 @@ def test_sequential_training_resumes_to_the_same_bits_in_either_phase(stop: int,
     assert resumed.fingerprint == whole.fingerprint
 
 
+def test_nobody_looks_at_a_policy_before_its_first_update() -> None:
+    seen = []
+
+    def look(policy: hilp.FoundationPolicy) -> dict[str, float]:
+        seen.append(policy.origin["steps"])
+        return {}
+
+    hilp.pretrain(SEQUENTIAL, walks(), steps=50, look=look, look_every=10, quiet=True)
+    assert seen == [30, 40, 50], "phi alone is trained for 25"
+
+
 def test_sequential_training_is_the_same_from_streamed_data() -> None:
     policies = [hilp.pretrain(SEQUENTIAL, walks(), steps=70, device_budget=budget, quiet=True) for budget in (None, 0)]
     assert policies[0].fingerprint == policies[1].fingerprint

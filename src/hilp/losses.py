@@ -48,6 +48,11 @@ def polyak(target: Tree, online: Tree, rate: float) -> Tree:
     return jax.tree.map(lambda t, o: t + rate * (o - t), target, online)
 
 
+def averaged(average: Tree, online: Tree, rate: float) -> Tree | tuple[()]:
+    """The moving average of a network's weights; nothing at rate 1, where the network is its own average."""
+    return () if rate == 1.0 else polyak(average, online, rate)
+
+
 def orthonormal(features: Array) -> Array:
     """Pull the second moment of features (batch x dim) towards the identity, up to a constant: E[(x.y)^2] - 2 E[x.x].
 

@@ -12,10 +12,15 @@ import numpy as np
 
 RECURSIONS = 3  # of the paper
 BEST = 50  # latents averaged into the subgoal (k)
-TRUST_RADIUS = 3.0  # latent steps: `auto` stops recursing once the subgoal is this near
+TRUST_SHARE = 0.09  # `auto` stops recursing once the subgoal is as near as this share of what phi can tell apart
 MOST_RECURSIONS = 12  # bound of `auto`
 BLOCK = 32  # queries planned at a time, so that their distance tables stay in cache
 GATHER_COST = 5  # a gathered row costs about this many rows of a full pass
+
+
+def trust_radius(phi_discount: float) -> float:
+    """How near, in latent steps, a subgoal is trusted as it is; the longest distance is 1 / (1 - phi_discount)."""
+    return TRUST_SHARE / (1.0 - phi_discount)
 
 
 class Bank:
@@ -39,7 +44,7 @@ class Bank:
         return np.maximum(squares - 2.0 * inner + point @ point, 0.0)
 
     def subgoal(self, here: np.ndarray, goal: np.ndarray, recursions: int | str = RECURSIONS, best: int = BEST,
-                radius: float = TRUST_RADIUS) -> np.ndarray:  # fmt: skip
+                radius: float = 1.0) -> np.ndarray:  # fmt: skip
         """The latent to head for from `here` on the way to `goal`: u <- mean of the `best` midpoints of (here, u).
 
         `recursions` is a number, or "auto": recurse only while u is farther than `radius`.
@@ -68,7 +73,7 @@ class Bank:
         return u
 
     def subgoals(self, here: np.ndarray, goal: np.ndarray, recursions: int | str = RECURSIONS, best: int = BEST,
-                 radius: float = TRUST_RADIUS) -> np.ndarray:  # fmt: skip
+                 radius: float = 1.0) -> np.ndarray:  # fmt: skip
         """`subgoal` for a batch: [n, D] and [n, D] -> [n, D]. Whole blocks of queries at a time, no filters."""
         best = min(best, len(self))
         most = MOST_RECURSIONS if recursions == "auto" else int(recursions)

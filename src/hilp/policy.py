@@ -202,9 +202,10 @@ class FoundationPolicy:
     # ---- prompts -----------------------------------------------------------------------------------------------------
 
     def goal(
-        self, goal: Any, plan: int | str = 0, best: int = planning.BEST, radius: float = planning.TRUST_RADIUS
+        self, goal: Any, plan: int | str = 0, best: int = planning.BEST, radius: float | None = None
     ) -> GoalPrompt:
-        """Reach a goal observation. `plan` is the number of midpoint recursions, or "auto"."""
+        """Reach a goal observation. `plan` is the number of midpoint recursions, or "auto": until the subgoal is within
+        `radius` latent steps (without one, a share of the longest distance that phi can tell apart)."""
         from hilp import prompts
 
         return prompts.goal(self, goal, plan, best, radius)

@@ -88,7 +88,7 @@ class SkillPrompt:
 Prompt = GoalPrompt | SkillPrompt
 
 
-def goal(policy: FoundationPolicy, goal: Any, plan: int | str, best: int, radius: float) -> GoalPrompt:
+def goal(policy: FoundationPolicy, goal: Any, plan: int | str, best: int, radius: float | None) -> GoalPrompt:
     by_direction = policy.has_rule("direct")
     if not by_direction:
         policy.require_rule("aim", "has no goal rule: prompt it with a reward, e.g. that of being at the goal")
@@ -100,6 +100,8 @@ def goal(policy: FoundationPolicy, goal: Any, plan: int | str, best: int, radius
         raise PromptUnsupported(f"{policy.method} has no latent distances to find midpoints with: use plan=0")
     if plan != 0 and not len(policy.sample):
         raise HilpError("this policy was saved without a bank of states, so it cannot plan: use plan=0")
+    if radius is None:  # nobody asks for it without a plan
+        radius = planning.trust_radius(policy.config.phi_discount) if by_direction else 1.0
     if best < 1 or not radius > 0.0:
         raise HilpError(f"planning needs at least one best midpoint and a radius above 0, not {best} and {radius}")
     latent = policy.encode(goal) if by_direction else policy.aim(goal)

@@ -137,7 +137,7 @@ def pretrain(
             chunk = _next_chunk(chunk, count, took)
             progress.advance(count, _scalars(means), looked)
 
-            if step % look_every == 0 and look is not None:
+            if step % look_every == 0 and look is not None and step > (run.frozen_from or 0):  # else still no policy
                 looked, looked_at = look(run.policies(state, step, bank)[0]), {"look_step": step}
             if (step % log_every == 0 or step == steps) and folder is not None:
                 row = {

@@ -109,7 +109,7 @@ class Controller:
 
 
 def measure(task: str, episodes: int, seed: int, weights: Path, report: Callable[[str], None]) -> dict[str, Any]:
-    """How often an ant reaches a random goal cell from a random start cell, walking as in the data, in one row."""
+    """How often an ant reaches a random goal cell from a random start cell, walking as in the data without straying."""
     from hilp import stats
     from hilp.collectors.antmaze import EPISODE_STEPS, Walk
     from hilp.tasks import antmaze
@@ -120,7 +120,7 @@ def measure(task: str, episodes: int, seed: int, weights: Path, report: Callable
     world, controller = antmaze.make(task), Controller.load(weights)
     lengths: list[int | None] = []
     for episode in range(episodes):
-        walk = Walk(world, controller, np.random.default_rng([seed, episode]))
+        walk = Walk(world, controller, np.random.default_rng([seed, episode]), strays=False)
         while walk.steps < EPISODE_STEPS and not walk.arrivals:
             walk.step()
         lengths.append(walk.arrivals[0] if walk.arrivals else None)

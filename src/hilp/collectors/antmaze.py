@@ -1,8 +1,9 @@
 """AntMaze data by D4RL's recipe: an ant that walks from cell to cell along shortest paths, with noise on its actions.
 
 Each episode starts in a random free cell. The ant follows the breadth-first path of cells to a random goal, with a
-random waypoint in each cell, and takes a new goal when it arrives. An episode depends on the seed and its number only,
-not on how many processes share the work.
+random waypoint in each cell, and takes a new goal when it arrives. Now and then it strays: our controller is so good
+that it would never touch a wall, and data without that leaves a policy helpless when it does. An episode depends on the
+seed and its number only, not on how many processes share the work.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 KINDS = ("diverse", "play")
 EPISODE_STEPS = 1000  # 1001 rows
 ACTION_NOISE = 0.2  # standard deviation of the Gaussian added to each action before it is clipped to [-1, 1]
+STRAY_CHANCE = 0.01  # a step, of walking in a random direction for STRAY_STEPS
+STRAY_STEPS = (10, 40)
 JITTER = 1.0  # starts, waypoints and goals are the centre of a cell and up to this much more along each axis
 PLAY_SHARE = 7 / 46  # of the free cells that are goals of "play", as in the large map
 BLOCK = 5  # episodes in one piece of work, and in one file on the way
@@ -40,9 +43,15 @@ class Walk:
     """One ant on its way to goals drawn from some cells; `arrivals` are the steps at which it reached one."""
 
     def __init__(
-        self, world: AntMaze, controller: Controller, rng: np.random.Generator, goal_cells: np.ndarray | None = None
+        self,
+        world: AntMaze,
+        controller: Controller,
+        rng: np.random.Generator,
+        goal_cells: np.ndarray | None = None,
+        strays: bool = True,
     ) -> None:
         self.world, self.controller, self.rng = world, controller, rng
+        self._strays, self._stray_until, self._stray = strays, 0, np.zeros(2)
         cells = len(world.grid.free_cells)
         self._goal_cells = np.arange(cells) if goal_cells is None else goal_cells
         self._routes = routes(world.grid, rng)
@@ -77,6 +86,12 @@ class Walk:
             self._waypoint = self.goal if ahead == self._goal_cell else self._within(ahead)
         way = self._waypoint - state[:2]
         direction = way / max(float(np.linalg.norm(way)), 1e-6)
+        if self._strays and self.rng.random() < STRAY_CHANCE:
+            self._stray_until = self.steps + int(self.rng.integers(*STRAY_STEPS))
+            angle = self.rng.uniform(0, 2 * np.pi)
+            self._stray = np.array([np.cos(angle), np.sin(angle)])
+        if self.steps < self._stray_until:
+            direction = self._stray
         action = self.controller.act(state[None, 2:], direction[None])[0]
         action = (action + ACTION_NOISE * self.rng.standard_normal(action.shape)).clip(-1, 1).astype(np.float32)
         self.episodes.step(action[None])

@@ -97,6 +97,7 @@ def require(config: Any, wanted: dict[str, tuple[str, ...]]) -> None:
         "above 0": lambda v: v > 0,
         "between 0 and 1": lambda v: 0 < v < 1,
         "from 0 to 1": lambda v: 0 <= v <= 1,
+        "above 0, at most 1": lambda v: 0 < v <= 1,
         "sizes of at least 1": lambda v: len(v) > 0 and min(v) >= 1,
     }
     for kind, names in wanted.items():

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from hilp import networks
+from hilp import losses, networks
 from hilp.data import sampling
 from hilp.methods import require
 from hilp.types import Batch, Info, Spec
@@ -27,16 +27,26 @@ class Config:
     actor_hidden: tuple[int, ...] = (512, 512, 512)  # layers of the policy; the paper has (256, 256) on AntMaze-large
     batch: int = 1024  # transitions per update
     lr: float = 3e-4  # Adam
+    actor_rate: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
     normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
 
     def __post_init__(self) -> None:
-        require(self, {"at least 1": ("batch",), "sizes of at least 1": ("actor_hidden",), "at least 0": ("lr",)})
+        require(
+            self,
+            {
+                "at least 1": ("batch",),
+                "sizes of at least 1": ("actor_hidden",),
+                "at least 0": ("lr",),
+                "above 0, at most 1": ("actor_rate",),
+            },
+        )
 
 
 class State(NamedTuple):
     """Everything that training changes."""
 
     actor: networks.GaussianActor
+    actor_average: networks.GaussianActor | tuple[()]  # () where the actor is its own
     opt: optax.OptState
 
 
@@ -61,17 +71,18 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     actor = networks.GaussianActor(2 * spec.observation_dim, cfg.actor_hidden, spec.action_dim, key)
-    return State(actor, optax.adam(cfg.lr).init(actor))
+    return State(actor, losses.averaged(actor, actor, cfg.actor_rate), optax.adam(cfg.lr).init(actor))
 
 
 def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
     loss, grads = jax.value_and_grad(actor_loss)(state.actor, batch)
     updates, opt = optax.adam(cfg.lr).update(grads, state.opt)
-    return State(optax.apply_updates(state.actor, updates), opt), {"actor_loss": loss}
+    actor = optax.apply_updates(state.actor, updates)
+    return State(actor, losses.averaged(state.actor_average, actor, cfg.actor_rate), opt), {"actor_loss": loss}
 
 
 def export(cfg: Config, state: State) -> Policy:
-    return Policy(state.actor)
+    return Policy(state.actor_average or state.actor)
 
 
 def actor_loss(actor: networks.GaussianActor, batch: Batch) -> Array:

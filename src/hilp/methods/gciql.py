@@ -47,6 +47,7 @@ class Config:
     temperature: float = 3.0  # AWR: larger trusts the values, smaller imitates the data
     weight_max: float = 100.0  # AWR weights are cut here
     bc_weight: float = 0.3  # ddpg+bc: larger imitates the data
+    actor_rate: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
     normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
 
     def __post_init__(self) -> None:
@@ -59,6 +60,7 @@ class Config:
                 "from 0 to 1": ("target_rate", "goal_here", "goal_random", "actor_goal_random"),
                 "at least 0": ("lr", "temperature", "bc_weight"),
                 "above 0": ("weight_max",),
+                "above 0, at most 1": ("actor_rate",),
             },
         )
         if self.goal_here + self.goal_random > 1.0:
@@ -78,6 +80,7 @@ class State(NamedTuple):
     critic: networks.Ensemble  # of 2 in variant q
     critic_target: networks.Ensemble  # variant q
     actor: networks.GaussianActor
+    actor_average: networks.GaussianActor | tuple[()]  # () where the actor is its own
     opt: optax.OptState
 
 
@@ -114,6 +117,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
         critic=critic,
         critic_target=critic,
         actor=actor,
+        actor_average=losses.averaged(actor, actor, cfg.actor_rate),
         opt=optax.adam(cfg.lr).init((value, critic, actor)),
     )
 
@@ -141,13 +145,14 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
         critic=critic,
         critic_target=losses.polyak(state.critic_target, critic, cfg.target_rate),
         actor=actor,
+        actor_average=losses.averaged(state.actor_average, actor, cfg.actor_rate),
         opt=opt,
     )
     return state, {**info, "actor_loss": loss_a, "advantage": jnp.mean(advantage)}
 
 
 def export(cfg: Config, state: State) -> Policy:
-    return Policy(state.actor)
+    return Policy(state.actor_average or state.actor)
 
 
 def _learn_states(cfg: Config, state: State, batch: Batch, actor_goal: Array) -> tuple[Any, Any, Array, Info]:

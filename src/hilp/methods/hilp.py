@@ -49,6 +49,7 @@ class Config:
     bc_weight: float = 0.3  # ddpg+bc: larger imitates the data
     bound_targets: bool = False  # targets of phi never say farther than the trajectory itself took; not in the paper
     n_step: int = 1  # steps of the trajectory that targets of phi look over; not in the paper
+    actor_rate: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
     normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
 
     def __post_init__(self) -> None:
@@ -61,6 +62,7 @@ class Config:
                 "from 0 to 1": ("phi_target_rate", "target_rate", "goal_random"),
                 "at least 0": ("lr", "temperature", "bc_weight"),
                 "above 0": ("weight_max",),
+                "above 0, at most 1": ("actor_rate",),
             },
         )
 
@@ -74,6 +76,7 @@ class State(NamedTuple):
     critic: networks.Ensemble  # of 2
     critic_target: networks.Ensemble
     actor: networks.GaussianActor
+    actor_average: networks.GaussianActor | tuple[()]  # () where the actor is its own
     phi_opt: optax.OptState
     policy_opt: optax.OptState
 
@@ -131,6 +134,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
         critic=critic,
         critic_target=critic,
         actor=actor,
+        actor_average=losses.averaged(actor, actor, cfg.actor_rate),
         phi_opt=adam.init(phi),
         policy_opt=adam.init((value, critic, actor)),
     )
@@ -151,7 +155,7 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
 
 
 def export(cfg: Config, state: State) -> Policy:
-    return Policy(phi=networks.member(state.phi, 0), actor=state.actor)
+    return Policy(phi=networks.member(state.phi, 0), actor=state.actor_average or state.actor)
 
 
 def frozen_from(cfg: Config) -> int | None:
@@ -248,7 +252,14 @@ def _update_policy(
     updates, policy_opt = optax.adam(cfg.lr).update((grad_v, grad_q, grad_a), state.policy_opt)
     value, critic, actor = optax.apply_updates(nets, updates)
     critic_target = losses.polyak(state.critic_target, critic, cfg.target_rate)
-    part = {"value": value, "critic": critic, "critic_target": critic_target, "actor": actor, "policy_opt": policy_opt}
+    part = {
+        "value": value,
+        "critic": critic,
+        "critic_target": critic_target,
+        "actor": actor,
+        "actor_average": losses.averaged(state.actor_average, actor, cfg.actor_rate),
+        "policy_opt": policy_opt,
+    }
     info = {
         "value_loss": loss_v,
         "critic_loss": loss_q,
