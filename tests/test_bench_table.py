@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import hilp
-from hilp import cli, evaluation, paper
+from hilp import cli, evaluation, methods, paper
 from hilp.bench import table
 
 SMALL = ["--set", "entrance=8,8", "--set", "hidden=8", "--set", "batch=32", "--steps", "20", "--episodes", "2"]
@@ -291,3 +291,12 @@ def test_the_papers_numbers_stand_beside_ours() -> None:
     headers, lines = table.paper_table([row("sf-hilp", "run", 100.0)]) or ([], [])
     assert headers == ["method", "run (ours / paper)"]
     assert lines == [["sf-hilp", f"100 / {paper.zero_shot('walker', 'run', 'sf-hilp', 'rnd')[0]:.0f}"]]
+
+
+def test_kept_rows_are_those_of_configs_that_can_still_be_asked_for() -> None:
+    files = sorted((Path(__file__).parents[1] / "benchmarks").glob("goals*.jsonl"))
+    rows = [row for file in files for row in evaluation.read_rows(file)]
+    assert len(rows) > 200
+    for row in rows:
+        config = methods.configure(methods.config(row["method"]), row["config"])
+        assert row["cell"]["config"] == table.digest(methods.described(config)), row["cell"]

@@ -469,14 +469,17 @@ def test_the_policy_kept_can_be_a_moving_average(batch: Batch, module: Any) -> N
     if module is not gcbc:
         sizes["hidden"] = (8,)
     last, averaged = module.Config(**sizes), module.Config(**sizes, actor_rate=0.25)
-    before = module.init(averaged, SPEC, jax.random.key(0))
-    after, _ = step(module, averaged, before, batch)
-    want = jax.tree.map(lambda old, new: 0.75 * old + 0.25 * new, before.actor, after.actor)
-    assert apart(after.actor, before.actor) > 1e-3
-    assert apart(after.actor_average, want) < 1e-6
-    assert apart(module.export(averaged, after).actor, want) < 1e-6
-    plain, _ = step(module, last, module.init(last, SPEC, jax.random.key(0)), batch)
-    assert plain.actor_average == () and apart(plain.actor, after.actor) < 1e-6
+    state, plain = (module.init(config, SPEC, jax.random.key(0)) for config in (averaged, last))
+    want: Any = None
+    for number in range(1, 7):  # the plain mean at first, a moving average from the fourth update on
+        state, _ = step(module, averaged, state, batch, seed=number)
+        plain, _ = step(module, last, plain, batch, seed=number)
+        rate = max(0.25, 1 / number)
+        want = jax.tree.map(lambda old, new: old + rate * (new - old), want or state.actor, state.actor)  # noqa: B023
+    assert apart(state.actor, want) > 1e-3
+    assert apart(state.actor_average, want) < 1e-6
+    assert apart(module.export(averaged, state).actor, want) < 1e-6
+    assert plain.actor_average == () and apart(plain.actor, state.actor) < 1e-6
     assert apart(module.export(last, plain).actor, plain.actor) == 0
 
 

@@ -6,7 +6,6 @@ which is no metric and so can say what a metric cannot.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,7 +105,7 @@ class Reference:
     def identity(self) -> Numbers:
         """What tells this V from others, ready for JSON."""
         return {
-            "config": dataclasses.asdict(self.config),
+            "config": methods.described(self.config),
             "data_fingerprint": self.data.fingerprint,
             "steps": self.steps,
             "seed": self.seed,

@@ -145,6 +145,7 @@ def rollout_goals(
         "outcomes": success.tolist(),
         "lengths": lengths.tolist(),
         "mean_length_of_successes": float(lengths[reached].mean()) if reached.any() else None,
+        **({"radius": prompt.radius} if plan == "auto" else {}),
     }
     return row, {"observations": np.stack(path), "lengths": lengths, "goals": goals, "reached": reached}
 
@@ -158,9 +159,9 @@ def look(policy: FoundationPolicy, world: tasks.Task, seed: int, episodes: int =
 
 
 def _reward_prompt(
-    policy: FoundationPolicy, reward: RewardFunction, rule: str, intercept: bool, data: Dataset | None
-) -> Any:
-    """Without a warning about a bad fit: rows carry R^2."""
+    policy: FoundationPolicy, data: Dataset | None, reward: RewardFunction, rule: str, intercept: bool
+) -> prompts.Prompt:
+    """The policy's prompt for a reward, without a warning about a bad fit: rows carry R^2."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return policy.reward(data, reward, rule=rule, intercept=intercept)
@@ -179,7 +180,7 @@ def rollout_reward(
 ) -> tuple[Row, dict[str, Any]]:
     """Episodes under the reward f(s') - f(s) of a potential f of the task: the share of the possible gain realised."""
     f = world.potentials[name]
-    prompt = _reward_prompt(policy, reward_function(world, name), rule, intercept, data)
+    prompt = _reward_prompt(policy, data, reward_function(world, name), rule, intercept)
     running = world.episodes(np.random.default_rng(seed), episodes)
     path = [running.observations.copy()]
     for _ in range(steps):
@@ -214,7 +215,7 @@ def rollout_return(
     data: Dataset | None = None,
 ) -> tuple[Row, dict[str, Any]]:
     """Episodes under a reward of being somewhere: the return, and beside it what a random and the best policy earn."""
-    prompt = _reward_prompt(policy, world.rewards[name], rule, intercept, data)
+    prompt = _reward_prompt(policy, data, world.rewards[name], rule, intercept)
     returns, path, physics = run_returns(policy, world, name, prompt, episodes, seed)
     best = world.best_return(name, path[0], world.max_steps)
     _, low, high = stats.stratified_bootstrap([returns], statistic="mean", seed=seed)

@@ -48,9 +48,16 @@ def polyak(target: Tree, online: Tree, rate: float) -> Tree:
     return jax.tree.map(lambda t, o: t + rate * (o - t), target, online)
 
 
-def averaged(average: Tree, online: Tree, rate: float) -> Tree | tuple[()]:
-    """The moving average of a network's weights; nothing at rate 1, where the network is its own average."""
-    return () if rate == 1.0 else polyak(average, online, rate)
+def averaged(average: Tree, online: Tree, rate: float, updates: Array | int = 1) -> Tree | tuple[()]:
+    """The moving average of a network's weights after so many updates; nothing at rate 1: the network itself is kept.
+
+    At first it is the plain mean of all weights so far, so that little of the untrained network stays in it.
+    """
+    return (
+        ()
+        if rate == 1.0
+        else jax.tree.map(lambda a, o: a + jnp.maximum(rate, 1.0 / updates) * (o - a), average, online)
+    )
 
 
 def orthonormal(features: Array) -> Array:

@@ -44,7 +44,7 @@ class Bank:
         return np.maximum(squares - 2.0 * inner + point @ point, 0.0)
 
     def subgoal(self, here: np.ndarray, goal: np.ndarray, recursions: int | str = RECURSIONS, best: int = BEST,
-                radius: float = 1.0) -> np.ndarray:  # fmt: skip
+                radius: float = 0.0) -> np.ndarray:  # fmt: skip
         """The latent to head for from `here` on the way to `goal`: u <- mean of the `best` midpoints of (here, u).
 
         `recursions` is a number, or "auto": recurse only while u is farther than `radius`.
@@ -73,7 +73,7 @@ class Bank:
         return u
 
     def subgoals(self, here: np.ndarray, goal: np.ndarray, recursions: int | str = RECURSIONS, best: int = BEST,
-                 radius: float = 1.0) -> np.ndarray:  # fmt: skip
+                 radius: float = 0.0) -> np.ndarray:  # fmt: skip
         """`subgoal` for a batch: [n, D] and [n, D] -> [n, D]. Whole blocks of queries at a time, no filters."""
         best = min(best, len(self))
         most = MOST_RECURSIONS if recursions == "auto" else int(recursions)

@@ -204,8 +204,10 @@ class FoundationPolicy:
     def goal(
         self, goal: Any, plan: int | str = 0, best: int = planning.BEST, radius: float | None = None
     ) -> GoalPrompt:
-        """Reach a goal observation. `plan` is the number of midpoint recursions, or "auto": until the subgoal is within
-        `radius` latent steps (without one, a share of the longest distance that phi can tell apart)."""
+        """Reach a goal observation. `plan` is the number of midpoint recursions, or "auto".
+
+        radius: `auto` recurses until the subgoal is within so many latent steps; a share of phi's horizon if not given.
+        """
         from hilp import prompts
 
         return prompts.goal(self, goal, plan, best, radius)
@@ -345,7 +347,7 @@ class FoundationPolicy:
     def _identity(self) -> dict[str, Any]:
         return {
             "method": self.method,
-            "config": dataclasses.asdict(self.config),
+            "config": methods.described(self.config),
             "spec": dataclasses.asdict(self.spec),
             "preparation": {k: v.tolist() for k, v in dataclasses.asdict(self.preparation).items()},
         }

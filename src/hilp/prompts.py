@@ -38,7 +38,7 @@ class GoalPrompt:
     goal: np.ndarray  # [obs] or [n, obs]
     plan: int | str
     best: int
-    radius: float
+    radius: float | None  # of plan "auto"
     latent: np.ndarray = field(repr=False)  # phi(goal), or the skill that the goal stands for
 
     kind = "goal"
@@ -58,7 +58,7 @@ class GoalPrompt:
         here = self.policy.encode(np.atleast_2d(observations))
         if self.plan != 0:
             rows = np.arange(len(here)) if active is None else np.flatnonzero(active)
-            target[rows] = self.policy.bank.subgoals(here[rows], target[rows], self.plan, self.best, self.radius)
+            target[rows] = self.policy.bank.subgoals(here[rows], target[rows], self.plan, self.best, self.radius or 0.0)
         return self.policy.direct(here, target)
 
     def save(self, path: str | Path) -> None:
@@ -100,9 +100,9 @@ def goal(policy: FoundationPolicy, goal: Any, plan: int | str, best: int, radius
         raise PromptUnsupported(f"{policy.method} has no latent distances to find midpoints with: use plan=0")
     if plan != 0 and not len(policy.sample):
         raise HilpError("this policy was saved without a bank of states, so it cannot plan: use plan=0")
-    if radius is None:  # nobody asks for it without a plan
-        radius = planning.trust_radius(policy.config.phi_discount) if by_direction else 1.0
-    if best < 1 or not radius > 0.0:
+    if plan == "auto" and radius is None:
+        radius = planning.trust_radius(policy.config.phi_discount)
+    if best < 1 or (radius is not None and not radius > 0.0):
         raise HilpError(f"planning needs at least one best midpoint and a radius above 0, not {best} and {radius}")
     latent = policy.encode(goal) if by_direction else policy.aim(goal)
     goal = np.asarray(goal, np.float32)

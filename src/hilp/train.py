@@ -72,7 +72,8 @@ def pretrain(
 
     out: folder of the run; without one nothing is written. resume: go on from its newest good checkpoint.
     seeds: train this many at once (seed, seed + 1, ...) in one compiled program. bank: states kept for planning.
-    validation: share of episodes held out to watch the losses on. look: evaluates the policy every `look_every` steps.
+    validation: share of episodes held out to watch the losses on. look: evaluates the policy, once it has
+    updates, every `look_every` steps.
     keep: checkpoints kept on disk. device_budget: bytes of data that may be put on the device (default: half of its
     memory); larger data is read from where it is while training.
     """
@@ -300,7 +301,7 @@ class Run:
         """What identifies a run (checked on resume), and what is good to know about it."""
         return {
             "method": methods.name_of(self.config),
-            "config": dataclasses.asdict(self.config),
+            "config": methods.described(self.config),
             "seed": self.seed,
             "seeds": self.seeds,
             "validation": self.validation,

@@ -191,7 +191,7 @@ class Cell:
         return {
             "kind": self.kind,
             "label": self.label,
-            "config": digest(dataclasses.asdict(self.config)),
+            "config": digest(methods.described(self.config)),
             "data": self.data.name,
             "data_fingerprint": self.data.fingerprint,
             "seed": self.seed,
@@ -204,7 +204,7 @@ class Cell:
 
     def run(self, world: tasks.Task, out: Path, *, quiet: bool, command: str) -> list[Row]:
         """Train (or go on training) the policy and prompt it."""
-        changed = f"-{digest(dataclasses.asdict(self.config))}" if self.entry.values else ""
+        changed = f"-{digest(methods.described(self.config))}" if self.entry.values else ""
         folder = out / file_name(self.data.name) / f"{file_name(self.label)}{changed}" / f"seed-{self.seed}"
         policy = train.pretrain(
             self.config,

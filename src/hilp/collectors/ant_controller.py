@@ -8,7 +8,7 @@ the direction.
 Train the network that ships with this package again, or measure it:
 
     python -m hilp.collectors.ant_controller --steps 150528 --out ant_controller.safetensors
-    python -m hilp.collectors.ant_controller --steps 250880 --out ant_controller.safetensors   # goes on from there
+    python -m hilp.collectors.ant_controller --steps 250880 --out ant_controller.safetensors   # one run gives others
     python -m hilp.collectors.ant_controller --evaluate antmaze-large --episodes 100
 """
 
@@ -54,15 +54,15 @@ def canonical(proprioception: np.ndarray, direction: np.ndarray) -> np.ndarray:
     out[:, 1:5] *= np.where(out[:, 1:2] < 0, -1, 1)  # q and -q are the same rotation
     # The axis of a tilt, the velocity, the spin, the direction.
     for x, y in ((2, 3), (13, 14), (16, 17), (27, 28)):
-        out[:, x], out[:, y] = turn_back(out[:, x], out[:, y], turns)
+        out[:, x], out[:, y] = _turn_back(out[:, x], out[:, y], turns)
     for joints in (slice(5, 13), slice(19, 27)):
         legs = out[:, joints].reshape(-1, 4, 2)
         legs[..., 1] *= ANKLE_SIGNS
-        out[:, joints] = _number_legs(legs, turns)
+        out[:, joints] = _renumber_legs(legs, turns)
     return out
 
 
-def turn_back(x: np.ndarray, y: np.ndarray, turns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _turn_back(x: np.ndarray, y: np.ndarray, turns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Vectors (x, y) after so many quarter turns clockwise."""
     cos, sin = np.array([1, 0, -1, 0])[turns], np.array([0, 1, 0, -1])[turns]
     return cos * x + sin * y, cos * y - sin * x
@@ -70,12 +70,12 @@ def turn_back(x: np.ndarray, y: np.ndarray, turns: np.ndarray) -> tuple[np.ndarr
 
 def actual(action: np.ndarray, direction: np.ndarray) -> np.ndarray:
     """The actuators' signals [n, 8] of a network's action (the leg at 45 degrees first, all ankles alike)."""
-    legs = _number_legs(action.reshape(-1, 4, 2), -quarter_turns(direction)).reshape(-1, 4, 2)
+    legs = _renumber_legs(action.reshape(-1, 4, 2), -quarter_turns(direction)).reshape(-1, 4, 2)
     legs[..., 1] *= ANKLE_SIGNS
     return np.roll(legs, -FIRST_ACTUATOR, axis=1).reshape(-1, 8)
 
 
-def _number_legs(legs: np.ndarray, turns: np.ndarray) -> np.ndarray:
+def _renumber_legs(legs: np.ndarray, turns: np.ndarray) -> np.ndarray:
     """Legs [n, 4, 2] numbered as after so many quarter turns back, as joints [n, 8]."""
     return legs[np.arange(len(legs))[:, None], (np.arange(4) + turns[:, None]) % 4].reshape(-1, 8)
 
@@ -91,6 +91,10 @@ class Controller:
         arrays, _ = read_arrays(path)
         if set(arrays) != {f"{kind}{layer}" for kind in ("weight", "bias") for layer in range(LAYERS)}:
             raise HilpError(f"{path} holds no ant controller: train one with python -m hilp.collectors.ant_controller")
+        if arrays["weight0"].shape[0] != INPUT_DIM:
+            raise HilpError(
+                f"{path} takes {arrays['weight0'].shape[0]} inputs, not {INPUT_DIM}: train a controller anew"
+            )
         return cls(arrays)
 
     def head(self, x: np.ndarray) -> np.ndarray:

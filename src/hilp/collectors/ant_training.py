@@ -49,8 +49,8 @@ FALLEN = 0.0  # vertical component of the body's z axis below which an ant has f
 FALL_PENALTY = 10.0
 ALIVE = 0.5
 DRIFT_COST = 0.3  # per m/s sideways
-HEADING_COST = 0.5  # per radian that it faces away from +x
-STRAY_SHARE = 0.25  # of the starts, with any heading: walls turn ants, and they learn to turn back
+HEADING_COST = 0.5  # per radian that it faces away from +x; of a tilted body not quite the same after a quarter turn
+ANY_HEADING_SHARE = 0.25  # of the starts: walls turn ants, and they learn to turn back
 BOUNCE_COST = 0.2  # per m/s up or down
 TILT_COST = 1.0  # from 0 upright to this on the side
 EFFORT_COST = 0.02  # per squared action, summed over the joints
@@ -214,7 +214,7 @@ class Floor:
     def _restart(self, ant: int) -> None:
         cells = self.room.grid.free_cells
         state = self.room.resets(self.rng, self.room.centres(cells[self.rng.integers(len(cells), size=1)]))[0]
-        if self.rng.random() < STRAY_SHARE:
+        if self.rng.random() < ANY_HEADING_SHARE:
             half = self.rng.uniform(-np.pi / 2, np.pi / 2)  # of the heading
             state[3:7] += np.array([np.cos(half) - 1, 0, 0, np.sin(half)])
         self.mujoco.mj_resetData(self.models[ant], self.data[ant])
@@ -287,6 +287,8 @@ def train(steps: int, seed: int, out: Path, report: Callable[[str], None]) -> Co
         if note["seed"] != seed:
             raise HilpError(f"{checkpoint} belongs to seed {note['seed']}, not {seed}: name another file with --out")
         learner, done = storage.unflatten(learner, arrays, checkpoint), note["steps"]
+        if done > steps:
+            raise HilpError(f"{checkpoint} is already at step {done:,}: ask for more --steps or name another --out")
         rng = np.random.default_rng([seed, done])
         report(f"going on after {done:,} steps")
     first = done

@@ -1,13 +1,14 @@
 """AntMaze data by D4RL's recipe: an ant that walks from cell to cell along shortest paths, with noise on its actions.
 
 Each episode starts in a random free cell. The ant follows the breadth-first path of cells to a random goal, with a
-random waypoint in each cell, and takes a new goal when it arrives. Now and then it strays: our controller is so good
-that it would never touch a wall, and data without that leaves a policy helpless when it does. An episode depends on the
-seed and its number only, not on how many processes share the work.
+random waypoint in each cell, and takes a new goal when it arrives. For about a fifth of the time it strays: our
+controller is so good that it would hardly ever touch a wall, and policies are helpless where data never was. An
+episode depends on the seed and its number only, not on how many processes share the work.
 """
 
 from __future__ import annotations
 
+import hashlib
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hilp.collectors.ant_controller import Controller
+from hilp.collectors.ant_controller import WEIGHTS, Controller
 from hilp.collectors.maze import routes
 from hilp.errors import HilpError, nearest
 from hilp.tasks import antmaze
@@ -31,7 +32,7 @@ KINDS = ("diverse", "play")
 EPISODE_STEPS = 1000  # 1001 rows
 ACTION_NOISE = 0.2  # standard deviation of the Gaussian added to each action before it is clipped to [-1, 1]
 STRAY_CHANCE = 0.01  # a step, of walking in a random direction for STRAY_STEPS
-STRAY_STEPS = (10, 40)
+STRAY_STEPS = (10, 40)  # the last excluded
 JITTER = 1.0  # starts, waypoints and goals are the centre of a cell and up to this much more along each axis
 PLAY_SHARE = 7 / 46  # of the free cells that are goals of "play", as in the large map
 BLOCK = 5  # episodes in one piece of work, and in one file on the way
@@ -51,7 +52,7 @@ class Walk:
         strays: bool = True,
     ) -> None:
         self.world, self.controller, self.rng = world, controller, rng
-        self._strays, self._stray_until, self._stray = strays, 0, np.zeros(2)
+        self._strays, self._stray_until, self._stray_direction = strays, 0, np.zeros(2)
         cells = len(world.grid.free_cells)
         self._goal_cells = np.arange(cells) if goal_cells is None else goal_cells
         self._routes = routes(world.grid, rng)
@@ -89,9 +90,9 @@ class Walk:
         if self._strays and self.rng.random() < STRAY_CHANCE:
             self._stray_until = self.steps + int(self.rng.integers(*STRAY_STEPS))
             angle = self.rng.uniform(0, 2 * np.pi)
-            self._stray = np.array([np.cos(angle), np.sin(angle)])
+            self._stray_direction = np.array([np.cos(angle), np.sin(angle)])
         if self.steps < self._stray_until:
-            direction = self._stray
+            direction = self._stray_direction
         action = self.controller.act(state[None, 2:], direction[None])[0]
         action = (action + ACTION_NOISE * self.rng.standard_normal(action.shape)).clip(-1, 1).astype(np.float32)
         self.episodes.step(action[None])
@@ -129,7 +130,9 @@ def collect(
         # Most likely a worker of ours, which runs its parent's script anew.
         raise HilpError(f"cannot collect with {workers} workers inside another one: {UNGUARDED}")
     base = world.name.removesuffix("-diverse").removesuffix("-play")
-    shards = Shards(Path(out), {"task": world.task, "kind": kind, "steps": steps, "seed": seed}, overwrite)
+    legs = hashlib.sha256(WEIGHTS.read_bytes()).hexdigest()
+    identity = {"task": world.task, "kind": kind, "steps": steps, "seed": seed, "controller": legs}
+    shards = Shards(Path(out), identity, overwrite)
     lengths = np.full(-(-steps // EPISODE_STEPS), EPISODE_STEPS)
     lengths[-1] -= lengths.sum() - steps
     numbers = range(shards.episodes(), len(lengths))

@@ -46,6 +46,7 @@ MODULES: dict[str, tuple[str, dict[str, str]]] = {
     "iql-lap": ("hilp.methods.iql", {"features": "lap"}),
     "iql-rand": ("hilp.methods.iql", {"features": "rand"}),
 }
+LATER_KEYS = {"actor_rate": 1.0}  # config keys younger than kept runs and rows -> the value that changes nothing
 
 
 def module(name: str) -> ModuleType:
@@ -76,6 +77,14 @@ def name_of(config: Any) -> str:
         if type(config).__module__ == path and all(getattr(config, key) == value for key, value in values.items()):
             return name
     raise HilpError(f"{type(config).__name__} is not the config of a method: {nearest('', MODULES)}")
+
+
+def described(config: Any) -> dict[str, Any]:
+    """A config as plain values, to tell it from others.
+
+    Keys that came later are left out while they change nothing: what was made without them is still found.
+    """
+    return {key: value for key, value in dataclasses.asdict(config).items() if LATER_KEYS.get(key) != value}
 
 
 def configure(config: Any, changes: dict[str, Any]) -> Any:

@@ -46,7 +46,7 @@ class State(NamedTuple):
     """Everything that training changes."""
 
     actor: networks.GaussianActor
-    actor_average: networks.GaussianActor | tuple[()]  # () where the actor is its own
+    actor_average: networks.GaussianActor | tuple[()]  # () at rate 1: the actor itself is kept
     opt: optax.OptState
 
 
@@ -78,7 +78,8 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     loss, grads = jax.value_and_grad(actor_loss)(state.actor, batch)
     updates, opt = optax.adam(cfg.lr).update(grads, state.opt)
     actor = optax.apply_updates(state.actor, updates)
-    return State(actor, losses.averaged(state.actor_average, actor, cfg.actor_rate), opt), {"actor_loss": loss}
+    average = losses.averaged(state.actor_average, actor, cfg.actor_rate, opt[0].count)
+    return State(actor, average, opt), {"actor_loss": loss}
 
 
 def export(cfg: Config, state: State) -> Policy:

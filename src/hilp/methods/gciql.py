@@ -80,7 +80,7 @@ class State(NamedTuple):
     critic: networks.Ensemble  # of 2 in variant q
     critic_target: networks.Ensemble  # variant q
     actor: networks.GaussianActor
-    actor_average: networks.GaussianActor | tuple[()]  # () where the actor is its own
+    actor_average: networks.GaussianActor | tuple[()]  # () at rate 1: the actor itself is kept
     opt: optax.OptState
 
 
@@ -145,7 +145,7 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
         critic=critic,
         critic_target=losses.polyak(state.critic_target, critic, cfg.target_rate),
         actor=actor,
-        actor_average=losses.averaged(state.actor_average, actor, cfg.actor_rate),
+        actor_average=losses.averaged(state.actor_average, actor, cfg.actor_rate, opt[0].count),
         opt=opt,
     )
     return state, {**info, "actor_loss": loss_a, "advantage": jnp.mean(advantage)}

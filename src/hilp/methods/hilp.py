@@ -76,7 +76,7 @@ class State(NamedTuple):
     critic: networks.Ensemble  # of 2
     critic_target: networks.Ensemble
     actor: networks.GaussianActor
-    actor_average: networks.GaussianActor | tuple[()]  # () where the actor is its own
+    actor_average: networks.GaussianActor | tuple[()]  # () at rate 1: the actor itself is kept
     phi_opt: optax.OptState
     policy_opt: optax.OptState
 
@@ -257,7 +257,7 @@ def _update_policy(
         "critic": critic,
         "critic_target": critic_target,
         "actor": actor,
-        "actor_average": losses.averaged(state.actor_average, actor, cfg.actor_rate),
+        "actor_average": losses.averaged(state.actor_average, actor, cfg.actor_rate, policy_opt[0].count),
         "policy_opt": policy_opt,
     }
     info = {
