@@ -72,10 +72,9 @@ def pretrain(
 
     out: folder of the run; without one nothing is written. resume: go on from its newest good checkpoint.
     seeds: train this many at once (seed, seed + 1, ...) in one compiled program. bank: states kept for planning.
-    validation: share of episodes held out to watch the losses on. look: evaluates the policy, once it has
-    updates, every `look_every` steps.
-    keep: checkpoints kept on disk. device_budget: bytes of data that may be put on the device (default: half of its
-    memory); larger data is read from where it is while training.
+    validation: share of episodes held out to watch the losses on. look: evaluates the policy every `look_every` steps,
+    as soon as it has had an update. keep: checkpoints kept on disk. device_budget: bytes of data that may be put on the
+    device (default: half of its memory); larger data is read from where it is while training.
     """
     methods.name_of(config)
     lists = {f.name: tuple(v) for f in dataclasses.fields(config) if isinstance(v := getattr(config, f.name), list)}
@@ -138,7 +137,7 @@ def pretrain(
             chunk = _next_chunk(chunk, count, took)
             progress.advance(count, _scalars(means), looked)
 
-            if step % look_every == 0 and look is not None and step > (run.frozen_from or 0):  # else still no policy
+            if step % look_every == 0 and look is not None and step > (run.frozen_from or 0):
                 looked, looked_at = look(run.policies(state, step, bank)[0]), {"look_step": step}
             if (step % log_every == 0 or step == steps) and folder is not None:
                 row = {
