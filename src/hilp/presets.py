@@ -136,11 +136,11 @@ PAPER_BY_TASK: dict[tuple[str, str], dict[str, Any]] = {  # sizes, so not for `l
 # antmaze-large-diverse itself (docs/results.md); those of gc-cql, iql-* and fb are untried.
 ANT: dict[str, Any] = {
     "hidden": SMALL,  # many updates count for more than large networks
-    "actor_hidden": (512, 512),  # imitates the gait far better than 256
+    "actor_hidden": (512, 512),  # a gait is hard to imitate
     "batch": 256,
     "lr": 6e-4,
-    "normalize": True,  # policies learn several times faster
-    "actor_rate": 2e-4,  # one update can lose or find the way round a corner: without this, success flickers
+    "normalize": True,
+    "actor_rate": 2e-4,  # one update can lose or find the way round a corner
 }
 ANT_WITHOUT_AVERAGE = {
     name: value for name, value in ANT.items() if name != "actor_rate"
