@@ -79,7 +79,7 @@ def test_targets_equal_online_weights_at_step_zero(name: str) -> None:
     targets = [field for field in state._fields if field.endswith("_target")]
     assert bool(targets) == (name not in WITHOUT_VALUES)
     if name in WITHOUT_VALUES:
-        assert set(state._fields) == {"actor", "opt"}
+        assert set(state._fields) == {"actor", "actor_average", "opt"}
     for field in targets:
         assert equal(getattr(state, field), getattr(state, field.removesuffix("_target"))), field
 
