@@ -43,7 +43,7 @@ def conservative(q: Array, log_density: Array, data_q: Array) -> Array:
     return jax.nn.logsumexp(q - log_density, axis=-2) - data_q
 
 
-def polyak(target: Tree, online: Tree, rate: float) -> Tree:
+def polyak(target: Tree, online: Tree, rate: float | Array) -> Tree:
     """Move a target network towards the online one: (1 - rate) * target + rate * online."""
     return jax.tree.map(lambda t, o: t + rate * (o - t), target, online)
 
@@ -53,11 +53,7 @@ def averaged(average: Tree, online: Tree, rate: float, updates: Array | int = 1)
 
     At first it is the plain mean of all weights so far, so that little of the untrained network stays in it.
     """
-    return (
-        ()
-        if rate == 1.0
-        else jax.tree.map(lambda a, o: a + jnp.maximum(rate, 1.0 / updates) * (o - a), average, online)
-    )
+    return () if rate == 1.0 else polyak(average, online, jnp.maximum(rate, 1.0 / updates))
 
 
 def orthonormal(features: Array) -> Array:

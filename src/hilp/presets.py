@@ -142,9 +142,8 @@ ANT: dict[str, Any] = {
     "normalize": True,
     "actor_rate": 2e-4,  # one update can lose or find the way round a corner
 }
-ANT_WITHOUT_AVERAGE = {
-    name: value for name, value in ANT.items() if name != "actor_rate"
-}  # methods that keep the last actor
+# For methods that keep the last actor.
+ANT_WITHOUT_AVERAGE = {name: value for name, value in ANT.items() if name != "actor_rate"}
 ANT_DISCOUNT = 0.995  # at the paper's 0.99, 300 and 400 steps are 95 and 98 of at most 100: too alike for few updates
 ANT_GOAL_VALUES = {"discount": ANT_DISCOUNT, "goal_discount": ANT_DISCOUNT, "target_rate": 0.02}
 LAPTOP_ANTMAZE: dict[str, tuple[int, dict[str, Any]]] = {  # module -> updates, config values
