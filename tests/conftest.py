@@ -78,7 +78,7 @@ def change() -> Callable[..., hilp.FoundationPolicy]:
     """Makes a policy with some parts of another one replaced."""
 
     def changed(policy: hilp.FoundationPolicy, **parts: Any) -> hilp.FoundationPolicy:
-        names = ("config", "spec", "core", "preparation", "sample", "origin")
+        names = ("config", "spec", "core", "preparation", "bank", "provenance")
         return hilp.FoundationPolicy(**{name: parts.get(name, getattr(policy, name)) for name in names})
 
     return changed

@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 
 import hilp
-from hilp import cli, evaluation, methods, paper
+from hilp import cli
 from hilp.bench import table
+from hilp.evaluation import rollouts
+from hilp.learning import methods
+from hilp.report import paper
 
 SMALL = ["--set", "entrance=8,8", "--set", "hidden=8", "--set", "batch=32", "--steps", "20", "--episodes", "2"]
 
@@ -35,19 +38,19 @@ def test_a_table_is_filled_once_and_only_what_it_lacks_is_run(
 ) -> None:
     words = ("--methods", "gc-td3", "fb", "--seeds", "2")
     assert bench(tmp_path, tiny_data_folder, "--methods", "fb", "--seeds", "1", "--json") == 0
-    first = evaluation.read_rows(tmp_path / "rows.jsonl")
+    first = rollouts.read_rows(tmp_path / "rows.jsonl")
     assert [row["reward"] for row in first] == ["region", "avoid", "corridor"]
     assert {row["cell"]["label"] for row in first} == {"fb"} and all(row["random"] >= 0 for row in first)
     capsys.readouterr()
     assert bench(tmp_path, tiny_data_folder, *words) == 0
     said = capsys.readouterr().out
     assert "cell 1 of 4: gc-td3" in said and "cell 2 of 4" not in said, "fb, seed 0 was there"
-    rows = evaluation.read_rows(tmp_path / "rows.jsonl")
+    rows = rollouts.read_rows(tmp_path / "rows.jsonl")
     assert len(rows) == 4 * 3 and rows[:3] == first
     assert "IQM" in said and "random actions" in said
     assert (tmp_path / "out" / "rewards-data-maze-medium-navigate.png").is_file()
     assert bench(tmp_path, tiny_data_folder, *words, "--json") == 0
-    assert evaluation.read_rows(tmp_path / "rows.jsonl") == rows, "the second time nothing is left to do"
+    assert rollouts.read_rows(tmp_path / "rows.jsonl") == rows, "the second time nothing is left to do"
     told = json.loads(capsys.readouterr().out)
     headers, lines = told["tables"]["maze-medium-navigate"]
     assert headers == ["method", "region", "avoid", "corridor", "IQM [95%]"]
@@ -57,7 +60,7 @@ def test_a_table_is_filled_once_and_only_what_it_lacks_is_run(
 
 def test_a_sweep_has_a_row_for_each_value(tmp_path: Path, tiny_data_folder: Path) -> None:
     assert bench(tmp_path, tiny_data_folder, "--methods", "fb", "--seeds", "1", "--sweep", "dim=2,4") == 0
-    rows = evaluation.read_rows(tmp_path / "rows.jsonl")
+    rows = rollouts.read_rows(tmp_path / "rows.jsonl")
     assert {row["cell"]["label"]: row["config"]["dim"] for row in rows} == {"fb dim=2": 2, "fb dim=4": 4}
     assert (tmp_path / "out" / "rewards-sweep-dim.png").is_file()
 
@@ -91,7 +94,7 @@ def test_mistakes_are_told_in_one_line(
 def test_other_config_values_are_another_cell(tmp_path: Path, tiny_data_folder: Path) -> None:
     words = ("--methods", "fb", "--seeds", "1", "--json")
     assert bench(tmp_path, tiny_data_folder, *words) == bench(tmp_path, tiny_data_folder, *words, "--set", "dim=3") == 0
-    rows = evaluation.read_rows(tmp_path / "rows.jsonl")
+    rows = rollouts.read_rows(tmp_path / "rows.jsonl")
     assert [row["config"]["dim"] for row in rows] == [32] * 3 + [3] * 3
 
 
@@ -100,7 +103,7 @@ def bench_goals(tmp_path: Path, data: Path, *words: str) -> list[dict[str, Any]]
     out = ["--out", str(tmp_path / "out"), "--rows", str(tmp_path / "rows.jsonl"), "--data", str(data)]
     small = ["--steps", "20", "--set", "actor_hidden=8,8", "--set", "batch=32"]
     assert cli.main(["bench", "goals", "--methods", *words, *small, *out]) == 0
-    return evaluation.read_rows(tmp_path / "rows.jsonl")
+    return rollouts.read_rows(tmp_path / "rows.jsonl")
 
 
 def test_goals_table_has_a_line_for_each_plan_and_takes_errors_later(
@@ -158,8 +161,8 @@ def test_a_curve_has_each_look_once_although_metrics_repeat_it(tmp_path: Path) -
     rows = [{"step": 20}, {"step": 40, "success": 0.1, "look_step": 30},
             {"step": 60, "success": 0.3, "success_plan": 0.5, "look_step": 60},
             {"step": 80, "success": 0.3, "success_plan": 0.5, "look_step": 60}]  # fmt: skip
-    evaluation.append_rows(tmp_path / "metrics.jsonl", rows)
-    assert evaluation.curve(tmp_path / "metrics.jsonl") == [
+    rollouts.append_rows(tmp_path / "metrics.jsonl", rows)
+    assert rollouts.curve(tmp_path / "metrics.jsonl") == [
         {"step": 30, "success": 0.1}, {"step": 60, "success": 0.3, "success_plan": 0.5}]  # fmt: skip
 
 
@@ -295,7 +298,7 @@ def test_the_papers_numbers_stand_beside_ours() -> None:
 
 def test_kept_rows_are_those_of_configs_that_can_still_be_asked_for() -> None:
     files = sorted((Path(__file__).parents[1] / "benchmarks").glob("goals*.jsonl"))
-    rows = [row for file in files for row in evaluation.read_rows(file)]
+    rows = [row for file in files for row in rollouts.read_rows(file)]
     assert len(rows) > 200
     for row in rows:
         config = methods.configure(methods.config(row["method"]), row["config"])

@@ -18,6 +18,7 @@ import pytest
 import hilp
 from hilp.cli import VERBS, main
 from hilp.errors import TrainingDiverged
+from hilp.policy.provenance import Provenance
 
 SMALL = ["--set", "hidden=32,32", "actor_hidden=32,32", "batch=64", "dim=8"]
 HILP = str(Path(sys.executable).with_name("hilp"))
@@ -134,7 +135,7 @@ def test_pretrain_and_resume_make_what_the_library_makes(
 ) -> None:
     policy = hilp.FoundationPolicy.load(trained)
     assert policy.fingerprint == tiny.fingerprint
-    np.testing.assert_array_equal(policy.sample.observations, tiny.sample.observations)
+    np.testing.assert_array_equal(policy.bank.observations, tiny.bank.observations)
     steps = [[json.loads(line)["step"] for line in (run / "metrics.jsonl").open()] for run in (trained, tiny_run)]
     assert steps[0] == sorted(set(steps[0])), "each step once, in order"
     assert steps[0][-1] == steps[1][-1] == 300
@@ -222,12 +223,12 @@ def test_prompt_with_a_goal(run: Run, tiny_run: Path, tiny: hilp.FoundationPolic
 
 def test_prompt_with_a_reward(run: Run, tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["prompt", tiny_run, "--reward", "right", "--steps", 5, "--json"]
-    monkeypatch.setattr("hilp.prompts.POOR_FIT", -1.0)
+    monkeypatch.setattr("hilp.policy.policy.prompts.POOR_FIT", -1.0)
     code, out, err = run(*words)
     told = json.loads(out)
     assert code == 0 and err == "" and told["steps"] == 5 and "reached" not in told
     assert np.linalg.norm(told["z"]) == pytest.approx(1, abs=1e-5)
-    monkeypatch.setattr("hilp.prompts.POOR_FIT", 1.0)
+    monkeypatch.setattr("hilp.policy.policy.prompts.POOR_FIT", 1.0)
     code, again, err = run(*words)
     assert code == 0 and again == out
     assert re.fullmatch(rf"hilp: warning: phi expresses only R\^2 = {told['r2']:.2f} [^\n]+\n", err), "one line"
@@ -254,7 +255,7 @@ def test_prompts_are_saved_loaded_and_drawn(run: Run, tiny_run: Path, tmp_path: 
 
 def test_prompt_without_a_task(run: Run, tiny: hilp.FoundationPolicy, change: Any, tmp_path: Path) -> None:
     """A policy of someone's own arrays has no world to run in, but its skills can be asked for and saved."""
-    folder = change(tiny, origin={}).save(tmp_path / "own")
+    folder = change(tiny, provenance=Provenance()).save(tmp_path / "own")
     code, out, _ = run("prompt", folder, "--skill", "random", "--json", "--save", tmp_path / "skill")
     assert code == 0 and len(json.loads(out)["z"]) == 8 and (tmp_path / "skill").is_file()
     code, _, err = run("prompt", folder, "--reward", "right")
@@ -275,7 +276,7 @@ def test_actions_can_be_rescaled(
     policy = hilp.FoundationPolicy.load(tmp_path / "run")
     action = policy.act(tiny_data.observations[:50], policy.skill(seed=0))
     assert ((action >= 2) & (action <= 8)).all(), "in the user's range"
-    assert policy.sample.actions.min() == pytest.approx(2, abs=0.01)
+    assert policy.bank.actions.min() == pytest.approx(2, abs=0.01)
 
 
 def test_the_installed_command(run_copy: Path, tmp_path: Path) -> None:
@@ -579,7 +580,7 @@ def test_a_full_disk_is_one_line(refused: Callable[..., str], monkeypatch: pytes
     def full(*args: object) -> None:
         raise OSError(28, "No space left on device", "page.html")
 
-    monkeypatch.setattr("hilp.report.write", full)
+    monkeypatch.setattr("hilp.report.page.write", full)
     assert "No space left on device" in refused("report", tiny_run)
 
 
@@ -587,7 +588,7 @@ def test_a_diverged_run_is_no_mistake_of_the_user(run: Run, tiny_run: Path, monk
     def diverges(*args: object) -> None:
         raise TrainingDiverged("phi_loss became NaN or infinite at step 7")
 
-    monkeypatch.setattr("hilp.report.write", diverges)
+    monkeypatch.setattr("hilp.report.page.write", diverges)
     assert run("report", tiny_run) == (1, "", "hilp: stopped: phi_loss became NaN or infinite at step 7\n")
 
 

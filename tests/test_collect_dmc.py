@@ -10,7 +10,7 @@ import pytest
 
 from hilp.collectors import dmc as collector
 from hilp.collectors.shards import Shards
-from hilp.data import readers
+from hilp.data import load
 from hilp.data.dataset import Dataset
 from hilp.data.exorl import export_exorl
 from hilp.errors import HilpError
@@ -325,7 +325,7 @@ def test_exorl_round_trip(tmp_path):
         np.testing.assert_array_equal(first["observation"], data.observations[101:202])
         np.testing.assert_array_equal(first["action"][1:], data.actions[101:201])
         np.testing.assert_array_equal(first["physics"], data.extra("physics")[101:202])
-    again = readers.load(folder)
+    again = load.load(folder)
     assert again.format == "exorl"
     assert same(again, data)
 
@@ -334,7 +334,7 @@ def test_exorl_order_is_that_of_the_episodes(tmp_path):
     data = Dataset(
         np.arange(24, dtype=np.float32)[:, None], np.zeros((24, 1), np.float32), np.full(12, 2), name="other"
     )
-    again = readers.load(export_exorl(data, tmp_path, domain="walker", algorithm="proto"))
+    again = load.load(export_exorl(data, tmp_path, domain="walker", algorithm="proto"))
     np.testing.assert_array_equal(again.observations, data.observations)
 
 
@@ -349,7 +349,7 @@ def test_exorl_mistakes(tmp_path):
 
 def test_a_folder_named_after_a_task_is_data_of_that_task(tmp_path):
     data = collect(tmp_path / "out", kind="random", steps=200)
-    again = readers.load(export_exorl(data, tmp_path / "exorl"))
+    again = load.load(export_exorl(data, tmp_path / "exorl"))
     assert again.task == "cheetah" and again.observation_parts == Short().observation_parts
-    other = readers.load(export_exorl(data, tmp_path, domain="walker", algorithm="proto"))
+    other = load.load(export_exorl(data, tmp_path, domain="walker", algorithm="proto"))
     assert other.task is None and "not taken as that task" in " ".join(other.notes)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import hilp
 from data_samples import LENGTHS, end_flags, last_rows, outcome, walk
-from hilp.data import readers, sources
+from hilp.data import load, sources
 from hilp.data.checks import require_trainable
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError
@@ -101,7 +101,7 @@ def test_any_block_size_gives_the_same_rows(layout, block, monkeypatch):
         "short": {**arrays, "actions": arrays["actions"][keep]},
         "whole": whole,
     }[layout]
-    source = readers.open_source(given_arrays)
+    source = load.open_source(given_arrays)
     if layout == "subset":
         source = sources.select(source, np.array([0, 2, 3]))
     expected = sources.gather(source)
@@ -378,7 +378,7 @@ def test_native_round_trip(lengths, seed, tmp_path_factory):
     np.testing.assert_array_equal(opened.extra("rewards"), data.extra("rewards"))
 
 
-NAMES = st.sampled_from([*readers.PARTS, *readers.STRUCTURE, "timeouts", "rewards", "x/y", ""])
+NAMES = st.sampled_from([*load.PARTS, *load.STRUCTURE, "timeouts", "rewards", "x/y", ""])
 NUMBERS = st.sampled_from([0, 1, 2, 6, -1, 2.5, float("nan"), float("inf"), 1e300, 2**63, True])
 SHAPES = st.lists(st.integers(0, 6), max_size=3)
 DTYPES = st.sampled_from(["f4", "f8", "f2", "i8", "u1", "u8", "?", "c8", "U3", "O", "M8[s]", ">f4"])

@@ -10,7 +10,7 @@ import pytest
 
 import hilp
 from data_samples import LENGTHS, walk
-from hilp.data import dataset, readers
+from hilp.data import dataset, load
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError
 
@@ -22,7 +22,7 @@ def data() -> Dataset:
         "rewards": np.arange(len(arrays["observations"])),
         "infos/qpos": arrays["observations"].astype(np.float64),
     }
-    return replace(readers.from_arrays({**arrays, **extras}), name="walks", task="maze-large", notes=("a note",))
+    return replace(load.from_arrays({**arrays, **extras}), name="walks", task="maze-large", notes=("a note",))
 
 
 def assert_same(one: Dataset, other: Dataset) -> None:
@@ -164,7 +164,7 @@ def test_an_edited_manifest_is_found(data, tmp_path):
 
 
 def test_every_flipped_bit_of_a_manifest_is_found(tmp_path):
-    folder = readers.from_arrays(walk((3, 2))).save(tmp_path / "saved")
+    folder = load.from_arrays(walk((3, 2))).save(tmp_path / "saved")
     file = folder / dataset.MANIFEST
     content = file.read_bytes()
     for place in range(len(content)):

@@ -26,7 +26,7 @@ from data_samples import (
     write_hdf5,
     write_minari,
 )
-from hilp.data import isolated, readers, sources
+from hilp.data import isolated, load, sources
 from hilp.data.jumps import StepSizes, jumps
 from hilp.errors import HilpError
 
@@ -461,7 +461,7 @@ def test_minari_never_builds_the_simulator_a_file_names(minari_store):
 
 def test_a_child_that_crashes_is_an_error_and_the_next_file_reads(tmp_path):
     path = write_hdf5(tmp_path / "walks.hdf5", d4rl_arrays())
-    source = readers.open_source(path)
+    source = load.open_source(path)
     assert isolated._child is not None
     os.kill(isolated._child.process.pid, signal.SIGKILL)
     with pytest.raises(HilpError, match="the HDF5 library crashes on it: restore it from a copy"):
@@ -471,7 +471,7 @@ def test_a_child_that_crashes_is_an_error_and_the_next_file_reads(tmp_path):
 
 def test_a_child_that_stalls_is_stopped(tmp_path, monkeypatch):
     path = write_hdf5(tmp_path / "walks.hdf5", d4rl_arrays())
-    source = readers.open_source(path)
+    source = load.open_source(path)
     monkeypatch.setattr(isolated, "STALL_SECONDS", 0.3)
     assert isolated._child is not None
     os.kill(isolated._child.process.pid, signal.SIGSTOP)

@@ -17,7 +17,7 @@ import pytest
 import hilp
 from data_samples import d4rl_arrays, ogbench_arrays, outcome, walk, write_exorl, write_hdf5, write_minari
 from hilp.data import isolated
-from hilp.data.inspect import inspect
+from hilp.data.audit import inspect
 from hilp.errors import HilpError
 
 LENGTHS = (7, 3, 5)

@@ -15,7 +15,7 @@ from rich.console import Console
 import hilp
 from data_samples import LENGTHS, d4rl_arrays, end_flags, outcome, walk, write_exorl, write_hdf5, write_minari
 from hilp.data import sources
-from hilp.data.inspect import Moments, Report, inspect
+from hilp.data.audit import Moments, Report, inspect
 from hilp.errors import HilpError
 
 LONG = (100,) * 20

@@ -12,16 +12,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hilp import diagnosis, methods, presets, tasks
-from hilp.data import sampling
+from hilp import presets, tasks
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError
-from hilp.methods import hilp as hilp_method
-from hilp.methods import monolithic
-from hilp.policy import FoundationPolicy, Preparation, Transitions
+from hilp.evaluation import diagnosis
+from hilp.learning import methods, sampling
+from hilp.learning.methods import hilp as hilp_method
+from hilp.learning.methods import monolithic
+from hilp.policy.bank import Bank
+from hilp.policy.policy import FoundationPolicy
+from hilp.policy.preparation import Preparation
+from hilp.policy.provenance import Provenance
+from hilp.spec import Batch, Spec
 from hilp.tasks import Finite
 from hilp.tasks.maze import fewest_steps
-from hilp.types import Batch, Spec
 
 RING = 10  # states
 CORRIDOR = "#######\n#.....#\n#######"
@@ -76,7 +80,7 @@ def untrained(spec: Spec) -> object:
     return jax.jit(lambda key: hilp_method.export(SMALL, hilp_method.init(SMALL, spec, key)))(jax.random.key(0))
 
 
-def policy_with(core: object | None = None, observation_dim: int = 2, **origin: str) -> FoundationPolicy:
+def policy_with(core: object | None = None, observation_dim: int = 2, **provenance: str) -> FoundationPolicy:
     """A policy that was never trained, or one with the phi that is given."""
     spec = Spec(observation_dim, 1)
     if core is None:
@@ -84,7 +88,7 @@ def policy_with(core: object | None = None, observation_dim: int = 2, **origin: 
     zeros = np.zeros(observation_dim, np.float32)
     preparation = Preparation(zeros, zeros + 1, np.zeros(1, np.float32), np.ones(1, np.float32))
     none = np.zeros((0, observation_dim), np.float32)
-    return FoundationPolicy(SMALL, spec, core, preparation, Transitions(none, none[:, :1], none), dict(origin))
+    return FoundationPolicy(SMALL, spec, core, preparation, Bank(none, none[:, :1], none), Provenance(**provenance))
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,11 @@ import pytest
 
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError
-from hilp.prompts import Extras
+from hilp.policy.prompts import Extras
 
 pytest.importorskip("dm_control", reason="pip install 'hilp[mujoco]'")
 
-from hilp import video
+from hilp.report import video
 from hilp.tasks import dmc
 
 STEPS = 120

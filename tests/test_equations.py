@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hilp import hilbert, losses, networks
-from hilp.methods import hilp
-from hilp.types import Batch, Spec
+from hilp.learning import hilbert, losses, networks
+from hilp.learning.methods import hilp
+from hilp.spec import Batch, Spec
 
 
 def test_expectile_weighs_by_the_sign_of_the_advantage_and_squares_the_error() -> None:

@@ -16,10 +16,12 @@ import numpy as np
 import pytest
 
 import hilp
-from hilp import evaluation, report
 from hilp.cli import main
+from hilp.evaluation import rollouts
+from hilp.policy.provenance import Provenance
+from hilp.report import page
+from hilp.spec import Spec
 from hilp.tasks.maze import MAZES, STEP, SUCCESS_RADIUS, Maze
-from hilp.types import Spec
 
 OPEN = """
 ########
@@ -46,7 +48,7 @@ class Walker:
     config, spec = hilp.HILP(), Spec(2, 2)
 
     def __init__(self, walks: Any = True) -> None:
-        self.walks, self.origin = walks, {"seed": 3, "steps": 70, "data": "none"}
+        self.walks, self.provenance = walks, Provenance(seed=3, steps=70, data="none")
         self.reward_right: Any = None
 
     def has_rule(self, rule: str) -> bool:
@@ -145,11 +147,11 @@ def test_one_episode_under_a_prompt() -> None:
     world, walker = hall(), Walker()
     start, goal = np.array([1.5, 1.5]), np.array([5.5, 1.5])
     toward = SimpleNamespace(z=goal - start)
-    path, _, reached = evaluation.rollout_once(walker, world, toward, start, goal, 40, 0)  # type: ignore[arg-type]
+    path, _, reached = rollouts.rollout_once(walker, world, toward, start, goal, 40, 0)  # type: ignore[arg-type]
     assert reached and len(path) - 1 == 9 and path[0].tolist() == [1.5, 1.5]
-    path, _, reached = evaluation.rollout_once(walker, world, toward, start, goal, 8, 0)  # type: ignore[arg-type]
+    path, _, reached = rollouts.rollout_once(walker, world, toward, start, goal, 8, 0)  # type: ignore[arg-type]
     assert not reached and len(path) - 1 == 8
-    path, _, reached = evaluation.rollout_once(walker, world, toward, start, None, 30, 0)  # type: ignore[arg-type]
+    path, _, reached = rollouts.rollout_once(walker, world, toward, start, None, 30, 0)  # type: ignore[arg-type]
     assert reached and len(path) - 1 == 30
 
 
@@ -200,20 +202,20 @@ def test_rows_are_json_and_survive_a_file(tiny: hilp.FoundationPolicy, tmp_path:
     rows = hilp.evaluate(tiny, medium(), plan=[1, "auto"], rewards=["right"], episodes=9)
     assert json.loads(json.dumps(rows, allow_nan=False)) == rows
     path = tmp_path / "deep" / "rows.jsonl"
-    evaluation.append_rows(path, rows[:1])
-    evaluation.append_rows(path, rows[1:])
+    rollouts.append_rows(path, rows[:1])
+    rollouts.append_rows(path, rows[1:])
     assert len(path.read_text().splitlines()) == 3
-    assert evaluation.read_rows(path) == rows
+    assert rollouts.read_rows(path) == rows
 
 
 def test_rows_that_cannot_be_read_or_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text('{"a": 1}\nnot json\n')
     with pytest.raises(hilp.HilpError, match="line 2 is not JSON"):
-        evaluation.read_rows(tmp_path / "file")
+        rollouts.read_rows(tmp_path / "file")
     with pytest.raises(hilp.HilpError, match="cannot read"):
-        evaluation.read_rows(tmp_path / "nowhere")
+        rollouts.read_rows(tmp_path / "nowhere")
     with pytest.raises(hilp.HilpError, match="cannot write"):
-        evaluation.append_rows(tmp_path / "file" / "rows.jsonl", [{}])
+        rollouts.append_rows(tmp_path / "file" / "rows.jsonl", [{}])
 
 
 # ---- mistakes --------------------------------------------------------------------------------------------------------
@@ -259,7 +261,7 @@ def test_aggregates_over_seeds_by_hand() -> None:
     scores = [0.1, 0.5, 0.9, 0.3, 0.7]
     rows = [scored(s, train_seed=i) for i, s in enumerate(scores)]
     rows += [scored(0.25, plan="auto"), scored(0.6, task="u"), scored(0.5, prompt="reward", plan=None, reward="up")]
-    table = evaluation.aggregate(rows)
+    table = rollouts.aggregate(rows)
     assert [(line["task"], line.get("plan"), line.get("reward"), line["runs"]) for line in table] == [
         ("t", 0, None, 5),
         ("t", "auto", None, 1),
@@ -272,12 +274,12 @@ def test_aggregates_over_seeds_by_hand() -> None:
     assert many["iqm"] == pytest.approx(0.5)  # without 0.1 and 0.9
     assert 0.1 <= many["interval"][0] < 0.5 < many["interval"][1] <= 0.9
     assert (one["mean"], one["std"], one["iqm"], one["interval"]) == (0.25, 0.0, 0.25, [0.25, 0.25])
-    assert evaluation.aggregate(rows) == table, "the bootstrap is seeded"
+    assert rollouts.aggregate(rows) == table, "the bootstrap is seeded"
 
 
 def test_aggregates_are_stratified_by_task() -> None:
     rows = [scored(0.0, task="hard", train_seed=i) for i in range(4)] + [scored(1.0, task="easy") for _ in range(4)]
-    (line,) = evaluation.aggregate(rows, by=("method",))
+    (line,) = rollouts.aggregate(rows, by=("method",))
     assert line == {"method": "m", "runs": 8, "mean": 0.5, "std": 0.5, "iqm": 0.5, "interval": [0.5, 0.5]}
 
 
@@ -321,7 +323,7 @@ def test_the_report_has_every_section_and_picture(reported: Path, tiny: hilp.Fou
 
 
 def test_evaluating_again_replaces_what_the_report_shows(reported: Path) -> None:
-    assert len(evaluation.read_rows(reported / "rows.jsonl")) == 6
+    assert len(rollouts.read_rows(reported / "rows.jsonl")) == 6
     page = (reported / "report.html").read_text()
     assert page.count("goal, plan 0") == page.count("reward, right") == 1
     assert re.search(r"goal, plan 0</td>.*?<td class=\"number\">4</td>", page), "the later one, of four episodes"
@@ -329,48 +331,48 @@ def test_evaluating_again_replaces_what_the_report_shows(reported: Path) -> None
 
 def test_rows_of_another_policy_are_not_shown(tiny: hilp.FoundationPolicy, run_copy: Path) -> None:
     row = {**scored(1.0), "policy": "f" * 32, "task": "maze-medium", "interval": [0, 1], "episodes": 3}
-    evaluation.append_rows(run_copy / "rows.jsonl", [row])
+    rollouts.append_rows(run_copy / "rows.jsonl", [row])
     (run_copy / "metrics.jsonl").unlink()
-    page = report.write(run_copy, run_copy / "page.html").read_text()
-    assert titles(page) == ["What phi has learned", "Where this comes from"]
+    text = page.write(run_copy, run_copy / "page.html").read_text()
+    assert titles(text) == ["What phi has learned", "Where this comes from"]
 
 
 def test_each_task_has_its_own_results(tiny: hilp.FoundationPolicy, change: Any) -> None:
     rows = [row for task in ("maze-medium", "maze-large") for row in hilp.evaluate(tiny, task, plan=0, episodes=2)]
-    page = report.build(change(tiny, origin={}), rows, [], None)
-    assert titles(page) == ["Results in maze-medium", "Results in maze-large", "Where this comes from"]
+    text = page.build(change(tiny, provenance=Provenance()), rows, [], None)
+    assert titles(text) == ["Results in maze-medium", "Results in maze-large", "Where this comes from"]
 
 
 def test_a_policy_outside_of_a_run_keeps_its_report(tiny: hilp.FoundationPolicy, change: Any, tmp_path: Path) -> None:
-    folder = change(tiny, origin={"data": "<b>mine</b>"}).save(tmp_path / "mine")
-    assert report.write(folder) == folder / "report.html"
-    page = (folder / "report.html").read_text()
-    assert titles(page) == ["Where this comes from"]
-    assert "&lt;b&gt;mine" in page and "<b>mine" not in page
+    folder = change(tiny, provenance=Provenance(data="<b>mine</b>")).save(tmp_path / "mine")
+    assert page.write(folder) == folder / "report.html"
+    text = (folder / "report.html").read_text()
+    assert titles(text) == ["Where this comes from"]
+    assert "&lt;b&gt;mine" in text and "<b>mine" not in text
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
 def test_the_best_look_is_kept_apart_from_the_last_score(tmp_path: Path) -> None:
     metrics = tmp_path / "metrics.jsonl"
-    assert evaluation.best_look(metrics) is None
+    assert rollouts.best_look(metrics) is None
     rows = [{"step": 10}, {"step": 20, "success": 0.4}, {"step": 30, "success": 0.9}, {"step": 40, "success": 0.7}]
     metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert evaluation.best_look(metrics) == {"step": 30, "success": 0.9}
+    assert rollouts.best_look(metrics) == {"step": 30, "success": 0.9}
 
 
 def test_a_look_plans_only_where_there_are_states_to_plan_with(tiny: hilp.FoundationPolicy, change: Any) -> None:
     world = hilp.make_task("maze-medium")
-    assert set(evaluation.look(tiny, world, seed=0, episodes=2)) == {"success", "success_plan"}
-    bare = change(tiny, sample=tiny.sample.some(0, 0))
-    assert set(evaluation.look(bare, world, seed=0, episodes=2)) == {"success"}
+    assert set(rollouts.look(tiny, world, seed=0, episodes=2)) == {"success", "success_plan"}
+    bare = change(tiny, bank=tiny.bank.subsample(0, 0))
+    assert set(rollouts.look(bare, world, seed=0, episodes=2)) == {"success"}
 
 
 def test_a_task_takes_the_form_it_has_on_the_policys_data(
     tiny: hilp.FoundationPolicy, tiny_data: hilp.Dataset, change: Any
 ) -> None:
     """Goals of AntMaze look like the first observation of the data, but for x and y."""
-    assert tiny.origin["first_observation"] == tiny_data.observations[0].tolist()
+    assert tiny.provenance.first_observation == tiny_data.observations[0].tolist()
     first = np.arange(29.0)
-    posed = change(tiny, origin={"first_observation": first.tolist()})
-    assert evaluation.task_of(posed, "antmaze-large").proprioception.tolist() == first[2:].tolist()
-    assert evaluation.task_of(posed, "maze-large").name == "maze-large", "of another task"
+    posed = change(tiny, provenance=Provenance(first_observation=first.tolist()))
+    assert rollouts.task_of(posed, "antmaze-large").proprioception.tolist() == first[2:].tolist()
+    assert rollouts.task_of(posed, "maze-large").name == "maze-large", "of another task"

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hilp import expressions
 from hilp.errors import HilpError
-from hilp.prompts import Extras, apply_reward
+from hilp.policy import formulas
+from hilp.policy.prompts import Extras, apply_reward
 
-PARTS: expressions.Parts = (
+PARTS: formulas.Parts = (
     ("orientations", (2,)),
     ("height", (1,)),
     ("velocity", (3,)),
@@ -40,7 +40,7 @@ EXTRAS = Extras(
 
 
 def reward(text: str) -> Any:
-    return expressions.reward(text, PARTS, OBS, ACT)
+    return formulas.reward(text, PARTS, OBS, ACT)
 
 
 def value(text: str) -> np.ndarray:
@@ -137,13 +137,13 @@ def test_numbers_that_are_none_are_left_to_whoever_asked() -> None:
 
 
 def test_without_parts_there_are_the_observation_the_action_and_extras() -> None:
-    function = expressions.reward("observation[0] + food", (), OBS, ACT)
+    function = formulas.reward("observation[0] + food", (), OBS, ACT)
     np.testing.assert_allclose(function(S, A, S2, EXTRAS), D2[:, 0] + FOOD + 10)
 
 
 def test_observation_and_action_mean_the_whole_whatever_the_parts_are_called() -> None:
     parts = (("action", (1,)), ("observation", (1,)))
-    function = expressions.reward("sum(observation) + sum(action)", parts, 2, ACT)
+    function = formulas.reward("sum(observation) + sum(action)", parts, 2, ACT)
     np.testing.assert_allclose(function(S[:, :2], A, S2[:, :2], EXTRAS), D2[:, :2].sum(1) + AD.sum(1))
 
 
@@ -391,7 +391,7 @@ def test_other_observations_than_the_formula_is_for() -> None:
 
 def test_parts_that_are_not_the_observation() -> None:
     with pytest.raises(HilpError, match="the parts of an observation have 11 numbers, but an observation 12"):
-        expressions.reward("height", PARTS, 12, ACT)
+        formulas.reward("height", PARTS, 12, ACT)
 
 
 # ---- whatever is written ---------------------------------------------------------------------------------------------
@@ -402,7 +402,7 @@ SOUP = r"""
     None True ( ) () [ ] { } , : := . .. = == < >= != + - * ** / // % @ & | ^ ~ << 0 1 2 -1 0.5 1e9 1e999 9 0x 1_ 3j
     ' " 'a' f"{ }" \ # ; é
 """
-TOKENS = [*expressions.FUNCTIONS, *SOUP.split(), "\n", "\t", "\0", "\u2028", "\ud800"]
+TOKENS = [*formulas.FUNCTIONS, *SOUP.split(), "\n", "\t", "\0", "\u2028", "\ud800"]
 
 
 def tried(text: str) -> None:
@@ -448,7 +448,7 @@ def of_any_shape(draw: st.DrawFn, depth: int = 0) -> str:
     if kind == "binary":
         return f"({inner()} {draw(st.sampled_from(OPERATORS.split()))} {inner()})"
     if kind == "call":
-        name = draw(st.sampled_from([*expressions.FUNCTIONS, "before", "canary"]))
+        name = draw(st.sampled_from([*formulas.FUNCTIONS, "before", "canary"]))
         return f"{name}({', '.join(inner() for _ in range(draw(st.integers(1, 3))))})"
     if kind == "index":
         return f"{inner()}[{draw(st.sampled_from(INDICES.split()))}]"
@@ -463,6 +463,6 @@ def test_formulas_of_any_shapes_give_numbers_or_an_error(text: str) -> None:
 
 def test_the_room_has_no_way_to_run_text() -> None:
     """No call of a builtin that runs, imports or looks up by name: a formula cannot reach what is not there."""
-    tree = ast.parse(Path(expressions.__file__).read_text("utf-8"))
+    tree = ast.parse(Path(formulas.__file__).read_text("utf-8"))
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     assert not names & {"eval", "exec", "compile", "getattr", "__import__", "globals", "locals", "vars", "open"}

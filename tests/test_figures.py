@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.patches import Rectangle
 
-from hilp import figures
+from hilp.report import figures
 
 
 class Corridor:
@@ -192,7 +192,7 @@ def test_latent_map_by_tsne_lies_like_the_plan() -> None:
 def test_latent_map_flattens_by_dimension(
     points: int, dim: int, flatten: figures.Flatten | None, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hilp.tsne.tsne", lambda x: x[:, :2])
+    monkeypatch.setattr("hilp.report.tsne.tsne", lambda x: x[:, :2])
     latents = np.random.default_rng(0).normal(size=(points, dim))
     assert titles(figures.latent_map(TASK, STATES[:points], latents, flatten=flatten))[1] == name
 

@@ -13,12 +13,11 @@ import pytest
 import scipy.stats
 
 import hilp
-from hilp import hilbert, losses, methods, networks
-from hilp.data import sampling
 from hilp.errors import HilpError
-from hilp.methods import gcbc, gccql, gciql, iql
-from hilp.methods import hilp as hilp_method
-from hilp.types import Batch, Spec
+from hilp.learning import hilbert, losses, methods, networks, sampling
+from hilp.learning.methods import gcbc, gccql, gciql, iql
+from hilp.learning.methods import hilp as hilp_method
+from hilp.spec import Batch, Spec
 
 SPEC = Spec(observation_dim=3, action_dim=2)
 COUNT = 6

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from hilp.html import Section, markdown_table, page, rich_table
+from hilp.report.markup import Section, markdown_table, page, rich_table
 
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
 NASTY = "<script>alert('x')</script> & \"quotes\""

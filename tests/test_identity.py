@@ -25,7 +25,8 @@ import numpy as np
 import pytest
 
 import hilp
-from hilp import methods, storage
+from hilp import storage
+from hilp.learning import methods
 
 RECORD = Path(__file__).with_name("identity.json")
 UPDATES = 50

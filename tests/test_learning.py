@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import hilp
-from hilp import hilbert, stats
+from hilp.evaluation import stats
+from hilp.learning import hilbert
 
 MAP = """
 #######

@@ -17,11 +17,16 @@ import pytest
 from matplotlib.collections import PolyCollection
 
 import hilp
-from hilp import figures, methods, report, tasks
+from hilp import tasks
 from hilp.cli import main
-from hilp.policy import FoundationPolicy, Preparation, Transitions
+from hilp.learning import methods
+from hilp.policy.bank import Bank
+from hilp.policy.policy import FoundationPolicy
+from hilp.policy.preparation import Preparation
+from hilp.policy.provenance import Provenance
+from hilp.report import figures, page
+from hilp.spec import Spec
 from hilp.tasks import maze
-from hilp.types import Spec
 
 Change = Callable[..., FoundationPolicy]
 PNG = b"\x89PNG"
@@ -30,7 +35,7 @@ PNG = b"\x89PNG"
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """What t-SNE makes of latents has its own tests."""
-    monkeypatch.setattr("hilp.tsne._descend", lambda p, start, iterations: start)
+    monkeypatch.setattr("hilp.report.tsne._descend", lambda p, start, iterations: start)
 
 
 def untrained(method: str, observations: np.ndarray, actions: np.ndarray, task: str, **sizes: Any) -> FoundationPolicy:
@@ -39,8 +44,8 @@ def untrained(method: str, observations: np.ndarray, actions: np.ndarray, task: 
     spec = Spec(observations.shape[1], actions.shape[1])
     core = jax.jit(lambda key: module.export(config, module.init(config, spec, key)))(jax.random.key(0))
     units = [make(size) for size in (spec.observation_dim, spec.action_dim) for make in (np.zeros, np.ones)]
-    sample = Transitions(*(rows.astype(np.float32) for rows in (observations, actions, observations)))
-    return FoundationPolicy(config, spec, core, Preparation(*units), sample, {"task": task})
+    sample = Bank(*(rows.astype(np.float32) for rows in (observations, actions, observations)))
+    return FoundationPolicy(config, spec, core, Preparation(*units), sample, Provenance(task=task))
 
 
 @pytest.fixture
@@ -76,7 +81,7 @@ def test_both_pictures_and_what_is_told(
     assert tiny.spec.observation_dim == len(told["goal"])
     (asked,) = drawn
     assert asked["flatten"] is None and len(asked["observations"]) == 1000
-    kept = {tuple(row) for row in tiny.sample.observations}
+    kept = {tuple(row) for row in tiny.bank.observations}
     assert {tuple(row) for row in asked["observations"]} <= kept, "the policy's own states"
     np.testing.assert_array_equal(asked["latents"], tiny.encode(asked["observations"]))
     before = {name: path.read_bytes() for name, path in files.items()}
@@ -102,19 +107,19 @@ def test_what_was_asked_for_is_drawn(
 
 def test_distances_are_those_of_the_latents(tiny: FoundationPolicy) -> None:
     world = tasks.make("maze-medium")
-    goal = report.evaluation_goal(world, np.float32([6.5, 1.5]))
-    fig = report.learned_distances(tiny, world, tiny.sample, goal)
+    goal = page.evaluation_goal(world, np.float32([6.5, 1.5]))
+    fig = page.learned_distances(tiny, world, tiny.bank, goal)
     (squares,) = [artist for artist in fig.axes[0].get_children() if type(artist) is PolyCollection]
     corners = np.array([path.vertices[:4] for path in squares.get_paths()])
     states = corners.mean(axis=1).astype(np.float32)
-    np.testing.assert_allclose(states, tiny.sample.observations, atol=1e-5)
-    expected = [np.linalg.norm(tiny.encode(state) - tiny.encode(goal)) for state in tiny.sample.observations[:20]]
+    np.testing.assert_allclose(states, tiny.bank.observations, atol=1e-5)
+    expected = [np.linalg.norm(tiny.encode(state) - tiny.encode(goal)) for state in tiny.bank.observations[:20]]
     np.testing.assert_allclose(squares.get_array()[:20], expected, rtol=1e-4)
 
 
 def test_a_goal_is_one_of_an_evaluation() -> None:
     world = tasks.make("maze-medium")
-    goals = np.array([report.evaluation_goal(world, seed=seed) for seed in (0, 0, 1)])
+    goals = np.array([page.evaluation_goal(world, seed=seed) for seed in (0, 0, 1)])
     assert (goals[0] == goals[1]).all() and (goals[0] != goals[2]).any()
     assert world.valid(goals.astype(np.float64)).all()
 
@@ -141,12 +146,10 @@ def test_one_line_where_there_is_nothing_to_draw(
         assert sorted(folder.rglob("*")) == before
         return err
 
-    own = change(tiny, origin={}).save(tmp_path / "own")
+    own = change(tiny, provenance=Provenance()).save(tmp_path / "own")
     assert "--task" in refused(own)
-    nothing = Transitions(
-        *(array[:0] for array in (tiny.sample.observations, tiny.sample.actions)), tiny.sample.observations[:0]
-    )
-    assert "--data" in refused(change(tiny, sample=nothing).save(tmp_path / "bare"))
+    nothing = Bank(*(array[:0] for array in (tiny.bank.observations, tiny.bank.actions)), tiny.bank.observations[:0])
+    assert "--data" in refused(change(tiny, bank=nothing).save(tmp_path / "bare"))
 
 
 def test_a_robot_has_no_plan(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,21 +171,21 @@ def test_a_report_without_exact_distances(
     tiny: FoundationPolicy, change: Change, monkeypatch: pytest.MonkeyPatch, drawn: list[dict[str, Any]]
 ) -> None:
     monkeypatch.setattr(maze, "FINITE_LIMIT", 0)
-    page = report.build(tiny, [], [], tasks.make("maze-medium"))
-    assert "What phi has learned" in page and "Rank correlation" not in page
-    assert [picture[:4] for picture in pictures(page)] == [PNG, PNG]
+    text = page.build(tiny, [], [], tasks.make("maze-medium"))
+    assert "What phi has learned" in text and "Rank correlation" not in text
+    assert [picture[:4] for picture in pictures(text)] == [PNG, PNG]
     (asked,) = drawn
-    assert len(asked["observations"]) == report.SHOWN_LATENTS and asked.get("flatten") is None
-    nothing = Transitions(*3 * [tiny.sample.observations[:0]])
-    assert "What phi has learned" not in report.build(change(tiny, sample=nothing), [], [], tasks.make("maze-medium"))
+    assert len(asked["observations"]) == page.SHOWN_LATENTS and asked.get("flatten") is None
+    nothing = Bank(*3 * [tiny.bank.observations[:0]])
+    assert "What phi has learned" not in page.build(change(tiny, bank=nothing), [], [], tasks.make("maze-medium"))
 
 
 def test_a_report_with_exact_distances_keeps_to_principal_directions(
     tiny: FoundationPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The quickstart's minute is not for t-SNE."""
-    monkeypatch.setattr("hilp.tsne.tsne", None)
-    assert len(pictures(report.build(tiny, [], [], tasks.make("maze-medium")))) == 3
+    monkeypatch.setattr("hilp.report.tsne.tsne", None)
+    assert len(pictures(page.build(tiny, [], [], tasks.make("maze-medium")))) == 3
 
 
 @pytest.mark.usefixtures("quick")
@@ -202,5 +205,5 @@ def test_an_ants_map_and_report(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert json.loads(capsys.readouterr().out)["goal"][:3] == [4, 0, 0.75]
     assert main(["map", str(run), "--goal", "-4,-4"]) == 2
     assert "is no free position" in capsys.readouterr().err
-    page = report.write(shutil.copytree(run, tmp_path / "copy")).read_text()
-    assert len(pictures(page)) == 2 and "antmaze-large has no exact distances" in page
+    text = page.write(shutil.copytree(run, tmp_path / "copy")).read_text()
+    assert len(pictures(text)) == 2 and "antmaze-large has no exact distances" in text

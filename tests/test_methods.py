@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import hilp
-from hilp import methods, storage
-from hilp.data import sampling
-from hilp.train import Run, chunk_function, drawn_batch, programs
-from hilp.types import Spec
+from hilp import storage
+from hilp.learning import methods, sampling
+from hilp.spec import Spec
+from hilp.training.loop import Run, chunk_function, drawn_batch, programs
 
 SUCCESSOR: dict[str, Any] = {"dim": 4, "entrance": (16, 8), "hidden": 16, "batch": 32}
 SMALL: dict[str, dict[str, Any]] = {

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from hilp import networks
-from hilp.networks import Dense, GaussianActor, LayerNorm, Trunk
+from hilp.learning import networks
+from hilp.learning.networks import Dense, GaussianActor, LayerNorm, Trunk
 
 
 def plain(trunk: Trunk, x: jax.Array) -> jax.Array:

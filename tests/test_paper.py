@@ -7,7 +7,7 @@ from importlib import resources
 
 import pytest
 
-from hilp import paper
+from hilp.report import paper
 
 
 def test_every_row_of_the_tables_is_there() -> None:

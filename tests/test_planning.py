@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from hilp import planning
-from hilp.planning import Bank, smallest
+from hilp.policy import planning
+from hilp.policy.planning import Midpoints, smallest
 
 LINE = np.arange(101, dtype=np.float32)[:, None]  # latents 0, 1, ..., 100 on a line
 
@@ -55,7 +55,7 @@ def test_subgoal_is_algorithm_2_with_the_mean_of_the_k_best(
     latents, here, goal = cloud(seed, n, dim)
     wanted, clear = algorithm_2(latents, here, goal, recursions, min(best, n))
     assume(clear > 1e-3)
-    bank = Bank(latents)
+    bank = Midpoints(latents)
     np.testing.assert_allclose(bank.subgoal(here, goal, recursions, best), wanted, atol=1e-3)
     np.testing.assert_allclose(bank.subgoals(here[None], goal[None], recursions, best)[0], wanted, atol=1e-3)
 
@@ -66,31 +66,31 @@ def test_a_batch_is_its_single_queries(recursions: int | str) -> None:
     count = 2 * planning.BLOCK + 5  # more than one block, the last one not full
     latents = (10 * rng.normal(size=(3_000, 4))).astype(np.float32)
     here, goal = (latents[rng.integers(3_000, size=count)] + np.float32(0.1) for _ in range(2))
-    bank = Bank(latents)
+    bank = Midpoints(latents)
     singles = np.stack([bank.subgoal(h, g, recursions, 20) for h, g in zip(here, goal, strict=True)])
     np.testing.assert_allclose(bank.subgoals(here, goal, recursions, 20), singles, atol=1e-3)
     assert bank.subgoals(here[:0], goal[:0], recursions, 20).shape == (0, 4)
 
 
 def test_a_batch_leaves_its_arguments_alone() -> None:
-    bank, here, goal = Bank(LINE), np.zeros((3, 1), np.float32), np.full((3, 1), 64, np.float32)
+    bank, here, goal = Midpoints(LINE), np.zeros((3, 1), np.float32), np.full((3, 1), 64, np.float32)
     bank.subgoals(here, goal, 2, 1)
     assert (here == 0).all() and (goal == 64).all()
 
 
 @pytest.mark.parametrize(("recursions", "wanted"), [(0, 64), (1, 32), (2, 16), (3, 8), (4, 4), (5, 2), (6, 1)])
 def test_midpoints_halve_a_line(recursions: int, wanted: float) -> None:
-    bank = Bank(LINE)
+    bank = Midpoints(LINE)
     assert bank.subgoal(at(0), at(64), recursions, best=1) == wanted
     assert bank.subgoals(at(0)[None], at(64)[None], recursions, best=1) == wanted
 
 
 def test_the_k_best_are_averaged() -> None:
     # Costs max(w, |w - 64|) of 29..35 are 35 34 33 32 33 34 35: the best five are 30..34, around 32.
-    assert Bank(LINE).subgoal(at(0), at(64), 1, best=5) == 32
+    assert Midpoints(LINE).subgoal(at(0), at(64), 1, best=5) == 32
     # From 10 to 64 the middle is 37: 34..40 on a line without 38, 39 and 40 are 34, 35, 36, 37.
     gap = LINE[~np.isin(LINE[:, 0], [38, 39, 40])]
-    assert Bank(gap).subgoal(at(10), at(64), 1, best=4) == (34 + 35 + 36 + 37) / 4
+    assert Midpoints(gap).subgoal(at(10), at(64), 1, best=4) == (34 + 35 + 36 + 37) / 4
 
 
 @pytest.mark.parametrize(
@@ -107,14 +107,14 @@ def test_the_k_best_are_averaged() -> None:
     ],
 )
 def test_auto_recurses_until_the_subgoal_is_within_the_radius(goal: float, radius: float, wanted: float) -> None:
-    bank = Bank(LINE)
+    bank = Midpoints(LINE)
     assert bank.subgoal(at(0), at(goal), "auto", 1, radius) == wanted
     assert bank.subgoals(at(0)[None], at(goal)[None], "auto", 1, radius) == wanted
 
 
 def test_auto_stops_each_query_of_a_batch_on_its_own() -> None:
     goals = np.array([[64], [2], [100], [3], [12]], np.float32)
-    found = Bank(LINE).subgoals(np.zeros_like(goals), goals, "auto", 1, 3.0)
+    found = Midpoints(LINE).subgoals(np.zeros_like(goals), goals, "auto", 1, 3.0)
     # 100, 50, 25, then 12 or 13 (a tie), then 6 or 7, ...: only its end is unique enough to ask for
     assert found[[0, 1, 3, 4], 0].tolist() == [2, 2, 3, 3]
     assert 1 <= found[2, 0] <= 3
@@ -123,11 +123,11 @@ def test_auto_stops_each_query_of_a_batch_on_its_own() -> None:
 def test_auto_gives_up_where_the_bank_has_no_midpoint() -> None:
     """Between two far clusters no subgoal is near: the recursion is bounded."""
     latents = np.array([[0.0], [100.0]], np.float32)
-    assert Bank(latents).subgoal(at(0), at(100), "auto", 2, 3.0) == 50
+    assert Midpoints(latents).subgoal(at(0), at(100), "auto", 2, 3.0) == 50
 
 
 def test_a_bank_of_one_state_is_every_subgoal() -> None:
-    bank = Bank(np.array([[3.0, 4.0]], np.float32))
+    bank = Midpoints(np.array([[3.0, 4.0]], np.float32))
     here, goal = np.zeros(2, np.float32), np.ones(2, np.float32)
     for recursions in (1, 3):
         np.testing.assert_array_equal(bank.subgoal(here, goal, recursions, 50), [3, 4])
@@ -136,11 +136,11 @@ def test_a_bank_of_one_state_is_every_subgoal() -> None:
 
 
 def test_k_larger_than_the_bank_is_the_mean_of_the_bank() -> None:
-    assert Bank(LINE).subgoal(at(0), at(64), 1, best=1_000) == 50
+    assert Midpoints(LINE).subgoal(at(0), at(64), 1, best=1_000) == 50
 
 
 def test_a_bank_of_equal_states() -> None:
-    bank = Bank(np.full((4_000, 3), 2.0, np.float32))
+    bank = Midpoints(np.full((4_000, 3), 2.0, np.float32))
     np.testing.assert_array_equal(bank.subgoal(np.zeros(3), np.ones(3), 3, 50), [2, 2, 2])
 
 

@@ -16,7 +16,9 @@ import pytest
 
 import hilp
 from hilp import storage
-from hilp.policy import Preparation, Transitions
+from hilp.policy.bank import Bank
+from hilp.policy.preparation import Preparation
+from hilp.policy.provenance import Provenance
 
 Change = Callable[..., hilp.FoundationPolicy]
 FILES = ("config.json", "weights.safetensors", "bank.safetensors")
@@ -54,7 +56,7 @@ def test_a_round_trip_gives_identical_actions(tiny: hilp.FoundationPolicy, tmp_p
         assert one.shape == (7, 2) and np.isfinite(one).all() and np.abs(one).max() <= 1
     assert again.fingerprint == tiny.fingerprint
     assert again.config == tiny.config and again.spec == tiny.spec
-    assert again.origin | {"versions": 0} == tiny.origin | {"versions": 0}
+    assert again.provenance == tiny.provenance
     assert sorted(path.name for path in (tmp_path / "deep" / "copy").iterdir()) == sorted(FILES), "no temporary files"
 
 
@@ -127,7 +129,7 @@ def test_rescaled_actions_map_back_to_the_users_range(tiny: hilp.FoundationPolic
     np.testing.assert_allclose(preparation.action_center, [10, -5], atol=1e-4)
     np.testing.assert_allclose(preparation.action_half_range, [2, 3], atol=1e-4)
 
-    sample = Transitions.draw(data, 100, seed=0)
+    sample = Bank.draw(data, 100, seed=0)
     rows = [np.flatnonzero((data.observations == row).all(axis=1))[0] for row in sample.observations]
     np.testing.assert_allclose(sample.actions, raw[rows], atol=1e-5)
 
@@ -140,12 +142,12 @@ def test_the_bank_is_transitions_of_the_data(tiny: hilp.FoundationPolicy, tiny_d
     rows = tiny_data.transition_rows
     known = {(*a, *b, *c) for a, b, c in zip(tiny_data.observations[rows].tolist(), tiny_data.actions[rows].tolist(),
              tiny_data.observations[rows + 1].tolist(), strict=True)}  # fmt: skip
-    drawn = zip(tiny.sample.observations.tolist(), tiny.sample.actions.tolist(), tiny.sample.next_observations.tolist(),
+    drawn = zip(tiny.bank.observations.tolist(), tiny.bank.actions.tolist(), tiny.bank.next_observations.tolist(),
                 strict=True)  # fmt: skip
     bank = [(*a, *b, *c) for a, b, c in drawn]
     assert len(bank) == len(set(bank)) == 2_000, "without replacement"
     assert set(bank) <= known
-    assert len(Transitions.draw(tiny_data, 10**9, 0)) == tiny_data.transitions
+    assert len(Bank.draw(tiny_data, 10**9, 0)) == tiny_data.transitions
 
 
 # ---- the fingerprint -------------------------------------------------------------------------------------------------
@@ -166,7 +168,7 @@ def test_the_fingerprint_covers_all_that_acts(tiny: hilp.FoundationPolicy, chang
     seen.add(change(tiny, config=replace(tiny.config, phi_discount=0.5)).fingerprint)
     assert len(seen) == 1 + len(leaves) + 5
     assert change(tiny).fingerprint == tiny.fingerprint
-    assert change(tiny, origin={"data": "elsewhere"}).fingerprint == tiny.fingerprint
+    assert change(tiny, provenance=Provenance(data="elsewhere")).fingerprint == tiny.fingerprint
 
 
 # ---- mistakes in use -------------------------------------------------------------------------------------------------
@@ -330,8 +332,8 @@ def test_a_whole_file_that_is_not_the_bank(run_copy: Path, arrays: dict[str, np.
 
 
 def test_a_policy_without_a_bank_says_so(tiny: hilp.FoundationPolicy, change: Change, tmp_path: Path) -> None:
-    sample = Transitions(*(np.zeros((0, 2), np.float32) for _ in range(3)))
-    bare = hilp.FoundationPolicy.load(change(tiny, sample=sample).save(tmp_path / "bare"))
+    sample = Bank(*(np.zeros((0, 2), np.float32) for _ in range(3)))
+    bare = hilp.FoundationPolicy.load(change(tiny, bank=sample).save(tmp_path / "bare"))
     assert bare.act(observations(), bare.goal([1.5, 1.5])).shape == (7, 2)
     with pytest.raises(hilp.HilpError, match="bank"):
         bare.goal([1.5, 1.5], plan=1)

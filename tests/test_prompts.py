@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 
 import hilp
-from hilp import networks, planning, storage
-from hilp.policy import Transitions
-from hilp.prompts import least_squares
+from hilp import storage
+from hilp.learning import networks
+from hilp.policy import planning
+from hilp.policy.bank import Bank
+from hilp.policy.prompts import least_squares
 
 Change = Callable[..., hilp.FoundationPolicy]
 GOAL = [6.5, 1.5]
@@ -52,7 +54,7 @@ def test_a_plan_is_the_unit_direction_to_its_subgoal(tiny: hilp.FoundationPolicy
     x, far = observations(), tiny.encode(np.float32(GOAL))
     z = tiny.goal(GOAL, plan=plan, best=9, radius=2.0)(x)
     here = tiny.encode(x)
-    subgoals = np.stack([tiny.bank.subgoal(h, far, plan, 9, 2.0) for h in here])
+    subgoals = np.stack([tiny.midpoints.subgoal(h, far, plan, 9, 2.0) for h in here])
     np.testing.assert_allclose(z, unit(subgoals - here), atol=1e-3)
 
 
@@ -150,7 +152,7 @@ def test_features_of_nothing() -> None:
 
 
 def test_a_linear_reward_is_expressed_exactly(tiny: hilp.FoundationPolicy) -> None:
-    s, s2 = tiny.sample.observations, tiny.sample.next_observations
+    s, s2 = tiny.bank.observations, tiny.bank.next_observations
     wanted = tiny.skill(seed=5).z
     r = tiny.cumulant(s, s2) @ wanted
     with warnings.catch_warnings():
@@ -162,7 +164,7 @@ def test_a_linear_reward_is_expressed_exactly(tiny: hilp.FoundationPolicy) -> No
 
 
 def test_the_skill_is_the_direction_of_the_solution(tiny: hilp.FoundationPolicy) -> None:
-    s, s2 = tiny.sample.observations, tiny.sample.next_observations
+    s, s2 = tiny.bank.observations, tiny.bank.next_observations
     r = s2[:, 0] - s[:, 0]
     z, r2 = least_squares(tiny.encode(s2) - tiny.encode(s), r)
     earn = quietly(lambda: tiny.reward((s, s2, r)))
@@ -173,7 +175,7 @@ def test_the_skill_is_the_direction_of_the_solution(tiny: hilp.FoundationPolicy)
 
 
 def test_noise_is_not_expressed_and_warns(tiny: hilp.FoundationPolicy) -> None:
-    r = np.random.default_rng(0).normal(size=len(tiny.sample))
+    r = np.random.default_rng(0).normal(size=len(tiny.bank))
     with pytest.warns(UserWarning, match=r"R\^2 = 0\.0"):
         earn = tiny.reward(function=lambda s, a, s2: r)
     assert abs(earn.r2) < 0.03
@@ -192,13 +194,13 @@ def test_a_table_of_labelled_samples_is_the_function(tiny: hilp.FoundationPolicy
     def f(s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray:
         return s2[:, 0] * a[:, 1] - s[:, 1]
 
-    own = tiny.sample
+    own = tiny.bank
     table = (own.observations, own.next_observations, f(own.observations, own.actions, own.next_observations))
     one, two = quietly(lambda: tiny.reward(table)), quietly(lambda: tiny.reward(function=f))
     np.testing.assert_array_equal(one.z, two.z)
     assert one.r2 == two.r2
 
-    drawn = Transitions.draw(tiny_data, 400, seed=9)
+    drawn = Bank.draw(tiny_data, 400, seed=9)
     table = (drawn.observations, drawn.next_observations, f(drawn.observations, drawn.actions, drawn.next_observations))
     asked = quietly(lambda: tiny.reward(tiny_data, f, samples=400, seed=9))
     np.testing.assert_array_equal(asked.z, quietly(lambda: tiny.reward(table)).z)
@@ -428,7 +430,7 @@ def test_a_formula_is_a_reward(tiny: hilp.FoundationPolicy) -> None:
 
 def test_the_goal_of_a_reward_is_the_state_that_earns_most(tiny: hilp.FoundationPolicy) -> None:
     there = tiny.reward(function=lambda s, a, s2: s2[:, 0] + s2[:, 1], rule="goal")
-    following = tiny.sample.next_observations
+    following = tiny.bank.next_observations
     np.testing.assert_array_equal(there.goal, following[np.argmax(following.sum(axis=1))])
     assert there.kind == "goal" and there.plan == 0
 
@@ -465,7 +467,7 @@ class Backward(ActsOnly):
 def test_a_backward_map_is_weighed_by_the_reward(tiny: hilp.FoundationPolicy, change: Change) -> None:
     policy = change(tiny, core=Backward(tiny.core.actor))
     earn = quietly(lambda: policy.reward(function=lambda s, a, s2: s2[:, 0]))
-    following = tiny.sample.next_observations
+    following = tiny.bank.next_observations
     b = np.tile((following - tiny.preparation.mean) / tiny.preparation.scale, 4)
     z = following[:, 0] @ b
     np.testing.assert_allclose(earn.z, 2 * z / np.linalg.norm(z), rtol=1e-4)

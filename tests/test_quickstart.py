@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import hilp
-from hilp import quickstart
+from hilp.commands import quickstart
 
 
 def test_every_file_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,7 +24,7 @@ def test_every_file_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert (results["pairs"], results["command"]) == (20, "as typed")
     assert "data:image/png" in (tmp_path / "q" / "report.html").read_text()
     assert (tmp_path / "q" / "trajectories.png").stat().st_size > 1000
-    assert hilp.FoundationPolicy.load(tmp_path / "q" / "policy").origin["task"] == "maze-medium"
+    assert hilp.FoundationPolicy.load(tmp_path / "q" / "policy").provenance.task == "maze-medium"
     with pytest.raises(hilp.HilpError, match="--overwrite"):
         quickstart.quickstart(tmp_path / "q", quiet=True)
 

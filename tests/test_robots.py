@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hilp import cli, evaluation
-from hilp.data import readers
+from hilp import cli
+from hilp.data import load
+from hilp.evaluation import rollouts
 
 pytest.importorskip("dm_control")
 
@@ -34,11 +35,11 @@ def hilp(*words: str) -> None:
 def test_collect_train_and_prompt(domain: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data, rows = str(tmp_path / f"{domain}-rnd"), tmp_path / "rows.jsonl"
     hilp("data", "collect", "--task", domain, "--kind", "rnd", "--steps", "6000", "--out", data)
-    assert readers.load(data).extra("physics").shape[0] == readers.load(data).rows
+    assert load.load(data).extra("physics").shape[0] == load.load(data).rows
     methods = ["sf-hilp", "sf-hilp-g"] if domain == "jaco" else ["sf-hilp"]
     hilp("bench", "rewards", "--data", data, "--methods", *methods, "--steps", "600", "--seeds", "1", "--episodes", "4",
          *SMALL, "--out", str(tmp_path / "out"), "--rows", str(rows))  # fmt: skip
-    found = evaluation.read_rows(rows)
+    found = rollouts.read_rows(rows)
     assert {(row["cell"]["label"], row["reward"]) for row in found} == {
         (method, reward) for method in methods for reward in REWARDS[domain]
     }

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hilp.data import sampling
+from hilp.learning import sampling
 
 lengths_lists = st.lists(st.integers(2, 12), min_size=1, max_size=8)
 

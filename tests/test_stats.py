@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from hilp import stats
+from hilp.evaluation import stats
 
 
 def test_mean_std_by_hand() -> None:

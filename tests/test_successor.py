@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import hilp
-from hilp import features, hilbert, losses, methods, networks, presets
-from hilp.data import sampling
-from hilp.methods import fb, gctd3, sf
-from hilp.types import Batch, Spec
+from hilp import presets
+from hilp.learning import features, hilbert, losses, methods, networks, sampling
+from hilp.learning.methods import fb, gctd3, sf
+from hilp.spec import Batch, Spec
 
 SPEC = Spec(observation_dim=3, action_dim=2)
 ROWS = 6

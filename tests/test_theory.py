@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hilp import theory
 from hilp.errors import HilpError
+from hilp.evaluation import theory
 from hilp.tasks.maze import fewest_steps
 
 FAMILIES = ("path", "complete", "grid", "cycle", "random", "one-way")

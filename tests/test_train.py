@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 import hilp
-from hilp import storage, train
+from hilp import storage
+from hilp.training import loop
 
 CONFIG = hilp.HILP(dim=4, hidden=(16, 16), actor_hidden=(16, 16), batch=32)
 
@@ -35,7 +36,7 @@ import hilp
 from hilp import train
 sys.path.insert(0, sys.argv[1])
 from test_train import CONFIG, walks
-train.CHUNK_SECONDS = 1e-9
+loop.CHUNK_SECONDS = 1e-9
 hilp.pretrain(CONFIG, walks(), steps=400, out=sys.argv[2], resume=True, checkpoint_every=7, log_every=10, quiet=True)
 """
 
@@ -182,7 +183,7 @@ def test_metrics_rows_and_looks(tmp_path: Path) -> None:
     seen = []
 
     def look(policy: hilp.FoundationPolicy) -> dict[str, float]:
-        seen.append(policy.origin["steps"])
+        seen.append(policy.provenance.steps)
         return {"success": 0.5}
 
     hilp.pretrain(CONFIG, walks(), steps=40, out=tmp_path / "run", log_every=10, look=look, look_every=20, quiet=True)
@@ -210,14 +211,14 @@ def test_impossible_arguments(wrong: dict[str, float]) -> None:
 
 
 def test_interrupt_saves_a_checkpoint_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    advance = train.Run.advance
+    advance = loop.Run.advance
 
-    def interrupted(self: train.Run, state: object, step: int, count: int) -> object:
+    def interrupted(self: loop.Run, state: object, step: int, count: int) -> object:
         if step >= 13:
             os.kill(os.getpid(), signal.SIGINT)
         return advance(self, state, step, count)
 
-    monkeypatch.setattr(train.Run, "advance", interrupted)
+    monkeypatch.setattr(loop.Run, "advance", interrupted)
     with pytest.raises(hilp.HilpError, match=r"stopped at step \d+ and saved; go on with --resume"):
         hilp.pretrain(CONFIG, walks(), steps=40, out=tmp_path / "run", checkpoint_every=40, log_every=1, quiet=True)
     monkeypatch.undo()
@@ -252,13 +253,13 @@ def test_mistakes_are_told_before_anything_is_written(wrong: dict[str, object], 
 def test_resume_goes_on_and_does_not_start_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hilp.pretrain(CONFIG, walks(), steps=20, out=tmp_path / "run", quiet=True)
     started = []
-    advance = train.Run.advance
+    advance = loop.Run.advance
 
-    def watched(self: train.Run, state: object, step: int, count: int) -> object:
+    def watched(self: loop.Run, state: object, step: int, count: int) -> object:
         started.append(step)
         return advance(self, state, step, count)
 
-    monkeypatch.setattr(train.Run, "advance", watched)
+    monkeypatch.setattr(loop.Run, "advance", watched)
     hilp.pretrain(CONFIG, walks(), steps=30, out=tmp_path / "run", resume=True, quiet=True)
     assert started[0] == 20
 
@@ -288,7 +289,7 @@ def test_nobody_looks_at_a_policy_before_its_first_update() -> None:
     seen = []
 
     def look(policy: hilp.FoundationPolicy) -> dict[str, float]:
-        seen.append(policy.origin["steps"])
+        seen.append(policy.provenance.steps)
         return {}
 
     hilp.pretrain(SEQUENTIAL, walks(), steps=50, look=look, look_every=10, quiet=True)
@@ -331,7 +332,7 @@ def test_phi_stands_still_once_it_is_frozen_and_metrics_belong_to_their_phase(tm
     assert [("validation_phi_loss" in row, "validation_actor_loss" in row) for row in rows] == [
         (True, False), (True, False), (False, True), (False, True), (False, True),
     ]  # fmt: skip
-    assert after.origin["steps"] == 50
+    assert after.provenance.steps == 50
 
 
 def test_steps_that_end_before_the_policy_begins_are_worth_a_word(capsys: pytest.CaptureFixture[str]) -> None:
@@ -343,7 +344,7 @@ def test_steps_that_end_before_the_policy_begins_are_worth_a_word(capsys: pytest
 
 def test_no_room_for_latents_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(hilp.HilpError, match="MiB of latents in"):
-        train._scratch_array((2**20, 2**30), tmp_path)
-    kept = train._scratch_array((3, 4), tmp_path)
+        loop._scratch_array((2**20, 2**30), tmp_path)
+    kept = loop._scratch_array((3, 4), tmp_path)
     kept[:] = 1.0
     assert kept.sum() == 12 and not list(tmp_path.iterdir())

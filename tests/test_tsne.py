@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from hilp import tsne
 from hilp.errors import HilpError
+from hilp.report import tsne
 
 
 def divergence(p: np.ndarray, y: np.ndarray) -> float:

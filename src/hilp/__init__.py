@@ -10,29 +10,29 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset as Dataset
-    from hilp.data.readers import load as load
-    from hilp.diagnosis import diagnose as diagnose
+    from hilp.data.load import load as load
     from hilp.errors import HilpError as HilpError
     from hilp.errors import PromptUnsupported as PromptUnsupported
-    from hilp.evaluation import evaluate as evaluate
-    from hilp.methods.hilp import Config as HILP  # noqa: F401
-    from hilp.policy import FoundationPolicy as FoundationPolicy
+    from hilp.evaluation.diagnosis import diagnose as diagnose
+    from hilp.evaluation.rollouts import evaluate as evaluate
+    from hilp.learning.methods.hilp import Config as HILP  # noqa: F401
+    from hilp.policy.policy import FoundationPolicy as FoundationPolicy
     from hilp.presets import preset as preset
-    from hilp.train import pretrain as pretrain
+    from hilp.training.loop import pretrain as pretrain
 
 _HOMES = {
     "Dataset": "hilp.data.dataset",
-    "FoundationPolicy": "hilp.policy",
-    "HILP": "hilp.methods.hilp:Config",
+    "FoundationPolicy": "hilp.policy.policy",
+    "HILP": "hilp.learning.methods.hilp:Config",
     "HilpError": "hilp.errors",
     "PromptUnsupported": "hilp.errors",
     "collect": "hilp.collectors:collect",
-    "diagnose": "hilp.diagnosis:diagnose",
-    "evaluate": "hilp.evaluation:evaluate",
-    "load": "hilp.data.readers",
+    "diagnose": "hilp.evaluation.diagnosis:diagnose",
+    "evaluate": "hilp.evaluation.rollouts:evaluate",
+    "load": "hilp.data.load",
     "make_task": "hilp.tasks:make",
     "preset": "hilp.presets",
-    "pretrain": "hilp.train",
+    "pretrain": "hilp.training.loop",
 }
 __all__ = [*_HOMES, "__version__"]  # noqa: PLE0604
 

@@ -87,7 +87,7 @@ def _main(words: list[str]) -> int:
         verb = f"{verb} {words[1]}"
     if verb not in VERBS:
         raise HilpError(f"unknown verb '{verb}': {nearest(verb, VERBS)}")
-    from hilp import verbs
+    from hilp.commands import verbs
 
     flags, run = verbs.RUN[verb]
     return run(_parse(flags, verb, words[len(verb.split()) :]))

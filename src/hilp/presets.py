@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from hilp import methods
 from hilp.errors import HilpError, nearest
+from hilp.learning import methods
 
 SIZES = ("laptop", "paper")
 
@@ -26,7 +26,7 @@ class Preset:
 
 SMALL = (128, 128, 128)
 LAPTOP: dict[str, tuple[int, dict[str, Any]]] = {  # module -> updates, config values
-    "hilp.methods.hilp": (
+    "hilp.learning.methods.hilp": (
         8_000,
         {
             "dim": 8,  # few latent directions are learned sooner than many
@@ -43,7 +43,7 @@ LAPTOP: dict[str, tuple[int, dict[str, Any]]] = {  # module -> updates, config v
             "normalize": True,
         },
     ),
-    "hilp.methods.sf": (
+    "hilp.learning.methods.sf": (
         20_000,
         {
             "dim": 32,
@@ -57,7 +57,7 @@ LAPTOP: dict[str, tuple[int, dict[str, Any]]] = {  # module -> updates, config v
             "normalize": True,
         },
     ),
-    "hilp.methods.fb": (
+    "hilp.learning.methods.fb": (
         20_000,
         {
             "dim": 32,
@@ -69,12 +69,12 @@ LAPTOP: dict[str, tuple[int, dict[str, Any]]] = {  # module -> updates, config v
             "normalize": True,
         },
     ),
-    "hilp.methods.gctd3": (
+    "hilp.learning.methods.gctd3": (
         20_000,
         {"entrance": (256, 128), "hidden": 256, "batch": 256, "lr": 3e-4, "normalize": True},
     ),
-    "hilp.methods.gcbc": (8_000, {"actor_hidden": SMALL, "batch": 256, "lr": 1e-3, "normalize": True}),
-    "hilp.methods.gciql": (
+    "hilp.learning.methods.gcbc": (8_000, {"actor_hidden": SMALL, "batch": 256, "lr": 1e-3, "normalize": True}),
+    "hilp.learning.methods.gciql": (
         8_000,
         {
             "hidden": SMALL,
@@ -87,7 +87,7 @@ LAPTOP: dict[str, tuple[int, dict[str, Any]]] = {  # module -> updates, config v
             "normalize": True,
         },
     ),
-    "hilp.methods.gccql": (
+    "hilp.learning.methods.gccql": (
         8_000,
         {
             "hidden": SMALL,
@@ -102,7 +102,7 @@ LAPTOP: dict[str, tuple[int, dict[str, Any]]] = {  # module -> updates, config v
             "normalize": True,
         },
     ),
-    "hilp.methods.iql": (
+    "hilp.learning.methods.iql": (
         8_000,
         {
             "dim": 32,
@@ -119,17 +119,17 @@ LAPTOP: dict[str, tuple[int, dict[str, Any]]] = {  # module -> updates, config v
 }
 # What the paper's tables set for one environment: (module, task) -> config values, at both sizes.
 BY_TASK: dict[tuple[str, str], dict[str, Any]] = {
-    ("hilp.methods.sf", "walker"): {"phi_discount": 0.96},
-    ("hilp.methods.sf", "quadruped"): {"loss": "q"},
-    ("hilp.methods.sf", "jaco"): {"loss": "q"},
+    ("hilp.learning.methods.sf", "walker"): {"phi_discount": 0.96},
+    ("hilp.learning.methods.sf", "quadruped"): {"loss": "q"},
+    ("hilp.learning.methods.sf", "jaco"): {"loss": "q"},
     **{
-        ("hilp.methods.gciql", f"antmaze-ultra{kind}"): {"expectile": 0.7, "temperature": 1.0}
+        ("hilp.learning.methods.gciql", f"antmaze-ultra{kind}"): {"expectile": 0.7, "temperature": 1.0}
         for kind in ("", "-diverse", "-play")
     },
 }
 PAPER_BY_TASK: dict[tuple[str, str], dict[str, Any]] = {  # sizes, so not for `laptop`
     (module, f"antmaze-large{kind}"): {"actor_hidden": (256, 256)}
-    for module in ("hilp.methods.gcbc", "hilp.methods.gciql")
+    for module in ("hilp.learning.methods.gcbc", "hilp.learning.methods.gciql")
     for kind in ("", "-diverse", "-play")
 }
 # AntMaze at the size of a laptop: distances of hundreds of steps need long horizons and many updates. Chosen on
@@ -147,7 +147,7 @@ ANT_WITHOUT_AVERAGE = {name: value for name, value in ANT.items() if name != "ac
 ANT_DISCOUNT = 0.995  # at the paper's 0.99, 300 and 400 steps are 95 and 98 of at most 100: too alike for few updates
 ANT_GOAL_VALUES = {"discount": ANT_DISCOUNT, "goal_discount": ANT_DISCOUNT, "target_rate": 0.02}
 LAPTOP_ANTMAZE: dict[str, tuple[int, dict[str, Any]]] = {  # module -> updates, config values
-    "hilp.methods.hilp": (
+    "hilp.learning.methods.hilp": (
         160_000,
         {
             **ANT,
@@ -163,11 +163,11 @@ LAPTOP_ANTMAZE: dict[str, tuple[int, dict[str, Any]]] = {  # module -> updates, 
             "phi_steps": 60_000,
         },
     ),
-    "hilp.methods.gciql": (100_000, {**ANT, **ANT_GOAL_VALUES}),
-    "hilp.methods.gcbc": (100_000, {name: value for name, value in ANT.items() if name != "hidden"}),
-    "hilp.methods.gccql": (160_000, {**ANT_WITHOUT_AVERAGE, **ANT_GOAL_VALUES, "samples": 4}),
-    "hilp.methods.iql": (160_000, {**ANT_WITHOUT_AVERAGE, "phi_hidden": (128, 128), "target_rate": 0.02}),
-    "hilp.methods.fb": (160_000, LAPTOP["hilp.methods.fb"][1]),
+    "hilp.learning.methods.gciql": (100_000, {**ANT, **ANT_GOAL_VALUES}),
+    "hilp.learning.methods.gcbc": (100_000, {name: value for name, value in ANT.items() if name != "hidden"}),
+    "hilp.learning.methods.gccql": (160_000, {**ANT_WITHOUT_AVERAGE, **ANT_GOAL_VALUES, "samples": 4}),
+    "hilp.learning.methods.iql": (160_000, {**ANT_WITHOUT_AVERAGE, "phi_hidden": (128, 128), "target_rate": 0.02}),
+    "hilp.learning.methods.fb": (160_000, LAPTOP["hilp.learning.methods.fb"][1]),
 }
 ANTMAZES = (  # the last is any map of the user's own
     *(f"antmaze-{size}{kind}" for size in ("large", "ultra") for kind in ("", "-diverse", "-play")),

@@ -79,7 +79,7 @@ def stream(folder: Path) -> Line:
     """Updates a second of the laptop preset, data streamed from disk over data on the device."""
     from hilp.data.dataset import Dataset
     from hilp.presets import preset
-    from hilp.train import Run
+    from hilp.training.loop import Run
 
     data, config = Dataset.open(folder), preset("hilp", "laptop").config
     runs: dict[str, Any] = {

@@ -103,7 +103,7 @@ def successor_flops(batch: int, observation: int, action: int, dim: int) -> dict
 
 def train_step() -> Line:
     """FLOP/s of a whole HILP training step at the paper's goal-conditioned shapes."""
-    from hilp.methods import hilp
+    from hilp.learning.methods import hilp
 
     config = hilp.Config()
     parts = update_flops(config.batch, OBSERVATION, ACTION, config.hidden[0], config.dim)
@@ -112,7 +112,7 @@ def train_step() -> Line:
 
 def sf_train_step() -> Line:
     """FLOP/s of a whole SF-HILP training step at the paper's zero-shot shapes."""
-    from hilp.methods import sf
+    from hilp.learning.methods import sf
 
     config = sf.Config()
     return over_matmul(config, (1024, 1024, 1024), successor_flops(config.batch, OBSERVATION, ACTION, config.dim))
@@ -123,7 +123,7 @@ def over_matmul(config: Any, shape: tuple[int, int, int], parts: dict[str, int])
     import jax
     import jax.numpy as jnp
 
-    from hilp.train import Run
+    from hilp.training.loop import Run
 
     run = Run(config, random_data(100_000), seed=0, seeds=1, validation=0.0)
     a = jax.random.normal(jax.random.key(0), shape[:2])
@@ -153,11 +153,11 @@ def over_matmul(config: Any, shape: tuple[int, int, int], parts: dict[str, int])
 
 def plan() -> Line:
     """Latency of one plan (N 50,000, D 32, 3 recursions, k 50) against the direct NumPy way."""
-    from hilp.planning import Bank
+    from hilp.policy.planning import Midpoints
 
     rng = np.random.default_rng(0)
     latents = maze_like_latents(rng, 50_000, 32)
-    bank = Bank(latents)
+    bank = Midpoints(latents)
     queries = [(latents[i], latents[j]) for i, j in rng.integers(len(latents), size=(20, 2))]
 
     def direct(here: np.ndarray, goal: np.ndarray) -> np.ndarray:
@@ -183,14 +183,16 @@ def act() -> Line:
     """Latency of `act` for a single observation under a goal prompt, at the paper's shapes."""
     import jax
 
-    from hilp.methods import hilp
-    from hilp.policy import FoundationPolicy, Preparation, Transitions
-    from hilp.types import Spec
+    from hilp.learning.methods import hilp
+    from hilp.policy.bank import Bank
+    from hilp.policy.policy import FoundationPolicy
+    from hilp.policy.preparation import Preparation
+    from hilp.spec import Spec
 
     config, spec = hilp.Config(), Spec(OBSERVATION, ACTION)
     core = hilp.export(config, hilp.init(config, spec, jax.random.key(0)))
     data = random_data(5_000)
-    policy = FoundationPolicy(config, spec, core, Preparation.of(data, True), Transitions.draw(data, 1000, 0))
+    policy = FoundationPolicy(config, spec, core, Preparation.of(data, True), Bank.draw(data, 1000, 0))
     prompt = policy.goal(data.observations[0])
     observation = data.observations[1]
     policy.act(observation, prompt)

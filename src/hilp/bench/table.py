@@ -19,12 +19,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from hilp import diagnosis, evaluation, figures, methods, paper, presets, stats, tasks, train
-from hilp.data import readers
+from hilp import presets, runs, tasks
+from hilp.data import load
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, nearest
-from hilp.evaluation import Row
-from hilp.policy import FoundationPolicy
+from hilp.evaluation import diagnosis, rollouts, stats
+from hilp.evaluation.rollouts import Row
+from hilp.learning import methods
+from hilp.policy.policy import FoundationPolicy
+from hilp.report import figures, paper
+from hilp.training import loop
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -127,7 +131,7 @@ def fill(
     looks: how often policies are sent to goals while they are trained, for a learning curve.
     """
     worlds = {}
-    data = {source: readers.load(source) for source in sources}
+    data = {source: load.load(source) for source in sources}
     for source, found in data.items():
         if found.task is None:
             raise HilpError(f"{source} does not say which task it comes from: collect it with `hilp data collect`")
@@ -146,12 +150,12 @@ def fill(
         _ = cell.config  # a mistake in a value is told before the first cell is trained
     kept: list[Row] = []
     for number, cell in enumerate(cells, 1):
-        have = [row for row in evaluation.read_rows(file) if row.get("cell") == cell.identity] if file.is_file() else []
+        have = [row for row in rollouts.read_rows(file) if row.get("cell") == cell.identity] if file.is_file() else []
         if not have:
             tell(f"cell {number} of {len(cells)}: {cell.label}, {cell.data.name}, seed {cell.seed}")
             found_rows = cell.run(worlds[cell.source], out, quiet=quiet, command=command)
             have = [{**row, "cell": cell.identity} for row in found_rows]
-            evaluation.append_rows(file, have)
+            rollouts.append_rows(file, have)
         kept += have
     return kept
 
@@ -206,15 +210,15 @@ class Cell:
         """Train (or go on training) the policy and prompt it."""
         changed = f"-{digest(methods.described(self.config))}" if self.entry.values else ""
         folder = out / file_name(self.data.name) / f"{file_name(self.label)}{changed}" / f"seed-{self.seed}"
-        policy = train.pretrain(
+        policy = loop.pretrain(
             self.config,
             self.data,
             steps=self.updates,
             seed=self.seed,
             out=folder,
-            resume=(folder / train.RUN).is_file(),
+            resume=(folder / runs.RUN).is_file(),
             bank=self.preset.bank,
-            look=partial(evaluation.look, world=world, seed=self.seed) if self.looks else None,
+            look=partial(rollouts.look, world=world, seed=self.seed) if self.looks else None,
             look_every=max(1, self.updates // self.looks) if self.looks else None,
             quiet=quiet,
             command=command,
@@ -223,15 +227,15 @@ class Cell:
             plans = GOAL_PLANS if policy.has_rule("direct") else (0,)
             # Before the episodes: V(s, g) is kept once it is trained, and they are not before they are over.
             embedding = self.embedding_error(policy, world, out, quiet) if self.errors else None
-            found = evaluation.evaluate(
+            found = rollouts.evaluate(
                 policy, world, plan=plans, rewards=(), episodes=self.episodes, seed=self.seed, command=command
             )
             if embedding is not None:
                 found = [{**row, "embedding": embedding} for row in found]
             if self.looks:
-                found[0]["curve"] = evaluation.curve(folder / train.METRICS)
+                found[0]["curve"] = rollouts.curve(folder / runs.METRICS)
             return found
-        found = evaluation.evaluate(
+        found = rollouts.evaluate(
             policy,
             world,
             plan=(),
@@ -244,7 +248,7 @@ class Cell:
             command=command,
         )
         for row in found:
-            row["random"] = float(evaluation.random_return(world, row["reward"], self.episodes, self.seed).mean())
+            row["random"] = float(rollouts.random_return(world, row["reward"], self.episodes, self.seed).mean())
         return found
 
     def embedding_error(

@@ -37,7 +37,7 @@ def collect(
     collector = importlib.import_module(f"hilp.collectors.{world.family}")
     kind = next(iter(collector.KINDS)) if kind is None else kind
     if world.family == "maze":
-        from hilp.data.readers import from_arrays
+        from hilp.data.load import from_arrays
 
         data = from_arrays(collector.collect(world, kind, steps, seed, progress), name=f"{world.name}-{kind}")
         # A map of the user's own travels as its text: the file it came from may not.

@@ -114,8 +114,8 @@ class Controller:
 
 def measure(task: str, episodes: int, seed: int, weights: Path, report: Callable[[str], None]) -> dict[str, Any]:
     """How often an ant reaches a random goal cell from a random start cell, walking as in the data without straying."""
-    from hilp import stats
     from hilp.collectors.antmaze import EPISODE_STEPS, Walk
+    from hilp.evaluation import stats
     from hilp.tasks import antmaze
     from hilp.versions import versions
 
@@ -167,7 +167,7 @@ def main() -> None:
 
             ant_training.train(args.steps, args.seed, args.out, say)
         else:
-            from hilp.evaluation import append_rows
+            from hilp.evaluation.rollouts import append_rows
 
             row = measure(args.evaluate, args.episodes, args.seed, args.weights, say)
             append_rows(args.results, [row])

@@ -23,7 +23,7 @@ from jax import Array
 from hilp import storage
 from hilp.collectors.ant_controller import ACTION_DIM, INPUT_DIM, Controller, actual, canonical
 from hilp.errors import HilpError
-from hilp.networks import Dense
+from hilp.learning.networks import Dense
 from hilp.tasks import antmaze
 from hilp.tasks.simulator import import_simulator
 from hilp.versions import versions

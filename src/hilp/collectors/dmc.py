@@ -22,9 +22,10 @@ import numpy as np
 import optax
 from jax import Array
 
-from hilp import losses, networks, storage
+from hilp import storage
 from hilp.collectors.shards import Shards
 from hilp.errors import HilpError, nearest
+from hilp.learning import losses, networks
 from hilp.tasks import dmc
 
 if TYPE_CHECKING:

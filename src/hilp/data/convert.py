@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hilp.data import checks, dataset, readers, sources
+from hilp.data import checks, dataset, load, sources
 from hilp.data.columns import NpyWriter, reason
 from hilp.data.sources import Block, Source
 from hilp.errors import HilpError
@@ -52,10 +52,10 @@ def convert(
     """
     if to not in ("native", "minari"):
         raise HilpError(f"data can be converted to 'native' or 'minari', not to '{to}'")
-    chosen = readers.recognise(source, options) if format is None else format
+    chosen = load.recognise(source, options) if format is None else format
     if chosen == "native":
         options.setdefault("verify", verify)
-    opened = readers.open_source(source, chosen, **options)
+    opened = load.open_source(source, chosen, **options)
     for problem in checks.structural_problems(opened):
         raise HilpError(f"{opened.name}: {problem}")
     if rescale_actions:

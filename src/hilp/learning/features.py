@@ -1,0 +1,146 @@
+"""The table of features phi: how each learner trains them. Successor features and the IQL baselines both read it.
+
+A learner is a network and, for some, a head that is only there to teach it. Hilbert features are an ensemble of two
+(the first one is phi) with a target; the other learners rescale phi to norm sqrt(dim) and need no target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from hilp.learning import hilbert, losses, networks
+from hilp.spec import Batch, Info, Spec
+
+Kind = Literal["hilbert", "lap", "fdm", "ae", "idm", "cl", "rand"]
+HILBERT_MEMBERS = 2
+
+
+class Settings(Protocol):
+    """What a config must say for its features to be trained."""
+
+    @property
+    def features(self) -> Kind: ...
+    @property
+    def dim(self) -> int: ...
+    @property
+    def phi_hidden(self) -> tuple[int, int]: ...
+    @property
+    def phi_discount(self) -> float: ...
+    @property
+    def phi_expectile(self) -> float: ...
+
+
+class Phi(NamedTuple):
+    """Networks of a feature learner."""
+
+    nets: tuple[networks.Feature, ...]
+    teacher: Any  # a decoder or a second feature map; () where there is none
+
+
+def init(cfg: Settings, spec: Spec, key: Array) -> Phi:
+    key_nets, key_teacher = jax.random.split(key)
+    count = HILBERT_MEMBERS if cfg.features == "hilbert" else 1
+    sizes = (spec.observation_dim, cfg.phi_hidden, cfg.dim)
+    nets = tuple(networks.Feature(*sizes, k) for k in jax.random.split(key_nets, count))
+    obs, act, dim, hidden = spec.observation_dim, spec.action_dim, cfg.dim, cfg.phi_hidden
+    teachers: dict[str, Callable[[], Any]] = {
+        "ae": lambda: networks.Mlp(dim, hidden, obs, key_teacher),
+        "idm": lambda: networks.Mlp(2 * dim, hidden, act, key_teacher),
+        "fdm": lambda: networks.Mlp(dim + act, hidden, obs, key_teacher),
+        "cl": lambda: networks.Feature(*sizes, key_teacher),
+    }
+    return Phi(nets, teachers[cfg.features]() if cfg.features in teachers else ())
+
+
+def encode(kind: Kind, phi: Phi, observation: Array) -> Array:
+    """phi(s), the features that skills are inner products with."""
+    return scale(kind, phi.nets[0](observation))
+
+
+def scale(kind: Kind, latent: Array) -> Array:
+    """Hilbert distances need their scale; all other features live on the sphere of radius sqrt(dim)."""
+    return latent if kind == "hilbert" else sphere(latent)
+
+
+def sphere(x: Array) -> Array:
+    """x rescaled to norm sqrt(dim)."""
+    return jnp.sqrt(x.shape[-1]) * hilbert.unit(x)
+
+
+def loss(phi: Phi, cfg: Settings, target: Phi, batch: Batch) -> tuple[Array, Info]:
+    """The loss that trains phi; `target` matters to Hilbert features only."""
+    return LOSSES[cfg.features](phi, cfg, target, batch)
+
+
+def hilbert_loss(phi: Phi, cfg: Settings, target: Phi, batch: Batch) -> tuple[Array, Info]:
+    """|phi(s) - phi(g)| is the number of steps from s to g (Eq. 6)."""
+    s, next_s, g = batch.observation, batch.next_observation, batch.goal
+    v = jnp.stack([hilbert.value(net(s), net(g)) for net in phi.nets])  # members x batch
+    old_g = [net(g) for net in target.nets]
+    old_v = jnp.stack([hilbert.value(net(s), at_g) for net, at_g in zip(target.nets, old_g, strict=True)])
+    old_next_v = jnp.stack([hilbert.value(net(next_s), at_g) for net, at_g in zip(target.nets, old_g, strict=True)])
+    value = hilbert.representation_loss(v, old_v, old_next_v, batch.reached, cfg.phi_discount, cfg.phi_expectile)
+    return value, {"phi_loss": value, "distance": -jnp.mean(v)}
+
+
+def laplacian_loss(phi: Phi, cfg: Settings, target: Phi, batch: Batch) -> tuple[Array, Info]:
+    """Eigenfunctions of the graph Laplacian: neighbours are alike, features are orthonormal."""
+    here, there = encode("lap", phi, batch.observation), encode("lap", phi, batch.next_observation)
+    smooth = jnp.mean(jnp.square(here - there))
+    value = smooth + losses.orthonormal(here)
+    return value, {"phi_loss": value, "smoothness": smooth}
+
+
+def autoencoder_loss(phi: Phi, cfg: Settings, target: Phi, batch: Batch) -> tuple[Array, Info]:
+    """phi(s) keeps what is needed to rebuild s."""
+    rebuilt = phi.teacher(encode("ae", phi, batch.observation))
+    value = jnp.mean(jnp.square(rebuilt - batch.observation))
+    return value, {"phi_loss": value}
+
+
+def inverse_loss(phi: Phi, cfg: Settings, target: Phi, batch: Batch) -> tuple[Array, Info]:
+    """phi(s), phi(s') keep what is needed to tell the action between them."""
+    pair = [encode("idm", phi, batch.observation), encode("idm", phi, batch.next_observation)]
+    action = jnp.tanh(phi.teacher(jnp.concatenate(pair, axis=-1)))
+    value = jnp.mean(jnp.square(action - batch.action))
+    return value, {"phi_loss": value}
+
+
+def forward_loss(phi: Phi, cfg: Settings, target: Phi, batch: Batch) -> tuple[Array, Info]:
+    """phi(s) and the action foretell s'."""
+    known = jnp.concatenate([encode("fdm", phi, batch.observation), batch.action], axis=-1)
+    value = jnp.mean(jnp.square(phi.teacher(known) - batch.next_observation))
+    return value, {"phi_loss": value}
+
+
+def contrastive_loss(phi: Phi, cfg: Settings, target: Phi, batch: Batch) -> tuple[Array, Info]:
+    """phi(s) is nearest to mu of its own future among the futures of the batch."""
+    logits = hilbert.unit(phi.nets[0](batch.observation)) @ hilbert.unit(phi.teacher(batch.goal)).T  # batch x batch
+    value = losses.contrastive(logits)
+    return value, {"phi_loss": value}
+
+
+def no_loss(phi: Phi, cfg: Settings, target: Phi, batch: Batch) -> tuple[Array, Info]:
+    """Random features stay as they were drawn."""
+    return jnp.zeros(()), {"phi_loss": jnp.zeros(())}
+
+
+LOSSES: dict[str, Callable[[Phi, Any, Phi, Batch], tuple[Array, Info]]] = {
+    "hilbert": hilbert_loss,
+    "lap": laplacian_loss,
+    "ae": autoencoder_loss,
+    "idm": inverse_loss,
+    "fdm": forward_loss,
+    "cl": contrastive_loss,
+    "rand": no_loss,
+}
+
+
+def skill_of_feature(feature: Array, moment: Array) -> Array:
+    """The skill of the task "be where the feature is this": sqrt(dim) * unit(C^-1 x), C the second moment."""
+    return sphere(feature @ jnp.linalg.pinv(moment, hermitian=True))

@@ -1,0 +1,78 @@
+"""The paper's mathematics: V(s, g) = -|phi(s) - phi(g)| (Eq. 4), its loss (Eq. 6), directions (Eq. 9), discounting."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from hilp.learning import losses
+
+Steps = TypeVar("Steps", np.ndarray, Array)
+SQUARE_FLOOR = 1e-6  # of |phi(s) - phi(g)|^2, so that the root has a gradient
+
+
+def value(phi_s: Array, phi_g: Array) -> Array:
+    """V(s, g) = -|phi(s) - phi(g)|, the negative number of steps from s to g."""
+    square = jnp.sum(jnp.square(phi_s - phi_g), axis=-1)
+    return -jnp.sqrt(jnp.maximum(square, SQUARE_FLOOR))
+
+
+def representation_loss(
+    v: Array,
+    target_v: Array,
+    target_next_v: Array,
+    reached: Array,
+    discount: float,
+    expectile: float,
+    steps: Array | None = None,
+    ahead: Array | None = None,
+) -> Array:
+    """Temporal-difference loss of an ensemble of values (each: members x batch); a scalar.
+
+    The expectile weight comes from one advantage, shared by the members and built from the pessimistic
+    target; the square is each member's own error.
+
+    Not in the paper, both to learn long distances sooner: `steps` (batch), how many steps of the trajectory lie
+    before the state of `target_next_v` (1 without it), and `ahead` (batch), after how many the trajectory itself
+    reaches the goal (-1: never), which no target need fall short of.
+    """
+    reward = reached - 1.0
+    carry = discount * (1.0 - reached)
+    if steps is not None:
+        reward = reward * discounted(steps, discount)
+        carry = discount**steps * (1.0 - reached)
+    q = reward + carry * jnp.min(target_next_v, axis=0)  # batch
+    own_q = reward + carry * target_next_v  # members x batch
+    if ahead is not None:
+        shown = jnp.where(ahead >= 0, -discounted(ahead, discount), -jnp.inf)  # batch
+        q, own_q = jnp.maximum(q, shown), jnp.maximum(own_q, shown)
+    advantage = q - jnp.mean(target_v, axis=0)  # batch
+    return jnp.sum(jnp.mean(losses.expectile(advantage[None], own_q - v, expectile), axis=1))
+
+
+def unit(x: Array) -> Array:
+    """x / |x| along the last axis; zero stays zero."""
+    return x / jnp.maximum(jnp.linalg.norm(x, axis=-1, keepdims=True), 1e-8)
+
+
+def skill_reward(phi_s: Array, phi_next: Array, z: Array) -> Array:
+    """r(s, z, s') = <phi(s') - phi(s), z> (Eq. 7)."""
+    return jnp.sum((phi_next - phi_s) * z, axis=-1)
+
+
+def discounted(steps: Steps, discount: float) -> Steps:
+    """The value scale of a distance: (1 - gamma^d) / (1 - gamma), what |phi(s) - phi(g)| is trained towards."""
+    return (1.0 - discount**steps) / (1.0 - discount)
+
+
+def undiscounted(distance: np.ndarray, discount: float) -> np.ndarray:
+    """The number of steps behind a discounted distance; past the horizon, its last resolvable step.
+
+    Inverse of `discounted`. The scale saturates at 1 / (1 - gamma); a learned distance can overshoot it, so the
+    inverse is cut where float32 stops telling distances apart.
+    """
+    left = np.maximum(1.0 - (1.0 - discount) * np.asarray(distance, np.float64), 1e-6)
+    return np.log(left) / np.log(discount)

@@ -1,0 +1,194 @@
+"""Forward-backward representations (Touati & Ollivier), the paper's strongest zero-shot rival.
+
+F(s, a, z)' B(s') is the density of successor states under skill z, so z = E[r B] is the skill of a reward and
+z = B(g) that of a goal. Both come from one Bellman equation on pairs of the batch; B is kept orthonormal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from hilp.learning import features, losses, networks, sampling
+from hilp.learning.methods import require
+from hilp.spec import Batch, Info, Spec
+
+HEADS = 2
+
+
+@dataclass(frozen=True)
+class Config:
+    """Hyper-parameters; the defaults are the paper's table for zero-shot RL."""
+
+    dim: int = 50  # latent dimension D
+    backward_hidden: tuple[int, int] = (512, 512)  # layers of B
+    entrance: tuple[int, int] = (1024, 512)  # layers that (s, a), (s, z) and s go through apart
+    hidden: int = 1024  # layer behind them
+    batch: int = 1024  # transitions per update
+    lr: float = 1e-4  # Adam, F, B and actor
+    discount: float = 0.98  # of the successor measure
+    target_rate: float = 0.01  # EMA of the targets of F and B
+    orthonormality: float = 1.0  # weight of the loss that keeps B orthonormal
+    q_weight: float = 0.0  # weight of the loss on values <F, z> with the reward that z implies; 0.01 where it helps
+    skill_mix: float = 0.5  # share of skills that are B of states of the data instead of the sphere's
+    noise: float = 0.2  # TD3's smoothing of actions
+    noise_clip: float = 0.3  # the noise is cut here
+    normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
+
+    def __post_init__(self) -> None:
+        require(
+            self,
+            {
+                "at least 1": ("dim", "batch", "hidden"),
+                "sizes of at least 1": ("backward_hidden", "entrance"),
+                "between 0 and 1": ("discount",),
+                "from 0 to 1": ("target_rate", "skill_mix"),
+                "at least 0": ("lr", "orthonormality", "q_weight", "noise", "noise_clip"),
+            },
+        )
+
+
+class State(NamedTuple):
+    """Everything that training changes."""
+
+    forward: networks.SuccessorMap
+    forward_target: networks.SuccessorMap
+    backward: networks.Feature
+    backward_target: networks.Feature
+    actor: networks.TanhActor
+    opt: optax.OptState  # of F and B
+    actor_opt: optax.OptState
+
+
+class Policy(eqx.Module):
+    """What is left after training: B, pi, and the rules that turn tasks into skills."""
+
+    features: networks.Feature
+    actor: networks.TanhActor
+
+    def act(self, observation: Array, z: Array) -> Array:
+        return self.actor(observation, z)
+
+    def backward(self, observation: Array) -> Array:
+        """Reward rule: the skill of a reward r is the direction of E[r(s') B(s')]."""
+        return features.sphere(self.features(observation))
+
+    def aim(self, goal: Array) -> Array:
+        """Goal rule: the skill of a goal is B(g)."""
+        return self.backward(goal)
+
+    def project(self, z: Array) -> Array:
+        """Skills live on the sphere of radius sqrt(dim)."""
+        return features.sphere(z)
+
+
+def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
+    at = sampling.transitions(index, key, cfg.batch)
+    return sampling.Rows(at, at + 1)  # FB has no goals of its own: all pairs of the batch are
+
+
+def init(cfg: Config, spec: Spec, key: Array) -> State:
+    key_forward, key_backward, key_actor = jax.random.split(key, 3)
+    forward = networks.SuccessorMap(spec, cfg.dim, cfg.entrance, cfg.hidden, cfg.dim, HEADS, key_forward)
+    backward = networks.Feature(spec.observation_dim, cfg.backward_hidden, cfg.dim, key_backward)
+    actor = networks.TanhActor(spec, cfg.dim, cfg.entrance, cfg.hidden, key_actor)
+    adam = optax.adam(cfg.lr)
+    return State(
+        forward=forward,
+        forward_target=forward,
+        backward=backward,
+        backward_target=backward,
+        actor=actor,
+        opt=adam.init((forward, backward)),
+        actor_opt=adam.init(actor),
+    )
+
+
+def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
+    """One step of F and B, then one of the actor."""
+    key_skill, key_next, key_actor = jax.random.split(key, 3)
+    z = draw_skills(cfg, state.backward, batch, key_skill)
+    adam = optax.adam(cfg.lr)
+
+    next_noise = networks.smoothing_noise(key_next, batch.action.shape, cfg.noise, cfg.noise_clip)
+    next_action = state.actor.explore(batch.next_observation, z, next_noise)
+    old_forward = state.forward_target(batch.next_observation, next_action, z)  # heads x batch x dim
+    old_backward = features.sphere(state.backward_target(batch.next_observation))
+    old_measure = jnp.min(jnp.einsum("hbd,cd->hbc", old_forward, old_backward), axis=0)  # batch x batch
+    old_q = jnp.min(jnp.einsum("hbd,bd->hb", old_forward, z), axis=0)  # batch
+    nets = (state.forward, state.backward)
+    (_, info), grads = jax.value_and_grad(measure_loss, has_aux=True)(nets, cfg, batch, z, old_measure, old_q)
+    updates, opt = adam.update(grads, state.opt)
+    forward, backward = optax.apply_updates(nets, updates)
+
+    noise = networks.smoothing_noise(key_actor, batch.action.shape, cfg.noise, cfg.noise_clip)
+    loss_actor, grads = jax.value_and_grad(actor_loss)(state.actor, forward, batch.observation, z, noise)
+    updates, actor_opt = adam.update(grads, state.actor_opt)
+    state = State(
+        forward=forward,
+        forward_target=losses.polyak(state.forward_target, forward, cfg.target_rate),
+        backward=backward,
+        backward_target=losses.polyak(state.backward_target, backward, cfg.target_rate),
+        actor=optax.apply_updates(state.actor, updates),
+        opt=opt,
+        actor_opt=actor_opt,
+    )
+    return state, {**info, "actor_loss": loss_actor}
+
+
+def export(cfg: Config, state: State) -> Policy:
+    return Policy(state.backward, state.actor)
+
+
+def draw_skills(cfg: Config, backward: networks.Feature, batch: Batch, key: Array) -> Array:
+    """Fresh skills: uniform on the sphere, or B of another state of the batch."""
+    key_uniform, key_rows, key_which = jax.random.split(key, 3)
+    of_data = features.sphere(backward(jax.random.permutation(key_rows, batch.observation)))
+    uniform = features.sphere(jax.random.normal(key_uniform, of_data.shape))
+    return jnp.where(jax.random.uniform(key_which, (uniform.shape[0], 1)) < cfg.skill_mix, of_data, uniform)
+
+
+def measure_loss(
+    nets: tuple[networks.SuccessorMap, networks.Feature],
+    cfg: Config,
+    batch: Batch,
+    z: Array,
+    old_measure: Array,
+    old_q: Array,
+) -> tuple[Array, Info]:
+    """The Bellman equation of successor measures M = F B' over all pairs of the batch."""
+    forward, backward = nets
+    f = forward(batch.observation, batch.action, z)  # heads x batch x dim
+    b = features.sphere(backward(batch.next_observation))
+    measures = jnp.einsum("hbd,cd->hbc", f, b)  # heads x batch x batch
+    errors = jax.vmap(losses.off_diagonal_mean)(jnp.square(measures - cfg.discount * old_measure))
+    bellman = jnp.sum(0.5 * errors - jnp.mean(jnp.diagonal(measures, axis1=1, axis2=2), axis=1))
+    orthonormality = losses.orthonormal(b)
+    loss = bellman + cfg.orthonormality * orthonormality
+    info = {"measure_loss": bellman, "orthonormality": orthonormality}
+    if cfg.q_weight > 0.0:
+        q = jnp.einsum("hbd,bd->hb", f, z)
+        target = implied_reward(jax.lax.stop_gradient(b), z) + cfg.discount * old_q
+        info["q_loss"] = jnp.sum(jnp.mean(jnp.square(q - target), axis=1))
+        loss = loss + cfg.q_weight * info["q_loss"]
+    return loss, info
+
+
+def implied_reward(b: Array, z: Array) -> Array:
+    """The reward whose skill is z, as far as B can express it: <B(s'), C^-1 z>, C the second moment of B."""
+    inverse = jnp.linalg.pinv(b.T @ b / b.shape[0], hermitian=True)
+    return jnp.sum((b @ inverse) * z, axis=-1)
+
+
+def actor_loss(
+    actor: networks.TanhActor, forward: networks.SuccessorMap, observation: Array, z: Array, noise: Array
+) -> Array:
+    """-min_i <F_i(s, pi(s, z) + noise, z), z>."""
+    f = forward(observation, actor.explore(observation, z, noise), z)  # heads x batch x dim
+    return -jnp.mean(jnp.min(jnp.einsum("hbd,bd->hb", f, z), axis=0))

@@ -1,0 +1,90 @@
+"""GC-BC: goal-conditioned behavioural cloning (Ding et al. 2019, Ghosh et al. 2021), a baseline of the paper.
+
+pi(a | s, g) imitates what the data did in s on its way to g, a later state of the same episode. No values, no targets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from hilp.learning import losses, networks, sampling
+from hilp.learning.methods import require
+from hilp.spec import Batch, Info, Spec
+
+
+@dataclass(frozen=True)
+class Config:
+    """Hyper-parameters; the defaults are the paper's table for goal-conditioned RL."""
+
+    actor_hidden: tuple[int, ...] = (512, 512, 512)  # layers of the policy; the paper has (256, 256) on AntMaze-large
+    batch: int = 1024  # transitions per update
+    lr: float = 3e-4  # Adam
+    actor_rate: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
+    normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
+
+    def __post_init__(self) -> None:
+        require(
+            self,
+            {
+                "at least 1": ("batch",),
+                "sizes of at least 1": ("actor_hidden",),
+                "at least 0": ("lr",),
+                "above 0, at most 1": ("actor_rate",),
+            },
+        )
+
+
+class State(NamedTuple):
+    """Everything that training changes."""
+
+    actor: networks.GaussianActor
+    actor_average: networks.GaussianActor | tuple[()]  # () at rate 1: the actor itself is kept
+    opt: optax.OptState
+
+
+class Policy(eqx.Module):
+    """What is left after training: pi(a | s, g)."""
+
+    actor: networks.GaussianActor
+
+    def act(self, observation: Array, z: Array) -> Array:
+        return jnp.clip(self.actor(jnp.concatenate([observation, z], axis=-1)), -1.0, 1.0)
+
+    def aim(self, goal: Array) -> Array:
+        """The skill of a goal is the goal."""
+        return goal
+
+
+def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
+    key_at, key_goal = jax.random.split(key)
+    at = sampling.transitions(index, key_at, cfg.batch)
+    return sampling.Rows(at, sampling.uniform_future(index, key_goal, at))
+
+
+def init(cfg: Config, spec: Spec, key: Array) -> State:
+    actor = networks.GaussianActor(2 * spec.observation_dim, cfg.actor_hidden, spec.action_dim, key)
+    return State(actor, losses.averaged(actor, actor, cfg.actor_rate), optax.adam(cfg.lr).init(actor))
+
+
+def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
+    loss, grads = jax.value_and_grad(actor_loss)(state.actor, batch)
+    updates, opt = optax.adam(cfg.lr).update(grads, state.opt)
+    actor = optax.apply_updates(state.actor, updates)
+    average = losses.averaged(state.actor_average, actor, cfg.actor_rate, opt[0].count)
+    return State(actor, average, opt), {"actor_loss": loss}
+
+
+def export(cfg: Config, state: State) -> Policy:
+    return Policy(state.actor_average or state.actor)
+
+
+def actor_loss(actor: networks.GaussianActor, batch: Batch) -> Array:
+    """-E[log pi(a | s, g)]."""
+    return -jnp.mean(actor.log_prob(jnp.concatenate([batch.observation, batch.goal], axis=-1), batch.action))

@@ -1,0 +1,129 @@
+"""GC-TD3: goal-conditioned TD3 with hindsight goals, the paper's goal-conditioned rival in zero-shot RL.
+
+The skill is the goal itself. The reward is -1 until the transition that arrives at the goal, by row number; a task
+given as a reward becomes the goal of highest reward. Scalar twin critics are our choice: the paper gives none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from hilp.learning import losses, networks, sampling
+from hilp.learning.methods import require
+from hilp.spec import Batch, Info, Spec
+
+HEADS = 2
+
+
+@dataclass(frozen=True)
+class Config:
+    """Hyper-parameters; the defaults are the paper's table for zero-shot RL."""
+
+    entrance: tuple[int, int] = (1024, 512)  # layers that (s, a), (s, g) and s go through apart
+    hidden: int = 1024  # layer behind them
+    batch: int = 1024  # transitions per update
+    lr: float = 1e-4  # Adam, critic and actor
+    goal_discount: float = 0.99  # how far ahead future goals lie
+    discount: float = 0.98  # of the reward
+    target_rate: float = 0.01  # EMA of the critic's target
+    noise: float = 0.2  # TD3's smoothing of actions
+    noise_clip: float = 0.3  # the noise is cut here
+    normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
+
+    def __post_init__(self) -> None:
+        require(
+            self,
+            {
+                "at least 1": ("batch", "hidden"),
+                "sizes of at least 1": ("entrance",),
+                "between 0 and 1": ("goal_discount", "discount"),
+                "from 0 to 1": ("target_rate",),
+                "at least 0": ("lr", "noise", "noise_clip"),
+            },
+        )
+
+
+class State(NamedTuple):
+    """Everything that training changes."""
+
+    critic: networks.SuccessorMap
+    critic_target: networks.SuccessorMap
+    actor: networks.TanhActor
+    critic_opt: optax.OptState
+    actor_opt: optax.OptState
+
+
+class Policy(eqx.Module):
+    """What is left after training: pi(a | s, g)."""
+
+    actor: networks.TanhActor
+
+    def act(self, observation: Array, z: Array) -> Array:
+        return self.actor(observation, z)
+
+    def aim(self, goal: Array) -> Array:
+        """The skill of a goal is the goal."""
+        return goal
+
+
+def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
+    key_at, key_goal = jax.random.split(key)
+    at = sampling.transitions(index, key_at, cfg.batch)
+    return sampling.Rows(at, sampling.geometric_future(index, key_goal, at, cfg.goal_discount))
+
+
+def init(cfg: Config, spec: Spec, key: Array) -> State:
+    key_critic, key_actor = jax.random.split(key)
+    goal_dim = spec.observation_dim
+    critic = networks.SuccessorMap(spec, goal_dim, cfg.entrance, cfg.hidden, 1, HEADS, key_critic)
+    actor = networks.TanhActor(spec, goal_dim, cfg.entrance, cfg.hidden, key_actor)
+    adam = optax.adam(cfg.lr)
+    return State(critic, critic, actor, adam.init(critic), adam.init(actor))
+
+
+def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
+    """One step of the critic, then one of the actor."""
+    key_next, key_actor = jax.random.split(key)
+    adam = optax.adam(cfg.lr)
+    next_noise = networks.smoothing_noise(key_next, batch.action.shape, cfg.noise, cfg.noise_clip)
+    next_action = state.actor.explore(batch.next_observation, batch.goal, next_noise)
+    next_q = jnp.min(state.critic_target(batch.next_observation, next_action, batch.goal)[..., 0], axis=0)
+    target = (batch.arrived - 1.0) + cfg.discount * (1.0 - batch.arrived) * next_q
+    loss_critic, grads = jax.value_and_grad(critic_loss)(state.critic, batch, target)
+    updates, critic_opt = adam.update(grads, state.critic_opt)
+    critic = optax.apply_updates(state.critic, updates)
+
+    noise = networks.smoothing_noise(key_actor, batch.action.shape, cfg.noise, cfg.noise_clip)
+    loss_actor, grads = jax.value_and_grad(actor_loss)(state.actor, critic, batch, noise)
+    updates, actor_opt = adam.update(grads, state.actor_opt)
+    state = State(
+        critic=critic,
+        critic_target=losses.polyak(state.critic_target, critic, cfg.target_rate),
+        actor=optax.apply_updates(state.actor, updates),
+        critic_opt=critic_opt,
+        actor_opt=actor_opt,
+    )
+    return state, {"critic_loss": loss_critic, "actor_loss": loss_actor, "value": jnp.mean(next_q)}
+
+
+def export(cfg: Config, state: State) -> Policy:
+    return Policy(state.actor)
+
+
+def critic_loss(critic: networks.SuccessorMap, batch: Batch, target: Array) -> Array:
+    """Both heads towards -1 + discount * Q', and towards 0 where the transition arrives."""
+    q = critic(batch.observation, batch.action, batch.goal)[..., 0]  # heads x batch
+    return jnp.sum(jnp.mean(jnp.square(q - target[None]), axis=1))
+
+
+def actor_loss(actor: networks.TanhActor, critic: networks.SuccessorMap, batch: Batch, noise: Array) -> Array:
+    """-min_i Q_i(s, pi(s, g) + noise, g)."""
+    action = actor.explore(batch.observation, batch.goal, noise)
+    return -jnp.mean(jnp.min(critic(batch.observation, action, batch.goal)[..., 0], axis=0))

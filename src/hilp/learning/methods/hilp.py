@@ -1,0 +1,271 @@
+"""HILP, "Foundation Policies with Hilbert Representations" (ICML 2024): Eq. 6 for phi, Eq. 7 (IQL + AWR) for pi.
+
+Deviations from the authors' code: skills are drawn afresh at every update (theirs stayed frozen by accident), and
+goals can be an episode's true final state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from hilp.learning import hilbert, losses, networks, sampling
+from hilp.learning.methods import require
+from hilp.spec import Batch, Info, Spec
+
+PHI_MEMBERS = 2
+CRITIC_MEMBERS = 2
+
+
+@dataclass(frozen=True)
+class Config:
+    """Hyper-parameters; the defaults are the paper's table for goal-conditioned RL."""
+
+    dim: int = 32  # latent dimension D
+    hidden: tuple[int, ...] = (512, 512, 512)  # layers of phi, V and Q
+    actor_hidden: tuple[int, ...] = (512, 512, 512)  # layers of the policy
+    batch: int = 1024  # transitions per update
+    lr: float = 3e-4  # Adam, every network
+    phi_discount: float = 0.99  # sets the longest distance phi can tell apart, about 1 / (1 - discount) steps
+    phi_expectile: float = 0.95  # nearer 1: distances of the best path in the data, not of the usual one
+    phi_target_rate: float = 0.005  # EMA of phi's target
+    goal_discount: float = 0.99  # how far ahead future goals lie
+    goal_random: float = 0.375  # share of goals drawn from the whole data set
+    discount: float = 0.99  # of the skill reward
+    expectile: float = 0.9  # of the skill value V(s, z)
+    temperature: float = 10.0  # AWR: larger trusts the critic, smaller imitates the data
+    weight_max: float = 100.0  # AWR weights are cut here
+    target_rate: float = 0.005  # EMA of the critic's target
+    schedule: Literal["joint", "sequential"] = "joint"  # sequential: first phi, then the policy (Algorithm 1)
+    phi_steps: int = 500_000  # sequential: updates of phi before the policy starts
+    extraction: Literal["awr", "ddpg+bc"] = "awr"  # policy from critic: weigh the data's actions, or climb Q near them
+    bc_weight: float = 0.3  # ddpg+bc: larger imitates the data
+    bound_targets: bool = False  # targets of phi never say farther than the trajectory itself took; not in the paper
+    n_step: int = 1  # steps of the trajectory that targets of phi look over; not in the paper
+    actor_rate: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
+    normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
+
+    def __post_init__(self) -> None:
+        require(
+            self,
+            {
+                "at least 1": ("dim", "batch", "phi_steps", "n_step"),
+                "sizes of at least 1": ("hidden", "actor_hidden"),
+                "between 0 and 1": ("phi_discount", "phi_expectile", "goal_discount", "discount", "expectile"),
+                "from 0 to 1": ("phi_target_rate", "target_rate", "goal_random"),
+                "at least 0": ("lr", "temperature", "bc_weight"),
+                "above 0": ("weight_max",),
+                "above 0, at most 1": ("actor_rate",),
+            },
+        )
+
+
+class State(NamedTuple):
+    """Everything that training changes."""
+
+    phi: networks.Ensemble  # of 2
+    phi_target: networks.Ensemble
+    value: networks.Trunk
+    critic: networks.Ensemble  # of 2
+    critic_target: networks.Ensemble
+    actor: networks.GaussianActor
+    actor_average: networks.GaussianActor | tuple[()]  # () at rate 1: the actor itself is kept
+    phi_opt: optax.OptState
+    policy_opt: optax.OptState
+
+
+class Policy(eqx.Module):
+    """What is left after training: phi, pi, and the rules that turn tasks into skills."""
+
+    phi: networks.Trunk
+    actor: networks.GaussianActor
+
+    def encode(self, observation: Array) -> Array:
+        return self.phi(observation)
+
+    def act(self, observation: Array, z: Array) -> Array:
+        return jnp.clip(self.actor(jnp.concatenate([observation, z], axis=-1)), -1.0, 1.0)
+
+    def direct(self, here: Array, there: Array) -> Array:
+        """Goal rule: the unit direction from one latent to another (Eq. 9)."""
+        return hilbert.unit(there - here)
+
+    def cumulant(self, observation: Array, next_observation: Array) -> Array:
+        """Features whose inner product with z is the reward that skill z maximises."""
+        return self.phi(next_observation) - self.phi(observation)
+
+    def project(self, z: Array) -> Array:
+        """The skill in the direction of z: skills live on the unit sphere."""
+        return hilbert.unit(z)
+
+
+def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
+    key_at, key_goal = jax.random.split(key)
+    at = sampling.transitions(index, key_at, cfg.batch)
+    goal = sampling.hindsight_goals(index, key_goal, at, cfg.goal_discount, cfg.goal_random)
+    return sampling.Rows(
+        at,
+        goal,
+        steps_ahead=sampling.steps_ahead(index, at, goal) if cfg.bound_targets else None,
+        later=sampling.later(index, at, goal, cfg.n_step) if cfg.n_step > 1 else None,
+    )
+
+
+def init(cfg: Config, spec: Spec, key: Array) -> State:
+    key_phi, key_value, key_critic, key_actor = jax.random.split(key, 4)
+    size_sz = spec.observation_dim + cfg.dim
+    phi = networks.ensemble(networks.Trunk, PHI_MEMBERS, spec.observation_dim, cfg.hidden, cfg.dim, key=key_phi)
+    value = networks.Trunk(size_sz, cfg.hidden, 1, key_value)
+    size_sza = size_sz + spec.action_dim
+    critic = networks.ensemble(networks.Trunk, CRITIC_MEMBERS, size_sza, cfg.hidden, 1, key=key_critic)
+    actor = networks.GaussianActor(size_sz, cfg.actor_hidden, spec.action_dim, key_actor)
+    adam = optax.adam(cfg.lr)
+    return State(
+        phi=phi,
+        phi_target=phi,
+        value=value,
+        critic=critic,
+        critic_target=critic,
+        actor=actor,
+        actor_average=losses.averaged(actor, actor, cfg.actor_rate),
+        phi_opt=adam.init(phi),
+        policy_opt=adam.init((value, critic, actor)),
+    )
+
+
+def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
+    """One update of phi and one of the policy (`joint`), or of the one whose turn it is (`sequential`)."""
+    if cfg.schedule == "joint":
+        phi_part, phi_info, phi_s = _update_phi(cfg, state, batch)
+        phi_next = networks.member(state.phi, 0)(batch.next_observation)
+        policy_part, policy_info = _update_policy(cfg, state, batch, jax.lax.stop_gradient(phi_s), phi_next, key)
+        return state._replace(**phi_part, **policy_part), {**phi_info, **policy_info}
+    if batch.latent is None or batch.next_latent is None:  # before `frozen_from`
+        part, info, _ = _update_phi(cfg, state, batch)
+    else:
+        part, info = _update_policy(cfg, state, batch, batch.latent, batch.next_latent, key)
+    return state._replace(**part), info
+
+
+def export(cfg: Config, state: State) -> Policy:
+    return Policy(phi=networks.member(state.phi, 0), actor=state.actor_average or state.actor)
+
+
+def frozen_from(cfg: Config) -> int | None:
+    """`sequential`: the update from which on phi stays as it is, and batches carry the latents of `freeze`."""
+    return cfg.phi_steps if cfg.schedule == "sequential" else None
+
+
+def freeze(cfg: Config, state: State, observation: Array) -> Array:
+    """phi(s), computed once for each row of the data: batch x dim."""
+    return networks.member(state.phi, 0)(observation)
+
+
+def phi_loss(
+    phi: networks.Ensemble, cfg: Config, target: networks.Ensemble, batch: Batch
+) -> tuple[Array, tuple[Info, Array]]:
+    """Eq. 6, and phi(s) of the first member so that nobody computes it twice."""
+    count = batch.observation.shape[0]
+    online = networks.members(phi, jnp.concatenate([batch.observation, batch.goal]))  # members x 2 batch x dim
+    following = batch.next_observation if batch.later is None else batch.later
+    old = networks.members(target, jnp.concatenate([batch.observation, batch.goal, following]))
+    v = hilbert.value(online[:, :count], online[:, count:])  # members x batch
+    target_v = hilbert.value(old[:, :count], old[:, count : 2 * count])
+    target_next_v = hilbert.value(old[:, 2 * count :], old[:, count : 2 * count])
+    loss = hilbert.representation_loss(
+        v,
+        target_v,
+        target_next_v,
+        batch.reached,
+        cfg.phi_discount,
+        cfg.phi_expectile,
+        steps=batch.later_steps,
+        ahead=batch.steps_ahead,
+    )
+    return loss, ({"phi_loss": loss, "distance": -jnp.mean(v)}, online[0, :count])
+
+
+def value_loss(value: networks.Trunk, cfg: Config, sz: Array, target_q: Array) -> tuple[Array, Array]:
+    """Expectile regression of V(s, z) towards the smaller target critic; also returns V(s, z)."""
+    v = value(sz)[..., 0]
+    advantage = target_q - v
+    return jnp.mean(losses.expectile(advantage, advantage, cfg.expectile)), v
+
+
+def critic_loss(critic: networks.Ensemble, sza: Array, target: Array) -> Array:
+    """Both critics towards r + gamma * V(s', z)."""
+    q = networks.members(critic, sza)[..., 0]  # members x batch
+    return jnp.mean(jnp.sum(jnp.square(q - target[None]), axis=0))
+
+
+def actor_loss(actor: networks.GaussianActor, sz: Array, action: Array, weight: Array) -> Array:
+    """Advantage-weighted regression: -E[weight * log pi(a | s, z)]."""
+    return -jnp.mean(weight * actor.log_prob(sz, action))
+
+
+def climbing_loss(
+    actor: networks.GaussianActor, cfg: Config, critic: networks.Ensemble, sz: Array, action: Array
+) -> Array:
+    """DDPG+BC: the mean action climbs the smaller critic, the density stays with the data."""
+    own = jnp.clip(actor(sz), -1.0, 1.0)
+    q = jnp.min(networks.members(critic, jnp.concatenate([sz, own], axis=-1))[..., 0], axis=0)
+    return losses.ddpg_bc(q, actor.log_prob(sz, action), cfg.bc_weight)
+
+
+def _update_phi(cfg: Config, state: State, batch: Batch) -> tuple[dict, Info, Array]:
+    (_, (info, phi_s)), grads = jax.value_and_grad(phi_loss, has_aux=True)(state.phi, cfg, state.phi_target, batch)
+    updates, phi_opt = optax.adam(cfg.lr).update(grads, state.phi_opt)
+    phi = optax.apply_updates(state.phi, updates)
+    phi_target = losses.polyak(state.phi_target, phi, cfg.phi_target_rate)
+    return {"phi": phi, "phi_target": phi_target, "phi_opt": phi_opt}, info, phi_s
+
+
+def _update_policy(
+    cfg: Config, state: State, batch: Batch, phi_s: Array, phi_next: Array, key: Array
+) -> tuple[dict, Info]:
+    z = hilbert.unit(jax.random.normal(key, phi_s.shape))  # fresh for every element at every update
+    reward = hilbert.skill_reward(phi_s, phi_next, z)
+
+    sz = jnp.concatenate([batch.observation, z], axis=-1)
+    sza = jnp.concatenate([sz, batch.action], axis=-1)
+    target_q = jnp.min(networks.members(state.critic_target, sza)[..., 0], axis=0)
+    (loss_v, v), grad_v = jax.value_and_grad(value_loss, has_aux=True)(state.value, cfg, sz, target_q)
+
+    # No done mask: a skill has no end.
+    next_v = state.value(jnp.concatenate([batch.next_observation, z], axis=-1))[..., 0]
+    loss_q, grad_q = jax.value_and_grad(critic_loss)(state.critic, sza, reward + cfg.discount * next_v)
+
+    if cfg.extraction == "awr":
+        weight = losses.awr_weight(target_q - v, cfg.temperature, cfg.weight_max)
+        loss_a, grad_a = jax.value_and_grad(actor_loss)(state.actor, sz, batch.action, weight)
+    else:
+        loss_a, grad_a = jax.value_and_grad(climbing_loss)(state.actor, cfg, state.critic, sz, batch.action)
+
+    nets = (state.value, state.critic, state.actor)
+    updates, policy_opt = optax.adam(cfg.lr).update((grad_v, grad_q, grad_a), state.policy_opt)
+    value, critic, actor = optax.apply_updates(nets, updates)
+    critic_target = losses.polyak(state.critic_target, critic, cfg.target_rate)
+    part = {
+        "value": value,
+        "critic": critic,
+        "critic_target": critic_target,
+        "actor": actor,
+        "actor_average": losses.averaged(state.actor_average, actor, cfg.actor_rate, policy_opt[0].count),
+        "policy_opt": policy_opt,
+    }
+    info = {
+        "value_loss": loss_v,
+        "critic_loss": loss_q,
+        "actor_loss": loss_a,
+        "skill_reward": jnp.mean(reward),
+        "skill_value": jnp.mean(v),
+    }
+    if cfg.extraction == "awr":
+        info["awr_weight"] = jnp.mean(weight)
+    return part, info

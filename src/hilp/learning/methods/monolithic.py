@@ -1,0 +1,102 @@
+"""A monolithic goal-conditioned value V(s, g): one network of both states, with the loss that trains phi (Eq. 6).
+
+The paper's stand-in for the true distance where nobody knows it (embedding error analysis). Unlike -|phi(s) - phi(g)|
+it may differ there and back, so it also shows how asymmetric the data is. For diagnosis only: it has no policy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from hilp.learning import hilbert, losses, networks, sampling
+from hilp.spec import Batch, Info, Spec
+
+MEMBERS = 2
+Ensemble = tuple[networks.Trunk, ...]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Hyper-parameters; `diagnose` takes those that phi was trained with."""
+
+    hidden: tuple[int, ...] = (512, 512, 512)
+    batch: int = 1024  # transitions per update
+    lr: float = 3e-4  # Adam
+    discount: float = 0.99  # of the distance: the same as phi's, or the two cannot be compared
+    expectile: float = 0.9  # the paper's analysis uses this for both values
+    target_rate: float = 0.005  # EMA of the target
+    goal_discount: float = 0.99  # how far ahead future goals lie
+    goal_random: float = 0.375  # share of the other goals drawn from the whole data set
+    goal_here: float = 0.2  # share of goals that are the state itself: V(s, s) = 0 must be learnt, phi has it built in
+    bound_targets: bool = False  # targets never say farther than the trajectory itself took; as phi's, not in the paper
+    normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
+
+
+class State(NamedTuple):
+    """Everything that training changes."""
+
+    value: Ensemble
+    target: Ensemble
+    opt: optax.OptState
+
+
+class Value(eqx.Module):
+    """What is left after training. Observations are normalised as in training."""
+
+    ensemble: Ensemble
+
+    def values(self, observation: Array, goal: Array) -> Array:
+        """V(s, g) of each member: members x batch. How far they differ says how sure V is."""
+        return member_values(self.ensemble, observation, goal)
+
+    def value(self, observation: Array, goal: Array) -> Array:
+        return jnp.mean(self.values(observation, goal), axis=0)
+
+
+def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
+    key_at, key_goal, key_here = jax.random.split(key, 3)
+    at = sampling.transitions(index, key_at, cfg.batch)
+    goal = sampling.hindsight_goals(index, key_goal, at, cfg.goal_discount, cfg.goal_random)
+    here = jax.random.uniform(key_here, at.shape) < cfg.goal_here
+    goal = jnp.where(here, at, goal)
+    return sampling.Rows(at, goal, steps_ahead=sampling.steps_ahead(index, at, goal) if cfg.bound_targets else None)
+
+
+def init(cfg: Config, spec: Spec, key: Array) -> State:
+    value = networks.ensemble(networks.Trunk, MEMBERS, 2 * spec.observation_dim, cfg.hidden, 1, key=key)
+    return State(value=value, target=value, opt=optax.adam(cfg.lr).init(value))
+
+
+def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
+    loss, grads = jax.value_and_grad(value_loss)(state.value, cfg, state.target, batch)
+    updates, opt = optax.adam(cfg.lr).update(grads, state.opt)
+    value = optax.apply_updates(state.value, updates)
+    target = losses.polyak(state.target, value, cfg.target_rate)
+    return State(value=value, target=target, opt=opt), {"value_loss": loss}
+
+
+def export(cfg: Config, state: State) -> Value:
+    return Value(ensemble=state.value)
+
+
+def value_loss(value: Ensemble, cfg: Config, target: Ensemble, batch: Batch) -> Array:
+    """Eq. 6 with V(s, g) in the place of -|phi(s) - phi(g)|."""
+    count = batch.observation.shape[0]
+    v = member_values(value, batch.observation, batch.goal)  # members x batch
+    starts = jnp.concatenate([batch.observation, batch.next_observation])
+    old = member_values(target, starts, jnp.concatenate([batch.goal, batch.goal]))  # members x 2 batch
+    return hilbert.representation_loss(
+        v, old[:, :count], old[:, count:], batch.reached, cfg.discount, cfg.expectile, ahead=batch.steps_ahead
+    )
+
+
+def member_values(value: Ensemble, observation: Array, goal: Array) -> Array:
+    """V(s, g) of each member: members x batch."""
+    return networks.members(value, jnp.concatenate([observation, goal], axis=-1))[..., 0]

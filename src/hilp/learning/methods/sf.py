@@ -1,0 +1,226 @@
+"""Successor features with TD3 over any features of the table: HILP for zero-shot RL, Lap, FDM, AE, IDM, CL, Rand.
+
+psi(s, a, z) foretells the discounted sum of cumulants x under skill z, so <psi, z> is the value of the reward <x, z>
+(paper, section 5.1 and "Zero-Shot RL"). It is called TD3, but there is no target actor and no delayed update, and the
+smoothing noise is in the actor's loss too. Hilbert cumulants are phi(s') - E[phi] (`state`) or phi(s') - phi(s)
+(`diff`, for goal prompts); all others are phi(s').
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from hilp.errors import HilpError
+from hilp.learning import features, losses, networks, sampling
+from hilp.learning.methods import require
+from hilp.spec import Batch, Info, Spec
+
+HEADS = 2
+
+
+@dataclass(frozen=True)
+class Config:
+    """Hyper-parameters; the defaults are the paper's table for zero-shot RL."""
+
+    features: features.Kind = "hilbert"  # what phi is trained to be
+    cumulant: Literal["state", "diff"] = "state"  # hilbert only: centred phi(s'), or phi(s') - phi(s)
+    dim: int = 50  # latent dimension D
+    phi_hidden: tuple[int, int] = (512, 512)  # layers of phi
+    entrance: tuple[int, int] = (1024, 512)  # layers that (s, a), (s, z) and s go through apart
+    hidden: int = 1024  # layer behind them
+    batch: int = 1024  # transitions per update
+    lr: float = 1e-4  # Adam, successor features and actor
+    phi_lr: float = 5e-4  # Adam, phi
+    phi_discount: float = 0.98  # hilbert only; the paper's Walker has 0.96
+    phi_expectile: float = 0.5  # hilbert only; 0.9 for goal prompts (HILP-G)
+    phi_target_rate: float = 0.005  # hilbert only: EMA of phi's target
+    mean_rate: float = 0.005  # hilbert only: EMA of E[phi]
+    goal_discount: float = 0.99  # how far ahead future goals lie
+    goal_random: float = 0.375  # hilbert only: share of goals drawn from the whole data set
+    discount: float = 0.98  # of the cumulants
+    target_rate: float = 0.01  # EMA of the target of psi
+    loss: Literal["vector", "q"] = "vector"  # fit psi, or <psi, z> only (the paper's Quadruped and Jaco)
+    skill_mix: float = 0.5  # share of skills that come from features of the data instead of the sphere
+    noise: float = 0.2  # TD3's smoothing of actions
+    noise_clip: float = 0.3  # the noise is cut here
+    normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
+
+    def __post_init__(self) -> None:
+        require(
+            self,
+            {
+                "at least 1": ("dim", "batch", "hidden"),
+                "sizes of at least 1": ("phi_hidden", "entrance"),
+                "between 0 and 1": ("phi_discount", "phi_expectile", "goal_discount", "discount"),
+                "from 0 to 1": ("phi_target_rate", "mean_rate", "target_rate", "goal_random", "skill_mix"),
+                "at least 0": ("lr", "phi_lr", "noise", "noise_clip"),
+            },
+        )
+        if self.cumulant == "diff" and self.features != "hilbert":
+            raise HilpError(f"config key 'cumulant' can be diff for hilbert features only, not for {self.features}")
+
+
+class State(NamedTuple):
+    """Everything that training changes."""
+
+    phi: features.Phi
+    phi_target: features.Phi  # moves for hilbert features only; for the others it stays where phi began
+    phi_mean: Array  # running mean of phi(s); zero unless cumulants are centred
+    psi: networks.SuccessorMap
+    psi_target: networks.SuccessorMap
+    actor: networks.TanhActor
+    phi_opt: optax.OptState
+    psi_opt: optax.OptState
+    actor_opt: optax.OptState
+
+
+class Policy(eqx.Module):
+    """What is left after training: phi, pi, and the reward rule."""
+
+    phi: networks.Feature
+    phi_mean: Array
+    actor: networks.TanhActor
+    kind: features.Kind = eqx.field(static=True)
+    difference: bool = eqx.field(static=True)
+
+    def encode(self, observation: Array) -> Array:
+        return features.scale(self.kind, self.phi(observation))
+
+    def act(self, observation: Array, z: Array) -> Array:
+        return self.actor(observation, z)
+
+    def cumulant(self, observation: Array, next_observation: Array) -> Array:
+        """Features whose inner product with z is the reward that skill z maximises."""
+        return self.encode(next_observation) - (self.encode(observation) if self.difference else self.phi_mean)
+
+    def project(self, z: Array) -> Array:
+        """Skills live on the sphere of radius sqrt(dim)."""
+        return features.sphere(z)
+
+
+class HilbertPolicy(Policy):
+    """Hilbert features also have a goal rule."""
+
+    def direct(self, here: Array, there: Array) -> Array:
+        """The direction from one latent to another (Eq. 9), on the sphere of skills."""
+        return features.sphere(there - here)
+
+
+def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
+    key_at, key_goal = jax.random.split(key)
+    at = sampling.transitions(index, key_at, cfg.batch)
+    p_random = cfg.goal_random if cfg.features == "hilbert" else 0.0
+    return sampling.Rows(at, sampling.hindsight_goals(index, key_goal, at, cfg.goal_discount, p_random))
+
+
+def init(cfg: Config, spec: Spec, key: Array) -> State:
+    key_phi, key_psi, key_actor = jax.random.split(key, 3)
+    phi = features.init(cfg, spec, key_phi)
+    psi = networks.SuccessorMap(spec, cfg.dim, cfg.entrance, cfg.hidden, cfg.dim, HEADS, key_psi)
+    actor = networks.TanhActor(spec, cfg.dim, cfg.entrance, cfg.hidden, key_actor)
+    return State(
+        phi=phi,
+        phi_target=phi,
+        phi_mean=jnp.zeros((cfg.dim,)),
+        psi=psi,
+        psi_target=psi,
+        actor=actor,
+        phi_opt=optax.adam(cfg.phi_lr).init(phi),
+        psi_opt=optax.adam(cfg.lr).init(psi),
+        actor_opt=optax.adam(cfg.lr).init(actor),
+    )
+
+
+def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
+    """One step of phi, of psi and of the actor, in this order; phi's step is not seen before the next update."""
+    key_skill, key_next, key_actor = jax.random.split(key, 3)
+    (_, phi_info), grads = jax.value_and_grad(features.loss, has_aux=True)(state.phi, cfg, state.phi_target, batch)
+    phi, phi_opt = _step(cfg.phi_lr, grads, state.phi_opt, state.phi)
+
+    phi_mean, x = cumulants(cfg, state, batch)
+    z = draw_skills(cfg, x, key_skill)
+
+    next_noise = networks.smoothing_noise(key_next, batch.action.shape, cfg.noise, cfg.noise_clip)
+    next_action = state.actor.explore(batch.next_observation, z, next_noise)
+    next_psi = losses.smaller_head(state.psi_target(batch.next_observation, next_action, z), z)
+    target = x + cfg.discount * next_psi  # batch x dim
+    loss_psi, grads = jax.value_and_grad(psi_loss)(state.psi, cfg, batch, z, target)
+    psi, psi_opt = _step(cfg.lr, grads, state.psi_opt, state.psi)
+
+    noise = networks.smoothing_noise(key_actor, batch.action.shape, cfg.noise, cfg.noise_clip)
+    loss_actor, grads = jax.value_and_grad(actor_loss)(state.actor, psi, batch.observation, z, noise)
+    actor, actor_opt = _step(cfg.lr, grads, state.actor_opt, state.actor)
+
+    hilbertian = cfg.features == "hilbert"
+    state = State(
+        phi=phi,
+        phi_target=losses.polyak(state.phi_target, phi, cfg.phi_target_rate) if hilbertian else state.phi_target,
+        phi_mean=phi_mean,
+        psi=psi,
+        psi_target=losses.polyak(state.psi_target, psi, cfg.target_rate),
+        actor=actor,
+        phi_opt=phi_opt,
+        psi_opt=psi_opt,
+        actor_opt=actor_opt,
+    )
+    return state, {**phi_info, "psi_loss": loss_psi, "actor_loss": loss_actor, "skill_reward": jnp.mean(_inner(x, z))}
+
+
+def export(cfg: Config, state: State) -> Policy:
+    kind = HilbertPolicy if cfg.features == "hilbert" else Policy
+    return kind(state.phi.nets[0], state.phi_mean, state.actor, cfg.features, cfg.cumulant == "diff")
+
+
+def cumulants(cfg: Config, state: State, batch: Batch) -> tuple[Array, Array]:
+    """The running mean of phi after this batch, and x(s, s') (batch x dim), for fixed phi."""
+    after = features.encode(cfg.features, state.phi, batch.next_observation)
+    if cfg.features != "hilbert":
+        return state.phi_mean, after
+    before = features.encode(cfg.features, state.phi, batch.observation)
+    if cfg.cumulant == "diff":
+        return state.phi_mean, after - before
+    mean = state.phi_mean + cfg.mean_rate * (jnp.mean(before, axis=0) - state.phi_mean)
+    return mean, after - mean
+
+
+def draw_skills(cfg: Config, x: Array, key: Array) -> Array:
+    """Fresh skills: uniform on the sphere, or the skill of being where another row of the batch is."""
+    key_uniform, key_rows, key_which = jax.random.split(key, 3)
+    uniform = features.sphere(jax.random.normal(key_uniform, x.shape))
+    others = jax.random.permutation(key_rows, x)
+    of_data = features.skill_of_feature(others, x.T @ x / x.shape[0])
+    return jnp.where(jax.random.uniform(key_which, (x.shape[0], 1)) < cfg.skill_mix, of_data, uniform)
+
+
+def psi_loss(psi: networks.SuccessorMap, cfg: Config, batch: Batch, z: Array, target: Array) -> Array:
+    """Both heads towards x + discount * psi', as vectors or as values <., z>."""
+    error = psi(batch.observation, batch.action, z) - target[None]  # heads x batch x dim
+    if cfg.loss == "q":
+        error = jnp.einsum("hbd,bd->hb", error, z)
+    return jnp.sum(jnp.mean(jnp.square(error), axis=tuple(range(1, error.ndim))))
+
+
+def actor_loss(
+    actor: networks.TanhActor, psi: networks.SuccessorMap, observation: Array, z: Array, noise: Array
+) -> Array:
+    """-min_i <psi_i(s, pi(s, z) + noise, z), z>."""
+    successors = psi(observation, actor.explore(observation, z, noise), z)  # heads x batch x dim
+    return -jnp.mean(jnp.min(jnp.einsum("hbd,bd->hb", successors, z), axis=0))
+
+
+def _inner(x: Array, z: Array) -> Array:
+    return jnp.sum(x * z, axis=-1)
+
+
+def _step(
+    lr: float, grads: optax.Updates, opt: optax.OptState, net: optax.Params
+) -> tuple[optax.Params, optax.OptState]:
+    updates, opt = optax.adam(lr).update(grads, opt)
+    return optax.apply_updates(net, updates), opt

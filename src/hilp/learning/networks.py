@@ -1,0 +1,341 @@
+"""Networks: plain functions of arrays. Shapes and initialisers are those of the paper's two halves.
+
+`Trunk`, `GaussianActor` and `SquashedActor` belong to the goal-conditioned half; `Feature`, `SuccessorMap` and
+`TanhActor` to the zero-shot half.
+
+Every network maps the last axis and broadcasts over the others. An ensemble is a tuple of networks; `members` runs it
+and puts the members first in the output.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from hilp.spec import Spec
+
+LAYER_NORM_EPSILON = 1e-6  # goal-conditioned half
+ENTRANCE_EPSILON = 1e-5  # zero-shot half
+FOLD_FROM_ROWS = 64  # folding a LayerNorm into weights costs about this many rows; a controller's one row skips it
+LOG_STD_RANGE = (-5.0, 2.0)
+GELU_LINEAR, GELU_CUBIC = math.sqrt(2.0 / math.pi), 0.044715  # gelu(x) = x / 2 * (1 + tanh(linear * (x + cubic * x^3)))
+ACTION_BOX = 1.0 - 1e-6  # the zero-shot half acts inside this
+HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+class Dense(eqx.Module):
+    """Affine map with variance-scaling (fan-average, uniform) weights and zero bias."""
+
+    weight: Array  # in x out
+    bias: Array
+
+    def __init__(self, size_in: int, size_out: int, key: Array, scale: float = 1.0):
+        limit = math.sqrt(3.0 * scale / ((size_in + size_out) / 2.0))
+        self.weight = jax.random.uniform(key, (size_in, size_out), jnp.float32, -limit, limit)
+        self.bias = jnp.zeros((size_out,), jnp.float32)
+
+    def __call__(self, x: Array) -> Array:
+        return x @ self.weight + self.bias
+
+
+def orthogonal(size_in: int, size_out: int, key: Array) -> Dense:
+    """An affine map with orthogonal weights (gain 1) and zero bias."""
+    weight = jax.nn.initializers.orthogonal()(key, (size_in, size_out), jnp.float32)
+    return eqx.tree_at(lambda dense: dense.weight, Dense(size_in, size_out, key), weight)
+
+
+class LayerNorm(eqx.Module):
+    """Normalise the last axis, then scale and shift."""
+
+    scale: Array
+    shift: Array
+    epsilon: float = eqx.field(static=True)
+
+    def __init__(self, size: int, epsilon: float = LAYER_NORM_EPSILON):
+        self.scale = jnp.ones((size,), jnp.float32)
+        self.shift = jnp.zeros((size,), jnp.float32)
+        self.epsilon = epsilon
+
+    def __call__(self, x: Array) -> Array:
+        mean = jnp.mean(x, axis=-1, keepdims=True)
+        centred = x - mean
+        variance = jnp.mean(jnp.square(centred), axis=-1, keepdims=True)
+        return centred * jax.lax.rsqrt(variance + self.epsilon) * self.scale + self.shift
+
+
+class Trunk(eqx.Module):
+    """Hidden layers of GELU (tanh form) then LayerNorm, and a linear output: phi, V and Q are all this."""
+
+    hidden: tuple[Dense, ...]
+    norms: tuple[LayerNorm, ...]
+    out: Dense
+
+    def __init__(self, size_in: int, hidden: Sequence[int], size_out: int, key: Array):
+        keys = jax.random.split(key, len(hidden) + 1)
+        sizes = [size_in, *hidden]
+        self.hidden = tuple(Dense(a, b, k) for a, b, k in zip(sizes, sizes[1:], keys, strict=False))
+        self.norms = tuple(LayerNorm(size) for size in hidden)
+        self.out = Dense(sizes[-1], size_out, keys[-1])
+
+    def __call__(self, x: Array) -> Array:
+        if x.size < FOLD_FROM_ROWS * x.shape[-1]:
+            for dense, norm in zip(self.hidden, self.norms, strict=True):
+                x = norm(jax.nn.gelu(dense(x), approximate=True))
+            return self.out(x)
+        product, bias = x @ self.hidden[0].weight, self.hidden[0].bias
+        inverse_std = jnp.ones((*x.shape[:-1], 1), x.dtype)
+        for norm, dense in zip(self.norms, (*self.hidden[1:], self.out), strict=True):
+            x, inverse_std = activate(product, inverse_std, bias)
+            weight, bias = fold(norm, dense)
+            product = x @ weight
+        return product * inverse_std + bias
+
+
+def fold(norm: LayerNorm, dense: Dense) -> tuple[Array, Array]:
+    """LayerNorm's mean, scale and shift, moved into the weight and bias of the layer after it.
+
+    dense(norm(x)) == (x @ weight) / std(x) + bias, because columns of zero mean do not see the mean of x. What is left
+    of LayerNorm is one number a row: weights are far smaller than a batch of activations.
+    """
+    mean = norm.scale @ dense.weight / norm.scale.size
+    return norm.scale[:, None] * dense.weight - mean, norm.shift @ dense.weight + dense.bias
+
+
+@jax.custom_vjp
+def activate(product: Array, inverse_std: Array, bias: Array) -> tuple[Array, Array]:
+    """g = gelu(product * inverse_std + bias) and 1 / std(g) of each row: all that lies between two matrix products."""
+    return _activate(product, inverse_std, bias)[0]
+
+
+def _activate(product: Array, inverse_std: Array, bias: Array) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
+    # Barriers here and below: without them XLA computes the tanh again for each reader of g.
+    g = jax.lax.optimization_barrier(jax.nn.gelu(product * inverse_std + bias, approximate=True))
+    mean = jnp.mean(g, axis=-1, keepdims=True)
+    variance = jnp.maximum(jnp.mean(jnp.square(g), axis=-1, keepdims=True) - jnp.square(mean), 0.0)
+    g_inverse_std = jax.lax.rsqrt(variance + LAYER_NORM_EPSILON)
+    return (g, g_inverse_std), (product, inverse_std, bias, g, mean, g_inverse_std)
+
+
+def _activate_vjp(saved: tuple[Array, ...], cotangents: tuple[Array, Array]) -> tuple[Array, Array, Array]:
+    product, inverse_std, bias, g, mean, g_inverse_std = saved
+    d_g, d_g_inverse_std = cotangents
+    d_g = d_g - (d_g_inverse_std * g_inverse_std**3 / g.shape[-1]) * (g - mean)
+    x = product * inverse_std + bias
+    cubic = GELU_CUBIC * jnp.square(x)
+    tanh = jnp.tanh(GELU_LINEAR * x * (1.0 + cubic))
+    slope = 0.5 * (1.0 + tanh) + 0.5 * GELU_LINEAR * x * (1.0 - jnp.square(tanh)) * (1.0 + 3.0 * cubic)
+    d_product = jax.lax.optimization_barrier(d_g * slope * inverse_std)
+    d_inverse_std = jnp.sum(d_product * product, axis=-1, keepdims=True) / inverse_std
+    d_bias = jnp.tensordot(1.0 / inverse_std[..., 0], d_product, d_product.ndim - 1)
+    return d_product, d_inverse_std, d_bias
+
+
+activate.defvjp(_activate, _activate_vjp)
+
+
+class GaussianActor(eqx.Module):
+    """pi(a | s, z): ReLU layers without LayerNorm, a small mean head, one free log-std per action dimension."""
+
+    hidden: tuple[Dense, ...]
+    mean: Dense
+    log_std: Array
+
+    def __init__(self, size_in: int, hidden: Sequence[int], action_dim: int, key: Array):
+        keys = jax.random.split(key, len(hidden) + 1)
+        sizes = [size_in, *hidden]
+        self.hidden = tuple(Dense(a, b, k) for a, b, k in zip(sizes, sizes[1:], keys, strict=False))
+        self.mean = Dense(sizes[-1], action_dim, keys[-1], scale=0.01)
+        self.log_std = jnp.zeros((action_dim,), jnp.float32)
+
+    def __call__(self, x: Array) -> Array:
+        """The mean action, not clipped."""
+        for dense in self.hidden:
+            x = jax.nn.relu(dense(x))
+        return self.mean(x)
+
+    def log_prob(self, x: Array, action: Array) -> Array:
+        """log pi(action | x) of the diagonal Gaussian (no tanh squashing)."""
+        log_std = jnp.clip(self.log_std, *LOG_STD_RANGE)
+        standard = (action - self(x)) * jnp.exp(-log_std)
+        return jnp.sum(-0.5 * jnp.square(standard) - log_std - HALF_LOG_2PI, axis=-1)
+
+
+class SquashedActor(eqx.Module):
+    """SAC's pi(a | s, g): a Gaussian of state-dependent mean and deviation, sent through tanh."""
+
+    hidden: tuple[Dense, ...]
+    head: Dense  # mean and log-std
+
+    def __init__(self, size_in: int, hidden: Sequence[int], action_dim: int, key: Array):
+        keys = jax.random.split(key, len(hidden) + 1)
+        sizes = [size_in, *hidden]
+        self.hidden = tuple(Dense(a, b, k) for a, b, k in zip(sizes, sizes[1:], keys, strict=False))
+        self.head = Dense(sizes[-1], 2 * action_dim, keys[-1], scale=0.01)
+
+    def __call__(self, x: Array) -> Array:
+        """The action without noise: tanh of the mean."""
+        return jnp.tanh(self._gaussian(x)[0])
+
+    def draw(self, x: Array, noise: Array) -> tuple[Array, Array]:
+        """The action that standard normal `noise` (... x batch x act) stands for, and its log-density."""
+        mean, log_std = self._gaussian(x)
+        before = mean + jnp.exp(log_std) * noise
+        log_normal = -0.5 * jnp.square(noise) - log_std - HALF_LOG_2PI
+        log_slope = 2.0 * (math.log(2.0) - before - jax.nn.softplus(-2.0 * before))  # log(1 - tanh^2), never -inf
+        return jnp.tanh(before), jnp.sum(log_normal - log_slope, axis=-1)
+
+    def _gaussian(self, x: Array) -> tuple[Array, Array]:
+        for dense in self.hidden:
+            x = jax.nn.relu(dense(x))
+        mean, log_std = jnp.split(self.head(x), 2, axis=-1)
+        return mean, jnp.clip(log_std, *LOG_STD_RANGE)
+
+
+class Entrance(eqx.Module):
+    """The first two layers of every zero-shot network: LayerNorm and tanh, then ReLU."""
+
+    first: Dense
+    norm: LayerNorm
+    second: Dense
+
+    def __init__(self, size_in: int, hidden: tuple[int, int], key: Array):
+        key_first, key_second = jax.random.split(key)
+        self.first = orthogonal(size_in, hidden[0], key_first)
+        self.norm = LayerNorm(hidden[0], ENTRANCE_EPSILON)
+        self.second = orthogonal(hidden[0], hidden[1], key_second)
+
+    def __call__(self, x: Array) -> Array:
+        return jax.nn.relu(self.second(norm_tanh(self.first(x), self.norm.scale, self.norm.shift)))
+
+
+@jax.custom_vjp
+def norm_tanh(x: Array, scale: Array, shift: Array) -> Array:
+    """tanh of LayerNorm: by hand, because XLA computes the tanh again for each of its readers."""
+    return _norm_tanh(x, scale, shift)[0]
+
+
+def _norm_tanh(x: Array, scale: Array, shift: Array) -> tuple[Array, tuple[Array, ...]]:
+    mean = jnp.mean(x, axis=-1, keepdims=True)
+    variance = jnp.maximum(jnp.mean(jnp.square(x), axis=-1, keepdims=True) - jnp.square(mean), 0.0)
+    inverse_std = jax.lax.rsqrt(variance + ENTRANCE_EPSILON)
+    y = jax.lax.optimization_barrier(jnp.tanh((x - mean) * inverse_std * scale + shift))
+    return y, (x, mean, inverse_std, scale, y)
+
+
+def _norm_tanh_vjp(saved: tuple[Array, ...], d_y: Array) -> tuple[Array, Array, Array]:
+    x, mean, inverse_std, scale, y = saved
+    d_affine = jax.lax.optimization_barrier(d_y * (1.0 - jnp.square(y)))
+    standard = (x - mean) * inverse_std
+    batch = tuple(range(x.ndim - 1))
+    d_standard = d_affine * scale
+    along = jnp.mean(d_standard * standard, axis=-1, keepdims=True)
+    d_x = inverse_std * (d_standard - jnp.mean(d_standard, axis=-1, keepdims=True) - standard * along)
+    return d_x, jnp.sum(d_affine * standard, axis=batch), jnp.sum(d_affine, axis=batch)
+
+
+norm_tanh.defvjp(_norm_tanh, _norm_tanh_vjp)
+
+
+class Feature(eqx.Module):
+    """phi(s), B(s) and mu(s) of the zero-shot half."""
+
+    entrance: Entrance
+    out: Dense
+
+    def __init__(self, size_in: int, hidden: tuple[int, int], dim: int, key: Array):
+        key_entrance, key_out = jax.random.split(key)
+        self.entrance = Entrance(size_in, hidden, key_entrance)
+        self.out = orthogonal(hidden[1], dim, key_out)
+
+    def __call__(self, x: Array) -> Array:
+        return self.out(self.entrance(x))
+
+
+class Mlp(eqx.Module):
+    """Plain ReLU layers: the decoders that teach a feature."""
+
+    layers: tuple[Dense, ...]
+
+    def __init__(self, size_in: int, hidden: Sequence[int], size_out: int, key: Array):
+        sizes = [size_in, *hidden, size_out]
+        keys = jax.random.split(key, len(sizes) - 1)
+        self.layers = tuple(orthogonal(a, b, k) for a, b, k in zip(sizes, sizes[1:], keys, strict=False))
+
+    def __call__(self, x: Array) -> Array:
+        for dense in self.layers[:-1]:
+            x = jax.nn.relu(dense(x))
+        return self.layers[-1](x)
+
+
+class SuccessorMap(eqx.Module):
+    """psi(s, a, z) (or a critic, with one output): (s, a) and (s, z) enter apart; the heads share both entrances."""
+
+    state_action: Entrance
+    state_skill: Entrance
+    heads: tuple[Mlp, ...]
+
+    def __init__(
+        self, spec: Spec, skill_dim: int, entrance: tuple[int, int], hidden: int, size_out: int, heads: int, key: Array
+    ):
+        key_action, key_skill, *keys = jax.random.split(key, 2 + heads)
+        self.state_action = Entrance(spec.observation_dim + spec.action_dim, entrance, key_action)
+        self.state_skill = Entrance(spec.observation_dim + skill_dim, entrance, key_skill)
+        self.heads = tuple(Mlp(2 * entrance[1], (hidden,), size_out, k) for k in keys)
+
+    def __call__(self, observation: Array, action: Array, z: Array) -> Array:
+        """heads x batch x out."""
+        sa = self.state_action(jnp.concatenate([observation, action], axis=-1))
+        sz = self.state_skill(jnp.concatenate([observation, z], axis=-1))
+        joined = jnp.concatenate([sa, sz], axis=-1)
+        return jnp.stack([head(joined) for head in self.heads])
+
+
+class TanhActor(eqx.Module):
+    """The deterministic actor of the zero-shot half: (s) and (s, z) enter apart."""
+
+    state: Entrance
+    state_skill: Entrance
+    head: Mlp
+
+    def __init__(self, spec: Spec, skill_dim: int, entrance: tuple[int, int], hidden: int, key: Array):
+        key_state, key_skill, key_head = jax.random.split(key, 3)
+        self.state = Entrance(spec.observation_dim, entrance, key_state)
+        self.state_skill = Entrance(spec.observation_dim + skill_dim, entrance, key_skill)
+        self.head = Mlp(2 * entrance[1], (hidden,), spec.action_dim, key_head)
+
+    def __call__(self, observation: Array, z: Array) -> Array:
+        joined = [self.state(observation), self.state_skill(jnp.concatenate([observation, z], axis=-1))]
+        return jnp.tanh(self.head(jnp.concatenate(joined, axis=-1)))
+
+    def explore(self, observation: Array, z: Array, noise: Array) -> Array:
+        """The action with noise, held inside the open box; the gradient passes as if nothing held it."""
+        action = self(observation, z) + noise
+        return action + jax.lax.stop_gradient(jnp.clip(action, -ACTION_BOX, ACTION_BOX) - action)
+
+
+def smoothing_noise(key: Array, shape: tuple[int, ...], std: float, limit: float) -> Array:
+    """TD3's noise on actions: Gaussian, clipped."""
+    return jnp.clip(std * jax.random.normal(key, shape), -limit, limit)
+
+
+Ensemble = tuple[Trunk, ...]  # not one stacked network: on a CPU a batched matrix product is the slower one
+
+
+def ensemble(make: Callable[..., Trunk], count: int, *args: object, key: Array) -> Ensemble:
+    """`count` independent networks."""
+    return tuple(make(*args, member_key) for member_key in jax.random.split(key, count))
+
+
+def members(network: Ensemble, x: Array) -> Array:
+    """Run every member of an ensemble on the same input: count x ... x out."""
+    return jnp.stack([member(x) for member in network])
+
+
+def member(network: Ensemble, index: int) -> Trunk:
+    """One member of an ensemble."""
+    return network[index]

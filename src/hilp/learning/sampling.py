@@ -1,0 +1,176 @@
+"""Pure, keyed samplers. They draw row numbers; `gather` turns row numbers into a batch.
+
+Drawing and gathering are apart so that the same key picks the same rows wherever the arrays live.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from hilp.spec import Batch
+
+ACTION_LIMIT = 1.0 - 1e-5  # data actions are clipped to this, so that a squashed density stays finite
+
+
+class Index(NamedTuple):
+    """Where episodes lie in the flat arrays, and which rows may be drawn (training rows first, then validation)."""
+
+    transitions: Array  # int32 [T]: rows that have a next row in their episode
+    states: Array  # int32 [N]: all rows
+    last: Array  # int32 [N]: the last row of each row's episode
+    transition_range: Array  # int32 [2]: the part of `transitions` to draw from
+    state_range: Array  # int32 [2]: the part of `states` to draw from
+
+
+class Columns(NamedTuple):
+    """The arrays a batch is gathered from, and the observation normaliser applied on the way."""
+
+    observations: Array | np.ndarray  # [N, obs]
+    actions: Array | np.ndarray  # [N, act]
+    mean: Array | np.ndarray  # [obs]
+    scale: Array | np.ndarray  # [obs]
+    latents: Array | np.ndarray | None = None  # [N, dim]: what a method computed once for all rows
+
+
+class Rows(NamedTuple):
+    """The row numbers of one batch."""
+
+    at: Array  # batch
+    goal: Array  # batch
+    actor_goal: Array | None = None  # batch
+    steps_ahead: Array | None = None  # batch: not rows, but how many of them the goal lies ahead
+    later: Array | None = None  # batch
+
+
+def build_index(lengths: np.ndarray, validation: np.ndarray | None = None) -> tuple[Index, Index | None]:
+    """Index of episodes of these lengths (in rows), and a second one over the episodes marked in `validation`.
+
+    Both share their arrays and have the same shapes, so one compiled program serves both.
+    """
+    ends = np.cumsum(lengths)
+    last = np.repeat(ends - 1, lengths).astype(np.int32)
+    held_out = np.zeros(len(lengths), bool) if validation is None else np.asarray(validation, bool)
+    row_held_out = np.repeat(held_out, lengths)
+    states = np.concatenate([np.flatnonzero(~row_held_out), np.flatnonzero(row_held_out)]).astype(np.int32)
+    transitions = states[states != last[states]]
+    split_t = int(np.sum(~row_held_out[transitions]))
+    split_s = int(np.sum(~row_held_out))
+
+    def ranged(t: tuple[int, int], s: tuple[int, int]) -> Index:
+        return Index(
+            jnp.asarray(transitions),
+            jnp.asarray(states),
+            jnp.asarray(last),
+            jnp.asarray(t, jnp.int32),
+            jnp.asarray(s, jnp.int32),
+        )
+
+    train = ranged((0, split_t), (0, split_s))
+    if not held_out.any():
+        return train, None
+    held = train._replace(
+        transition_range=jnp.asarray((split_t, len(transitions)), jnp.int32),
+        state_range=jnp.asarray((split_s, len(states)), jnp.int32),
+    )
+    return train, held
+
+
+def transitions(index: Index, key: Array, count: int) -> Array:
+    """Rows drawn uniformly from all transitions."""
+    low, high = index.transition_range
+    return index.transitions[jax.random.randint(key, (count,), low, high)]
+
+
+def states(index: Index, key: Array, count: int) -> Array:
+    """Rows drawn uniformly from all states, final states of episodes included."""
+    low, high = index.state_range
+    return index.states[jax.random.randint(key, (count,), low, high)]
+
+
+def geometric_future(index: Index, key: Array, at: Array, discount: float) -> Array:
+    """A later row of the same episode, at least one step ahead, geometrically far, clipped to the episode's end."""
+    u = jax.random.uniform(key, at.shape)  # [0, 1)
+    ahead = jnp.ceil(jnp.log1p(-u) / jnp.log(discount)).astype(jnp.int32)
+    return jnp.minimum(at + jnp.maximum(ahead, 1), index.last[at])
+
+
+def hindsight_goals(index: Index, key: Array, at: Array, discount: float, p_random: float) -> Array:
+    """Goals of the Hilbert loss: geometric future, or any state of the data with probability `p_random`."""
+    key_future, key_random, key_which = jax.random.split(key, 3)
+    future = geometric_future(index, key_future, at, discount)
+    anywhere = states(index, key_random, at.shape[0])
+    return jnp.where(jax.random.uniform(key_which, at.shape) < p_random, anywhere, future)
+
+
+def uniform_future(index: Index, key: Array, at: Array) -> Array:
+    """A later row of the same episode, each one equally likely."""
+    return jax.random.randint(key, at.shape, at + 1, index.last[at] + 1, at.dtype)
+
+
+def value_goals(index: Index, key: Array, at: Array, discount: float, p_here: float, p_random: float) -> Array:
+    """Goals of a value that is not zero at its goal by construction: the row itself, any state, or geometric future."""
+    key_goal, key_random, key_which = jax.random.split(key, 3)
+    future = geometric_future(index, key_goal, at, discount)
+    anywhere = states(index, key_random, at.shape[0])
+    which = jax.random.uniform(key_which, at.shape)
+    return jnp.where(which < p_here, at, jnp.where(which < p_here + p_random, anywhere, future))
+
+
+def actor_goals(index: Index, key: Array, at: Array, p_random: float) -> Array:
+    """Goals to imitate towards: any later row of the episode, or any state with probability `p_random`."""
+    key_future, key_random, key_which = jax.random.split(key, 3)
+    future = uniform_future(index, key_future, at)
+    anywhere = states(index, key_random, at.shape[0])
+    return jnp.where(jax.random.uniform(key_which, at.shape) < p_random, anywhere, future)
+
+
+def steps_ahead(index: Index, at: Array, goal: Array) -> Array:
+    """How many steps after `at` the goal lies in the same episode; -1 where it lies before or in another one."""
+    return jnp.where((goal >= at) & (goal <= index.last[at]), goal - at, -1)
+
+
+def later(index: Index, at: Array, goal: Array, steps: int) -> Array:
+    """The row `steps` after `at`, or the goal or the episode's end where that comes first."""
+    ahead = steps_ahead(index, at, goal)
+    row = jnp.minimum(at + steps, index.last[at])
+    return jnp.where(ahead >= 0, jnp.minimum(row, goal), row)
+
+
+def segments(index: Index, key: Array, count: int, k: int) -> tuple[Array, Array]:
+    """Rows of k-step segments (count x (k + 1)) and how many steps of each are real.
+
+    A segment that meets its episode's end stays on the last row from there on.
+    """
+    at = transitions(index, key, count)
+    ends = index.last[at]
+    rows = jnp.minimum(at[:, None] + jnp.arange(k + 1), ends[:, None])
+    return rows, jnp.minimum(ends - at, k)
+
+
+def gather(columns: Columns, rows: Rows, xp: Any = jnp) -> Batch:
+    """The batch behind row numbers, observations normalised and actions inside the open box.
+
+    `xp` is jax.numpy for columns on the device, numpy for columns on the host; both give the same numbers.
+    """
+    wanted = {"observation": rows.at, "next_observation": rows.at + 1, "goal": rows.goal}
+    wanted |= {name: getattr(rows, name) for name in ("actor_goal", "later") if getattr(rows, name) is not None}
+    looked_up = columns.observations[xp.concatenate(list(wanted.values()), axis=-1)]  # one gather for all of them
+    observations = xp.split((looked_up - columns.mean) / columns.scale, len(wanted), axis=-2)
+    latent = next_latent = None
+    if columns.latents is not None:
+        latent, next_latent = columns.latents[rows.at], columns.latents[rows.at + 1]
+    return Batch(
+        **dict(zip(wanted, observations, strict=True)),
+        action=xp.clip(columns.actions[rows.at], -ACTION_LIMIT, ACTION_LIMIT),
+        reached=rows.goal == rows.at,
+        arrived=rows.goal == rows.at + 1,
+        steps_ahead=rows.steps_ahead,
+        later_steps=None if rows.later is None else rows.later - rows.at,
+        latent=latent,
+        next_latent=next_latent,
+    )

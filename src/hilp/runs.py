@@ -1,0 +1,46 @@
+"""The names and the layout of a run's folder, known here and nowhere else.
+
+| file | what |
+|---|---|
+| `run.json` | command, method, config, seeds, data fingerprint, versions |
+| `metrics.jsonl` | one line per log interval: losses, rate, held-out losses, the latest evaluation |
+| `checkpoints/` | the newest training states, each with a checksum |
+| `policy/` | the artifact; with several seeds in `seed-N/policy/` |
+| `rows.jsonl` | evaluation rows, one a prompt |
+| `report.html` | the page |
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hilp.errors import HilpError
+
+RUN, METRICS, CHECKPOINTS, POLICY, ROWS, PAGE = (
+    "run.json", "metrics.jsonl", "checkpoints", "policy", "rows.jsonl", "report.html")  # fmt: skip
+CONFIG = "config.json"  # in the folder of a policy, written last
+
+
+def find(path: Path) -> Path:
+    """The policy folder at a path: itself, or `policy/` inside a run."""
+    for folder in (path, path / POLICY):
+        if (folder / CONFIG).is_file():
+            return folder
+    seeds = seed_folders(path)
+    if seeds:
+        raise HilpError(f"{path} holds {len(seeds)} seeds: name one of them, e.g. {seeds[0]}")
+    if (path / RUN).is_file():
+        raise HilpError(f"{path} has no policy yet: its training has not finished, continue it with --resume")
+    if not path.exists():
+        raise HilpError(f"there is no policy at {path}: no such folder")
+    raise HilpError(f"there is no policy at {path}: it has no {CONFIG}")
+
+
+def seed_folders(run: Path) -> list[Path]:
+    """The folders of a run's seeds, where it trained several."""
+    return sorted((f for f in run.glob("seed-*") if f.is_dir()), key=lambda folder: int(folder.name.split("-")[1]))
+
+
+def home(folder: Path) -> Path:
+    """Where rows and reports about the policy in a folder belong: its run, or the folder itself outside of runs."""
+    return folder.parent if folder.name == POLICY else folder
