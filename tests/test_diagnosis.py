@@ -37,6 +37,7 @@ class Linear(eqx.Module):
     """A policy's core with a phi of our choice: a linear map."""
 
     matrix: jax.Array
+    discount: float = eqx.field(static=True, default=0.9)
 
     def encode(self, observation: jax.Array) -> jax.Array:
         return observation @ self.matrix

@@ -343,6 +343,10 @@ class ActsOnly(eqx.Module):
 
     actor: networks.GaussianActor
 
+    @property
+    def skill_dim(self) -> int:
+        return 8
+
     def act(self, observation: jax.Array, z: jax.Array) -> jax.Array:
         return self.actor(jax.numpy.concatenate([observation, z], axis=-1))
 

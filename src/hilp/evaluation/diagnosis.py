@@ -67,13 +67,13 @@ def diagnose(
     result: Numbers = {
         "policy": policy.fingerprint,
         "method": policy.method,
-        "discount": policy.config.phi_discount,
+        "discount": policy.discount,
         "expectile": getattr(policy.config, "phi_expectile", None),
         "seed": seed,
     }
     if world is not None and finite is not None:
         latents = policy.encode(finite.observations)
-        numbers = theory.examine(finite.successors, finite.steps, latents, policy.config.phi_discount, seed=seed)
+        numbers = theory.examine(finite.successors, finite.steps, latents, policy.discount, seed=seed)
         result["exact"] = {"task": world.name, **numbers}
     if data is not None:
         if steps < 1 or pairs < 2:
@@ -181,7 +181,7 @@ def exact_error(policy: FoundationPolicy, world: tasks.Task) -> Numbers | None:
     if finite is None:
         return None
     starts = theory.choose_starts(len(finite.steps))
-    found = theory.embedding(finite.steps, policy.encode(finite.observations), policy.config.phi_discount, starts)
+    found = theory.embedding(finite.steps, policy.encode(finite.observations), policy.discount, starts)
     return {"against": "exact", **_in_short(found)}
 
 

@@ -125,7 +125,13 @@ class FoundationPolicy:
 
     @property
     def skill_dim(self) -> int:
-        return int(getattr(self.config, "dim", self.spec.observation_dim))  # without latents, the goal is the skill
+        return int(self.core.skill_dim)
+
+    @property
+    def discount(self) -> float:
+        """Of latent distances: they are told apart up to about 1 / (1 - discount) steps."""
+        self.require_rule("direct", "does not learn distances")
+        return float(self.core.discount)
 
     @cached_property
     def midpoints(self) -> planning.Midpoints:

@@ -105,7 +105,7 @@ def goal(policy: FoundationPolicy, goal: Any, plan: int | str, best: int, radius
     if plan != 0 and not len(policy.bank):
         raise HilpError("this policy was saved without a bank of states, so it cannot plan: use plan=0")
     if plan == "auto" and radius is None:
-        radius = planning.trust_radius(policy.config.phi_discount)
+        radius = planning.trust_radius(policy.discount)
     if best < 1 or (radius is not None and not radius > 0.0):
         raise HilpError(f"planning needs at least one best midpoint and a radius above 0, not {best} and {radius}")
     latent = policy.encode(goal) if by_direction else policy.aim(goal)

@@ -238,7 +238,7 @@ def _representation(policy: FoundationPolicy, world: tasks.Task) -> list[Section
 
 def _against_exact(policy: FoundationPolicy, world: tasks.Task, finite: tasks.Finite) -> Section:
     latents = policy.encode(finite.observations)
-    discount = policy.config.phi_discount
+    discount = policy.discount
     goal = int(np.argmax(finite.steps.max(axis=1)))  # a corner: the state with the farthest point
     learned = np.linalg.norm(latents - latents[goal], axis=1)
     steps = np.where(finite.steps >= 0, finite.steps, np.nan).astype(float)

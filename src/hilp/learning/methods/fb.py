@@ -71,6 +71,7 @@ class Policy(eqx.Module):
 
     features: networks.Feature
     actor: networks.TanhActor
+    skill_dim: int = eqx.field(static=True)
 
     def act(self, observation: Array, z: Array) -> Array:
         return self.actor(observation, z)
@@ -143,7 +144,7 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
 
 
 def export(cfg: Config, state: State) -> Policy:
-    return Policy(state.backward, state.actor)
+    return Policy(state.backward, state.actor, cfg.dim)
 
 
 def draw_skills(cfg: Config, backward: networks.Feature, batch: Batch, key: Array) -> Array:

@@ -80,6 +80,10 @@ class Policy(eqx.Module):
 
     actor: networks.SquashedActor
 
+    @property
+    def skill_dim(self) -> int:
+        return self.actor.hidden[0].weight.shape[0] // 2  # the actor takes a state and, of the same size, the skill
+
     def act(self, observation: Array, z: Array) -> Array:
         return self.actor(jnp.concatenate([observation, z], axis=-1))
 

@@ -65,6 +65,10 @@ class Policy(eqx.Module):
 
     actor: networks.TanhActor
 
+    @property
+    def skill_dim(self) -> int:
+        return self.actor.state.first.weight.shape[0]  # the skill is a goal, which is a state
+
     def act(self, observation: Array, z: Array) -> Array:
         return self.actor(observation, z)
 

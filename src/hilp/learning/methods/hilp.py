@@ -85,6 +85,8 @@ class Policy(eqx.Module):
 
     phi: networks.Trunk
     actor: networks.GaussianActor
+    skill_dim: int = eqx.field(static=True)
+    discount: float = eqx.field(static=True)  # of distances: phi tells them apart up to about 1 / (1 - discount) steps
 
     def encode(self, observation: Array) -> Array:
         return self.phi(observation)
@@ -154,7 +156,7 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
 
 
 def export(cfg: Config, state: State) -> Policy:
-    return Policy(phi=networks.member(state.phi, 0), actor=state.actor_average or state.actor)
+    return Policy(networks.member(state.phi, 0), state.actor_average or state.actor, cfg.dim, cfg.phi_discount)
 
 
 def frozen_from(cfg: Config) -> int | None:

@@ -76,6 +76,7 @@ class Policy(eqx.Module):
 
     phi: networks.Feature
     actor: networks.GaussianActor
+    skill_dim: int = eqx.field(static=True)
 
     def encode(self, observation: Array) -> Array:
         return features.sphere(self.phi(observation))
@@ -163,7 +164,7 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
 
 
 def export(cfg: Config, state: State) -> Policy:
-    return Policy(phi=state.phi.nets[0], actor=state.actor)
+    return Policy(state.phi.nets[0], state.actor, cfg.dim)
 
 
 def value_loss(value: networks.Trunk, cfg: Config, sz: Array, target_q: Array) -> tuple[Array, Array]:

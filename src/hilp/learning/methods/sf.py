@@ -89,6 +89,8 @@ class Policy(eqx.Module):
     actor: networks.TanhActor
     kind: features.Kind = eqx.field(static=True)
     difference: bool = eqx.field(static=True)
+    skill_dim: int = eqx.field(static=True)
+    discount: float = eqx.field(static=True)  # of Hilbert distances; the other features are none
 
     def encode(self, observation: Array) -> Array:
         return features.scale(self.kind, self.phi(observation))
@@ -175,7 +177,8 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
 
 def export(cfg: Config, state: State) -> Policy:
     kind = HilbertPolicy if cfg.features == "hilbert" else Policy
-    return kind(state.phi.nets[0], state.phi_mean, state.actor, cfg.features, cfg.cumulant == "diff")
+    difference = cfg.cumulant == "diff"
+    return kind(state.phi.nets[0], state.phi_mean, state.actor, cfg.features, difference, cfg.dim, cfg.phi_discount)
 
 
 def cumulants(cfg: Config, state: State, batch: Batch) -> tuple[Array, Array]:
