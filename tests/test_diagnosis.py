@@ -19,11 +19,12 @@ from hilp.evaluation import diagnosis
 from hilp.learning import methods, sampling
 from hilp.learning.methods import hilp as hilp_method
 from hilp.learning.methods import monolithic
+from hilp.learning.sampling import Batch
 from hilp.policy.bank import Bank
 from hilp.policy.policy import FoundationPolicy
 from hilp.policy.preparation import Preparation
 from hilp.policy.provenance import Provenance
-from hilp.spec import Batch, Spec
+from hilp.spec import Spec
 from hilp.tasks import Finite
 from hilp.tasks.maze import fewest_steps
 
@@ -233,7 +234,7 @@ def test_v_is_trained_like_phi() -> None:
     # phi gets no goal that is the state itself, V needs them to know where zero is.
     index, _ = sampling.build_index(np.full(20, 50))
     rows = monolithic.sample(monolithic.Config(batch=4_000), index, jax.random.key(0))
-    assert 0.17 < float(jnp.mean(rows.at == rows.goal)) < 0.23
+    assert 0.17 < float(jnp.mean(rows.facts["reached"])) < 0.23
 
 
 def test_v_bounds_its_targets_by_the_path_where_phi_does() -> None:
@@ -244,12 +245,13 @@ def test_v_bounds_its_targets_by_the_path_where_phi_does() -> None:
     index, _ = sampling.build_index(np.full(20, 20))
     sample = lambda config: monolithic.sample(config, index, jax.random.key(0))  # noqa: E731
     plain, bounded = sample(monolithic.Config()), sample(monolithic.Config(bound_targets=True))
-    assert plain.steps_ahead is None
-    np.testing.assert_array_equal(plain.goal, bounded.goal)
-    at, goal = np.asarray(bounded.at), np.asarray(bounded.goal)
+    assert "steps_to_goal" not in plain.facts
+    seen = bounded.columns["observations"]
+    np.testing.assert_array_equal(plain.columns["observations"]["goal"], seen["goal"])
+    at, goal = np.asarray(seen["observation"]), np.asarray(seen["goal"])
     ahead = np.where((goal >= at) & (goal // 20 == at // 20), goal - at, -1)
     assert {-1, 0, 1} < set(ahead.tolist())
-    np.testing.assert_array_equal(bounded.steps_ahead, ahead)
+    np.testing.assert_array_equal(bounded.facts["steps_to_goal"], ahead)
 
 
 @pytest.mark.parametrize("lower", [0.0, 5.0])
@@ -260,10 +262,10 @@ def test_vs_loss_by_hand(lower: float) -> None:
     target = tuple(eqx.tree_at(lambda net: net.out.bias, net, net.out.bias - lower) for net in target)
     s, s2, g = circle(np.arange(4)), circle(np.arange(4) + 1), circle(np.array([2, 1, 7, 4]))
     reached, ahead = np.array([False, True, False, False]), np.array([2, 0, -1, 1])
-    batch = Batch(*map(jnp.asarray, (s, s[:, :1], s2, g, reached, ahead == 1)))
+    arrays = {"observation": s, "action": s[:, :1], "next_observation": s2, "goal": g, "reached": reached}
+    batch = Batch(**{name: jnp.asarray(array) for name, array in arrays.items()}, steps_to_goal=jnp.asarray(ahead))
     v, old, following = (
-        np.asarray(monolithic.member_values(net, x, g), np.float64)
-        for net, x in ((value, s), (target, s), (target, s2))
+        np.asarray(monolithic.each_value(net, x, g), np.float64) for net, x in ((value, s), (target, s), (target, s2))
     )
     wanted = []
     for shown in (np.full(4, -np.inf), np.array([-1.9, 0.0, -np.inf, -1.0])):
@@ -271,8 +273,8 @@ def test_vs_loss_by_hand(lower: float) -> None:
         advantage = np.maximum(np.where(reached, 0.0, -1.0 + 0.9 * following.min(axis=0)), shown) - old.mean(axis=0)
         wanted.append((np.where(advantage < 0, 0.2, 0.8) * (own - v) ** 2).mean(axis=1).sum())
     assert monolithic.value_loss(value, config, target, batch) == pytest.approx(wanted[0], rel=1e-4)
-    bounded = batch._replace(steps_ahead=jnp.asarray(ahead))
-    assert monolithic.value_loss(value, config, target, bounded) == pytest.approx(wanted[1], rel=1e-4)
+    bounded = replace(config, bound_targets=True)
+    assert monolithic.value_loss(value, bounded, target, batch) == pytest.approx(wanted[1], rel=1e-4)
     assert lower == 0.0 or abs(wanted[0] - wanted[1]) > 1.0, "targets that low are lifted"
 
 
@@ -339,13 +341,13 @@ def test_v_is_trained_as_long_as_phi_was() -> None:
     assert diagnosis.phi_updates(methods.config("sf-hilp"), 700) == 700
 
 
-def test_value_is_the_mean_of_the_members() -> None:
+def test_value_is_the_mean_of_its_ensemble() -> None:
     model = monolithic.export(VALUE, monolithic.init(VALUE, Spec(2, 1), jax.random.key(0)))
     s, g = circle(np.arange(5)), circle(np.arange(5) + 2)
-    members = model.values(s, g)
-    assert members.shape == (2, 5)
-    np.testing.assert_allclose(model.value(s, g), np.mean(members, axis=0), rtol=1e-5)
-    assert not np.allclose(members[0], members[1])
+    each = model.values(s, g)
+    assert each.shape == (2, 5)
+    np.testing.assert_allclose(model.value(s, g), np.mean(each, axis=0), rtol=1e-5)
+    assert not np.allclose(each[0], each[1])
 
 
 @pytest.mark.parametrize(

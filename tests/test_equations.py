@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import jax
@@ -10,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hilp.learning import hilbert, losses, networks
+from hilp.learning import hilbert, losses
 from hilp.learning.methods import hilp
-from hilp.spec import Batch, Spec
+from hilp.learning.sampling import Batch
+from hilp.spec import Spec
 
 
 def test_expectile_weighs_by_the_sign_of_the_advantage_and_squares_the_error() -> None:
@@ -92,12 +92,13 @@ def batch() -> Batch:
     keys = jax.random.split(jax.random.key(1), 4)
     draw = lambda key: jax.random.uniform(key, (4, 2), minval=-1.0, maxval=1.0)  # noqa: E731
     reached = jnp.array([False, True, False, False])
-    return Batch(*(draw(key) for key in keys), reached=reached, arrived=jnp.zeros(4, bool))
+    names = ("observation", "action", "next_observation", "goal")
+    return Batch(**{name: draw(key) for name, key in zip(names, keys, strict=True)}, reached=reached)
 
 
-def plain_trunk(net: Any, x: np.ndarray, member: int | None = None) -> np.ndarray:
-    """A trunk, or a member of an ensemble, written out in numpy: affine, GELU (tanh form), LayerNorm, ..., affine."""
-    trunk = net if member is None else networks.member(net, member)
+def plain_trunk(net: Any, x: np.ndarray, number: int | None = None) -> np.ndarray:
+    """A trunk, or one of an ensemble, written out in numpy: affine, GELU (tanh form), LayerNorm, ..., affine."""
+    trunk = net if number is None else net[number]
     take = lambda leaf: np.asarray(leaf, np.float64)  # noqa: E731
     for dense, norm in zip(trunk.hidden, trunk.norms, strict=True):
         x = x @ take(dense.weight) + take(dense.bias)
@@ -110,7 +111,8 @@ def plain_trunk(net: Any, x: np.ndarray, member: int | None = None) -> np.ndarra
 def test_every_metric_of_an_update_against_numpy(state: hilp.State, batch: Batch) -> None:
     key = jax.random.key(7)
     _, info = hilp.update(CONFIG, state, batch, key)
-    s, a, s2, g = (np.asarray(x, np.float64) for x in batch[:4])
+    parts = (batch.observation, batch.action, batch.next_observation, batch.goal)
+    s, a, s2, g = (np.asarray(x, np.float64) for x in parts)
     phi = [[plain_trunk(net, x, i) for x in (s, g, s2)] for net in (state.phi, state.phi_target) for i in (0, 1)]
     distance = lambda x, y: np.linalg.norm(x - y, axis=1)  # noqa: E731
     v = -np.array([distance(*phi[i][:2]) for i in (0, 1)])
@@ -155,18 +157,24 @@ def test_skills_are_fresh_at_every_update(state: hilp.State, batch: Batch) -> No
     assert len(set(rewards)) == 5
 
 
+def with_latents(config: hilp.Config, state: hilp.State, batch: Batch) -> Batch:
+    """The batch of the second stage: transitions and what the first stage's phi makes of them."""
+    latent, next_latent = (hilp.latents(config, state, x) for x in (batch.observation, batch.next_observation))
+    kept = {name: getattr(batch, name) for name in ("observation", "action", "next_observation")}
+    return Batch(**kept, latent=latent, next_latent=next_latent)
+
+
 def test_sequential_trains_phi_first_and_then_only_the_policy(batch: Batch) -> None:
     config = hilp.Config(dim=3, hidden=(8, 8), actor_hidden=(8,), batch=4, lr=1e-2, schedule="sequential", phi_steps=2)
     state = hilp.init(config, SPEC, jax.random.key(0))
     same = lambda a, b: all(bool((x == y).all()) for x, y in zip(*map(jax.tree.leaves, (a, b)), strict=True))  # noqa: E731
-    assert hilp.frozen_from(config) == 2 and hilp.frozen_from(CONFIG) is None
+    phi_stage, policy_stage = hilp.stages(config)
+    assert (phi_stage.until, policy_stage.until, len(hilp.stages(CONFIG))) == (2, None, 1)
     for step in range(4):
         if step == 2:
-            batch = batch._replace(
-                latent=hilp.freeze(config, state, batch.observation),
-                next_latent=hilp.freeze(config, state, batch.next_observation),
-            )
-        before, (state, info) = state, hilp.update(config, state, batch, jax.random.key(step))
+            batch = with_latents(config, state, batch)
+        stage = phi_stage if step < 2 else policy_stage
+        before, (state, info) = state, stage.update(config, state, batch, jax.random.key(step))
         assert same(before.phi, state.phi) == (step >= 2)
         assert same((before.value, before.critic, before.actor), (state.value, state.critic, state.actor)) == (step < 2)
         assert ("phi_loss" in info) == (step < 2) and ("actor_loss" in info) == (step >= 2)
@@ -174,10 +182,8 @@ def test_sequential_trains_phi_first_and_then_only_the_policy(batch: Batch) -> N
 
 def test_kept_latents_change_nothing_but_the_work(state: hilp.State, batch: Batch) -> None:
     """A policy's update is the same from kept latents as in joint training from phi itself."""
-    latent, next_latent = (hilp.freeze(CONFIG, state, x) for x in (batch.observation, batch.next_observation))
-    kept = batch._replace(latent=latent, next_latent=next_latent)
     joint, _ = hilp.update(CONFIG, state, batch, jax.random.key(7))
-    sequential, _ = hilp.update(dataclasses.replace(CONFIG, schedule="sequential"), state, kept, jax.random.key(7))
+    sequential, _ = hilp.update_policy(CONFIG, state, with_latents(CONFIG, state, batch), jax.random.key(7))
     for name in ("value", "critic", "critic_target", "actor"):
         for a, b in zip(*(jax.tree.leaves(getattr(s, name)) for s in (joint, sequential)), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)

@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 import scipy.stats
 
-import hilp
 from hilp.errors import HilpError
 from hilp.learning import hilbert, losses, methods, networks, sampling
-from hilp.learning.methods import gcbc, gccql, gciql, iql
+from hilp.learning.methods import gcbc, gccql, gciql, gciql_q, iql
 from hilp.learning.methods import hilp as hilp_method
-from hilp.spec import Batch, Spec
+from hilp.learning.sampling import Batch
+from hilp.spec import Spec
 
 SPEC = Spec(observation_dim=3, action_dim=2)
 COUNT = 6
+N_STEPS, STEPS_TO_GOAL = np.array([4, 0, 2, 4, 3, 1]), np.array([5, 0, 2, -1, -1, 9])
 NETS: dict[str, Any] = {"hidden": (8,), "actor_hidden": (8,), "batch": COUNT}
 
 
@@ -37,8 +38,15 @@ def batch() -> Batch:
     rng = np.random.default_rng(0)
     s, s2, g, actor_goal, later = (rng.normal(size=(COUNT, 3)).astype(np.float32) for _ in range(5))
     action = rng.uniform(-0.9, 0.9, size=(COUNT, 2)).astype(np.float32)
-    reached, arrived = np.arange(COUNT) == 1, np.arange(COUNT) == 2
-    return Batch(*map(jnp.asarray, (s, action, s2, g, reached, arrived, actor_goal)), later=jnp.asarray(later))
+    arrays = {"observation": s, "action": action, "next_observation": s2, "goal": g, "actor_goal": actor_goal}
+    facts = {"reached": np.arange(COUNT) == 1, "arrived": np.arange(COUNT) == 2}
+    every = {**arrays, **facts, "n_step_observation": later, "n_steps": N_STEPS, "steps_to_goal": STEPS_TO_GOAL}
+    return Batch(**{name: jnp.asarray(array) for name, array in every.items()})
+
+
+def changed(batch: Batch, **arrays: Any) -> Batch:
+    leaves, names = batch.tree_flatten_with_keys()
+    return Batch(**{name: leaf for name, (_, leaf) in zip(names, leaves, strict=True)} | arrays)
 
 
 def plain_trunk(trunk: networks.Trunk, x: np.ndarray) -> np.ndarray:
@@ -153,7 +161,7 @@ def test_one_step_is_the_paper_and_unknown_paths_bound_nothing() -> None:
     reached = jnp.arange(5) == 2
     paper = hilbert.representation_loss(v, old, old_next, reached, 0.97, 0.9)
     ones, never = jnp.ones(5, jnp.int32), jnp.full(5, -1)
-    both = hilbert.representation_loss(v, old, old_next, reached, 0.97, 0.9, steps=ones, ahead=never)
+    both = hilbert.representation_loss(v, old, old_next, reached, 0.97, 0.9, steps=ones, steps_to_goal=never)
     assert float(both) == pytest.approx(float(paper), rel=1e-4)
 
 
@@ -163,7 +171,7 @@ def test_bounded_targets_by_hand() -> None:
     target_v = jnp.array([[-2.0, -2.0, -2.0], [-2.2, -2.0, -2.0]])
     target_next_v = jnp.array([[-0.5, -3.0, -8.0], [-4.0, -1.0, -9.0]])
     got = hilbert.representation_loss(
-        v, target_v, target_next_v, jnp.zeros(3, bool), 0.9, 0.8, ahead=jnp.array([2, 3, -1])
+        v, target_v, target_next_v, jnp.zeros(3, bool), 0.9, 0.8, steps_to_goal=jnp.array([2, 3, -1])
     )
     # Own targets without bounds: -1.45, -3.7, -8.2 and -4.6, -1.9, -9.1.
     own = np.array([[-1.45, -2.71, -8.2], [-1.9, -1.9, -9.1]])
@@ -198,10 +206,10 @@ def test_gcbc_imitates(batch: Batch) -> None:
 
 # ---- GC-IQL ----------------------------------------------------------------------------------------------------------
 
-FAST: dict[str, Any] = {**NETS, "lr": 1e-2, "target_rate": 0.25, "bc_weight": 0.7}
+FAST: dict[str, Any] = {**NETS, "lr": 1e-2, "target_rate": 0.25}
 OF_STATES = gciql.Config(**FAST)
-OF_ACTIONS = gciql.Config(**FAST, variant="q")
-CLIMBING = gciql.Config(**FAST, variant="q", extraction="ddpg+bc")
+OF_ACTIONS = gciql_q.Config(**FAST, bc_weight=0.7)
+CLIMBING = gciql_q.Config(**FAST, bc_weight=0.7, extraction="ddpg+bc")
 
 
 def test_gciql_of_states(batch: Batch) -> None:
@@ -232,11 +240,11 @@ def test_awr_weights_are_cut(batch: Batch) -> None:
 
 
 @pytest.mark.parametrize("config", [OF_ACTIONS, CLIMBING])
-def test_gciql_of_actions(batch: Batch, config: gciql.Config) -> None:
-    state = used(gciql, config)
-    _, info = step(gciql, config, state, batch)
+def test_gciql_of_actions(batch: Batch, config: gciql_q.Config) -> None:
+    state = used(gciql_q, config)
+    _, info = step(gciql_q, config, state, batch)
     s, a, s2, g, ag, done = float64(batch)
-    (value,) = state.value
+    value = state.value
     target_q, actor_q = (
         np.min([plain_trunk(net, join(s, goal, a)) for net in state.critic_target], axis=0) for goal in (g, ag)
     )
@@ -256,28 +264,28 @@ def test_gciql_of_actions(batch: Batch, config: gciql.Config) -> None:
 
 
 @pytest.mark.parametrize("config", [OF_STATES, OF_ACTIONS, CLIMBING])
-def test_gciql_values_feel_nothing_of_the_actor(batch: Batch, config: gciql.Config) -> None:
-    state = used(gciql, config)
-    one, _ = step(gciql, config, state, batch)
-    assert batch.actor_goal is not None
-    two, _ = step(gciql, config, state, batch._replace(actor_goal=batch.actor_goal + 1))
-    assert apart((one.value, one.critic), (two.value, two.critic)) == 0
+def test_gciql_values_feel_nothing_of_the_actor(batch: Batch, config: Any) -> None:
+    module = methods.of(config)
+    state = used(module, config)
+    one, _ = step(module, config, state, batch)
+    two, _ = step(module, config, state, changed(batch, actor_goal=batch.actor_goal + 1))
+    assert apart(one.value, two.value) == 0
+    assert module is gciql or apart(one.critic, two.critic) == 0
     assert apart(one.actor, two.actor) > 1e-4
     assert apart(one.value, state.value) > 1e-4
-    elsewhere, _ = step(gciql, config, state, batch._replace(goal=batch.goal + 1))
+    elsewhere, _ = step(module, config, state, changed(batch, goal=batch.goal + 1))
     assert apart(one.value, elsewhere.value) > 1e-4
     assert apart(one.actor, elsewhere.actor) == 0
 
 
-def test_gciql_targets_follow_slowly_and_only_where_there_are_any(batch: Batch) -> None:
-    for config, name in ((OF_STATES, "value"), (OF_ACTIONS, "critic")):
-        state = used(gciql, config)
-        moved, _ = step(gciql, config, state, batch)
+def test_gciql_targets_follow_slowly(batch: Batch) -> None:
+    for module, config, name in ((gciql, OF_STATES, "value"), (gciql_q, OF_ACTIONS, "critic")):
+        state = used(module, config)
+        moved, _ = step(module, config, state, batch)
         before, online = getattr(state, f"{name}_target"), getattr(moved, name)
         wanted = jax.tree.map(lambda t, o: 0.75 * t + 0.25 * o, before, online)
         assert apart(wanted, getattr(moved, f"{name}_target")) < 1e-6
-    assert moved.value_target == () and len(moved.value) == 1
-    fresh = jax.jit(partial(gciql.init, OF_ACTIONS, SPEC))(jax.random.key(0))
+    fresh = jax.jit(partial(gciql_q.init, OF_ACTIONS, SPEC))(jax.random.key(0))
     assert apart(fresh.critic, fresh.critic_target) == 0
 
 
@@ -400,11 +408,10 @@ def test_iql_export_has_the_reward_rule_and_no_goal_rule() -> None:
 def test_hilp_looks_from_the_later_state_and_bounds_by_the_path(batch: Batch) -> None:
     config = hilp_method.Config(**NETS, dim=3, bound_targets=True, n_step=4)
     state = used(hilp_method, config)
-    steps, ahead = np.array([4, 0, 2, 4, 3, 1]), np.array([5, 0, 2, -1, -1, 9])
-    optional = batch._replace(later_steps=jnp.asarray(steps), steps_ahead=jnp.asarray(ahead))
-    _, info = step(hilp_method, config, state, optional)
+    steps, ahead = N_STEPS, STEPS_TO_GOAL
+    _, info = step(hilp_method, config, state, batch)
     s, _, _, g, _, done = float64(batch)
-    later = np.asarray(batch.later, np.float64)
+    later = np.asarray(batch.n_step_observation, np.float64)
     value = lambda net, x: -np.linalg.norm(plain_trunk(net, x) - plain_trunk(net, g), axis=1)  # noqa: E731
     v, old = (np.array([value(net, s) for net in nets]) for nets in (state.phi, state.phi_target))
     old_later = np.array([value(net, later) for net in state.phi_target])
@@ -418,9 +425,8 @@ def test_hilp_looks_from_the_later_state_and_bounds_by_the_path(batch: Batch) ->
 
 def test_hilp_climbs_with_ddpg_bc(batch: Batch) -> None:
     config = hilp_method.Config(**NETS, dim=3, extraction="ddpg+bc", bc_weight=0.7, lr=1e-2)
-    plain = batch._replace(later=None)
     state = used(hilp_method, config)
-    moved, info = step(hilp_method, config, state, plain)
+    moved, info = step(hilp_method, config, state, batch)
     s, a, *_ = float64(batch)
     sz = join(s, np.asarray(hilbert.unit(jax.random.normal(jax.random.key(7), (COUNT, 3)))))
     mean, log_pi = plain_gaussian(state.actor, sz, a)
@@ -428,7 +434,7 @@ def test_hilp_climbs_with_ddpg_bc(batch: Batch) -> None:
     assert info["actor_loss"] == pytest.approx(-q.mean() / np.abs(q).mean() - 0.7 * log_pi.mean(), rel=1e-3)
     assert "awr_weight" not in info
     # Another actor has another loss, which must not reach phi, V or Q.
-    other, _ = step(hilp_method, config, state._replace(actor=jax.tree.map(jnp.negative, state.actor)), plain)
+    other, _ = step(hilp_method, config, state._replace(actor=jax.tree.map(jnp.negative, state.actor)), batch)
     assert apart((moved.phi, moved.value, moved.critic), (other.phi, other.value, other.critic)) == 0
     assert apart(moved.actor, state.actor) > 1e-4
 
@@ -437,13 +443,14 @@ def test_hilp_draws_what_its_options_need_and_nothing_else() -> None:
     index, _ = sampling.build_index(np.full(20, 20))
     sample = lambda config: jax.jit(partial(hilp_method.sample, config))(index, jax.random.key(0))  # noqa: E731
     rows = sample(hilp_method.Config())
-    assert (rows.actor_goal, rows.later, rows.steps_ahead) == (None, None, None)
+    assert set(rows.columns["observations"]) == {"observation", "next_observation", "goal"}
+    assert set(rows.facts) == {"reached"}
     more = sample(hilp_method.Config(bound_targets=True, n_step=5))
-    np.testing.assert_array_equal(rows.goal, more.goal)
-    assert more.later is not None and more.steps_ahead is not None
-    at, goal, later = (np.asarray(x) for x in (more.at, more.goal, more.later))
+    seen = more.columns["observations"]
+    np.testing.assert_array_equal(rows.columns["observations"]["goal"], seen["goal"])
+    at, goal, later = (np.asarray(seen[name]) for name in ("observation", "goal", "n_step_observation"))
     ahead = (goal >= at) & (goal // 20 == at // 20)
-    np.testing.assert_array_equal(more.steps_ahead, np.where(ahead, goal - at, -1))
+    np.testing.assert_array_equal(more.facts["steps_to_goal"], np.where(ahead, goal - at, -1))
     np.testing.assert_array_equal(later, np.minimum(np.minimum(at + 5, at // 20 * 20 + 19), np.where(ahead, goal, 400)))
 
 
@@ -451,10 +458,9 @@ def test_hilp_draws_what_its_options_need_and_nothing_else() -> None:
 def test_hilp_options_go_with_the_sequential_schedule(batch: Batch, extraction: Any) -> None:
     config = hilp_method.Config(**NETS, dim=3, schedule="sequential", n_step=2, extraction=extraction)
     state = used(hilp_method, config)
-    optional = batch._replace(later_steps=jnp.ones(COUNT, jnp.int32))
-    kept = optional._replace(latent=jnp.ones((COUNT, 3)), next_latent=jnp.ones((COUNT, 3)))
-    for turn in (optional, kept):
-        after, info = jax.eval_shape(partial(hilp_method.update, config), state, turn, jax.random.key(0))
+    kept = changed(batch, latent=jnp.ones((COUNT, 3)), next_latent=jnp.ones((COUNT, 3)))
+    for stage, turn in zip(hilp_method.stages(config), (batch, kept), strict=True):
+        after, info = jax.eval_shape(partial(stage.update, config), state, turn, jax.random.key(0))
         assert jax.tree.structure(after) == jax.tree.structure(state)
         assert ("awr_weight" in info) == (extraction == "awr" and turn is kept)
 
@@ -485,7 +491,7 @@ def test_the_policy_kept_can_be_a_moving_average(batch: Batch, module: Any) -> N
 def test_goal_mixes() -> None:
     index, _ = sampling.build_index(np.full(2_000, 20))
     rows = gciql.sample(gciql.Config(batch=40_000), index, jax.random.key(0))
-    at, goal, actor_goal = (np.asarray(x) for x in rows[:3])
+    at, goal, actor_goal = (np.asarray(rows.columns["observations"][n]) for n in ("observation", "goal", "actor_goal"))
     share = lambda wanted: pytest.approx(wanted, abs=0.01)  # noqa: E731
     same = lambda other: at // 20 == other // 20  # noqa: E731
     assert (goal == at).mean() == share(0.2)
@@ -501,14 +507,14 @@ def test_goal_mixes() -> None:
     assert abs(np.corrcoef((goal - at)[ahead], (actor_goal - at)[ahead])[0, 1]) < 0.15
 
     rows = gccql.sample(gccql.Config(batch=40_000), index, jax.random.key(1))
-    at, goal = np.asarray(rows.at), np.asarray(rows.goal)
+    at, goal = (np.asarray(rows.columns["observations"][name]) for name in ("observation", "goal"))
     assert (goal == at).mean() == share(0.2)
     rows = gcbc.sample(gcbc.Config(batch=40_000), index, jax.random.key(2))
-    at, goal = np.asarray(rows.at), np.asarray(rows.goal)
+    at, goal = (np.asarray(rows.columns["observations"][name]) for name in ("observation", "goal"))
     assert (same(goal) & (goal > at)).all()
 
 
-@pytest.mark.parametrize("name", ["gc-bc", "gc-iql", "gc-cql"])
+@pytest.mark.parametrize("name", ["gc-bc", "gc-iql", "gc-iql-q", "gc-cql"])
 def test_the_skill_of_a_goal_is_the_goal_and_actions_stay_in_the_box(name: str) -> None:
     config = methods.config(name, **{key: value for key, value in NETS.items() if name != "gc-bc" or key != "hidden"})
     module = methods.module(name)
@@ -518,7 +524,7 @@ def test_the_skill_of_a_goal_is_the_goal_and_actions_stay_in_the_box(name: str) 
     actions = policy.act(100 * jnp.ones((1, 3)), goal)
     assert actions.shape == (1, 2) and float(jnp.abs(actions).max()) <= 1.0
     assert not hasattr(policy, "cumulant") and not hasattr(policy, "project")
-    assert hilp.methods.name_of(config) == name
+    assert methods.name_of(config) == name
 
 
 SENSELESS: list[tuple[str, dict[str, Any], str]] = [
@@ -530,9 +536,9 @@ SENSELESS: list[tuple[str, dict[str, Any], str]] = [
     ("gc-iql", {"expectile": 0.0}, "'expectile' must be between"),
     ("gc-iql", {"goal_here": 0.6, "goal_random": 0.5}, "together at most 1, not 0.6"),
     ("gc-iql", {"actor_goal_random": 1.1}, "'actor_goal_random' must be from 0 to 1"),
-    ("gc-iql", {"extraction": "ddpg+bc"}, "for variant q only"),
-    ("gc-iql", {"extraction": "ddpg"}, "did you mean 'ddpg\\+bc'"),
-    ("gc-iql", {"variant": "w"}, "'variant' cannot be 'w'"),
+    ("gc-iql-q", {"extraction": "ddpg"}, "did you mean 'ddpg\\+bc'"),
+    ("hilp", {"dim": 10**30}, "'dim' is too large: 1e\\+30"),
+    ("hilp", {"hidden": (10**12,)}, "'hidden' is too large"),
     ("gc-iql", {"weight_max": 0.0}, "'weight_max' must be above 0"),
     ("gc-cql", {"samples": 0}, "'samples' must be at least 1"),
     ("gc-cql", {"conservative": -1.0}, "'conservative' must be at least 0"),
@@ -554,8 +560,20 @@ def test_senseless_configs_are_told(name: str, values: dict[str, Any], message: 
         methods.config(name, **values)
 
 
-def test_values_that_make_sense_only_together_can_be_set_in_any_order() -> None:
-    config = methods.configure(gciql.Config(), {"extraction": "ddpg+bc", "variant": "q", "bc_weight": "1"})
-    assert (config.extraction, config.variant, config.bc_weight) == ("ddpg+bc", "q", 1.0)
-    with pytest.raises(HilpError, match="for variant q only"):
-        methods.configure(config, {"variant": "v"})
+def test_the_former_variants_of_gciql_are_two_methods_now() -> None:
+    """Kept runs, rows, policies and commands speak of variants v and q of gc-iql."""
+    config = methods.configure(gciql.Config(lr=1e-2), {"extraction": "ddpg+bc", "variant": "q", "bc_weight": "1"})
+    assert methods.name_of(config) == "gc-iql-q"
+    assert (config.extraction, config.bc_weight, config.lr) == ("ddpg+bc", 1.0, 1e-2)
+    assert methods.described(config)["variant"] == "q"
+    back = methods.configure(config, {"variant": "v"})
+    assert methods.name_of(back) == "gc-iql" and back.lr == 1e-2
+    old = {"variant": "v", "extraction": "awr", "bc_weight": 0.3}
+    assert methods.described(gciql.Config()).items() >= old.items(), "as digests of kept rows have it"
+    assert methods.revived("gc-iql", methods.described(back)) == back
+    assert methods.revived("gc-iql", methods.described(config)) == config
+    for changes in ({"extraction": "ddpg+bc"}, {"variant": "v", "extraction": "ddpg+bc"}):
+        with pytest.raises(HilpError, match="gc-iql-q only"):
+            methods.configure(gciql.Config(), changes)
+    with pytest.raises(HilpError, match="'variant' cannot be 'w'"):
+        methods.configure(gciql.Config(), {"variant": "w"})

@@ -106,14 +106,14 @@ def test_mean_head_starts_ten_times_smaller() -> None:
     assert 0.9 * limit < float(jnp.abs(head.weight).max()) <= limit
 
 
-def test_members_differ_and_match_their_own_network() -> None:
+def test_networks_of_an_ensemble_differ_and_match_their_own_output() -> None:
     both = networks.ensemble(Trunk, 2, 5, (16, 16), 3, key=jax.random.key(0))
     x = jax.random.normal(jax.random.key(1), (4, 5))
-    out = networks.members(both, x)
+    out = networks.apply_all(both, x)
     assert out.shape == (2, 4, 3)
     assert float(jnp.abs(out[0] - out[1]).min()) > 0.0
     for index in range(2):
-        close(out[index], plain(networks.member(both, index), x))
+        close(out[index], plain(both[index], x))
 
 
 @pytest.mark.parametrize(("log_std", "clipped"), [(-0.7, -0.7), (-9.0, -5.0), (4.0, 2.0)])

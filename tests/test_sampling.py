@@ -80,12 +80,12 @@ def test_the_shares_of_value_goals_and_of_actor_goals() -> None:
     assert np.mean(goal == 1) == pytest.approx(0.7, abs=0.01)
 
 
-def test_steps_ahead_and_the_later_row_by_hand() -> None:
+def test_steps_to_the_goal_and_the_n_step_row_by_hand() -> None:
     index, _ = sampling.build_index(np.array([5, 4]))  # last rows 4 and 8
     at, goal = jnp.array([0, 0, 1, 2, 3, 5, 5]), jnp.array([4, 2, 1, 1, 6, 8, 3])
-    np.testing.assert_array_equal(sampling.steps_ahead(index, at, goal), [4, 2, 0, -1, -1, 3, -1])
-    np.testing.assert_array_equal(sampling.later(index, at, goal, 3), [3, 2, 1, 4, 4, 8, 8])
-    np.testing.assert_array_equal(sampling.later(index, at, goal, 1), [1, 1, 1, 3, 4, 6, 6])
+    np.testing.assert_array_equal(sampling.steps_to_goal(index, at, goal), [4, 2, 0, -1, -1, 3, -1])
+    np.testing.assert_array_equal(sampling.n_step_rows(index, at, goal, 3), [3, 2, 1, 4, 4, 8, 8])
+    np.testing.assert_array_equal(sampling.n_step_rows(index, at, goal, 1), [1, 1, 1, 3, 4, 6, 6])
 
 
 @settings(max_examples=30, deadline=None)
@@ -115,16 +115,19 @@ def test_a_validation_split_shares_nothing(lengths: list[int], data: st.DataObje
         assert wanted[episode[goals]].all()
 
 
-def test_gather_normalises_clips_and_decides_reached_by_row() -> None:
-    columns = sampling.Columns(
-        observations=jnp.array([[0.0, 0.0], [0.0, 0.0], [4.0, 10.0], [6.0, 10.0]]),
-        actions=jnp.array([[1.0], [-1.0], [0.5], [0.0]]),
-        mean=jnp.array([2.0, 0.0]),
-        scale=jnp.array([2.0, 5.0]),
-    )
-    batch = sampling.gather(columns, sampling.Rows(at=jnp.array([0, 1, 2]), goal=jnp.array([1, 1, 3])))
+def columns_of(xp: Any, observations: Any, actions: Any, mean: Any, scale: Any, **own: Any) -> sampling.Columns:
+    shared = {"observations": jax.tree.map(xp.asarray, observations), "actions": xp.asarray(actions)}
+    return sampling.Columns(shared, {name: xp.asarray(column) for name, column in own.items()}, mean, scale)
+
+
+def test_gather_normalises_and_clips() -> None:
+    observations = np.array([[0.0, 0.0], [0.0, 0.0], [4.0, 10.0], [6.0, 10.0]])
+    columns = columns_of(jnp, observations, [[1.0], [-1.0], [0.5], [0.0]], jnp.array([2.0, 0.0]), jnp.array([2.0, 5.0]))
+    at, goal = jnp.array([0, 1, 2]), jnp.array([1, 1, 3])
+    batch = sampling.gather(columns, sampling.Rows.of_transitions(at, {"goal": goal}, reached=goal == at))
     np.testing.assert_allclose(batch.observation, [[-1, 0], [-1, 0], [1, 2]])
     np.testing.assert_allclose(batch.next_observation, [[-1, 0], [1, 2], [2, 2]])
+    np.testing.assert_allclose(batch.goal, [[-1, 0], [-1, 0], [2, 2]])
     np.testing.assert_allclose(batch.action, [[1 - 1e-5], [-1 + 1e-5], [0.5]])
     # Rows 0 and 1 hold the same numbers, but only the second sample's goal IS its state.
     np.testing.assert_array_equal(batch.reached, [False, True, False])
@@ -133,19 +136,48 @@ def test_gather_normalises_clips_and_decides_reached_by_row() -> None:
 @pytest.mark.parametrize("xp", [jnp, np])
 def test_gather_looks_up_what_is_asked_for_and_nothing_else(xp: Any) -> None:
     table = np.arange(12, dtype=np.float32).reshape(6, 2)
-    columns = sampling.Columns(xp.asarray(table), xp.zeros((6, 1)), xp.array([1.0, 2.0]), xp.array([2.0, 4.0]))
-    rows = sampling.Rows(at=xp.array([[0, 3]]), goal=xp.array([[2, 3]]))  # a block of one batch
+    columns = columns_of(xp, table, np.zeros((6, 1)), xp.array([1.0, 2.0]), xp.array([2.0, 4.0]), latents=10 * table)
+    rows = sampling.Rows(
+        {
+            "observations": {"observation": xp.array([[0, 3]]), "other": xp.array([[1, 5]])},
+            "latents": {"latent": xp.array([[2, 4]])},
+        },
+        {"told": xp.array([[2, 0]])},
+    )  # a block of one batch
     batch = sampling.gather(columns, rows, xp)
-    assert (batch.actor_goal, batch.steps_ahead, batch.later, batch.later_steps) == (None,) * 4
-    more = rows._replace(actor_goal=xp.array([[1, 5]]), later=xp.array([[2, 3]]), steps_ahead=xp.array([[2, 0]]))
-    fuller = sampling.gather(columns, more, xp)
-    for name in ("observation", "action", "next_observation", "goal", "reached", "arrived"):
-        np.testing.assert_array_equal(getattr(batch, name), getattr(fuller, name))
     prepared = (table - [1.0, 2.0]) / [2.0, 4.0]
-    np.testing.assert_allclose(fuller.actor_goal, prepared[[[1, 5]]])
-    np.testing.assert_allclose(fuller.later, prepared[[[2, 3]]])
-    np.testing.assert_array_equal(fuller.later_steps, [[2, 0]])
-    np.testing.assert_array_equal(fuller.steps_ahead, [[2, 0]])
+    np.testing.assert_allclose(batch.observation, prepared[[[0, 3]]])
+    np.testing.assert_allclose(batch.other, prepared[[[1, 5]]])
+    np.testing.assert_allclose(batch.latent, 10 * table[[[2, 4]]])
+    np.testing.assert_array_equal(batch.told, [[2, 0]])
+    assert "action" not in batch
+    with pytest.raises(AttributeError, match="no 'goal', its sampler asked for latent, observation, other, told"):
+        _ = batch.goal
+
+
+@pytest.mark.parametrize("xp", [jnp, np])
+def test_gather_takes_segments_and_named_trees(xp: Any) -> None:
+    """A vector is normalised, an image stays bytes; a segment of k steps is k + 1 rows of everything."""
+    rng = np.random.default_rng(0)
+    state = rng.normal(size=(10, 3)).astype(np.float32)
+    camera = rng.integers(0, 255, size=(10, 4, 5, 3), dtype=np.uint8)
+    mean, scale = {"state": np.float32([1, 2, 3])}, {"state": np.float32([2, 2, 4])}
+    columns = columns_of(xp, {"state": state, "camera": camera}, np.zeros((10, 2), np.float32), mean, scale)
+    index, _ = sampling.build_index(np.array([6, 4]))
+    numbers, real = sampling.segments(index, jax.random.key(0), 7, 3)
+    numbers = xp.asarray(numbers)
+    rows = sampling.Rows(
+        {"observations": {"first": numbers[:, 0], "segment": numbers}, "actions": {"actions": numbers[:, :-1]}}
+    )
+    batch = sampling.gather(columns, rows, xp)
+    assert batch.segment["camera"].dtype == np.uint8
+    np.testing.assert_array_equal(batch.segment["camera"], camera[np.asarray(numbers)])
+    np.testing.assert_allclose(
+        batch.segment["state"], (state[np.asarray(numbers)] - mean["state"]) / scale["state"], rtol=1e-6
+    )
+    np.testing.assert_array_equal(batch.first["state"], batch.segment["state"][:, 0])
+    assert batch.actions.shape == (7, 3, 2)
+    assert (np.asarray(real) <= 3).all() and (np.asarray(real) >= 1).all()
 
 
 def test_the_same_key_draws_the_same_rows() -> None:

@@ -16,7 +16,8 @@ import hilp
 from hilp import presets
 from hilp.learning import features, hilbert, losses, methods, networks, sampling
 from hilp.learning.methods import fb, gctd3, sf
-from hilp.spec import Batch, Spec
+from hilp.learning.sampling import Batch
+from hilp.spec import Spec
 
 SPEC = Spec(observation_dim=3, action_dim=2)
 ROWS = 6
@@ -30,7 +31,14 @@ def numbers(*shape: int, seed: int = 0) -> jax.Array:
 def batch() -> Batch:
     arrived = jnp.array([True, False, False, True, False, False])
     s, next_s, goal = (numbers(ROWS, 3, seed=seed) for seed in (0, 2, 3))
-    return Batch(s, jnp.tanh(numbers(ROWS, 2, seed=1)), next_s, goal, jnp.zeros(ROWS, bool), arrived)
+    return Batch(
+        observation=s,
+        action=jnp.tanh(numbers(ROWS, 2, seed=1)),
+        next_observation=next_s,
+        goal=goal,
+        reached=jnp.zeros(ROWS, bool),
+        arrived=arrived,
+    )
 
 
 def config(name: str, **values: Any) -> Any:
@@ -301,11 +309,14 @@ def test_an_update_of_psi_regresses_on_the_target_of_the_smaller_head() -> None:
 
 def test_goals_are_of_the_future_alone_but_for_hilbert_features() -> None:
     index, _ = sampling.build_index(np.full(50, 40))
-    for name, low, high in (("sf-lap", 0.0, 0.0), ("sf-hilp", 0.3, 0.45)):
-        rows = sf.sample(config(name, batch=4_000), index, jax.random.key(0))
-        elsewhere = np.mean(np.asarray(index.last)[rows.at] != np.asarray(index.last)[rows.goal])
+    for name, low, high in (("sf-cl", 0.0, 0.0), ("sf-hilp", 0.3, 0.45)):
+        seen = sf.sample(config(name, batch=4_000), index, jax.random.key(0)).columns["observations"]
+        at, goal = np.asarray(seen["observation"]), np.asarray(seen["goal"])
+        elsewhere = np.mean(np.asarray(index.last)[at] != np.asarray(index.last)[goal])
         assert low <= elsewhere <= high
-        assert np.all((rows.goal > rows.at) | (elsewhere > 0))
+        assert np.all((goal > at) | (elsewhere > 0))
+    rows = sf.sample(config("sf-lap"), index, jax.random.key(0))
+    assert "goal" not in rows.columns["observations"], "nobody asks for one"
 
 
 # ---- forward-backward ------------------------------------------------------------------------------------------------
@@ -369,9 +380,9 @@ def test_gc_td3_pays_one_a_step_until_the_transition_that_arrives() -> None:
 def test_gc_td3_goals_are_later_and_arrive_by_row_number() -> None:
     index, _ = sampling.build_index(np.full(50, 40))
     rows = gctd3.sample(config("gc-td3", batch=4_000), index, jax.random.key(0))
-    assert np.all(rows.goal > rows.at)
-    columns = sampling.Columns(np.zeros((2_000, 3)), np.zeros((2_000, 2)), np.zeros(3), np.ones(3))
-    assert np.array_equal(sampling.gather(columns, rows).arrived, rows.goal == rows.at + 1)
+    at, goal = (rows.columns["observations"][name] for name in ("observation", "goal"))
+    assert np.all(goal > at)
+    assert np.array_equal(rows.facts["arrived"], goal == at + 1)
 
 
 # ---- mistakes --------------------------------------------------------------------------------------------------------

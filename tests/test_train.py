@@ -11,13 +11,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import hilp
 from hilp import storage
-from hilp.training import loop
+from hilp.training import loop, stream
 
 CONFIG = hilp.HILP(dim=4, hidden=(16, 16), actor_hidden=(16, 16), batch=32)
 
@@ -33,7 +34,7 @@ def walks(rows: int = 600, seed: int = 0) -> hilp.Dataset:
 KILLED = """
 import sys
 import hilp
-from hilp import train
+from hilp.training import loop
 sys.path.insert(0, sys.argv[1])
 from test_train import CONFIG, walks
 loop.CHUNK_SECONDS = 1e-9
@@ -100,7 +101,7 @@ def test_checkpoints_that_fit_no_more_are_said_so_and_not_started_over(tmp_path:
         arrays, note = storage.read_arrays(path)
         storage.write_arrays(path, {**arrays, ".more": np.zeros(1)}, note)
     before = (tmp_path / "metrics.jsonl").read_text()
-    with pytest.raises(hilp.HilpError, match="none of the checkpoints"):
+    with pytest.raises(hilp.HilpError, match=r"no checkpoint in .* can be resumed"):
         hilp.pretrain(CONFIG, walks(), steps=30, out=tmp_path, resume=True, quiet=True)
     assert (tmp_path / "metrics.jsonl").read_text() == before
 
@@ -173,25 +174,27 @@ def test_validation_split_reports_held_out_losses_and_leaves_training_alone(tmp_
                 CONFIG, walks(), steps=20, out=tmp_path / name, validation=0.2, log_every=every, quiet=True
             ).fingerprint
         )
-    assert runs[0] == runs[1], "looking more often at held-out losses must not change the weights"
+    assert runs[0] == runs[1], "asking more often for held-out losses must not change the weights"
     row = json.loads((tmp_path / "one" / "metrics.jsonl").read_text().splitlines()[-1])
     assert np.isfinite(row["validation_phi_loss"])
     assert row["validation_phi_loss"] != row["phi_loss"]
 
 
-def test_metrics_rows_and_looks(tmp_path: Path) -> None:
+def test_metrics_rows_and_evaluations(tmp_path: Path) -> None:
     seen = []
 
-    def look(policy: hilp.FoundationPolicy) -> dict[str, float]:
+    def evaluate(policy: hilp.FoundationPolicy) -> dict[str, float]:
         seen.append(policy.provenance.steps)
         return {"success": 0.5}
 
-    hilp.pretrain(CONFIG, walks(), steps=40, out=tmp_path / "run", log_every=10, look=look, look_every=20, quiet=True)
+    hilp.pretrain(
+        CONFIG, walks(), steps=40, out=tmp_path / "run", log_every=10, evaluate=evaluate, eval_every=20, quiet=True
+    )
     assert seen == [20, 40]
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [10, 20, 30, 40]
     assert [row.get("success") for row in rows] == [None, 0.5, 0.5, 0.5]
-    assert [row.get("look_step") for row in rows] == [None, 20, 20, 40]
+    assert [row.get("evaluation_step") for row in rows] == [None, 20, 20, 40]
     assert {"phi_loss", "actor_loss", "steps_per_second"} <= rows[0].keys()
 
 
@@ -204,7 +207,18 @@ def test_run_json_says_what_made_it(tmp_path: Path) -> None:
     assert {"jax", "hilp", "python"} <= told["versions"].keys()
 
 
-@pytest.mark.parametrize("wrong", [{"steps": 0}, {"steps": 5, "seeds": 0}, {"steps": 5, "validation": 1.0}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"steps": 0},
+        {"steps": float("nan")},
+        {"steps": 5.5},
+        {"steps": True},
+        {"steps": 5, "seeds": 0},
+        {"steps": 5, "validation": 1.0},
+        {"steps": 5, "validation": float("nan")},
+    ],
+)
 def test_impossible_arguments(wrong: dict[str, float]) -> None:
     with pytest.raises(hilp.HilpError):
         hilp.pretrain(CONFIG, walks(), quiet=True, **wrong)  # type: ignore[arg-type]
@@ -227,6 +241,27 @@ def test_interrupt_saves_a_checkpoint_at_once(tmp_path: Path, monkeypatch: pytes
     assert resumed.fingerprint == hilp.pretrain(CONFIG, walks(), steps=40, quiet=True).fingerprint
 
 
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_scheduler_or_a_closed_terminal_saves_too(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    advance = loop.Run.advance
+
+    def asked(self: loop.Run, state: object, step: int, count: int) -> object:
+        os.kill(os.getpid(), getattr(signal, name))
+        return advance(self, state, step, count)
+
+    monkeypatch.setattr(loop.Run, "advance", asked)
+    with pytest.raises(hilp.HilpError, match="stopped at step 1 and saved"):
+        hilp.pretrain(CONFIG, walks(), steps=40, out=tmp_path / "run", quiet=True)
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-000000001.safetensors"]
+
+
+@pytest.mark.parametrize("sizes", [{"batch": 10**9}, {"hidden": (10**8, 10**8)}, {"dim": 2 * 10**9}])
+def test_sizes_that_no_machine_has_are_one_line(sizes: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(hilp.HilpError, match=r"training would need at least [\d,.]+ GiB"):
+        hilp.pretrain(dataclasses.replace(CONFIG, **sizes), walks(), steps=4, out=tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
 def test_resuming_with_fewer_steps_than_are_done_is_refused(tmp_path: Path) -> None:
     hilp.pretrain(CONFIG, walks(), steps=20, out=tmp_path / "run", quiet=True)
     before = (tmp_path / "run" / "run.json").read_bytes()
@@ -237,7 +272,7 @@ def test_resuming_with_fewer_steps_than_are_done_is_refused(tmp_path: Path) -> N
 
 def test_too_large_a_batch_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     config = hilp.HILP(dim=4, hidden=(16, 16), actor_hidden=(16, 16), batch=2**31 - 1)
-    with pytest.raises(hilp.HilpError, match="does not fit in memory"):
+    with pytest.raises(hilp.HilpError, match="training would need at least"):
         hilp.pretrain(config, walks(), steps=20, out=tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
 
@@ -285,14 +320,14 @@ def test_sequential_training_resumes_to_the_same_bits_in_either_phase(stop: int,
     assert resumed.fingerprint == whole.fingerprint
 
 
-def test_nobody_looks_at_a_policy_before_its_first_update() -> None:
+def test_no_policy_is_evaluated_before_its_first_update() -> None:
     seen = []
 
-    def look(policy: hilp.FoundationPolicy) -> dict[str, float]:
+    def evaluate(policy: hilp.FoundationPolicy) -> dict[str, float]:
         seen.append(policy.provenance.steps)
         return {}
 
-    hilp.pretrain(SEQUENTIAL, walks(), steps=50, look=look, look_every=10, quiet=True)
+    hilp.pretrain(SEQUENTIAL, walks(), steps=50, evaluate=evaluate, eval_every=10, quiet=True)
     assert seen == [30, 40, 50], "phi alone is trained for 25"
 
 
@@ -343,8 +378,8 @@ def test_steps_that_end_before_the_policy_begins_are_worth_a_word(capsys: pytest
 
 
 def test_no_room_for_latents_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(hilp.HilpError, match="MiB of latents in"):
-        loop._scratch_array((2**20, 2**30), tmp_path)
-    kept = loop._scratch_array((3, 4), tmp_path)
+    with pytest.raises(hilp.HilpError, match="MiB of computed columns in"):
+        stream.scratch_array((2**20, 2**30), tmp_path)
+    kept = stream.scratch_array((3, 4), tmp_path)
     kept[:] = 1.0
     assert kept.sum() == 12 and not list(tmp_path.iterdir())

@@ -44,3 +44,8 @@ def seed_folders(run: Path) -> list[Path]:
 def home(folder: Path) -> Path:
     """Where rows and reports about the policy in a folder belong: its run, or the folder itself outside of runs."""
     return folder.parent if folder.name == POLICY else folder
+
+
+def seed_folder(run: Path, seed: int) -> Path:
+    """The folder of one seed of a run that trains several."""
+    return run / f"seed-{seed}"

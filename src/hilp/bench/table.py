@@ -218,8 +218,8 @@ class Cell:
             out=folder,
             resume=(folder / runs.RUN).is_file(),
             bank=self.preset.bank,
-            look=partial(rollouts.look, world=world, seed=self.seed) if self.looks else None,
-            look_every=max(1, self.updates // self.looks) if self.looks else None,
+            evaluate=partial(rollouts.look, world=world, seed=self.seed) if self.looks else None,
+            eval_every=max(1, self.updates // self.looks) if self.looks else None,
             quiet=quiet,
             command=command,
         )

@@ -117,7 +117,9 @@ class Reference:
 
     def train(self, quiet: bool) -> monolithic.Value:
         checks.require_trainable(self.data)
-        model: monolithic.Value = loop.fit(self.config, self.data, self.steps, self.seed, quiet, verb="fitting V(s, g)")
+        model: monolithic.Value = loop.train(
+            self.config, self.data, steps=self.steps, seed=self.seed, quiet=quiet, verb="fitting V(s, g)"
+        )
         return model
 
     def train_once(self, folder: Path, quiet: bool) -> monolithic.Value:
@@ -200,8 +202,8 @@ def value_error(policy: FoundationPolicy, reference: Reference, model: monolithi
 
 def phi_updates(config: Any, updates: int) -> int:
     """How many of a policy's updates train its phi."""
-    frozen_from = methods.frozen_from(config)
-    return updates if frozen_from is None else min(updates, frozen_from)
+    until = methods.stages(config)[0].until
+    return updates if until is None else min(updates, until)
 
 
 def _in_short(found: Numbers) -> Numbers:

@@ -14,10 +14,14 @@ import jax.numpy as jnp
 from jax import Array
 
 from hilp.learning import hilbert, losses, networks
-from hilp.spec import Batch, Info, Spec
+from hilp.learning.sampling import Batch
+from hilp.spec import Spec
+from hilp.trees import Tree
 
+Info = dict[str, Array]  # scalar metrics of one update
 Kind = Literal["hilbert", "lap", "fdm", "ae", "idm", "cl", "rand"]
-HILBERT_MEMBERS = 2
+HILBERT_ENSEMBLE = 2
+WITH_GOALS = ("hilbert", "cl")  # learners that ask for a goal beside the transition
 
 
 class Settings(Protocol):
@@ -44,7 +48,7 @@ class Phi(NamedTuple):
 
 def init(cfg: Settings, spec: Spec, key: Array) -> Phi:
     key_nets, key_teacher = jax.random.split(key)
-    count = HILBERT_MEMBERS if cfg.features == "hilbert" else 1
+    count = HILBERT_ENSEMBLE if cfg.features == "hilbert" else 1
     sizes = (spec.observation_dim, cfg.phi_hidden, cfg.dim)
     nets = tuple(networks.Feature(*sizes, k) for k in jax.random.split(key_nets, count))
     obs, act, dim, hidden = spec.observation_dim, spec.action_dim, cfg.dim, cfg.phi_hidden
@@ -57,7 +61,7 @@ def init(cfg: Settings, spec: Spec, key: Array) -> Phi:
     return Phi(nets, teachers[cfg.features]() if cfg.features in teachers else ())
 
 
-def encode(kind: Kind, phi: Phi, observation: Array) -> Array:
+def encode(kind: Kind, phi: Phi, observation: Tree) -> Array:
     """phi(s), the features that skills are inner products with."""
     return scale(kind, phi.nets[0](observation))
 
@@ -80,7 +84,7 @@ def loss(phi: Phi, cfg: Settings, target: Phi, batch: Batch) -> tuple[Array, Inf
 def hilbert_loss(phi: Phi, cfg: Settings, target: Phi, batch: Batch) -> tuple[Array, Info]:
     """|phi(s) - phi(g)| is the number of steps from s to g (Eq. 6)."""
     s, next_s, g = batch.observation, batch.next_observation, batch.goal
-    v = jnp.stack([hilbert.value(net(s), net(g)) for net in phi.nets])  # members x batch
+    v = jnp.stack([hilbert.value(net(s), net(g)) for net in phi.nets])  # ensemble x batch
     old_g = [net(g) for net in target.nets]
     old_v = jnp.stack([hilbert.value(net(s), at_g) for net, at_g in zip(target.nets, old_g, strict=True)])
     old_next_v = jnp.stack([hilbert.value(net(next_s), at_g) for net, at_g in zip(target.nets, old_g, strict=True)])
@@ -99,7 +103,7 @@ def laplacian_loss(phi: Phi, cfg: Settings, target: Phi, batch: Batch) -> tuple[
 def autoencoder_loss(phi: Phi, cfg: Settings, target: Phi, batch: Batch) -> tuple[Array, Info]:
     """phi(s) keeps what is needed to rebuild s."""
     rebuilt = phi.teacher(encode("ae", phi, batch.observation))
-    value = jnp.mean(jnp.square(rebuilt - batch.observation))
+    value = jnp.mean(jnp.square(rebuilt - networks.join(batch.observation)))
     return value, {"phi_loss": value}
 
 
@@ -114,7 +118,7 @@ def inverse_loss(phi: Phi, cfg: Settings, target: Phi, batch: Batch) -> tuple[Ar
 def forward_loss(phi: Phi, cfg: Settings, target: Phi, batch: Batch) -> tuple[Array, Info]:
     """phi(s) and the action foretell s'."""
     known = jnp.concatenate([encode("fdm", phi, batch.observation), batch.action], axis=-1)
-    value = jnp.mean(jnp.square(phi.teacher(known) - batch.next_observation))
+    value = jnp.mean(jnp.square(phi.teacher(known) - networks.join(batch.next_observation)))
     return value, {"phi_loss": value}
 
 

@@ -28,16 +28,16 @@ def representation_loss(
     discount: float,
     expectile: float,
     steps: Array | None = None,
-    ahead: Array | None = None,
+    steps_to_goal: Array | None = None,
 ) -> Array:
-    """Temporal-difference loss of an ensemble of values (each: members x batch); a scalar.
+    """Temporal-difference loss of an ensemble of values (each: values x batch); a scalar.
 
-    The expectile weight comes from one advantage, shared by the members and built from the pessimistic
-    target; the square is each member's own error.
+    The expectile weight comes from one advantage, shared by the ensemble and built from the pessimistic
+    target; the square is each value's own error.
 
     Not in the paper, both to learn long distances sooner: `steps` (batch), how many steps of the trajectory lie
-    before the state of `target_next_v` (1 without it), and `ahead` (batch), after how many the trajectory itself
-    reaches the goal (-1: never), which no target need fall short of.
+    before the state of `target_next_v` (1 without it), and `steps_to_goal` (batch), after how many the trajectory
+    itself reaches the goal (-1: never), which no target need fall short of.
     """
     reward = reached - 1.0
     carry = discount * (1.0 - reached)
@@ -45,9 +45,9 @@ def representation_loss(
         reward = reward * discounted(steps, discount)
         carry = discount**steps * (1.0 - reached)
     q = reward + carry * jnp.min(target_next_v, axis=0)  # batch
-    own_q = reward + carry * target_next_v  # members x batch
-    if ahead is not None:
-        shown = jnp.where(ahead >= 0, -discounted(ahead, discount), -jnp.inf)  # batch
+    own_q = reward + carry * target_next_v  # values x batch
+    if steps_to_goal is not None:
+        shown = jnp.where(steps_to_goal >= 0, -discounted(steps_to_goal, discount), -jnp.inf)  # batch
         q, own_q = jnp.maximum(q, shown), jnp.maximum(own_q, shown)
     advantage = q - jnp.mean(target_v, axis=0)  # batch
     return jnp.sum(jnp.mean(losses.expectile(advantage[None], own_q - v, expectile), axis=1))

@@ -1,4 +1,7 @@
-"""Loss formulas, one a function. All are pure; none moves a target or draws a random number."""
+"""Losses: formulas of arrays first, then those of networks that several methods share.
+
+All are pure; none moves a target or draws a random number. The first argument of a network's loss is what it trains.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,9 @@ from typing import TypeVar
 import jax
 import jax.numpy as jnp
 from jax import Array
+
+from hilp.learning import networks
+from hilp.trees import Tree as Observation
 
 Tree = TypeVar("Tree")
 TINY = 1e-6  # keeps a division by a mean of zero finite
@@ -81,3 +87,41 @@ def smaller_head(successors: Array, z: Array) -> Array:
     """Of two successor features (heads x batch x dim), the whole vector of the head that values skill z less."""
     values = jnp.einsum("hbd,bd->hb", successors, z)
     return jnp.where((values[0] <= values[1])[:, None], successors[0], successors[1])
+
+
+# ---- of networks -----------------------------------------------------------------------------------------------------
+
+
+def expectile_value_loss(value: networks.Trunk, sz: Array, target_q: Array, tau: float) -> tuple[Array, Array]:
+    """IQL: expectile regression of V(s, z) towards the smaller target critic; also returns V(s, z)."""
+    v = value(sz)[..., 0]
+    advantage = target_q - v
+    return jnp.mean(expectile(advantage, advantage, tau)), v
+
+
+def critic_loss(critic: networks.Ensemble, sza: Array, target: Array) -> Array:
+    """Every critic of an ensemble towards one target: Q(s, a, z) towards r + gamma * V(s', z), say."""
+    q = networks.apply_all(critic, sza)[..., 0]  # critics x batch
+    return jnp.mean(jnp.sum(jnp.square(q - target[None]), axis=0))
+
+
+def awr_loss(actor: networks.GaussianActor, sz: Array, action: Array, weight: Array) -> Array:
+    """Advantage-weighted regression: -E[weight * log pi(a | s, z)]."""
+    return -jnp.mean(weight * actor.log_prob(sz, action))
+
+
+def ddpg_bc_loss(
+    actor: networks.GaussianActor, critic: networks.Ensemble, sz: Array, action: Array, weight: float
+) -> Array:
+    """DDPG+BC: the mean action climbs the smaller critic, the density stays with the data."""
+    own = jnp.clip(actor(sz), -1.0, 1.0)
+    q = jnp.min(networks.apply_all(critic, jnp.concatenate([sz, own], axis=-1))[..., 0], axis=0)
+    return ddpg_bc(q, actor.log_prob(sz, action), weight)
+
+
+def successor_actor_loss(
+    actor: networks.TanhActor, successors: networks.SuccessorMap, observation: Observation, z: Array, noise: Array
+) -> Array:
+    """-min_i <psi_i(s, pi(s, z) + noise, z), z>: the action whose successors skill z values most."""
+    psi = successors(observation, actor.explore(observation, z, noise), z)  # heads x batch x dim
+    return -jnp.mean(jnp.min(jnp.einsum("hbd,bd->hb", psi, z), axis=0))

@@ -3,21 +3,24 @@
 `Trunk`, `GaussianActor` and `SquashedActor` belong to the goal-conditioned half; `Feature`, `SuccessorMap` and
 `TanhActor` to the zero-shot half.
 
-Every network maps the last axis and broadcasts over the others. An ensemble is a tuple of networks; `members` runs it
-and puts the members first in the output.
+Every network maps the last axis and broadcasts over the others. An observation that is a named tree is laid out as one
+vector by `join`, at the entrance of a network and nowhere before. An ensemble is a tuple of networks; `apply_all` runs
+it and puts its networks first in the output.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from hilp import trees
 from hilp.spec import Spec
+from hilp.trees import Tree
 
 LAYER_NORM_EPSILON = 1e-6  # goal-conditioned half
 ENTRANCE_EPSILON = 1e-5  # zero-shot half
@@ -26,6 +29,29 @@ LOG_STD_RANGE = (-5.0, 2.0)
 GELU_LINEAR, GELU_CUBIC = math.sqrt(2.0 / math.pi), 0.044715  # gelu(x) = x / 2 * (1 + tanh(linear * (x + cubic * x^3)))
 ACTION_BOX = 1.0 - 1e-6  # the zero-shot half acts inside this
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+def join(observation: Tree, *others: Array) -> Array:
+    """One vector a row, as dense layers take it: an observation and what stands beside it.
+
+    A named tree (of arrays with one batch axis) is put side by side in the order of its names; the bytes of an image
+    become numbers from 0 to 1.
+    """
+    if isinstance(observation, Mapping):
+        parts = [as_numbers(observation[name]) for name in sorted(observation)]
+        return jnp.concatenate([*parts, *others], axis=-1)
+    return jnp.concatenate([observation, *others], axis=-1) if others else observation
+
+
+def as_numbers(part: Array) -> Array:
+    """A part of an observation as one vector a row."""
+    rows = part.reshape(part.shape[0], -1)
+    return rows.astype(jnp.float32) / 255.0 if part.dtype == jnp.uint8 else rows
+
+
+def stacked(*observations: Tree) -> Tree:
+    """Batches of observations, one below the other: one pass through a network is faster than several."""
+    return trees.over(lambda *parts: jnp.concatenate(parts), *observations)
 
 
 class Dense(eqx.Module):
@@ -82,7 +108,8 @@ class Trunk(eqx.Module):
         self.norms = tuple(LayerNorm(size) for size in hidden)
         self.out = Dense(sizes[-1], size_out, keys[-1])
 
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Tree) -> Array:
+        x = join(x)
         if x.size < FOLD_FROM_ROWS * x.shape[-1]:
             for dense, norm in zip(self.hidden, self.norms, strict=True):
                 x = norm(jax.nn.gelu(dense(x), approximate=True))
@@ -252,8 +279,8 @@ class Feature(eqx.Module):
         self.entrance = Entrance(size_in, hidden, key_entrance)
         self.out = orthogonal(hidden[1], dim, key_out)
 
-    def __call__(self, x: Array) -> Array:
-        return self.out(self.entrance(x))
+    def __call__(self, x: Tree) -> Array:
+        return self.out(self.entrance(join(x)))
 
 
 class Mlp(eqx.Module):
@@ -287,10 +314,10 @@ class SuccessorMap(eqx.Module):
         self.state_skill = Entrance(spec.observation_dim + skill_dim, entrance, key_skill)
         self.heads = tuple(Mlp(2 * entrance[1], (hidden,), size_out, k) for k in keys)
 
-    def __call__(self, observation: Array, action: Array, z: Array) -> Array:
+    def __call__(self, observation: Tree, action: Array, z: Array) -> Array:
         """heads x batch x out."""
-        sa = self.state_action(jnp.concatenate([observation, action], axis=-1))
-        sz = self.state_skill(jnp.concatenate([observation, z], axis=-1))
+        sa = self.state_action(join(observation, action))
+        sz = self.state_skill(join(observation, z))
         joined = jnp.concatenate([sa, sz], axis=-1)
         return jnp.stack([head(joined) for head in self.heads])
 
@@ -308,11 +335,11 @@ class TanhActor(eqx.Module):
         self.state_skill = Entrance(spec.observation_dim + skill_dim, entrance, key_skill)
         self.head = Mlp(2 * entrance[1], (hidden,), spec.action_dim, key_head)
 
-    def __call__(self, observation: Array, z: Array) -> Array:
-        joined = [self.state(observation), self.state_skill(jnp.concatenate([observation, z], axis=-1))]
+    def __call__(self, observation: Tree, z: Array) -> Array:
+        joined = [self.state(join(observation)), self.state_skill(join(observation, z))]
         return jnp.tanh(self.head(jnp.concatenate(joined, axis=-1)))
 
-    def explore(self, observation: Array, z: Array, noise: Array) -> Array:
+    def explore(self, observation: Tree, z: Array, noise: Array) -> Array:
         """The action with noise, held inside the open box; the gradient passes as if nothing held it."""
         action = self(observation, z) + noise
         return action + jax.lax.stop_gradient(jnp.clip(action, -ACTION_BOX, ACTION_BOX) - action)
@@ -328,14 +355,10 @@ Ensemble = tuple[Trunk, ...]  # not one stacked network: on a CPU a batched matr
 
 def ensemble(make: Callable[..., Trunk], count: int, *args: object, key: Array) -> Ensemble:
     """`count` independent networks."""
-    return tuple(make(*args, member_key) for member_key in jax.random.split(key, count))
+    return tuple(make(*args, own_key) for own_key in jax.random.split(key, count))
 
 
-def members(network: Ensemble, x: Array) -> Array:
-    """Run every member of an ensemble on the same input: count x ... x out."""
-    return jnp.stack([member(x) for member in network])
-
-
-def member(network: Ensemble, index: int) -> Trunk:
-    """One member of an ensemble."""
-    return network[index]
+def apply_all(networks: Ensemble, x: Tree) -> Array:
+    """Every network of an ensemble on the same input: count x ... x out."""
+    x = join(x)
+    return jnp.stack([network(x) for network in networks])

@@ -1,10 +1,11 @@
-"""Pure, keyed samplers. They draw row numbers; `gather` turns row numbers into a batch.
+"""Pure, keyed samplers. They draw row numbers by name; `gather` turns the rows that a method asks for into its batch.
 
 Drawing and gathering are apart so that the same key picks the same rows wherever the arrays live.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from hilp.spec import Batch
+from hilp import trees
+from hilp.trees import Tree
 
 ACTION_LIMIT = 1.0 - 1e-5  # data actions are clipped to this, so that a squashed density stays finite
 
@@ -28,23 +30,53 @@ class Index(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The arrays a batch is gathered from, and the observation normaliser applied on the way."""
+    """The columns a batch is gathered from, a value per row, and the observation normaliser applied on the way."""
 
-    observations: Array | np.ndarray  # [N, obs]
-    actions: Array | np.ndarray  # [N, act]
-    mean: Array | np.ndarray  # [obs]
-    scale: Array | np.ndarray  # [obs]
-    latents: Array | np.ndarray | None = None  # [N, dim]: what a method computed once for all rows
+    shared: dict[str, Tree]  # name -> [N, ...]: observations (an array or a named tree), actions, ...
+    own: dict[str, Array | np.ndarray]  # columns computed by a run; [seeds, N, ...] where it trains several seeds
+    mean: Tree  # of observations: [obs], or that of each float part
+    scale: Tree
 
 
 class Rows(NamedTuple):
-    """The row numbers of one batch."""
+    """What a method asks for: row numbers by the column they are of and their name in the batch, and plain facts.
 
-    at: Array  # batch
-    goal: Array  # batch
-    actor_goal: Array | None = None  # batch
-    steps_ahead: Array | None = None  # batch: not rows, but how many of them the goal lies ahead
-    later: Array | None = None  # batch
+    Row numbers may have any shape: one a sample, or several, as the rows of a segment (batch x (k + 1)).
+    """
+
+    columns: dict[str, dict[str, Array]]  # column -> name in the batch -> row numbers
+    facts: dict[str, Array] = {}  # noqa: RUF012 (never changed): goes into the batch as it is
+
+    @staticmethod
+    def of_transitions(at: Array, observations: Mapping[str, Array] | None = None, **facts: Array) -> Rows:
+        """s, a and s' of the transitions that begin in these rows, and more observations by their name."""
+        seen = {"observation": at, "next_observation": at + 1, **(observations or {})}
+        return Rows({"observations": seen, "actions": {"action": at}}, facts)
+
+
+@jax.tree_util.register_pytree_with_keys_class
+class Batch:
+    """The arrays a method asked for, by name: `batch.observation`, `batch.goal`, ..."""
+
+    def __init__(self, **arrays: Tree):
+        self._arrays = arrays
+
+    def __getattr__(self, name: str) -> Any:
+        arrays = self.__dict__.get("_arrays", {})
+        if name not in arrays:
+            raise AttributeError(f"this batch has no '{name}', its sampler asked for {', '.join(sorted(arrays))}")
+        return arrays[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._arrays
+
+    def tree_flatten_with_keys(self) -> tuple[list[tuple[Any, Tree]], tuple[str, ...]]:
+        names = tuple(sorted(self._arrays))
+        return [(jax.tree_util.DictKey(name), self._arrays[name]) for name in names], names
+
+    @classmethod
+    def tree_unflatten(cls, names: tuple[str, ...], arrays: list[Tree]) -> Batch:
+        return cls(**dict(zip(names, arrays, strict=True)))
 
 
 def build_index(lengths: np.ndarray, validation: np.ndarray | None = None) -> tuple[Index, Index | None]:
@@ -129,16 +161,16 @@ def actor_goals(index: Index, key: Array, at: Array, p_random: float) -> Array:
     return jnp.where(jax.random.uniform(key_which, at.shape) < p_random, anywhere, future)
 
 
-def steps_ahead(index: Index, at: Array, goal: Array) -> Array:
+def steps_to_goal(index: Index, at: Array, goal: Array) -> Array:
     """How many steps after `at` the goal lies in the same episode; -1 where it lies before or in another one."""
     return jnp.where((goal >= at) & (goal <= index.last[at]), goal - at, -1)
 
 
-def later(index: Index, at: Array, goal: Array, steps: int) -> Array:
+def n_step_rows(index: Index, at: Array, goal: Array, steps: int) -> Array:
     """The row `steps` after `at`, or the goal or the episode's end where that comes first."""
-    ahead = steps_ahead(index, at, goal)
+    left = steps_to_goal(index, at, goal)
     row = jnp.minimum(at + steps, index.last[at])
-    return jnp.where(ahead >= 0, jnp.minimum(row, goal), row)
+    return jnp.where(left >= 0, jnp.minimum(row, goal), row)
 
 
 def segments(index: Index, key: Array, count: int, k: int) -> tuple[Array, Array]:
@@ -157,20 +189,30 @@ def gather(columns: Columns, rows: Rows, xp: Any = jnp) -> Batch:
 
     `xp` is jax.numpy for columns on the device, numpy for columns on the host; both give the same numbers.
     """
-    wanted = {"observation": rows.at, "next_observation": rows.at + 1, "goal": rows.goal}
-    wanted |= {name: getattr(rows, name) for name in ("actor_goal", "later") if getattr(rows, name) is not None}
-    looked_up = columns.observations[xp.concatenate(list(wanted.values()), axis=-1)]  # one gather for all of them
-    observations = xp.split((looked_up - columns.mean) / columns.scale, len(wanted), axis=-2)
-    latent = next_latent = None
-    if columns.latents is not None:
-        latent, next_latent = columns.latents[rows.at], columns.latents[rows.at + 1]
-    return Batch(
-        **dict(zip(wanted, observations, strict=True)),
-        action=xp.clip(columns.actions[rows.at], -ACTION_LIMIT, ACTION_LIMIT),
-        reached=rows.goal == rows.at,
-        arrived=rows.goal == rows.at + 1,
-        steps_ahead=rows.steps_ahead,
-        later_steps=None if rows.later is None else rows.later - rows.at,
-        latent=latent,
-        next_latent=next_latent,
-    )
+    found: dict[str, Tree] = {}
+    for name, wanted in rows.columns.items():
+        column = columns.own[name] if name in columns.own else columns.shared[name]
+        # One look-up for all rows that are wanted of a column.
+        numbers = xp.concatenate([numbers.reshape(-1) for numbers in wanted.values()])
+        values = trees.over(lambda part, numbers=numbers: part[numbers], column)
+        if name == "observations":
+            values = normalised(values, columns.mean, columns.scale)
+        elif name == "actions":
+            values = xp.clip(values, -ACTION_LIMIT, ACTION_LIMIT)
+        ends = np.cumsum([numbers.size for numbers in wanted.values()])[:-1]
+        pieces = trees.over(lambda part, ends=ends: xp.split(part, ends), values)
+        for i, (label, numbers) in enumerate(wanted.items()):
+            shape = numbers.shape
+            found[label] = trees.over(
+                lambda piece, i=i, shape=shape: piece[i].reshape(*shape, *piece[i].shape[1:]), pieces
+            )
+    return Batch(**found, **rows.facts)
+
+
+def normalised(observations: Tree, mean: Tree, scale: Tree) -> Tree:
+    """Numbers shifted and scaled; the bytes of an image stay bytes on their way to the network."""
+    if isinstance(observations, Mapping):
+        return {
+            name: (part - mean[name]) / scale[name] if name in mean else part for name, part in observations.items()
+        }
+    return (observations - mean) / scale

@@ -238,7 +238,8 @@ class FoundationPolicy:
             raise HilpError(f"{folder}: {CONFIG} or {WEIGHTS} was changed (fingerprints differ): restore a copy")
         try:
             module = methods.module(description["method"])
-            config = methods.configure(module.Config(), description["config"])
+            config = methods.revived(description["method"], description["config"])
+            module = methods.of(config)
             spec = Spec(**description["spec"])
             preparation = Preparation(**{k: np.asarray(v, np.float32) for k, v in description["preparation"].items()})
             like = jax.eval_shape(lambda: module.export(config, module.init(config, spec, jax.random.key(0))))

@@ -51,13 +51,13 @@ class Progress:
         if self._bar:
             self._bar.stop()
 
-    def advance(self, count: int, losses: dict[str, float], looked: dict[str, float]) -> None:
+    def advance(self, count: int, losses: dict[str, float], evaluation: dict[str, float]) -> None:
         """`count` more are done; show these losses and the latest evaluation."""
         self.done += count
         self._marks.append((time.monotonic(), self.done))
         while len(self._marks) > 2 and self._marks[-1][0] - self._marks[1][0] > RATE_SECONDS:
             self._marks.popleft()
-        shown = {name: value for name, value in losses.items() if name.endswith("loss")} | looked
+        shown = {name: value for name, value in losses.items() if name.endswith("loss")} | evaluation
         text = f"{self.rate:,.1f}/s " + " ".join(f"{name} {value:.3g}" for name, value in shown.items())
         if self._bar:
             self._bar.update(self._task, completed=self.done, text=text)

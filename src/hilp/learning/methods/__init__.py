@@ -1,31 +1,23 @@
-"""Methods: one file each, five public names each (Config, sample, init, update, export).
+"""The registry of methods: from a name to its file, its config and its presets; and what older runs called them.
 
-A method's export is a tree of arrays with `act(observation, z)` and those rules that it has; prompts ask for a rule,
-never for a method's name:
-
-| rule | what it gives |
-|---|---|
-| `encode(s)` | the latent of a state |
-| `direct(here, there)` | goal rule by direction: the skill from one latent to another, asked anew at every step |
-| `aim(goal)` | goal rule by name: the one skill that a goal stands for |
-| `cumulant(s, s')` | reward rule: features to regress a reward on |
-| `backward(s')` | reward rule: features whose reward-weighted mean is the skill |
-| `project(z)` | the valid skill in the direction of z; methods whose skill is the goal itself have none |
-
-A method that learns one thing after the other has two more names: `frozen_from(cfg)`, the update from which on (None:
-never) its latents are frozen, and `freeze(cfg, state, observation)`, the latents. The training loop then computes
-them once for all rows, and batches carry them.
+A method of your own is found by an entry point of the group `hilp.methods` (name = "package.module"), or by `register`.
+The contract is in hilp.learning.contract.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
-import typing
+from functools import cache
+from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any
 
 from hilp.errors import HilpError, nearest
+from hilp.learning import configs
+from hilp.learning.contract import Preset, Stage
+
+ENTRY_POINTS = "hilp.methods"  # group of methods that come with other packages
 
 # Name on the command line -> module (imported when asked for), and the config values that the name stands for.
 MODULES: dict[str, tuple[str, dict[str, str]]] = {
@@ -41,29 +33,51 @@ MODULES: dict[str, tuple[str, dict[str, str]]] = {
     "gc-td3": ("hilp.learning.methods.gctd3", {}),
     "gc-bc": ("hilp.learning.methods.gcbc", {}),
     "gc-iql": ("hilp.learning.methods.gciql", {}),
+    "gc-iql-q": ("hilp.learning.methods.gciql_q", {}),
     "gc-cql": ("hilp.learning.methods.gccql", {}),
     "iql-fdm": ("hilp.learning.methods.iql", {"features": "fdm"}),
     "iql-lap": ("hilp.learning.methods.iql", {"features": "lap"}),
     "iql-rand": ("hilp.learning.methods.iql", {"features": "rand"}),
 }
-LATER_KEYS = {"actor_rate": 1.0}  # config keys younger than kept runs and rows -> the value that changes nothing
+
+
+def register(name: str, module: str, **values: str) -> None:
+    """Make a method known by name in this process: the path of its module, and config values the name stands for."""
+    MODULES[name] = (module, values)
+
+
+def names() -> list[str]:
+    """The names of all methods, those of other packages included."""
+    return [*MODULES, *(name for name in _plugins() if name not in MODULES)]
 
 
 def module(name: str) -> ModuleType:
+    """The file of a method."""
     if name not in MODULES:
-        raise HilpError(f"unknown method '{name}': {nearest(name, MODULES)}")
-    return importlib.import_module(MODULES[name][0])
+        plugins = _plugins()
+        if name not in plugins:
+            raise HilpError(f"unknown method '{name}': {nearest(name, names())}")
+        register(name, plugins[name])
+    path = MODULES[name][0]
+    try:
+        found = importlib.import_module(path)
+    except ImportError as error:
+        raise HilpError(f"method '{name}' cannot be imported from {path}: {error}") from error
+    lacking = [part for part in ("Config", "sample", "init", "update", "export") if not hasattr(found, part)]
+    if lacking:
+        raise HilpError(f"{path} is no method: it has no '{lacking[0]}'")
+    return found
+
+
+@cache
+def _plugins() -> dict[str, str]:
+    return {entry.name: entry.value for entry in entry_points(group=ENTRY_POINTS)}
 
 
 def config(name: str, **values: Any) -> Any:
     """The Config of a method by its name; values that are not given are the paper's."""
-    return module(name).Config(**{**MODULES[name][1], **values})
-
-
-def frozen_from(config: Any) -> int | None:
-    """The update from which on a method's latents are frozen, None where they never are."""
-    method = of(config)
-    return method.frozen_from(config) if hasattr(method, "frozen_from") else None
+    found = module(name)
+    return found.Config(**{**MODULES[name][1], **values})
 
 
 def of(config: Any) -> ModuleType:
@@ -73,73 +87,73 @@ def of(config: Any) -> ModuleType:
 
 def name_of(config: Any) -> str:
     """The method whose Config this is."""
-    for name, (path, values) in MODULES.items():
+    for name in names():
+        path, values = MODULES[name] if name in MODULES else (_plugins()[name], {})
         if type(config).__module__ == path and all(getattr(config, key) == value for key, value in values.items()):
             return name
-    raise HilpError(f"{type(config).__name__} is not the config of a method: {nearest('', MODULES)}")
+    raise HilpError(f"{type(config).__name__} is not the config of a method: {nearest('', names())}")
+
+
+def stages(config: Any) -> tuple[Stage, ...]:
+    """The parts that training has, one for most methods."""
+    method = of(config)
+    return method.stages(config) if hasattr(method, "stages") else (Stage(method.sample, method.update),)
+
+
+def presets(name: str) -> tuple[Preset, ...]:
+    """What a method's file says about its presets."""
+    return getattr(module(name), "PRESETS", ())
+
+
+# ---- what was made before --------------------------------------------------------------------------------------------
+
+LATER_KEYS = {"actor_rate": 1.0}  # config keys younger than kept runs and rows -> the value that changes nothing
+# A key that once chose between what are two methods now: its values, and the keys that only the second of them has.
+VARIANT, VARIANTS = "variant", {"gc-iql": "v", "gc-iql-q": "q"}
+V_ALSO_HAD = {"extraction": "awr", "bc_weight": 0.3}
 
 
 def described(config: Any) -> dict[str, Any]:
-    """A config as plain values, to tell it from others.
+    """A config as plain values, to tell it from others: the same for equal configs of any version.
 
-    Keys that came later are left out while they change nothing: what was made without them is still found.
+    Keys that came later are left out while they change nothing, and those that went stay: what was made with other
+    keys is still found.
     """
-    return {key: value for key, value in dataclasses.asdict(config).items() if LATER_KEYS.get(key) != value}
+    values = {key: value for key, value in dataclasses.asdict(config).items() if LATER_KEYS.get(key) != value}
+    path = type(config).__module__
+    for name, variant in VARIANTS.items():
+        if path == MODULES[name][0]:
+            values |= {VARIANT: variant, **(V_ALSO_HAD if variant == "v" else {})}
+    return values
 
 
 def configure(config: Any, changes: dict[str, Any]) -> Any:
-    """A copy of a frozen config with some values changed; text is parsed by the field's type."""
-    types = typing.get_type_hints(type(config))
-    parsed = {}
-    for key, value in changes.items():
-        if key not in types:
-            raise HilpError(f"unknown config key '{key}': {nearest(key, types)}")
-        parsed[key] = _parse(key, value, types[key])
-    return dataclasses.replace(config, **parsed)  # all at once: some values make sense only together
+    """A copy of a config with some values changed; text is parsed by the field's type."""
+    config, changes = _without_variant(config, changes)
+    return configs.changed(config, changes)
 
 
-def require(config: Any, wanted: dict[str, tuple[str, ...]]) -> None:
-    """Raise one line about the first value of a config that makes no sense; `wanted` maps a kind to field names."""
-    makes_sense = {
-        "at least 1": lambda v: v >= 1,
-        "at least 0": lambda v: v >= 0,
-        "above 0": lambda v: v > 0,
-        "between 0 and 1": lambda v: 0 < v < 1,
-        "from 0 to 1": lambda v: 0 <= v <= 1,
-        "above 0, at most 1": lambda v: 0 < v <= 1,
-        "sizes of at least 1": lambda v: len(v) > 0 and min(v) >= 1,
-    }
-    for kind, names in wanted.items():
-        for name in names:
-            if not makes_sense[kind](getattr(config, name)):
-                raise HilpError(f"config key '{name}' must be {kind}, not {getattr(config, name)}")
-    for name, choice in typing.get_type_hints(type(config)).items():
-        if typing.get_origin(choice) is typing.Literal:
-            _parse(name, getattr(config, name), choice)
+def revived(name: str, values: dict[str, Any]) -> Any:
+    """The config that a run, a policy or a row describes, of this version or an older one."""
+    return configure(module(name).Config(), values)
 
 
-def _parse(key: str, value: Any, kind: Any) -> Any:
-    """`value` as the type of a config field, from text (command line) or JSON."""
-    if typing.get_origin(kind) is typing.Literal:
-        options = typing.get_args(kind)
-        if value not in options:
-            raise HilpError(f"config key '{key}' cannot be '{value}': {nearest(str(value), map(str, options))}")
-        return value
-    try:
-        if typing.get_origin(kind) is tuple:
-            parts = value.replace("x", ",").strip("()[]").split(",") if isinstance(value, str) else value
-            item = typing.get_args(kind)[0]
-            return tuple(_parse(key, part, item) for part in parts if part != "")
-        if kind is bool:
-            if str(value).lower() not in ("true", "false", "0", "1"):
-                raise ValueError
-            return str(value).lower() in ("true", "1")
-        if kind is int:
-            number = float(value)
-            if number != int(number):
-                raise ValueError
-            return int(number)
-        return kind(value)
-    except (TypeError, ValueError, OverflowError):
-        wanted = getattr(kind, "__name__", str(kind))
-        raise HilpError(f"config key '{key}' needs a value of type {wanted}, not '{value}'") from None
+def _without_variant(config: Any, changes: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The config of gc-iql-q where gc-iql is asked for its former variant q, and the changes without that key."""
+    paths = {MODULES[name][0]: name for name in VARIANTS}
+    name = paths.get(type(config).__module__)
+    if name is None or not (VARIANT in changes or (name == "gc-iql" and V_ALSO_HAD.keys() & changes.keys())):
+        return config, changes
+    wanted = changes.get(VARIANT, VARIANTS[name])
+    if wanted not in VARIANTS.values():
+        raise HilpError(f"config key '{VARIANT}' cannot be '{wanted}': {nearest(str(wanted), VARIANTS.values())}")
+    rest = {key: value for key, value in changes.items() if key != VARIANT}
+    target = module(next(name for name, variant in VARIANTS.items() if variant == wanted)).Config
+    if wanted == "v":
+        if rest.get("extraction") == "ddpg+bc":
+            raise HilpError("config key 'extraction' is of gc-iql-q only: V(s, g) knows no actions to climb")
+        rest = {key: value for key, value in rest.items() if key not in V_ALSO_HAD}
+    if target is not type(config):
+        known = {field.name for field in dataclasses.fields(target)}
+        config = target(**{key: value for key, value in dataclasses.asdict(config).items() if key in known})
+    return config, rest

@@ -15,9 +15,14 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
+from hilp import trees
 from hilp.learning import features, losses, networks, sampling
-from hilp.learning.methods import require
-from hilp.spec import Batch, Info, Spec
+from hilp.learning.configs import require
+from hilp.learning.contract import Info, Preset
+from hilp.learning.methods import values
+from hilp.learning.sampling import Batch
+from hilp.spec import Spec
+from hilp.trees import Tree
 
 HEADS = 2
 
@@ -73,14 +78,14 @@ class Policy(eqx.Module):
     actor: networks.TanhActor
     skill_dim: int = eqx.field(static=True)
 
-    def act(self, observation: Array, z: Array) -> Array:
+    def act(self, observation: Tree, z: Array) -> Array:
         return self.actor(observation, z)
 
-    def backward(self, observation: Array) -> Array:
+    def backward(self, observation: Tree) -> Array:
         """Reward rule: the skill of a reward r is the direction of E[r(s') B(s')]."""
         return features.sphere(self.features(observation))
 
-    def aim(self, goal: Array) -> Array:
+    def aim(self, goal: Tree) -> Array:
         """Goal rule: the skill of a goal is B(g)."""
         return self.backward(goal)
 
@@ -91,7 +96,7 @@ class Policy(eqx.Module):
 
 def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
     at = sampling.transitions(index, key, cfg.batch)
-    return sampling.Rows(at, at + 1)  # FB has no goals of its own: all pairs of the batch are
+    return sampling.Rows.of_transitions(at)  # no goals of its own: all pairs of the batch are
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
@@ -129,7 +134,9 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     forward, backward = optax.apply_updates(nets, updates)
 
     noise = networks.smoothing_noise(key_actor, batch.action.shape, cfg.noise, cfg.noise_clip)
-    loss_actor, grads = jax.value_and_grad(actor_loss)(state.actor, forward, batch.observation, z, noise)
+    loss_actor, grads = jax.value_and_grad(losses.successor_actor_loss)(
+        state.actor, forward, batch.observation, z, noise
+    )
     updates, actor_opt = adam.update(grads, state.actor_opt)
     state = State(
         forward=forward,
@@ -150,7 +157,8 @@ def export(cfg: Config, state: State) -> Policy:
 def draw_skills(cfg: Config, backward: networks.Feature, batch: Batch, key: Array) -> Array:
     """Fresh skills: uniform on the sphere, or B of another state of the batch."""
     key_uniform, key_rows, key_which = jax.random.split(key, 3)
-    of_data = features.sphere(backward(jax.random.permutation(key_rows, batch.observation)))
+    others = trees.over(lambda part: jax.random.permutation(key_rows, part), batch.observation)
+    of_data = features.sphere(backward(others))
     uniform = features.sphere(jax.random.normal(key_uniform, of_data.shape))
     return jnp.where(jax.random.uniform(key_which, (uniform.shape[0], 1)) < cfg.skill_mix, of_data, uniform)
 
@@ -187,9 +195,7 @@ def implied_reward(b: Array, z: Array) -> Array:
     return jnp.sum((b @ inverse) * z, axis=-1)
 
 
-def actor_loss(
-    actor: networks.TanhActor, forward: networks.SuccessorMap, observation: Array, z: Array, noise: Array
-) -> Array:
-    """-min_i <F_i(s, pi(s, z) + noise, z), z>."""
-    f = forward(observation, actor.explore(observation, z, noise), z)  # heads x batch x dim
-    return -jnp.mean(jnp.min(jnp.einsum("hbd,bd->hb", f, z), axis=0))
+PRESETS = (
+    Preset("laptop", {**values.LAPTOP_SUCCESSORS, "dim": 32, "backward_hidden": (128, 128)}, steps=20_000),
+    Preset("laptop", steps=values.ANT_LONG_STEPS, tasks=values.ANTMAZES),
+)

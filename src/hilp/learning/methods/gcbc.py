@@ -15,8 +15,12 @@ import optax
 from jax import Array
 
 from hilp.learning import losses, networks, sampling
-from hilp.learning.methods import require
-from hilp.spec import Batch, Info, Spec
+from hilp.learning.configs import require
+from hilp.learning.contract import Info, Preset
+from hilp.learning.methods import values
+from hilp.learning.sampling import Batch
+from hilp.spec import Spec
+from hilp.trees import Tree
 
 
 @dataclass(frozen=True)
@@ -58,18 +62,19 @@ class Policy(eqx.Module):
     def skill_dim(self) -> int:
         return self.actor.hidden[0].weight.shape[0] // 2  # the actor takes a state and, of the same size, the skill
 
-    def act(self, observation: Array, z: Array) -> Array:
-        return jnp.clip(self.actor(jnp.concatenate([observation, z], axis=-1)), -1.0, 1.0)
+    def act(self, observation: Tree, z: Array) -> Array:
+        return jnp.clip(self.actor(networks.join(observation, z)), -1.0, 1.0)
 
-    def aim(self, goal: Array) -> Array:
+    def aim(self, goal: Tree) -> Array:
         """The skill of a goal is the goal."""
-        return goal
+        return networks.join(goal)
 
 
 def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
     key_at, key_goal = jax.random.split(key)
     at = sampling.transitions(index, key_at, cfg.batch)
-    return sampling.Rows(at, sampling.uniform_future(index, key_goal, at))
+    goal = sampling.uniform_future(index, key_goal, at)
+    return sampling.Rows({"observations": {"observation": at, "goal": goal}, "actions": {"action": at}})
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
@@ -91,4 +96,13 @@ def export(cfg: Config, state: State) -> Policy:
 
 def actor_loss(actor: networks.GaussianActor, batch: Batch) -> Array:
     """-E[log pi(a | s, g)]."""
-    return -jnp.mean(actor.log_prob(jnp.concatenate([batch.observation, batch.goal], axis=-1), batch.action))
+    sg = networks.join(batch.observation, networks.join(batch.goal))
+    return -jnp.mean(actor.log_prob(sg, batch.action))
+
+
+PRESETS = (
+    Preset("laptop", {k: v for k, v in values.LAPTOP_TRUNKS.items() if k != "hidden"}, steps=8_000),
+    Preset("laptop", {**values.ANT_ACTOR, **values.ANT_AVERAGE}, steps=values.ANT_STEPS, tasks=values.ANTMAZES),
+    Preset("paper", {"actor_hidden": (256, 256)}, tasks=values.ANTMAZE_LARGE),
+    Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.KITCHENS),
+)

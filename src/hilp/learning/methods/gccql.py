@@ -20,12 +20,15 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from hilp.errors import HilpError
 from hilp.learning import losses, networks, sampling
-from hilp.learning.methods import require
-from hilp.spec import Batch, Info, Spec
+from hilp.learning.configs import require, require_shares
+from hilp.learning.contract import Info, Preset
+from hilp.learning.methods import values
+from hilp.learning.sampling import Batch
+from hilp.spec import Spec
+from hilp.trees import Tree
 
-CRITIC_MEMBERS = 2
+CRITICS = 2
 
 
 @dataclass(frozen=True)
@@ -57,11 +60,7 @@ class Config:
                 "at least 0": ("lr", "actor_lr", "conservative"),
             },
         )
-        if self.goal_here + self.goal_random > 1.0:
-            raise HilpError(
-                "config keys 'goal_here' and 'goal_random' are shares of one whole: together at most 1, "
-                f"not {self.goal_here} + {self.goal_random}"
-            )
+        require_shares(self, "goal_here", "goal_random")
 
 
 class State(NamedTuple):
@@ -84,27 +83,26 @@ class Policy(eqx.Module):
     def skill_dim(self) -> int:
         return self.actor.hidden[0].weight.shape[0] // 2  # the actor takes a state and, of the same size, the skill
 
-    def act(self, observation: Array, z: Array) -> Array:
-        return self.actor(jnp.concatenate([observation, z], axis=-1))
+    def act(self, observation: Tree, z: Array) -> Array:
+        return self.actor(networks.join(observation, z))
 
-    def aim(self, goal: Array) -> Array:
+    def aim(self, goal: Tree) -> Array:
         """The skill of a goal is the goal."""
-        return goal
+        return networks.join(goal)
 
 
 def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
     key_at, key_goal = jax.random.split(key)
     at = sampling.transitions(index, key_at, cfg.batch)
-    return sampling.Rows(
-        at, sampling.value_goals(index, key_goal, at, cfg.goal_discount, cfg.goal_here, cfg.goal_random)
-    )
+    goal = sampling.value_goals(index, key_goal, at, cfg.goal_discount, cfg.goal_here, cfg.goal_random)
+    return sampling.Rows.of_transitions(at, {"goal": goal}, reached=goal == at)
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_critic, key_actor = jax.random.split(key)
     size_sg = 2 * spec.observation_dim
     size_sga = size_sg + spec.action_dim
-    critic = networks.ensemble(networks.Trunk, CRITIC_MEMBERS, size_sga, cfg.hidden, 1, key=key_critic)
+    critic = networks.ensemble(networks.Trunk, CRITICS, size_sga, cfg.hidden, 1, key=key_critic)
     actor = networks.SquashedActor(size_sg, cfg.actor_hidden, spec.action_dim, key_actor)
     log_temperature = jnp.zeros(())
     return State(
@@ -120,8 +118,8 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
 def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
     """One step of the critics, of the actor and of the temperature, all from the same state."""
     key_anywhere, key_here, key_next, key_actor = jax.random.split(key, 4)
-    sg = jnp.concatenate([batch.observation, batch.goal], axis=-1)
-    next_sg = jnp.concatenate([batch.next_observation, batch.goal], axis=-1)
+    goal = networks.join(batch.goal)
+    sg, next_sg = networks.join(batch.observation, goal), networks.join(batch.next_observation, goal)
     shape = (cfg.samples, *batch.action.shape)
     here, here_density = state.actor.draw(sg, jax.random.normal(key_here, shape))
     after, after_density = state.actor.draw(next_sg, jax.random.normal(key_next, shape))
@@ -162,10 +160,10 @@ def export(cfg: Config, state: State) -> Policy:
 
 
 def critics(critic: networks.Ensemble, sg: Array, actions: Array) -> Array:
-    """Q(s, a, g) of several actions a state: members x actions x batch."""
+    """Q(s, a, g) of several actions a state: critics x actions x batch."""
     repeated = jnp.broadcast_to(sg, (*actions.shape[:-1], sg.shape[-1]))
     rows = jnp.concatenate([repeated, actions], axis=-1).reshape(-1, sg.shape[-1] + actions.shape[-1])
-    return networks.members(critic, rows)[..., 0].reshape(-1, *actions.shape[:-1])
+    return networks.apply_all(critic, rows)[..., 0].reshape(-1, *actions.shape[:-1])
 
 
 def critic_loss(
@@ -191,3 +189,26 @@ def actor_loss(
 def temperature_loss(log_temperature: Array, log_prob: Array, target_entropy: float) -> Array:
     """Raises the temperature while the entropy -log pi is below its target, lowers it otherwise."""
     return -log_temperature * jnp.mean(log_prob + target_entropy)
+
+
+PRESETS = (
+    Preset(
+        "laptop",
+        {
+            **values.LAPTOP_TRUNKS,
+            "actor_lr": 3e-4,
+            "discount": 0.97,
+            "goal_discount": 0.97,
+            "target_rate": 0.02,
+            "samples": 4,  # 30 actions a row would be most of the work
+        },
+        steps=8_000,
+    ),
+    Preset(
+        "laptop",
+        {**values.ANT, **values.ANT_GOAL_VALUES, "actor_lr": 1e-4},
+        steps=values.ANT_LONG_STEPS,
+        tasks=values.ANTMAZES,
+    ),
+    Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.KITCHENS),
+)

@@ -16,8 +16,12 @@ import optax
 from jax import Array
 
 from hilp.learning import losses, networks, sampling
-from hilp.learning.methods import require
-from hilp.spec import Batch, Info, Spec
+from hilp.learning.configs import require
+from hilp.learning.contract import Info, Preset
+from hilp.learning.methods import values
+from hilp.learning.sampling import Batch
+from hilp.spec import Spec
+from hilp.trees import Tree
 
 HEADS = 2
 
@@ -69,18 +73,19 @@ class Policy(eqx.Module):
     def skill_dim(self) -> int:
         return self.actor.state.first.weight.shape[0]  # the skill is a goal, which is a state
 
-    def act(self, observation: Array, z: Array) -> Array:
+    def act(self, observation: Tree, z: Array) -> Array:
         return self.actor(observation, z)
 
-    def aim(self, goal: Array) -> Array:
+    def aim(self, goal: Tree) -> Array:
         """The skill of a goal is the goal."""
-        return goal
+        return networks.join(goal)
 
 
 def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
     key_at, key_goal = jax.random.split(key)
     at = sampling.transitions(index, key_at, cfg.batch)
-    return sampling.Rows(at, sampling.geometric_future(index, key_goal, at, cfg.goal_discount))
+    goal = sampling.geometric_future(index, key_goal, at, cfg.goal_discount)
+    return sampling.Rows.of_transitions(at, {"goal": goal}, arrived=goal == at + 1)
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
@@ -97,15 +102,16 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     key_next, key_actor = jax.random.split(key)
     adam = optax.adam(cfg.lr)
     next_noise = networks.smoothing_noise(key_next, batch.action.shape, cfg.noise, cfg.noise_clip)
-    next_action = state.actor.explore(batch.next_observation, batch.goal, next_noise)
-    next_q = jnp.min(state.critic_target(batch.next_observation, next_action, batch.goal)[..., 0], axis=0)
+    goal = networks.join(batch.goal)
+    next_action = state.actor.explore(batch.next_observation, goal, next_noise)
+    next_q = jnp.min(state.critic_target(batch.next_observation, next_action, goal)[..., 0], axis=0)
     target = (batch.arrived - 1.0) + cfg.discount * (1.0 - batch.arrived) * next_q
-    loss_critic, grads = jax.value_and_grad(critic_loss)(state.critic, batch, target)
+    loss_critic, grads = jax.value_and_grad(critic_loss)(state.critic, batch, goal, target)
     updates, critic_opt = adam.update(grads, state.critic_opt)
     critic = optax.apply_updates(state.critic, updates)
 
     noise = networks.smoothing_noise(key_actor, batch.action.shape, cfg.noise, cfg.noise_clip)
-    loss_actor, grads = jax.value_and_grad(actor_loss)(state.actor, critic, batch, noise)
+    loss_actor, grads = jax.value_and_grad(actor_loss)(state.actor, critic, batch.observation, goal, noise)
     updates, actor_opt = adam.update(grads, state.actor_opt)
     state = State(
         critic=critic,
@@ -121,13 +127,18 @@ def export(cfg: Config, state: State) -> Policy:
     return Policy(state.actor)
 
 
-def critic_loss(critic: networks.SuccessorMap, batch: Batch, target: Array) -> Array:
+def critic_loss(critic: networks.SuccessorMap, batch: Batch, goal: Array, target: Array) -> Array:
     """Both heads towards -1 + discount * Q', and towards 0 where the transition arrives."""
-    q = critic(batch.observation, batch.action, batch.goal)[..., 0]  # heads x batch
+    q = critic(batch.observation, batch.action, goal)[..., 0]  # heads x batch
     return jnp.sum(jnp.mean(jnp.square(q - target[None]), axis=1))
 
 
-def actor_loss(actor: networks.TanhActor, critic: networks.SuccessorMap, batch: Batch, noise: Array) -> Array:
+def actor_loss(
+    actor: networks.TanhActor, critic: networks.SuccessorMap, observation: Tree, goal: Array, noise: Array
+) -> Array:
     """-min_i Q_i(s, pi(s, g) + noise, g)."""
-    action = actor.explore(batch.observation, batch.goal, noise)
-    return -jnp.mean(jnp.min(critic(batch.observation, action, batch.goal)[..., 0], axis=0))
+    action = actor.explore(observation, goal, noise)
+    return -jnp.mean(jnp.min(critic(observation, action, goal)[..., 0], axis=0))
+
+
+PRESETS = (Preset("laptop", values.LAPTOP_SUCCESSORS, steps=20_000),)

@@ -16,11 +16,15 @@ import optax
 from jax import Array
 
 from hilp.learning import hilbert, losses, networks, sampling
-from hilp.learning.methods import require
-from hilp.spec import Batch, Info, Spec
+from hilp.learning.configs import require
+from hilp.learning.contract import Info, Preset, Stage
+from hilp.learning.methods import values
+from hilp.learning.sampling import Batch
+from hilp.spec import Spec
+from hilp.trees import Tree
 
-PHI_MEMBERS = 2
-CRITIC_MEMBERS = 2
+PHIS = 2  # the first one is phi
+CRITICS = 2
 
 
 @dataclass(frozen=True)
@@ -88,17 +92,17 @@ class Policy(eqx.Module):
     skill_dim: int = eqx.field(static=True)
     discount: float = eqx.field(static=True)  # of distances: phi tells them apart up to about 1 / (1 - discount) steps
 
-    def encode(self, observation: Array) -> Array:
+    def encode(self, observation: Tree) -> Array:
         return self.phi(observation)
 
-    def act(self, observation: Array, z: Array) -> Array:
-        return jnp.clip(self.actor(jnp.concatenate([observation, z], axis=-1)), -1.0, 1.0)
+    def act(self, observation: Tree, z: Array) -> Array:
+        return jnp.clip(self.actor(networks.join(observation, z)), -1.0, 1.0)
 
     def direct(self, here: Array, there: Array) -> Array:
         """Goal rule: the unit direction from one latent to another (Eq. 9)."""
         return hilbert.unit(there - here)
 
-    def cumulant(self, observation: Array, next_observation: Array) -> Array:
+    def cumulant(self, observation: Tree, next_observation: Tree) -> Array:
         """Features whose inner product with z is the reward that skill z maximises."""
         return self.phi(next_observation) - self.phi(observation)
 
@@ -111,21 +115,29 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
     key_at, key_goal = jax.random.split(key)
     at = sampling.transitions(index, key_at, cfg.batch)
     goal = sampling.hindsight_goals(index, key_goal, at, cfg.goal_discount, cfg.goal_random)
-    return sampling.Rows(
-        at,
-        goal,
-        steps_ahead=sampling.steps_ahead(index, at, goal) if cfg.bound_targets else None,
-        later=sampling.later(index, at, goal, cfg.n_step) if cfg.n_step > 1 else None,
-    )
+    seen, facts = {"goal": goal}, {"reached": goal == at}
+    if cfg.bound_targets:
+        facts["steps_to_goal"] = sampling.steps_to_goal(index, at, goal)
+    if cfg.n_step > 1:
+        seen["n_step_observation"] = sampling.n_step_rows(index, at, goal, cfg.n_step)
+        facts["n_steps"] = seen["n_step_observation"] - at
+    return sampling.Rows.of_transitions(at, seen, **facts)
+
+
+def sample_policy(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
+    """Transitions with the latents of a phi that is trained already; the policy has no goals."""
+    key_at, _ = jax.random.split(key)
+    rows = sampling.Rows.of_transitions(at := sampling.transitions(index, key_at, cfg.batch))
+    return rows._replace(columns={**rows.columns, "latents": {"latent": at, "next_latent": at + 1}})
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_phi, key_value, key_critic, key_actor = jax.random.split(key, 4)
     size_sz = spec.observation_dim + cfg.dim
-    phi = networks.ensemble(networks.Trunk, PHI_MEMBERS, spec.observation_dim, cfg.hidden, cfg.dim, key=key_phi)
+    phi = networks.ensemble(networks.Trunk, PHIS, spec.observation_dim, cfg.hidden, cfg.dim, key=key_phi)
     value = networks.Trunk(size_sz, cfg.hidden, 1, key_value)
     size_sza = size_sz + spec.action_dim
-    critic = networks.ensemble(networks.Trunk, CRITIC_MEMBERS, size_sza, cfg.hidden, 1, key=key_critic)
+    critic = networks.ensemble(networks.Trunk, CRITICS, size_sza, cfg.hidden, 1, key=key_critic)
     actor = networks.GaussianActor(size_sz, cfg.actor_hidden, spec.action_dim, key_actor)
     adam = optax.adam(cfg.lr)
     return State(
@@ -142,42 +154,62 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
 
 
 def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
-    """One update of phi and one of the policy (`joint`), or of the one whose turn it is (`sequential`)."""
-    if cfg.schedule == "joint":
-        phi_part, phi_info, phi_s = _update_phi(cfg, state, batch)
-        phi_next = networks.member(state.phi, 0)(batch.next_observation)
-        policy_part, policy_info = _update_policy(cfg, state, batch, jax.lax.stop_gradient(phi_s), phi_next, key)
-        return state._replace(**phi_part, **policy_part), {**phi_info, **policy_info}
-    if batch.latent is None or batch.next_latent is None:  # before `frozen_from`
-        part, info, _ = _update_phi(cfg, state, batch)
-    else:
-        part, info = _update_policy(cfg, state, batch, batch.latent, batch.next_latent, key)
+    """`joint`: one update of phi and one of the policy, which sees the phi from before."""
+    phi_part, phi_info, phi_s = _update_phi(cfg, state, batch)
+    phi_next = state.phi[0](batch.next_observation)
+    policy_part, policy_info = _update_policy(cfg, state, batch, jax.lax.stop_gradient(phi_s), phi_next, key)
+    return state._replace(**phi_part, **policy_part), {**phi_info, **policy_info}
+
+
+def update_phi(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
+    """`sequential`, first stage."""
+    part, info, _ = _update_phi(cfg, state, batch)
     return state._replace(**part), info
 
 
-def export(cfg: Config, state: State) -> Policy:
-    return Policy(networks.member(state.phi, 0), state.actor_average or state.actor, cfg.dim, cfg.phi_discount)
+def update_policy(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
+    """`sequential`, second stage: phi stays as it is."""
+    part, info = _update_policy(cfg, state, batch, batch.latent, batch.next_latent, key)
+    return state._replace(**part), info
 
 
-def frozen_from(cfg: Config) -> int | None:
-    """`sequential`: the update from which on phi stays as it is, and batches carry the latents of `freeze`."""
-    return cfg.phi_steps if cfg.schedule == "sequential" else None
+def stages(cfg: Config) -> tuple[Stage, ...]:
+    if cfg.schedule == "joint":
+        return (Stage(sample, update),)
+    return (
+        Stage(sample, update_phi, until=cfg.phi_steps),
+        Stage(sample_policy, update_policy, columns={"latents": latents}),
+    )
 
 
-def freeze(cfg: Config, state: State, observation: Array) -> Array:
+def latents(cfg: Config, state: State, observation: Tree) -> Array:
     """phi(s), computed once for each row of the data: batch x dim."""
-    return networks.member(state.phi, 0)(observation)
+    return state.phi[0](observation)
+
+
+def export(cfg: Config, state: State) -> Policy:
+    return Policy(state.phi[0], state.actor_average or state.actor, cfg.dim, cfg.phi_discount)
+
+
+def reference(cfg: Config) -> dict[str, object]:
+    """Config values of a V(s, g) to hold phi's distances against: its sizes, its goals and its discount."""
+    same = ("hidden", "batch", "lr", "goal_discount", "goal_random", "bound_targets", "normalize")
+    return {
+        **{name: getattr(cfg, name) for name in same},
+        "discount": cfg.phi_discount,
+        "target_rate": cfg.phi_target_rate,
+    }
 
 
 def phi_loss(
     phi: networks.Ensemble, cfg: Config, target: networks.Ensemble, batch: Batch
 ) -> tuple[Array, tuple[Info, Array]]:
-    """Eq. 6, and phi(s) of the first member so that nobody computes it twice."""
-    count = batch.observation.shape[0]
-    online = networks.members(phi, jnp.concatenate([batch.observation, batch.goal]))  # members x 2 batch x dim
-    following = batch.next_observation if batch.later is None else batch.later
-    old = networks.members(target, jnp.concatenate([batch.observation, batch.goal, following]))
-    v = hilbert.value(online[:, :count], online[:, count:])  # members x batch
+    """Eq. 6, and phi(s) of the first network so that nobody computes it twice."""
+    count = batch.reached.shape[0]
+    online = networks.apply_all(phi, networks.stacked(batch.observation, batch.goal))  # ensemble x 2 batch x dim
+    following = batch.n_step_observation if cfg.n_step > 1 else batch.next_observation
+    old = networks.apply_all(target, networks.stacked(batch.observation, batch.goal, following))
+    v = hilbert.value(online[:, :count], online[:, count:])  # ensemble x batch
     target_v = hilbert.value(old[:, :count], old[:, count : 2 * count])
     target_next_v = hilbert.value(old[:, 2 * count :], old[:, count : 2 * count])
     loss = hilbert.representation_loss(
@@ -187,37 +219,10 @@ def phi_loss(
         batch.reached,
         cfg.phi_discount,
         cfg.phi_expectile,
-        steps=batch.later_steps,
-        ahead=batch.steps_ahead,
+        steps=batch.n_steps if cfg.n_step > 1 else None,
+        steps_to_goal=batch.steps_to_goal if cfg.bound_targets else None,
     )
     return loss, ({"phi_loss": loss, "distance": -jnp.mean(v)}, online[0, :count])
-
-
-def value_loss(value: networks.Trunk, cfg: Config, sz: Array, target_q: Array) -> tuple[Array, Array]:
-    """Expectile regression of V(s, z) towards the smaller target critic; also returns V(s, z)."""
-    v = value(sz)[..., 0]
-    advantage = target_q - v
-    return jnp.mean(losses.expectile(advantage, advantage, cfg.expectile)), v
-
-
-def critic_loss(critic: networks.Ensemble, sza: Array, target: Array) -> Array:
-    """Both critics towards r + gamma * V(s', z)."""
-    q = networks.members(critic, sza)[..., 0]  # members x batch
-    return jnp.mean(jnp.sum(jnp.square(q - target[None]), axis=0))
-
-
-def actor_loss(actor: networks.GaussianActor, sz: Array, action: Array, weight: Array) -> Array:
-    """Advantage-weighted regression: -E[weight * log pi(a | s, z)]."""
-    return -jnp.mean(weight * actor.log_prob(sz, action))
-
-
-def climbing_loss(
-    actor: networks.GaussianActor, cfg: Config, critic: networks.Ensemble, sz: Array, action: Array
-) -> Array:
-    """DDPG+BC: the mean action climbs the smaller critic, the density stays with the data."""
-    own = jnp.clip(actor(sz), -1.0, 1.0)
-    q = jnp.min(networks.members(critic, jnp.concatenate([sz, own], axis=-1))[..., 0], axis=0)
-    return losses.ddpg_bc(q, actor.log_prob(sz, action), cfg.bc_weight)
 
 
 def _update_phi(cfg: Config, state: State, batch: Batch) -> tuple[dict, Info, Array]:
@@ -234,20 +239,22 @@ def _update_policy(
     z = hilbert.unit(jax.random.normal(key, phi_s.shape))  # fresh for every element at every update
     reward = hilbert.skill_reward(phi_s, phi_next, z)
 
-    sz = jnp.concatenate([batch.observation, z], axis=-1)
+    sz = networks.join(batch.observation, z)
     sza = jnp.concatenate([sz, batch.action], axis=-1)
-    target_q = jnp.min(networks.members(state.critic_target, sza)[..., 0], axis=0)
-    (loss_v, v), grad_v = jax.value_and_grad(value_loss, has_aux=True)(state.value, cfg, sz, target_q)
+    target_q = jnp.min(networks.apply_all(state.critic_target, sza)[..., 0], axis=0)
+    value_grad = jax.value_and_grad(losses.expectile_value_loss, has_aux=True)
+    (loss_v, v), grad_v = value_grad(state.value, sz, target_q, cfg.expectile)
 
     # No done mask: a skill has no end.
-    next_v = state.value(jnp.concatenate([batch.next_observation, z], axis=-1))[..., 0]
-    loss_q, grad_q = jax.value_and_grad(critic_loss)(state.critic, sza, reward + cfg.discount * next_v)
+    next_v = state.value(networks.join(batch.next_observation, z))[..., 0]
+    loss_q, grad_q = jax.value_and_grad(losses.critic_loss)(state.critic, sza, reward + cfg.discount * next_v)
 
     if cfg.extraction == "awr":
         weight = losses.awr_weight(target_q - v, cfg.temperature, cfg.weight_max)
-        loss_a, grad_a = jax.value_and_grad(actor_loss)(state.actor, sz, batch.action, weight)
+        loss_a, grad_a = jax.value_and_grad(losses.awr_loss)(state.actor, sz, batch.action, weight)
     else:
-        loss_a, grad_a = jax.value_and_grad(climbing_loss)(state.actor, cfg, state.critic, sz, batch.action)
+        climb = jax.value_and_grad(losses.ddpg_bc_loss)
+        loss_a, grad_a = climb(state.actor, state.critic, sz, batch.action, cfg.bc_weight)
 
     nets = (state.value, state.critic, state.actor)
     updates, policy_opt = optax.adam(cfg.lr).update((grad_v, grad_q, grad_a), state.policy_opt)
@@ -271,3 +278,37 @@ def _update_policy(
     if cfg.extraction == "awr":
         info["awr_weight"] = jnp.mean(weight)
     return part, info
+
+
+PRESETS = (
+    Preset(
+        "laptop",
+        {
+            **values.LAPTOP_TRUNKS,
+            "dim": 8,  # few latent directions are learned sooner than many
+            "phi_discount": 0.97,  # resolves distances up to some 50 steps; raise it where yours are longer
+            "goal_discount": 0.97,
+            "discount": 0.98,
+            "phi_target_rate": 0.02,
+            "target_rate": 0.02,
+            "temperature": 3.0,
+        },
+        steps=8_000,
+    ),
+    Preset(
+        "laptop",
+        {
+            **values.ANT,
+            **values.ANT_AVERAGE,
+            "phi_discount": values.ANT_DISCOUNT,
+            "goal_discount": values.ANT_DISCOUNT,
+            "temperature": 3.0,  # at 10 the skills press against walls, where the data seldom walks
+            "bound_targets": True,
+            "schedule": "sequential",
+            "phi_steps": 60_000,
+        },
+        steps=values.ANT_LONG_STEPS,
+        tasks=values.ANTMAZES,
+    ),
+    Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.KITCHENS),
+)

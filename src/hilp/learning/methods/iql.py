@@ -19,10 +19,14 @@ import optax
 from jax import Array
 
 from hilp.learning import features, hilbert, losses, networks, sampling
-from hilp.learning.methods import require
-from hilp.spec import Batch, Info, Spec
+from hilp.learning.configs import require
+from hilp.learning.contract import Info, Preset
+from hilp.learning.methods import values
+from hilp.learning.sampling import Batch
+from hilp.spec import Spec
+from hilp.trees import Tree
 
-CRITIC_MEMBERS = 2
+CRITICS = 2
 
 
 @dataclass(frozen=True)
@@ -78,13 +82,13 @@ class Policy(eqx.Module):
     actor: networks.GaussianActor
     skill_dim: int = eqx.field(static=True)
 
-    def encode(self, observation: Array) -> Array:
+    def encode(self, observation: Tree) -> Array:
         return features.sphere(self.phi(observation))
 
-    def act(self, observation: Array, z: Array) -> Array:
-        return jnp.clip(self.actor(jnp.concatenate([observation, z], axis=-1)), -1.0, 1.0)
+    def act(self, observation: Tree, z: Array) -> Array:
+        return jnp.clip(self.actor(networks.join(observation, z)), -1.0, 1.0)
 
-    def cumulant(self, observation: Array, next_observation: Array) -> Array:
+    def cumulant(self, observation: Tree, next_observation: Tree) -> Array:
         """Features whose inner product with z is the reward that skill z maximises."""
         return self.encode(next_observation)
 
@@ -94,8 +98,7 @@ class Policy(eqx.Module):
 
 
 def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
-    at = sampling.transitions(index, key, cfg.batch)
-    return sampling.Rows(at, goal=at + 1)  # nothing here asks for a goal
+    return sampling.Rows.of_transitions(sampling.transitions(index, key, cfg.batch))
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
@@ -105,7 +108,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     size_sz = spec.observation_dim + cfg.dim
     value = networks.Trunk(size_sz, cfg.hidden, 1, key_value)
     size_sza = size_sz + spec.action_dim
-    critic = networks.ensemble(networks.Trunk, CRITIC_MEMBERS, size_sza, cfg.hidden, 1, key=key_critic)
+    critic = networks.ensemble(networks.Trunk, CRITICS, size_sza, cfg.hidden, 1, key=key_critic)
     actor = networks.GaussianActor(size_sz, cfg.actor_hidden, spec.action_dim, key_actor)
     adam = optax.adam(cfg.lr)
     return State(
@@ -131,22 +134,24 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     z = hilbert.unit(jax.random.normal(key, x.shape))  # fresh for every element at every update
     reward = jnp.sum(x * z, axis=-1)
 
-    sz = jnp.concatenate([batch.observation, z], axis=-1)
+    sz = networks.join(batch.observation, z)
     sza = jnp.concatenate([sz, batch.action], axis=-1)
-    target_q = jnp.min(networks.members(state.critic_target, sza)[..., 0], axis=0)
-    (loss_v, v), grad_v = jax.value_and_grad(value_loss, has_aux=True)(state.value, cfg, sz, target_q)
+    target_q = jnp.min(networks.apply_all(state.critic_target, sza)[..., 0], axis=0)
+    value_grad = jax.value_and_grad(losses.expectile_value_loss, has_aux=True)
+    (loss_v, v), grad_v = value_grad(state.value, sz, target_q, cfg.expectile)
 
     # No done mask: a skill has no end.
-    next_v = state.value(jnp.concatenate([batch.next_observation, z], axis=-1))[..., 0]
-    loss_q, grad_q = jax.value_and_grad(critic_loss)(state.critic, sza, reward + cfg.discount * next_v)
+    next_v = state.value(networks.join(batch.next_observation, z))[..., 0]
+    loss_q, grad_q = jax.value_and_grad(losses.critic_loss)(state.critic, sza, reward + cfg.discount * next_v)
     info = {**phi_info, "value_loss": loss_v, "critic_loss": loss_q, "skill_value": jnp.mean(v)}
 
     if cfg.extraction == "awr":
         weight = losses.awr_weight(target_q - v, cfg.temperature, cfg.weight_max)
-        loss_a, grad_a = jax.value_and_grad(actor_loss)(state.actor, sz, batch.action, weight)
+        loss_a, grad_a = jax.value_and_grad(losses.awr_loss)(state.actor, sz, batch.action, weight)
         info["awr_weight"] = jnp.mean(weight)
     else:
-        loss_a, grad_a = jax.value_and_grad(climbing_loss)(state.actor, cfg, state.critic, sz, batch.action)
+        climb = jax.value_and_grad(losses.ddpg_bc_loss)
+        loss_a, grad_a = climb(state.actor, state.critic, sz, batch.action, cfg.bc_weight)
 
     nets = (state.value, state.critic, state.actor)
     updates, policy_opt = adam.update((grad_v, grad_q, grad_a), state.policy_opt)
@@ -167,28 +172,18 @@ def export(cfg: Config, state: State) -> Policy:
     return Policy(state.phi.nets[0], state.actor, cfg.dim)
 
 
-def value_loss(value: networks.Trunk, cfg: Config, sz: Array, target_q: Array) -> tuple[Array, Array]:
-    """Expectile regression of V(s, z) towards the smaller target critic; also returns V(s, z)."""
-    v = value(sz)[..., 0]
-    advantage = target_q - v
-    return jnp.mean(losses.expectile(advantage, advantage, cfg.expectile)), v
-
-
-def critic_loss(critic: networks.Ensemble, sza: Array, target: Array) -> Array:
-    """Both critics towards <x, z> + discount * V(s', z)."""
-    q = networks.members(critic, sza)[..., 0]  # members x batch
-    return jnp.mean(jnp.sum(jnp.square(q - target[None]), axis=0))
-
-
-def actor_loss(actor: networks.GaussianActor, sz: Array, action: Array, weight: Array) -> Array:
-    """Advantage-weighted regression: -E[weight * log pi(a | s, z)]."""
-    return -jnp.mean(weight * actor.log_prob(sz, action))
-
-
-def climbing_loss(
-    actor: networks.GaussianActor, cfg: Config, critic: networks.Ensemble, sz: Array, action: Array
-) -> Array:
-    """DDPG+BC: the mean action climbs the smaller critic, the density stays with the data."""
-    own = jnp.clip(actor(sz), -1.0, 1.0)
-    q = jnp.min(networks.members(critic, jnp.concatenate([sz, own], axis=-1))[..., 0], axis=0)
-    return losses.ddpg_bc(q, actor.log_prob(sz, action), cfg.bc_weight)
+PRESETS = (
+    Preset(
+        "laptop",
+        {
+            **values.LAPTOP_TRUNKS,
+            "dim": 32,
+            "phi_hidden": (128, 128),
+            "discount": 0.98,
+            "target_rate": 0.02,
+        },
+        steps=8_000,
+    ),
+    Preset("laptop", {**values.ANT, "discount": 0.99}, steps=values.ANT_LONG_STEPS, tasks=values.ANTMAZES),
+    Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.KITCHENS),
+)

@@ -16,10 +16,12 @@ import optax
 from jax import Array
 
 from hilp.learning import hilbert, losses, networks, sampling
-from hilp.spec import Batch, Info, Spec
+from hilp.learning.contract import Info
+from hilp.learning.sampling import Batch
+from hilp.spec import Spec
+from hilp.trees import Tree
 
-MEMBERS = 2
-Ensemble = tuple[networks.Trunk, ...]
+VALUES = 2
 
 
 @dataclass(frozen=True)
@@ -42,21 +44,21 @@ class Config:
 class State(NamedTuple):
     """Everything that training changes."""
 
-    value: Ensemble
-    target: Ensemble
+    value: networks.Ensemble
+    target: networks.Ensemble
     opt: optax.OptState
 
 
 class Value(eqx.Module):
     """What is left after training. Observations are normalised as in training."""
 
-    ensemble: Ensemble
+    ensemble: networks.Ensemble
 
-    def values(self, observation: Array, goal: Array) -> Array:
-        """V(s, g) of each member: members x batch. How far they differ says how sure V is."""
-        return member_values(self.ensemble, observation, goal)
+    def values(self, observation: Tree, goal: Tree) -> Array:
+        """V(s, g) of each network: ensemble x batch. How far they differ says how sure V is."""
+        return each_value(self.ensemble, observation, goal)
 
-    def value(self, observation: Array, goal: Array) -> Array:
+    def value(self, observation: Tree, goal: Tree) -> Array:
         return jnp.mean(self.values(observation, goal), axis=0)
 
 
@@ -66,11 +68,14 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
     goal = sampling.hindsight_goals(index, key_goal, at, cfg.goal_discount, cfg.goal_random)
     here = jax.random.uniform(key_here, at.shape) < cfg.goal_here
     goal = jnp.where(here, at, goal)
-    return sampling.Rows(at, goal, steps_ahead=sampling.steps_ahead(index, at, goal) if cfg.bound_targets else None)
+    facts = {"reached": goal == at}
+    if cfg.bound_targets:
+        facts["steps_to_goal"] = sampling.steps_to_goal(index, at, goal)
+    return sampling.Rows.of_transitions(at, {"goal": goal}, **facts)
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
-    value = networks.ensemble(networks.Trunk, MEMBERS, 2 * spec.observation_dim, cfg.hidden, 1, key=key)
+    value = networks.ensemble(networks.Trunk, VALUES, 2 * spec.observation_dim, cfg.hidden, 1, key=key)
     return State(value=value, target=value, opt=optax.adam(cfg.lr).init(value))
 
 
@@ -86,17 +91,23 @@ def export(cfg: Config, state: State) -> Value:
     return Value(ensemble=state.value)
 
 
-def value_loss(value: Ensemble, cfg: Config, target: Ensemble, batch: Batch) -> Array:
+def value_loss(value: networks.Ensemble, cfg: Config, target: networks.Ensemble, batch: Batch) -> Array:
     """Eq. 6 with V(s, g) in the place of -|phi(s) - phi(g)|."""
-    count = batch.observation.shape[0]
-    v = member_values(value, batch.observation, batch.goal)  # members x batch
-    starts = jnp.concatenate([batch.observation, batch.next_observation])
-    old = member_values(target, starts, jnp.concatenate([batch.goal, batch.goal]))  # members x 2 batch
+    count = batch.reached.shape[0]
+    v = each_value(value, batch.observation, batch.goal)  # ensemble x batch
+    starts = networks.stacked(batch.observation, batch.next_observation)
+    old = each_value(target, starts, networks.stacked(batch.goal, batch.goal))  # ensemble x 2 batch
     return hilbert.representation_loss(
-        v, old[:, :count], old[:, count:], batch.reached, cfg.discount, cfg.expectile, ahead=batch.steps_ahead
+        v,
+        old[:, :count],
+        old[:, count:],
+        batch.reached,
+        cfg.discount,
+        cfg.expectile,
+        steps_to_goal=batch.steps_to_goal if cfg.bound_targets else None,
     )
 
 
-def member_values(value: Ensemble, observation: Array, goal: Array) -> Array:
-    """V(s, g) of each member: members x batch."""
-    return networks.members(value, jnp.concatenate([observation, goal], axis=-1))[..., 0]
+def each_value(value: networks.Ensemble, observation: Tree, goal: Tree) -> Array:
+    """V(s, g) of each network: ensemble x batch."""
+    return networks.apply_all(value, networks.join(observation, networks.join(goal)))[..., 0]

@@ -19,8 +19,12 @@ from jax import Array
 
 from hilp.errors import HilpError
 from hilp.learning import features, losses, networks, sampling
-from hilp.learning.methods import require
-from hilp.spec import Batch, Info, Spec
+from hilp.learning.configs import require
+from hilp.learning.contract import Info, Preset
+from hilp.learning.methods import values
+from hilp.learning.sampling import Batch
+from hilp.spec import Spec
+from hilp.trees import Tree
 
 HEADS = 2
 
@@ -92,13 +96,13 @@ class Policy(eqx.Module):
     skill_dim: int = eqx.field(static=True)
     discount: float = eqx.field(static=True)  # of Hilbert distances; the other features are none
 
-    def encode(self, observation: Array) -> Array:
+    def encode(self, observation: Tree) -> Array:
         return features.scale(self.kind, self.phi(observation))
 
-    def act(self, observation: Array, z: Array) -> Array:
+    def act(self, observation: Tree, z: Array) -> Array:
         return self.actor(observation, z)
 
-    def cumulant(self, observation: Array, next_observation: Array) -> Array:
+    def cumulant(self, observation: Tree, next_observation: Tree) -> Array:
         """Features whose inner product with z is the reward that skill z maximises."""
         return self.encode(next_observation) - (self.encode(observation) if self.difference else self.phi_mean)
 
@@ -118,8 +122,11 @@ class HilbertPolicy(Policy):
 def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
     key_at, key_goal = jax.random.split(key)
     at = sampling.transitions(index, key_at, cfg.batch)
+    if cfg.features not in features.WITH_GOALS:
+        return sampling.Rows.of_transitions(at)
     p_random = cfg.goal_random if cfg.features == "hilbert" else 0.0
-    return sampling.Rows(at, sampling.hindsight_goals(index, key_goal, at, cfg.goal_discount, p_random))
+    goal = sampling.hindsight_goals(index, key_goal, at, cfg.goal_discount, p_random)
+    return sampling.Rows.of_transitions(at, {"goal": goal}, reached=goal == at)
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
@@ -157,7 +164,7 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     psi, psi_opt = _step(cfg.lr, grads, state.psi_opt, state.psi)
 
     noise = networks.smoothing_noise(key_actor, batch.action.shape, cfg.noise, cfg.noise_clip)
-    loss_actor, grads = jax.value_and_grad(actor_loss)(state.actor, psi, batch.observation, z, noise)
+    loss_actor, grads = jax.value_and_grad(losses.successor_actor_loss)(state.actor, psi, batch.observation, z, noise)
     actor, actor_opt = _step(cfg.lr, grads, state.actor_opt, state.actor)
 
     hilbertian = cfg.features == "hilbert"
@@ -179,6 +186,18 @@ def export(cfg: Config, state: State) -> Policy:
     kind = HilbertPolicy if cfg.features == "hilbert" else Policy
     difference = cfg.cumulant == "diff"
     return kind(state.phi.nets[0], state.phi_mean, state.actor, cfg.features, difference, cfg.dim, cfg.phi_discount)
+
+
+def reference(cfg: Config) -> dict[str, object]:
+    """Config values of a V(s, g) to hold phi's distances against: its sizes, its goals and its discount."""
+    same = ("batch", "goal_discount", "goal_random", "normalize")
+    return {
+        **{name: getattr(cfg, name) for name in same},
+        "hidden": cfg.phi_hidden,
+        "lr": cfg.phi_lr,
+        "discount": cfg.phi_discount,
+        "target_rate": cfg.phi_target_rate,
+    }
 
 
 def cumulants(cfg: Config, state: State, batch: Batch) -> tuple[Array, Array]:
@@ -210,14 +229,6 @@ def psi_loss(psi: networks.SuccessorMap, cfg: Config, batch: Batch, z: Array, ta
     return jnp.sum(jnp.mean(jnp.square(error), axis=tuple(range(1, error.ndim))))
 
 
-def actor_loss(
-    actor: networks.TanhActor, psi: networks.SuccessorMap, observation: Array, z: Array, noise: Array
-) -> Array:
-    """-min_i <psi_i(s, pi(s, z) + noise, z), z>."""
-    successors = psi(observation, actor.explore(observation, z, noise), z)  # heads x batch x dim
-    return -jnp.mean(jnp.min(jnp.einsum("hbd,bd->hb", successors, z), axis=0))
-
-
 def _inner(x: Array, z: Array) -> Array:
     return jnp.sum(x * z, axis=-1)
 
@@ -227,3 +238,20 @@ def _step(
 ) -> tuple[optax.Params, optax.OptState]:
     updates, opt = optax.adam(lr).update(grads, opt)
     return optax.apply_updates(net, updates), opt
+
+
+PRESETS = (
+    Preset(
+        "laptop",
+        {
+            **values.LAPTOP_SUCCESSORS,
+            "dim": 32,
+            "phi_hidden": (128, 128),
+            "phi_lr": 1e-3,
+            "phi_target_rate": 0.02,
+        },
+        steps=20_000,
+    ),
+    Preset(None, {"phi_discount": 0.96}, tasks=("walker",)),
+    Preset(None, {"loss": "q"}, tasks=("quadruped", "jaco")),
+)

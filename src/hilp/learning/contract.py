@@ -1,0 +1,52 @@
+"""The contract of a method: what passes between its file and the rest of the house.
+
+A method is one file with five names: `Config`, `sample(cfg, index, key)`, `init(cfg, spec, key)`,
+`update(cfg, state, batch, key) -> (state, info)` and `export(cfg, state)`. It may have two more: `PRESETS`, and
+`stages(cfg)` where it learns one thing after the other. docs/add-a-method.md goes through them with an example.
+
+What it exports is a tree of arrays with `skill_dim`, `act(observation, z)` and those rules that it has; prompts ask for
+a rule, never for a method's name:
+
+| rule | what it gives |
+|---|---|
+| `encode(s)` | the latent of a state |
+| `direct(here, there)` | goal rule by direction: the skill from one latent to another, asked anew at every step |
+| `discount` | beside `direct`: distances are told apart up to about 1 / (1 - discount) steps; `plan="auto"` needs it |
+| `aim(goal)` | goal rule by name: the one skill that a goal stands for |
+| `cumulant(s, s')` | reward rule: features to regress a reward on |
+| `backward(s')` | reward rule: features whose reward-weighted mean is the skill |
+| `project(z)` | the valid skill in the direction of z; methods whose skill is the goal itself have none |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from jax import Array
+
+Info = dict[str, Array]  # scalar metrics of one update
+
+
+class Stage(NamedTuple):
+    """A part of training, with a sampler and an update of its own; the state goes on from one to the next.
+
+    A column is a function of (cfg, state, observations) that is computed once for all rows of the data when the stage
+    begins; its sampler asks for rows of it by name, as of any other column.
+    """
+
+    sample: Callable[..., Any]
+    update: Callable[..., tuple[Any, Info]]
+    until: int | None = None  # the update that it ends before; None: the end of the run
+    columns: Mapping[str, Callable[..., Array]] = {}
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Config values for a size, and for some tasks only where it names any; of several that fit, later ones win."""
+
+    size: str | None  # laptop, paper, or None for both
+    values: dict[str, Any] = field(default_factory=dict)
+    steps: int | None = None  # updates; those of the size where it does not say
+    tasks: tuple[str, ...] = ()  # names without the reward and without a map; () for all

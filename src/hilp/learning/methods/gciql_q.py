@@ -1,0 +1,140 @@
+"""GC-IQL-Q: goal-conditioned IQL with critics of actions (Kostrikov et al. 2022); OGBench's GCIQL.
+
+V(s, g) by expectile regression towards the smaller of two target critics Q(s, a, g). Not in the paper, whose GC-IQL has
+values of states only (`gc-iql`): with critics, the policy can also be extracted by DDPG+BC. Goals, sizes and values are
+those of `gc-iql`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from hilp.learning import losses, networks
+from hilp.learning.configs import require, require_shares
+from hilp.learning.contract import Info
+from hilp.learning.methods import gciql
+from hilp.learning.sampling import Batch
+from hilp.spec import Spec
+
+CRITICS = 2
+
+
+@dataclass(frozen=True)
+class Config:
+    """Hyper-parameters; the defaults are the paper's table for goal-conditioned RL."""
+
+    hidden: tuple[int, ...] = (512, 512, 512)  # layers of V and Q
+    actor_hidden: tuple[int, ...] = (512, 512, 512)  # layers of the policy
+    batch: int = 1024  # transitions per update
+    lr: float = 3e-4  # Adam, every network
+    discount: float = 0.99  # sets the longest distance that is told apart, about 1 / (1 - discount) steps
+    expectile: float = 0.9  # nearer 1: values of the best path in the data, not of the usual one
+    target_rate: float = 0.005  # EMA of the critics' targets
+    goal_discount: float = 0.99  # how far ahead future goals of the value lie
+    goal_here: float = 0.2  # share of the value's goals that are the state itself: Q(s, a, s) = 0 must be learnt
+    goal_random: float = 0.3  # share of the value's goals drawn from the whole data set
+    actor_goal_random: float = 0.3  # share of the actor's goals drawn from the whole data set; the others lie ahead
+    extraction: Literal["awr", "ddpg+bc"] = "awr"  # policy from values: weigh the data's actions, or climb Q near them
+    temperature: float = 3.0  # AWR: larger trusts the values, smaller imitates the data
+    weight_max: float = 100.0  # AWR weights are cut here
+    bc_weight: float = 0.3  # ddpg+bc: larger imitates the data
+    actor_rate: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights
+    normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
+
+    def __post_init__(self) -> None:
+        require(
+            self,
+            {
+                "at least 1": ("batch",),
+                "sizes of at least 1": ("hidden", "actor_hidden"),
+                "between 0 and 1": ("discount", "expectile", "goal_discount"),
+                "from 0 to 1": ("target_rate", "goal_here", "goal_random", "actor_goal_random"),
+                "at least 0": ("lr", "temperature", "bc_weight"),
+                "above 0": ("weight_max",),
+                "above 0, at most 1": ("actor_rate",),
+            },
+        )
+        require_shares(self, "goal_here", "goal_random")
+
+
+class State(NamedTuple):
+    """Everything that training changes."""
+
+    value: networks.Trunk
+    critic: networks.Ensemble  # of 2
+    critic_target: networks.Ensemble
+    actor: networks.GaussianActor
+    actor_average: networks.GaussianActor | tuple[()]  # () at rate 1: the actor itself is kept
+    opt: optax.OptState
+
+
+Policy = gciql.Policy  # what is left after training is the same: pi(a | s, g)
+sample = gciql.sample  # and so are the goals
+
+
+def init(cfg: Config, spec: Spec, key: Array) -> State:
+    key_value, key_critic, key_actor = jax.random.split(key, 3)
+    size_sg = 2 * spec.observation_dim
+    size_sga = size_sg + spec.action_dim
+    (value,) = networks.ensemble(networks.Trunk, 1, size_sg, cfg.hidden, 1, key=key_value)
+    critic = networks.ensemble(networks.Trunk, CRITICS, size_sga, cfg.hidden, 1, key=key_critic)
+    actor = networks.GaussianActor(size_sg, cfg.actor_hidden, spec.action_dim, key_actor)
+    return State(
+        value=value,
+        critic=critic,
+        critic_target=critic,
+        actor=actor,
+        actor_average=losses.averaged(actor, actor, cfg.actor_rate),
+        opt=optax.adam(cfg.lr).init((value, critic, actor)),
+    )
+
+
+def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
+    """One step of V, of the critics and of the actor, all from the same state."""
+    goal, actor_goal = networks.join(batch.goal), networks.join(batch.actor_goal)
+    sg, toward = networks.join(batch.observation, goal), networks.join(batch.observation, actor_goal)
+    sga = jnp.concatenate([sg, batch.action], axis=-1)
+    every = jnp.concatenate([sga, jnp.concatenate([toward, batch.action], axis=-1)])
+    target_q, actor_q = jnp.split(jnp.min(networks.apply_all(state.critic_target, every)[..., 0], axis=0), 2)
+    value_grad = jax.value_and_grad(losses.expectile_value_loss, has_aux=True)
+    (loss_v, v), grad_v = value_grad(state.value, sg, target_q, cfg.expectile)
+
+    next_v = state.value(networks.join(batch.next_observation, goal))[..., 0]
+    target = (batch.reached - 1.0) + cfg.discount * (1.0 - batch.reached) * next_v
+    loss_q, grad_q = jax.value_and_grad(losses.critic_loss)(state.critic, sga, target)
+    advantage = actor_q - state.value(toward)[..., 0]
+
+    info = {"value_loss": loss_v, "critic_loss": loss_q, "value": jnp.mean(v), "advantage": jnp.mean(advantage)}
+    if cfg.extraction == "awr":
+        weight = losses.awr_weight(advantage, cfg.temperature, cfg.weight_max)
+        loss_a, grad_a = jax.value_and_grad(losses.awr_loss)(state.actor, toward, batch.action, weight)
+        info["awr_weight"] = jnp.mean(weight)
+    else:
+        climb = jax.value_and_grad(losses.ddpg_bc_loss)
+        loss_a, grad_a = climb(state.actor, state.critic, toward, batch.action, cfg.bc_weight)
+
+    nets = (state.value, state.critic, state.actor)
+    updates, opt = optax.adam(cfg.lr).update((grad_v, grad_q, grad_a), state.opt)
+    value, critic, actor = optax.apply_updates(nets, updates)
+    state = State(
+        value=value,
+        critic=critic,
+        critic_target=losses.polyak(state.critic_target, critic, cfg.target_rate),
+        actor=actor,
+        actor_average=losses.averaged(state.actor_average, actor, cfg.actor_rate, opt[0].count),
+        opt=opt,
+    )
+    return state, {**info, "actor_loss": loss_a}
+
+
+def export(cfg: Config, state: State) -> Policy:
+    return Policy(state.actor_average or state.actor)
+
+
+PRESETS = gciql.PRESETS

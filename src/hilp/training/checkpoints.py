@@ -1,0 +1,130 @@
+"""What a run writes while it trains: its description, its metrics, its checkpoints. Checked when it is resumed."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from hilp import storage
+from hilp.errors import HilpError
+from hilp.runs import CHECKPOINTS, METRICS, RUN
+from hilp.training.run import Means, Run, scalars, weighted_mean
+
+CHECKPOINT_MINUTES = 5.0  # a slow run is saved at least this often
+IDENTITY = ("method", "config", "seed", "seeds", "validation", "data_fingerprint")  # must agree to resume
+
+
+class Journal:
+    """The folder of a run in training; with no folder it keeps nothing."""
+
+    def __init__(self, folder: Path | None, keep: int = 2) -> None:
+        self.folder, self.keep = folder, keep
+        self._waiting: list[tuple[int, Means]] = []  # chunks since the last metrics row
+        self._saved_at = time.monotonic()
+
+    def begin(self, run: Run, steps: int, resume: bool, command: str | None) -> tuple[int, Any]:
+        """The update to go on from and the state there; the folder is made where it is new."""
+        if self.folder is None:
+            return 0, run.fresh
+        description = run.description(steps, command)
+        require_own_folder(self.folder, description, resume)
+        start, state = newest_checkpoint(self.folder, run.fresh) if resume else (0, run.fresh)
+        if start > steps:
+            raise HilpError(f"{self.folder} is already at step {start}, past the {steps} asked for: ask for more steps")
+        try:
+            (self.folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise HilpError(f"cannot write {self.folder}: {error.strerror or error}") from error
+        storage.write_json(self.folder / RUN, description)
+        trim_metrics(self.folder / METRICS, start)
+        return start, state
+
+    def add(self, count: int, means: Means) -> None:
+        """Take in the metrics of some updates."""
+        if self.folder is not None:
+            self._waiting.append((count, means))
+
+    def log(self, step: int, more: dict[str, float]) -> None:
+        """Write a row of metrics: the means since the last one, and more."""
+        if self.folder is None:
+            return
+        row = {"step": step, **scalars(weighted_mean(self._waiting)), **more}
+        with open(self.folder / METRICS, "a") as file:
+            file.write(json.dumps(row) + "\n")
+        self._waiting = []
+
+    @property
+    def late(self) -> bool:
+        """Whether the last checkpoint is long ago."""
+        return time.monotonic() - self._saved_at > 60 * CHECKPOINT_MINUTES
+
+    def save(self, state: Any, step: int) -> None:
+        """Write a checkpoint and drop old ones."""
+        if self.folder is None:
+            return
+        folder = self.folder / CHECKPOINTS
+        path = folder / f"step-{step:09d}.safetensors"
+        storage.write_arrays(path, storage.flatten(state), {"step": step})
+        found = sorted(folder.glob("step-*.safetensors"))
+        here = found.index(path) + 1
+        for old in (*found[: max(0, here - self.keep)], *found[here:]):  # no run goes on from what lies ahead
+            old.unlink()
+        self._saved_at = time.monotonic()
+
+
+def require_own_folder(folder: Path, description: dict[str, Any], resume: bool) -> None:
+    """Refuse a folder that holds another run, or something else; nothing is changed yet."""
+    described = folder / RUN
+    if described.is_file():
+        if not resume:
+            raise HilpError(f"{folder} already holds a run: go on with --resume, or choose another --out")
+        try:
+            before = json.loads(described.read_text())
+        except (ValueError, RecursionError) as error:
+            raise HilpError(f"{described} is damaged ({error}): choose another --out") from error
+        if not isinstance(before, dict):
+            raise HilpError(f"{described} is damaged (not an object): choose another --out")
+        now = json.loads(json.dumps(description))  # tuples become lists, as on disk
+        for key in IDENTITY:
+            if before.get(key) != now[key]:
+                raise HilpError(f"cannot resume {folder}: its {_difference(key, before.get(key), now[key])}")
+    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise HilpError(f"{folder} exists and is not the folder of a run: choose another --out")
+
+
+def _difference(key: str, before: Any, now: Any) -> str:
+    if isinstance(before, dict) and isinstance(now, dict):
+        odd = next(k for k in {**before, **now} if before.get(k) != now.get(k))
+        return f"config has {odd}={before.get(odd)}, not {now.get(odd)}"
+    return f"{key} is {before}, not {now}"
+
+
+def newest_checkpoint(folder: Path, fresh: Any) -> tuple[int, Any]:
+    """Step and state of the newest checkpoint that is whole; a torn one is named and passed over."""
+    found = sorted((folder / CHECKPOINTS).glob("step-*.safetensors"), reverse=True)
+    for path in found:
+        try:
+            arrays, note = storage.read_arrays(path)
+            return int(note["step"]), storage.unflatten(fresh, arrays, path)
+        except (HilpError, KeyError, ValueError) as error:
+            print(f"hilp: warning: skipping checkpoint {path.name}: {error}", file=sys.stderr)
+    if found:
+        raise HilpError(f"no checkpoint in {folder} can be resumed: choose another --out to start over")
+    return 0, fresh
+
+
+def trim_metrics(path: Path, step: int) -> None:
+    """Drop rows past the step that training goes on from; they will be written again."""
+    if not path.is_file():
+        return
+    kept = []
+    for line in path.read_text().splitlines():
+        try:
+            if json.loads(line)["step"] <= step:
+                kept.append(line)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue  # a line torn by a kill
+    storage.write_text(path, "".join(line + "\n" for line in kept))

@@ -1,0 +1,82 @@
+"""The compiled program of a stage: any number of updates in one loop, sampling inside.
+
+The randomness of update i is fold_in(seed key, i) and nothing else, so a run killed and resumed ends in the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from hilp.learning import methods, sampling
+from hilp.spec import Spec
+
+SEED_AXES = sampling.Columns(shared=None, own=0, mean=None, scale=None)  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=32)
+def initialiser(config: Any, spec: Spec, several: bool) -> Callable[..., Any]:
+    """The compiled `init` of a config, for one seed or several."""
+    init = partial(methods.of(config).init, config, spec)
+    return jax.jit(jax.vmap(init) if several else init)
+
+
+@lru_cache(maxsize=32)
+def chunk_program(config: Any, stage: int, several: bool, streamed: bool) -> Callable[..., Any]:
+    """The compiled chunk of a stage of a config, for one seed or several; shared by the runs of a session.
+
+    Of (state, source, keys, first update, count): the state after them, sums of the metrics, first NaN of each. Seeds
+    share the data on the device, but each has its own computed columns.
+    """
+    own = methods.stages(config)[stage]
+    batch_of = stored_batch if streamed else partial(drawn_batch, config, own.sample)
+    chunk = chunk_function(partial(own.update, config), batch_of)
+    if several:
+        source_axes: Any = 0 if streamed else (SEED_AXES, None)
+        chunk = jax.vmap(chunk, in_axes=(0, source_axes, 0, None, None))
+    return jax.jit(chunk, donate_argnums=0)
+
+
+def chunk_function(update: Callable[..., Any], batch_of: Callable[..., Any]) -> Callable[..., Any]:
+    """`count` updates as one loop with a dynamic bound, so every chunk length runs the same compiled code.
+
+    `batch_of(source, key, i)` is the batch of the chunk's i-th update.
+    """
+    # The inner jit caches its trace: asking for the shapes of the metrics does not trace `update` a second time.
+    update = jax.jit(update, inline=True)
+
+    def one(state: Any, source: Any, key: jax.Array, i: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
+        key_rows, key_update = jax.random.split(key)
+        return update(state, batch_of(source, key_rows, i), key_update)
+
+    def chunk(state: Any, source: Any, key: jax.Array, start: jax.Array, count: jax.Array) -> Any:
+        shapes = jax.eval_shape(one, state, source, key, count)[1]
+        sums = {name: jnp.zeros((), jnp.float32) for name in shapes}
+        bad = {name: jnp.zeros((), jnp.int32) for name in shapes}  # step of the first NaN, counted from 1; 0 is none
+
+        def body(i: jax.Array, carry: Any) -> Any:
+            state, sums, bad = carry
+            state, info = one(state, source, jax.random.fold_in(key, i + 1), i - start)
+            for name, metric in info.items():
+                sums = {**sums, name: sums[name] + metric}
+                bad = {**bad, name: jnp.where((bad[name] == 0) & ~jnp.isfinite(metric), i + 1, bad[name])}
+            return state, sums, bad
+
+        return jax.lax.fori_loop(start, start + count, body, (state, sums, bad))
+
+    return chunk
+
+
+def drawn_batch(config: Any, sample: Callable[..., sampling.Rows], source: Any, key: jax.Array, i: jax.Array) -> Any:
+    """A batch drawn from columns on the device."""
+    columns, index = source
+    return sampling.gather(columns, sample(config, index, key))
+
+
+def stored_batch(source: Any, key: jax.Array, i: jax.Array) -> Any:
+    """The i-th batch of a block that was gathered on the host."""
+    return jax.tree.map(lambda stack: jax.lax.dynamic_index_in_dim(stack, i, keepdims=False), source)

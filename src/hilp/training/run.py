@@ -1,0 +1,270 @@
+"""Run: a config, its data and its compiled programs. It turns a state into the state some updates later."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hilp import trees
+from hilp.data.dataset import Dataset
+from hilp.errors import HilpError, TrainingDiverged
+from hilp.learning import methods, sampling
+from hilp.policy.bank import Bank
+from hilp.policy.policy import FoundationPolicy
+from hilp.policy.preparation import Preparation
+from hilp.policy.provenance import Provenance
+from hilp.spec import Spec
+from hilp.training import memory
+from hilp.training.program import chunk_program, initialiser
+from hilp.training.stream import BLOCK, Stream, scratch_array
+from hilp.versions import versions
+
+VALIDATION_BATCHES = 8
+COLUMN_BLOCK = 8192  # rows that a column is computed for at a time
+
+Means = dict[str, np.ndarray]  # of each metric over some updates, a number a seed
+
+
+class Run:
+    """The programs of a config and its data, on the device or streamed to it."""
+
+    def __init__(
+        self,
+        config: Any,
+        data: Dataset,
+        seed: int = 0,
+        seeds: int = 1,
+        validation: float = 0.0,
+        device_budget: int | None = None,
+        scratch: Path | None = None,
+    ) -> None:
+        """scratch: folder for columns too large for memory; the system's choice without."""
+        self.config, self.data, self.seed, self.seeds, self.validation = config, data, seed, seeds, validation
+        self.method = methods.of(config)
+        self.stages = methods.stages(config)
+        self.spec = Spec(data.observation_dim, data.action_dim)
+        memory.require_fit(config, self.spec, seeds)
+        self.preparation = Preparation.of(data, config.normalize)
+        self.index, self.held_out = sampling.build_index(data.lengths, self._held_out_episodes())
+        self.scratch = scratch
+        keys = jnp.stack([jax.random.key(s) for s in range(seed, seed + seeds)])
+        # Key 0 of the stream starts the networks; updates use keys 1, 2, ...
+        first = jax.vmap(lambda key: jax.random.fold_in(key, 0))(keys)
+        self.keys = keys[0] if seeds == 1 else keys
+        budget = memory.default_device_budget() if device_budget is None else device_budget
+        self.streamed = self._bytes_on_device() > budget
+        self.columns = sampling.Columns(
+            {"observations": data.observations, "actions": data.actions},
+            {},
+            self.preparation.mean,
+            self.preparation.scale,
+        )
+        if not self.streamed:
+            # device_put, not jnp.asarray: on a CPU it shares the memory of a mapped file where it can
+            shared = {name: as_numbers(column) for name, column in self.columns.shared.items()}
+            self.columns = jax.device_put(self.columns._replace(shared=shared))
+        self._stage = -1  # that the columns and the stream are of
+        self._stream: Stream | None = None
+        self.fresh = initialiser(config, self.spec, seeds > 1)(first[0] if seeds == 1 else first)
+
+    # ---- updates -----------------------------------------------------------------------------------------------------
+
+    def stage_of(self, step: int) -> int:
+        """The stage that update `step` (counted from 0) belongs to."""
+        return next(n for n, stage in enumerate(self.stages) if stage.until is None or step < stage.until)
+
+    @property
+    def last_stage_begins(self) -> int:
+        """The update that the last stage begins with: a policy is not trained before it."""
+        return max((stage.until or 0 for stage in self.stages[:-1]), default=0)
+
+    def boundary(self, step: int) -> float:
+        """The update before which updates from `step` on must pause: where the stage ends."""
+        until = self.stages[self.stage_of(step)].until
+        return float("inf") if until is None else until
+
+    def advance(self, state: Any, step: int, count: int) -> tuple[Any, Means]:
+        """`count` updates from `step`, all of one stage; the mean of each metric, per seed."""
+        means, broken = [], {}
+        pieces = list(self._chunks(state, self.index, step, count, self.stage_of(step)))
+        for _, done, sums, bad in pieces:
+            means.append((done, {name: np.asarray(total) / done for name, total in sums.items()}))
+            for name, steps in bad.items():
+                at = min((int(at) for at in np.ravel(np.asarray(steps)) if at), default=0)
+                if at and name not in broken:
+                    broken[name] = at
+        if broken:
+            name = min(broken, key=lambda n: broken[n])
+            raise TrainingDiverged(
+                f"{name} became NaN or infinite at step {broken[name]}: the last good checkpoint is kept; lower lr "
+                "(--set lr=1e-4) or check the scale of the observations (--set normalize=true)"
+            )
+        return pieces[-1][0], weighted_mean(means)
+
+    def validate(self, state: Any, step: int) -> dict[str, float]:
+        """Metrics on held-out episodes after `step` updates: updates that are thrown away, by the same programs."""
+        if self.held_out is None:
+            return {}
+        stage = self.stage_of(step - 1)
+        rows = []
+        for batch in range(VALIDATION_BATCHES):
+            copy = jax.tree.map(jnp.copy, state)  # the program consumes its state
+            ((_, _, sums, _),) = self._chunks(copy, self.held_out, step + batch, 1, stage)
+            rows.append(scalars(jax.tree.map(np.asarray, sums)))
+        return {f"validation_{name}": float(np.mean([row[name] for row in rows])) for name in rows[0]}
+
+    def _chunks(
+        self, state: Any, index: sampling.Index, step: int, count: int, stage: int
+    ) -> Iterator[tuple[Any, int, Any, Any]]:
+        """`count` updates, in one piece where the data is on the device and block after block where it is streamed.
+
+        Of each piece: the state after it, its updates, the sums of the metrics, the first NaN of each.
+        """
+        self._enter(stage, state)
+        chunk = chunk_program(self.config, stage, self.seeds > 1, self.streamed)
+        while count:
+            now = count if self._stream is None else min(count, BLOCK)
+            source = (self.columns, index) if self._stream is None else self._stream.block(index, step)
+            state, sums, bad = chunk(state, source, self.keys, jnp.int32(step), jnp.int32(now))
+            step, count = step + now, count - now
+            yield state, now, sums, bad
+
+    def block(self, stage: int, step: int) -> Any:
+        """The batches of a block of updates from `step` on, where the data is streamed."""
+        self._enter(stage, self.fresh)
+        assert self._stream is not None, "this data is on the device"
+        return self._stream.block(self.index, step)
+
+    def _enter(self, stage: int, state: Any) -> None:
+        """Have the columns of a stage, computed with the state that it begins with."""
+        if stage == self._stage:
+            return
+        own: dict[str, Any] = {
+            name: self._computed(function, state) for name, function in self.stages[stage].columns.items()
+        }
+        self.columns = self.columns._replace(own=own if self.streamed else jax.device_put(own))
+        if self.streamed:
+            self._stream = Stream(self.config, self.stages[stage].sample, self.columns, self.keys)
+        self._stage = stage
+
+    def _computed(self, function: Callable[..., Any], state: Any) -> np.ndarray:
+        """A column of a stage for all rows, [rows, ...], one for each of several seeds."""
+        one = partial(function, self.config)
+        compute = jax.jit(one if self.seeds == 1 else jax.vmap(one, in_axes=(0, None)))
+        shape = (*self.keys.shape, self.data.rows, self._column_size(function))
+        # Data that is streamed may be larger than memory, and so may its columns.
+        column = scratch_array(shape, self.scratch) if self.streamed else np.empty(shape, np.float32)
+        mean, scale = self.preparation.mean, self.preparation.scale
+        for first in range(0, self.data.rows, COLUMN_BLOCK):
+            rows = slice(first, first + COLUMN_BLOCK)
+            block = trees.over(lambda part, rows=rows: part[rows], self.data.observations)
+            column[..., rows, :] = compute(state, sampling.normalised(as_numbers(block), mean, scale))
+        return column
+
+    def _column_size(self, function: Callable[..., Any]) -> int:
+        """How many numbers a computed column has in a row."""
+
+        def one_row() -> Any:
+            state = self.method.init(self.config, self.spec, jax.random.key(0))
+            row = as_numbers(trees.over(lambda part: np.asarray(part[:1]), self.data.observations))
+            return function(self.config, state, row)
+
+        return int(jax.eval_shape(one_row).shape[-1])
+
+    def _bytes_on_device(self) -> int:
+        parts = trees.named(as_numbers(trees.over(lambda part: part[:1], self.data.observations)), "observations")
+        row = sum(part.nbytes for part in parts.values()) + 4 * self.data.action_dim
+        sizes = [sum(map(self._column_size, stage.columns.values())) for stage in self.stages]
+        return self.data.rows * (row + 4 * self.seeds * max(sizes))
+
+    def _held_out_episodes(self) -> np.ndarray | None:
+        if self.validation == 0.0:
+            return None
+        rng = np.random.default_rng(self.seed)
+        count = max(1, round(self.validation * self.data.episodes))
+        if count >= self.data.episodes:
+            raise HilpError(f"validation {self.validation} of {self.data.episodes} episodes leaves none to train on")
+        return np.isin(np.arange(self.data.episodes), rng.choice(self.data.episodes, count, replace=False))
+
+    # ---- what comes out ----------------------------------------------------------------------------------------------
+
+    def exports(self, state: Any) -> list[Any]:
+        """What the method exports, of each seed."""
+        own = (
+            [state] if self.seeds == 1 else [jax.tree.map(lambda leaf, n=n: leaf[n], state) for n in range(self.seeds)]
+        )
+        return [jax.tree.map(jnp.copy, self.method.export(self.config, one)) for one in own]
+
+    def policies(self, state: Any, step: int, bank: int) -> list[FoundationPolicy]:
+        """The policy of each seed, with its bank of data states."""
+        provenance = Provenance(
+            data=self.data.name,
+            data_fingerprint=self.data.fingerprint,
+            task=self.data.task,
+            first_observation=_first_observation(self.data),
+            steps=step,
+            versions=versions(),
+        )
+        return [
+            FoundationPolicy(
+                self.config,
+                self.spec,
+                core,
+                self.preparation,
+                Bank.draw(self.data, bank, seed),
+                dataclasses.replace(provenance, seed=seed),
+                self.data.observation_parts,
+            )
+            for seed, core in enumerate(self.exports(state), self.seed)
+        ]
+
+    def description(self, steps: int, command: str | None) -> dict[str, Any]:
+        """What identifies a run (checked on resume), and what is good to know about it."""
+        return {
+            "method": methods.name_of(self.config),
+            "config": methods.described(self.config),
+            "seed": self.seed,
+            "seeds": self.seeds,
+            "validation": self.validation,
+            "data_fingerprint": self.data.fingerprint,
+            "data": self.data.name,
+            "steps": steps,
+            "command": command or " ".join(sys.argv),
+            "versions": versions(),
+        }
+
+
+def as_numbers(tree: trees.Tree) -> trees.Tree:
+    """Rows as a network takes them: float32, but the bytes of a named tree (images) stay bytes."""
+    if isinstance(tree, Mapping):
+        return {name: part if part.dtype == np.uint8 else np.asarray(part, np.float32) for name, part in tree.items()}
+    return np.asarray(tree, np.float32)
+
+
+def _first_observation(data: Dataset) -> list[float] | None:
+    """Of data whose observations are one vector."""
+    if isinstance(data.observations, Mapping):
+        return None
+    return np.asarray(data.observations[0], np.float64).tolist()
+
+
+def scalars(means: Means) -> dict[str, float]:
+    """Metrics averaged over seeds."""
+    return {name: float(np.mean(value)) for name, value in means.items()}
+
+
+def weighted_mean(chunks: list[tuple[int, Means]]) -> Means:
+    """Over the updates of those chunks that have a metric: not all do where methods learn in stages."""
+    found = {}
+    for name in dict.fromkeys(name for _, means in chunks for name in means):
+        own = [(count, np.asarray(means[name], np.float64)) for count, means in chunks if name in means]
+        found[name] = np.asarray(sum(count * mean for count, mean in own) / sum(count for count, _ in own))
+    return found
