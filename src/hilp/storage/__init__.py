@@ -9,6 +9,7 @@
 
 from hilp.storage.arrays import checksum, flatten, read_arrays, unflatten, write_arrays
 from hilp.storage.atomic import (
+    carry_over,
     clean_leftovers,
     clean_leftovers_in,
     fsync_folder,
@@ -24,6 +25,7 @@ from hilp.storage.locks import LOCK, locked
 
 __all__ = [
     "LOCK",
+    "carry_over",
     "checksum",
     "clean_leftovers",
     "clean_leftovers_in",

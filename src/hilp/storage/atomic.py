@@ -118,6 +118,27 @@ def swap_folder(temporary: Path, target: Path) -> None:
         raise HilpError(f"cannot write {target}: {error.strerror or error}") from error
 
 
+def carry_over(source: Path, target: Path) -> None:
+    """Give a folder all that another has and it has not: further names of the same files, or copies of them."""
+    for entry in os.scandir(source):
+        name = target / entry.name
+        if name.exists() or name.is_symlink():
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            shutil.copytree(entry.path, name, symlinks=True, copy_function=_link)
+        elif entry.is_symlink():
+            name.symlink_to(os.readlink(entry.path))
+        else:
+            _link(entry.path, name)
+
+
+def _link(source: str, target: str | Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # a disk where a file has one name
+        shutil.copy2(source, target)
+
+
 def clean_leftovers(path: Path) -> None:
     """Remove what dead processes left beside a path when they were killed while writing it; living ones keep theirs.
 
@@ -156,7 +177,7 @@ def _dead(folder: Path, stem: str, kinds: str) -> list[Path]:
     """Leftovers of dead processes in a folder, the newest first."""
     pattern = re.compile(rf"\.{stem}\.(?:{kinds})-(\d+)(?:-([0-9a-f]+)-([0-9a-f]+)-[0-9a-f]+(?:\.\w+)?)?", re.DOTALL)
     found = []
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):  # ValueError: a zero byte in the name
         for entry in os.scandir(folder):
             match = pattern.fullmatch(entry.name)
             if match is None:
