@@ -166,9 +166,10 @@ while True:
 """
 
 
-def test_a_kill_at_any_instant_leaves_a_policy(kept: hilp.FoundationPolicy, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [2, pytest.param(12, marks=pytest.mark.slow)])
+def test_a_kill_at_any_instant_leaves_a_policy(kept: hilp.FoundationPolicy, tmp_path: Path, kills: int) -> None:
     folder = kept.save(tmp_path / "policy")
-    for number in range(2):
+    for number in range(kills):
         command = [sys.executable, "-c", SAVE_FOR_EVER, str(KEPT / "policy"), str(folder)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
@@ -263,6 +264,12 @@ FORGERIES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "parts of an observation that are none": lambda c: c.update(observation_parts=[["x", None]]),
     "a config that is none": lambda c: c.update(config=None),
     "a deep value": lambda c: c["config"].update(dim=json.loads("[" * 500 + "]" * 500)),
+    "steps of text": lambda c: c["origin"].update(steps="many"),
+    "steps of a fraction": lambda c: c["origin"].update(steps=1.5),
+    "a task that is a list": lambda c: c["origin"].update(task=["maze-medium"]),
+    "a data set that is an object": lambda c: c["origin"].update(data={}),
+    "a first observation of text": lambda c: c["origin"].update(first_observation=["a"]),
+    "versions that are none": lambda c: c["origin"].update(versions=["1.0"]),
     "another method": lambda c: c.update(method="fb"),
     "version 2 with the bank of another": lambda c: c.update(version=2) or c["spec"].update(action_dim=1),
 }

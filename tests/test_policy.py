@@ -377,13 +377,17 @@ def test_trees_are_measured_and_drawn_part_by_part() -> None:
     prepared = preparation.observations({"pose": np.float32(pose), "camera": camera})
     np.testing.assert_array_equal(prepared["camera"], camera)
     assert prepared["camera"].dtype == np.uint8 and abs(prepared["pose"][:, 0].mean()) < 1e-3
+    spec = Spec.of(data.observations, 1)
+    assert spec == Spec(14, 1, (("camera", (3, 4), "uint8"), ("pose", (2,), "float32")))
+    assert Spec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+    assert Spec.of(flat.observations, 1).to_json() == {"observation_dim": 2, "action_dim": 1}
     bank = Bank.draw(data, 50, 0)
     assert bank.observations["camera"].dtype == np.uint8 and bank.observations["pose"].dtype == np.float32
     rows = Bank.rows(data, 50, 0)
     np.testing.assert_array_equal(bank.next_observations["camera"], camera[rows + 1])
 
 
-def test_a_policy_of_trees_comes_back(tiny: hilp.FoundationPolicy, change: Change, tmp_path: Path) -> None:
+def test_a_policy_of_trees_comes_back(change: Change, tmp_path: Path) -> None:
     policy = change(seeing(), core=tiny_core())
     again = hilp.FoundationPolicy.load(policy.save(tmp_path / "policy"))
     assert again.spec == policy.spec and again.fingerprint == policy.fingerprint

@@ -20,6 +20,15 @@ class Spec:
     action_dim: int
     parts: tuple[tuple[str, tuple[int, ...], str], ...] = ()  # name, shape, dtype ("float32", "uint8"); () for a vector
 
+    @staticmethod
+    def of(observations: Any, action_dim: int) -> Spec:
+        """Of observations as they are: one array of rows, or named ones."""
+        if not isinstance(observations, Mapping):
+            return Spec(int(observations.shape[1]), action_dim)
+        kinds = {name: "uint8" if part.dtype.name == "uint8" else "float32" for name, part in observations.items()}
+        parts = tuple((name, tuple(observations[name].shape[1:]), kinds[name]) for name in sorted(kinds))
+        return Spec(sum(math.prod(shape) for _, shape, _ in parts), action_dim, parts)
+
     def to_json(self) -> dict[str, Any]:
         """As plain values; without parts where there are none, as before there were any."""
         plain = {"observation_dim": self.observation_dim, "action_dim": self.action_dim}

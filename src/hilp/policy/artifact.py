@@ -22,9 +22,9 @@ import numpy as np
 from hilp import runs, storage
 from hilp.data.dataset import Parts
 from hilp.errors import HilpError
-from hilp.forks import require_own_process
 from hilp.learning import methods
 from hilp.policy.bank import Bank
+from hilp.policy.forks import require_own_process
 from hilp.policy.preparation import Preparation
 from hilp.policy.provenance import Provenance
 from hilp.runs import CONFIG

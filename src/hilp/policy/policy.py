@@ -16,10 +16,10 @@ import numpy as np
 from hilp import trees
 from hilp.data.dataset import Dataset, Parts
 from hilp.errors import HilpError, PromptUnsupported
-from hilp.forks import require_own_process
 from hilp.learning import methods
 from hilp.policy import artifact, planning, prompts
 from hilp.policy.bank import Bank
+from hilp.policy.forks import require_own_process
 from hilp.policy.preparation import Preparation
 from hilp.policy.prompts import GoalPrompt, Prompt, SkillPrompt
 from hilp.policy.provenance import Provenance
