@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from hilp.data.dataset import Dataset
+from hilp.data.extras import Extras
 from hilp.errors import HilpError
-from hilp.policy.prompts import Extras
 
 pytest.importorskip("dm_control", reason="pip install 'hilp[mujoco]'")
 

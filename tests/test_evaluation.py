@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import dataclasses
 import io
 import json
 import re
@@ -45,7 +46,7 @@ class Walker:
     """A scripted policy: where `walks` says so it goes straight to its goal, elsewhere it never moves."""
 
     method, fingerprint = "scripted", "0" * 32
-    config, spec = hilp.HILP(), Spec(2, 2)
+    config, settings, spec = hilp.HILP(), dataclasses.asdict(hilp.HILP()), Spec(2, 2)
 
     def __init__(self, walks: Any = True) -> None:
         self.walks, self.provenance = walks, Provenance(seed=3, steps=70, data="none")

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import ast
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,9 +21,11 @@ import pytest
 
 import hilp
 from hilp import storage
+from hilp.learning import methods
 from hilp.policy.bank import Bank
 from hilp.policy.preparation import Preparation
 from hilp.policy.provenance import Provenance
+from hilp.spec import Spec
 
 Change = Callable[..., hilp.FoundationPolicy]
 FILES = ("config.json", "weights.safetensors", "bank.safetensors")
@@ -196,6 +203,212 @@ def test_a_prompt_of_another_policy(tiny: hilp.FoundationPolicy, other: hilp.Fou
             tiny.act(observations(), prompt)
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_skill_that_is_nowhere(tiny: hilp.FoundationPolicy, bad: float) -> None:
+    z = np.ones(8)
+    z[3] = bad
+    for skill in (z, np.tile(z, (7, 1)), replace(tiny.skill(seed=0), z=np.float32(z))):
+        with pytest.raises(hilp.HilpError, match="the skill holds a NaN or an infinity"):
+            tiny.act(observations(), skill)
+    for skill in ("north", ["a"] * 8, None):
+        with pytest.raises(hilp.HilpError, match="a skill"):
+            tiny.act(observations(), skill)
+
+
+# ---- forked processes ------------------------------------------------------------------------------------------------
+
+FORKED = """
+import os, sys, warnings
+warnings.simplefilter("ignore")
+import hilp
+if sys.argv[2] == "before":
+    policy = hilp.FoundationPolicy.load(sys.argv[1])
+    policy.act([1.5, 1.5], policy.skill(seed=0))
+else:
+    import hilp.policy.policy  # but nothing of JAX has started
+child = os.fork()
+if child == 0:
+    lines = []
+    for use in (
+        lambda: policy.act([1.5, 1.5], [1.0, 0.0]),
+        lambda: policy.encode([1.5, 1.5]),
+        lambda: policy.skill(seed=1),
+        lambda: hilp.FoundationPolicy.load(sys.argv[1]).encode([1.5, 1.5]),
+    ):
+        try:
+            use()
+            lines.append("fine")
+        except hilp.HilpError as error:
+            lines.append(str(error))
+        except NameError:
+            lines.append("not loaded")
+    print(*lines, sep="\\n", flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.parametrize("jax_started", ["before", "after"])
+def test_a_forked_child_is_told_instead_of_hanging(jax_started: str) -> None:
+    folder = Path(__file__).parent / "kept" / "policy-version-1" / "policy"
+    command = [sys.executable, "-c", FORKED, str(folder), jax_started]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    lines = done.stdout.splitlines()
+    if jax_started == "before":
+        assert len(lines) == 4 and all("does not survive a fork" in line and "'spawn'" in line for line in lines), done
+    else:
+        assert lines == ["not loaded"] * 3 + ["fine"], done
+
+
+# ---- observations of named parts -------------------------------------------------------------------------------------
+
+
+class Eyes(eqx.Module):
+    """An export that takes trees: its latent is the pose, its action the mean brightness."""
+
+    size: jax.Array
+    skill_dim: int = eqx.field(static=True)
+    discount: float = eqx.field(static=True)
+
+    def encode(self, observation: Any) -> jax.Array:
+        return observation["pose"] * self.size
+
+    def act(self, observation: Any, z: jax.Array) -> jax.Array:
+        bright = jnp.mean(observation["camera"] / 255.0, axis=(1, 2))
+        return jnp.stack([bright, z[:, 0]], axis=1)
+
+    def direct(self, here: jax.Array, there: jax.Array) -> jax.Array:
+        return there - here
+
+    def cumulant(self, observation: Any, following: Any) -> jax.Array:
+        return self.encode(following) - self.encode(observation)
+
+    def project(self, z: jax.Array) -> jax.Array:
+        return jnp.asarray(z)
+
+
+PARTS = (("camera", (3, 4), "uint8"), ("pose", (2,), "float32"))
+
+
+def seeing() -> hilp.FoundationPolicy:
+    rng = np.random.default_rng(0)
+    trees = [
+        {"camera": rng.integers(0, 256, (40, 3, 4), np.uint8), "pose": rng.normal(size=(40, 2)).astype(np.float32)}
+        for _ in range(2)
+    ]
+    bank = Bank(trees[0], np.zeros((40, 2), np.float32), trees[1])
+    one = np.ones(2, np.float32)
+    preparation = Preparation({"pose": 3 * one}, {"pose": 2 * one}, 0 * one, one)
+    core = Eyes(jnp.ones(()), 2, 0.9)
+    config = hilp.HILP(dim=2, hidden=(4,), actor_hidden=(4,))
+    return hilp.FoundationPolicy(config, Spec(14, 2, PARTS), core, preparation, bank)
+
+
+def test_a_tree_of_arrays_is_an_observation(tmp_path: Path) -> None:
+    policy = seeing()
+    x = policy.bank.observations
+    z = np.float32([0.25, 0])
+    wanted = np.stack([x["camera"].mean(axis=(1, 2)) / 255, np.full(40, 0.25)], axis=1)
+    np.testing.assert_allclose(policy.act(x, z), wanted, rtol=1e-5)
+    one = {name: part[7] for name, part in x.items()}
+    np.testing.assert_allclose(policy.act({**one, "beside": "a name nobody asks for"}, z), wanted[7], rtol=1e-5)
+    np.testing.assert_allclose(policy.encode(x), (x["pose"] - 3) / 2, rtol=1e-5)
+    assert policy.encode(one).shape == (2,) and policy.encode({n: p[:0] for n, p in x.items()}).shape == (0, 2)
+    assert len(policy.midpoints) == 40
+
+    go = policy.goal(one, plan=1, best=3)
+    go.save(tmp_path / "goal")
+    again = policy.load_prompt(tmp_path / "goal")
+    assert again.goal["camera"].dtype == np.uint8 and again.goal["camera"].shape == (3, 4)
+    np.testing.assert_array_equal(again(x), go(x))
+    assert go(x).shape == (40, 2) and go(one).shape == (1, 2)
+    assert policy.goal(x)(x).shape == (40, 2)
+
+    after = policy.bank.next_observations
+    by_function = policy.reward(function=lambda s, a, s2: s2["pose"][:, 0] - s["pose"][:, 0])
+    by_formula = policy.reward(function="pose[0] - before(pose)[0]")
+    by_table = policy.reward((x, after, after["pose"][:, 0] - x["pose"][:, 0]))
+    np.testing.assert_array_equal(by_function.z, by_table.z)
+    np.testing.assert_allclose(by_formula.z, by_table.z, atol=1e-5)
+    brightest = policy.reward(function=lambda s, a, s2: s2["camera"].mean(axis=(1, 2)), rule="goal")
+    np.testing.assert_array_equal(brightest.goal["camera"], after["camera"][after["camera"].mean(axis=(1, 2)).argmax()])
+    with pytest.raises(hilp.HilpError, match="camera"):
+        policy.reward(function="mean(camera)")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"camera": np.zeros((3, 4))}, "'camera' of an observation must be uint8"),
+        ({"camera": np.full((3, 4), 300)}, "'camera' of an observation must be uint8"),
+        ({"camera": np.zeros((4, 3), np.uint8)}, r"'camera' of an observation is \(3, 4\)"),
+        ({"camera": np.zeros((5, 3, 4), np.uint8)}, "different numbers of rows"),
+        ({"pose": [1.0, np.nan]}, "'pose' of the observation holds a NaN"),
+        ({"pose": ["a", "b"]}, "'pose' of an observation must be float32"),
+        ({"pose": None}, "'pose'"),
+    ],
+)
+def test_a_tree_that_does_not_fit(change: dict[str, Any], says: str) -> None:
+    policy = seeing()
+    right = {"camera": np.zeros((3, 4), np.uint8), "pose": np.zeros(2)}
+    for use in (lambda x: policy.act(x, [1, 0]), policy.encode, policy.goal):
+        with pytest.raises(hilp.HilpError, match=says):
+            use({**right, **change})
+    for wrong in (np.zeros(14), {"camera": right["camera"]}, None):
+        with pytest.raises(hilp.HilpError, match="camera"):
+            policy.encode(wrong)
+
+
+def test_trees_are_measured_and_drawn_part_by_part() -> None:
+    rng = np.random.default_rng(0)
+    pose = np.stack([rng.normal(5, 2, 400), np.full(400, 0.1)], axis=1)
+    camera = rng.integers(0, 256, (400, 3, 4), np.uint8)
+    flat = made(pose, np.zeros((400, 1)))
+    data: Any = SimpleNamespace(
+        observations={"pose": pose, "camera": camera}, action_dim=1, action_center=None, action_half_range=None,
+        transition_rows=flat.transition_rows, transitions=flat.transitions, actions=flat.actions, extras={},
+    )  # fmt: skip
+    preparation = Preparation.of(data, normalize=True)
+    assert sorted(preparation.mean) == sorted(preparation.scale) == ["pose"], "bytes are left as they are"
+    same = Preparation.of(flat, normalize=True)
+    np.testing.assert_allclose(preparation.mean["pose"], same.mean, rtol=1e-6)
+    np.testing.assert_allclose(preparation.scale["pose"], same.scale, rtol=1e-6)
+    prepared = preparation.observations({"pose": np.float32(pose), "camera": camera})
+    np.testing.assert_array_equal(prepared["camera"], camera)
+    assert prepared["camera"].dtype == np.uint8 and abs(prepared["pose"][:, 0].mean()) < 1e-3
+    spec = Spec.of(data.observations, 1)
+    assert spec == Spec(14, 1, (("camera", (3, 4), "uint8"), ("pose", (2,), "float32")))
+    assert Spec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+    assert Spec.of(flat.observations, 1).to_json() == {"observation_dim": 2, "action_dim": 1}
+    bank = Bank.draw(data, 50, 0)
+    assert bank.observations["camera"].dtype == np.uint8 and bank.observations["pose"].dtype == np.float32
+    rows = Bank.rows(data, 50, 0)
+    np.testing.assert_array_equal(bank.next_observations["camera"], camera[rows + 1])
+
+
+def test_a_policy_of_trees_comes_back(change: Change, tmp_path: Path) -> None:
+    policy = change(seeing(), core=tiny_core())
+    again = hilp.FoundationPolicy.load(policy.save(tmp_path / "policy"))
+    assert again.spec == policy.spec and again.fingerprint == policy.fingerprint
+    for name in ("camera", "pose"):
+        np.testing.assert_array_equal(again.bank.observations[name], policy.bank.observations[name])
+        assert again.bank.observations[name].dtype == policy.bank.observations[name].dtype
+    np.testing.assert_array_equal(again.preparation.mean["pose"], policy.preparation.mean["pose"])
+    assert "parts" in json.loads((tmp_path / "policy" / "config.json").read_text())["spec"]
+    columns = policy.bank.columns()
+    columns["observations/camera"] = columns["observations/camera"].astype(np.float32)
+    storage.write_arrays(tmp_path / "policy" / "bank.safetensors", columns)
+    assert "bank" in refusal(tmp_path / "policy")
+
+
+def tiny_core() -> Any:
+    """The export of a method for observations of 14 numbers."""
+    config = hilp.HILP(dim=2, hidden=(4,), actor_hidden=(4,))
+    module = methods.of(config)
+    return jax.jit(lambda key: module.export(config, module.init(config, Spec(14, 2, PARTS), key)))(jax.random.key(0))
+
+
 # ---- a damaged folder ------------------------------------------------------------------------------------------------
 
 
@@ -274,7 +487,9 @@ EDITS: dict[str, Callable[[dict[str, Any]], None]] = {
     "an origin of text": swap(("origin",), "here"),
     "a changed fingerprint": swap(("fingerprint",), "0" * 32),
     "another format": swap(("format",), "zip"),
-    "a newer version": swap(("version",), 2),
+    "a newer version": swap(("version",), 3),
+    "an older version": swap(("version",), 1),
+    "a version of text": swap(("version",), "2"),
     "no version": swap(("version",), None),
 }
 
@@ -290,7 +505,7 @@ def test_an_edited_config(run_copy: Path, what: str) -> None:
 
 def test_a_config_that_says_what_version_it_is(run_copy: Path) -> None:
     path = run_copy / "policy" / "config.json"
-    path.write_text(path.read_text().replace('"version": 1', '"version": 7'))
+    path.write_text(path.read_text().replace('"version": 2', '"version": 7'))
     assert "version 7" in refusal(run_copy / "policy")
 
 
@@ -347,45 +562,6 @@ def test_saving_where_nothing_can_be_saved(tiny: hilp.FoundationPolicy, tmp_path
         with pytest.raises(hilp.HilpError, match="cannot write"):
             tiny.save(target)
     assert (tmp_path / "file").read_text() == "mine"
-
-
-# ---- arrays on disk --------------------------------------------------------------------------------------------------
-
-
-def test_arrays_keep_shape_type_and_note(tmp_path: Path) -> None:
-    arrays = {
-        "scalar": np.float32(3.5).reshape(()),
-        "count": np.array(7, np.int32),
-        "empty": np.zeros((0, 4), np.float32),
-        "turned": np.arange(6, dtype=np.float64).reshape(2, 3).T,
-    }
-    storage.write_arrays(tmp_path / "x", arrays, {"step": 7, "plan": "auto"})
-    again, note = storage.read_arrays(tmp_path / "x")
-    assert note == {"step": 7, "plan": "auto"}
-    for name, array in arrays.items():
-        assert again[name].shape == array.shape and again[name].dtype == array.dtype, name
-        np.testing.assert_array_equal(again[name], array)
-    assert [path.name for path in tmp_path.iterdir()] == ["x"]
-
-
-def test_a_changed_note_is_found(tmp_path: Path) -> None:
-    storage.write_arrays(tmp_path / "x", {"a": np.zeros(3)}, {"step": 1000})
-    content = (tmp_path / "x").read_bytes()
-    assert content.count(b"1000") == 1
-    (tmp_path / "x").write_bytes(content.replace(b"1000", b"9000"))
-    with pytest.raises(hilp.HilpError, match="changed after it was written"):
-        storage.read_arrays(tmp_path / "x")
-
-
-def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("mine")
-    (tmp_path / "folder").mkdir()
-    for target in (tmp_path / "file" / "x", tmp_path / "nowhere" / "x", tmp_path / "folder"):
-        with pytest.raises(hilp.HilpError, match="cannot write"):
-            storage.write_text(target, "x")
-        with pytest.raises(hilp.HilpError, match="cannot write"):
-            storage.write_arrays(target, {"a": np.zeros(3)})
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "folder"]
 
 
 def test_no_source_file_can_run_what_it_loads() -> None:

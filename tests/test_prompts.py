@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import equinox as eqx
@@ -61,6 +62,26 @@ def test_a_plan_is_the_unit_direction_to_its_subgoal(tiny: hilp.FoundationPolicy
 def test_auto_has_a_radius_of_its_own(tiny: hilp.FoundationPolicy) -> None:
     assert tiny.goal(GOAL, plan="auto").radius == planning.trust_radius(tiny.config.phi_discount)
     assert tiny.goal(GOAL, plan="auto", radius=1.5).radius == 1.5
+
+
+def test_auto_needs_to_know_how_far_distances_reach(tiny: hilp.FoundationPolicy, change: Change) -> None:
+    class Silent(eqx.Module):
+        inner: Any
+        skill_dim: int = eqx.field(static=True)
+
+        def encode(self, observation: Any) -> Any:
+            return self.inner.encode(observation)
+
+        def direct(self, here: Any, there: Any) -> Any:
+            return self.inner.direct(here, there)
+
+    policy = change(tiny, core=Silent(tiny.core, 8))
+    with pytest.raises(hilp.PromptUnsupported, match=r"does not say how far its distances reach.*radius"):
+        policy.goal(GOAL, plan="auto")
+    with pytest.raises(hilp.PromptUnsupported, match="how far"):
+        _ = policy.discount
+    assert policy.goal(GOAL, plan="auto", radius=2.0)(observations()).shape == (7, 8)
+    assert policy.goal(GOAL, plan=2)(observations()).shape == (7, 8)
 
 
 def test_goals_one_for_all_or_one_each(tiny: hilp.FoundationPolicy) -> None:
@@ -252,6 +273,36 @@ def test_rewards_that_ask_for_nothing(tiny: hilp.FoundationPolicy, table: Any, s
 def test_reward_functions_that_are_none(tiny: hilp.FoundationPolicy, function: Any, says: str) -> None:
     with pytest.raises(hilp.HilpError, match=says):
         tiny.reward(function=function)
+
+
+def test_a_function_that_writes_into_its_arguments_harms_nothing(
+    tiny: hilp.FoundationPolicy, change: Change, tiny_data: hilp.Dataset
+) -> None:
+    physics = np.arange(len(tiny.bank), dtype=np.float32)[:, None]
+    policy = change(tiny, bank=replace(tiny.bank, next_physics=physics))
+    before = policy.bank.copy()
+    fingerprint = policy.fingerprint
+
+    def careless(s: np.ndarray, a: np.ndarray, s2: np.ndarray, x: Any) -> np.ndarray:
+        s -= s2
+        reward = -s[:, 0].copy()
+        for array in (s, a, s2, x.after("physics")):
+            array[:] = 7
+        return reward
+
+    def careful(s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray:
+        return s2[:, 0] - s[:, 0]
+
+    one, two = (quietly(lambda function=function: policy.reward(function=function)) for function in (careless, careful))
+    np.testing.assert_allclose(one.z, two.z, atol=1e-5)
+    for name, column in before.columns().items():
+        np.testing.assert_array_equal(policy.bank.columns()[name], column)
+    assert change(policy).fingerprint == fingerprint
+    one, two = (
+        quietly(lambda function=function: policy.reward(tiny_data, function, samples=300))
+        for function in (lambda s, a, s2: careless(s, a, s2, SimpleNamespace(after=lambda name: a)), careful)
+    )
+    np.testing.assert_allclose(one.z, two.z, atol=1e-5)
 
 
 # ---- skills ----------------------------------------------------------------------------------------------------------
@@ -489,5 +540,5 @@ def test_the_bank_keeps_physics_for_rewards(
     function = lambda s, a, s2, x: x.after("physics")[:, 0]  # noqa: E731
     np.testing.assert_array_equal(quietly(lambda: again.reward(function=function)).z,
                                   quietly(lambda: policy.reward(function=function)).z)  # fmt: skip
-    with pytest.raises(hilp.HilpError, match="needs the extra column 'physics', which the bank has not"):
+    with pytest.raises(hilp.HilpError, match="needs the extra column 'physics', which the bank does not have"):
         tiny.reward(function=function)

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from hilp.errors import HilpError
@@ -23,7 +24,10 @@ CONFIG = "config.json"  # in the folder of a policy, written last
 
 def find(path: Path) -> Path:
     """The policy folder at a path: itself, or `policy/` inside a run."""
+    from hilp.storage import restore_aside  # here: it needs numpy, and `hilp --help` does not
+
     for folder in (path, path / POLICY):
+        restore_aside(folder)
         if (folder / CONFIG).is_file():
             return folder
     seeds = seed_folders(path)
@@ -38,7 +42,9 @@ def find(path: Path) -> Path:
 
 def seed_folders(run: Path) -> list[Path]:
     """The folders of a run's seeds, where it trained several."""
-    return sorted((f for f in run.glob("seed-*") if f.is_dir()), key=lambda folder: int(folder.name.split("-")[1]))
+    found = ((re.fullmatch("seed-([0-9]{1,18})", folder.name), folder) for folder in run.glob("seed-*"))
+    seeds = [(int(match[1]), folder) for match, folder in found if match is not None and folder.is_dir()]
+    return [folder for _, folder in sorted(seeds)]
 
 
 def home(folder: Path) -> Path:

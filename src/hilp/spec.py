@@ -2,12 +2,44 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
 class Spec:
     """The sizes of one row."""
 
-    observation_dim: int  # numbers in an observation, all parts of a named tree together
+    observation_dim: int  # numbers of an observation, those of all parts where it has some
     action_dim: int
+    parts: tuple[tuple[str, tuple[int, ...], str], ...] = ()  # name, shape, dtype ("float32", "uint8"); () for a vector
+
+    @staticmethod
+    def of(observations: Any, action_dim: int) -> Spec:
+        """Of observations as they are: one array of rows, or named ones."""
+        if not isinstance(observations, Mapping):
+            return Spec(int(observations.shape[1]), action_dim)
+        kinds = {name: "uint8" if part.dtype.name == "uint8" else "float32" for name, part in observations.items()}
+        parts = tuple((name, tuple(observations[name].shape[1:]), kinds[name]) for name in sorted(kinds))
+        return Spec(sum(math.prod(shape) for _, shape, _ in parts), action_dim, parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values; without parts where there are none, as before there were any."""
+        plain = {"observation_dim": self.observation_dim, "action_dim": self.action_dim}
+        return {**plain, **({"parts": [[n, list(shape), kind] for n, shape, kind in self.parts]} if self.parts else {})}
+
+    @staticmethod
+    def from_json(described: Mapping[str, Any]) -> Spec:
+        """From plain values; a TypeError or ValueError where they describe no data."""
+        parts = tuple((n, tuple(shape), kind) for n, shape, kind in described.get("parts", ()))
+        spec = Spec(**{**described, "parts": parts})
+        sizes = (spec.observation_dim, spec.action_dim, *(size for _, shape, _ in parts for size in shape))
+        if not all(type(size) is int and size >= 1 for size in sizes):
+            raise ValueError("a size is not a whole number above 0")
+        if not all(isinstance(name, str) and kind in ("float32", "uint8") for name, _, kind in parts):
+            raise ValueError("a part of an observation is neither float32 nor uint8")
+        if parts and spec.observation_dim != sum(math.prod(shape) for _, shape, _ in parts):
+            raise ValueError("the parts of an observation are not as large as the whole")
+        return spec

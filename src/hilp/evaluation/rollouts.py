@@ -5,7 +5,6 @@ A row is plain JSON and says what made it: command, config, seeds, versions, and
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import sys
@@ -17,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hilp import tasks
+from hilp.data.extras import Extras, RewardFunction, apply_reward
 from hilp.errors import HilpError, nearest
 from hilp.evaluation import stats
 from hilp.policy import planning, prompts
 from hilp.policy.policy import FoundationPolicy
-from hilp.policy.prompts import RewardFunction
 from hilp.versions import versions
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ def describe(policy: FoundationPolicy, world: tasks.Task, seed: int, command: st
     return {
         "task": world.name,
         "method": policy.method,
-        "config": json.loads(json.dumps(dataclasses.asdict(policy.config))),
+        "config": policy.settings,
         "policy": policy.fingerprint,
         "train_seed": policy.provenance.seed,
         "train_steps": policy.provenance.steps,
@@ -264,8 +263,8 @@ def run_returns(
             actions = policy.act(running.observations, prompt)
         running.step(actions)
         beside = {column: running.extra(column) for column in world.extra_columns}
-        extras = prompts.Extras({}, beside, world.name)
-        returns += prompts.apply_reward(world.rewards[name], path[-1], actions, running.observations, extras)
+        extras = Extras({}, beside, world.name)
+        returns += apply_reward(world.rewards[name], path[-1], actions, running.observations, extras)
         path.append(running.observations.copy())
         states += [beside["physics"]] if "physics" in beside else []
     return returns, np.stack(path), np.stack(states) if states else None
@@ -297,9 +296,9 @@ def path_return(
     policy: FoundationPolicy, world: tasks.Task, name: str, prompt: Any, path: np.ndarray, physics: np.ndarray | None
 ) -> float:
     """What one episode [t + 1, obs] earned under a reward of its task."""
-    extras = prompts.Extras({}, {} if physics is None else {"physics": physics}, world.name)
+    extras = Extras({}, {} if physics is None else {"physics": physics}, world.name)
     actions = policy.act(path[:-1], prompt)
-    return float(prompts.apply_reward(world.rewards[name], path[:-1], actions, path[1:], extras).sum())
+    return float(apply_reward(world.rewards[name], path[:-1], actions, path[1:], extras).sum())
 
 
 def usual_plans(policy: FoundationPolicy) -> tuple[int | str, ...]:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from hilp import trees
 from hilp.data.dataset import Dataset
+from hilp.spec import Spec
+from hilp.trees import Tree
 
 
 @dataclass(frozen=True)
 class Bank:
     """The artifact's sample of the data: midpoints for plans, transitions for reward prompts. In the user's units."""
 
-    observations: np.ndarray  # [n, obs]
+    observations: Tree  # [n, obs], or named parts [n, ...]; bytes stay bytes
     actions: np.ndarray  # [n, act]
-    next_observations: np.ndarray  # [n, obs]
+    next_observations: Tree  # as observations
     next_physics: np.ndarray | None = None  # [n, p]: the simulator's state at s', where the data has it, for rewards
 
     @staticmethod
@@ -35,8 +40,7 @@ class Bank:
         actions = np.asarray(data.actions[rows], np.float32)
         if data.action_center is not None and data.action_half_range is not None:
             actions = data.action_center + data.action_half_range * actions
-        observations = np.asarray(data.observations[rows], np.float32)
-        following = np.asarray(data.observations[rows + 1], np.float32)
+        observations, following = (_at(data.observations, at) for at in (rows, rows + 1))
         physics = np.asarray(data.extras["physics"][rows + 1], np.float32) if "physics" in data.extras else None
         return Bank(observations, actions, following, physics)
 
@@ -45,8 +49,49 @@ class Bank:
         if len(self) <= count:
             return self
         rows = np.sort(np.random.default_rng(seed).choice(len(self), count, replace=False))
-        physics = None if self.next_physics is None else self.next_physics[rows]
-        return Bank(self.observations[rows], self.actions[rows], self.next_observations[rows], physics)
+        return self._over(lambda column: column[rows])
+
+    def copy(self) -> Bank:
+        """One whose arrays may be written to."""
+        return self._over(np.array)
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """Its arrays by name, parts of observations as `observations/camera`."""
+        columns = {
+            **trees.named(self.observations, "observations"),
+            "actions": self.actions,
+            **trees.named(self.next_observations, "next_observations"),
+        }
+        return columns if self.next_physics is None else {**columns, "next_physics": self.next_physics}
+
+    @staticmethod
+    def from_columns(columns: Mapping[str, np.ndarray], spec: Spec) -> Bank:
+        """The bank of a policy for such data; a ValueError where the columns do not fit it."""
+        count = len(columns["actions"]) if "actions" in columns else 0
+        numbers = {"actions": spec.action_dim}
+        if not spec.parts:
+            numbers |= dict.fromkeys(("observations", "next_observations"), spec.observation_dim)
+        if "next_physics" in columns:
+            numbers["next_physics"] = columns["next_physics"].shape[-1]
+        wanted: dict[str, tuple[tuple[int, ...], str]]
+        wanted = {name: ((count, size), "float32") for name, size in numbers.items()}
+        for name, shape, kind in spec.parts:
+            wanted |= {f"{prefix}/{name}": ((count, *shape), kind) for prefix in ("observations", "next_observations")}
+        if {name: (column.shape, column.dtype.name) for name, column in columns.items()} != wanted:
+            raise ValueError("its columns do not fit the policy")
+        observations, following = (trees.unnamed(columns, name) for name in ("observations", "next_observations"))
+        return Bank(observations, columns["actions"], following, columns.get("next_physics"))
+
+    def _over(self, function: Any) -> Bank:
+        physics = None if self.next_physics is None else function(self.next_physics)
+        observations, following = (trees.over(function, tree) for tree in (self.observations, self.next_observations))
+        return Bank(observations, function(self.actions), following, physics)
 
     def __len__(self) -> int:
-        return len(self.observations)
+        return trees.rows(self.observations)
+
+
+def _at(observations: Tree, rows: np.ndarray) -> Tree:
+    if isinstance(observations, Mapping):
+        return trees.over(lambda part: part[rows] if part.dtype == np.uint8 else np.float32(part[rows]), observations)
+    return np.asarray(observations[rows], np.float32)

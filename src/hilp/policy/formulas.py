@@ -26,16 +26,13 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
 from hilp.data.dataset import Parts
+from hilp.data.extras import Extras, RewardFunction
 from hilp.errors import HilpError, nearest
-
-if TYPE_CHECKING:
-    from hilp.policy.prompts import Extras, RewardFunction
-
 
 LONGEST = 2000  # characters
 DEEPEST = 100  # levels of the syntax tree; Python's own stack must hold them, and a sum of n terms has n
@@ -243,7 +240,7 @@ class _Reader:
         except (RecursionError, MemoryError):
             raise self._too_deep() from None
         except ValueError as error:
-            raise self.error(f"it holds a character that is none of a formula ({error})") from None
+            raise self.error(f"it holds a character that cannot be in a formula ({error})") from None
         return self._piece(tree.body, 1, False)
 
     def _too_deep(self) -> HilpError:
@@ -415,7 +412,7 @@ class _Reader:
         if any(bound is not None and not -size <= bound <= size for bound in (position.start, position.stop)):
             raise self.error(f"the slice goes beyond the {size} numbers", node)
         if not range(size)[position]:
-            raise self.error(f"the slice takes none of the {size} numbers", node)
+            raise self.error(f"the slice is empty: there are {size} numbers", node)
 
 
 def _shown(text: str, most: int) -> str:

@@ -1,38 +1,32 @@
-"""FoundationPolicy: what training leaves behind. A folder with config.json, weights and a bank of data states."""
+"""FoundationPolicy: what training leaves behind, and how it is used. `artifact` is its folder, `prompts` its tasks."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
 
-from hilp import storage
+from hilp import trees
+from hilp.data.dataset import Dataset, Parts
 from hilp.errors import HilpError, PromptUnsupported
 from hilp.learning import methods
-from hilp.policy import planning
+from hilp.policy import artifact, planning, prompts
 from hilp.policy.bank import Bank
+from hilp.policy.forks import require_own_process
 from hilp.policy.preparation import Preparation
+from hilp.policy.prompts import GoalPrompt, Prompt, SkillPrompt
 from hilp.policy.provenance import Provenance
-from hilp.runs import CONFIG, find
 from hilp.spec import Spec
-from hilp.versions import versions
+from hilp.trees import Tree
 
-if TYPE_CHECKING:
-    from hilp.data.dataset import Dataset, Parts
-    from hilp.policy.prompts import GoalPrompt, Prompt, SkillPrompt
-
-FORMAT = "hilp-policy"
-FORMAT_VERSION = 1
-WEIGHTS, BANK = "weights.safetensors", "bank.safetensors"
-IDENTITY = ("method", "config", "spec", "preparation")  # what the fingerprint covers beside the weights
+BLOCK = 4096  # images encoded at a time
 
 
 @cache
@@ -56,6 +50,7 @@ class FoundationPolicy:
         bank: Bank,
         provenance: Provenance | None = None,
         observation_parts: Parts = (),
+        version: int = artifact.VERSION,
     ):
         self.method = methods.name_of(config)
         self.config = config
@@ -65,38 +60,43 @@ class FoundationPolicy:
         self.bank = bank
         self.observation_parts = observation_parts
         self.provenance = provenance or Provenance()
+        self.version = version  # of the format it came in: a policy keeps its fingerprint, and so its prompts
 
     # ---- using it ----------------------------------------------------------------------------------------------------
 
     def act(self, observation: Any, prompt: Prompt | np.ndarray) -> np.ndarray:
         """The action for one observation or a batch, under a prompt or a skill vector."""
-        observations, single = self._observations(observation)
+        observations, single = self.batched(observation)
         if callable(prompt):
             self._require_own(prompt)
             z = prompt(observations)
         else:
-            z = np.asarray(prompt, np.float32)
-        wanted = (len(observations), self.skill_dim)
+            try:
+                z = np.asarray(prompt, np.float32)
+            except (TypeError, ValueError) as error:
+                raise HilpError(f"a skill must be numbers: {error}") from error
+        wanted = (trees.rows(observations), self.skill_dim)
         if z.shape not in (wanted[1:], wanted):
             raise HilpError(f"a skill of this policy has {self.skill_dim} numbers (a batch {wanted}), not {z.shape}")
+        if not np.isfinite(z).all():
+            raise HilpError("the skill holds a NaN or an infinity")
         z = np.broadcast_to(z, wanted)
-        p = self.preparation
-        action = p.action_center + p.action_half_range * self._apply("act", self._normalised(observations), z)
+        action = self.preparation.actions(self._apply("act", self.preparation.observations(observations), z))
         return action[0] if single else action
 
     def encode(self, observation: Any) -> np.ndarray:
         """phi of one observation or a batch."""
         self.require_rule("encode", "has no latent map")
-        observations, single = self._observations(observation)
-        latents = self._apply("encode", self._normalised(observations))
+        observations, single = self.batched(observation)
+        latents = self._apply("encode", self.preparation.observations(observations))
         return latents[0] if single else latents
 
-    def cumulant(self, observation: np.ndarray, following: np.ndarray) -> np.ndarray:
+    def cumulant(self, observation: Any, following: Any) -> np.ndarray:
         """The features of transitions whose inner product with a skill is the reward that skill maximises."""
         self.require_rule("cumulant", "has no reward rule")
-        first, _ = self._observations(observation)
-        second, _ = self._observations(following)
-        return self._apply("cumulant", self._normalised(first), self._normalised(second))
+        first, _ = self.batched(observation)
+        second, _ = self.batched(following)
+        return self._apply("cumulant", self.preparation.observations(first), self.preparation.observations(second))
 
     def direct(self, here: np.ndarray, there: np.ndarray) -> np.ndarray:
         """The skill that moves from one latent to another."""
@@ -106,21 +106,22 @@ class FoundationPolicy:
     def aim(self, goal: Any) -> np.ndarray:
         """The one skill that a goal stands for, of one goal or a batch."""
         self.require_rule("aim", "has no goal rule")
-        goals, single = self._observations(goal)
-        skills = self._apply("aim", self._normalised(goals))
+        goals, single = self.batched(goal)
+        skills = self._apply("aim", self.preparation.observations(goals))
         return skills[0] if single else skills
 
-    def backward(self, following: np.ndarray) -> np.ndarray:
+    def backward(self, following: Any) -> np.ndarray:
         """Features of states whose mean, weighted by a reward, is the skill of that reward."""
         self.require_rule("backward", "has no reward rule")
-        observations, _ = self._observations(following)
-        return self._apply("backward", self._normalised(observations))
+        observations, _ = self.batched(following)
+        return self._apply("backward", self.preparation.observations(observations))
 
     def project(self, z: np.ndarray) -> np.ndarray:
         """The valid skill in the direction of z."""
         self.require_rule("project", "has no skill rule")
         z = np.asarray(z, np.float64)
         z = z / np.linalg.norm(z, axis=-1, keepdims=True)  # a direction has no scale, and float32 loses small ones
+        require_own_process()
         return np.asarray(self.core.project(z.astype(np.float32)))
 
     @property
@@ -130,13 +131,18 @@ class FoundationPolicy:
     @property
     def discount(self) -> float:
         """Of latent distances: they are told apart up to about 1 / (1 - discount) steps."""
-        self.require_rule("direct", "does not learn distances")
+        self.require_rule("discount", "does not say how far its distances reach")
         return float(self.core.discount)
 
     @cached_property
     def midpoints(self) -> planning.Midpoints:
         """Latents of the kept data states, for planning."""
-        return planning.Midpoints(self.encode(self.bank.observations))
+        observations = self.bank.observations
+        if not self.spec.parts:
+            return planning.Midpoints(self.encode(observations))
+        blocks = [slice(first, first + BLOCK) for first in range(0, max(1, len(self.bank)), BLOCK)]
+        latents = [self.encode(trees.over(lambda part, block=block: part[block], observations)) for block in blocks]
+        return planning.Midpoints(np.concatenate(latents))
 
     # ---- prompts -----------------------------------------------------------------------------------------------------
 
@@ -147,13 +153,11 @@ class FoundationPolicy:
 
         radius: `auto` recurses until the subgoal is within so many latent steps; a share of phi's horizon if not given.
         """
-        from hilp.policy import prompts
-
         return prompts.goal(self, goal, plan, best, radius)
 
     def reward(
         self,
-        data: Dataset | tuple[np.ndarray, np.ndarray, np.ndarray] | None = None,
+        data: Dataset | prompts.Table | None = None,
         function: Callable[..., np.ndarray] | str | None = None,
         samples: int = 10_000,
         seed: int = 0,
@@ -162,7 +166,7 @@ class FoundationPolicy:
     ) -> Prompt:
         """Maximise a reward: a vectorised function of (s, a, s'), a formula, or a table (s, s', r) of labelled samples.
 
-        A formula such as "height - 0.1*norm(action)" names parts of the observation at s' (see hilp.expressions).
+        A formula such as "height - 0.1*norm(action)" names parts of the observation at s' (see hilp.policy.formulas).
 
         The function is asked about transitions of `data`, or, without a data set, of the policy's own bank. It may take
         a fourth argument for named extra columns: x.before("qpos") at s, x.after("qpos") at s'; the bank keeps the
@@ -170,85 +174,92 @@ class FoundationPolicy:
         skill that follows the reward; methods without a reward rule do so always. intercept=True fits a constant beside
         the features, so that adding one to the reward changes nothing.
         """
-        from hilp.policy import prompts
-
         return prompts.reward(self, data, function, samples, seed, rule, intercept)
 
     def skill(self, z: Any = None, seed: int = 0) -> SkillPrompt:
         """Follow one latent direction, given or random."""
-        from hilp.policy import prompts
-
         return prompts.skill(self, z, seed)
 
     def load_prompt(self, path: str | os.PathLike[str]) -> Prompt:
         """A prompt saved earlier for this very policy."""
-        from hilp.policy import prompts
-
         return prompts.load(self, Path(path))
 
     # ---- on disk -----------------------------------------------------------------------------------------------------
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of method, config, preparation and weights: equal policies have equal fingerprints."""
-        return _fingerprint(self._identity(), storage.flatten(self.core))
+        """Hash of method, config, preparation, weights and bank: equal policies have equal fingerprints."""
+        return self._contents().fingerprint()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The config as plain values, to say in rows and reports how this policy was trained."""
+        return dict(json.loads(json.dumps(dataclasses.asdict(self.config))))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the folder; config.json comes last, so a folder that has one is complete."""
-        folder = Path(path)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / CONFIG).unlink(missing_ok=True)
-        except OSError as error:
-            raise HilpError(f"cannot write {folder}: {error.strerror or error}") from error
-        storage.write_arrays(folder / WEIGHTS, storage.flatten(self.core))
-        bank = {f.name: getattr(self.bank, f.name) for f in dataclasses.fields(Bank)}
-        storage.write_arrays(folder / BANK, {name: column for name, column in bank.items() if column is not None})
-        description = {
-            "format": FORMAT,
-            "version": FORMAT_VERSION,
-            **self._identity(),
-            "fingerprint": self.fingerprint,
-            "observation_parts": [[name, list(shape)] for name, shape in self.observation_parts],
-            "origin": {"versions": versions(), **self.provenance.to_json()},
-        }
-        storage.write_json(folder / CONFIG, description)
-        return folder
+        """Write the folder. A kill at any instant leaves what was there before, or the new policy."""
+        return artifact.save(self._contents(), path)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> FoundationPolicy:
         """A policy from its folder, or from the folder of the run that trained it."""
-        folder = find(Path(path))
+        found = artifact.load(path)
+        return FoundationPolicy(**{f.name: getattr(found, f.name) for f in dataclasses.fields(found)})
+
+    def _contents(self) -> artifact.Contents:
+        return artifact.Contents(**{f.name: getattr(self, f.name) for f in dataclasses.fields(artifact.Contents)})
+
+    # ---- observations ------------------------------------------------------------------------------------------------
+
+    def batched(self, observation: Any) -> tuple[Tree, bool]:
+        """Observations as a batch, checked, and whether a single one was given."""
+        if self.spec.parts:
+            return self._parts(observation)
+        if isinstance(observation, Mapping):
+            observation = self._put_together(observation)
         try:
-            description = json.loads((folder / CONFIG).read_text())
-        except (OSError, ValueError) as error:
-            raise HilpError(f"{folder / CONFIG} is damaged ({error}): restore it from a copy") from error
-        if not isinstance(description, dict) or description.get("format") != FORMAT:
-            raise HilpError(f"{folder / CONFIG} is not the config of a hilp policy")
-        if description.get("version") != FORMAT_VERSION:
+            array = np.asarray(observation, np.float32)
+        except (TypeError, ValueError) as error:
+            raise HilpError(f"an observation must be numbers: {error}") from error
+        wanted = self.spec.observation_dim
+        if array.ndim not in (1, 2) or array.shape[-1] != wanted:
             raise HilpError(
-                f"{folder} has format version {description.get('version')}, this hilp reads {FORMAT_VERSION}"
+                f"this policy takes observations of {wanted} numbers (or batches [n, {wanted}]), not {array.shape}"
             )
-        lacking = [key for key in (*IDENTITY, "fingerprint", "origin") if key not in description]
-        if lacking:
-            raise HilpError(f"{folder / CONFIG} is incomplete (no '{lacking[0]}'): restore it from a copy")
-        arrays, _ = storage.read_arrays(folder / WEIGHTS)
-        # Before anything is built from the config, which would fail in its own way on a changed value.
-        if _fingerprint({key: description[key] for key in IDENTITY}, arrays) != description["fingerprint"]:
-            raise HilpError(f"{folder}: {CONFIG} or {WEIGHTS} was changed (fingerprints differ): restore a copy")
-        try:
-            module = methods.module(description["method"])
-            config = methods.revived(description["method"], description["config"])
-            module = methods.of(config)
-            spec = Spec(**description["spec"])
-            preparation = Preparation(**{k: np.asarray(v, np.float32) for k, v in description["preparation"].items()})
-            like = jax.eval_shape(lambda: module.export(config, module.init(config, spec, jax.random.key(0))))
-            provenance = Provenance.from_json(dict(description["origin"]))
-            parts = tuple((str(n), tuple(map(int, shape))) for n, shape in description.get("observation_parts", []))
-        except (AttributeError, TypeError, ValueError) as error:
-            raise HilpError(f"{folder / CONFIG} does not describe a policy ({error}): restore a copy") from error
-        core = storage.unflatten(like, arrays, folder / WEIGHTS)
-        return FoundationPolicy(config, spec, core, preparation, _read_bank(folder / BANK, spec), provenance, parts)
+        if not np.isfinite(array).all():
+            raise HilpError("the observation holds a NaN or an infinity")
+        return (array[None], True) if array.ndim == 1 else (array, False)
+
+    def _parts(self, observation: Any) -> tuple[dict[str, np.ndarray], bool]:
+        """The same for observations that are a tree of named arrays; names that nobody knows are left."""
+        about = ", ".join(f"{name} {kind} {shape}" for name, shape, kind in self.spec.parts)
+        if not isinstance(observation, Mapping):
+            raise HilpError(f"this policy takes observations by name ({about}): give a dict of arrays")
+        arrays: dict[str, np.ndarray] = {}
+        counts: set[int | None] = set()
+        for name, shape, kind in self.spec.parts:
+            if name not in observation:
+                raise HilpError(f"this policy's observation is made of {about}, and '{name}' is not given")
+            try:
+                array = np.asarray(observation[name])
+                exact = array.astype(kind, casting="safe" if kind == "uint8" else "unsafe")
+            except (TypeError, ValueError) as error:
+                raise HilpError(f"part '{name}' of an observation must be {kind}: {error}") from error
+            if exact.shape == shape:
+                counts.add(None)
+            elif exact.shape[1:] == shape:
+                counts.add(len(exact))
+            else:
+                raise HilpError(
+                    f"part '{name}' of an observation is {shape}, or [n, ...] for a batch, not {exact.shape}"
+                )
+            if kind != "uint8" and not np.isfinite(exact).all():
+                raise HilpError(f"part '{name}' of the observation holds a NaN or an infinity")
+            arrays[name] = exact
+        if len(counts) > 1:
+            raise HilpError(f"the parts of an observation ({about}) have different numbers of rows")
+        single = counts == {None}
+        return {name: array[None] if single else array for name, array in arrays.items()}, single
 
     def _put_together(self, parts: Mapping[str, Any]) -> np.ndarray:
         """An observation (or a batch) from its named parts, in the order of the data; others are left."""
@@ -268,6 +279,8 @@ class FoundationPolicy:
             raise HilpError(f"the parts of an observation have the shapes {known}, or one more axis for a batch")
         return np.concatenate([array.reshape(len(array), -1) for array in arrays], axis=1)
 
+    # ---- the method's rules ------------------------------------------------------------------------------------------
+
     @cached_property
     def _leaves(self) -> list[Any]:
         return jax.tree.leaves(self.core)
@@ -276,38 +289,11 @@ class FoundationPolicy:
     def _rules(self) -> dict[str, Callable[..., jax.Array]]:
         return {}
 
-    def _apply(self, rule: str, *arguments: np.ndarray) -> np.ndarray:
+    def _apply(self, rule: str, *arguments: Any) -> np.ndarray:
+        require_own_process()
         if rule not in self._rules:
             self._rules[rule] = _compiled(rule, jax.tree.structure(self.core))
         return np.asarray(self._rules[rule](self._leaves, *arguments))
-
-    def _normalised(self, observations: np.ndarray) -> np.ndarray:
-        return (observations - self.preparation.mean) / self.preparation.scale
-
-    def _identity(self) -> dict[str, Any]:
-        return {
-            "method": self.method,
-            "config": methods.described(self.config),
-            "spec": dataclasses.asdict(self.spec),
-            "preparation": {k: v.tolist() for k, v in dataclasses.asdict(self.preparation).items()},
-        }
-
-    def _observations(self, observation: Any) -> tuple[np.ndarray, bool]:
-        """As a batch, and whether a single one was given."""
-        if isinstance(observation, Mapping):
-            observation = self._put_together(observation)
-        try:
-            array = np.asarray(observation, np.float32)
-        except (TypeError, ValueError) as error:
-            raise HilpError(f"an observation must be numbers: {error}") from error
-        wanted = self.spec.observation_dim
-        if array.ndim not in (1, 2) or array.shape[-1] != wanted:
-            raise HilpError(
-                f"this policy takes observations of {wanted} numbers (or batches [n, {wanted}]), not {array.shape}"
-            )
-        if not np.isfinite(array).all():
-            raise HilpError("the observation holds a NaN or an infinity")
-        return (array[None], True) if array.ndim == 1 else (array, False)
 
     def _require_own(self, prompt: Prompt) -> None:
         if prompt.fingerprint != self.fingerprint:
@@ -317,31 +303,10 @@ class FoundationPolicy:
             )
 
     def has_rule(self, rule: str) -> bool:
-        """Whether the method behind this policy has a rule (see hilp.methods)."""
+        """Whether the method behind this policy has a rule (see hilp.learning.methods)."""
         return hasattr(self.core, rule)
 
     def require_rule(self, rule: str, lacking: str) -> None:
         """Raise unless the method behind this policy has a rule."""
         if not self.has_rule(rule):
             raise PromptUnsupported(f"{self.method} {lacking}")
-
-
-def _fingerprint(identity: dict[str, Any], weights: dict[str, np.ndarray]) -> str:
-    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode())
-    digest.update(storage.checksum(weights).encode())
-    return digest.hexdigest()[:32]
-
-
-def _read_bank(path: Path, spec: Spec) -> Bank:
-    arrays, _ = storage.read_arrays(path)
-    sizes = {
-        "observations": spec.observation_dim,
-        "actions": spec.action_dim,
-        "next_observations": spec.observation_dim,
-    }
-    count = len(arrays["observations"]) if "observations" in arrays else 0
-    if "next_physics" in arrays:
-        sizes["next_physics"] = arrays["next_physics"].shape[-1]
-    if {name: array.shape for name, array in arrays.items()} != {name: (count, size) for name, size in sizes.items()}:
-        raise HilpError(f"{path} is not the bank of this policy: restore it from a copy")
-    return Bank(**arrays)

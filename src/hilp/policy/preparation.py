@@ -2,33 +2,91 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from hilp.data.dataset import Dataset
+from hilp.spec import Spec
+from hilp.trees import Tree
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """What happens to observations before the networks and to actions after them; part of the artifact."""
+    """What happens to observations before the networks and to actions after them; part of the artifact.
 
-    mean: np.ndarray  # [obs]
-    scale: np.ndarray  # [obs]
+    Of observations with named parts, `mean` and `scale` hold those parts that are numbers; bytes are left as they are.
+    """
+
+    mean: Tree  # [obs], or by name
+    scale: Tree  # as mean
     action_center: np.ndarray  # [act]
     action_half_range: np.ndarray  # [act]
 
     @staticmethod
     def of(data: Dataset, normalize: bool) -> Preparation:
         """Measured on the data; a constant column is only shifted, never divided by its zero deviation."""
-        if normalize:
-            mean, deviation = _mean_and_deviation(data.observations)
-            scale = np.where(deviation > 1e-6 * np.maximum(1.0, np.abs(mean)), deviation, 1.0)
-        else:
-            mean, scale = np.zeros(data.observation_dim), np.ones(data.observation_dim)
+        mean, scale = Preparation._measured(data.observations, normalize)
         center = np.zeros(data.action_dim) if data.action_center is None else data.action_center
         half_range = np.ones(data.action_dim) if data.action_half_range is None else data.action_half_range
-        return Preparation(*(np.asarray(v, np.float32) for v in (mean, scale, center, half_range)))
+        return Preparation(mean, scale, np.asarray(center, np.float32), np.asarray(half_range, np.float32))
+
+    @staticmethod
+    def _measured(observations: Tree, normalize: bool) -> tuple[Tree, Tree]:
+        if isinstance(observations, Mapping):
+            parts = {name: part for name, part in sorted(observations.items()) if part.dtype != np.uint8}
+            both = {name: Preparation._measured(part, normalize) for name, part in parts.items()}
+            return {name: mean for name, (mean, _) in both.items()}, {name: scale for name, (_, scale) in both.items()}
+        if not normalize:
+            return np.zeros(observations.shape[1:], np.float32), np.ones(observations.shape[1:], np.float32)
+        mean, deviation = _mean_and_deviation(observations)
+        scale = np.where(deviation > 1e-6 * np.maximum(1.0, np.abs(mean)), deviation, 1.0)
+        return np.asarray(mean, np.float32), np.asarray(scale, np.float32)
+
+    def observations(self, observations: Tree) -> Tree:
+        """Of the user, as the networks take them."""
+        if isinstance(observations, Mapping):
+            return {
+                name: (part - self.mean[name]) / self.scale[name] if name in self.mean else part
+                for name, part in observations.items()
+            }
+        return (observations - self.mean) / self.scale
+
+    def actions(self, actions: np.ndarray) -> np.ndarray:
+        """Of the networks, as the user takes them."""
+        return self.action_center + self.action_half_range * actions
+
+    def to_json(self) -> dict[str, Any]:
+        def plain(tree: Tree) -> Any:
+            return {name: plain(part) for name, part in tree.items()} if isinstance(tree, Mapping) else tree.tolist()
+
+        return {name: plain(getattr(self, name)) for name in self.__dataclass_fields__}
+
+    @staticmethod
+    def from_json(described: Mapping[str, Any], spec: Spec) -> Preparation:
+        """From what a policy's folder says; a ValueError where it does not fit the policy's spec."""
+        numbers = {name: shape for name, shape, kind in spec.parts if kind != "uint8"}
+
+        def array(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
+            found = np.asarray(values, np.float32)
+            if found.shape != shape or not np.isfinite(found).all():
+                raise ValueError(f"'{name}' is not {math.prod(shape)} numbers")
+            return found
+
+        def tree(name: str) -> Tree:
+            if not spec.parts:
+                return array(name, described[name], (spec.observation_dim,))
+            if described[name].keys() != numbers.keys():
+                raise ValueError(f"'{name}' has other parts than the observation")
+            return {part: array(name, described[name][part], shape) for part, shape in sorted(numbers.items())}
+
+        if set(described) != set(Preparation.__dataclass_fields__):
+            raise ValueError("a part of the preparation is missing or unexpected")
+        action = (array(name, described[name], (spec.action_dim,)) for name in ("action_center", "action_half_range"))
+        return Preparation(tree("mean"), tree("scale"), *action)
 
 
 def _mean_and_deviation(rows: np.ndarray, block: int = 1 << 16) -> tuple[np.ndarray, np.ndarray]:

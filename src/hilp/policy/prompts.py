@@ -1,31 +1,64 @@
-"""Prompts: callables obs -> z. Each belongs to one policy, by fingerprint, and can be saved and loaded."""
+"""Prompts: callables obs -> z. Each belongs to one policy, by fingerprint, and can be saved and loaded.
+
+Prompts know a policy by what they ask of it (`Promptable`), so a policy can make prompts without a circle of imports.
+"""
 
 from __future__ import annotations
 
-import inspect
+import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from hilp import storage
-from hilp.errors import HilpError, PromptUnsupported, nearest
-from hilp.policy import planning
+from hilp import storage, trees
+from hilp.data.dataset import Dataset, Parts
+from hilp.data.extras import Extras, RewardFunction, apply_reward
+from hilp.errors import HilpError, PromptUnsupported
+from hilp.policy import formulas, planning
 from hilp.policy.bank import Bank
-from hilp.policy.policy import FoundationPolicy
+from hilp.spec import Spec
+from hilp.trees import Tree
 
-if TYPE_CHECKING:
-    from hilp.data.dataset import Dataset
-
-RewardFunction = Callable[..., np.ndarray]  # of (s, a, s'), or of (s, a, s', Extras)
-Reward = RewardFunction | str  # a formula over the named parts of an observation, see hilp.expressions
+Reward = RewardFunction | str  # a formula over the named parts of an observation, see hilp.policy.formulas
+Table = tuple[Tree, Tree, Any]  # labelled samples: observations, next observations, rewards
 
 RIDGE = 1e-6  # of the mean feature variance: keeps rank-deficient features solvable, changes nothing else
 OTHER_WAY = 0.5  # cosine below which the fits with and without an intercept ask for different things
 POOR_FIT = 0.7  # R^2 below which phi cannot express the reward and the user is told
+
+
+class Promptable(Protocol):
+    """What a prompt asks of a policy; see FoundationPolicy, which is one."""
+
+    @property
+    def method(self) -> str: ...
+    @property
+    def spec(self) -> Spec: ...
+    @property
+    def bank(self) -> Bank: ...
+    @property
+    def observation_parts(self) -> Parts: ...
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def skill_dim(self) -> int: ...
+    @property
+    def discount(self) -> float: ...
+    @property
+    def midpoints(self) -> planning.Midpoints: ...
+    def has_rule(self, rule: str) -> bool: ...
+    def require_rule(self, rule: str, lacking: str) -> None: ...
+    def batched(self, observation: Any) -> tuple[Tree, bool]: ...
+    def encode(self, observation: Any) -> np.ndarray: ...
+    def direct(self, here: np.ndarray, there: np.ndarray) -> np.ndarray: ...
+    def aim(self, goal: Any) -> np.ndarray: ...
+    def cumulant(self, observation: Any, following: Any) -> np.ndarray: ...
+    def backward(self, following: Any) -> np.ndarray: ...
+    def project(self, z: np.ndarray) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
@@ -36,8 +69,8 @@ class GoalPrompt:
     name: z is the one skill that the goal stands for, wherever the agent is.
     """
 
-    policy: FoundationPolicy
-    goal: np.ndarray  # [obs] or [n, obs]
+    policy: Promptable
+    goal: Tree  # [obs] or [n, obs], or named parts of that
     plan: int | str
     best: int
     radius: float | None  # of plan "auto"
@@ -49,15 +82,17 @@ class GoalPrompt:
     def fingerprint(self) -> str:
         return self.policy.fingerprint
 
-    def __call__(self, observations: np.ndarray, active: np.ndarray | None = None) -> np.ndarray:
+    def __call__(self, observations: Tree, active: np.ndarray | None = None) -> np.ndarray:
         """Skills for a batch; `active` (bool [n]) spares the planning of rows whose skill nobody will use."""
-        count = len(np.atleast_2d(observations))
+        named = isinstance(observations, Mapping)
+        observations = self.policy.batched(observations)[0] if named else np.atleast_2d(observations)
+        count = trees.rows(observations)
         if self.latent.ndim == 2 and len(self.latent) != count:
             raise HilpError(f"this prompt holds {len(self.latent)} goals, one an observation, not {count}")
         target = np.array(np.broadcast_to(self.latent, (count, self.latent.shape[-1])))
         if not self.policy.has_rule("direct"):
             return target
-        here = self.policy.encode(np.atleast_2d(observations))
+        here = self.policy.encode(observations)
         if self.plan != 0:
             rows = np.arange(len(here)) if active is None else np.flatnonzero(active)
             target[rows] = self.policy.midpoints.subgoals(
@@ -68,7 +103,7 @@ class GoalPrompt:
     def save(self, path: str | Path) -> None:
         note = {"kind": self.kind, "fingerprint": self.fingerprint, "plan": self.plan, "best": self.best,
                 "radius": self.radius}  # fmt: skip
-        storage.write_arrays(Path(path), {"goal": self.goal}, note)
+        storage.write_arrays(Path(path), trees.named(self.goal, "goal"), note)
 
 
 @dataclass(frozen=True)
@@ -81,8 +116,9 @@ class SkillPrompt:
 
     kind = "skill"
 
-    def __call__(self, observations: np.ndarray, active: np.ndarray | None = None) -> np.ndarray:
-        return np.broadcast_to(self.z, (len(np.atleast_2d(observations)), self.z.shape[-1]))
+    def __call__(self, observations: Tree, active: np.ndarray | None = None) -> np.ndarray:
+        count = trees.rows(observations) if isinstance(observations, Mapping) else len(np.atleast_2d(observations))
+        return np.broadcast_to(self.z, (count, self.z.shape[-1]))
 
     def save(self, path: str | Path) -> None:
         note = {"kind": self.kind, "fingerprint": self.fingerprint, "r2": self.r2}
@@ -92,7 +128,7 @@ class SkillPrompt:
 Prompt = GoalPrompt | SkillPrompt
 
 
-def goal(policy: FoundationPolicy, goal: Any, plan: int | str, best: int, radius: float | None) -> GoalPrompt:
+def goal(policy: Promptable, goal: Any, plan: int | str, best: int, radius: float | None) -> GoalPrompt:
     by_direction = policy.has_rule("direct")
     if not by_direction:
         policy.require_rule("aim", "has no goal rule: prompt it with a reward, e.g. that of being at the goal")
@@ -105,19 +141,25 @@ def goal(policy: FoundationPolicy, goal: Any, plan: int | str, best: int, radius
     if plan != 0 and not len(policy.bank):
         raise HilpError("this policy was saved without a bank of states, so it cannot plan: use plan=0")
     if plan == "auto" and radius is None:
+        policy.require_rule(
+            "discount", "does not say how far its distances reach: use a number of recursions as plan, or pass a radius"
+        )
         radius = planning.trust_radius(policy.discount)
     if best < 1 or (radius is not None and not radius > 0.0):
         raise HilpError(f"planning needs at least one best midpoint and a radius above 0, not {best} and {radius}")
-    latent = policy.encode(goal) if by_direction else policy.aim(goal)
-    goal = np.asarray(goal, np.float32)
-    if not np.isfinite(goal).all():
-        raise HilpError("the goal holds a NaN or an infinity")
-    return GoalPrompt(policy, goal, plan, best, radius, latent)
+    goals, single = policy.batched(goal)
+    latent = policy.encode(goals) if by_direction else policy.aim(goals)
+    return GoalPrompt(
+        policy,
+        trees.over(lambda rows: rows[0], goals) if single else goals,
+        plan,
+        best,
+        radius,
+        latent[0] if single else latent,
+    )
 
 
-def goals_by_reward(
-    policy: FoundationPolicy, near: Callable[[np.ndarray, np.ndarray], np.ndarray], goals: np.ndarray
-) -> SkillPrompt:
+def goals_by_reward(policy: Promptable, near: Callable[[Tree, Tree], np.ndarray], goals: Tree) -> SkillPrompt:
     """One skill a goal, for methods that have no goal rule: that of the reward of being at the goal.
 
     near(observations, goal) says which of the bank's states count as there; where none does, nobody can say what the
@@ -129,14 +171,15 @@ def goals_by_reward(
         raise HilpError("this policy was saved without a bank of states, so it cannot say what a goal's reward is")
     features = policy.cumulant(sample.observations, sample.next_observations)
     skills = []
-    for goal in goals:
-        there = near(sample.next_observations, goal).astype(np.float64)
+    for number in range(trees.rows(goals)):
+        one = trees.over(lambda rows, number=number: rows[number], goals)
+        there = near(sample.next_observations, one).astype(np.float64)
         z, _ = least_squares(features, there)
         skills.append(policy.project(z) if np.any(z) else np.zeros(policy.skill_dim))
     return SkillPrompt(policy.fingerprint, np.asarray(skills, np.float32))
 
 
-def skill(policy: FoundationPolicy, z: Any, seed: int) -> SkillPrompt:
+def skill(policy: Promptable, z: Any, seed: int) -> SkillPrompt:
     policy.require_rule("project", "has no skill rule: prompt it with a goal")
     if z is None:
         z = np.random.default_rng(seed).normal(size=policy.skill_dim)
@@ -149,8 +192,8 @@ def skill(policy: FoundationPolicy, z: Any, seed: int) -> SkillPrompt:
 
 
 def reward(
-    policy: FoundationPolicy,
-    data: Dataset | tuple[np.ndarray, np.ndarray, np.ndarray] | None,
+    policy: Promptable,
+    data: Dataset | Table | None,
     function: Reward | None,
     samples: int,
     seed: int,
@@ -172,7 +215,8 @@ def reward(
         policy.require_rule("aim", "has no goal rule" if rule == "goal" else "has no reward rule")
     before, after, rewards = _labelled(policy, data, function, samples, seed)
     if by_goal:
-        return policy.goal(after[np.argmax(rewards)])
+        best = int(np.argmax(rewards))
+        return goal(policy, trees.over(lambda rows: rows[best], after), 0, planning.BEST, None)
     features = policy.cumulant(before, after) if policy.has_rule("cumulant") else policy.backward(after)
     if not np.isfinite(features).all():
         raise HilpError("the observations of the labelled samples hold a NaN or an infinity")
@@ -199,39 +243,46 @@ def reward(
 
 
 def _labelled(
-    policy: FoundationPolicy,
-    data: Dataset | tuple[np.ndarray, np.ndarray, np.ndarray] | None,
+    policy: Promptable,
+    data: Dataset | Table | None,
     function: Reward | None,
     samples: int,
     seed: int,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[Tree, Tree, np.ndarray]:
     """s, s' and the reward of sampled transitions, checked."""
     if isinstance(data, tuple):
         if function is not None or len(data) != 3:
             raise HilpError(
                 "a table of labelled samples is (observations, next_observations, rewards), with no function"
             )
-        before, after, rewards = (_numbers(column, "a table of labelled samples") for column in data)
+        before, after = (_table(tree) for tree in data[:2])
+        rewards = _numbers(data[2], "a table of labelled samples")
     else:
         if function is None:
             raise HilpError("a reward prompt needs a function of (s, a, s'), a formula, or a table of labelled samples")
         if isinstance(function, str):
-            from hilp.policy import formulas
-
-            spec = policy.spec
-            function = formulas.reward(function, policy.observation_parts, spec.observation_dim, spec.action_dim)
+            function = _formula(policy, function)
         if data is None:
             sample = policy.bank.subsample(samples, seed)
-            extras = Extras({}, {} if sample.next_physics is None else {"physics": sample.next_physics}, "the bank")
         else:
             rows = Bank.rows(data, samples, seed)
             sample = Bank.at(data, rows)
+        asked = sample.copy()  # what a function writes into its arguments changes neither the bank nor the features
+        if data is None:
+            extras = Extras({}, {} if asked.next_physics is None else {"physics": asked.next_physics}, "the bank")
+        else:
             extras = Extras.of(data, rows)
-        before, after = sample.observations, sample.next_observations
-        rewards = _numbers(apply_reward(function, before, sample.actions, after, extras), "the reward")
-    if before.ndim != 2 or after.shape != before.shape or rewards.shape != before.shape[:1]:
+        found = apply_reward(function, asked.observations, asked.actions, asked.next_observations, extras)
+        before, after, rewards = sample.observations, sample.next_observations, _numbers(found, "the reward")
+    shapes = [trees.over(np.shape, tree) for tree in (before, after)]
+    if policy.spec.parts:
+        fits = isinstance(before, Mapping) and isinstance(after, Mapping) and shapes[0] == shapes[1]
+        fits = fits and all(shape[:1] == rewards.shape for shape in shapes[0].values())
+    else:
+        fits = shapes[0] == shapes[1] and len(shapes[0]) == 2 and rewards.shape == shapes[0][:1]
+    if not fits:
         raise HilpError(
-            f"the reward must give one number per transition: {before.shape} observations, {after.shape} next "
+            f"the reward must give one number per transition: {shapes[0]} observations, {shapes[1]} next "
             f"observations, rewards {rewards.shape}"
         )
     if not len(rewards):
@@ -246,64 +297,26 @@ def _labelled(
     return before, after, rewards
 
 
-@dataclass(frozen=True)
-class Extras:
-    """Named columns beside the observations of some transitions, for rewards that need more than the observation."""
-
-    at_s: Mapping[str, np.ndarray]
-    at_next: Mapping[str, np.ndarray]
-    owner: str  # whose columns they are, for the error
-
-    @staticmethod
-    def of(data: Dataset, rows: np.ndarray) -> Extras:
-        """The columns of a data set at the transitions that start in these rows; nothing is read before it is asked."""
-        return Extras(_Rows(data.extras, rows), _Rows(data.extras, rows + 1), data.name)
-
-    def before(self, name: str) -> np.ndarray:
-        """A column at s."""
-        return self._column(self.at_s, name)
-
-    def after(self, name: str) -> np.ndarray:
-        """A column at s'."""
-        return self._column(self.at_next, name)
-
-    def _column(self, columns: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-        if name not in columns:
-            has = nearest(name, columns) if columns else "it has none"
-            raise HilpError(f"this reward needs the extra column '{name}', which {self.owner} has not: {has}")
-        return columns[name]
+def _table(observations: Any) -> Tree:
+    if isinstance(observations, Mapping):
+        return trees.over(np.asarray, observations)  # bytes stay bytes
+    return _numbers(observations, "a table of labelled samples")
 
 
-class _Rows(Mapping[str, np.ndarray]):
-    """Some rows of columns that may lie in a file."""
+def _formula(policy: Promptable, text: str) -> RewardFunction:
+    """The reward of a formula over the named parts of an observation; of images it knows nothing."""
+    spec = policy.spec
+    if not spec.parts:
+        return formulas.reward(text, policy.observation_parts, spec.observation_dim, spec.action_dim)
+    parts = tuple((name, shape) for name, shape, kind in spec.parts if kind != "uint8")
+    size = sum(math.prod(shape) for _, shape in parts)
+    on_vectors = formulas.reward(text, parts, size, spec.action_dim)
 
-    def __init__(self, columns: Mapping[str, np.ndarray], rows: np.ndarray):
-        self._columns, self._rows = columns, rows
+    def flat(tree: Tree) -> np.ndarray:
+        rows = trees.rows(tree)
+        return np.concatenate([np.zeros((rows, 0)), *(tree[name].reshape(rows, -1) for name, _ in parts)], axis=1)
 
-    def __getitem__(self, name: str) -> np.ndarray:
-        return np.asarray(self._columns[name][self._rows])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
-
-    def __len__(self) -> int:
-        return len(self._columns)
-
-
-def apply_reward(
-    function: RewardFunction, before: np.ndarray, actions: np.ndarray, after: np.ndarray, extras: Extras
-) -> np.ndarray:
-    """The reward of transitions; extras go to functions that ask for them."""
-    return function(before, actions, after, extras) if _takes_extras(function) else function(before, actions, after)
-
-
-def _takes_extras(function: RewardFunction) -> bool:
-    """Whether a reward function has a fourth parameter without a default."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    return sum(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters) > 3
+    return lambda s, a, s2, extras: on_vectors(flat(s), a, flat(s2), extras)
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:
@@ -330,7 +343,7 @@ def least_squares(features: np.ndarray, rewards: np.ndarray) -> tuple[np.ndarray
     return z, r2
 
 
-def load(policy: FoundationPolicy, path: Path) -> Prompt:
+def load(policy: Promptable, path: Path) -> Prompt:
     arrays, note = storage.read_arrays(path)
     if note.get("kind") not in ("goal", "skill"):
         raise HilpError(f"{path} is not a prompt")
@@ -342,9 +355,9 @@ def load(policy: FoundationPolicy, path: Path) -> Prompt:
         )
     try:
         if note["kind"] == "goal":
-            return goal(policy, arrays["goal"], note["plan"], note["best"], note["radius"])
+            return goal(policy, trees.unnamed(arrays, "goal"), note["plan"], note["best"], note["radius"])
         return SkillPrompt(policy.fingerprint, arrays["z"], note["r2"])
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise HilpError(f"{path} is not a whole prompt ({error!r}): make it again") from error
 
 

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+LOOKS_RIGHT: dict[str, Callable[[Any], bool]] = {  # pages and tables show these, and folders come from strangers
+    **dict.fromkeys(("data", "data_fingerprint", "task"), lambda value: isinstance(value, str)),
+    **dict.fromkeys(("steps", "seed"), lambda value: type(value) is int and value >= 0),
+    "first_observation": lambda value: (
+        isinstance(value, list) and all(type(number) in (int, float) for number in value)
+    ),
+    "versions": lambda value: isinstance(value, dict) and all(isinstance(text, str) for text in value.values()),
+}
 
 
 @dataclass(frozen=True)
@@ -21,9 +31,11 @@ class Provenance:
 
     @staticmethod
     def from_json(origin: dict[str, Any]) -> Provenance:
-        """From what a policy's folder says; keys of a later hilp are passed over."""
-        known = {f.name for f in dataclasses.fields(Provenance)}
-        return Provenance(**{key: value for key, value in origin.items() if key in known})
+        """From what a policy's folder says; keys of a later hilp are passed over, a ValueError where a value is odd."""
+        for key, value in origin.items():
+            if key in LOOKS_RIGHT and value is not None and not LOOKS_RIGHT[key](value):
+                raise ValueError(f"'{key}' of its origin is not what it should be")
+        return Provenance(**{key: value for key, value in origin.items() if key in LOOKS_RIGHT})
 
     def to_json(self) -> dict[str, Any]:
         return {key: value for key, value in dataclasses.asdict(self).items() if value not in (None, {})}

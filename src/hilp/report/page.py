@@ -284,7 +284,7 @@ def _training(metrics: list[dict[str, Any]]) -> Section:
 
 
 def _origin(policy: FoundationPolicy, rows: list[rollouts.Row]) -> Section:
-    config = json.dumps(policy._identity()["config"], indent=None)
+    config = json.dumps(policy.settings, indent=None)
     lines = [[key, str(value)] for key, value in policy.provenance.to_json().items() if key != "versions"]
     lines += [["method", policy.method], ["config", config], ["policy", policy.fingerprint]]
     if rows:

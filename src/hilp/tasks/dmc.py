@@ -28,7 +28,7 @@ from hilp.tasks.simulator import import_simulator
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from hilp.policy.prompts import RewardFunction
+    from hilp.data.extras import RewardFunction
 
 Parts = tuple[tuple[str, tuple[int, ...]], ...]
 GAUSSIAN_AT_MARGIN = 0.1

@@ -50,7 +50,7 @@ class Run:
         self.config, self.data, self.seed, self.seeds, self.validation = config, data, seed, seeds, validation
         self.method = methods.of(config)
         self.stages = methods.stages(config)
-        self.spec = Spec(data.observation_dim, data.action_dim)
+        self.spec = Spec.of(data.observations, data.action_dim)
         memory.require_fit(config, self.spec, seeds)
         self.preparation = Preparation.of(data, config.normalize)
         self.index, self.held_out = sampling.build_index(data.lengths, self._held_out_episodes())

@@ -127,6 +127,12 @@ def described(config: Any) -> dict[str, Any]:
     return values
 
 
+def former_name(config: Any) -> str:
+    """The method's name before its variants became methods: what was made then is told by it."""
+    name = name_of(config)
+    return next(iter(VARIANTS)) if name in VARIANTS else name
+
+
 def configure(config: Any, changes: dict[str, Any]) -> Any:
     """A copy of a config with some values changed; text is parsed by the field's type."""
     config, changes = _without_variant(config, changes)

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hilp.data.extras import Extras, apply_reward
 from hilp.errors import HilpError
 from hilp.policy import formulas
-from hilp.policy.prompts import Extras, apply_reward
 
 PARTS: formulas.Parts = (
     ("orientations", (2,)),
@@ -302,7 +302,7 @@ NO_FIT = "3 numbers (shape (3,)) and 2 numbers (shape (2,)) a transition do not 
         ("up + velocity[-4]", "velocity[-4]", "there are 3 numbers, from 0 to 2"),
         ("up[1]", "up[1]", "there is one number, 0"),
         ("sum(velocity[1:9])", "velocity[1:9]", "the slice goes beyond the 3 numbers"),
-        ("sum(velocity[2:1])", "velocity[2:1]", "the slice takes none of the 3 numbers"),
+        ("sum(velocity[2:1])", "velocity[2:1]", "the slice is empty: there are 3 numbers"),
         ("velocity[0, 0]", "velocity[0, 0]", "2 indices into 3 numbers (shape (3,)) a transition"),
         ("", None, "it is empty: write one such as 'height - 0.1*norm(action)'"),
     ],
@@ -322,7 +322,7 @@ def test_a_vector_of_one_number_makes_no_dot_product_with_more() -> None:
      "\ud800", "'", "$x", "if", "héight €"],
 )  # fmt: skip
 def test_what_is_not_even_python(text: str) -> None:
-    assert "syntax error at character" in message(text) or "a character that is none of a formula" in message(text)
+    assert "syntax error at character" in message(text) or "a character that cannot be in a formula" in message(text)
 
 
 def test_long_formulas() -> None:

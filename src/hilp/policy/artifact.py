@@ -1,0 +1,161 @@
+"""A policy's folder: config.json, weights and the bank. docs/formats.md describes both versions of it.
+
+Folders appear whole: they are written beside their target and then take its name, so a kill at any instant leaves the
+old policy or the new one. Nothing in a folder is believed: sizes are held against what the files hold before anything
+is built from them, and loading runs no code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from hilp import runs, storage
+from hilp.data.dataset import Parts
+from hilp.errors import HilpError
+from hilp.learning import methods
+from hilp.policy.bank import Bank
+from hilp.policy.forks import require_own_process
+from hilp.policy.preparation import Preparation
+from hilp.policy.provenance import Provenance
+from hilp.runs import CONFIG
+from hilp.spec import Spec
+from hilp.versions import versions
+
+FORMAT = "hilp-policy"
+VERSION = 2  # 1: the fingerprint does not cover the bank
+WEIGHTS, BANK = "weights.safetensors", "bank.safetensors"
+IDENTITY = ("method", "config", "spec", "preparation")  # what the fingerprint covers beside the arrays
+SHOWN = 200  # characters of somebody else's error
+DAMAGE = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """All that a policy's folder holds."""
+
+    config: Any
+    spec: Spec
+    core: Any  # the method's export
+    preparation: Preparation
+    bank: Bank
+    provenance: Provenance
+    observation_parts: Parts = ()  # named parts of one flat vector
+    version: int = VERSION
+
+    def identity(self) -> dict[str, Any]:
+        return {
+            "method": methods.name_of(self.config) if self.version > 1 else methods.former_name(self.config),
+            "config": methods.described(self.config),
+            "spec": self.spec.to_json(),
+            "preparation": self.preparation.to_json(),
+        }
+
+    def fingerprint(self) -> str:
+        """Hash of all that acts: method, config, preparation, weights and, from version 2 on, the bank."""
+        bank = self.bank.columns() if self.version > 1 else None
+        return _fingerprint(self.identity(), storage.flatten(self.core), bank)
+
+
+def save(contents: Contents, path: str | os.PathLike[str]) -> Path:
+    """Write the folder; a policy that was there is replaced in one step, other files in it stay."""
+    folder = Path(path)
+    temporary = storage.temporary_beside(folder)
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise HilpError(f"cannot write {folder}: it is a file")
+        temporary.mkdir(parents=True)
+        storage.clean_leftovers(folder)
+        storage.write_arrays(temporary / WEIGHTS, storage.flatten(contents.core))
+        storage.write_arrays(temporary / BANK, contents.bank.columns())
+        description = {
+            "format": FORMAT,
+            "version": contents.version,
+            **contents.identity(),
+            "fingerprint": contents.fingerprint(),
+            "observation_parts": [[name, list(shape)] for name, shape in contents.observation_parts],
+            "origin": {"versions": versions(), **contents.provenance.to_json()},
+        }
+        storage.write_json(temporary / CONFIG, description)
+        if folder.exists():
+            storage.carry_over(folder, temporary)
+        storage.swap_folder(temporary, folder)
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        raise HilpError(f"cannot write {folder}: {getattr(error, 'strerror', None) or error}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return folder
+
+
+def load(path: str | os.PathLike[str]) -> Contents:
+    """What a policy's folder holds, or that of the run that trained it."""
+    require_own_process()
+    folder = runs.find(Path(path))
+    description = storage.read_json(folder / CONFIG)
+    if not isinstance(description, dict) or description.get("format") != FORMAT:
+        raise HilpError(f"{folder / CONFIG} is not the config of a hilp policy")
+    version = description.get("version")
+    if type(version) is not int or not 1 <= version <= VERSION:
+        raise HilpError(f"{folder} has format version {version}, this hilp reads 1 to {VERSION}: update hilp")
+    lacking = [key for key in (*IDENTITY, "fingerprint", "origin") if key not in description]
+    if lacking:
+        raise HilpError(f"{folder / CONFIG} is incomplete (no '{lacking[0]}'): restore it from a copy")
+    weights, _ = storage.read_arrays(folder / WEIGHTS)
+    columns, _ = storage.read_arrays(folder / BANK)
+    # Before anything is built from the config, which would fail in its own way on a changed value.
+    identity = {key: description[key] for key in IDENTITY}
+    try:
+        found = _fingerprint(identity, weights, columns if version > 1 else None)
+    except RecursionError:
+        raise HilpError(f"{folder / CONFIG} is damaged (it is nested too deep): restore it from a copy") from None
+    if found != description["fingerprint"]:
+        files = f"{CONFIG}, {WEIGHTS} or {BANK}" if version > 1 else f"{CONFIG} or {WEIGHTS}"
+        raise HilpError(f"{folder}: {files} was changed (fingerprints differ): restore a copy")
+    try:
+        config, spec, preparation, like = _described(description, weights)
+        provenance = Provenance.from_json(dict(description["origin"]))
+        parts = tuple((str(n), tuple(map(int, shape))) for n, shape in description.get("observation_parts", []))
+    except (*DAMAGE, HilpError) as error:
+        why = (str(error).splitlines() or [type(error).__name__])[0][:SHOWN]
+        raise HilpError(f"{folder / CONFIG} does not describe a policy ({why}): restore a copy") from error
+    core = storage.unflatten(like, weights, folder / WEIGHTS)
+    try:
+        bank = Bank.from_columns(columns, spec)
+    except DAMAGE as error:
+        raise HilpError(f"{folder / BANK} is not the bank of this policy: restore it from a copy") from error
+    return Contents(config, spec, core, preparation, bank, provenance, parts, version)
+
+
+def _described(description: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> tuple[Any, Spec, Preparation, Any]:
+    """Config, spec, preparation and the shapes of the weights, as config.json says.
+
+    Shapes are found without computing: a config that asks for terabytes is known by them not to fit its file.
+    """
+    values = description["config"]
+    if any(isinstance(value, list) and len(value) > len(weights) for value in values.values()):
+        raise ValueError(f"more layers than the {len(weights)} arrays of {WEIGHTS}")
+    config = methods.revived(description["method"], values)
+    module = methods.of(config)
+    spec = Spec.from_json(description["spec"])
+    preparation = Preparation.from_json(description["preparation"], spec)
+    like = jax.eval_shape(lambda: module.export(config, module.init(config, spec, jax.random.key(0))))
+    return config, spec, preparation, like
+
+
+def _fingerprint(
+    identity: Mapping[str, Any], weights: Mapping[str, np.ndarray], bank: Mapping[str, np.ndarray] | None
+) -> str:
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode())
+    digest.update(storage.checksum(weights).encode())
+    if bank is not None:
+        digest.update(storage.checksum(bank).encode())
+    return digest.hexdigest()[:32]
