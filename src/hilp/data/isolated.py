@@ -21,7 +21,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from hilp.data.columns import BLOCK_BYTES, DEFLATE_LIMIT, NUMBERS, fill, reason, row_bytes
+from hilp.data.columns import BLOCK_BYTES, DEFLATE_LIMIT, NUMBERS, fill, row_bytes
+from hilp.data.mistakes import reason
 from hilp.errors import HilpError
 
 STALL_SECONDS = 60.0  # an answer is at most a block or an episode; a healthy disk needs far less

@@ -26,8 +26,9 @@ class Preparation:
             scale = np.where(deviation > 1e-6 * np.maximum(1.0, np.abs(mean)), deviation, 1.0)
         else:
             mean, scale = np.zeros(data.observation_dim), np.ones(data.observation_dim)
-        center = np.zeros(data.action_dim) if data.action_center is None else data.action_center
-        half_range = np.ones(data.action_dim) if data.action_half_range is None else data.action_half_range
+        scaling = data.action_scaling
+        center = np.zeros(data.action_dim) if scaling is None else scaling.center
+        half_range = np.ones(data.action_dim) if scaling is None else scaling.half_range
         return Preparation(*(np.asarray(v, np.float32) for v in (mean, scale, center, half_range)))
 
 
