@@ -153,7 +153,8 @@ def open_npy(path: Path) -> NpyStream:
         size = path.stat().st_size
     except OSError as error:
         raise HilpError(f"{path} is missing: {error.strerror or error}") from error
-    return NpyStream(str(path), size, lambda: open(path, "rb"))
+    found = path.absolute()  # read as it is needed, wherever this process then is
+    return NpyStream(str(path), size, lambda: open(found, "rb"))
 
 
 def open_npz(path: Path, only: Collection[str] | None = None) -> dict[str, NpyStream]:
@@ -175,8 +176,11 @@ def open_npz(path: Path, only: Collection[str] | None = None) -> dict[str, NpySt
             raise HilpError(f"{path} is a zip file but no .npz: it holds '{member.filename}', which is not an array")
         if name in columns:
             raise HilpError(f"{path} is damaged: it holds '{name}' twice")
-        packed = member.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-        if packed and member.file_size > DEFLATE_LIMIT * (member.compress_size + 64):
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise HilpError(
+                f"{where} is compressed in a way that .npz files are not: write it with np.savez_compressed"
+            )
+        if member.file_size > DEFLATE_LIMIT * (member.compress_size + 64):
             raise HilpError(f"{where} is damaged: {member.compress_size} bytes cannot hold {member.file_size}")
 
         def open_member(member: zipfile.ZipInfo = member) -> IO[bytes]:

@@ -11,14 +11,15 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from hilp import storage
 from hilp.data import checks, load, native
 from hilp.data.columns import NpyWriter
 from hilp.data.formats import minari
@@ -27,6 +28,7 @@ from hilp.data.source import Kind, Source, rescaled
 from hilp.errors import HilpError
 
 STATE = "conversion.json"  # in the hidden folder: what is being converted, and how many rows are safe on disk
+COLUMNS = "columns"  # in there too: the folder that takes its place in the end
 CHECKPOINT_SECONDS = 2.0
 
 Progress = Callable[[str, int, int], None]  # what is being done, how much of it is done, how much there is
@@ -70,18 +72,20 @@ def convert(
     return _to_native(opened, Path(target), overwrite, tell)
 
 
-# ---- native ----------------------------------------------------------------------------------------------------------
+# ---- the native folder -----------------------------------------------------------------------------------------------
 
 
 def _to_native(source: Source, target: Path, overwrite: bool, progress: Progress) -> Path:
+    storage.clean_leftovers(target)
     native.require_free(target, overwrite)
-    temporary = target.with_name(f".{target.name}.converting")
+    work = target.with_name(f".{target.name}.converting")  # a name that the same command finds again
     try:
-        temporary.mkdir(parents=True, exist_ok=True)
-        with _alone(temporary, target):
-            _write_columns(source, temporary, progress)
-            np.save(temporary / native.file_name("lengths"), source.lengths, allow_pickle=False)
-            total = sum(file.stat().st_size for file in temporary.glob("*.npy"))
+        _require_own(work)
+        with storage.locked(work, f"a conversion to {target}"):
+            columns = work / COLUMNS
+            _write_columns(source, columns, progress)
+            np.save(columns / native.file_name("lengths"), source.lengths, allow_pickle=False)
+            total = sum(file.stat().st_size for file in columns.glob("*.npy"))
             hashed = 0
 
             def beside(count: int) -> None:
@@ -89,14 +93,25 @@ def _to_native(source: Source, target: Path, overwrite: bool, progress: Progress
                 hashed += count
                 progress("hashing", hashed, total)
 
-            native.seal(temporary, source, list(source.columns), beside)
-            (temporary / STATE).unlink()
-            native.take_place(temporary, target)
+            native.seal(columns, source, list(source.columns), beside)
+            (work / STATE).unlink()  # what lies here after the swap is not what a next conversion may go on with
+            storage.swap_folder(columns, target)
+            shutil.rmtree(work, ignore_errors=True)
     except OSError as error:
         raise HilpError(
             f"cannot write {target}: {error.strerror or error}; the same command goes on where this one stopped"
         ) from error
     return target
+
+
+def _require_own(work: Path) -> None:
+    """What this command will empty and fill must be a folder of this user: others may have put anything there."""
+    try:
+        status = os.lstat(work)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISDIR(status.st_mode) or (hasattr(os, "getuid") and status.st_uid != os.getuid()):
+        raise HilpError(f"{work} is in the way and not a folder of yours: remove it or choose another target")
 
 
 def _write_columns(source: Source, folder: Path, progress: Progress) -> None:
@@ -105,7 +120,7 @@ def _write_columns(source: Source, folder: Path, progress: Progress) -> None:
     done = _rows_done(folder, plan)
     try:
         writers = _open_writers(folder, kinds, source.rows, done)
-    except (ValueError, EOFError):  # not even the headers were safe on disk
+    except (ValueError, EOFError, FileNotFoundError):  # not even the headers were safe on disk
         done = 0
         writers = _open_writers(folder, kinds, source.rows, done)
     saved = time.monotonic()
@@ -127,7 +142,7 @@ def _write_columns(source: Source, folder: Path, progress: Progress) -> None:
             progress("writing", done, source.rows)
         checkpoint()
     except HilpError:  # the source is damaged: nothing to go on with
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder.parent, ignore_errors=True)
         raise
     finally:
         for writer in writers.values():
@@ -153,38 +168,19 @@ def _plan(source: Source) -> str | None:
 
 
 def _rows_done(folder: Path, plan: str | None) -> int:
-    """Rows of this very conversion that are safe on disk; the folder is emptied where there are none."""
+    """Rows of this very conversion that are safe on disk; the folder is made anew where there are none."""
     try:
-        state = json.loads((folder / STATE).read_text())
-        if plan is not None and state["plan"] == plan:
+        state = json.loads((folder.parent / STATE).read_text())
+        if plan is not None and state["plan"] == plan and folder.is_dir():
             return int(state["rows"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         pass
-    for file in folder.iterdir():
-        file.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
     return 0
 
 
 def _write_state(folder: Path, plan: str | None, rows: int) -> None:
-    temporary = folder / f".{STATE}.writing"
+    temporary = folder.parent / f".{STATE}.writing"  # nobody else writes in here
     temporary.write_text(json.dumps({"plan": plan, "rows": rows}))
-    os.replace(temporary, folder / STATE)
-
-
-@contextmanager
-def _alone(folder: Path, target: Path) -> Iterator[None]:
-    """Nobody else writes here meanwhile; the lock goes with the process, however it ends."""
-    try:
-        import fcntl
-    except ImportError:  # Windows: without a lock
-        yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise HilpError(f"another process is converting to {target} right now") from error
-        yield
-    finally:
-        os.close(handle)
+    os.replace(temporary, folder.parent / STATE)

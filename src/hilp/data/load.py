@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from hilp import storage
 from hilp.data import checks, native, tables
 from hilp.data.columns import open_npz
 from hilp.data.dataset import Dataset
@@ -124,6 +125,7 @@ def recognise(source: Any, options: Collection[str] = ()) -> str:
     if isinstance(source, Mapping):
         return "arrays"
     path = path_of(source)
+    storage.restore_aside(path)  # of a process that was killed while it replaced a data set
     if path.is_dir():
         return _recognise_folder(path)
     if path.is_file():
@@ -146,6 +148,7 @@ def is_missing(source: Any) -> bool:
     if not isinstance(source, str | os.PathLike):
         return False
     path = path_of(source)
+    storage.restore_aside(path)
     return not path.exists() and minari.data_folder(path) is None
 
 

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from hilp import trees
+from hilp import storage, trees
 from hilp.data.about import About
 from hilp.data.columns import NUMBERS, fingerprint_of, open_npy, sha256_of
 from hilp.data.mistakes import path_of, reason
@@ -52,14 +52,15 @@ def columns_of(observations: trees.Tree, actions: Any, extras: Mapping[str, Any]
 
 def write(target: Path, columns: Mapping[str, np.ndarray], lengths: np.ndarray, about: About, overwrite: bool) -> Path:
     """Write the columns of `columns_of` as a folder, which appears whole or not at all."""
+    storage.clean_leftovers(target)
     require_free(target, overwrite)
-    temporary = target.with_name(f".{target.name}.writing-{os.getpid()}")
+    temporary = storage.temporary_beside(target)
     try:
         temporary.mkdir(parents=True)
         for name, column in {**columns, "lengths": lengths}.items():
             np.save(temporary / file_name(name), column, allow_pickle=False)
         seal(temporary, about, list(columns))
-        take_place(temporary, target)
+        storage.swap_folder(temporary, target)
     except OSError as error:
         raise HilpError(f"cannot write {target}: {error.strerror or error}") from error
     finally:
@@ -106,12 +107,15 @@ def seal(folder: Path, about: About, columns: Sequence[str], beside: Callable[[i
         "extras": extras,
         "files": files,
     }
+    for name in files:
+        with open(folder / name, "r+b") as file:
+            os.fsync(file.fileno())
     text = _text({**manifest, CHECKSUM: _checksum(manifest)})
-    temporary = folder / f".{MANIFEST}.writing"
-    with open(temporary, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    temporary = folder / f".{MANIFEST}.writing"  # the folder has no name yet that anybody knows
+    with open(temporary, "w") as sealed:
+        sealed.write(text)
+        sealed.flush()
+        os.fsync(sealed.fileno())
     os.replace(temporary, folder / MANIFEST)
 
 
@@ -125,22 +129,12 @@ def require_free(target: Path, overwrite: bool) -> None:
         raise HilpError(f"{target} exists and is not a hilp data set, so it is not overwritten: choose another folder")
 
 
-def take_place(temporary: Path, target: Path) -> None:
-    """Rename a finished folder to its place; what was there before is gone only afterwards."""
-    if not target.exists():
-        os.replace(temporary, target)
-        return
-    old = target.with_name(f".{target.name}.replaced-{os.getpid()}")
-    os.replace(target, old)
-    os.replace(temporary, target)
-    shutil.rmtree(old, ignore_errors=True)
-
-
 # ---- reading ---------------------------------------------------------------------------------------------------------
 
 
 def read(folder: Path, in_memory: bool, verify: bool) -> tuple[dict[str, np.ndarray], About]:
     """The columns of a folder (those of `columns_of`, and lengths), memory-mapped unless `in_memory`."""
+    storage.restore_aside(folder)
     manifest = read_manifest(folder)
     for damage in damages(folder, manifest, hashes=verify):
         raise HilpError(damage)

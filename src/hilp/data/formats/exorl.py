@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hilp import storage
 from hilp.data.columns import NUMBERS, open_npz
 from hilp.data.dataset import Dataset
-from hilp.data.mistakes import require_count
+from hilp.data.mistakes import path_of, require_count
 from hilp.data.source import Block, Kind, Source, by_episode, choose_extras
 from hilp.data.tables import Part, Table, identity_of, without_short
 from hilp.errors import HilpError
@@ -114,10 +115,13 @@ def write(
         algorithm = data.name.removeprefix(f"{domain}-")
     if not domain or not algorithm:
         raise HilpError(f"{data.name} does not say its domain and algorithm: pass domain=... and algorithm=...")
-    target = Path(folder) / domain / algorithm
+    if isinstance(data.observations, Mapping):
+        raise HilpError(f"{data.name} has named observations, which hilp does not write as ExORL: choose native")
+    target = path_of(folder) / domain / algorithm
+    storage.clean_leftovers(target)
     if target.exists():
         raise HilpError(f"{target} already exists: choose another folder")
-    temporary = target.with_name(f".{target.name}.writing-{os.getpid()}")
+    temporary = storage.temporary_beside(target)
     digits = len(str(max(data.episodes - 1, 0)))  # ExORL is read in the order of names
     try:
         (temporary / "buffer").mkdir(parents=True)
@@ -125,7 +129,7 @@ def write(
             steps = rows.stop - rows.start - 1
             name = f"{TIME}_{number:0{digits}d}_{steps}.npz"
             np.savez(temporary / "buffer" / name, **_rows_of(data, rows))
-        os.replace(temporary, target)
+        storage.swap_folder(temporary, target)
     except OSError as error:
         raise HilpError(f"cannot write {target}: {error.strerror or error}") from error
     finally:

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from hilp import storage
 from hilp.data import isolated
 from hilp.data.mistakes import reason
-from hilp.data.native import take_place
 from hilp.data.source import Block, Kind, Source, by_episode, choose_extras
 from hilp.data.tables import Part, Table, identity_of, without_short
 from hilp.errors import HilpError, nearest
@@ -34,6 +34,7 @@ def read(
     folder = data_folder(source)
     if folder is None:
         raise HilpError(f"there is no local Minari data set '{source}': {_hint(str(source))}")
+    folder = folder.absolute()  # episodes are read as they are needed, wherever this process then is
     identifier, steps = isolated.open_minari(folder)
     lengths = np.asarray(steps, np.int64) + 1
     name = f"Minari {identifier}"
@@ -121,7 +122,8 @@ def data_folder(path: Path) -> Path | None:
 def local_ids() -> list[str]:
     """All data sets in the local store."""
     root = _root()
-    return sorted(str(found.parent.parent.relative_to(root)) for found in root.glob("**/data/metadata.json"))
+    ids = [found.parent.parent.relative_to(root) for found in root.glob("**/data/metadata.json")]
+    return sorted(str(path) for path in ids if not path.name.startswith("."))  # hidden ones are not finished
 
 
 def _hint(name: str) -> str:
@@ -183,26 +185,26 @@ def write(source: Source, name: str, overwrite: bool, progress: Callable[[str, i
     except (ValueError, TypeError) as error:
         raise HilpError(f"'{name}' is not a Minari id: give one like 'name-v0' or 'group/name-v0'") from error
     target = Path(get_dataset_path(name))
+    storage.clean_leftovers(target)
     if target.exists() and not overwrite:
         raise HilpError(f"Minari already has '{name}': choose version {version + 1} or pass overwrite")
     if namespace is not None and namespace not in list_local_namespaces():
         create_namespace(namespace)
-    temporary = target.with_name(f".{target.name}.converting")
+    temporary = storage.temporary_beside(target)
     low, high = np.full(source.action.shape, -1.0, np.float32), np.full(source.action.shape, 1.0, np.float32)
     if source.action_scaling is not None:
         low, high = source.action_scaling.raw(low), source.action_scaling.raw(high)
     try:
-        shutil.rmtree(temporary, ignore_errors=True)
         (temporary / "data").mkdir(parents=True)
         kind = source.observation.dtype
         least, most = (0, 255) if kind == np.uint8 else (-np.inf, np.inf)
-        storage = MinariStorage.new(
+        written = MinariStorage.new(
             temporary / "data",
             observation_space=Box(least, most, source.observation.shape, kind.type),
             action_space=Box(low, high, dtype=np.float32),
             data_format="hdf5",
         )
-        storage.update_metadata(
+        written.update_metadata(
             {
                 "dataset_id": name,
                 "minari_version": minari.__version__,
@@ -210,9 +212,9 @@ def write(source: Source, name: str, overwrite: bool, progress: Callable[[str, i
             }
         )
         for done, episodes in _whole_episodes(source):
-            storage.update_episodes([_buffer(source, episode) for episode in episodes])
+            written.update_episodes([_buffer(source, episode) for episode in episodes])
             progress("writing", done, source.rows)
-        take_place(temporary, target)
+        storage.swap_folder(temporary, target)
     except OSError as error:
         raise HilpError(f"cannot write {target}: {reason(error)}") from error
     finally:
