@@ -177,9 +177,7 @@ def open_npz(path: Path, only: Collection[str] | None = None) -> dict[str, NpySt
         if name in columns:
             raise HilpError(f"{path} is damaged: it holds '{name}' twice")
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise HilpError(
-                f"{where} is compressed in a way that .npz files are not: write it with np.savez_compressed"
-            )
+            raise HilpError(f"{where} is compressed as no .npz is: write it with np.savez_compressed")
         if member.file_size > DEFLATE_LIMIT * (member.compress_size + 64):
             raise HilpError(f"{where} is damaged: {member.compress_size} bytes cannot hold {member.file_size}")
 

@@ -351,18 +351,18 @@ def _require_self_contained(folder: str) -> None:
     if now == _contained:
         return
 
-    def no_links(name: Any, link: Any) -> None:
-        if not isinstance(link, h5py.HardLink):
-            raise ValueError(f"'{name}' is a link to other data, which hilp does not follow")
+    def link(name: Any, link: Any) -> Any:
+        return None if isinstance(link, h5py.HardLink) else f"'{name}' is a link"
 
-    def own_data(name: Any, item: Any) -> None:
-        if isinstance(item, h5py.Dataset) and (item.is_virtual or item.external):
-            raise ValueError(f"'{name}' lies in other files, which hilp does not follow")
+    def elsewhere(name: Any, item: Any) -> Any:
+        away = isinstance(item, h5py.Dataset) and (item.is_virtual or item.external)
+        return f"'{name}' lies in other files" if away else None
 
     for file in files:
         with h5py.File(file, "r") as opened:
-            opened.visititems_links(no_links)
-            opened.visititems(own_data)
+            found = opened.visititems_links(link) or opened.visititems(elsewhere)  # the first answer ends the walk
+            if found:
+                raise ValueError(f"{found}, which hilp does not follow")
     _contained = now
 
 
