@@ -156,6 +156,8 @@ def _episode_lengths(table: Table, parts: Mapping[str, list[str]], rows: int) ->
         raise HilpError(f"{table.name}: {key} must be a flat array, not {column.shape}")
     values = column[:]
     if key == "episode_ids":
+        if values.dtype.kind in tables.UNUSABLE:
+            raise HilpError(f"{table.name}: episode_ids are {values.dtype}: turn them into plain numbers or names")
         return _lengths_by_id(values, rows, table.name), {}
     if values.dtype.kind not in "iuf" or not np.array_equal(values, np.floor(values)) or np.any(np.abs(values) > 2**62):
         raise HilpError(f"{table.name}: {key} must be whole numbers, not {values.dtype}")
