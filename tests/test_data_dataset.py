@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 
@@ -70,6 +71,22 @@ def test_fingerprint_sees_observations_actions_and_lengths_only(data):
         {"lengths": np.array([10, 2, 10, 2, 5])},
     ):
         assert replace(data, **change).fingerprint != data.fingerprint
+
+
+def test_plain_data_has_the_fingerprint_and_the_files_it_always_had(tmp_path):
+    arrays = {"observations": np.arange(30, dtype=np.float32).reshape(10, 3), "episode_lengths": [4, 6]}
+    actions = np.linspace(-1, 1, 20, dtype=np.float32).reshape(10, 2)
+    assert hilp.load({**arrays, "actions": actions}).fingerprint == "4493a5f3aa57c5ecf0027c5126aacd91"
+    data = hilp.load({**arrays, "actions": 3 * actions, "r": np.arange(10)}, rescale_actions=True)
+    folder = data.save(tmp_path / "saved")
+    written = {file.name: hashlib.sha256(file.read_bytes()).hexdigest()[:10] for file in folder.iterdir()}
+    assert written == {
+        "actions.npy": "37d3b033b1",
+        "dataset.json": "accf95e445",
+        "extra.r.npy": "f314ddddf1",
+        "lengths.npy": "b819340def",
+        "observations.npy": "5741dfdaa7",
+    }
 
 
 def test_select_keeps_whole_episodes(data):
