@@ -389,6 +389,13 @@ def test_names_that_are_not_utf8_are_one_clear_line(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_place_that_is_no_path_is_one_clear_line(tmp_path):
+    data = hilp.load(walk())
+    for write in (data.save, lambda path: convert(data, path), lambda path: exorl.write(data, path, "walker", "one")):
+        with pytest.raises(HilpError, match="is not a path"):
+            write(tmp_path / "a\0b")
+
+
 def test_a_file_inside_with_such_a_name_does_no_harm(tmp_path):
     folder = write_exorl(tmp_path / "rnd")
     first = min((folder / "buffer").iterdir())

@@ -23,6 +23,7 @@ from hilp import storage
 from hilp.data import checks, load, native
 from hilp.data.columns import NpyWriter
 from hilp.data.formats import minari
+from hilp.data.mistakes import path_of
 from hilp.data.scaling import ActionScaling
 from hilp.data.source import Kind, Source, rescaled
 from hilp.errors import HilpError
@@ -76,7 +77,7 @@ def convert(
 
 
 def _to_native(source: Source, target: Path, overwrite: bool, progress: Progress) -> Path:
-    storage.clean_leftovers(target)
+    storage.clean_leftovers(path_of(target))
     native.require_free(target, overwrite)
     work = target.with_name(f".{target.name}.converting")  # a name that the same command finds again
     try:

@@ -37,7 +37,9 @@ def path_of(source: Any) -> Path:
         raise HilpError(f"cannot load data from a {type(source).__name__}: give a name, a path or a dict of arrays")
     try:
         path = Path(source)
-        path.exists()
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
     except (ValueError, OSError, TypeError) as error:  # a null byte, a name too long
         raise HilpError(f"{str(source)[:80]!a} is not a path: {reason(error)}") from error
     require_utf8(str(path), "the path")

@@ -52,7 +52,7 @@ def columns_of(observations: trees.Tree, actions: Any, extras: Mapping[str, Any]
 
 def write(target: Path, columns: Mapping[str, np.ndarray], lengths: np.ndarray, about: About, overwrite: bool) -> Path:
     """Write the columns of `columns_of` as a folder, which appears whole or not at all."""
-    storage.clean_leftovers(target)
+    storage.clean_leftovers(path_of(target))
     require_free(target, overwrite)
     temporary = storage.temporary_beside(target)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,6 +86,8 @@ def _arrays(source: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, n
     for key, value in source.items():
         name = f"{above}{key}"
         require_utf8(name, "arrays: the name")
+        if any(unicodedata.category(letter) in ("Cc", "Zl", "Zp") for letter in name):
+            raise HilpError(f"arrays: the name {name!a} has line breaks or control characters: rename it")
         if isinstance(value, Mapping):
             if above.count("/") >= MOST_LEVELS:
                 raise HilpError(
