@@ -8,11 +8,11 @@ import jax
 import numpy as np
 import pytest
 
+import hilp
 from hilp.collectors import dmc as collector
 from hilp.collectors.shards import Shards
-from hilp.data import load
 from hilp.data.dataset import Dataset
-from hilp.data.exorl import export_exorl
+from hilp.data.formats.exorl import write as export_exorl
 from hilp.errors import HilpError
 
 pytest.importorskip("dm_control", reason="pip install 'hilp[mujoco]'")
@@ -325,7 +325,7 @@ def test_exorl_round_trip(tmp_path):
         np.testing.assert_array_equal(first["observation"], data.observations[101:202])
         np.testing.assert_array_equal(first["action"][1:], data.actions[101:201])
         np.testing.assert_array_equal(first["physics"], data.extra("physics")[101:202])
-    again = load.load(folder)
+    again = hilp.load(folder)
     assert again.format == "exorl"
     assert same(again, data)
 
@@ -334,7 +334,7 @@ def test_exorl_order_is_that_of_the_episodes(tmp_path):
     data = Dataset(
         np.arange(24, dtype=np.float32)[:, None], np.zeros((24, 1), np.float32), np.full(12, 2), name="other"
     )
-    again = load.load(export_exorl(data, tmp_path, domain="walker", algorithm="proto"))
+    again = hilp.load(export_exorl(data, tmp_path, domain="walker", algorithm="proto"))
     np.testing.assert_array_equal(again.observations, data.observations)
 
 
@@ -349,7 +349,7 @@ def test_exorl_mistakes(tmp_path):
 
 def test_a_folder_named_after_a_task_is_data_of_that_task(tmp_path):
     data = collect(tmp_path / "out", kind="random", steps=200)
-    again = load.load(export_exorl(data, tmp_path / "exorl"))
+    again = hilp.load(export_exorl(data, tmp_path / "exorl"))
     assert again.task == "cheetah" and again.observation_parts == Short().observation_parts
-    other = load.load(export_exorl(data, tmp_path, domain="walker", algorithm="proto"))
+    other = hilp.load(export_exorl(data, tmp_path, domain="walker", algorithm="proto"))
     assert other.task is None and "not taken as that task" in " ".join(other.notes)

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 import hilp
 from data_samples import LENGTHS, end_flags, last_rows, outcome, walk
-from hilp.data import load, sources
+from hilp.data import load
+from hilp.data import source as sources
 from hilp.data.checks import require_trainable
 from hilp.data.dataset import Dataset
+from hilp.data.formats.arrays import PARTS, STRUCTURE
 from hilp.errors import HilpError
 
 ROWS = sum(LENGTHS)
@@ -318,7 +320,7 @@ def test_rescaled_actions_map_back():
     used = data.actions[data.transition_rows]
     np.testing.assert_allclose(used.min(axis=0), -1.0, atol=1e-5)
     np.testing.assert_allclose(used.max(axis=0), 1.0, atol=1e-5)
-    back = data.action_center + data.action_half_range * used
+    back = data.action_scaling.raw(used)
     np.testing.assert_allclose(back, raw[data.transition_rows], rtol=1e-5)
 
 
@@ -327,7 +329,7 @@ def test_rescaling_twice_still_maps_back():
     raw = arrays["actions"] * 4 + 2
     once = hilp.load({**arrays, "actions": raw}, rescale_actions=True)
     part = hilp.load(once.select(np.array([1])), rescale_actions=True)
-    back = part.action_center + part.action_half_range * part.actions[part.transition_rows]
+    back = part.action_scaling.raw(part.actions[part.transition_rows])
     np.testing.assert_allclose(back, raw[7:9], rtol=1e-5)
 
 
@@ -335,7 +337,7 @@ def test_a_constant_action_column_is_only_shifted():
     arrays = walk()
     arrays["actions"][:, 1] = 7.0
     data = hilp.load(arrays, rescale_actions=True)
-    assert not data.actions[data.transition_rows, 1].any() and data.action_center[1] == 7.0
+    assert not data.actions[data.transition_rows, 1].any() and data.action_scaling.center[1] == 7.0
 
 
 def test_nan_actions_are_named_before_they_spoil_the_range():
@@ -378,7 +380,7 @@ def test_native_round_trip(lengths, seed, tmp_path_factory):
     np.testing.assert_array_equal(opened.extra("rewards"), data.extra("rewards"))
 
 
-NAMES = st.sampled_from([*load.PARTS, *load.STRUCTURE, "timeouts", "rewards", "x/y", ""])
+NAMES = st.sampled_from([*PARTS, *STRUCTURE, "timeouts", "rewards", "x/y", ""])
 NUMBERS = st.sampled_from([0, 1, 2, 6, -1, 2.5, float("nan"), float("inf"), 1e300, 2**63, True])
 SHAPES = st.lists(st.integers(0, 6), max_size=3)
 DTYPES = st.sampled_from(["f4", "f8", "f2", "i8", "u1", "u8", "?", "c8", "U3", "O", "M8[s]", ">f4"])

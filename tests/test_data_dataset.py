@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ import pytest
 
 import hilp
 from data_samples import LENGTHS, walk
-from hilp.data import dataset, load
+from hilp.data import load, native
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError
 
@@ -58,8 +59,8 @@ def test_scaling_of_actions_survives_saving(tmp_path):
     arrays["actions"] = arrays["actions"] * 3 + 1
     scaled = hilp.load(arrays, rescale_actions=True)
     opened = hilp.load(scaled.save(tmp_path / "saved"))
-    np.testing.assert_array_equal(opened.action_center, scaled.action_center)
-    np.testing.assert_array_equal(opened.action_half_range, scaled.action_half_range)
+    np.testing.assert_array_equal(opened.action_scaling.center, scaled.action_scaling.center)
+    np.testing.assert_array_equal(opened.action_scaling.half_range, scaled.action_scaling.half_range)
 
 
 def test_fingerprint_sees_observations_actions_and_lengths_only(data):
@@ -70,6 +71,22 @@ def test_fingerprint_sees_observations_actions_and_lengths_only(data):
         {"lengths": np.array([10, 2, 10, 2, 5])},
     ):
         assert replace(data, **change).fingerprint != data.fingerprint
+
+
+def test_plain_data_has_the_fingerprint_and_the_files_it_always_had(tmp_path):
+    arrays = {"observations": np.arange(30, dtype=np.float32).reshape(10, 3), "episode_lengths": [4, 6]}
+    actions = np.linspace(-1, 1, 20, dtype=np.float32).reshape(10, 2)
+    assert hilp.load({**arrays, "actions": actions}).fingerprint == "4493a5f3aa57c5ecf0027c5126aacd91"
+    data = hilp.load({**arrays, "actions": 3 * actions, "r": np.arange(10)}, rescale_actions=True)
+    folder = data.save(tmp_path / "saved")
+    written = {file.name: hashlib.sha256(file.read_bytes()).hexdigest()[:10] for file in folder.iterdir()}
+    assert written == {
+        "actions.npy": "37d3b033b1",
+        "dataset.json": "accf95e445",
+        "extra.r.npy": "f314ddddf1",
+        "lengths.npy": "b819340def",
+        "observations.npy": "5741dfdaa7",
+    }
 
 
 def test_select_keeps_whole_episodes(data):
@@ -121,7 +138,7 @@ def test_a_place_that_cannot_be_written_is_an_error(data, tmp_path):
 
 def test_a_folder_without_manifest_is_no_data_set(data, tmp_path):
     folder = data.save(tmp_path / "saved")
-    (folder / dataset.MANIFEST).unlink()
+    (folder / native.MANIFEST).unlink()
     with pytest.raises(HilpError, match="is not a data set"):
         hilp.load(folder)
 
@@ -156,23 +173,23 @@ def test_cut_and_missing_files_are_found_at_once(data, tmp_path, name):
 
 def test_an_edited_manifest_is_found(data, tmp_path):
     folder = data.save(tmp_path / "saved")
-    manifest = json.loads((folder / dataset.MANIFEST).read_text())
+    manifest = json.loads((folder / native.MANIFEST).read_text())
     manifest["name"] = "something else"
-    (folder / dataset.MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+    (folder / native.MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
     with pytest.raises(HilpError, match="checksum does not match"):
         Dataset.open(folder)
 
 
 def test_every_flipped_bit_of_a_manifest_is_found(tmp_path):
     folder = load.from_arrays(walk((3, 2))).save(tmp_path / "saved")
-    file = folder / dataset.MANIFEST
+    file = folder / native.MANIFEST
     content = file.read_bytes()
     for place in range(len(content)):
         flipped = bytearray(content)
         flipped[place] ^= 1 << (place % 8)
         file.write_bytes(flipped)
         with pytest.raises(HilpError):
-            dataset.read_manifest(folder)
+            native.read_manifest(folder)
 
 
 @pytest.mark.parametrize(
@@ -187,10 +204,10 @@ def test_every_flipped_bit_of_a_manifest_is_found(tmp_path):
 )
 def test_wrong_manifests_with_right_checksums_are_errors(data, tmp_path, change, message):
     folder = data.save(tmp_path / "saved")
-    manifest = json.loads((folder / dataset.MANIFEST).read_text())
+    manifest = json.loads((folder / native.MANIFEST).read_text())
     manifest.pop("checksum")
     manifest |= change
-    manifest["checksum"] = dataset._checksum(manifest)
-    (folder / dataset.MANIFEST).write_text(dataset._text(manifest))
+    manifest["checksum"] = native._checksum(manifest)
+    (folder / native.MANIFEST).write_text(native._text(manifest))
     with pytest.raises(HilpError, match=message):
         Dataset.open(folder)

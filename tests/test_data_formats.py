@@ -26,7 +26,8 @@ from data_samples import (
     write_hdf5,
     write_minari,
 )
-from hilp.data import isolated, load, sources
+from hilp.data import isolated, load
+from hilp.data import source as sources
 from hilp.data.jumps import StepSizes, jumps
 from hilp.errors import HilpError
 
@@ -186,7 +187,7 @@ def test_jumps_ignore_one_spiking_column_and_columns_that_rest():
     rows[300:] += 500.0  # a reset
     steps = StepSizes()
     for start in range(0, 500, 64):
-        steps.look(rows[start : start + 64])
+        steps.add(rows[start : start + 64])
     assert len(steps.sizes) == 499
     assert jumps(steps.sizes).tolist() == [299]
 

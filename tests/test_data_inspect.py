@@ -14,9 +14,13 @@ from rich.console import Console
 
 import hilp
 from data_samples import LENGTHS, d4rl_arrays, end_flags, outcome, walk, write_exorl, write_hdf5, write_minari
-from hilp.data import sources
-from hilp.data.audit import Moments, Report, inspect
+from hilp.collectors import named
+from hilp.data import source as sources
+from hilp.data.audit import Report, inspect
+from hilp.data.measures import Moments
+from hilp.data.page import render
 from hilp.errors import HilpError
+from hilp.report import data_picture
 
 LONG = (100,) * 20
 
@@ -28,7 +32,7 @@ def minari_store(tmp_path, monkeypatch) -> None:
 
 def page(report: Report) -> str:
     console = Console(width=120, record=True, file=io.StringIO())
-    console.print(report.render())
+    console.print(render(report))
     return console.export_text()
 
 
@@ -82,8 +86,8 @@ def test_statistics_do_not_depend_on_blocks(block, monkeypatch):
 
 def test_moments_pass_over_what_is_not_finite():
     moments = Moments(2)
-    moments.look(np.array([[1.0, np.nan], [3.0, np.inf]]))
-    moments.look(np.array([[1.0, 5.0], [np.nan, 5.0]]))
+    moments.add(np.array([[1.0, np.nan], [3.0, np.inf]]))
+    moments.add(np.array([[1.0, 5.0], [np.nan, 5.0]]))
     assert moments.mean.tolist() == [5 / 3, 5.0] and moments.low.tolist() == [1.0, 5.0]
     assert moments.at_limits.tolist() == [1.0, 1.0]
 
@@ -230,7 +234,7 @@ def test_every_format_can_be_inspected(tmp_path):
         report = inspect(source)
         assert (report.format, report.episodes, report.trainable) == (format, len(LENGTHS), True)
         assert format in page(report)
-    report = inspect("maze-large", steps=3000)
+    report = inspect(named.open_source("maze-large", steps=3000))
     assert report.transitions == 3000 and report.format == "built-in"
 
 
@@ -249,15 +253,16 @@ def test_notes_of_the_reader_are_on_the_page(tmp_path):
 
 @pytest.mark.parametrize("width", [1, 2, 9])
 def test_pictures(tmp_path, width):
-    path = tmp_path / "pictures" / "preview.png"
-    report = inspect(walk(LONG, width=width), picture=path)
+    path = data_picture.require_file(tmp_path / "pictures" / "preview.png")
+    report = inspect(walk(LONG, width=width))
+    data_picture.save(report, path)
     assert path.stat().st_size > 5000
     assert len(report.paths) == 20
     with pytest.raises(HilpError, match=r"a picture is a \.png, \.svg or \.pdf file"):
-        inspect(walk(), picture=tmp_path / "preview.gif")
+        data_picture.require_file(tmp_path / "preview.gif")
     (tmp_path / "file").write_text("")
     with pytest.raises(HilpError, match="cannot write"):
-        inspect(walk(), picture=tmp_path / "file" / "preview.png")
+        data_picture.save(report, tmp_path / "file" / "preview.png")
 
 
 def test_images_are_summed_up_without_their_columns():

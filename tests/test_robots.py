@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from hilp import cli
-from hilp.data import load
+from hilp.collectors import named
 from hilp.evaluation import rollouts
 
 pytest.importorskip("dm_control")
@@ -35,7 +35,7 @@ def hilp(*words: str) -> None:
 def test_collect_train_and_prompt(domain: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data, rows = str(tmp_path / f"{domain}-rnd"), tmp_path / "rows.jsonl"
     hilp("data", "collect", "--task", domain, "--kind", "rnd", "--steps", "6000", "--out", data)
-    assert load.load(data).extra("physics").shape[0] == load.load(data).rows
+    assert named.load(data).extra("physics").shape[0] == named.load(data).rows
     methods = ["sf-hilp", "sf-hilp-g"] if domain == "jaco" else ["sf-hilp"]
     hilp("bench", "rewards", "--data", data, "--methods", *methods, "--steps", "600", "--seeds", "1", "--episodes", "4",
          *SMALL, "--out", str(tmp_path / "out"), "--rows", str(rows))  # fmt: skip

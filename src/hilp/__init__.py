@@ -9,8 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hilp.collectors.named import load as load
     from hilp.data.dataset import Dataset as Dataset
-    from hilp.data.load import load as load
     from hilp.errors import HilpError as HilpError
     from hilp.errors import PromptUnsupported as PromptUnsupported
     from hilp.evaluation.diagnosis import diagnose as diagnose
@@ -29,7 +29,7 @@ _HOMES = {
     "collect": "hilp.collectors:collect",
     "diagnose": "hilp.evaluation.diagnosis:diagnose",
     "evaluate": "hilp.evaluation.rollouts:evaluate",
-    "load": "hilp.data.load",
+    "load": "hilp.collectors.named",
     "make_task": "hilp.tasks:make",
     "preset": "hilp.presets",
     "pretrain": "hilp.training.loop",

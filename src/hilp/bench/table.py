@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from hilp import presets, runs, tasks
-from hilp.data import load
+from hilp.collectors import named
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, nearest
 from hilp.evaluation import diagnosis, rollouts, stats
@@ -131,7 +131,7 @@ def fill(
     looks: how often policies are sent to goals while they are trained, for a learning curve.
     """
     worlds = {}
-    data = {source: load.load(source) for source in sources}
+    data = {source: named.load(source) for source in sources}
     for source, found in data.items():
         if found.task is None:
             raise HilpError(f"{source} does not say which task it comes from: collect it with `hilp data collect`")

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from hilp import storage
-from hilp.data.dataset import Dataset, Parts, require_free
+from hilp.data.dataset import Dataset, Parts
+from hilp.data.native import require_free
 from hilp.errors import HilpError
 
 IDENTITY = "collection.json"

@@ -397,7 +397,7 @@ def run_quickstart(args: Quickstart) -> int:
 
 def run_pretrain(args: Pretrain) -> int:
     from hilp import presets, tasks
-    from hilp.data import load
+    from hilp.collectors import named
     from hilp.evaluation import rollouts
     from hilp.learning import methods
     from hilp.training import loop
@@ -410,7 +410,7 @@ def run_pretrain(args: Pretrain) -> int:
     presets.preset(args.method, args.preset)  # a wrong name is told before data is read
     world = None if args.eval_task is None else tasks.make(args.eval_task)
     options = _reader_options(args.option) | ({"verify": True} if args.verify else {})
-    data = load.load(args.data, args.format, rescale_actions=args.rescale_actions, **options)
+    data = named.load(args.data, args.format, rescale_actions=args.rescale_actions, **options)
     preset = presets.preset(args.method, args.preset, data.task)
     config = methods.configure(preset.config, dict(_key_value(text, "--set") for text in args.set))
     steps = preset.steps if args.steps is None else args.steps
@@ -450,7 +450,7 @@ def run_pretrain(args: Pretrain) -> int:
 
 def run_evaluate(args: Evaluate) -> int:
     from hilp import runs
-    from hilp.data import load
+    from hilp.collectors import named
     from hilp.evaluation import rollouts
     from hilp.report import page
     from hilp.runs import seed_folders
@@ -459,7 +459,7 @@ def run_evaluate(args: Evaluate) -> int:
     plans = None if args.plan is None else [_plan(text) for text in args.plan]
     if plans == [] and not args.rewards:
         raise HilpError("nothing to evaluate: --plan takes at least one number of recursions or 'auto'")
-    data = None if args.data is None else load.load(args.data)
+    data = None if args.data is None else named.load(args.data)
     seeds = seed_folders(Path(args.run))
     rows = []
     for folder in map(str, seeds or [Path(args.run)]):
@@ -569,7 +569,7 @@ def run_prompt(args: Prompt) -> int:
 
 def _prompt_of(args: Prompt, policy: FoundationPolicy, world: Any) -> Any:
     """The prompt that the flags ask for."""
-    from hilp.data import load
+    from hilp.collectors import named
     from hilp.evaluation import rollouts
 
     if args.goal is not None:
@@ -582,7 +582,7 @@ def _prompt_of(args: Prompt, policy: FoundationPolicy, world: Any) -> Any:
     if args.labels is not None:
         return policy.reward(_labelled_samples(args.labels), rule=args.rule, intercept=args.intercept)
     assert args.reward is not None
-    data = None if args.data is None else load.load(args.data)
+    data = None if args.data is None else named.load(args.data)
     by_name = world is not None and (args.reward in world.potentials or args.reward in world.rewards)
     if args.reward.isidentifier() and not by_name and args.reward not in dict(policy.observation_parts):
         if world is None:
@@ -607,7 +607,7 @@ def _labelled_samples(path: str) -> Any:
 
 
 def run_diagnose(args: Diagnose) -> int:
-    from hilp.data import load
+    from hilp.collectors import named
     from hilp.evaluation import diagnosis
 
     _require_counts(args, "steps")
@@ -616,7 +616,7 @@ def run_diagnose(args: Diagnose) -> int:
     data = None
     if args.data:
         options = _reader_options(args.option)
-        data = load.load(args.data, args.format, rescale_actions=args.rescale_actions, **options)
+        data = named.load(args.data, args.format, rescale_actions=args.rescale_actions, **options)
     result = diagnosis.diagnose(policy, world, data, steps=args.steps, seed=args.seed, quiet=args.json)
     if args.json:
         print(json.dumps(result))
@@ -627,7 +627,7 @@ def run_diagnose(args: Diagnose) -> int:
 
 
 def run_map(args: Map) -> int:
-    from hilp.data import load
+    from hilp.collectors import named
     from hilp.evaluation import rollouts
     from hilp.policy.bank import Bank
     from hilp.report import figures, page
@@ -646,7 +646,7 @@ def run_map(args: Map) -> int:
         policy.require_rule("direct", "does not learn distances: leave out --goal")
     sample = policy.bank
     if args.data is not None:
-        data = load.load(args.data)
+        data = named.load(args.data)
         rollouts.require_fit("this data", data.observation_dim, data.action_dim, world)
         sample = Bank.draw(data, max(args.points, page.FIELD_STATES), args.seed)
     if len(sample) == 0:
@@ -783,54 +783,62 @@ def run_bench_rewards(args: BenchRewards) -> int:
 
 def run_data_list(args: DataList) -> int:
     from hilp import tasks
-    from hilp.data import load
+    from hilp.collectors import named
     from hilp.learning import methods
 
-    built_in = {name: {"task": task, "kind": kind} for name, (task, kind) in load.built_in_names().items()}
+    built_in = {name: {"task": task, "kind": kind} for name, (task, kind) in named.built_in_names().items()}
     if args.json:
         print(json.dumps({"data": built_in, "tasks": tasks.names(), "methods": sorted(methods.MODULES)}))
     else:
-        lines = [[name, about["task"], about["kind"], f"{load.BUILT_IN_STEPS:,}"] for name, about in built_in.items()]
+        lines = [[name, about["task"], about["kind"], f"{named.BUILT_IN_STEPS:,}"] for name, about in built_in.items()]
         _print_table(["data", "task", "kind", "transitions"], lines, title="collected on the spot, no download")
     return 0
 
 
 def run_data_inspect(args: DataInspect) -> int:
-    from hilp.data import audit
+    from hilp.collectors import named
+    from hilp.data import audit, page
+    from hilp.report import data_picture
 
+    picture = None if args.picture is None else data_picture.require_file(args.picture)
     options = _reader_options(args.option)
-    report = audit.inspect(
-        args.data, args.format, rescale_actions=args.rescale_actions, picture=args.picture, **options
-    )
+    verify = options.pop("verify", True)
+    source = named.open_source(args.data, args.format, **options)
+    report = audit.inspect(source, rescale_actions=args.rescale_actions, verify=verify)
+    if picture is not None:
+        data_picture.save(report, picture)
     if args.json:
         print(json.dumps(report.to_json()))
     else:
         from rich.console import Console
 
-        Console().print(report.render())
+        Console().print(page.render(report))
     return report.exit_code
 
 
 def run_data_convert(args: DataConvert) -> int:
-    from hilp.data import convert, exorl, load
+    from hilp.collectors import named
+    from hilp.data import convert
+    from hilp.data.formats import exorl
     from hilp.training.progress import Bar
 
+    options = _reader_options(args.option)
     if args.to == "exorl":
         if args.overwrite:
             raise HilpError("--to exorl does not overwrite: choose another folder")
-        data = load.load(args.source, args.format, rescale_actions=args.rescale_actions, **_reader_options(args.option))
-        _tell({"out": str(exorl.export_exorl(data, args.target)), "to": args.to}, args.json)
+        data = named.load(args.source, args.format, rescale_actions=args.rescale_actions, **options)
+        _tell({"out": str(exorl.write(data, args.target)), "to": args.to}, args.json)
         return 0
+    verify = options.pop("verify", True)
     with Bar(quiet=args.json) as bar:
         folder = convert.convert(
-            args.source,
+            named.open_source(args.source, args.format, **options),
             args.target,
-            format=args.format,
             to=args.to,
             overwrite=args.overwrite,
+            verify=verify,
             rescale_actions=args.rescale_actions,
             progress=bar,
-            **_reader_options(args.option),
         )
     _tell({"out": str(folder), "to": args.to}, args.json)
     return 0
@@ -838,14 +846,14 @@ def run_data_convert(args: DataConvert) -> int:
 
 def run_data_collect(args: DataCollect) -> int:
     from hilp.collectors import collect
-    from hilp.data import dataset
+    from hilp.data import native
     from hilp.training.progress import Progress
 
     _require_counts(args, "steps", "workers")
     if Path(args.out).exists():
         if not args.overwrite:
             raise HilpError(f"{args.out} already exists: pass --overwrite or choose another --out")
-        if not dataset.is_native(args.out):
+        if not native.is_native(args.out):
             raise HilpError(f"{args.out} is not a data set, so --overwrite will not delete it: choose another --out")
     with Progress(args.steps, quiet=args.json, verb="collecting") as progress:
         data = collect(

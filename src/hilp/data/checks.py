@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from hilp.data import sources
+from hilp import trees
+from hilp.data.columns import NUMBERS
 from hilp.data.dataset import Dataset
-from hilp.data.sources import Source
+from hilp.data.mistakes import first_few
+from hilp.data.source import Block, Source, of_dataset
 from hilp.errors import HilpError
 
 ACTION_TOLERANCE = 1e-4  # of [-1, 1], for simulators that return 1.0000001
-
-
-def some(values: Sequence[int] | np.ndarray, limit: int = 5) -> str:
-    """The first few of a list of numbers, and how many more there are."""
-    shown = ", ".join(str(int(v)) for v in values[:limit])
-    return shown + (f" and {len(values) - limit} more" if len(values) > limit else "")
 
 
 class Health:
@@ -31,13 +25,15 @@ class Health:
         self.low, self.high = np.full(width, np.inf), np.full(width, -np.inf)  # of finite actions that are used
         self._last_rows = source.stops - 1
 
-    def look(self, first: int, block: sources.Block) -> np.ndarray:
+    def add(self, first: int, block: Block) -> np.ndarray:
         """Take in a block; returns the actions in it that are used."""
         used = self.used(first, len(block.actions))
         actions = block.actions[used]
         finite = np.isfinite(actions)
         self.bad_actions.append(first + np.flatnonzero(used)[~finite.all(axis=1)])
-        self.bad_observations.append(first + np.flatnonzero(~np.isfinite(block.observations).all(axis=1)))
+        for column in trees.named(block.observations, "observations").values():
+            if column.dtype.kind == "f":  # bytes and whole numbers are always finite
+                self.bad_observations.append(first + np.flatnonzero(~_finite_rows(column)))
         if len(actions):
             self.low = np.minimum(self.low, np.where(finite, actions, np.inf).min(axis=0))
             self.high = np.maximum(self.high, np.where(finite, actions, -np.inf).max(axis=0))
@@ -58,9 +54,9 @@ class Health:
         """A line about each thing that makes training impossible, after all blocks; `rescale`: actions will be."""
         found = []
         for name, parts in (("observations", self.bad_observations), ("actions", self.bad_actions)):
-            rows = np.concatenate([np.zeros(0, np.int64), *parts])
+            rows = np.unique(np.concatenate([np.zeros(0, np.int64), *parts]))
             if len(rows):
-                found.append(f"NaN or infinite {name} in rows {some(rows)}: remove or repair these rows")
+                found.append(f"NaN or infinite {name} in rows {first_few(rows)}: remove or repair these rows")
         outside = (self.low < -1.0 - ACTION_TOLERANCE) | (self.high > 1.0 + ACTION_TOLERANCE)
         if outside.any() and not rescale:
             worst = int(np.argmax(np.maximum(-self.low, self.high)))
@@ -79,12 +75,18 @@ def structural_problems(source: Source) -> list[str]:
     short = np.flatnonzero(source.lengths < 2)
     if len(short):
         found.append(
-            f"episodes {some(short)} have fewer than two rows, so no transition: remove them "
+            f"episodes {first_few(short)} have fewer than two rows, so no transition: remove them "
             "(an episode of T steps is T + 1 observations)"
         )
-    for name, kind in (("observations", source.observation), ("actions", source.action)):
-        if len(kind.shape) != 1 or kind.shape[0] == 0:
+    kinds = {**trees.named(source.observation, "observations"), "actions": source.action}
+    if len(kinds) == 1:
+        found.append("observations have no parts: name at least one array")
+    for name, kind in kinds.items():
+        tree = name.startswith("observations/")  # whose parts may be images
+        if 0 in kind.shape or not kind.shape or (len(kind.shape) > 1 and not tree):
             found.append(f"{name} have rows of shape {kind.shape}: each row must be one or more numbers")
+        elif kind.dtype.kind not in NUMBERS:
+            found.append(f"{name} are {kind.dtype}: hilp needs plain numbers")
     return found
 
 
@@ -92,14 +94,25 @@ def examine(source: Source) -> Health:
     """Go through all rows."""
     health = Health(source)
     for first, block in source.blocks():
-        health.look(first, block)
+        health.add(first, block)
     return health
 
 
-def require_trainable(data: Dataset, rescale: bool = False) -> Health:
-    """Raise one clear line about the first thing that makes training impossible; `rescale`: actions will be."""
-    source = sources.of_dataset(data)
-    if not source.rows == data.rows == len(data.actions):
+def require_trainable(data: Dataset) -> None:
+    """Raise one clear line about the first thing that makes training impossible. Data that `load` made was checked."""
+    if not data.is_checked:
+        examine_dataset(data)
+
+
+def examine_dataset(data: Dataset, rescale: bool = False) -> Health:
+    """Go through all rows and raise at the first thing that makes training impossible; `rescale`: actions will be."""
+    columns = {**trees.named(data.observations, "observations"), "actions": data.actions}
+    for name, column in columns.items():
+        if isinstance(column, np.ma.MaskedArray):
+            raise HilpError(f"{data.name}: {name} are a masked array: fill in or leave out what is masked")
+    source = of_dataset(data)
+    sizes = {len(column) for column in columns.values()}
+    if sizes != {source.rows}:
         raise HilpError(
             f"{data.name}: {data.rows} observations, {len(data.actions)} actions and episodes of {source.rows} rows in "
             "all do not fit together: build data sets with hilp.load"
@@ -110,3 +123,7 @@ def require_trainable(data: Dataset, rescale: bool = False) -> Health:
     for problem in health.problems(rescale):
         raise HilpError(f"{data.name}: {problem}")
     return health
+
+
+def _finite_rows(column: np.ndarray) -> np.ndarray:
+    return np.asarray(np.isfinite(column).all(axis=tuple(range(1, column.ndim))))

@@ -15,6 +15,8 @@ from typing import IO, Protocol
 
 import numpy as np
 
+from hilp import trees
+from hilp.data.mistakes import reason
 from hilp.errors import HilpError
 
 BLOCK_BYTES = 16 << 20  # of a read: large enough for the disk, small enough that no format needs memory
@@ -32,12 +34,6 @@ class Column(Protocol):
     def dtype(self) -> np.dtype: ...
 
     def __getitem__(self, rows: slice, /) -> np.ndarray: ...
-
-
-def reason(error: BaseException) -> str:
-    """A library's error on one line, short enough to be a part of ours."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 160 else text[:157] + "..."
 
 
 def fill(array: np.ndarray, stream: IO[bytes]) -> None:
@@ -157,7 +153,8 @@ def open_npy(path: Path) -> NpyStream:
         size = path.stat().st_size
     except OSError as error:
         raise HilpError(f"{path} is missing: {error.strerror or error}") from error
-    return NpyStream(str(path), size, lambda: open(path, "rb"))
+    found = path.absolute()  # read as it is needed, wherever this process then is
+    return NpyStream(str(path), size, lambda: open(found, "rb"))
 
 
 def open_npz(path: Path, only: Collection[str] | None = None) -> dict[str, NpyStream]:
@@ -179,8 +176,9 @@ def open_npz(path: Path, only: Collection[str] | None = None) -> dict[str, NpySt
             raise HilpError(f"{path} is a zip file but no .npz: it holds '{member.filename}', which is not an array")
         if name in columns:
             raise HilpError(f"{path} is damaged: it holds '{name}' twice")
-        packed = member.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-        if packed and member.file_size > DEFLATE_LIMIT * (member.compress_size + 64):
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise HilpError(f"{where} is compressed as no .npz is: write it with np.savez_compressed")
+        if member.file_size > DEFLATE_LIMIT * (member.compress_size + 64):
             raise HilpError(f"{where} is damaged: {member.compress_size} bytes cannot hold {member.file_size}")
 
         def open_member(member: zipfile.ZipInfo = member) -> IO[bytes]:
@@ -243,3 +241,15 @@ def sha256_of(path: Path, beside: Callable[[int], None] | None = None) -> str:
             if beside:
                 beside(len(block))
     return digest.hexdigest()
+
+
+def fingerprint_of(observations: trees.Tree, actions: Column, lengths: Column) -> str:
+    """Hash of names, types, shapes and bytes of columns, read a block at a time."""
+    digest = hashlib.sha256()
+    columns: dict[str, Column] = {**trees.named(observations, "observations"), "actions": actions, "lengths": lengths}
+    for name, column in columns.items():
+        digest.update(f"{name} {column.dtype.str} {column.shape}".encode())
+        step = max(1, BLOCK_BYTES // max(1, row_bytes(column.shape, column.dtype)))
+        for start in range(0, column.shape[0], step):
+            digest.update(np.ascontiguousarray(column[start : start + step]).data)
+    return digest.hexdigest()[:32]

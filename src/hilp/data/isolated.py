@@ -21,7 +21,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from hilp.data.columns import BLOCK_BYTES, DEFLATE_LIMIT, NUMBERS, fill, reason, row_bytes
+from hilp.data.columns import BLOCK_BYTES, DEFLATE_LIMIT, NUMBERS, fill, row_bytes
+from hilp.data.mistakes import reason
 from hilp.errors import HilpError
 
 STALL_SECONDS = 60.0  # an answer is at most a block or an episode; a healthy disk needs far less
@@ -40,7 +41,6 @@ class Child:
 
     def __init__(self) -> None:
         paths = os.pathsep.join(path for path in sys.path if path)
-        self.owner = os.getpid()
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "hilp.data.isolated"],
             stdin=subprocess.PIPE,
@@ -72,6 +72,12 @@ class Child:
         finally:
             watch.cancel()
 
+    def disown(self) -> None:
+        """In a forked process: leave it to the parent, whose pipes must not be written to, nor be kept open here."""
+        for pipe in (self.process.stdin, self.process.stdout):
+            pipe.raw.close()  # type: ignore[union-attr]  # the buffers may be locked, and full of another thread's words
+        self.process.returncode = 0
+
     def close(self) -> None:
         """Let it go; it ends when its input does."""
         for pipe in (self.process.stdin, self.process.stdout):
@@ -91,21 +97,31 @@ _child: Child | None = None
 def let_go() -> None:
     """End the child, if there is one; the next file starts another."""
     global _child
-    if _child is not None and _child.owner == os.getpid():
+    if _child is not None:
         _child.close()
     _child = None
+
+
+def _start_anew_after_fork() -> None:
+    global _child, _lock
+    inherited, _child, _lock = _child, None, threading.Lock()  # the old one may be held by a thread that is not here
+    if inherited is not None:
+        inherited.disown()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_anew_after_fork)
 
 
 def ask(path: Path, request: Mapping[str, Any]) -> Answer:
     """Have the child do something with a file. Whatever goes wrong is a HilpError about that file."""
     global _child
     with _lock:
-        if _child is not None and _child.owner != os.getpid():
-            _child = None  # inherited by a fork: the pipes belong to our parent
         if _child is None:
             _child = Child()
         try:
-            note, arrays = _child.ask({**request, "path": str(path)})
+            # The child stays in the folder it was started in; this process may since have gone elsewhere.
+            note, arrays = _child.ask({**request, "path": os.path.abspath(path)})
         except (EOFError, TimeoutError) as error:
             _child.close()
             _child = None
@@ -150,6 +166,7 @@ def open_hdf5(path: Path) -> tuple[dict[str, Hdf5Column], list[str]]:
     """The arrays of numbers in an HDF5 file, by their path inside it, and the names of what is not."""
     note, _ = ask(path, {"do": "columns"})
     limit = DEFLATE_LIMIT * (path.stat().st_size + 64)
+    path = path.absolute()  # rows are read as they are needed, wherever this process then is
     columns = {}
     for name, shape, dtype in note["columns"]:
         column = Hdf5Column(path, name, tuple(shape), np.dtype(dtype))
@@ -163,16 +180,16 @@ def open_minari(folder: Path) -> tuple[str, list[int]]:
     """The id of a Minari data set, and the steps of each of its episodes."""
     about = ask(folder, {"do": "minari"})[0]
     steps: list[int] = []
-    for some in _portions(0, about["episodes"]):
-        steps += ask(folder, {"do": "steps", **some})[0]["steps"]
+    for portion in _portions(0, about["episodes"]):
+        steps += ask(folder, {"do": "steps", **portion})[0]["steps"]
     return about["id"], steps
 
 
 def read_minari(folder: Path, first: int, stop: int) -> list[dict[str, np.ndarray]]:
     """The arrays of some episodes. Parts of a dict are named by their path: "observations/qpos"."""
     episodes: list[dict[str, np.ndarray]] = [{} for _ in range(first, stop)]
-    for some in _portions(first, stop):
-        for name, array in ask(folder, {"do": "episodes", **some})[1].items():
+    for portion in _portions(first, stop):
+        for name, array in ask(folder, {"do": "episodes", **portion})[1].items():
             number, _, part = name.partition(" ")
             episodes[int(number) - first][part] = array
     return episodes
@@ -321,6 +338,34 @@ def _flattened(name: str, value: Any) -> Iterable[tuple[str, np.ndarray]]:
             yield name, array
 
 
+_contained: list[tuple[str, int, int]] = []  # the files that were last looked through, with size and time of change
+
+
+def _require_self_contained(folder: str) -> None:
+    """Refuse HDF5 files that take data from elsewhere: Minari would read any file of this machine as observations."""
+    global _contained
+    import h5py
+
+    files = sorted(Path(folder).rglob("*.hdf5")) + sorted(Path(folder).rglob("*.h5"))
+    now = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    if now == _contained:
+        return
+
+    def link(name: Any, link: Any) -> Any:
+        return None if isinstance(link, h5py.HardLink) else f"'{name}' is a link"
+
+    def elsewhere(name: Any, item: Any) -> Any:
+        away = isinstance(item, h5py.Dataset) and (item.is_virtual or item.external)
+        return f"'{name}' lies in other files" if away else None
+
+    for file in files:
+        with h5py.File(file, "r") as opened:
+            found = opened.visititems_links(link) or opened.visititems(elsewhere)  # the first answer ends the walk
+            if found:
+                raise ValueError(f"{found}, which hilp does not follow")
+    _contained = now
+
+
 def _minari_dataset(path: str) -> Any:
     from minari import MinariDataset
     from minari.dataset.minari_storage import MinariStorage
@@ -329,6 +374,7 @@ def _minari_dataset(path: str) -> Any:
     if "observation_space" not in about or "action_space" not in about:
         # Minari would now build the simulator that a stranger's file names.
         raise ValueError("its metadata.json has no observation_space and action_space")
+    _require_self_contained(path)
     return MinariDataset(path)
 
 

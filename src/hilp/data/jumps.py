@@ -24,7 +24,7 @@ class StepSizes:
         self._before: np.ndarray | None = None
         self._usual: np.ndarray | None = None  # measured on the first block that moves
 
-    def look(self, observations: np.ndarray) -> None:
+    def add(self, observations: np.ndarray) -> None:
         rows = observations if self._columns is None else observations[:, self._columns]
         rows = np.asarray(rows, np.float32)
         if self._before is not None:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hilp import trees
 from hilp.data import isolated
-from hilp.data.checks import some
-from hilp.data.columns import NUMBERS, Column, open_npz, reason
-from hilp.data.sources import Block, Kind, Source, select
+from hilp.data.columns import NUMBERS, Column, open_npz
+from hilp.data.mistakes import first_few, reason, require_utf8
+from hilp.data.source import Block, Kind, Source, select
 from hilp.errors import HilpError, nearest
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 ZIP_MAGIC = b"PK\x03\x04"
+MOST_LEVELS = 8  # of dicts inside a dict of arrays
+UNUSABLE = {"c": "complex numbers", "M": "points in time", "m": "spans of time"}  # which kinds of values no row can be
 CLOSE = 1e-4  # next_observations may differ from the row after by this much (absolute or relative): stored precision
 
 
@@ -59,14 +63,14 @@ def identity_of(paths: Iterable[Path]) -> str:
     digest = hashlib.sha256()
     for path in paths:
         status = path.stat()
-        digest.update(f"{os.path.abspath(path)} {status.st_size} {status.st_mtime_ns};".encode())
+        digest.update(os.fsencode(os.path.abspath(path)) + f" {status.st_size} {status.st_mtime_ns};".encode())
     return digest.hexdigest()
 
 
 def open_table(source: Mapping[str, Any] | Path) -> Table:
     """The columns of a dict of arrays, an .npz file or an HDF5 file."""
     if isinstance(source, Mapping):
-        return Table("arrays", "arrays", {str(name): _array(str(name), value) for name, value in source.items()})
+        return Table("arrays", "arrays", dict(_arrays(source)))
     kind = magic(source)
     if kind is None:
         raise HilpError(f"{source} is neither an .npz nor an HDF5 file, by its first bytes")
@@ -77,13 +81,36 @@ def open_table(source: Mapping[str, Any] | Path) -> Table:
     return Table(str(source), "hdf5", columns, others, size, identity)
 
 
+def _arrays(source: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, np.ndarray]]:
+    """The arrays of a dict; those of dicts inside it by their path, as in a file: "observations/camera"."""
+    for key, value in source.items():
+        name = f"{above}{key}"
+        require_utf8(name, "arrays: the name")
+        if any(unicodedata.category(letter) in ("Cc", "Zl", "Zp") for letter in name):
+            raise HilpError(f"arrays: the name {name!a} has line breaks or control characters: rename it")
+        if isinstance(value, Mapping):
+            if above.count("/") >= MOST_LEVELS:
+                raise HilpError(
+                    f"arrays: {above.partition('/')[0]} are dicts inside dicts without end: give arrays by name"
+                )
+            yield from _arrays(value, f"{name}/")
+        else:
+            yield name, _array(name, value)
+
+
 def _array(name: str, value: Any) -> np.ndarray:
+    if isinstance(value, np.ma.MaskedArray):
+        raise HilpError(f"arrays: {name} are a masked array: fill in or leave out what is masked")
     try:
         array = np.asarray(value)
     except Exception as error:  # np.asarray runs the value's own code
         raise HilpError(f"arrays: {name} are ragged or not numbers ({reason(error)}): give one 2-D array") from error
     if array.dtype.hasobject:
         raise HilpError(f"arrays: {name} are ragged or not numbers (dtype object): give one 2-D array")
+    if array.dtype.kind in UNUSABLE:
+        raise HilpError(
+            f"arrays: {name} are {UNUSABLE[array.dtype.kind]} ({array.dtype}): turn them into plain numbers"
+        )
     return array
 
 
@@ -133,13 +160,48 @@ class Part:
             return np.concatenate(pieces, axis=1, dtype=self.kind.dtype, casting="unsafe")[:, : self._keep]
 
 
+class NamedParts:
+    """A named tree of columns: bytes stay bytes and keep their shape, everything else is float32 vectors."""
+
+    def __init__(self, table: Table, what: str):
+        self.columns: dict[str, Column] = trees.unnamed(table.columns, what)
+        self.rows = min((column.shape[:1] or (0,))[0] for column in self.columns.values())
+        self.kind: dict[str, Kind] = {}
+        for name, column in self.columns.items():
+            where = f"{table.name}: {what} ('{name}')"
+            if column.dtype.kind not in NUMBERS:
+                raise HilpError(f"{where} are not numbers (dtype {column.dtype}): give arrays of numbers")
+            if column.shape[:1] != (self.rows,):
+                raise HilpError(f"{where} are {column.shape}, but another part has {self.rows} rows")
+            if 0 in column.shape[1:]:
+                raise HilpError(f"{where} are {column.shape}: there are no numbers in a row")
+            dtype = np.dtype(np.uint8 if column.dtype == np.uint8 else np.float32)
+            self.kind[name] = Kind(column.shape[1:] or (1,), dtype)
+
+    def read(self, start: int, stop: int) -> dict[str, np.ndarray]:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return {
+                name: column[start:stop].astype(self.kind[name].dtype, copy=False).reshape(-1, *self.kind[name].shape)
+                for name, column in self.columns.items()
+            }
+
+
+def parts_of(table: Table, what: str, names: Sequence[str] | None, flatten: bool = False) -> Part | NamedParts:
+    """One array of these columns; without names the tree of the columns `what/...`."""
+    if names is not None:
+        return Part(table, what, names, flatten)
+    if flatten:
+        raise HilpError(f"{table.name}: {what} are named parts, which keep their shapes: leave out flatten")
+    return NamedParts(table, what)
+
+
 def lay_out(
     table: Table,
     format: str,
     lengths: np.ndarray,
-    observations: Part,
+    observations: Part | NamedParts,
     actions: Part,
-    following: Part | None = None,
+    following: Part | NamedParts | None = None,
     extras: Mapping[str, Column] | None = None,
     endings: Mapping[str, int] | None = None,
     notes: Sequence[str] = (),
@@ -155,7 +217,7 @@ def lay_out(
     if following is not None and (following.rows, following.kind) != (total, observations.kind):
         raise HilpError(
             f"{table.name}: with next_observations every row is a transition, but there are {total} observations of "
-            f"{observations.kind.shape[0]} numbers and {following.rows} next_observations of {following.kind.shape[0]}"
+            f"{_numbers(observations)} numbers and {following.rows} next_observations of {_numbers(following)}"
         )
     short = not whole and actions.rows == total - len(lengths) and len(lengths) > 0
     if actions.rows != total and not short:
@@ -206,14 +268,17 @@ def lay_out(
         final = last_inputs[low:high] - low_input
         states = observations.read(first, min(beyond + 1, total))
         after = following.read(low_input, beyond)
-        _require_consecutive(states, after[first - low_input :], first, last_inputs, table.name)
+        trees.over(
+            lambda now, then: _require_consecutive(now, then[first - low_input :], first, last_inputs, table.name),
+            states,
+            after,
+        )
         found = {}
         for name, column in columns.items():
             values = _native(column[low_input:beyond])
             found[name] = spread(values[first - low_input :], used, values[final])
-        return Block(
-            spread(states[: beyond - first], used, after[final]), spread(actions.read(first, beyond), used), found
-        )
+        whole_rows = trees.over(lambda now, then: spread(now[: beyond - first], used, then[final]), states, after)
+        return Block(whole_rows, spread(actions.read(first, beyond), used), found)
 
     return Source(
         name=table.name,
@@ -230,6 +295,10 @@ def lay_out(
     )
 
 
+def _numbers(observations: Part | NamedParts) -> int:
+    return sum(int(np.prod(kind.shape)) for kind in trees.named(observations.kind, "observations").values())
+
+
 def _native(values: np.ndarray) -> np.ndarray:
     """In this machine's byte order."""
     return values.astype(values.dtype.newbyteorder("="), copy=False)
@@ -241,11 +310,11 @@ def _require_consecutive(states: np.ndarray, after: np.ndarray, first: int, last
     inner[last_inputs[low:high] - first] = False
     rows = np.flatnonzero(inner)
     close = np.isclose(after[rows], states[rows + 1], rtol=CLOSE, atol=CLOSE, equal_nan=True)
-    broken = first + rows[~close.all(axis=1)]
+    broken = first + rows[~close.all(axis=tuple(range(1, close.ndim)))]
     if len(broken):
         raise HilpError(
-            f"{name}: next_observations of rows {some(broken)} are not the observations of the row after, inside an "
-            "episode: check where episodes end"
+            f"{name}: next_observations of rows {first_few(broken)} are not the observations of the row after, inside "
+            "an episode: check where episodes end"
         )
 
 
@@ -262,10 +331,28 @@ def flags(table: Table, name: str, rows: int) -> np.ndarray | None:
     return np.asarray(values.reshape(rows) != 0)
 
 
+def endings(last_rows: np.ndarray, terminals: np.ndarray, timeouts: np.ndarray) -> dict[str, int]:
+    """How many episodes end at a terminal, at a timeout, at both, and at neither (cut)."""
+    terminal, timeout = terminals[last_rows], timeouts[last_rows]
+    return {
+        "terminal": int(np.sum(terminal & ~timeout)),
+        "timeout": int(np.sum(timeout & ~terminal)),
+        "both": int(np.sum(terminal & timeout)),
+        "cut": int(np.sum(~terminal & ~timeout)),
+    }
+
+
+def left_out(names: Sequence[str]) -> list[str]:
+    """A note about what a file holds beside rows."""
+    if not names:
+        return []
+    return [f"left out (no number per row): {', '.join(sorted(names)[:8])}" + (" ..." if len(names) > 8 else "")]
+
+
 def without_short(source: Source) -> Source:
     """The source without episodes of one row, which have no transition."""
     short = np.flatnonzero(source.lengths < 2)
     if not len(short):
         return source
-    note = f"left out {len(short)} episodes of a single row (no transition): numbers {some(short)}"
+    note = f"left out {len(short)} episodes of a single row (no transition): numbers {first_few(short)}"
     return select(source, np.flatnonzero(source.lengths >= 2), note)

@@ -38,8 +38,8 @@ class Bank:
     def at(data: Dataset, rows: np.ndarray) -> Bank:
         """The transitions that start in these rows."""
         actions = np.asarray(data.actions[rows], np.float32)
-        if data.action_center is not None and data.action_half_range is not None:
-            actions = data.action_center + data.action_half_range * actions
+        if data.action_scaling is not None:
+            actions = data.action_scaling.raw(actions)
         observations, following = (_at(data.observations, at) for at in (rows, rows + 1))
         physics = np.asarray(data.extras["physics"][rows + 1], np.float32) if "physics" in data.extras else None
         return Bank(observations, actions, following, physics)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hilp.data.dataset import Dataset
+from hilp.learning.sampling import normalised
 from hilp.spec import Spec
 from hilp.trees import Tree
 
@@ -30,8 +31,9 @@ class Preparation:
     def of(data: Dataset, normalize: bool) -> Preparation:
         """Measured on the data; a constant column is only shifted, never divided by its zero deviation."""
         mean, scale = Preparation._measured(data.observations, normalize)
-        center = np.zeros(data.action_dim) if data.action_center is None else data.action_center
-        half_range = np.ones(data.action_dim) if data.action_half_range is None else data.action_half_range
+        scaling = data.action_scaling
+        center = np.zeros(data.action_dim) if scaling is None else scaling.center
+        half_range = np.ones(data.action_dim) if scaling is None else scaling.half_range
         return Preparation(mean, scale, np.asarray(center, np.float32), np.asarray(half_range, np.float32))
 
     @staticmethod
@@ -48,12 +50,7 @@ class Preparation:
 
     def observations(self, observations: Tree) -> Tree:
         """Of the user, as the networks take them."""
-        if isinstance(observations, Mapping):
-            return {
-                name: (part - self.mean[name]) / self.scale[name] if name in self.mean else part
-                for name, part in observations.items()
-            }
-        return (observations - self.mean) / self.scale
+        return normalised(observations, self.mean, self.scale)
 
     def actions(self, actions: np.ndarray) -> np.ndarray:
         """Of the networks, as the user takes them."""

@@ -7,14 +7,18 @@ block, `inspect` looks at it block by block. Rows are laid out as in a Dataset.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from hilp import trees
+from hilp.data.about import About
 from hilp.data.columns import BLOCK_BYTES, row_bytes
-from hilp.data.dataset import Dataset, Parts
+from hilp.data.dataset import Dataset
+from hilp.data.native import columns_of
+from hilp.data.scaling import ActionScaling
 from hilp.errors import HilpError, nearest
 
 MOST_BLOCK_ROWS = 1 << 16
@@ -30,34 +34,28 @@ class Kind(NamedTuple):
 class Block(NamedTuple):
     """Consecutive rows."""
 
-    observations: np.ndarray
+    observations: Any  # an array, or a dict of them
     actions: np.ndarray
     extras: dict[str, np.ndarray]
 
     def part(self, start: int, stop: int) -> Block:
-        columns = {name: column[start:stop] for name, column in self.extras.items()}
-        return Block(self.observations[start:stop], self.actions[start:stop], columns)
+        take = lambda column: column[start:stop]  # noqa: E731
+        extras = {name: take(column) for name, column in self.extras.items()}
+        return Block(trees.over(take, self.observations), take(self.actions), extras)
 
 
 @dataclass(frozen=True)
-class Source:
+class Source(About):
     """Trajectories somewhere."""
 
-    name: str
-    format: str
     lengths: np.ndarray  # int64 [episodes]: rows of each episode
-    observation: Kind
+    observation: Kind | dict[str, Kind]  # one array, or a named tree of them
     action: Kind
     extras: Mapping[str, Kind]
     read: Callable[[int, int], Block]  # rows from, to; going forward is fast
     disk_bytes: int = 0
     identity: str | None = None  # of the files behind it; None where there are none
-    endings: Mapping[str, int] = field(default_factory=dict)  # how many episodes end in which way, where the data says
-    notes: tuple[str, ...] = ()  # what the reader decided or left out, one line each
-    action_center: np.ndarray | None = None
-    action_half_range: np.ndarray | None = None
-    task: str | None = None
-    observation_parts: Parts = ()
+    damages: Callable[[], list[str]] | None = None  # compares its files with their hashes, where they have any
 
     @property
     def episodes(self) -> int:
@@ -77,9 +75,19 @@ class Source:
         return np.cumsum(self.lengths)
 
     @property
+    def columns(self) -> dict[str, Kind]:
+        """Everything that has a value a row, by the names of its columns."""
+        return columns_of(self.observation, self.action, self.extras)
+
+    @property
+    def observation_dim(self) -> int:
+        """All numbers of an observation."""
+        kinds = trees.named(self.observation, "observations").values()
+        return sum(int(np.prod(kind.shape)) for kind in kinds)
+
+    @property
     def row_bytes(self) -> int:
-        kinds = (self.observation, self.action, *self.extras.values())
-        return sum(row_bytes((1, *kind.shape), kind.dtype) for kind in kinds)
+        return sum(row_bytes((1, *kind.shape), kind.dtype) for kind in self.columns.values())
 
     @property
     def block_rows(self) -> int:
@@ -95,60 +103,38 @@ class Source:
 def gather(source: Source) -> Dataset:
     """All of it in memory."""
     try:
-        observations = np.empty((source.rows, *source.observation.shape), source.observation.dtype)
-        actions = np.empty((source.rows, *source.action.shape), source.action.dtype)
-        extras = {name: np.empty((source.rows, *kind.shape), kind.dtype) for name, kind in source.extras.items()}
+        columns = {n: np.empty((source.rows, *kind.shape), kind.dtype) for n, kind in source.columns.items()}
     except (MemoryError, ValueError) as error:
         size = source.rows * source.row_bytes / 2**30
         raise HilpError(
             f"{source.name} needs {size:.1f} GiB of memory: convert it to a native folder, which is read from disk"
         ) from error
     for first, block in source.blocks():
-        rows = slice(first, first + len(block.observations))
-        observations[rows] = block.observations
-        actions[rows] = block.actions
-        for name, column in block.extras.items():
-            extras[name][rows] = column
-    return Dataset(
-        observations,
-        actions,
-        source.lengths,
-        extras,
-        source.action_center,
-        source.action_half_range,
-        source.name,
-        source.task,
-        source.format,
-        dict(source.endings),
-        source.notes,
-        source.observation_parts,
-    )
+        for name, values in columns_of(*block).items():
+            columns[name][first : first + len(values)] = values
+    observations = trees.unnamed(columns, "observations")
+    extras = {name: columns[f"extra.{name}"] for name in source.extras}
+    return Dataset(observations, columns["actions"], source.lengths, extras, **source.about())
 
 
 def of_dataset(data: Dataset) -> Source:
     """A data set that is there already."""
 
-    def read(start: int, stop: int) -> Block:
-        extras = {name: np.asarray(column[start:stop]) for name, column in data.extras.items()}
-        return Block(np.asarray(data.observations[start:stop]), np.asarray(data.actions[start:stop]), extras)
-
     def kind(column: np.ndarray) -> Kind:
         return Kind(column.shape[1:], column.dtype)
 
+    def read(start: int, stop: int) -> Block:
+        rows = lambda column: np.asarray(column[start:stop])  # noqa: E731
+        extras = {name: rows(column) for name, column in data.extras.items()}
+        return Block(trees.over(rows, data.observations), rows(data.actions), extras)
+
     return Source(
-        name=data.name,
-        format=data.format,
         lengths=np.asarray(data.lengths, np.int64),
-        observation=kind(data.observations),
+        observation=trees.over(kind, data.observations),
         action=kind(data.actions),
         extras={name: kind(column) for name, column in data.extras.items()},
         read=read,
-        endings=data.endings,
-        notes=data.notes,
-        action_center=data.action_center,
-        action_half_range=data.action_half_range,
-        task=data.task,
-        observation_parts=data.observation_parts,
+        **data.about(),
     )
 
 
@@ -186,7 +172,7 @@ def join(blocks: Sequence[Block]) -> Block:
     if len(blocks) == 1:
         return blocks[0]
     extras = {name: np.concatenate([block.extras[name] for block in blocks]) for name in blocks[0].extras}
-    observations = np.concatenate([block.observations for block in blocks])
+    observations = trees.over(lambda *parts: np.concatenate(parts), *(block.observations for block in blocks))
     return Block(observations, np.concatenate([block.actions for block in blocks]), extras)
 
 
@@ -233,29 +219,11 @@ def with_extras(source: Source, names: Sequence[str]) -> Source:
     return replace(source, extras={name: source.extras[name] for name in kept}, read=read)
 
 
-class Scaling:
-    """Maps the range of each action column to [-1, 1]."""
-
-    def __init__(self, low: np.ndarray, high: np.ndarray):
-        self.center = ((high + low) / 2).astype(np.float32)
-        self.half_range = np.where(high > low, (high - low) / 2, 1.0).astype(np.float32)
-
-    def __call__(self, actions: np.ndarray) -> np.ndarray:
-        return np.clip((actions - self.center) / self.half_range, -1.0, 1.0).astype(np.float32)
-
-    def after(self, center: np.ndarray | None, half_range: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-        """Center and half range of raw actions, where the data had been rescaled before."""
-        if center is None or half_range is None:
-            return self.center, self.half_range
-        return center + half_range * self.center, half_range * self.half_range
-
-
-def rescaled(source: Source, scaling: Scaling) -> Source:
+def rescaled(source: Source, scaling: ActionScaling) -> Source:
     """The source with its actions mapped; the policy maps its own back."""
 
     def read(start: int, stop: int) -> Block:
         block = source.read(start, stop)
-        return block._replace(actions=scaling(block.actions))
+        return block._replace(actions=scaling.scaled(block.actions))
 
-    center, half_range = scaling.after(source.action_center, source.action_half_range)
-    return replace(source, read=read, action_center=center, action_half_range=half_range)
+    return replace(source, read=read, action_scaling=scaling.after(source.action_scaling))

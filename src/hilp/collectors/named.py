@@ -1,0 +1,112 @@
+"""Built-in data sets ("maze-large"), collected on the spot, beside whatever else can be loaded.
+
+The data room knows no task. What tasks know about data is added here: the built-in names, and the task that an ExORL
+folder is named after.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hilp import collectors
+from hilp.collectors import maze as collect_maze
+from hilp.data import load as loading
+from hilp.data.dataset import Dataset
+from hilp.data.formats import minari
+from hilp.data.mistakes import require_count
+from hilp.data.source import Source, of_dataset
+from hilp.errors import HilpError, nearest
+from hilp.tasks import dmc, maze
+
+BUILT_IN = "built-in"
+BUILT_IN_STEPS = 300_000  # transitions of a built-in data set
+BUILT_IN_KIND = "navigate"  # what "maze-large" stands for
+
+Data = TypeVar("Data", Dataset, Source)
+
+
+def built_in_names() -> dict[str, tuple[str, str]]:
+    """Built-in data sets: name -> (task, kind of collector)."""
+    names = {task: (task, BUILT_IN_KIND) for task in maze.MAZES}
+    return names | {f"{task}-{kind}": (task, kind) for task in maze.MAZES for kind in sorted(collect_maze.KINDS)}
+
+
+def load(
+    source: Any,
+    format: str | None = None,
+    *,
+    rescale_actions: bool = False,
+    steps: int | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> Dataset:
+    """A data set from a built-in name, a path, a Minari id or a dict of arrays.
+
+    The format is recognised by content (`Dataset.format` says which it was) unless `format` names one of FORMATS;
+    `options` are those of its reader, plus `episodes` (the first so many) and `extras` (names of the extra columns to
+    keep). `steps` and `seed` apply to built-in names, which are collected on the spot. The result is checked: what
+    cannot be trained on is an error that says which rows and what to do.
+    """
+    if _is_built_in(source, format):
+        return loading.load(_collect(str(source), steps, seed, options), rescale_actions=rescale_actions)
+    if steps is not None:
+        raise HilpError(
+            f"steps is for built-in data sets, and {loading.name_of(source)} is none: take fewer episodes with "
+            "episodes="
+        )
+    return _with_task(loading.load(source, format, rescale_actions=rescale_actions, **options), source)
+
+
+def open_source(source: Any, format: str | None = None, **options: Any) -> Source:
+    """A source for anything `load` takes, for `convert` and `inspect`; only built-in data is collected now."""
+    if _is_built_in(source, format):
+        steps, seed = options.pop("steps", None), options.pop("seed", 0)
+        return of_dataset(_collect(str(source), steps, seed, options))
+    return _with_task(loading.open_source(source, format, **options), source)
+
+
+def _is_built_in(source: Any, format: str | None) -> bool:
+    """Whether this is the name of a built-in data set; a name of nothing at all is an error."""
+    if format is not None:
+        return format == BUILT_IN
+    if not isinstance(source, str | os.PathLike):
+        return False
+    names = built_in_names()
+    if str(source) in names:
+        return True
+    if loading.is_missing(source) and loading.is_name(Path(source)):
+        close = nearest(str(source), [*names, *minari.local_ids()])
+        raise HilpError(f"there is no file, no Minari data set and no built-in data set '{source}': {close}")
+    return False
+
+
+def _collect(name: str, steps: int | None, seed: int, options: dict[str, Any]) -> Dataset:
+    for option in options:
+        raise HilpError(f"'{option}' is no option of a built-in data set: {nearest(option, ('steps', 'seed'))}")
+    names = built_in_names()
+    if name not in names:
+        raise HilpError(f"there is no built-in data set '{name}': {nearest(name, names)}")
+    task, kind = names[name]
+    count = BUILT_IN_STEPS if steps is None else require_count("steps", steps)
+    return replace(collectors.collect(task, kind, count, seed), format=BUILT_IN)
+
+
+def _with_task(data: Data, source: Any) -> Data:
+    """The data with the task that its ExORL folder is named after, where its observations have that task's size."""
+    if data.format != "exorl" or not isinstance(source, str | os.PathLike):
+        return data
+    folder = Path(source).resolve()
+    domain = (folder.parent if folder.name == "buffer" else folder).parent.name
+    if domain not in dmc.DOMAINS:
+        return data
+    parts = dmc.DOMAINS[domain].parts
+    size = sum(math.prod(shape) for _, shape in parts)
+    if data.observation_dim != size:
+        note = f"the folder is named {domain}, whose observations have {size} numbers: not taken as that task"
+        return replace(data, notes=(note, *data.notes))
+    note = f"taken as data of the task {domain}, after its folder"
+    return replace(data, task=domain, observation_parts=parts, notes=(note, *data.notes))

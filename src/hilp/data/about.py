@@ -1,0 +1,28 @@
+"""What is known of a data set beside its rows, whether these are in memory or not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from hilp.data.scaling import ActionScaling
+
+Parts = tuple[tuple[str, tuple[int, ...]], ...]  # named parts of an observation, side by side: name, shape of a row
+
+
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """Where data comes from and what was done to it; a Dataset and a Source have these fields."""
+
+    name: str = "arrays"
+    task: str | None = None  # the task it was collected in, where hilp collected it
+    format: str = "arrays"  # the reader that took it
+    endings: Mapping[str, int] = field(default_factory=dict)  # how many episodes end in which way, where the data says
+    notes: tuple[str, ...] = ()  # what the reader decided or left out, one line each
+    observation_parts: Parts = ()
+    action_scaling: ActionScaling | None = None  # where actions were rescaled
+
+    def about(self) -> dict[str, Any]:
+        """These fields, to be handed on."""
+        return {known.name: getattr(self, known.name) for known in fields(About)}

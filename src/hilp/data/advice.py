@@ -1,0 +1,181 @@
+"""Warnings about a data set: what was seen, where, and what to do about it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hilp import trees
+from hilp.data.measures import Moments
+from hilp.data.mistakes import first_few, size_text
+from hilp.data.source import Kind, Source
+
+SATURATED = 0.5  # share of actions at their smallest or largest value that deserves a warning
+NARROW = 0.1  # actions that never leave this part of [-1, 1] deserve one
+FEW_TRANSITIONS = 1000
+SHORT_EPISODES = 10  # rows
+UNEVEN = 1e4  # ratio of the scales of two observation columns
+INDEX_BYTES = 12  # a row of the sampler's tables
+
+
+@dataclass(frozen=True)
+class Warning:
+    """Something that may hurt."""
+
+    what: str
+    where: str
+    do: str
+
+    def __str__(self) -> str:
+        return f"{self.what} ({self.where}): {self.do}"
+
+
+def about_episodes(source: Source, jumped: np.ndarray, copies: list[int]) -> list[Warning]:
+    found = []
+    if len(jumped):
+        found.append(
+            Warning(
+                f"observations jump {len(jumped)} times inside episodes, as at an unmarked reset",
+                f"after rows {first_few(jumped)}",
+                "check where episodes end; format='d4rl' with detect_jumps=True cuts there",
+            )
+        )
+    if copies:
+        found.append(
+            Warning(
+                f"{len(copies)} episodes are copies of earlier ones",
+                f"episodes {first_few(copies)}",
+                "remove the copies, or know that they count double",
+            )
+        )
+    if source.episodes == 1:
+        found.append(
+            Warning(
+                "there is only one episode",
+                f"{source.rows} rows",
+                "if it holds several, mark where they end; no episode can be held out for validation",
+            )
+        )
+    median = float(np.median(source.lengths))
+    if median < SHORT_EPISODES:
+        found.append(
+            Warning(
+                "episodes are very short, so distances are only seen over a few steps",
+                f"half of them have at most {median:.0f} rows",
+                "check that the flags mark ends of episodes and not, say, goals reached on the way",
+            )
+        )
+    if source.transitions < FEW_TRANSITIONS:
+        found.append(
+            Warning(
+                "there is very little data",
+                f"{source.transitions} transitions",
+                "collect more: tens of thousands are the least that a policy learns from",
+            )
+        )
+    return found
+
+
+def about_observations(moments: Moments, twins: list[list[int]], names: Sequence[str]) -> list[Warning]:
+    """`names`: what to call each column."""
+    found = []
+    if len(moments.constant):
+        found.append(
+            Warning(
+                f"{len(moments.constant)} observation columns never change",
+                f"columns {first_few([names[c] for c in moments.constant])}",
+                "leave them out to save memory; they do no harm",
+            )
+        )
+    if twins:
+        found.append(
+            Warning(
+                f"{sum(len(group) - 1 for group in twins)} observation columns repeat others",
+                "; ".join(" = ".join(names[column] for column in group) for group in twins[:5]),
+                "keep one of each",
+            )
+        )
+    scales = moments.deviation[moments.deviation > 0]
+    if len(scales) and scales.max() / scales.min() > UNEVEN:
+        large, small = int(np.argmax(moments.deviation)), int(np.flatnonzero(moments.deviation == scales.min())[0])
+        found.append(
+            Warning(
+                "observation columns have very different scales",
+                f"column {names[large]} deviates by {scales.max():.3g}, column {names[small]} by {scales.min():.3g}",
+                "train with normalize=True (--set normalize=true)",
+            )
+        )
+    return found
+
+
+def about_actions(acted: Moments, whole_numbers: bool, rescale: bool) -> list[Warning]:
+    found = []
+    varied = acted.low < acted.high
+    if not varied.all():
+        found.append(
+            Warning(
+                "action columns never change, so nothing can be learnt about them",
+                f"columns {first_few(np.flatnonzero(~varied))}",
+                "leave them out, or check what was recorded as the action",
+            )
+        )
+    full = np.flatnonzero(varied & (acted.at_limits > SATURATED))
+    if whole_numbers and varied.any():
+        found.append(
+            Warning(
+                "all actions are whole numbers, as numbers of discrete actions are",
+                f"{int(acted.low.min())} to {int(acted.high.max())}",
+                "hilp needs continuous actions; encode discrete ones as vectors",
+            )
+        )
+    elif len(full):
+        found.append(
+            Warning(
+                "most actions are at their smallest or largest value",
+                ", ".join(f"column {c}: {acted.at_limits[c]:.0%}" for c in full[:5]),
+                "check that they were not clipped by a wrong scale",
+            )
+        )
+    reach = np.maximum(np.abs(acted.low), np.abs(acted.high))
+    if varied.any() and not rescale and reach.max() < NARROW:
+        found.append(
+            Warning(
+                "actions use a small part of [-1, 1]",
+                f"none is larger than {reach.max():.3g}",
+                "rescale_actions=True / --rescale-actions maps their range to [-1, 1]",
+            )
+        )
+    return found
+
+
+def about_memory(source: Source) -> list[Warning]:
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not on this system
+        return []
+    need = training_bytes(source)
+    if need < memory / 2:
+        return []
+    return [
+        Warning(
+            "the data may not fit in memory",
+            f"{size_text(need)} in training, {size_text(memory)} of memory",
+            "convert it to a native folder, which is trained on from disk",
+        )
+    ]
+
+
+def training_bytes(source: Source) -> int:
+    """What training keeps on the device: float32 rows (images of a named tree as bytes) and the sampler's tables."""
+    observation = source.observation
+    sizes = [4 if isinstance(observation, Kind) else kind.dtype.itemsize for kind in _kinds(observation)]
+    numbers = [int(np.prod(kind.shape)) for kind in _kinds(observation)]
+    row = sum(size * count for size, count in zip(sizes, numbers, strict=True)) + 4 * source.action.shape[0]
+    return source.rows * (row + INDEX_BYTES)
+
+
+def _kinds(observation: Kind | dict[str, Kind]) -> list[Kind]:
+    return list(trees.named(observation, "observations").values())

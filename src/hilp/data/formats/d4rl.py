@@ -1,0 +1,118 @@
+"""D4RL's HDF5."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from hilp.data import source as sources
+from hilp.data import tables
+from hilp.data.columns import BLOCK_BYTES, NUMBERS
+from hilp.data.jumps import StepSizes, jumps
+from hilp.data.source import Source, choose_extras
+from hilp.data.tables import Part, Table, lay_out, left_out, open_table, without_short
+from hilp.errors import HilpError, nearest
+
+KITCHEN_COLUMNS = (60, 30)  # numbers in a row of a D4RL Kitchen file, and how many of them are not the goal
+ANTMAZE_PLACE = (0, 1)  # columns of an AntMaze observation that say where the ant is
+
+
+def read(
+    source: Mapping[str, Any] | Path,
+    *,
+    convention: Literal["antmaze", "kitchen"] | None = None,
+    detect_jumps: bool = False,
+    flatten: bool = False,
+    extras: Sequence[str] | None = None,
+) -> Source:
+    """D4RL's HDF5 (or a dict or .npz of the same arrays): rows in order, an episode ends at a terminal or a timeout.
+
+    Consecutive rows of an episode are consecutive states, so the last row of each is its final state. `detect_jumps`
+    also cuts where observations jump, for files with wrong or no timeouts. Conventions: "antmaze" cuts at timeouts and
+    never at terminals (they mean "at the goal", and the walk goes on), or at jumps of the place where there are no
+    timeouts; "kitchen" keeps the first 30 of 60 numbers, the others being the goal. Rewards, flags and infos become
+    extras.
+    """
+    if convention not in (None, "antmaze", "kitchen"):
+        raise HilpError(f"unknown convention '{convention}': {nearest(str(convention), ('antmaze', 'kitchen'))}")
+    table = open_table(source)
+    width = (table["observations"].shape[1:] or (0,))[0]
+    if convention == "kitchen" and width != KITCHEN_COLUMNS[0]:
+        raise HilpError(f"{table.name}: Kitchen files have rows of {KITCHEN_COLUMNS[0]} numbers, this one has {width}")
+    keep = KITCHEN_COLUMNS[1] if convention == "kitchen" else None
+    observations = Part(table, "observations", ["observations"], flatten, keep)
+    actions = Part(table, "actions", ["actions"])
+    rows = observations.rows
+    terminals, timeouts = tables.flags(table, "terminals", rows), tables.flags(table, "timeouts", rows)
+    notes = _hints(table, width, terminals, convention)
+
+    ends = np.zeros(rows, bool)
+    if terminals is not None and convention != "antmaze":
+        ends |= terminals
+    if timeouts is not None:
+        ends |= timeouts
+    antmaze_jumps = convention == "antmaze" and timeouts is None
+    if terminals is None and timeouts is None and not antmaze_jumps and not detect_jumps:
+        raise HilpError(
+            f"{table.name}: nothing says where episodes end (no terminals, no timeouts): pass detect_jumps=True to cut "
+            "where observations jump, or use format='hdf5' with columns"
+        )
+    if detect_jumps or antmaze_jumps:
+        found = _jumps_of(observations, ANTMAZE_PLACE if convention == "antmaze" else None, table.name)
+        new = found[~ends[found]]
+        ends[found] = True
+        notes.append(f"cut at {len(found)} jumps of the observations, {len(new)} of them not flagged in the file")
+    if rows:
+        ends[-1] = True
+    last = np.flatnonzero(ends)
+    lengths = np.diff(last, prepend=-1).astype(np.int64)
+
+    spent = ("observations", "actions", "next_observations")
+    others = {
+        n: c for n, c in table.columns.items() if n not in spent and c.shape[:1] == (rows,) and c.dtype.kind in NUMBERS
+    }
+    odd = [name for name in table.columns if name not in spent and name not in others]
+    kept = {name: others[name] for name in choose_extras(others, extras, table.name)}
+    notes += left_out([*odd, *table.others])
+    laid_out = lay_out(table, "d4rl", lengths, observations, actions, None, kept, None, notes)
+    no = np.zeros(rows, bool)
+    endings = tables.endings(
+        last[lengths >= 2],
+        no if terminals is None or convention == "antmaze" else terminals,
+        no if timeouts is None else timeouts,
+    )
+    return replace(without_short(laid_out), endings=endings)
+
+
+def _jumps_of(observations: Part, columns: Sequence[int] | None, name: str) -> np.ndarray:
+    if columns is not None and observations.kind.shape[0] <= max(columns):
+        raise HilpError(
+            f"{name}: observations of {observations.kind.shape[0]} numbers have no place in columns {columns}"
+        )
+    steps = StepSizes(columns)
+    block = int(np.clip(BLOCK_BYTES // (4 * observations.kind.shape[0]), 1, sources.MOST_BLOCK_ROWS))
+    for start in range(0, observations.rows, block):
+        steps.add(observations.read(start, min(start + block, observations.rows)))
+    return jumps(steps.sizes)
+
+
+def _hints(table: Table, width: int, terminals: np.ndarray | None, convention: str | None) -> list[str]:
+    """What the file looks like, for a person to decide on."""
+    hints = []
+    if convention is None and terminals is not None and np.any(terminals[1:] & terminals[:-1]):
+        hints.append(
+            "terminals are true in rows that follow each other, as in AntMaze files, where they mean 'at the goal' and "
+            "the walk goes on: if this is one, pass convention='antmaze'"
+        )
+    if convention is None and width == KITCHEN_COLUMNS[0]:
+        hints.append(
+            "observations have 60 numbers, as in Kitchen files, where the last 30 are the goal: if this is one, pass "
+            "convention='kitchen'"
+        )
+    if "next_observations" in table.columns:
+        hints.append("next_observations are not used: the row after is the next observation")
+    return hints

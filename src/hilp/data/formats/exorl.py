@@ -1,0 +1,150 @@
+"""ExORL's layout: `<domain>/<algorithm>/buffer/<time>_<episode>_<steps>.npz`, read, and written for other tools.
+
+Each file is one episode of T + 1 rows: observation, action, reward, discount and physics, of which action[i], reward[i]
+and discount[i] led to observation[i] and those of row 0 are dummies.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hilp import storage
+from hilp.data.columns import NUMBERS, open_npz
+from hilp.data.dataset import Dataset
+from hilp.data.mistakes import path_of, require_count
+from hilp.data.source import Block, Kind, Source, by_episode, choose_extras
+from hilp.data.tables import Part, Table, identity_of, without_short
+from hilp.errors import HilpError
+
+TIME = "20000101T000000"  # names begin with a time; a constant one keeps equal data in equal files
+
+
+def read(
+    source: Path, *, episodes: int | None = None, flatten: bool = False, extras: Sequence[str] | None = None
+) -> Source:
+    """An ExORL folder (`<domain>/<algorithm>`, or its `buffer`): one episode a file, in the order of their names.
+
+    A file has T + 1 rows; action[0] is a dummy and action[i] leads to observation[i], so actions move up by a row.
+    Reward, discount, physics and whatever else has a row per observation stay with their observation, as extras;
+    reward[0] and discount[0] are dummies. `episodes` reads the first so many files. Files are read as they are needed.
+    """
+    if episodes is not None:
+        episodes = require_count("episodes", episodes)
+    files = episode_files(source.absolute())[:episodes]  # read as they are needed, wherever this process then is
+    if not files:
+        raise HilpError(f"{source} has no .npz files: give the folder of an algorithm, <domain>/<algorithm>")
+    first = Table(str(files[0]), "npz", open_npz(files[0]))
+    observation = Part(first, "observation", ["observation"], flatten).kind
+    action = Part(first, "action", ["action"]).kind
+    rows = len(first["observation"][:])
+    available = {
+        name: Kind(column.shape[1:], column.dtype.newbyteorder("="))
+        for name, column in first.columns.items()
+        if name not in ("observation", "action") and column.shape[:1] == (rows,) and column.dtype.kind in NUMBERS
+    }
+    kept = choose_extras(available, extras, str(source))
+    needed = ("observation", "action", *kept)
+    lengths = np.array([_rows(file) for file in files], np.int64)
+
+    def fetch(begin: int, stop: int) -> list[Block]:
+        return [episode(number) for number in range(begin, stop)]
+
+    def episode(number: int) -> Block:
+        table = Table(str(files[number]), "npz", open_npz(files[number], needed))
+        parts = Part(table, "observation", ["observation"], flatten), Part(table, "action", ["action"])
+        if (parts[0].kind, parts[1].kind) != (observation, action) or parts[1].rows != lengths[number]:
+            raise HilpError(
+                f"{table.name} does not fit the first file: {parts[0].kind.shape} and {parts[1].kind.shape}"
+            )
+        shifted = np.zeros((parts[1].rows, *action.shape), np.float32)
+        shifted[:-1] = parts[1].read(0, parts[1].rows)[1:]
+        columns = {}
+        for name in kept:
+            column = table[name]
+            if column.shape != (lengths[number], *available[name].shape):
+                raise HilpError(f"{table.name}: '{name}' is {column.shape}, unlike in the first file")
+            columns[name] = column[:].astype(available[name].dtype, copy=False)
+        return Block(parts[0].read(0, parts[0].rows), shifted, columns)
+
+    found = Source(
+        name=str(source),
+        format="exorl",
+        lengths=lengths,
+        observation=observation,
+        action=action,
+        extras={name: available[name] for name in kept},
+        read=by_episode(lengths, fetch),
+        disk_bytes=sum(file.stat().st_size for file in files),
+        identity=identity_of(files),
+    )
+    return without_short(found)
+
+
+def episode_files(path: Path) -> list[Path]:
+    """The files of the folder of an algorithm, or of its `buffer`."""
+    folder = path / "buffer" if (path / "buffer").is_dir() else path
+    return sorted(folder.glob("*.npz"))
+
+
+def _rows(file: Path) -> int:
+    columns = open_npz(file, ("observation",))
+    if "observation" not in columns or not columns["observation"].shape or not columns["observation"].shape[0]:
+        raise HilpError(f"{file} is not an ExORL episode: it has no rows of 'observation'")
+    return columns["observation"].shape[0]
+
+
+# ---- writing ---------------------------------------------------------------------------------------------------------
+
+
+def write(
+    data: Dataset, folder: str | os.PathLike[str], domain: str | None = None, algorithm: str | None = None
+) -> Path:
+    """Write `data` below `folder`; returns `<folder>/<domain>/<algorithm>`, which appears whole or not at all.
+
+    Domain and algorithm are those that hilp collected the data with, unless given. Rewards are the extra column
+    "reward" (at the state it was paid for), or 0 where there is none: ExORL's users label by physics.
+    """
+    domain = domain or data.task
+    if algorithm is None and domain is not None and data.name.startswith(f"{domain}-"):
+        algorithm = data.name.removeprefix(f"{domain}-")
+    if not domain or not algorithm:
+        raise HilpError(f"{data.name} does not say its domain and algorithm: pass domain=... and algorithm=...")
+    if isinstance(data.observations, Mapping):
+        raise HilpError(f"{data.name} has named observations, which hilp does not write as ExORL: choose native")
+    target = path_of(folder) / domain / algorithm
+    storage.clean_leftovers(target)
+    if target.exists():
+        raise HilpError(f"{target} already exists: choose another folder")
+    temporary = storage.temporary_beside(target)
+    digits = len(str(max(data.episodes - 1, 0)))  # ExORL is read in the order of names
+    try:
+        (temporary / "buffer").mkdir(parents=True)
+        for number, rows in enumerate(data.iter_episodes()):
+            steps = rows.stop - rows.start - 1
+            name = f"{TIME}_{number:0{digits}d}_{steps}.npz"
+            np.savez(temporary / "buffer" / name, **_rows_of(data, rows))
+        storage.swap_folder(temporary, target)
+    except OSError as error:
+        raise HilpError(f"cannot write {target}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return target
+
+
+def _rows_of(data: Dataset, rows: slice) -> dict[str, Any]:
+    actions = np.asarray(data.actions[rows])
+    count = len(actions)
+    columns: dict[str, Any] = {
+        "observation": np.asarray(data.observations[rows]),
+        "action": np.concatenate([np.zeros_like(actions[:1]), actions[:-1]]),
+        "reward": np.zeros((count, 1), np.float32),
+        "discount": np.ones((count, 1), np.float32),
+    }
+    extras = {name: np.asarray(column[rows]) for name, column in data.extras.items()}
+    return columns | {name: column for name, column in extras.items() if name not in ("observation", "action")}

@@ -1,0 +1,268 @@
+"""Minari: read from the local store or a folder, and written for sharing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hilp import storage
+from hilp.data import isolated
+from hilp.data.mistakes import reason
+from hilp.data.source import Block, Kind, Source, by_episode, choose_extras
+from hilp.data.tables import Part, Table, identity_of, without_short
+from hilp.errors import HilpError, nearest
+
+
+def read(
+    source: Path,
+    *,
+    observation_keys: Sequence[str] | str | None = None,
+    flatten: bool = False,
+    extras: Sequence[str] | None = None,
+) -> Source:
+    """A local Minari data set, by id or by folder. Dict observations need `observation_keys`, put side by side.
+
+    Rewards, terminations and truncations stand in the row of the action they came with (zero in the last row of an
+    episode); infos and the observation keys that were not chosen are extras too.
+    """
+    folder = data_folder(source)
+    if folder is None:
+        raise HilpError(f"there is no local Minari data set '{source}': {_hint(str(source))}")
+    folder = folder.absolute()  # episodes are read as they are needed, wherever this process then is
+    identifier, steps = isolated.open_minari(folder)
+    lengths = np.asarray(steps, np.int64) + 1
+    name = f"Minari {identifier}"
+    if not len(lengths) or lengths.max() < 2:
+        raise HilpError(f"{name}: there are no episodes")
+    chosen = [observation_keys] if isinstance(observation_keys, str) else observation_keys
+
+    def whole(episode: Mapping[str, np.ndarray], number: int) -> tuple[Part, Part, dict[str, np.ndarray]]:
+        """Observations, actions and extras of an episode, checked and padded to a row per observation."""
+        table = Table(f"{name}, episode {number}", "minari", episode)
+        parts = _keys(episode, chosen, name)
+        observations = Part(table, "observations", parts, flatten)
+        actions = Part(table, "actions", ["actions"] if "actions" in episode else _no_actions(episode, name))
+        steps = int(lengths[number]) - 1
+        if (observations.rows, actions.rows) != (steps + 1, steps):
+            raise HilpError(
+                f"{table.name}: {observations.rows} observations and {actions.rows} actions, but {steps} steps"
+            )
+        columns = {}
+        for key, values in episode.items():
+            if key in (*parts, "actions") or values.shape[:1] not in ((steps,), (steps + 1,)):
+                continue
+            padded = np.zeros((steps + 1, *values.shape[1:]), values.dtype)
+            padded[: len(values)] = values
+            columns[key] = padded
+        return observations, actions, columns
+
+    sample = int(np.argmax(lengths >= 2))
+    observations, actions, columns = whole(isolated.read_minari(folder, sample, sample + 1)[0], sample)
+    kept = choose_extras(columns, extras, name)
+    kinds = {key: Kind(columns[key].shape[1:], columns[key].dtype) for key in kept}
+
+    def fetch(begin: int, stop: int) -> list[Block]:
+        return [
+            block(episode, begin + number) for number, episode in enumerate(isolated.read_minari(folder, begin, stop))
+        ]
+
+    def block(episode: Mapping[str, np.ndarray], number: int) -> Block:
+        if lengths[number] < 2:  # left out below; only its rows are wanted
+            empty = {key: np.zeros((1, *kind.shape), kind.dtype) for key, kind in kinds.items()}
+            return Block(
+                np.zeros((1, *observations.kind.shape), observations.kind.dtype),
+                np.zeros((1, *actions.kind.shape), np.float32),
+                empty,
+            )
+        own = whole(episode, number)
+        found = {key: Kind(own[2][key].shape[1:], own[2][key].dtype) for key in kept if key in own[2]}
+        if (own[0].kind, own[1].kind, found) != (observations.kind, actions.kind, kinds):
+            raise HilpError(f"{name}: episode {number} has other columns than episode {sample}")
+        steps = own[1].rows
+        acted = np.zeros((steps + 1, *actions.kind.shape), np.float32)
+        acted[:-1] = own[1].read(0, steps)
+        return Block(own[0].read(0, steps + 1), acted, {key: own[2][key] for key in kept})
+
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    first = isolated.read_minari(folder, sample, sample + 1)[0]
+    named = tuple((key, first[f"observations/{key}"].shape[1:]) for key in chosen or ())
+    found = Source(
+        observation_parts=named,
+        name=name,
+        format="minari",
+        lengths=lengths,
+        observation=observations.kind,
+        action=Kind(actions.kind.shape, np.dtype(np.float32)),
+        extras=kinds,
+        read=by_episode(lengths, fetch),
+        disk_bytes=sum(file.stat().st_size for file in files),
+        identity=identity_of(files),
+    )
+    return without_short(found)
+
+
+def _root() -> Path:
+    return Path(os.environ.get("MINARI_DATASETS_PATH") or Path.home() / ".minari" / "datasets")
+
+
+def data_folder(path: Path) -> Path | None:
+    """The folder with the data of a Minari data set: of a path, or of an id."""
+    for folder in (path, path / "data", _root() / path / "data"):
+        if (folder / "metadata.json").is_file():
+            return folder
+    return None
+
+
+def local_ids() -> list[str]:
+    """All data sets in the local store."""
+    root = _root()
+    ids = [found.parent.parent.relative_to(root) for found in root.glob("**/data/metadata.json")]
+    return sorted(str(path) for path in ids if not path.name.startswith("."))  # hidden ones are not finished
+
+
+def _hint(name: str) -> str:
+    ids = local_ids()
+    return nearest(name, ids) if ids else f"there are none in {_root()}; download one with `minari download`"
+
+
+def _keys(episode: Mapping[str, np.ndarray], chosen: Sequence[str] | None, name: str) -> list[str]:
+    """The arrays that are the observation."""
+    keys = [key.partition("/")[2] for key in episode if key.startswith("observations/")]
+    if "observations" in episode:
+        if chosen is not None:
+            raise HilpError(f"{name}: observations are one array, so there are no observation_keys to choose")
+        return ["observations"]
+    if not keys:
+        raise HilpError(f"{name}: observations are not numbers")
+    if chosen is None:
+        raise HilpError(
+            f"{name}: observations have several parts: choose with observation_keys=[...] from {', '.join(keys)}"
+        )
+    for key in chosen:
+        if key not in keys:
+            raise HilpError(f"{name}: there is no observation key '{key}': {nearest(key, keys)}")
+    if not chosen:
+        raise HilpError(f"{name}: observation_keys is empty: choose from {', '.join(keys)}")
+    return [f"observations/{key}" for key in chosen]
+
+
+def _no_actions(episode: Mapping[str, np.ndarray], name: str) -> list[str]:
+    keys = [key for key in episode if key.startswith("actions/")]
+    raise HilpError(
+        f"{name}: actions are {'in several parts, ' + ', '.join(keys) if keys else 'not numbers'}: hilp needs one array"
+    )
+
+
+# ---- writing ---------------------------------------------------------------------------------------------------------
+
+
+def write(source: Source, name: str, overwrite: bool, progress: Callable[[str, int, int], None]) -> Path:
+    """A Minari data set appears whole or not at all; one that was killed starts anew.
+
+    Actions are written in the user's units. `rewards` (recorded with the action) or ExORL's `reward` (recorded with the
+    state it led to) become rewards, `terminations` stay; other extras become infos.
+    """
+    if isinstance(source.observation, dict):
+        raise HilpError(f"{source.name} has named observations, which hilp does not write as Minari: choose native")
+    try:
+        import minari
+        from minari.dataset.minari_dataset import parse_dataset_id
+        from minari.dataset.minari_storage import MinariStorage
+        from minari.namespace import create_namespace, list_local_namespaces
+        from minari.storage import get_dataset_path
+    except ImportError as error:
+        raise HilpError(f"writing Minari data needs {error.name}: pip install 'hilp[formats]'") from error
+    from gymnasium.spaces import Box
+
+    try:
+        namespace, _, version = parse_dataset_id(name)
+    except (ValueError, TypeError) as error:
+        raise HilpError(f"'{name}' is not a Minari id: give one like 'name-v0' or 'group/name-v0'") from error
+    target = Path(get_dataset_path(name))
+    storage.clean_leftovers(target)
+    if target.exists() and not overwrite:
+        raise HilpError(f"Minari already has '{name}': choose version {version + 1} or pass overwrite")
+    if namespace is not None and namespace not in list_local_namespaces():
+        create_namespace(namespace)
+    temporary = storage.temporary_beside(target)
+    low, high = np.full(source.action.shape, -1.0, np.float32), np.full(source.action.shape, 1.0, np.float32)
+    if source.action_scaling is not None:
+        low, high = source.action_scaling.raw(low), source.action_scaling.raw(high)
+    try:
+        (temporary / "data").mkdir(parents=True)
+        kind = source.observation.dtype
+        least, most = (0, 255) if kind == np.uint8 else (-np.inf, np.inf)
+        written = MinariStorage.new(
+            temporary / "data",
+            observation_space=Box(least, most, source.observation.shape, kind.type),
+            action_space=Box(low, high, dtype=np.float32),
+            data_format="hdf5",
+        )
+        written.update_metadata(
+            {
+                "dataset_id": name,
+                "minari_version": minari.__version__,
+                "description": f"written by hilp from {source.name}",
+            }
+        )
+        for done, episodes in _whole_episodes(source):
+            written.update_episodes([_buffer(source, episode) for episode in episodes])
+            progress("writing", done, source.rows)
+        storage.swap_folder(temporary, target)
+    except OSError as error:
+        raise HilpError(f"cannot write {target}: {reason(error)}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return target
+
+
+def _whole_episodes(source: Source) -> Iterator[tuple[int, list[Block]]]:
+    """Whole episodes, as many at a time as fit in a block (but at least one), and the rows done with them."""
+    first, begin = 0, 0
+    while first < source.episodes:
+        beyond = int(np.searchsorted(source.stops, begin + source.block_rows, "right"))
+        beyond = max(beyond, first + 1)
+        stop = int(source.stops[beyond - 1])
+        rows = source.read(begin, stop)
+        edges = [0, *(int(s) - begin for s in source.stops[first:beyond])]
+        yield stop, [rows.part(a, b) for a, b in pairwise(edges)]
+        first, begin = beyond, stop
+
+
+def _buffer(source: Source, episode: Block) -> Any:
+    from minari.data_collector.episode_buffer import EpisodeBuffer
+
+    steps = len(episode.observations) - 1
+    actions = episode.actions[:-1]
+    if source.action_scaling is not None:
+        actions = source.action_scaling.raw(actions)
+    extras = dict(episode.extras)
+    rewards = np.zeros(steps)
+    if "rewards" in extras and extras["rewards"].ndim == 1:
+        rewards = extras.pop("rewards")[:-1]
+    elif "reward" in extras and extras["reward"].size == steps + 1:
+        rewards = extras.pop("reward").reshape(-1)[1:]
+    terminations = extras.pop("terminations", np.zeros(steps + 1, bool))[:-1].astype(bool)
+    truncations = extras.pop("truncations", np.zeros(steps + 1, bool))[:-1].astype(bool)
+    truncations[-1] |= not terminations[-1]  # every episode ends somehow
+    infos: dict[str, Any] = {}
+    for name, column in extras.items():
+        *path, leaf = name.removeprefix("infos/").split("/")
+        inner = infos
+        for part in path:
+            inner = inner.setdefault(part, {})
+        inner[leaf] = column
+    return EpisodeBuffer(
+        observations=episode.observations,
+        actions=actions,
+        rewards=rewards,
+        terminations=terminations,
+        truncations=truncations,
+        infos=infos,
+    )

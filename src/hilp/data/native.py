@@ -1,0 +1,237 @@
+"""The native folder: dataset.json and one .npy file a column.
+
+dataset.json names every file with its size and SHA-256, and carries a checksum of itself, so damage is always found:
+sizes when the folder is opened, hashes with `verify=True`. Observations that are a named tree have a file a part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from hilp import storage, trees
+from hilp.data.about import About
+from hilp.data.columns import NUMBERS, fingerprint_of, open_npy, sha256_of
+from hilp.data.mistakes import path_of, reason
+from hilp.data.scaling import ActionScaling
+from hilp.errors import HilpError
+
+FORMAT = "hilp-dataset"
+PLAIN, TREES = 1, 2  # versions: with `observations`, and with named parts of them, which the first cannot read
+MANIFEST = "dataset.json"
+CHECKSUM = "checksum"
+OBSERVATIONS = "observations"
+CONTENTS = {"name": str, "rows": int, "extras": list, "files": dict, "endings": dict, "notes": list}  # of dataset.json
+
+
+def is_native(path: str | os.PathLike[str]) -> bool:
+    return (Path(path) / MANIFEST).is_file()
+
+
+def file_name(column: str) -> str:
+    """The file of a column; names of extras may hold slashes and anything else."""
+    return quote(column, safe=" ") + ".npy"
+
+
+def columns_of(observations: trees.Tree, actions: Any, extras: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything that has a value a row (arrays, or what is known of them), by the names of its columns."""
+    named = {f"extra.{name}": extra for name, extra in extras.items()}
+    return {**trees.named(observations, OBSERVATIONS), "actions": actions, **named}
+
+
+# ---- writing ---------------------------------------------------------------------------------------------------------
+
+
+def write(target: Path, columns: Mapping[str, np.ndarray], lengths: np.ndarray, about: About, overwrite: bool) -> Path:
+    """Write the columns of `columns_of` as a folder, which appears whole or not at all."""
+    storage.clean_leftovers(path_of(target))
+    require_free(target, overwrite)
+    temporary = storage.temporary_beside(target)
+    try:
+        temporary.mkdir(parents=True)
+        for name, column in {**columns, "lengths": lengths}.items():
+            np.save(temporary / file_name(name), column, allow_pickle=False)
+        seal(temporary, about, list(columns))
+        storage.swap_folder(temporary, target)
+    except OSError as error:
+        raise HilpError(f"cannot write {target}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return target
+
+
+def describe(about: About) -> dict[str, Any]:
+    """What dataset.json says beyond files and rows."""
+    scaling = about.action_scaling
+    return {
+        "name": about.name,
+        "task": about.task,
+        "read_as": about.format,
+        "endings": dict(about.endings),
+        "notes": list(about.notes),
+        "observation_parts": [[name, list(shape)] for name, shape in about.observation_parts],
+        "action_center": None if scaling is None else scaling.center.tolist(),
+        "action_half_range": None if scaling is None else scaling.half_range.tolist(),
+    }
+
+
+def seal(folder: Path, about: About, columns: Sequence[str], beside: Callable[[int], None] | None = None) -> None:
+    """Hash what lies in the folder (these columns, and lengths) and write dataset.json, which makes it a data set."""
+    opened = {name: open_npy(folder / file_name(name)) for name in (*columns, "lengths")}
+    observations = trees.unnamed(opened, OBSERVATIONS)
+    parts = sorted(observations) if isinstance(observations, Mapping) else None
+    extras = sorted(name.removeprefix("extra.") for name in columns if name.startswith("extra."))
+    files = {
+        file_name(name): {
+            "bytes": (folder / file_name(name)).stat().st_size,
+            "sha256": sha256_of(folder / file_name(name), beside),
+        }
+        for name in (*trees.named(observations, OBSERVATIONS), "actions", "lengths", *(f"extra.{e}" for e in extras))
+    }
+    manifest = {
+        "format": FORMAT,
+        "version": PLAIN if parts is None else TREES,
+        **describe(about),
+        **({} if parts is None else {"observation_names": parts}),
+        "rows": opened["actions"].shape[0],
+        "episodes": opened["lengths"].shape[0],
+        "fingerprint": fingerprint_of(observations, opened["actions"], opened["lengths"]),
+        "extras": extras,
+        "files": files,
+    }
+    for name in files:
+        with open(folder / name, "r+b") as file:
+            os.fsync(file.fileno())
+    text = _text({**manifest, CHECKSUM: _checksum(manifest)})
+    temporary = folder / f".{MANIFEST}.writing"  # the folder has no name yet that anybody knows
+    with open(temporary, "w") as sealed:
+        sealed.write(text)
+        sealed.flush()
+        os.fsync(sealed.fileno())
+    os.replace(temporary, folder / MANIFEST)
+
+
+def require_free(target: Path, overwrite: bool) -> None:
+    """A data set may only replace a data set, and only when asked to."""
+    if not path_of(target).exists():
+        return
+    if not overwrite:
+        raise HilpError(f"{target} already exists: choose another folder or pass overwrite")
+    if not is_native(target) and not (target.is_dir() and not any(target.iterdir())):
+        raise HilpError(f"{target} exists and is not a hilp data set, so it is not overwritten: choose another folder")
+
+
+# ---- reading ---------------------------------------------------------------------------------------------------------
+
+
+def read(folder: Path, in_memory: bool, verify: bool) -> tuple[dict[str, np.ndarray], About]:
+    """The columns of a folder (those of `columns_of`, and lengths), memory-mapped unless `in_memory`."""
+    storage.restore_aside(folder)
+    manifest = read_manifest(folder)
+    for damage in damages(folder, manifest, hashes=verify):
+        raise HilpError(damage)
+
+    def column(name: str) -> np.ndarray:
+        file = folder / file_name(name)
+        stream = open_npy(file)  # numpy trusts a header; this does not
+        try:
+            array = np.load(file, mmap_mode=None if in_memory or 0 in stream.shape else "r", allow_pickle=False)
+        except (OSError, ValueError, EOFError, MemoryError) as error:
+            raise HilpError(f"{file} cannot be read ({reason(error)}): write the data set again") from error
+        if array.dtype.kind not in NUMBERS or array.ndim < 1:
+            raise HilpError(f"{file} is damaged: it holds {array.dtype} {array.shape}: write the data set again")
+        return array
+
+    parts = manifest.get("observation_names")
+    names = [OBSERVATIONS] if parts is None else [f"{OBSERVATIONS}/{name}" for name in parts]
+    columns = {name: column(name) for name in (*names, "actions", *(f"extra.{name}" for name in manifest["extras"]))}
+    lengths = np.array(column("lengths"))
+    sizes = {name: len(array) for name, array in columns.items()}
+    whole = lengths.ndim == 1 and lengths.dtype.kind in "iu" and bool(np.all(lengths >= 1))
+    flat = columns["actions"].ndim == 2 and all(columns[name].ndim == 2 or parts is not None for name in names)
+    if not whole or not flat or {*sizes.values(), int(lengths.sum())} != {manifest["rows"]}:
+        raise HilpError(
+            f"{folder} is damaged: dataset.json says {manifest['rows']} rows, the arrays have {sizes} and episodes "
+            f"of {lengths.sum()} rows: write the data set again"
+        )
+    return {**columns, "lengths": lengths.astype(np.int64)}, _about(folder, manifest)
+
+
+def _about(folder: Path, manifest: Mapping[str, Any]) -> About:
+    scaling = [manifest.get(key) for key in ("action_center", "action_half_range")]
+    try:
+        center, half_range = (None if v is None else np.asarray(v, np.float32) for v in scaling)
+        parts = tuple((str(name), tuple(map(int, shape))) for name, shape in manifest.get("observation_parts", []))
+    except (TypeError, ValueError) as error:
+        raise HilpError(f"{folder / MANIFEST} is damaged: {reason(error)}: write the data set again") from error
+    return About(
+        name=manifest["name"],
+        task=manifest.get("task"),
+        format="native",
+        endings=manifest["endings"],
+        notes=tuple(manifest["notes"]),
+        observation_parts=parts,
+        action_scaling=None if center is None or half_range is None else ActionScaling(center, half_range),
+    )
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """dataset.json, checked against its own checksum."""
+    path = folder / MANIFEST
+    try:
+        text = path.read_bytes().decode("ascii")
+        manifest = json.loads(text)
+        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+            raise HilpError(f"{path} is not a hilp data set (its format is not '{FORMAT}')")
+        if manifest.get("version") not in (PLAIN, TREES):
+            raise HilpError(
+                f"{folder} has format version {manifest.get('version')}, this hilp reads {PLAIN} to {TREES}"
+            )
+        checksum = manifest.pop(CHECKSUM, None)
+        # Comparing the text as well finds flipped bits that JSON does not care about.
+        intact = checksum == _checksum(manifest) and text == _text({**manifest, CHECKSUM: checksum})
+    except (OSError, ValueError, RecursionError) as error:
+        raise HilpError(f"{path} cannot be read: {reason(error)}") from error
+    if not intact:
+        raise HilpError(
+            f"{path} was changed after it was written (its checksum does not match): restore it from a copy"
+        )
+    for key, kind in CONTENTS.items():
+        if not isinstance(manifest.get(key), kind):
+            raise HilpError(f"{path} is incomplete: it has no '{key}': write the data set again")
+    parts = manifest.get("observation_names", ["one"])
+    if not isinstance(parts, list) or not parts or not all(isinstance(name, str) for name in parts):
+        raise HilpError(f"{path} is incomplete: its 'observation_names' are no names: write the data set again")
+    return manifest
+
+
+def damages(
+    folder: Path, manifest: Mapping[str, Any], hashes: bool, beside: Callable[[int], None] | None = None
+) -> Iterator[str]:
+    """What is wrong with the files of a native folder, a line each; without `hashes` only missing and cut files."""
+    for name, about in manifest["files"].items():
+        path = folder / name
+        try:
+            size = path.stat().st_size
+            if not isinstance(about, dict) or size != about.get("bytes"):
+                yield f"{path} is damaged: it has {size} bytes, not as many as noted: write the data set again"
+            elif hashes and sha256_of(path, beside) != about.get("sha256"):
+                yield f"{path} was changed after it was written (its hash does not match): write the data set again"
+        except OSError as error:
+            yield f"{path} is missing or unreadable ({error.strerror or error}): write the data set again"
+
+
+def _text(manifest: Mapping[str, Any]) -> str:
+    return json.dumps(manifest, indent=2) + "\n"
+
+
+def _checksum(manifest: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
