@@ -139,7 +139,7 @@ def _update(
 
     def q(critic: tuple[networks.Feature, ...], observation: Array, action: Array) -> Array:
         x = jnp.concatenate([observation, action], axis=-1)
-        return jnp.stack([member(x)[..., 0] for member in critic])
+        return jnp.stack([network(x)[..., 0] for network in critic])
 
     key_next, key_now = jax.random.split(key)
     next_action = acted(state.actor, batch.next_observation, key_next)
