@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
 
 from hilp.collectors import dmc as collector
-from hilp.collectors.shards import Shards
+from hilp.collectors.shards import Shards, collection
 from hilp.data import load
 from hilp.data.dataset import Dataset
 from hilp.data.exorl import export_exorl
@@ -126,18 +130,47 @@ def test_shards_mistakes(tmp_path):
     with pytest.raises(HilpError, match="lacks episodes before"):
         Shards(out, {"task": "walker", "seed": 0})
     out.mkdir()
-    with pytest.raises(HilpError, match="already exists"):
-        Shards(out, {"task": "walker", "seed": 0})
+    with pytest.raises(HilpError, match="already exists"), collection(out, {"task": "walker", "seed": 0}):
+        pass
 
 
-def test_another_process_is_kept_out(tmp_path):
-    import subprocess
-    import sys
+def test_another_process_is_kept_out_and_told_by_whom(tmp_path):
+    code = """
+import sys, pathlib
+from hilp.collectors.shards import collection
+with collection(pathlib.Path(sys.argv[1]), {}):
+    pass
+"""
+    with collection(tmp_path / "data", {"task": "walker", "seed": 3}):
+        run = subprocess.run([sys.executable, "-c", code, tmp_path / "data"], capture_output=True, text=True)
+    told = run.stderr.splitlines()[-1]
+    assert f"process {os.getpid()}" in told and "(collecting task walker, seed 3)" in told
+    subprocess.run(
+        [sys.executable, "-c", code.replace("{}", repr({"task": "walker", "seed": 3})), tmp_path / "data"], check=True
+    )
 
-    shards = Shards(tmp_path / "data", {})
-    code = "import sys, pathlib; from hilp.collectors.shards import Shards; Shards(pathlib.Path(sys.argv[1]), {})"
-    run = subprocess.run([sys.executable, "-c", code, str(shards.out)], capture_output=True, text=True)
-    assert "another process is collecting" in run.stderr
+
+def test_what_the_dead_left_of_a_finished_collection_is_removed(tmp_path, monkeypatch):
+    """Killed while the shards of a finished collection are removed: the next one is not mistaken for a torn one."""
+
+    def killed(*_, **__):
+        raise Interrupted
+
+    with monkeypatch.context() as patched:
+        patched.setattr("hilp.collectors.shards.shutil", SimpleNamespace(rmtree=killed))
+        with collection(tmp_path / "data", {}) as shards:
+            shards.add([episode(0)])
+            with pytest.raises(Interrupted):
+                shards.finish("t", "t")
+    (leftover,) = (path for path in tmp_path.iterdir() if path.name != "data")
+    assert ".writing-" in leftover.name
+    # As if the process that it belonged to were gone.
+    leftover.rename(leftover.with_name(leftover.name.replace(f"-{os.getpid()}-", "-4194305-")))
+    with collection(tmp_path / "data", {}, overwrite=True) as shards:
+        assert shards.episodes() == 0
+        shards.add([episode(1)])
+        shards.finish("t", "t")
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
 # ---- collecting ------------------------------------------------------------------------------------------------------
