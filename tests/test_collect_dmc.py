@@ -309,9 +309,10 @@ def test_rnd_finds_the_unseen_more_novel_than_the_seen():
     def error(state: collector.State, states: np.ndarray) -> float:
         return float(collector.prediction_error(state.predictor, state.fixed, states).mean())
 
-    assert error(before, new) < 1.5 * error(before, seen[-1])
-    assert error(after, new) > 2 * error(after, seen[-1])
-    assert error(after, seen[-1]) < error(before, seen[-1]) / 2
+    # Over five seeds the unseen became 2.3 to 3.7 times as novel, and the seen kept 6 to 11% of its error.
+    novelty = [error(state, new) / error(state, seen[-1]) for state in (before, after)]
+    assert novelty[1] > 1.5 * novelty[0]
+    assert error(after, seen[-1]) < error(before, seen[-1]) / 3
 
 
 def test_the_actor_learns_to_go_where_the_reward_is():
@@ -323,7 +324,7 @@ def test_the_actor_learns_to_go_where_the_reward_is():
     batches = collector.Batch(here, actions, there.astype(np.float32), np.zeros((600, 32), np.float32))
     before, after = learned("apt", batches)
     rightwards = [(np.asarray(collector.act(state.actor, here[0]))[:, 0] > 0.5).mean() for state in (before, after)]
-    assert rightwards[0] < 0.6 and rightwards[1] > 0.9
+    assert rightwards[0] < 0.5 and rightwards[1] > 0.8  # over five seeds: at most 0.22 before, all of them after
 
 
 @pytest.mark.slow
