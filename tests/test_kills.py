@@ -131,7 +131,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_training_goes_on_and_the_old_policy_is_there_until_the_new_one_is(shared: Path, tmp_path: Path) -> None:
-    words = f"pretrain --data {shared / 'a'} --out run --bank 500 --checkpoint-every 100 --json --set {SMALL}"
+    words = f"pretrain --data {shared / 'a'} --out run --bank 500 --checkpoint-every 40 --json --set {SMALL}"
     old = tmp_path / "old"
     old.mkdir()
     run(f"print('working', flush=True)\nsys.exit(main('{words} --steps 200'.split()))", old)
