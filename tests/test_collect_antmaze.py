@@ -19,6 +19,7 @@ from hilp.tasks.antmaze import SUCCESS_RADIUS, AntMaze, make
 if not all(importlib.util.find_spec(package) for package in ("mujoco", "ogbench")):
     pytest.skip("needs the simulators", allow_module_level=True)
 
+TOOL = Path(__file__).parents[1] / "tools" / "train_ant_controller.py"
 U_MAP = "#####\n#...#\n###.#\n#...#\n#####"
 
 
@@ -246,7 +247,7 @@ def test_quarter_turns_of_the_world_and_the_legs_change_nothing() -> None:
 def test_numpy_acts_as_the_trained_network() -> None:
     import jax
 
-    from hilp.collectors.ant_training import Network, controller_of
+    from train_ant_controller import Network, controller_of
 
     actor = Network(29, 16, jax.random.key(0))
     rng = np.random.default_rng(0)
@@ -262,7 +263,7 @@ def test_numpy_acts_as_the_trained_network() -> None:
 
 
 def test_the_shipped_controller_is_small_walks_and_keeps_its_heading(world: AntMaze) -> None:
-    from hilp.collectors.ant_training import heading
+    from train_ant_controller import heading
 
     assert ant_controller.WEIGHTS.stat().st_size < 1_000_000
     controller = Controller.load()
@@ -297,7 +298,7 @@ def test_a_damaged_controller_is_told(tmp_path: Path) -> None:
 
 
 def test_training_is_resumed_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hilp.collectors import ant_training
+    import train_ant_controller as ant_training
 
     for name, value in {
         "ANTS": 2,
@@ -331,15 +332,13 @@ def test_measuring_adds_a_row(tmp_path: Path) -> None:
     results = tmp_path / "rows.jsonl"
     (tmp_path / "map.txt").write_text(U_MAP)
     arguments = ["--evaluate", str(tmp_path / "map.txt"), "--episodes", "2", "--seed", "5", "--results", str(results)]
-    subprocess.run(
-        [sys.executable, "-m", "hilp.collectors.ant_controller", *arguments], check=True, stdout=subprocess.DEVNULL
-    )
+    subprocess.run([sys.executable, TOOL, *arguments], check=True, stdout=subprocess.DEVNULL)
     (row,) = (json.loads(line) for line in results.read_text().splitlines())
     assert row["episodes"] == 2 == len(row["lengths"]) and row["seed"] == 5 and row["max_steps"] == 1000
     assert row["success"] == sum(length is not None for length in row["lengths"]) / 2
     assert row["interval"][0] <= row["success"] <= row["interval"][1]
-    assert row["command"] == "python -m hilp.collectors.ant_controller " + " ".join(arguments)
+    assert row["command"] == "python tools/train_ant_controller.py " + " ".join(arguments)
     assert {"mujoco", "ogbench", "numpy", "hilp"} <= row["versions"].keys()
-    bad = [sys.executable, "-m", "hilp.collectors.ant_controller", "--evaluate", "antmaze-lage"]
+    bad = [sys.executable, TOOL, "--evaluate", "antmaze-lage"]
     told = subprocess.run(bad, capture_output=True, text=True, check=False)
     assert told.returncode == 1 and "did you mean 'antmaze-large'" in told.stderr and "Traceback" not in told.stderr

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -10,7 +14,7 @@ import pytest
 
 import hilp
 from hilp.collectors import dmc as collector
-from hilp.collectors.shards import Shards
+from hilp.collectors.shards import Shards, collection
 from hilp.data.dataset import Dataset
 from hilp.data.formats.exorl import write as export_exorl
 from hilp.errors import HilpError
@@ -126,18 +130,47 @@ def test_shards_mistakes(tmp_path):
     with pytest.raises(HilpError, match="lacks episodes before"):
         Shards(out, {"task": "walker", "seed": 0})
     out.mkdir()
-    with pytest.raises(HilpError, match="already exists"):
-        Shards(out, {"task": "walker", "seed": 0})
+    with pytest.raises(HilpError, match="already exists"), collection(out, {"task": "walker", "seed": 0}):
+        pass
 
 
-def test_another_process_is_kept_out(tmp_path):
-    import subprocess
-    import sys
+def test_another_process_is_kept_out_and_told_by_whom(tmp_path):
+    code = """
+import sys, pathlib
+from hilp.collectors.shards import collection
+with collection(pathlib.Path(sys.argv[1]), {}):
+    pass
+"""
+    with collection(tmp_path / "data", {"task": "walker", "seed": 3}):
+        run = subprocess.run([sys.executable, "-c", code, tmp_path / "data"], capture_output=True, text=True)
+    told = run.stderr.splitlines()[-1]
+    assert f"process {os.getpid()}" in told and "(collecting task walker, seed 3)" in told
+    subprocess.run(
+        [sys.executable, "-c", code.replace("{}", repr({"task": "walker", "seed": 3})), tmp_path / "data"], check=True
+    )
 
-    shards = Shards(tmp_path / "data", {})
-    code = "import sys, pathlib; from hilp.collectors.shards import Shards; Shards(pathlib.Path(sys.argv[1]), {})"
-    run = subprocess.run([sys.executable, "-c", code, str(shards.out)], capture_output=True, text=True)
-    assert "another process is collecting" in run.stderr
+
+def test_what_the_dead_left_of_a_finished_collection_is_removed(tmp_path, monkeypatch):
+    """Killed while the shards of a finished collection are removed: the next one is not mistaken for a torn one."""
+
+    def killed(*_, **__):
+        raise Interrupted
+
+    with monkeypatch.context() as patched:
+        patched.setattr("hilp.collectors.shards.shutil", SimpleNamespace(rmtree=killed))
+        with collection(tmp_path / "data", {}) as shards:
+            shards.add([episode(0)])
+            with pytest.raises(Interrupted):
+                shards.finish("t", "t")
+    (leftover,) = (path for path in tmp_path.iterdir() if path.name != "data")
+    assert ".writing-" in leftover.name
+    # As if the process that it belonged to were gone.
+    leftover.rename(leftover.with_name(leftover.name.replace(f"-{os.getpid()}-", "-4194305-")))
+    with collection(tmp_path / "data", {}, overwrite=True) as shards:
+        assert shards.episodes() == 0
+        shards.add([episode(1)])
+        shards.finish("t", "t")
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
 # ---- collecting ------------------------------------------------------------------------------------------------------
@@ -276,9 +309,10 @@ def test_rnd_finds_the_unseen_more_novel_than_the_seen():
     def error(state: collector.State, states: np.ndarray) -> float:
         return float(collector.prediction_error(state.predictor, state.fixed, states).mean())
 
-    assert error(before, new) < 1.5 * error(before, seen[-1])
-    assert error(after, new) > 2 * error(after, seen[-1])
-    assert error(after, seen[-1]) < error(before, seen[-1]) / 2
+    # Over five seeds the unseen became 2.3 to 3.7 times as novel, and the seen kept 6 to 11% of its error.
+    novelty = [error(state, new) / error(state, seen[-1]) for state in (before, after)]
+    assert novelty[1] > 1.5 * novelty[0]
+    assert error(after, seen[-1]) < error(before, seen[-1]) / 3
 
 
 def test_the_actor_learns_to_go_where_the_reward_is():
@@ -290,7 +324,7 @@ def test_the_actor_learns_to_go_where_the_reward_is():
     batches = collector.Batch(here, actions, there.astype(np.float32), np.zeros((600, 32), np.float32))
     before, after = learned("apt", batches)
     rightwards = [(np.asarray(collector.act(state.actor, here[0]))[:, 0] > 0.5).mean() for state in (before, after)]
-    assert rightwards[0] < 0.6 and rightwards[1] > 0.9
+    assert rightwards[0] < 0.5 and rightwards[1] > 0.8  # over five seeds: at most 0.22 before, all of them after
 
 
 @pytest.mark.slow

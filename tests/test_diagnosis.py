@@ -105,6 +105,7 @@ def learned() -> dict[str, dict]:
 
 def test_v_tells_a_one_way_ring_from_a_symmetric_one(learned: dict[str, dict]) -> None:
     symmetric, one_way = learned["ring"]["learned"], learned["one-way"]["learned"]
+    # Over four seeds: asymmetry 0.02 to 0.06 and 0.67 to 0.69, rank correlation 0.97 and 0.23 to 0.27.
     assert symmetric["asymmetry"] < 0.2
     assert one_way["asymmetry"] > 0.4  # the exact one is 0.89 without, and less with a discount of 0.9
     assert one_way["asymmetry"] > 3 * symmetric["asymmetry"]

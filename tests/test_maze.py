@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import warnings
@@ -418,6 +419,16 @@ def test_a_map_may_be_a_file(tmp_path) -> None:  # type: ignore[no-untyped-def]
     assert not maze.looks_like_map(str(tmp_path)) and not maze.looks_like_map("x" * 10_000)
     with pytest.raises(HilpError, match="choose from"):
         maze.make("nowhere")
+
+
+def test_a_map_file_with_a_mark_of_its_encoding_and_a_name_that_is_no_text(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    path = os.fsencode(tmp_path) + b"/cor\xffridor.txt"
+    with open(path, "wb") as file:
+        file.write(b"\xef\xbb\xbf" + CORRIDOR.encode())
+    for prefix in ("", "antmaze:"):
+        world = tasks.make(prefix + os.fsdecode(path))
+        assert world.map_text == CORRIDOR
+        assert world.name.encode() == "cor\N{REPLACEMENT CHARACTER}ridor".encode(), "a name that can be written down"
 
 
 # Gymnasium

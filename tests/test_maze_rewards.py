@@ -8,8 +8,8 @@ import pytest
 import hilp
 from hilp import tasks
 from hilp.evaluation import rollouts
-from hilp.tasks import maze_rewards
 from hilp.tasks.maze import Maze
+from hilp.tasks.maze.rewards import longest_corridor
 
 HALL = Maze("hall", "#######\n#.....#\n###.###\n#######")
 
@@ -24,10 +24,10 @@ def earned(world: Maze, name: str, *xy: tuple[float, float]) -> list[float]:
 
 
 def test_the_longest_corridor_is_found_with_both_ends() -> None:
-    first, last = maze_rewards.longest_corridor(HALL)
+    first, last = longest_corridor(HALL.walls)
     assert first.tolist() == [1.5, 2.5] and last.tolist() == [5.5, 2.5]
     tall = Maze("tall", "####\n#..#\n#.##\n#.##\n####")
-    first, last = maze_rewards.longest_corridor(tall)
+    first, last = longest_corridor(tall.walls)
     assert {tuple(first), tuple(last)} == {(1.5, 3.5), (1.5, 1.5)}
 
 

@@ -5,23 +5,12 @@ headings, far more to learn from its data. The world and the ant together look t
 legs are numbered anew. So the network sees directions within 45 degrees of +x only: 27 numbers of the body and two of
 the direction.
 
-Train the network that ships with this package again, or measure it:
-
-    python -m hilp.collectors.ant_controller --steps 150528 --out ant_controller.safetensors
-    python -m hilp.collectors.ant_controller --steps 250880 --out ant_controller.safetensors   # one run gives others
-    python -m hilp.collectors.ant_controller --evaluate antmaze-large --episodes 100
+The weights beside this file were trained by `tools/train_ant_controller.py`, which also measures them.
 """
 
 from __future__ import annotations
 
-import argparse
-import hashlib
-import sys
-from collections.abc import Callable
-from functools import partial
-from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -90,7 +79,7 @@ class Controller:
     def load(cls, path: Path = WEIGHTS) -> Controller:
         arrays, _ = read_arrays(path)
         if set(arrays) != {f"{kind}{layer}" for kind in ("weight", "bias") for layer in range(LAYERS)}:
-            raise HilpError(f"{path} holds no ant controller: train one with python -m hilp.collectors.ant_controller")
+            raise HilpError(f"{path} holds no ant controller: train one with tools/train_ant_controller.py")
         if arrays["weight0"].shape[0] != INPUT_DIM:
             raise HilpError(
                 f"{path} takes {arrays['weight0'].shape[0]} inputs, not {INPUT_DIM}: train a controller anew"
@@ -110,71 +99,3 @@ class Controller:
         """Actions [n, 8] in [-1, 1] that walk ants with these 27 numbers [n, 27] along unit directions [n, 2]."""
         mean = self.head(canonical(proprioception, direction))[:, :ACTION_DIM]
         return actual(np.tanh(mean), direction)
-
-
-def measure(task: str, episodes: int, seed: int, weights: Path, report: Callable[[str], None]) -> dict[str, Any]:
-    """How often an ant reaches a random goal cell from a random start cell, walking as in the data without straying."""
-    from hilp.collectors.antmaze import EPISODE_STEPS, Walk
-    from hilp.evaluation import stats
-    from hilp.tasks import antmaze
-    from hilp.versions import versions
-
-    if episodes < 1:
-        raise HilpError(f"episodes must be at least 1, not {episodes}")
-    world, controller = antmaze.make(task), Controller.load(weights)
-    lengths: list[int | None] = []
-    for episode in range(episodes):
-        walk = Walk(world, controller, np.random.default_rng([seed, episode]), strays=False)
-        while walk.steps < EPISODE_STEPS and not walk.arrivals:
-            walk.step()
-        lengths.append(walk.arrivals[0] if walk.arrivals else None)
-        report(f"{episode + 1}/{episodes}: {f'{lengths[-1]} steps' if walk.arrivals else 'not reached'}")
-    arrived = [length for length in lengths if length is not None]
-    return {
-        "task": task,
-        "success": len(arrived) / episodes,
-        "interval": list(stats.wilson(len(arrived), episodes)),
-        "episodes": episodes,
-        "max_steps": EPISODE_STEPS,
-        "median_steps": float(np.median(arrived)) if arrived else None,
-        "lengths": lengths,
-        "seed": seed,
-        "controller": read_arrays(weights)[1] | {"sha256": hashlib.sha256(weights.read_bytes()).hexdigest()},
-        "command": " ".join(["python -m hilp.collectors.ant_controller", *sys.argv[1:]]),
-        "versions": versions() | {package: metadata.version(package) for package in ("mujoco", "ogbench")},
-    }
-
-
-def main() -> None:
-    """Train or measure from the command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m hilp.collectors.ant_controller", description="Train the ant's legs, or measure them."
-    )
-    parser.add_argument("--steps", type=int, default=250_880, help="steps of training in all")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path(WEIGHTS.name), help="where the trained weights go")
-    parser.add_argument("--evaluate", metavar="TASK", help="measure in this AntMaze instead of training")
-    parser.add_argument("--episodes", type=int, default=100, help="episodes to measure")
-    parser.add_argument("--weights", type=Path, default=WEIGHTS, help="the weights to measure")
-    parser.add_argument(
-        "--results", type=Path, default=Path("benchmarks/ant_controller.jsonl"), help="file that gets the measured row"
-    )
-    args = parser.parse_args()
-    say = partial(print, flush=True)
-    try:
-        if args.evaluate is None:
-            from hilp.collectors import ant_training
-
-            ant_training.train(args.steps, args.seed, args.out, say)
-        else:
-            from hilp.evaluation.rollouts import append_rows
-
-            row = measure(args.evaluate, args.episodes, args.seed, args.weights, say)
-            append_rows(args.results, [row])
-            say(f"{args.evaluate}: {row['success']:.0%} of {args.episodes} goals, row added to {args.results}")
-    except HilpError as error:
-        sys.exit(f"error: {error}")
-
-
-if __name__ == "__main__":
-    main()

@@ -117,7 +117,7 @@ def collect(
 
     An interrupted collection goes on where it was when called again with the same arguments; `workers` may differ.
     """
-    from hilp.collectors.shards import Shards  # here, because worker processes have no use for what it imports
+    from hilp.collectors.shards import collection  # here, because worker processes have no use for what it imports
 
     if kind not in KINDS:
         raise HilpError(f"unknown kind of AntMaze data '{kind}': {nearest(kind, KINDS)}")
@@ -132,17 +132,17 @@ def collect(
     base = world.name.removesuffix("-diverse").removesuffix("-play")
     legs = hashlib.sha256(WEIGHTS.read_bytes()).hexdigest()
     identity = {"task": world.task, "kind": kind, "steps": steps, "seed": seed, "controller": legs}
-    shards = Shards(Path(out), identity, overwrite)
     lengths = np.full(-(-steps // EPISODE_STEPS), EPISODE_STEPS)
     lengths[-1] -= lengths.sum() - steps
-    numbers = range(shards.episodes(), len(lengths))
-    blocks = [[(n, int(lengths[n])) for n in numbers[i : i + BLOCK]] for i in range(0, len(numbers), BLOCK)]
-    for episodes in _blocks(world, kind, seed, blocks, min(workers, len(blocks))):
-        shards.add(episodes)
-        if progress:
-            progress(shards.transitions())
     name = f"{base}-{kind}"
-    return shards.finish(name, name if name in antmaze.NAMES else world.task)
+    with collection(out, identity, overwrite) as shards:
+        numbers = range(shards.episodes(), len(lengths))
+        blocks = [[(n, int(lengths[n])) for n in numbers[i : i + BLOCK]] for i in range(0, len(numbers), BLOCK)]
+        for episodes in _blocks(world, kind, seed, blocks, min(workers, len(blocks))):
+            shards.add(episodes)
+            if progress:
+                progress(shards.transitions())
+        return shards.finish(name, name if name in antmaze.NAMES else world.task)
 
 
 def _blocks(

@@ -23,7 +23,7 @@ import optax
 from jax import Array
 
 from hilp import storage
-from hilp.collectors.shards import Shards
+from hilp.collectors.shards import Shards, collection
 from hilp.errors import HilpError, nearest
 from hilp.learning import losses, networks
 from hilp.tasks import dmc
@@ -139,7 +139,7 @@ def _update(
 
     def q(critic: tuple[networks.Feature, ...], observation: Array, action: Array) -> Array:
         x = jnp.concatenate([observation, action], axis=-1)
-        return jnp.stack([member(x)[..., 0] for member in critic])
+        return jnp.stack([network(x)[..., 0] for network in critic])
 
     key_next, key_now = jax.random.split(key)
     next_action = acted(state.actor, batch.next_observation, key_next)
@@ -326,7 +326,21 @@ def collect(
         world = dmc.make(world.name, threads=workers)
     cfg = Config() if config is None else config
     identity = {"task": world.domain_name, "kind": kind, "steps": steps, "seed": seed, "side_by_side": cfg.side_by_side}
-    shards = Shards(Path(out), identity, overwrite)
+    with collection(out, identity, overwrite) as shards:
+        _collect(world, kind, steps, seed, cfg, shards, progress)
+        return shards.finish(f"{world.domain_name}-{kind}", world.domain_name, world.observation_parts)
+
+
+def _collect(
+    world: dmc.Dmc,
+    kind: str,
+    steps: int,
+    seed: int,
+    cfg: Config,
+    shards: Shards,
+    progress: Callable[[int], None] | None,
+) -> None:
+    """Collect the episodes that are not there yet."""
     episodes = -(-steps // world.max_steps)
     seeker = None
     if kind != "random":
@@ -347,7 +361,6 @@ def collect(
         shards.add(block)
         if seeker:
             seeker.save(shards)
-    return shards.finish(f"{world.domain_name}-{kind}", world.domain_name, world.observation_parts)
 
 
 def _block(

@@ -7,8 +7,10 @@ has seen, and later ones are dropped when it is loaded. So a killed collection g
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,19 +24,30 @@ from hilp.errors import HilpError
 
 IDENTITY = "collection.json"
 STATE = "state.safetensors"
-LOCK = "lock"
+
+
+@contextmanager
+def collection(out: Path, identity: dict[str, Any], overwrite: bool = False) -> Iterator[Shards]:
+    """The episodes of one collection on their way to `out`, for this process alone.
+
+    identity: what tells it from others (task, kind, steps, seed, ...).
+    """
+    out = Path(out)
+    require_free(out, overwrite)
+    folder = _beside(out)
+    with storage.locked(folder, f"collecting {_listed(identity)}"):
+        storage.clean_leftovers(folder)
+        storage.clean_leftovers_in(folder)
+        yield Shards(out, identity, overwrite)
 
 
 class Shards:
-    """The episodes of one collection, of this identity (task, kind, steps, seed, ...), on their way to `out`."""
+    """The finished episodes of a collection, in a folder beside its target `out`."""
 
     def __init__(self, out: Path, identity: dict[str, Any], overwrite: bool = False) -> None:
-        self.out, self._overwrite = Path(out), overwrite
-        require_free(self.out, overwrite)
-        self.folder = self.out.with_name(f"{self.out.name}.partial")
+        self.out, self.folder, self._overwrite = out, _beside(out), overwrite
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock = _alone(self.folder)
         except OSError as error:
             raise HilpError(f"cannot write {self.folder}: {error.strerror or error}") from error
         known = self.folder / IDENTITY
@@ -114,8 +127,13 @@ class Shards:
             at += count
         data = Dataset(columns.pop("observations"), columns.pop("actions"), self._lengths, columns, name=name)
         replace(data, task=task, observation_parts=observation_parts).save(self.out, self._overwrite)
-        self._lock.close()
-        shutil.rmtree(self.folder)
+        # Under another name at once: the rest of a folder that was half removed would look like a torn collection.
+        leftover = storage.temporary_beside(self.folder)
+        try:
+            os.rename(self.folder, leftover)
+        except OSError as error:
+            raise HilpError(f"{self.out} is complete, but {self.folder} cannot be removed: {error.strerror}") from error
+        shutil.rmtree(leftover, ignore_errors=True)
         return Dataset.open(self.out)
 
     def _files(self) -> list[Path]:
@@ -129,31 +147,25 @@ class Shards:
 
     def _require_same(self, known: Path, identity: dict[str, Any]) -> None:
         try:
-            found = json.loads(known.read_text())
-        except (OSError, ValueError) as error:
-            raise HilpError(f"{known} cannot be read ({error}): delete {self.folder} and collect again") from error
+            found = storage.read_json(known)
+        except HilpError as error:
+            raise HilpError(f"{error}; or delete {self.folder} and collect again") from error
         if found != json.loads(json.dumps(identity)):
-            about = ", ".join(f"{key} {value}" for key, value in found.items())
+            about = _listed(found) if isinstance(found, dict) else "something else"
             raise HilpError(
                 f"{self.folder} holds an unfinished collection of {about}: finish it with the same command, delete the "
                 "folder or choose another target"
             )
 
 
+def _beside(out: Path) -> Path:
+    return out.with_name(f"{out.name}.partial")
+
+
 def _first_episode(file: Path) -> int:
     return int(file.stem)
 
 
-def _alone(folder: Path) -> Any:
-    """A lock against other processes that goes with this one, however it ends."""
-    file = open(folder / LOCK, "w")  # noqa: SIM115 (held as long as the collection)
-    try:
-        import fcntl
-    except ImportError:  # Windows: without a lock
-        return file
-    try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        file.close()
-        raise HilpError(f"another process is collecting into {folder} right now") from error
-    return file
+def _listed(identity: dict[str, Any]) -> str:
+    """An identity in one line, whatever is in it: a task may be the text of a map."""
+    return ", ".join(f"{key} {' '.join(str(value).split())}" for key, value in identity.items())

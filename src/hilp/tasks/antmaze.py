@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks import Finite, maze
+from hilp.tasks.base import Finite
+from hilp.tasks.maze import Maze, read_map
 from hilp.tasks.simulator import import_simulator
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class AntMaze:
     def __init__(self, name: str, map_text: str, layout: Layout | None = None, workers: int = 1) -> None:
         """With a layout its evaluation, without one random free cells; `workers` threads share the physics."""
         self.name, self.workers = name, workers
-        self.grid = maze.Maze(name, map_text)  # the cells and the ways between them
+        self.grid = Maze(name, map_text)  # the cells and the ways between them
         self.map_text = self.grid.map_text
         self.task = name if name in NAMES else MAP_PREFIX + "\n" + self.map_text  # `make` gives this task again
         self._protocol = layout.protocol if layout else None
@@ -368,14 +368,7 @@ def make(name: str, workers: int = 1) -> AntMaze:
         return AntMaze("antmaze-custom", given, workers=workers)
     if not os.path.isfile(given):
         raise HilpError(f"unknown antmaze '{name}': {nearest(name, NAMES)}; or give {MAP_PREFIX} and the path of a map")
-    try:
-        text = Path(given).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise HilpError(f"cannot read the map {given}: it must be a text file ({error})") from error
-    try:
-        return AntMaze(Path(given).stem, text, workers=workers)
-    except HilpError as error:
-        raise HilpError(f"{given}: {error}") from error
+    return AntMaze(*read_map(given), workers=workers)
 
 
 def model_xml(walls: np.ndarray) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+import hilp.tasks.maze as mazes
 from hilp.errors import HilpError, nearest
-from hilp.tasks import maze as mazes
 
 ENV_ID = "hilp/Maze-v0"
 

@@ -8,17 +8,16 @@ farther), and slides along the walls.
 from __future__ import annotations
 
 import math
-import os
-import textwrap
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks import Finite, maze_rewards
+from hilp.tasks.base import Finite
+from hilp.tasks.maze.maps import cell_corners, parse_map
+from hilp.tasks.maze.rewards import StateReward, best_return, rewards
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,71 +32,6 @@ TOUCH = 1e-5  # an overlap up to this is touching: a position rounded to float32
 SPACING = 0.2
 MOTIONS = np.array([(x, y) for x in (-1, -0.5, 0, 0.5, 1) for y in (-1, -0.5, 0, 0.5, 1)])
 FINITE_LIMIT = 10_000  # points (400 free cells) up to which the distances of all pairs are worth their memory, 200 MB
-
-# The map and the step limit of each named maze. The limit is four times the longest exact distance (given behind it),
-# rounded up to a multiple of 50: enough for a policy that wanders a little, too little for one that is lost.
-MAZES: dict[str, tuple[str, int]] = {
-    "maze-four-rooms": (
-        """
-        ###########
-        #....#....#
-        #....#....#
-        #.........#
-        #....#....#
-        ##.####.###
-        #....#....#
-        #.........#
-        #....#....#
-        #....#....#
-        ###########
-        """,
-        150,  # 27
-    ),
-    "maze-medium": (
-        """
-        ########
-        #..##..#
-        #..#...#
-        ##...###
-        #..#...#
-        #.#..#.#
-        #...#..#
-        ########
-        """,
-        100,  # 17
-    ),
-    "maze-large": (
-        """
-        ############
-        #....#.....#
-        #.##.#.#.#.#
-        #......#...#
-        #.####.###.#
-        #..#.#.....#
-        ##.#.#.#.###
-        #..#...#...#
-        ############
-        """,
-        150,  # 33
-    ),
-    "maze-ultra": (
-        """
-        ################
-        #.......#......#
-        #.###.#.#.##.#.#
-        #.###.#....#.#.#
-        #...#.##.###.#.#
-        #.#...#........#
-        #...#...#.###.##
-        #.#.###.#...#.##
-        #.......#.#....#
-        ##.##.#...####.#
-        ##.#..#.#......#
-        ################
-        """,
-        200,  # 41
-    ),
-}
 
 
 class Maze:
@@ -129,13 +63,14 @@ class Maze:
         }
 
     @cached_property
-    def rewards(self) -> Mapping[str, maze_rewards.StateReward]:
+    def rewards(self) -> Mapping[str, StateReward]:
         """Rewards of being somewhere, by name."""
-        return maze_rewards.rewards(self)
+        return rewards(self.walls)
 
     def best_return(self, name: str, observations: np.ndarray, steps: int) -> np.ndarray | None:
-        """The most that can be earned under a reward from each observation; None where nobody knows."""
-        return maze_rewards.best_return(self, self.rewards[name], observations, steps)
+        """The most that can be earned under a reward from each observation; None for huge maps."""
+        finite = self.finite()
+        return None if finite is None else best_return(finite, self.rewards[name], self.nearest(observations), steps)
 
     @cached_property
     def max_steps(self) -> int:
@@ -276,7 +211,7 @@ class Maze:
     @cached_property
     def cell_corners(self) -> np.ndarray:
         """[cells, 2]: the lower left corner of each free cell."""
-        return np.stack([self.free_cells[:, 1], self._height - 1 - self.free_cells[:, 0]], axis=1).astype(np.float64)
+        return cell_corners(self.walls)
 
     @cached_property
     def neighbours(self) -> np.ndarray:
@@ -396,86 +331,3 @@ def fewest_steps(successors: np.ndarray) -> np.ndarray:
         some = dijkstra(graph, unweighted=True, indices=np.arange(first, min(first + 512, n)))
         steps[first : first + 512] = np.where(np.isinf(some), -1, some)
     return steps
-
-
-def looks_like_map(text: str) -> bool:
-    """Whether a task is given as a map or as the path of one, rather than by name."""
-    return "\n" in text or os.path.isfile(text)
-
-
-def make(name: str) -> Maze:
-    """The maze of this name, of this map (a text of several lines) or of the map in this file."""
-    if name in MAZES:
-        return Maze(name, *MAZES[name])
-    if "\n" in name:
-        return Maze("maze-custom", name)
-    if not os.path.isfile(name):
-        raise HilpError(f"unknown maze '{name}': {nearest(name, MAZES)}; or give the path of a map")
-    try:
-        text = Path(name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise HilpError(f"cannot read the map {name}: it must be a text file ({error})") from error
-    try:
-        return Maze(Path(name).stem, text)
-    except HilpError as error:
-        raise HilpError(f"{name}: {error}") from error
-
-
-def parse_map(text: str) -> np.ndarray:
-    """The walls [rows, columns] of a map, after checking that it is closed and all of one piece."""
-    lines = textwrap.dedent(text).splitlines()
-    while lines and not lines[0].strip():
-        lines.pop(0)
-    while lines and not lines[-1].strip():
-        lines.pop()
-    if not lines:
-        raise HilpError("the map is empty: draw it with '#' for walls and '.' for free cells")
-    for row, line in enumerate(lines):
-        if len(line) != len(lines[0]):
-            raise HilpError(
-                f"row {row + 1} of the map has {len(line)} cells but row 1 has {len(lines[0])}: make all rows equal"
-            )
-        for column, character in enumerate(line):
-            if character not in "#1. 0":
-                raise HilpError(
-                    f"unknown character {character!r} at {_cell_name(row, column)} of the map: "
-                    "use '#' or '1' for walls and '.', '0' or a space for free cells"
-                )
-    walls = np.array([[character in "#1" for character in line] for line in lines])
-    border = np.ones_like(walls)
-    border[1:-1, 1:-1] = False
-    gaps = np.argwhere(border & ~walls)
-    if len(gaps):
-        raise HilpError(f"the border of the map is open at {_cell_name(*gaps[0])}: put a '#' there")
-    free = [(int(row), int(column)) for row, column in np.argwhere(~walls)]
-    if not free:
-        raise HilpError("the map has no free cell: open at least two with '.'")
-    if len(free) == 1:
-        raise HilpError(f"the map has only one free cell, at {_cell_name(*free[0])}: open one beside it with '.'")
-    pieces = _pieces(free)
-    if len(pieces) > 1:
-        smallest = min(pieces, key=len)
-        raise HilpError(
-            f"the free cell at {_cell_name(*min(smallest))} of the map is cut off from the rest: "
-            "open a wall beside it or close it with '#'"
-        )
-    return walls
-
-
-def _cell_name(row: int, column: int) -> str:
-    return f"row {row + 1}, column {column + 1}"
-
-
-def _pieces(free: list[tuple[int, int]]) -> list[set[tuple[int, int]]]:
-    """The free cells in sets, each connected through sides."""
-    left, pieces = set(free), []
-    while left:
-        piece, edge = set(), [left.pop()]
-        while edge:
-            row, column = edge.pop()
-            piece.add((row, column))
-            beside = {(row + 1, column), (row - 1, column), (row, column + 1), (row, column - 1)} & left
-            left -= beside
-            edge += beside
-        pieces.append(piece)
-    return pieces

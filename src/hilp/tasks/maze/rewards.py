@@ -7,24 +7,23 @@ features are made for. What the best possible policy earns is exact.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from hilp.tasks.maze import Maze
+from hilp.tasks.base import Finite
+from hilp.tasks.maze.maps import cell_corners
 
 REGION_RADIUS = 1.5  # cells
 
 StateReward = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # of s, a, s'
 
 
-def rewards(maze: Maze) -> Mapping[str, StateReward]:
+def rewards(walls: np.ndarray) -> Mapping[str, StateReward]:
     """The rewards of a map by name."""
-    rows, columns = maze.walls.shape
-    home = _free_centre_nearest(maze, np.array([columns - 1.5, rows - 1.5]))  # the top right corner
-    middle = _free_centre_nearest(maze, np.array([columns / 2, rows / 2]))
-    first, last = longest_corridor(maze)
+    rows, columns = walls.shape
+    home = _free_centre_nearest(walls, np.array([columns - 1.5, rows - 1.5]))  # the top right corner
+    middle = _free_centre_nearest(walls, np.array([columns / 2, rows / 2]))
+    first, last = longest_corridor(walls)
 
     def region(s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray:
         """Be near the top right corner."""
@@ -43,35 +42,32 @@ def rewards(maze: Maze) -> Mapping[str, StateReward]:
     return {"region": region, "avoid": avoid, "corridor": corridor}
 
 
-def best_return(maze: Maze, reward: StateReward, observations: np.ndarray, steps: int) -> np.ndarray | None:
-    """What the best policy earns in `steps` from each observation, exact on the maze's lattice; None for huge maps."""
-    finite = maze.finite()
-    if finite is None:
-        return None
+def best_return(finite: Finite, reward: StateReward, starts: np.ndarray, steps: int) -> np.ndarray:
+    """What the best policy earns in `steps` from each of these rows of the finite maze, exactly."""
     places = finite.observations.astype(np.float64)
     earned = reward(places, np.zeros_like(places), places)
     value = np.zeros(len(places))
     for _ in range(steps):
         value = (earned + value)[finite.successors].max(axis=1)
-    return value[maze.nearest(observations)]
+    return value[starts]
 
 
-def longest_corridor(maze: Maze) -> tuple[np.ndarray, np.ndarray]:
+def longest_corridor(walls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Centres of the first and last cell of the longest straight run of free cells; the first found among equals."""
-    rows = maze.walls.shape[0]
+    rows = walls.shape[0]
     best: list[tuple[int, int]] = []
-    lines = [[(row, column) for column in range(maze.walls.shape[1])] for row in range(rows)]
-    lines += [[(row, column) for row in range(rows)] for column in range(maze.walls.shape[1])]
+    lines = [[(row, column) for column in range(walls.shape[1])] for row in range(rows)]
+    lines += [[(row, column) for row in range(rows)] for column in range(walls.shape[1])]
     for line in lines:
         run: list[tuple[int, int]] = []
         for cell in line:
-            run = [] if maze.walls[cell] else [*run, cell]
+            run = [] if walls[cell] else [*run, cell]
             if len(run) > len(best):
                 best = run
     ends = np.array([(column + 0.5, rows - row - 0.5) for row, column in (best[0], best[-1])])
     return ends[0], ends[1]
 
 
-def _free_centre_nearest(maze: Maze, xy: np.ndarray) -> np.ndarray:
-    centres = maze.cell_corners + 0.5
+def _free_centre_nearest(walls: np.ndarray, xy: np.ndarray) -> np.ndarray:
+    centres = cell_corners(walls) + 0.5
     return centres[np.square(centres - xy).sum(axis=1).argmin()]

@@ -3,13 +3,24 @@
 The reward is the speed along a direction that changes at random, up to a brisk walk, less a little for sideways drift,
 a heading away from +x, tilt, bouncing and effort; an ant that falls over starts anew. Both sides of every transition
 are canonical for the direction it was made with, so a change of direction needs no special care.
+
+Train the network that ships with the package again, or measure it:
+
+    python tools/train_ant_controller.py --steps 150528 --out ant_controller.safetensors
+    python tools/train_ant_controller.py --steps 250880 --out ant_controller.safetensors   # one run gives others
+    python tools/train_ant_controller.py --evaluate antmaze-large --episodes 100
 """
 
 from __future__ import annotations
 
+import argparse
+import hashlib
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +32,18 @@ import optax
 from jax import Array
 
 from hilp import storage
-from hilp.collectors.ant_controller import ACTION_DIM, INPUT_DIM, Controller, actual, canonical
+from hilp.collectors.ant_controller import ACTION_DIM, INPUT_DIM, WEIGHTS, Controller, actual, canonical
+from hilp.collectors.antmaze import EPISODE_STEPS as WALK_STEPS
+from hilp.collectors.antmaze import Walk
 from hilp.errors import HilpError
+from hilp.evaluation import stats
+from hilp.evaluation.rollouts import append_rows
 from hilp.learning.networks import Dense
 from hilp.tasks import antmaze
 from hilp.tasks.simulator import import_simulator
 from hilp.versions import versions
 
+COMMAND = "python tools/train_ant_controller.py"
 HIDDEN = (256, 256)
 BATCH = 256
 DISCOUNT = 0.98  # 5 s at 10 steps/s: far enough to see a fall coming
@@ -324,3 +340,60 @@ def train(steps: int, seed: int, out: Path, report: Callable[[str], None]) -> Co
             storage.write_arrays(checkpoint, storage.flatten(learner), {"seed": seed, "steps": done})
             storage.write_arrays(out, arrays_of(learner.actor), {"seed": seed, "steps": done, "versions": versions()})
     return controller
+
+
+def measure(task: str, episodes: int, seed: int, weights: Path, report: Callable[[str], None]) -> dict[str, Any]:
+    """How often an ant reaches a random goal cell from a random start cell, walking as in the data without straying."""
+    if episodes < 1:
+        raise HilpError(f"episodes must be at least 1, not {episodes}")
+    world, controller = antmaze.make(task), Controller.load(weights)
+    lengths: list[int | None] = []
+    for episode in range(episodes):
+        walk = Walk(world, controller, np.random.default_rng([seed, episode]), strays=False)
+        while walk.steps < WALK_STEPS and not walk.arrivals:
+            walk.step()
+        lengths.append(walk.arrivals[0] if walk.arrivals else None)
+        report(f"{episode + 1}/{episodes}: {f'{lengths[-1]} steps' if walk.arrivals else 'not reached'}")
+    arrived = [length for length in lengths if length is not None]
+    return {
+        "task": task,
+        "success": len(arrived) / episodes,
+        "interval": list(stats.wilson(len(arrived), episodes)),
+        "episodes": episodes,
+        "max_steps": WALK_STEPS,
+        "median_steps": float(np.median(arrived)) if arrived else None,
+        "lengths": lengths,
+        "seed": seed,
+        "controller": storage.read_arrays(weights)[1] | {"sha256": hashlib.sha256(weights.read_bytes()).hexdigest()},
+        "command": " ".join([COMMAND, *sys.argv[1:]]),
+        "versions": versions() | {package: metadata.version(package) for package in ("mujoco", "ogbench")},
+    }
+
+
+def main() -> None:
+    """Train or measure from the command line."""
+    parser = argparse.ArgumentParser(prog=COMMAND, description="Train the ant's legs, or measure them.")
+    parser.add_argument("--steps", type=int, default=250_880, help="steps of training in all")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path(WEIGHTS.name), help="where the trained weights go")
+    parser.add_argument("--evaluate", metavar="TASK", help="measure in this AntMaze instead of training")
+    parser.add_argument("--episodes", type=int, default=100, help="episodes to measure")
+    parser.add_argument("--weights", type=Path, default=WEIGHTS, help="the weights to measure")
+    parser.add_argument(
+        "--results", type=Path, default=Path("benchmarks/ant_controller.jsonl"), help="file that gets the measured row"
+    )
+    args = parser.parse_args()
+    say = partial(print, flush=True)
+    try:
+        if args.evaluate is None:
+            train(args.steps, args.seed, args.out, say)
+        else:
+            row = measure(args.evaluate, args.episodes, args.seed, args.weights, say)
+            append_rows(args.results, [row])
+            say(f"{args.evaluate}: {row['success']:.0%} of {args.episodes} goals, row added to {args.results}")
+    except HilpError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

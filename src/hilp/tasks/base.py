@@ -1,0 +1,69 @@
+"""What a task is to the rest of the package: an object with the attributes of `Task`, and episodes that run in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class Episodes(Protocol):
+    """n episodes running side by side."""
+
+    observations: np.ndarray  # [n, obs_dim] float32: now
+    goals: np.ndarray  # [n, obs_dim] float32: what a goal prompt is given
+
+    def step(self, actions: np.ndarray) -> None: ...
+
+    def reached(self) -> np.ndarray: ...  # bool [n]: at the goal now
+
+    def extra(self, name: str) -> np.ndarray: ...  # [n, ...]: a column beside the observation, e.g. "physics"
+
+
+@dataclass(frozen=True)
+class Finite:
+    """A finite restriction of a task on which every distance is exact."""
+
+    observations: np.ndarray  # [n, obs_dim] float32
+    successors: np.ndarray  # [n, actions] int32: the row that each motion leads to
+    steps: np.ndarray  # [n, n] int16: fewest steps from row to column, -1 where there is no way
+
+
+class Task(Protocol):
+    """What every task offers. `finite` and `best_return` may return None, the mappings may be empty."""
+
+    name: str
+    family: str  # the collector's file
+    max_steps: int
+    observation_dim: int
+    action_dim: int
+    has_goals: bool  # whether goal prompts make sense
+    extra_columns: tuple[str, ...]  # what `Episodes.extra` knows
+    score_scale: float  # brings returns of different tasks to one scale for aggregates
+    potentials: Mapping[str, Callable[[np.ndarray], np.ndarray]]  # rewards f(s') - f(s) of getting somewhere
+    rewards: Mapping[str, Callable[..., np.ndarray]]  # rewards of (s, a, s') or (s, a, s', extras) of being somewhere
+
+    def episodes(
+        self, rng: np.random.Generator, n: int, start: np.ndarray | None = None, goal: np.ndarray | None = None
+    ) -> Episodes: ...  # random starts and goals, unless an observation of one is given
+
+    def for_data(
+        self, first: np.ndarray
+    ) -> Task: ...  # the task as it is evaluated on data with this first observation
+
+    def potential_max(self, name: str) -> float: ...
+
+    def best_return(self, name: str, observations: np.ndarray, steps: int) -> np.ndarray | None: ...
+
+    def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray: ...  # bool [n]: counts as at the goal
+
+    def finite(self) -> Finite | None: ...
+
+    def draw(self, ax: Axes) -> None: ...
+
+    def place(self, observations: np.ndarray) -> np.ndarray: ...  # [n, 2]: where to draw an observation

@@ -1,0 +1,50 @@
+"""Pictures of a simulation, in memory, without shadows and reflections."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from hilp.errors import HilpError
+
+
+@contextmanager
+def drawing(mujoco: Any, model: Any, height: int, width: int) -> Iterator[Callable[[Any, int, np.ndarray], None]]:
+    """A function (data, camera, picture) that fills the picture. What costs most time and shows least is off."""
+    model.vis.quality.offsamples = 0
+    model.vis.global_.offheight = max(model.vis.global_.offheight, height)
+    model.vis.global_.offwidth = max(model.vis.global_.offwidth, width)
+    scene, area, camera = mujoco.MjvScene(model, maxgeom=1000), mujoco.MjrRect(0, 0, width, height), mujoco.MjvCamera()
+    for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
+        scene.flags[flag] = 0
+    camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
+    try:
+        if os.environ.get("MUJOCO_GL") == "egl":  # also where MuJoCo was imported before that was set
+            from mujoco.egl import GLContext
+        else:
+            from mujoco import GLContext
+        screen = GLContext(width, height)
+        screen.make_current()
+        context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100)
+    except Exception as error:  # each GL library fails in its own way
+        raise HilpError(
+            f"there is nothing to render with ({error}): install EGL (Debian: libegl1) and set MUJOCO_GL=egl"
+        ) from error
+    mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, context)
+
+    def draw(data: Any, view: int, picture: np.ndarray) -> None:
+        camera.fixedcamid = view
+        mujoco.mjv_updateScene(model, data, mujoco.MjvOption(), None, camera, mujoco.mjtCatBit.mjCAT_ALL.value, scene)
+        mujoco.mjr_render(area, scene, context)
+        mujoco.mjr_readPixels(picture, None, area, context)
+        picture[:] = picture[::-1].copy()  # OpenGL counts rows from the bottom
+
+    try:
+        yield draw
+    finally:
+        context.free()
+        screen.free()

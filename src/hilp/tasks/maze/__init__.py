@@ -1,0 +1,47 @@
+"""The built-in maze: a point robot between walls, in numpy, many side by side, with exact distances in steps."""
+
+from __future__ import annotations
+
+import os
+
+from hilp.errors import HilpError, nearest
+from hilp.tasks.maze.maps import MAZES, looks_like_map, parse_map, read_map
+from hilp.tasks.maze.world import (
+    MOTIONS,
+    RADIUS,
+    STEP,
+    SUCCESS_RADIUS,
+    TOUCH,
+    Maze,
+    MazeEpisodes,
+    at_goal,
+    fewest_steps,
+)
+
+__all__ = [
+    "MAZES",
+    "MOTIONS",
+    "RADIUS",
+    "STEP",
+    "SUCCESS_RADIUS",
+    "TOUCH",
+    "Maze",
+    "MazeEpisodes",
+    "at_goal",
+    "fewest_steps",
+    "looks_like_map",
+    "make",
+    "parse_map",
+    "read_map",
+]
+
+
+def make(name: str) -> Maze:
+    """The maze of this name, of this map (a text of several lines) or of the map in this file."""
+    if name in MAZES:
+        return Maze(name, *MAZES[name])
+    if "\n" in name:
+        return Maze("maze-custom", name)
+    if not os.path.isfile(name):
+        raise HilpError(f"unknown maze '{name}': {nearest(name, MAZES)}; or give the path of a map")
+    return Maze(*read_map(name))

@@ -1,0 +1,161 @@
+"""The maps of mazes: those with a name, and those that people draw themselves."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from pathlib import Path
+
+import numpy as np
+
+from hilp.errors import HilpError
+
+# The map and the step limit of each named maze. The limit is four times the longest exact distance (given behind it),
+# rounded up to a multiple of 50: enough for a policy that wanders a little, too little for one that is lost.
+MAZES: dict[str, tuple[str, int]] = {
+    "maze-four-rooms": (
+        """
+        ###########
+        #....#....#
+        #....#....#
+        #.........#
+        #....#....#
+        ##.####.###
+        #....#....#
+        #.........#
+        #....#....#
+        #....#....#
+        ###########
+        """,
+        150,  # 27
+    ),
+    "maze-medium": (
+        """
+        ########
+        #..##..#
+        #..#...#
+        ##...###
+        #..#...#
+        #.#..#.#
+        #...#..#
+        ########
+        """,
+        100,  # 17
+    ),
+    "maze-large": (
+        """
+        ############
+        #....#.....#
+        #.##.#.#.#.#
+        #......#...#
+        #.####.###.#
+        #..#.#.....#
+        ##.#.#.#.###
+        #..#...#...#
+        ############
+        """,
+        150,  # 33
+    ),
+    "maze-ultra": (
+        """
+        ################
+        #.......#......#
+        #.###.#.#.##.#.#
+        #.###.#....#.#.#
+        #...#.##.###.#.#
+        #.#...#........#
+        #...#...#.###.##
+        #.#.###.#...#.##
+        #.......#.#....#
+        ##.##.#...####.#
+        ##.#..#.#......#
+        ################
+        """,
+        200,  # 41
+    ),
+}
+
+
+def read_map(path: str) -> tuple[str, str]:
+    """The name and the text of the map in a file."""
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise HilpError(f"cannot read the map {path}: it must be a text file ({error})") from error
+    try:
+        parse_map(text)
+    except HilpError as error:
+        raise HilpError(f"{path}: {error}") from error
+    # A name goes into rows and pages; the file's own may be no text at all.
+    return os.fsencode(Path(path).stem).decode("utf-8", "replace"), text
+
+
+def looks_like_map(text: str) -> bool:
+    """Whether a task is given as a map or as the path of one, rather than by name."""
+    return "\n" in text or os.path.isfile(text)
+
+
+def parse_map(text: str) -> np.ndarray:
+    """The walls [rows, columns] of a map, after checking that it is closed and all of one piece."""
+    lines = textwrap.dedent(text).splitlines()
+    while lines and not lines[0].strip():
+        lines.pop(0)
+    while lines and not lines[-1].strip():
+        lines.pop()
+    if not lines:
+        raise HilpError("the map is empty: draw it with '#' for walls and '.' for free cells")
+    for row, line in enumerate(lines):
+        if len(line) != len(lines[0]):
+            raise HilpError(
+                f"row {row + 1} of the map has {len(line)} cells but row 1 has {len(lines[0])}: make all rows equal"
+            )
+        for column, character in enumerate(line):
+            if character not in "#1. 0":
+                raise HilpError(
+                    f"unknown character {character!r} at {_cell_name(row, column)} of the map: "
+                    "use '#' or '1' for walls and '.', '0' or a space for free cells"
+                )
+    walls = np.array([[character in "#1" for character in line] for line in lines])
+    border = np.ones_like(walls)
+    border[1:-1, 1:-1] = False
+    gaps = np.argwhere(border & ~walls)
+    if len(gaps):
+        raise HilpError(f"the border of the map is open at {_cell_name(*gaps[0])}: put a '#' there")
+    free = [(int(row), int(column)) for row, column in np.argwhere(~walls)]
+    if not free:
+        raise HilpError("the map has no free cell: open at least two with '.'")
+    if len(free) == 1:
+        raise HilpError(f"the map has only one free cell, at {_cell_name(*free[0])}: open one beside it with '.'")
+    pieces = _pieces(free)
+    if len(pieces) > 1:
+        smallest = min(pieces, key=len)
+        raise HilpError(
+            f"the free cell at {_cell_name(*min(smallest))} of the map is cut off from the rest: "
+            "open a wall beside it or close it with '#'"
+        )
+    return walls
+
+
+def cell_corners(walls: np.ndarray) -> np.ndarray:
+    """[cells, 2]: the lower left corner of each free cell, row after row of the map."""
+    row, column = np.nonzero(~walls)
+    return np.stack([column, len(walls) - 1 - row], axis=1).astype(np.float64)
+
+
+def _cell_name(row: int, column: int) -> str:
+    return f"row {row + 1}, column {column + 1}"
+
+
+def _pieces(free: list[tuple[int, int]]) -> list[set[tuple[int, int]]]:
+    """The free cells in sets, each connected through sides."""
+    left, pieces = set(free), []
+    while left:
+        piece, edge = set(), [left.pop()]
+        while edge:
+            row, column = edge.pop()
+            piece.add((row, column))
+            beside = {(row + 1, column), (row - 1, column), (row, column + 1), (row, column - 1)} & left
+            left -= beside
+            edge += beside
+        pieces.append(piece)
+    return pieces
