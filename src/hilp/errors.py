@@ -29,3 +29,9 @@ def nearest(word: str, options: Iterable[str]) -> str:
     if close:
         return f"did you mean '{close[0]}'?"
     return f"choose from: {', '.join(names)}"
+
+
+def printable(text: str) -> str:
+    """A text on one line that is safe to print: names of files may hold line breaks, terminal codes and any byte."""
+    line = " ".join(text.split())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in line)
