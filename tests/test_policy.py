@@ -349,45 +349,6 @@ def test_saving_where_nothing_can_be_saved(tiny: hilp.FoundationPolicy, tmp_path
     assert (tmp_path / "file").read_text() == "mine"
 
 
-# ---- arrays on disk --------------------------------------------------------------------------------------------------
-
-
-def test_arrays_keep_shape_type_and_note(tmp_path: Path) -> None:
-    arrays = {
-        "scalar": np.float32(3.5).reshape(()),
-        "count": np.array(7, np.int32),
-        "empty": np.zeros((0, 4), np.float32),
-        "turned": np.arange(6, dtype=np.float64).reshape(2, 3).T,
-    }
-    storage.write_arrays(tmp_path / "x", arrays, {"step": 7, "plan": "auto"})
-    again, note = storage.read_arrays(tmp_path / "x")
-    assert note == {"step": 7, "plan": "auto"}
-    for name, array in arrays.items():
-        assert again[name].shape == array.shape and again[name].dtype == array.dtype, name
-        np.testing.assert_array_equal(again[name], array)
-    assert [path.name for path in tmp_path.iterdir()] == ["x"]
-
-
-def test_a_changed_note_is_found(tmp_path: Path) -> None:
-    storage.write_arrays(tmp_path / "x", {"a": np.zeros(3)}, {"step": 1000})
-    content = (tmp_path / "x").read_bytes()
-    assert content.count(b"1000") == 1
-    (tmp_path / "x").write_bytes(content.replace(b"1000", b"9000"))
-    with pytest.raises(hilp.HilpError, match="changed after it was written"):
-        storage.read_arrays(tmp_path / "x")
-
-
-def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("mine")
-    (tmp_path / "folder").mkdir()
-    for target in (tmp_path / "file" / "x", tmp_path / "nowhere" / "x", tmp_path / "folder"):
-        with pytest.raises(hilp.HilpError, match="cannot write"):
-            storage.write_text(target, "x")
-        with pytest.raises(hilp.HilpError, match="cannot write"):
-            storage.write_arrays(target, {"a": np.zeros(3)})
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "folder"]
-
-
 def test_no_source_file_can_run_what_it_loads() -> None:
     """Files from strangers run no code: nothing in the package unpickles, evaluates or executes."""
     found = []

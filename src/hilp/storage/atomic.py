@@ -1,0 +1,246 @@
+"""Files and folders that take their name in one step: whoever looks finds the old content or the new one, whole.
+
+What takes more than a moment to write is written under another name beside its target (`temporary_beside`) and takes
+the target's place in one step: `os.replace` for files, `swap_folder` for folders. A process that is killed leaves at
+most such a name behind; the name says whose it was, and `clean_leftovers` removes those of the dead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from hilp.errors import HilpError
+
+WRITING, ASIDE = "writing", "replaced"  # names of what is not finished, and of what makes room for it
+A_DAY = 24 * 3600.0  # seconds
+LONGEST_NAME = 180  # bytes of a file's name that leave room for ours around it
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a text file in one step."""
+    write_bytes(path, [text.encode(errors="backslashreplace")])  # a file name that is not UTF-8 may be in it
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file says; one line about a file that is none."""
+    try:
+        return json.loads(path.read_bytes())
+    except RecursionError:
+        raise HilpError(f"{path} is damaged (it is nested too deep): restore it from a copy") from None
+    except OSError as error:
+        raise HilpError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise HilpError(f"{path} is damaged ({error}): restore it from a copy") from error
+
+
+def write_bytes(path: Path, pieces: Iterable[Any]) -> None:
+    """Give a file this content in one step; it is flushed to disk before it takes its name."""
+    temporary = temporary_beside(path)
+    try:
+        with open(temporary, "xb") as file:
+            for piece in pieces:
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        raise HilpError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from error
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            temporary.unlink()
+    fsync_folder(path.parent)
+
+
+# ---- one step --------------------------------------------------------------------------------------------------------
+
+
+def temporary_beside(path: Path, ending: str = "") -> Path:
+    """A hidden name in the same folder that nobody can guess, and that says which process writes there."""
+    path = _followed(path)
+    return path.with_name(f".{_stem(path)}.{WRITING}-{_owner()}-{secrets.token_hex(8)}{ending}")
+
+
+def fsync_folder(path: Path) -> None:
+    """Have the names in a folder on the disk, not only in memory; where the system knows no such thing, nothing."""
+    with contextlib.suppress(OSError):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def swap_folder(temporary: Path, target: Path) -> None:
+    """Give a finished folder its name, and remove what had that name before. On the same disk only.
+
+    Where the system can exchange two names (Linux), the target is at every instant the old folder or the new one. Where
+    it cannot, the old one is renamed aside for a moment; whoever is killed in it leaves it to `clean_leftovers`.
+    """
+    target = _followed(target)
+    try:
+        fsync_folder(temporary)
+        if not target.exists():
+            os.rename(temporary, target)
+        elif _exchange(temporary, target):
+            fsync_folder(target.parent)
+            shutil.rmtree(temporary, ignore_errors=True)
+        else:
+            aside = target.with_name(f".{_stem(target)}.{ASIDE}-{_owner()}-{secrets.token_hex(8)}")
+            os.rename(target, aside)
+            try:
+                os.rename(temporary, target)
+            except OSError:
+                os.rename(aside, target)
+                raise
+            fsync_folder(target.parent)
+            shutil.rmtree(aside, ignore_errors=True)
+        fsync_folder(target.parent)
+    except OSError as error:
+        raise HilpError(f"cannot write {target}: {error.strerror or error}") from error
+
+
+def clean_leftovers(path: Path) -> None:
+    """Remove what dead processes left beside a path when they were killed while writing it; living ones keep theirs.
+
+    Where the path is missing because a dead process had just renamed its old folder aside, it gets it back.
+    """
+    path = _followed(path)
+    restore_aside(path)
+    _remove(_dead(path.parent, re.escape(_stem(path)), f"{WRITING}|{ASIDE}"))
+
+
+def clean_leftovers_in(folder: Path) -> None:
+    """Remove what dead processes were writing in a folder when they were killed, whatever its name."""
+    _remove(_dead(folder, ".+?", WRITING))
+
+
+def restore_aside(path: Path) -> None:
+    """Give a missing folder back its content that a dead process had renamed aside."""
+    path = _followed(path)
+    if not path.exists():
+        for aside in _dead(path.parent, re.escape(_stem(path)), ASIDE):
+            with contextlib.suppress(OSError):
+                os.rename(aside, path)
+                return
+
+
+def _remove(leftovers: list[Path]) -> None:
+    for path in leftovers:
+        with contextlib.suppress(OSError):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+
+def _dead(folder: Path, stem: str, kinds: str) -> list[Path]:
+    """Leftovers of dead processes in a folder, the newest first."""
+    pattern = re.compile(rf"\.{stem}\.(?:{kinds})-(\d+)(?:-([0-9a-f]+)-([0-9a-f]+)-[0-9a-f]+(?:\.\w+)?)?", re.DOTALL)
+    found = []
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(folder):
+            match = pattern.fullmatch(entry.name)
+            if match is None:
+                continue
+            (pid, began, machine), changed = match.groups(), entry.stat(follow_symlinks=False).st_mtime
+            if machine is None:  # the name that an older hilp gave does not say on which machine
+                dead = time.time() - changed > A_DAY and not _alive(int(pid), None)
+            else:
+                dead = machine == _machine() and not _alive(int(pid), began)
+            if dead:
+                found.append((changed, Path(entry.path)))
+    return [path for _, path in sorted(found, reverse=True)]
+
+
+def _followed(path: Path) -> Path:
+    """Where a link to a folder leads: the folder is replaced, not the link."""
+    return path.resolve() if path.is_symlink() and path.is_dir() else path
+
+
+def _stem(path: Path) -> str:
+    name = os.fsencode(path.name)
+    return path.name if len(name) <= LONGEST_NAME else hashlib.sha256(name).hexdigest()[:32]
+
+
+@cache
+def _exchange_function() -> Any:
+    return getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if sys.platform == "linux" else None
+
+
+def _exchange(one: Path, two: Path) -> bool:
+    """Exchange two names in one step; False where this system or disk cannot."""
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    function = _exchange_function()
+    if function is None:
+        return False
+    if function(here, os.fsencode(one), here, os.fsencode(two), exchange) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM):
+        return False
+    raise OSError(number, os.strerror(number), str(two))
+
+
+# ---- processes -------------------------------------------------------------------------------------------------------
+
+
+def _owner() -> str:
+    """This process, in the name of a file: a number alone would be given to another process one day."""
+    return f"{os.getpid()}-{_began(os.getpid())}-{_machine()}"
+
+
+@cache
+def _machine() -> str:
+    """Where process numbers mean what they mean here: this host, and in it this container."""
+    namespace = ""
+    with contextlib.suppress(OSError):
+        namespace = os.readlink("/proc/self/ns/pid")
+    return hashlib.sha256(f"{socket.gethostname()} {namespace}".encode()).hexdigest()[:8]
+
+
+def _began(pid: int) -> str | None:
+    """When a process began, as a hash; None where there is no such process, "0" where the system does not say."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+    except OSError:
+        return "0"
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return None if fields[0] in b"ZX" else hashlib.sha256(boot + fields[19]).hexdigest()[:8]
+    except (OSError, IndexError):
+        return None
+
+
+def _alive(pid: int, began: str | None) -> bool:
+    """Whether this process still lives; where nobody can say, it does."""
+    if os.name == "nt":  # where os.kill(pid, 0) is no question
+        return True
+    now = _began(pid)
+    if now != "0":
+        return now is not None and (began is None or now == began)
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True

@@ -1,0 +1,83 @@
+"""One writer a folder, and a word to the second about the first."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from hilp.errors import HilpError
+
+LOCK = ".lock"  # in the folder, as long as somebody writes it
+
+
+@contextlib.contextmanager
+def locked(folder: Path, what: str) -> Iterator[None]:
+    """Nobody else writes this folder meanwhile (it is made where it is missing); the lock ends with the process.
+
+    `what` is said to whoever comes second, e.g. the command.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows: without a lock
+        yield
+        return
+    made = not folder.exists()
+    path = folder / LOCK
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        while True:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = _holder(handle)
+                os.close(handle)
+                raise HilpError(
+                    f"{folder} is being written by {holder}: wait for it, or choose another folder"
+                ) from None
+            except OSError:  # a disk that knows no locks
+                break
+            if _is_same(handle, path):
+                break
+            os.close(handle)  # the one before has just removed it
+        about = {"pid": os.getpid(), "host": socket.gethostname(), "since": _now(), "what": what}
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, json.dumps(about).encode(), 0)
+    except OSError as error:
+        raise HilpError(f"cannot write {folder}: {error.strerror or error}") from error
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            if _is_same(handle, path):
+                path.unlink()
+        os.close(handle)
+        if made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # where nothing came of it
+
+
+def _is_same(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(path))
+    except OSError:
+        return False
+
+
+def _now() -> str:
+    return datetime.now(UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _holder(handle: int) -> str:
+    """Who holds a lock, as they said."""
+    try:
+        about = json.loads(os.pread(handle, 1 << 16, 0))
+        text = f"process {about['pid']} on {about['host']} since {about['since']} ({about['what']})"
+        return " ".join(text.split())
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return "another process"
