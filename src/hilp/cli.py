@@ -48,6 +48,8 @@ Unlabeled trajectories in, a promptable policy out.
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the `hilp` command."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal that lacks a letter shows its number
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = _main(words)
         sys.stdout.flush()  # here, where a closed pipe or a full disk can still be told
@@ -63,13 +65,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `hilp ... | head`
         _forget_output()
         return 141
+    except MemoryError as error:
+        return _say(f"error: not enough memory ({str(error) or 'allocation failed'}): ask for less at once", 2)
     except OSError as error:  # no space, no permission
         _forget_output()
         return _say(f"error: {error}", 2)
 
 
 def _say(message: str, code: int) -> int:
-    print(f"hilp: {printable(message)}", file=sys.stderr)
+    print(f"hilp: {printable(' '.join(message.split()))}", file=sys.stderr)
     return code
 
 

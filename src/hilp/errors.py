@@ -31,7 +31,6 @@ def nearest(word: str, options: Iterable[str]) -> str:
     return f"choose from: {', '.join(names)}"
 
 
-def printable(text: str) -> str:
-    """A text on one line that is safe to print: names of files may hold line breaks, terminal codes and any byte."""
-    line = " ".join(text.split())
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in line)
+def printable(text: str, keep: str = "") -> str:
+    """A text that is safe to print: names of files may hold line breaks, terminal codes and bytes of any kind."""
+    return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)

@@ -39,28 +39,31 @@ class TableFlags:
 def fill(
     kind: Literal["rewards", "goals"], flags: Any, usual: tuple[str, ...], **extra: Any
 ) -> tuple[list[dict[str, Any]], str | None]:
-    """The rows of a table, run where they are missing, and the key of its sweep."""
+    """The rows of a table, run where they are missing (by one process at a time), and the key of its sweep."""
+    from hilp import storage
     from hilp.bench import table
 
     common.require_counts(flags, "steps", "seeds", "episodes")
     sweep = _sweep(flags.sweep)
-    out = Path(flags.out)
     variants = [_variant(text) for text in flags.variants]
-    rows = table.fill(
-        kind,
-        table.entries(flags.methods or usual, common.config_values(flags.set), sweep, variants),
-        flags.data,
-        range(flags.seed, flags.seed + flags.seeds),
-        size=flags.preset,
-        steps=flags.steps,
-        episodes=flags.episodes,
-        out=out,
-        file=Path(flags.rows) if flags.rows else out / f"{kind}.jsonl",
-        quiet=flags.json,
-        command=common.command(),
-        tell=lambda text: None if flags.json else print(printable(text), flush=True),
-        **extra,
-    )
+    entries = table.entries(flags.methods or usual, common.config_values(flags.set), sweep, variants)
+    out = Path(flags.out)
+    with storage.locked(out, common.command()):
+        rows = table.fill(
+            kind,
+            entries,
+            flags.data,
+            range(flags.seed, flags.seed + flags.seeds),
+            size=flags.preset,
+            steps=flags.steps,
+            episodes=flags.episodes,
+            out=out,
+            file=Path(flags.rows) if flags.rows else out / f"{kind}.jsonl",
+            quiet=flags.json,
+            command=common.command(),
+            tell=lambda text: None if flags.json else print(printable(text), flush=True),
+            **extra,
+        )
     return rows, None if sweep is None else sweep[0]
 
 

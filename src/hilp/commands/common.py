@@ -23,17 +23,21 @@ if TYPE_CHECKING:
 RunFolder = Annotated[Positional[str], arg(metavar="RUN")]
 PICTURES = (".png", ".svg", ".pdf")
 VIDEO_FPS = 30.0
+MOST_STEPS = 10**15  # what is counted one by one never gets there
+MOST = {"seeds": 10_000, "episodes": 1_000_000, "workers": 10_000}  # each takes memory before it is begun
 
 
 # ---- values of flags -------------------------------------------------------------------------------------------------
 
 
 def require_counts(flags: Any, *names: str) -> None:
-    """Numbers of things are at least 1 where given, and seeds what every generator takes."""
+    """Numbers of things are at least 1 where given and no more than can be meant, seeds what every generator takes."""
     for name in names:
-        value = getattr(flags, name)
-        if value is not None and not 1 <= value < 2**63:
-            raise HilpError(f"--{name.replace('_', '-')} must be at least 1 and below 2^63, not {value}")
+        value, most = getattr(flags, name), MOST.get(name, MOST_STEPS)
+        if value is not None and value < 1:
+            raise HilpError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+        if value is not None and value > most:
+            raise HilpError(f"--{name.replace('_', '-')} must be at most {most:,}, not {value}")
     if not 0 <= flags.seed < 2**31:
         raise HilpError(f"--seed must be a number from 0 to {2**31 - 1}, not {flags.seed}")
 
@@ -165,14 +169,19 @@ def tell(facts: dict[str, Any], as_json: bool) -> None:
 
 
 def print_table(headers: list[str], lines: list[list[Any]], title: str) -> None:
-    from rich.console import Console
-
     from hilp.report.markup import rich_table
 
-    def shown(cell: Any) -> Any:
-        return printable(cell) if isinstance(cell, str) else cell
+    show(rich_table(headers, lines, title))
 
-    Console().print(rich_table(headers, [[shown(cell) for cell in line] for line in lines], printable(title)))
+
+def show(renderable: Any) -> None:
+    """Print something of rich's; what it says of files and their names cannot speak to the terminal."""
+    from rich.console import Console
+    from rich.segment import Segment, Segments
+
+    console = Console()
+    segments = [Segment(printable(text, keep="\n"), style) for text, style, _ in console.render(renderable)]
+    console.print(Segments(segments), end="")
 
 
 def command() -> str:

@@ -38,7 +38,5 @@ def run(flags: Flags) -> int:
     if flags.json:
         common.print_json(report.to_json())
     else:
-        from rich.console import Console
-
-        Console().print(report.render())
+        common.show(report.render())
     return report.exit_code

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -124,5 +123,27 @@ def train(flags: Flags, data: Dataset, preset: Preset, steps: int, world: Any | 
 
 
 def next_command(flags: Flags, data: Dataset) -> str:
-    """What to try with the policy: an evaluation where its task is known, else a look into what it learned."""
-    return f"hilp evaluate {shlex.quote(flags.out)}"
+    """What to try with the policy: an evaluation where its task is known, else what can be asked without one."""
+    out = common.quoted(flags.out)
+    if has_task(data):
+        return f"hilp evaluate {out}"
+    if flags.seeds > 1:
+        out = common.quoted(f"{flags.out}/seed-{flags.seed}")
+    reading = [f"--format {common.quoted(flags.format)}"] if flags.format else []
+    reading += [f"--option {' '.join(map(common.quoted, flags.option))}"] if flags.option else []
+    reading += ["--rescale-actions"] if flags.rescale_actions else []
+    diagnose = " ".join(["hilp diagnose", out, "--data", common.quoted(flags.data), *reading])
+    return f"hilp prompt {out} --skill random` or `{diagnose}"
+
+
+def has_task(data: Dataset) -> bool:
+    """Whether policies trained on a data set can be evaluated without naming a task."""
+    from hilp import tasks
+    from hilp.evaluation import rollouts
+
+    try:
+        if data.task is not None:
+            rollouts.require_fit("this data", data.observation_dim, data.action_dim, tasks.make(data.task))
+        return data.task is not None
+    except HilpError:  # a task that this installation does not have
+        return False

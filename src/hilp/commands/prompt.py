@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hilp.commands import common
@@ -102,6 +103,15 @@ def check(flags: Flags, kind: str, policy: FoundationPolicy, world: Any | None) 
     """Raise where flags do not go together, before anything is run."""
     from hilp.evaluation import rollouts
 
+    for flag, given, kinds in (
+        ("--plan", flags.plan is not None, ("goal",)),
+        ("--data", flags.data is not None, ("reward",)),
+        ("--rule goal", flags.rule == "goal", ("reward", "labels")),
+        ("--intercept", flags.intercept, ("reward", "labels")),
+    ):
+        if given and kind not in kinds:
+            used = " or ".join(f"--{name}" for name in kinds)
+            raise HilpError(f"{flag} changes nothing about a prompt with --{kind}: leave it out, or prompt with {used}")
     common.require_counts(flags, "steps")
     common.require_picture("--picture", flags.picture)
     if world is None and (flags.picture or flags.video or flags.steps):
@@ -121,7 +131,7 @@ def prompt_with_warnings(flags: Flags, policy: FoundationPolicy, world: Any | No
         warnings.simplefilter("always")
         prompt = make_prompt(flags, policy, world)
     for warning in told_on_the_way:
-        print(f"hilp: warning: {printable(str(warning.message))}", file=sys.stderr)
+        print(f"hilp: warning: {printable(' '.join(str(warning.message).split()))}", file=sys.stderr)
     return prompt
 
 
@@ -156,18 +166,22 @@ def reward_of(text: str, policy: FoundationPolicy, world: Any | None) -> Any:
     return text
 
 
-def labelled_samples(path: str) -> Any:
-    """(observations, next_observations, rewards) from an npz file."""
-    import zipfile
-    import zlib
+def labelled_samples(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(observations, next_observations, rewards) from an npz file, whose sizes are checked before memory is taken."""
+    from hilp.data import columns
 
-    import numpy as np
-
+    wanted = f"--labels takes an npz file with {', '.join(LABELS)}"
     try:
-        file = np.load(path, allow_pickle=False)
-        return tuple(file[name] for name in LABELS)
-    except (OSError, ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise HilpError(f"--labels takes an npz file with {', '.join(LABELS)}: {path}: {error}") from error
+        found = columns.open_npz(Path(path), LABELS)
+        for name in LABELS:
+            if name not in found:
+                raise HilpError(f"{path} has no '{name}'")
+            if found[name].dtype.kind not in columns.NUMBERS:
+                raise HilpError(f"'{name}' of {path} holds {found[name].dtype}, not numbers")
+        observations, next_observations, rewards = (found[name][:] for name in LABELS)
+        return observations, next_observations, rewards
+    except HilpError as error:
+        raise HilpError(f"{wanted}: {error}") from error
 
 
 # ---- acting on it ----------------------------------------------------------------------------------------------------

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hilp.commands import common
-from hilp.errors import HilpError, printable
+from hilp.errors import HilpError, TrainingStopped, printable
 
 if TYPE_CHECKING:
     from hilp import tasks
@@ -79,24 +79,61 @@ def quickstart(
     quiet: bool = False,
     command: str = "hilp quickstart",
 ) -> dict[str, Any]:
-    """Run the whole story in a folder and return what results.json holds."""
-    from hilp import presets, runs, storage, tasks
-    from hilp.collectors import collect
-    from hilp.evaluation import rollouts
-    from hilp.report import figures, page
-    from hilp.training import loop
+    """Run the whole story in a folder and return what results.json holds.
+
+    With `overwrite` an earlier quickstart stays as it is until the new one has taken its place.
+    """
+    from hilp import storage, tasks
 
     folder = Path(out)
-    world = tasks.make(task)  # before anything is deleted
+    world = tasks.make(task)
     if world.finite() is None:
         raise HilpError(
             f"{world.name} is too large for exact distances, which the quickstart compares with: use a smaller one"
         )
-    make_room(folder, overwrite)
+    require_room(folder, overwrite)
+    if not folder.exists():
+        return story(folder, task, world, steps, seed, quiet, command)
+    with storage.locked(folder, command):
+        storage.clean_leftovers(folder)
+        beside = storage.temporary_beside(folder)
+        try:
+            results = story(beside, task, world, steps, seed, quiet, command)
+            storage.swap_folder(beside, folder)
+        except TrainingStopped:
+            raise TrainingStopped(f"stopped: {folder} is as it was before") from None
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+    return results
+
+
+def require_room(folder: Path, overwrite: bool) -> None:
+    """Raise where there is something that must not be replaced, or that nobody asked to replace."""
+    from hilp import runs
+
+    if not folder.exists():
+        return
+    if not overwrite:
+        raise HilpError(f"{folder} already exists: pass --overwrite or choose another --out")
+    if not folder.is_dir() or (any(folder.iterdir()) and not (folder / runs.RUN).is_file()):
+        raise HilpError(f"{folder} is not the folder of a run, so --overwrite will not delete it: choose another --out")
+
+
+def story(
+    folder: Path, task: str, world: tasks.Task, steps: int | None, seed: int, quiet: bool, command: str
+) -> dict[str, Any]:
+    """Collect, pretrain, evaluate and draw."""
+    from hilp import presets, runs, storage
+    from hilp.collectors import collect
+    from hilp.evaluation import rollouts
+    from hilp.report import figures, page
+    from hilp.training import loop
+    from hilp.versions import versions
+
     preset = presets.preset("hilp", "laptop")
     updates = steps or preset.steps
     seconds: dict[str, float] = {}
-    with timed(seconds, "total"):
+    with timed(seconds, "total"), contextlib.ExitStack() as stack:
         with timed(seconds, "collect"):
             data = collect(task, KIND, TRANSITIONS, seed)
         with timed(seconds, "pretrain"):
@@ -110,6 +147,7 @@ def quickstart(
                 quiet=quiet,
                 command=command,
             )
+        stack.enter_context(storage.locked(folder, command))  # after the training, which locks for itself
         with timed(seconds, "evaluate"):
             paths: dict[str, Any] = {}
             rows = rollouts.evaluate(
@@ -127,32 +165,23 @@ def quickstart(
         metrics = rollouts.read_rows(folder / runs.METRICS)
         figures.save(page.trajectory_figure("goal", paths, world), folder / PICTURE)
         storage.write_text(folder / runs.PAGE, page.build(policy, rows, metrics, world, paths))
-    results = summary(rows, seconds) | {
+    results = {
         "task": task,
+        "preset": "laptop",
         "config": dataclasses.asdict(preset.config),
         "steps": updates,
+        **scores(rows),
         "rank_correlation": correlation,
+        "seconds": {name: round(value, 1) for name, value in seconds.items()},
         "seed": seed,
+        "versions": versions(),
         "command": command,
     }
     storage.write_json(folder / RESULTS, results)
     return results
 
 
-def make_room(folder: Path, overwrite: bool) -> None:
-    """Delete an earlier quickstart where that was asked for; anything else that is there is an error."""
-    from hilp import runs
-
-    if not folder.exists():
-        return
-    if not overwrite:
-        raise HilpError(f"{folder} already exists: pass --overwrite or choose another --out")
-    if any(folder.iterdir()) and not (folder / runs.RUN).is_file():
-        raise HilpError(f"{folder} is not the folder of a run, so --overwrite will not delete it: choose another --out")
-    shutil.rmtree(folder)
-
-
-@contextmanager
+@contextlib.contextmanager
 def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
     """Note how long a part of the story took."""
     start = time.perf_counter()
@@ -160,21 +189,16 @@ def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
     seconds[name] = time.perf_counter() - start
 
 
-def summary(rows: list[dict[str, Any]], seconds: dict[str, float]) -> dict[str, Any]:
+def scores(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """What the rows say, by plan and by reward."""
-    from hilp.versions import versions
-
     goals = [row for row in rows if row["prompt"] == "goal"]
     rewards = [row for row in rows if row["prompt"] == "reward"]
     return {
-        "preset": "laptop",
         "pairs": PAIRS,
         "success": {str(row["plan"]): row["score"] for row in goals},
         "success_interval": {str(row["plan"]): row["interval"] for row in goals},
         "reward_gain": {row["reward"]: row["score"] for row in rewards},
         "reward_r2": {row["reward"]: row["r2"] for row in rewards},
-        "seconds": {name: round(value, 1) for name, value in seconds.items()},
-        "versions": versions(),
     }
 
 
