@@ -16,7 +16,7 @@ from hilp.errors import HilpError, printable
 class Flags(bench_tables.TableFlags):
     """Train methods on unlabeled data and send each to the goals of the task: the paper's goal-conditioned table.
 
-    Give the command again to go on after an interruption: cells whose rows exist are skipped.
+    Run the command again to continue after an interruption: cells whose rows exist are skipped.
     """
 
     data: tuple[str, ...] = ("maze-large", "maze-ultra")
@@ -28,7 +28,7 @@ class Flags(bench_tables.TableFlags):
     curve_points: Annotated[int, arg(aliases=("--looks",))] = 0
     """evaluations of each policy while it is trained, for a learning curve (50 pairs each)"""
     errors: bool = False
-    """also compare each policy's distances with the true ones (a value V(s, g) of the data where nobody knows them)"""
+    """also compare each policy's distances with the true ones, or with a learned V(s, g) where those are unknown"""
 
 
 def run(flags: Flags) -> int:

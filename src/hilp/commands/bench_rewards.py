@@ -13,7 +13,7 @@ from hilp.errors import printable
 class Flags(bench_tables.TableFlags):
     """Train methods on unlabeled data and prompt each with every reward of the task: the paper's zero-shot RL table.
 
-    Give the command again to go on after an interruption: cells whose rows exist are skipped.
+    Run the command again to continue after an interruption: cells whose rows exist are skipped.
     """
 
     data: tuple[str, ...] = ("maze-large",)

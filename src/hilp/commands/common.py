@@ -43,17 +43,17 @@ def require_counts(flags: Any, *names: str) -> None:
 
 
 def require_picture(flag: str, path: str | None) -> None:
-    """Raise where a picture would have an ending that nobody can draw, before anything is run for it."""
+    """Raise where a picture has an ending that cannot be drawn, before anything is run for it."""
     if path is not None and Path(path).suffix not in PICTURES:
         raise HilpError(f"{flag} takes a file that ends in {', '.join(PICTURES)}, not '{path}'")
 
 
-def require_film(world: Any, path: str) -> None:
-    """Raise where a video cannot be had, before anything is run for it."""
+def require_video(world: Any, path: str) -> None:
+    """Raise where a task cannot be filmed or the file has no such ending, before anything is run for it."""
     from hilp.report import video
 
     if not hasattr(world, "film"):
-        raise HilpError(f"there is no film of {world.name}: draw it with `hilp prompt --picture`")
+        raise HilpError(f"{world.name} cannot be recorded as a video: draw it with `hilp prompt --picture`")
     if Path(path).suffix.lower() not in video.ENDINGS:
         raise HilpError(f"--video takes a file that ends in {', '.join(video.ENDINGS)}, not '{path}'")
 
@@ -175,13 +175,15 @@ def print_table(headers: list[str], lines: list[list[Any]], title: str) -> None:
 
 
 def show(renderable: Any) -> None:
-    """Print something of rich's; what it says of files and their names cannot speak to the terminal."""
+    """Print something of rich's; names of files in it cannot send codes to the terminal."""
     from rich.console import Console
     from rich.segment import Segment, Segments
 
     console = Console()
     segments = [Segment(printable(text, keep="\n"), style) for text, style, _ in console.render(renderable)]
-    console.print(Segments(segments), end="")
+    with console.capture() as text:  # rich would end the process at a closed pipe
+        console.print(Segments(segments), end="")
+    print(text.get(), end="")
 
 
 def command() -> str:

@@ -82,7 +82,7 @@ def evaluate(
     from hilp.evaluation import rollouts
 
     if flags.video:
-        common.require_film(world, flags.video)
+        common.require_video(world, flags.video)
     paths: dict[str, Any] = {}
     found = rollouts.evaluate(
         policy,

@@ -29,7 +29,7 @@ class Flags:
     points: int = 1000
     """states whose latents are drawn (t-SNE takes at most 1,500)"""
     flatten: Literal["tsne", "pca"] | None = None
-    """how latents come onto a plane: t-SNE or principal components (default: t-SNE above two dimensions)"""
+    """how latents are projected to two dimensions: t-SNE or principal components (default: t-SNE above two)"""
     goal: str | None = None
     """goal of the distances, numbers separated by commas (default: one that `hilp evaluate` could draw)"""
     seed: int = 0

@@ -12,6 +12,7 @@ from hilp.errors import HilpError, printable
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
+    from hilp.policy.policy import FoundationPolicy
     from hilp.presets import Preset
 
 
@@ -40,7 +41,7 @@ class Flags:
     bank: int | None = None
     """states kept in the policy for planning (default: the preset's)"""
     validation: float = 0.0
-    """share of episodes held out to watch the losses on"""
+    """share of episodes held out for validation losses"""
     format: str | None = None
     """read the data as this format (default: recognised by content)"""
     option: tuple[str, ...] = ()
@@ -78,7 +79,7 @@ def run(flags: Flags) -> int:
         common.print_json({**told, "steps": steps, "preset": flags.preset})
     else:
         count = "a policy" if len(policies) == 1 else f"{len(policies)} policies"
-        print(f"trained {count} in {printable(flags.out)}: try `{next_command(flags, data)}`")
+        print(f"trained {count} in {printable(flags.out)}: try `{next_command(flags, data, policies[0])}`")
     return 0
 
 
@@ -91,7 +92,7 @@ def check(flags: Flags) -> None:
         raise HilpError(f"--device-budget must be a number of MiB from 0 on, not {flags.device_budget}")
 
 
-def train(flags: Flags, data: Dataset, preset: Preset, steps: int, world: Any | None) -> list[Any]:
+def train(flags: Flags, data: Dataset, preset: Preset, steps: int, world: Any | None) -> list[FoundationPolicy]:
     """The policies, one a seed; with a task to evaluate in, they are sent to its goals while they are trained."""
     from hilp.evaluation import rollouts
     from hilp.learning import methods
@@ -122,18 +123,23 @@ def train(flags: Flags, data: Dataset, preset: Preset, steps: int, world: Any | 
     return trained if isinstance(trained, list) else [trained]
 
 
-def next_command(flags: Flags, data: Dataset) -> str:
-    """What to try with the policy: an evaluation where its task is known, else what can be asked without one."""
+def next_command(flags: Flags, data: Dataset, policy: FoundationPolicy) -> str:
+    """What to try with the policy: an evaluation where its task is known, else what works without one."""
     out = common.quoted(flags.out)
     if has_task(data):
         return f"hilp evaluate {out}"
     if flags.seeds > 1:
         out = common.quoted(f"{flags.out}/seed-{flags.seed}")
+    if not policy.has_rule("project"):  # its prompts are goals
+        goal = ",".join(f"{number:g}" for number in data.observations[0])
+        return f"hilp prompt {out} --goal={goal}"
+    prompt = f"hilp prompt {out} --skill random"
+    if not policy.has_rule("direct"):
+        return prompt
     reading = [f"--format {common.quoted(flags.format)}"] if flags.format else []
     reading += [f"--option {' '.join(map(common.quoted, flags.option))}"] if flags.option else []
     reading += ["--rescale-actions"] if flags.rescale_actions else []
-    diagnose = " ".join(["hilp diagnose", out, "--data", common.quoted(flags.data), *reading])
-    return f"hilp prompt {out} --skill random` or `{diagnose}"
+    return f"{prompt}` or `{' '.join(['hilp diagnose', out, '--data', common.quoted(flags.data), *reading])}"
 
 
 def has_task(data: Dataset) -> bool:

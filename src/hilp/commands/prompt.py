@@ -119,14 +119,14 @@ def check(flags: Flags, kind: str, policy: FoundationPolicy, world: Any | None) 
     if world is not None:
         rollouts.require_fit("this policy", policy.spec.observation_dim, policy.spec.action_dim, world)
     if flags.video:
-        common.require_film(world, flags.video)
+        common.require_video(world, flags.video)
 
 
 # ---- making the prompt -----------------------------------------------------------------------------------------------
 
 
 def prompt_with_warnings(flags: Flags, policy: FoundationPolicy, world: Any | None) -> GoalPrompt | SkillPrompt:
-    """The prompt that the flags ask for; what it warns of is told in one line each."""
+    """The prompt that the flags ask for; each of its warnings becomes one line."""
     with warnings.catch_warnings(record=True) as told_on_the_way:
         warnings.simplefilter("always")
         prompt = make_prompt(flags, policy, world)
@@ -191,6 +191,8 @@ def act_once(flags: Flags, policy: FoundationPolicy, prompt: Any) -> dict[str, A
     """Without a task: the skill and the action at one observation."""
     import numpy as np
 
+    if not flags.start and not len(policy.bank):
+        raise HilpError("this policy keeps no states (--bank 0): name an observation to act at with --start")
     at = common.numbers(flags.start, "--start") if flags.start else policy.bank.observations[0]
     return {
         "at": at.tolist(),
@@ -227,7 +229,7 @@ def act_in_task(flags: Flags, kind: str, policy: FoundationPolicy, world: Any, p
 
 
 def draw(target: str, world: Any, path: np.ndarray, goal: np.ndarray | None, reached: bool, title: str) -> None:
-    """The way of one episode on the plan of its task."""
+    """The trajectory of one episode on the plan of its task."""
     import numpy as np
 
     from hilp.report import figures
