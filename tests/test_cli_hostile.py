@@ -336,10 +336,11 @@ def test_json_has_no_nan(run: Run, tiny_run: Path, monkeypatch: pytest.MonkeyPat
     assert code == 0 and told == {"a": None, "b": [1.0, None], "c": {"d": None}, "e": [2, "NaN"]}
 
 
-def test_a_closed_pipe(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", ["--help", "report --help", "data list"])
+def test_a_closed_pipe(words: str) -> None:
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run([HILP, "data", "list"], stdout=write, stderr=subprocess.PIPE)
+    done = subprocess.run([HILP, *words.split()], stdout=write, stderr=subprocess.PIPE)
     os.close(write)
     assert (done.returncode, done.stderr) == (141, b"")
 

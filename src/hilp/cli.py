@@ -129,7 +129,8 @@ def _parse(flags: type, verb: str, words: list[str]) -> Any:
                 flags, prog=f"hilp {verb}", args=_merge_repeated(words), config=(tyro.conf.FlagCreatePairsOff,)
             )
     except SystemExit as stop:
-        if stop.code in (0, None):
+        if stop.code in (0, None):  # --help
+            sys.stdout.flush()
             raise
         # The frame is drawn in Unicode or ASCII; its first line is a title.
         body = [" ".join(line.strip("│|╭╮╰╯+ ").split()) for line in said.getvalue().splitlines()[1:]]
