@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 import hilp
+from hilp.cli import main
 
 TINY = {"dim": 8, "hidden": (32, 32), "actor_hidden": (32, 32), "batch": 64}
 TINY_STEPS, TINY_BANK, TINY_TASK = 300, 2_000, "maze-medium"
@@ -88,3 +90,41 @@ def change() -> Callable[..., hilp.FoundationPolicy]:
 def other(tiny: hilp.FoundationPolicy, change: Callable[..., hilp.FoundationPolicy]) -> hilp.FoundationPolicy:
     """Another policy: the same but for its normaliser."""
     return change(tiny, preparation=replace(tiny.preparation, mean=tiny.preparation.mean + 1))
+
+
+# ---- the command line ------------------------------------------------------------------------------------------------
+
+Result = tuple[int, str, str]
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """`hilp` in this process: exit code, stdout, stderr."""
+
+    def call(*words: object) -> Result:
+        capsys.readouterr()
+        code = main([str(word) for word in words])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else b"" for p in folder.rglob("*")}
+
+
+@pytest.fixture
+def refused(run: Run, tmp_path: Path) -> Callable[..., str]:
+    """A mistake: exit code 2, nothing on stdout, one line on stderr, and everything in tmp_path as it was."""
+
+    def call(*words: object) -> str:
+        before = tree(tmp_path)
+        code, out, err = run(*words)
+        assert code == 2 and out == ""
+        assert re.fullmatch(r"hilp: error: [^\n]+\n", err), err
+        assert tree(tmp_path) == before, "nothing half-written"
+        return err
+
+    return call

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,22 @@ def test_every_file_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert hilp.FoundationPolicy.load(tmp_path / "q" / "policy").provenance.task == "maze-medium"
     with pytest.raises(hilp.HilpError, match="--overwrite"):
         quickstart.quickstart(tmp_path / "q", quiet=True)
+
+
+def test_the_new_one_takes_the_place_of_the_old(run_copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def story(folder: Path, *rest: Any) -> dict[str, Any]:
+        assert (run_copy / "policy" / "config.json").is_file(), "the old one is there while the new one is made"
+        (folder / "policy").mkdir(parents=True)
+        (folder / "results.json").write_text("{}")
+        return {"made": folder.name}
+
+    monkeypatch.setattr(quickstart, "story", story)
+    beside = set(run_copy.parent.iterdir())
+    with pytest.raises(hilp.HilpError, match="--overwrite"):
+        quickstart.quickstart(run_copy, task="maze-medium")
+    assert quickstart.quickstart(run_copy, task="maze-medium", overwrite=True)["made"] != run_copy.name
+    assert {path.name for path in run_copy.iterdir()} == {"policy", "results.json"}
+    assert set(run_copy.parent.iterdir()) == beside, "and nothing is left beside it"
 
 
 @pytest.mark.slow

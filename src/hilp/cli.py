@@ -1,19 +1,22 @@
 """The `hilp` command: finds the verb, reads its flags, and turns a user's mistake into one line and exit code 2.
 
-Nothing heavy is imported before a verb is known, so that `hilp --help` answers at once.
+Nothing heavy is imported before a verb is known, so that `hilp --help` answers at once; then only the file of that verb
+(`hilp.commands`), whose `Flags` are what it takes and whose `run` is what it does.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import importlib
 import io
+import os
 import re
 import sys
+import typing
 from collections.abc import Sequence
 from typing import Any
 
-from hilp.errors import HilpError, TrainingDiverged, TrainingStopped, nearest
+from hilp.errors import HilpError, TrainingDiverged, TrainingStopped, nearest, printable
 
 VERBS = {  # in the order a new user meets them
     "quickstart": "collect, pretrain, evaluate and report in minutes: the whole story on the built-in maze",
@@ -45,26 +48,42 @@ Unlabeled trajectories in, a promptable policy out.
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the `hilp` command."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal that lacks a letter shows its number
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        return _main(words)
+        code = _main(words)
+        sys.stdout.flush()  # here, where a closed pipe or a full disk can still be told
+        return code
     except TrainingStopped as error:
-        print(f"hilp: {error}", file=sys.stderr)
-        return 130
+        return _say(str(error), 130)
     except TrainingDiverged as error:
-        print(f"hilp: stopped: {error}", file=sys.stderr)
-        return 1
+        return _say(f"stopped: {error}", 1)
     except HilpError as error:
-        print(f"hilp: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+        return _say(f"error: {error}", 2)
     except KeyboardInterrupt:
-        print("hilp: stopped", file=sys.stderr)
-        return 130
+        return _say("stopped", 130)
     except BrokenPipeError:  # `hilp ... | head`
-        sys.stderr.close()
+        _forget_output()
         return 141
+    except MemoryError as error:
+        return _say(f"error: not enough memory ({str(error) or 'allocation failed'}): ask for less at once", 2)
     except OSError as error:  # no space, no permission
-        print(f"hilp: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+        _forget_output()
+        return _say(f"error: {error}", 2)
+
+
+def _say(message: str, code: int) -> int:
+    print(f"hilp: {printable(' '.join(message.split()))}", file=sys.stderr)
+    return code
+
+
+def _forget_output() -> None:
+    """Drop what could not be printed, or Python would try again at its end and complain."""
+    with contextlib.suppress(OSError, ValueError):  # ValueError: no real file, as in tests
+        sys.stdout.flush()
+        return
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _main(words: list[str]) -> int:
@@ -87,17 +106,18 @@ def _main(words: list[str]) -> int:
         verb = f"{verb} {words[1]}"
     if verb not in VERBS:
         raise HilpError(f"unknown verb '{verb}': {nearest(verb, VERBS)}")
-    from hilp.commands import verbs
-
-    flags, run = verbs.RUN[verb]
-    return run(_parse(flags, verb, words[len(verb.split()) :]))
+    command = importlib.import_module(f"hilp.commands.{verb.replace(' ', '_')}")  # this verb's file and no other
+    return int(command.run(_parse(command.Flags, verb, words[len(verb.split()) :])))
 
 
 def _parse(flags: type, verb: str, words: list[str]) -> Any:
     """The dataclass of a verb from its words; tyro's error box becomes one line."""
     import tyro
 
-    known = {"--help", *(f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(flags))}
+    known = {"--help"}
+    for name, kind in typing.get_type_hints(flags, include_extras=True).items():
+        known |= {f"--{name.replace('_', '-')}"}
+        known |= {alias for note in getattr(kind, "__metadata__", ()) for alias in getattr(note, "aliases", None) or ()}
     for word in words:
         option = word.partition("=")[0].replace("_", "-")
         if option.startswith("--") and option not in known:
@@ -109,7 +129,8 @@ def _parse(flags: type, verb: str, words: list[str]) -> Any:
                 flags, prog=f"hilp {verb}", args=_merge_repeated(words), config=(tyro.conf.FlagCreatePairsOff,)
             )
     except SystemExit as stop:
-        if stop.code in (0, None):
+        if stop.code in (0, None):  # --help
+            sys.stdout.flush()
             raise
         # The frame is drawn in Unicode or ASCII; its first line is a title.
         body = [" ".join(line.strip("│|╭╮╰╯+ ").split()) for line in said.getvalue().splitlines()[1:]]

@@ -29,3 +29,8 @@ def nearest(word: str, options: Iterable[str]) -> str:
     if close:
         return f"did you mean '{close[0]}'?"
     return f"choose from: {', '.join(names)}"
+
+
+def printable(text: str, keep: str = "") -> str:
+    """A text that is safe to print: names of files may hold line breaks, terminal codes and bytes of any kind."""
+    return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)

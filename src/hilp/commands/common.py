@@ -1,0 +1,199 @@
+"""What several verbs share: reading values of flags, finding a policy and its task, and printing facts safely."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro.conf import Positional, arg
+
+from hilp.errors import HilpError, printable
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from hilp.data.dataset import Dataset
+    from hilp.policy.policy import FoundationPolicy
+
+RunFolder = Annotated[Positional[str], arg(metavar="RUN")]
+PICTURES = (".png", ".svg", ".pdf")
+VIDEO_FPS = 30.0
+MOST_STEPS = 10**15  # what is counted one by one never gets there
+MOST = {"seeds": 10_000, "episodes": 1_000_000, "workers": 10_000}  # each takes memory before it is begun
+
+
+# ---- values of flags -------------------------------------------------------------------------------------------------
+
+
+def require_counts(flags: Any, *names: str) -> None:
+    """Numbers of things are at least 1 where given and no more than can be meant, seeds what every generator takes."""
+    for name in names:
+        value, most = getattr(flags, name), MOST.get(name, MOST_STEPS)
+        if value is not None and value < 1:
+            raise HilpError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+        if value is not None and value > most:
+            raise HilpError(f"--{name.replace('_', '-')} must be at most {most:,}, not {value}")
+    if not 0 <= flags.seed < 2**31:
+        raise HilpError(f"--seed must be a number from 0 to {2**31 - 1}, not {flags.seed}")
+
+
+def require_picture(flag: str, path: str | None) -> None:
+    """Raise where a picture has an ending that cannot be drawn, before anything is run for it."""
+    if path is not None and Path(path).suffix not in PICTURES:
+        raise HilpError(f"{flag} takes a file that ends in {', '.join(PICTURES)}, not '{path}'")
+
+
+def require_video(world: Any, path: str) -> None:
+    """Raise where a task cannot be filmed or the file has no such ending, before anything is run for it."""
+    from hilp.report import video
+
+    if not hasattr(world, "film"):
+        raise HilpError(f"{world.name} cannot be recorded as a video: draw it with `hilp prompt --picture`")
+    if Path(path).suffix.lower() not in video.ENDINGS:
+        raise HilpError(f"--video takes a file that ends in {', '.join(video.ENDINGS)}, not '{path}'")
+
+
+def key_value(text: str, flag: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise HilpError(f"{flag} takes key=value, not '{text}'")
+    return key.strip(), value.strip()
+
+
+def config_values(texts: tuple[str, ...]) -> dict[str, str]:
+    """The config values that --set changes."""
+    return dict(key_value(text, "--set") for text in texts)
+
+
+def numbers(text: str, flag: str) -> np.ndarray:
+    import numpy as np
+
+    try:
+        return np.array([float(part) for part in text.split(",")], np.float32)
+    except ValueError:
+        raise HilpError(f"{flag} takes numbers separated by commas, not '{text}'") from None
+
+
+def plan(text: str) -> int | str:
+    """The recursions of a plan."""
+    if text == "auto":
+        return text
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise HilpError(f"--plan takes numbers of recursions or 'auto', not '{text}'")
+    return int(text)
+
+
+# ---- data, policies and tasks ----------------------------------------------------------------------------------------
+
+
+def load_data(
+    source: str,
+    format: str | None = None,
+    option: tuple[str, ...] = (),
+    rescale_actions: bool = False,
+    verify: bool = False,
+) -> Dataset:
+    """The data set that --data names, read as --format, --option, --rescale-actions and --verify say."""
+    from hilp.collectors import named
+
+    options = reader_options(option) | ({"verify": True} if verify else {})
+    return named.load(source, format, rescale_actions=rescale_actions, **options)
+
+
+def reader_options(texts: tuple[str, ...]) -> dict[str, Any]:
+    """Options of a reader from key=value: numbers, true, false and JSON lists as such, anything else as text."""
+    options: dict[str, Any] = {}
+    for text in texts:
+        key, value = key_value(text, "--option")
+        try:
+            options[key] = json.loads(value)
+        except ValueError:
+            options[key] = value
+        except RecursionError:
+            raise HilpError(f"--option {key} is nested too deeply: give a flat value") from None
+    return options
+
+
+def load_policy(run: str | Path) -> tuple[FoundationPolicy, Path]:
+    """A policy and the folder that its rows belong to."""
+    from hilp import runs
+    from hilp.policy.policy import FoundationPolicy
+
+    folder = runs.find(Path(run))
+    return FoundationPolicy.load(folder), runs.home(folder)
+
+
+def task_of(policy: FoundationPolicy, name: str | None) -> Any:
+    """The task of this name, or the one that a policy's data was collected in."""
+    from hilp.evaluation import rollouts
+
+    known = name or policy.provenance.task
+    if known is None:
+        raise HilpError("this policy's data does not say which task it comes from: name one with --task")
+    return rollouts.task_of(policy, known)
+
+
+def task_if_known(policy: FoundationPolicy, name: str | None) -> Any | None:
+    """The same, or None where neither the flags nor the policy's data name one."""
+    return task_of(policy, name) if name or policy.provenance.task else None
+
+
+# ---- what is printed -------------------------------------------------------------------------------------------------
+
+
+def print_json(value: Any) -> None:
+    """One line of JSON that every parser takes: a NaN or an infinity, which JSON does not have, becomes null."""
+    print(json.dumps(_finite(value), allow_nan=False), flush=True)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def tell(facts: dict[str, Any], as_json: bool) -> None:
+    """Facts as one JSON line, or a line each."""
+    if as_json:
+        return print_json(facts)
+    for name, value in facts.items():
+        shown = " ".join(f"{v:.3g}" for v in value) if isinstance(value, list) else value
+        print(f"{name}: {printable(str(shown))}")
+
+
+def print_table(headers: list[str], lines: list[list[Any]], title: str) -> None:
+    from hilp.report.markup import rich_table
+
+    show(rich_table(headers, lines, title))
+
+
+def show(renderable: Any) -> None:
+    """Print something of rich's; names of files in it cannot send codes to the terminal."""
+    from rich.console import Console
+    from rich.segment import Segment, Segments
+
+    console = Console()
+    segments = [Segment(printable(text, keep="\n"), style) for text, style, _ in console.render(renderable)]
+    with console.capture() as text:  # rich would end the process at a closed pipe
+        console.print(Segments(segments), end="")
+    print(text.get(), end="")
+
+
+def command() -> str:
+    """The command as it was typed, so that a shell takes it again whatever bytes its words hold."""
+    return " ".join(["hilp", *map(quoted, sys.argv[1:])])
+
+
+def quoted(word: str) -> str:
+    """A word for a shell; one that cannot be printed as it is becomes $'...' with its bytes as escapes."""
+    if word.isprintable():
+        return shlex.quote(word)
+    kept = (c if c.isprintable() and c not in "\\'" else "".join(f"\\x{b:02x}" for b in os.fsencode(c)) for c in word)
+    return f"$'{''.join(kept)}'"

@@ -1,0 +1,58 @@
+"""`hilp data collect`: unlabeled trajectories from a task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from hilp.commands import common
+from hilp.errors import HilpError
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Collect unlabeled trajectories in a task into a native folder."""
+
+    task: str
+    """task, map or map file"""
+    out: str
+    """folder to write"""
+    kind: str | None = None
+    """behaviour to collect: navigate, explore, stitch (mazes); rnd, apt, random (robots); diverse, play (AntMaze)"""
+    steps: int = 300_000
+    """transitions"""
+    seed: int = 0
+    """random seed"""
+    workers: int | None = None
+    """processes or threads that simulate (default: one a core)"""
+    overwrite: bool = False
+    """replace an existing data set"""
+    json: bool = False
+    """print JSON"""
+
+
+def run(flags: Flags) -> int:
+    from hilp.collectors import collect
+    from hilp.data import native
+    from hilp.training.progress import Progress
+
+    common.require_counts(flags, "steps", "workers")
+    if Path(flags.out).exists():
+        if not flags.overwrite:
+            raise HilpError(f"{flags.out} already exists: pass --overwrite or choose another --out")
+        if not native.is_native(flags.out):
+            raise HilpError(f"{flags.out} is not a data set, so --overwrite will not delete it: choose another --out")
+    with Progress(flags.steps, quiet=flags.json, verb="collecting") as progress:
+        data = collect(
+            flags.task,
+            flags.kind,
+            flags.steps,
+            flags.seed,
+            lambda done: progress.advance(done - progress.done, {}, {}),
+            out=flags.out,
+            workers=flags.workers,
+            overwrite=flags.overwrite,
+        )
+    facts = {"transitions": data.transitions, "episodes": data.episodes, "fingerprint": data.fingerprint}
+    common.tell({"out": flags.out, **facts}, flags.json)
+    return 0

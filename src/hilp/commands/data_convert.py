@@ -1,0 +1,69 @@
+"""`hilp data convert`: any readable data set as a native folder, for Minari or as ExORL does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import Positional, arg
+
+from hilp.commands import common
+from hilp.errors import HilpError
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Write any readable data set as a native folder (memory-mapped, with checksums), for Minari or as ExORL does."""
+
+    source: Annotated[Positional[str], arg(metavar="SOURCE")]
+    """a built-in name, a Minari id, a folder or a file"""
+    target: Annotated[Positional[str], arg(metavar="TARGET")]
+    """folder to write, or a Minari id such as robot/log-v0"""
+    to: Literal["native", "minari", "exorl"] = "native"
+    """what to write"""
+    format: str | None = None
+    """read the source as this format (default: recognised by content)"""
+    option: tuple[str, ...] = ()
+    """options of the format's reader: key=value ..."""
+    rescale_actions: bool = False
+    """map each action column's range to [-1, 1]; a policy maps its actions back"""
+    overwrite: bool = False
+    """replace an existing data set"""
+    json: bool = False
+    """print JSON, and no progress"""
+
+
+def run(flags: Flags) -> int:
+    written = write_exorl(flags) if flags.to == "exorl" else write(flags)
+    common.tell({"out": str(written), "to": flags.to}, flags.json)
+    return 0
+
+
+def write_exorl(flags: Flags) -> Path:
+    from hilp.data.formats import exorl
+
+    if flags.overwrite:
+        raise HilpError("--to exorl does not overwrite: choose another folder")
+    data = common.load_data(flags.source, flags.format, flags.option, flags.rescale_actions)
+    return exorl.write(data, flags.target)
+
+
+def write(flags: Flags) -> Path:
+    from hilp.collectors import named
+    from hilp.data import convert
+    from hilp.training.progress import Bar
+
+    assert flags.to != "exorl"
+    options = common.reader_options(flags.option)
+    verify = options.pop("verify", True)
+    with Bar(quiet=flags.json) as bar:
+        return convert.convert(
+            named.open_source(flags.source, flags.format, **options),
+            flags.target,
+            verify=verify,
+            to=flags.to,
+            overwrite=flags.overwrite,
+            rescale_actions=flags.rescale_actions,
+            progress=bar,
+        )

@@ -1,0 +1,47 @@
+"""`hilp data inspect`: what is in a data set, and what is wrong with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from hilp.commands import common
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Say what is in a data set and what is wrong with it. Exit code 1 when it cannot be trained on."""
+
+    data: Annotated[Positional[str], arg(metavar="DATA")]
+    """a built-in name, a Minari id, a folder or a file"""
+    format: str | None = None
+    """read it as this format (default: recognised by content)"""
+    option: tuple[str, ...] = ()
+    """options of the format's reader: key=value ..."""
+    rescale_actions: bool = False
+    """judge it as if actions were mapped to [-1, 1]"""
+    picture: str | None = None
+    """PNG, SVG or PDF file to draw some episodes to"""
+    json: bool = False
+    """print JSON"""
+
+
+def run(flags: Flags) -> int:
+    from hilp.collectors import named
+    from hilp.data import audit, page
+    from hilp.report import data_picture
+
+    picture = None if flags.picture is None else data_picture.require_file(flags.picture)
+    options = common.reader_options(flags.option)
+    verify = options.pop("verify", True)
+    source = named.open_source(flags.data, flags.format, **options)
+    report = audit.inspect(source, rescale_actions=flags.rescale_actions, verify=verify)
+    if picture is not None:
+        data_picture.save(report, picture)
+    if flags.json:
+        common.print_json(report.to_json())
+    else:
+        common.show(page.render(report))
+    return report.exit_code

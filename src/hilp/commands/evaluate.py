@@ -1,0 +1,117 @@
+"""`hilp evaluate`: prompt a policy, or those of several seeds, with goals and rewards and count what they reach."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from hilp.commands import common
+from hilp.errors import HilpError
+
+if TYPE_CHECKING:
+    from hilp.policy.policy import FoundationPolicy
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Prompt a policy with random goals, and with named rewards, in a task."""
+
+    run: common.RunFolder
+    """folder of a run or of a policy"""
+    task: str | None = None
+    """task, map or map file (default: the one its data was collected in)"""
+    plan: tuple[str, ...] | None = None
+    """midpoint recursions of the goal prompt, several may be given (default: 0 1 3 auto where the policy can plan)"""
+    rewards: tuple[str, ...] | None = None
+    """named rewards of the task to prompt with as well, or 'all' (default: all, in a task without goals)"""
+    rule: Literal["skill", "goal"] = "skill"
+    """turn a reward into a skill, or into the goal of highest reward (HILP-G)"""
+    intercept: bool = False
+    """fit a constant beside the features, so that adding one to the reward changes nothing"""
+    data: str | None = None
+    """data set to label with the rewards (default: the transitions kept in the policy)"""
+    video: str | None = None
+    """GIF, WebP or MP4 file to record the first episode of each reward to (the reward's name is added)"""
+    episodes: int = 50
+    """episodes per prompt"""
+    seed: int = 0
+    """seed of starts and goals"""
+    rows: str | None = None
+    """JSONL file to append the rows to (default: rows.jsonl beside the policy)"""
+    json: bool = False
+    """print one JSON line a row instead of a table"""
+
+
+def run(flags: Flags) -> int:
+    from hilp import runs
+    from hilp.report import page
+
+    common.require_counts(flags, "episodes")
+    plans = None if flags.plan is None else [common.plan(text) for text in flags.plan]
+    if plans == [] and not flags.rewards:
+        raise HilpError("nothing to evaluate: --plan takes at least one number of recursions or 'auto'")
+    data = None if flags.data is None else common.load_data(flags.data)
+    seeds = runs.seed_folders(Path(flags.run))
+    rows: list[dict[str, Any]] = []
+    for folder in seeds or [Path(flags.run)]:
+        policy, home = common.load_policy(folder)
+        world = common.task_of(policy, flags.task)
+        rows += evaluate(flags, policy, world, plans, data, home, folder if seeds else None)
+    if flags.json:
+        for row in rows:
+            common.print_json(row)
+    elif seeds:
+        common.print_table(*page.aggregate_table(rows), title=f"{world.name}, {len(seeds)} seeds")
+    else:
+        common.print_table(*page.results_table(rows), title=world.name)
+    return 0
+
+
+def evaluate(
+    flags: Flags,
+    policy: FoundationPolicy,
+    world: Any,
+    plans: list[int | str] | None,
+    data: Any,
+    home: Path,
+    seed_folder: Path | None,
+) -> list[dict[str, Any]]:
+    """The rows of one policy, appended to their file; its videos where asked for."""
+    from hilp import runs
+    from hilp.evaluation import rollouts
+
+    if flags.video:
+        common.require_video(world, flags.video)
+    paths: dict[str, Any] = {}
+    found = rollouts.evaluate(
+        policy,
+        world,
+        plan=plans,
+        rewards=(*world.potentials, *world.rewards) if flags.rewards == ("all",) else flags.rewards,
+        rule=flags.rule,
+        intercept=flags.intercept,
+        data=data,
+        episodes=flags.episodes,
+        seed=flags.seed,
+        command=common.command(),
+        paths=paths,
+    )
+    best = rollouts.best_look((home.parent if seed_folder else home) / runs.METRICS)
+    rows = [{**row, "best_look": best} for row in found]
+    rollouts.append_rows(flags.rows or home / runs.ROWS, rows)
+    if flags.video:
+        record(world, paths, Path(flags.video), f"-{seed_folder.name}" if seed_folder else "")
+    return rows
+
+
+def record(world: Any, paths: dict[str, Any], target: Path, suffix: str) -> None:
+    """Film the first episode of each rollout; the rollout's name goes before the file's ending."""
+    from hilp.report import video
+
+    for name, kept in paths.items():
+        length = int(kept["lengths"][0])
+        physics = kept["physics"][:length, 0] if "physics" in kept else None
+        frames = world.film(kept["observations"][: length + 1, 0], physics)
+        stem = f"{target.stem}-{name.replace(' ', '-')}{suffix}"
+        video.write(target.with_stem(stem), frames, getattr(world, "fps", common.VIDEO_FPS))

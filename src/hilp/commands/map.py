@@ -1,0 +1,85 @@
+"""`hilp map`: the latent space beside the plan of the task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from hilp.commands import common
+from hilp.errors import HilpError
+
+if TYPE_CHECKING:
+    from hilp.policy.bank import Bank
+    from hilp.policy.policy import FoundationPolicy
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Draw the latent space beside the plan of the task and, where latents are distances, those to a goal."""
+
+    run: common.RunFolder
+    """folder of a run or of a policy"""
+    out: str | None = None
+    """PNG, SVG or PDF file (default: latents.png in the run); distances get '-distances' before the ending"""
+    task: str | None = None
+    """task with a plan to draw on (default: the one its data was collected in)"""
+    data: str | None = None
+    """data set to take states from (default: the states kept in the policy)"""
+    points: int = 1000
+    """states whose latents are drawn (t-SNE takes at most 1,500)"""
+    flatten: Literal["tsne", "pca"] | None = None
+    """how latents are projected to two dimensions: t-SNE or principal components (default: t-SNE above two)"""
+    goal: str | None = None
+    """goal of the distances, numbers separated by commas (default: one that `hilp evaluate` could draw)"""
+    seed: int = 0
+    """seed of the states and of that goal"""
+    json: bool = False
+    """print JSON"""
+
+
+def run(flags: Flags) -> int:
+    from hilp.evaluation import rollouts
+    from hilp.report import figures, page
+
+    common.require_counts(flags, "points")
+    if flags.out is not None:
+        common.require_picture("--out", flags.out)
+    policy, home = common.load_policy(flags.run)
+    policy.require_rule("encode", "has no latent map")
+    world = common.task_of(policy, flags.task)
+    if not world.has_goals:
+        raise HilpError(f"{world.name} has no plan to draw on: mazes and AntMaze have one")
+    rollouts.require_fit("this policy", policy.spec.observation_dim, policy.spec.action_dim, world)
+    goal = None if flags.goal is None else common.numbers(flags.goal, "--goal")
+    if goal is not None:
+        policy.require_rule("direct", "does not learn distances: leave out --goal")
+    sample = states(flags, policy, world)
+    target = home / "latents.png" if flags.out is None else Path(flags.out)
+    drawn = sample.subsample(flags.points, flags.seed).observations
+    facts: dict[str, Any] = {"policy": policy.fingerprint, "task": world.name, "points": len(drawn)}
+    pictures = {}
+    if policy.has_rule("direct"):
+        goal = page.evaluation_goal(world, goal, flags.seed)
+        facts["goal"] = goal.tolist()
+        beside = target.with_stem(f"{target.stem}-distances")
+        pictures["distances"] = (page.learned_distances(policy, world, sample, goal), beside)
+    pictures["latents"] = (figures.latent_map(world, drawn, policy.encode(drawn), flatten=flags.flatten), target)
+    common.tell(facts | {name: str(figures.save(*picture)) for name, picture in pictures.items()}, flags.json)
+    return 0
+
+
+def states(flags: Flags, policy: FoundationPolicy, world: Any) -> Bank:
+    """The states to draw from: the policy's own, or a sample of a data set."""
+    from hilp.evaluation import rollouts
+    from hilp.policy.bank import Bank
+    from hilp.report import page
+
+    sample = policy.bank
+    if flags.data is not None:
+        data = common.load_data(flags.data)
+        rollouts.require_fit("this data", data.observation_dim, data.action_dim, world)
+        sample = Bank.draw(data, max(flags.points, page.FIELD_STATES), flags.seed)
+    if len(sample) == 0:
+        raise HilpError("this policy keeps no states (--bank 0): name a data set with --data")
+    return sample

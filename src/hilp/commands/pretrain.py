@@ -1,0 +1,155 @@
+"""`hilp pretrain`: unlabeled trajectories in, a promptable policy out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from hilp.commands import common
+from hilp.errors import HilpError, printable
+
+if TYPE_CHECKING:
+    from hilp.data.dataset import Dataset
+    from hilp.policy.policy import FoundationPolicy
+    from hilp.presets import Preset
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Train a policy on unlabeled trajectories."""
+
+    data: str
+    """a built-in name (see `hilp data list`), a native folder or a file"""
+    out: str
+    """folder of the run"""
+    method: str = "hilp"
+    """what to train"""
+    preset: str = "laptop"
+    """laptop (two cores, minutes) or paper (the paper's tables)"""
+    steps: int | None = None
+    """gradient updates (default: the preset's)"""
+    seed: int = 0
+    """random seed"""
+    seeds: int = 1
+    """train this many seeds at once: seed, seed + 1, ..."""
+    resume: bool = False
+    """continue from the newest intact checkpoint in --out"""
+    set: tuple[str, ...] = ()
+    """config values to change: key=value ..."""
+    bank: int | None = None
+    """states kept in the policy for planning (default: the preset's)"""
+    validation: float = 0.0
+    """share of episodes held out for validation losses"""
+    format: str | None = None
+    """read the data as this format (default: recognised by content)"""
+    option: tuple[str, ...] = ()
+    """options of the format's reader: key=value ..."""
+    rescale_actions: bool = False
+    """map each action column's range to [-1, 1]; the policy maps its actions back"""
+    verify: bool = False
+    """compare a native folder with its checksums first"""
+    device_budget: float | None = None
+    """MiB of data to put on the device; larger data is streamed (default: half of the device's memory)"""
+    eval_task: str | None = None
+    """evaluate goal prompts in this task while training"""
+    eval_every: int | None = None
+    """updates between two evaluations (default: a fifth of the run)"""
+    checkpoint_every: int | None = None
+    """updates between two checkpoints (default: a tenth of the run)"""
+    keep: int = 2
+    """checkpoints kept on disk"""
+    json: bool = False
+    """print a JSON line about the trained policy, and no progress"""
+
+
+def run(flags: Flags) -> int:
+    from hilp import presets, tasks
+
+    check(flags)
+    presets.preset(flags.method, flags.preset)  # a wrong name is told before data is read
+    world = None if flags.eval_task is None else tasks.make(flags.eval_task)
+    data = common.load_data(flags.data, flags.format, flags.option, flags.rescale_actions, flags.verify)
+    preset = presets.preset(flags.method, flags.preset, data.task)
+    steps = preset.steps if flags.steps is None else flags.steps
+    policies = train(flags, data, preset, steps, world)
+    if flags.json:
+        told = {"out": flags.out, "policies": [policy.fingerprint for policy in policies], "data": data.fingerprint}
+        common.print_json({**told, "steps": steps, "preset": flags.preset})
+    else:
+        count = "a policy" if len(policies) == 1 else f"{len(policies)} policies"
+        print(f"trained {count} in {printable(flags.out)}: try `{next_command(flags, data, policies[0])}`")
+    return 0
+
+
+def check(flags: Flags) -> None:
+    """Raise where a number makes no sense, before anything is read."""
+    common.require_counts(flags, "steps", "seeds", "eval_every", "checkpoint_every", "keep")
+    if flags.bank is not None and flags.bank < 0:
+        raise HilpError(f"--bank must be at least 0, not {flags.bank}")
+    if flags.device_budget is not None and not 0 <= flags.device_budget < math.inf:
+        raise HilpError(f"--device-budget must be a number of MiB from 0 on, not {flags.device_budget}")
+
+
+def train(flags: Flags, data: Dataset, preset: Preset, steps: int, world: Any | None) -> list[FoundationPolicy]:
+    """The policies, one a seed; with a task to evaluate in, they are sent to its goals while they are trained."""
+    from hilp.evaluation import rollouts
+    from hilp.learning import methods
+    from hilp.training import loop
+
+    evaluate = None
+    if world is not None:
+        rollouts.require_fit("this data", data.observation_dim, data.action_dim, world)
+        evaluate = partial(rollouts.look, world=world.for_data(data.observations[0]), seed=flags.seed)
+    trained = loop.pretrain(
+        methods.configure(preset.config, common.config_values(flags.set)),
+        data,
+        steps=steps,
+        seed=flags.seed,
+        seeds=flags.seeds,
+        out=flags.out,
+        resume=flags.resume,
+        bank=preset.bank if flags.bank is None else flags.bank,
+        validation=flags.validation,
+        evaluate=evaluate,
+        eval_every=flags.eval_every,
+        checkpoint_every=flags.checkpoint_every,
+        keep=flags.keep,
+        device_budget=None if flags.device_budget is None else int(flags.device_budget * 2**20),
+        quiet=flags.json,
+        command=common.command(),
+    )
+    return trained if isinstance(trained, list) else [trained]
+
+
+def next_command(flags: Flags, data: Dataset, policy: FoundationPolicy) -> str:
+    """What to try with the policy: an evaluation where its task is known, else what works without one."""
+    out = common.quoted(flags.out)
+    if has_task(data):
+        return f"hilp evaluate {out}"
+    if flags.seeds > 1:
+        out = common.quoted(f"{flags.out}/seed-{flags.seed}")
+    if not policy.has_rule("project"):  # its prompts are goals
+        goal = ",".join(f"{number:g}" for number in data.observations[0])
+        return f"hilp prompt {out} --goal={goal}"
+    prompt = f"hilp prompt {out} --skill random"
+    if not policy.has_rule("direct"):
+        return prompt
+    reading = [f"--format {common.quoted(flags.format)}"] if flags.format else []
+    reading += [f"--option {' '.join(map(common.quoted, flags.option))}"] if flags.option else []
+    reading += ["--rescale-actions"] if flags.rescale_actions else []
+    return f"{prompt}` or `{' '.join(['hilp diagnose', out, '--data', common.quoted(flags.data), *reading])}"
+
+
+def has_task(data: Dataset) -> bool:
+    """Whether policies trained on a data set can be evaluated without naming a task."""
+    from hilp import tasks
+    from hilp.evaluation import rollouts
+
+    try:
+        if data.task is not None:
+            rollouts.require_fit("this data", data.observation_dim, data.action_dim, tasks.make(data.task))
+        return data.task is not None
+    except HilpError:  # a task that this installation does not have
+        return False

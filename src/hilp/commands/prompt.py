@@ -1,0 +1,238 @@
+"""`hilp prompt`: prompt a policy once and watch it run."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from hilp.commands import common
+from hilp.errors import HilpError, printable
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from hilp.policy.policy import FoundationPolicy
+    from hilp.policy.prompts import GoalPrompt, SkillPrompt
+
+KINDS = ("goal", "reward", "labels", "skill", "load")  # flags that are a prompt
+LABELS = ("observations", "next_observations", "rewards")
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Prompt a policy once and watch it run in its task. Give one of --goal, --reward, --labels, --skill, --load."""
+
+    run: common.RunFolder
+    """folder of a run or of a policy"""
+    goal: str | None = None
+    """goal observation, numbers separated by commas"""
+    reward: str | None = None
+    """named reward of the task, or a formula over the observation, e.g. "height - 0.1*norm(action)\""""
+    labels: str | None = None
+    """npz file of labelled samples: observations, next_observations, rewards"""
+    skill: str | None = None
+    """'random', or a latent direction as numbers separated by commas"""
+    load: str | None = None
+    """a prompt saved earlier for this policy"""
+    plan: str | None = None
+    """midpoint recursions of the goal prompt (default: auto where the policy can plan)"""
+    rule: Literal["skill", "goal"] = "skill"
+    """turn a reward into a skill, or into the goal of highest reward (HILP-G)"""
+    intercept: bool = False
+    """fit a constant beside the features, so that adding one to the reward changes nothing"""
+    data: str | None = None
+    """data set to label with the reward (default: the transitions kept in the policy)"""
+    task: str | None = None
+    """task to run in (default: the one its data was collected in); a task such as walker_run is a reward prompt, too"""
+    start: str | None = None
+    """start position, numbers separated by commas (default: random)"""
+    steps: int | None = None
+    """length of the episode (default: the task's limit)"""
+    seed: int = 0
+    """seed of a random start or skill"""
+    save: str | None = None
+    """file to save the prompt to"""
+    picture: str | None = None
+    """PNG, SVG or PDF file to draw the trajectory to"""
+    video: str | None = None
+    """GIF, WebP or MP4 file to record the episode to (simulated tasks)"""
+    json: bool = False
+    """print JSON"""
+
+
+def run(flags: Flags) -> int:
+    policy, _ = common.load_policy(flags.run)
+    world = common.task_if_known(policy, flags.task)
+    flags, kind = one_prompt(flags, world)
+    check(flags, kind, policy, world)
+    prompt = prompt_with_warnings(flags, policy, world)
+    facts: dict[str, Any] = {"prompt": kind, "policy": policy.fingerprint}
+    r2 = getattr(prompt, "r2", None)
+    if r2 is not None:
+        facts["r2"] = r2
+    if world is None:
+        facts |= act_once(flags, policy, prompt)
+    else:
+        facts |= act_in_task(flags, kind, policy, world, prompt)
+    if flags.save:
+        prompt.save(flags.save)
+        facts["saved"] = flags.save
+    common.tell(facts, flags.json)
+    return 0
+
+
+def one_prompt(flags: Flags, world: Any | None) -> tuple[Flags, str]:
+    """The flags and the one kind of prompt they give; a task that is a reward, such as walker_run, stands for it."""
+    from hilp import tasks
+
+    given = [name for name in KINDS if getattr(flags, name) is not None]
+    if not given and world is not None and flags.task in tasks.reward_tasks():
+        return replace(flags, reward=next(iter(world.rewards))), "reward"
+    if len(given) != 1:
+        raise HilpError(
+            "give exactly one of --goal, --reward, --labels, --skill, --load, or a --task that is a reward "
+            f"(given: {', '.join(given) or 'none'})"
+        )
+    return flags, given[0]
+
+
+def check(flags: Flags, kind: str, policy: FoundationPolicy, world: Any | None) -> None:
+    """Raise where flags do not go together, before anything is run."""
+    from hilp.evaluation import rollouts
+
+    for flag, given, kinds in (
+        ("--plan", flags.plan is not None, ("goal",)),
+        ("--data", flags.data is not None, ("reward",)),
+        ("--rule goal", flags.rule == "goal", ("reward", "labels")),
+        ("--intercept", flags.intercept, ("reward", "labels")),
+    ):
+        if given and kind not in kinds:
+            used = " or ".join(f"--{name}" for name in kinds)
+            raise HilpError(f"{flag} changes nothing about a prompt with --{kind}: leave it out, or prompt with {used}")
+    common.require_counts(flags, "steps")
+    common.require_picture("--picture", flags.picture)
+    if world is None and (flags.picture or flags.video or flags.steps):
+        common.task_of(policy, flags.task)  # says that it needs one
+    if world is not None:
+        rollouts.require_fit("this policy", policy.spec.observation_dim, policy.spec.action_dim, world)
+    if flags.video:
+        common.require_video(world, flags.video)
+
+
+# ---- making the prompt -----------------------------------------------------------------------------------------------
+
+
+def prompt_with_warnings(flags: Flags, policy: FoundationPolicy, world: Any | None) -> GoalPrompt | SkillPrompt:
+    """The prompt that the flags ask for; each of its warnings becomes one line."""
+    with warnings.catch_warnings(record=True) as told_on_the_way:
+        warnings.simplefilter("always")
+        prompt = make_prompt(flags, policy, world)
+    for warning in told_on_the_way:
+        print(f"hilp: warning: {printable(' '.join(str(warning.message).split()))}", file=sys.stderr)
+    return prompt
+
+
+def make_prompt(flags: Flags, policy: FoundationPolicy, world: Any | None) -> Any:
+    if flags.goal is not None:
+        usual = "auto" if policy.has_rule("direct") else 0
+        plan = usual if flags.plan is None else common.plan(flags.plan)
+        return policy.goal(common.numbers(flags.goal, "--goal"), plan=plan)
+    if flags.skill is not None:
+        skill = None if flags.skill == "random" else common.numbers(flags.skill, "--skill")
+        return policy.skill(skill, seed=flags.seed)
+    if flags.load is not None:
+        return policy.load_prompt(flags.load)
+    if flags.labels is not None:
+        return policy.reward(labelled_samples(flags.labels), rule=flags.rule, intercept=flags.intercept)
+    assert flags.reward is not None
+    data = None if flags.data is None else common.load_data(flags.data)
+    reward = reward_of(flags.reward, policy, world)
+    return policy.reward(data, reward, rule=flags.rule, intercept=flags.intercept)
+
+
+def reward_of(text: str, policy: FoundationPolicy, world: Any | None) -> Any:
+    """The reward of a task that a text names, or the text itself where it is a formula."""
+    from hilp.evaluation import rollouts
+
+    if world is not None and (text in world.potentials or text in world.rewards):
+        return rollouts.reward_function(world, text)
+    if text.isidentifier() and text not in dict(policy.observation_parts):
+        if world is None:
+            raise HilpError(f"'{text}' is a name: name the task whose reward it is with --task, or give a formula")
+        rollouts.require_reward(world, text)  # says which names there are
+    return text
+
+
+def labelled_samples(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(observations, next_observations, rewards) from an npz file, whose sizes are checked before memory is taken."""
+    from hilp.data import columns
+
+    wanted = f"--labels takes an npz file with {', '.join(LABELS)}"
+    try:
+        found = columns.open_npz(Path(path), LABELS)
+        for name in LABELS:
+            if name not in found:
+                raise HilpError(f"{path} has no '{name}'")
+            if found[name].dtype.kind not in columns.NUMBERS:
+                raise HilpError(f"'{name}' of {path} holds {found[name].dtype}, not numbers")
+        observations, next_observations, rewards = (found[name][:] for name in LABELS)
+        return observations, next_observations, rewards
+    except HilpError as error:
+        raise HilpError(f"{wanted}: {error}") from error
+
+
+# ---- acting on it ----------------------------------------------------------------------------------------------------
+
+
+def act_once(flags: Flags, policy: FoundationPolicy, prompt: Any) -> dict[str, Any]:
+    """Without a task: the skill and the action at one observation."""
+    import numpy as np
+
+    if not flags.start and not len(policy.bank):
+        raise HilpError("this policy keeps no states (--bank 0): name an observation to act at with --start")
+    at = common.numbers(flags.start, "--start") if flags.start else policy.bank.observations[0]
+    return {
+        "at": at.tolist(),
+        "z": np.asarray(prompt(at[None]))[0].tolist(),
+        "action": policy.act(at, prompt).tolist(),
+    }
+
+
+def act_in_task(flags: Flags, kind: str, policy: FoundationPolicy, world: Any, prompt: Any) -> dict[str, Any]:
+    """One episode in a task: where it went, what it earned, and its picture and film where asked for."""
+    import numpy as np
+
+    from hilp.evaluation import rollouts
+
+    goal = prompt.goal if prompt.kind == "goal" and world.has_goals else None
+    start = common.numbers(flags.start, "--start") if flags.start else None
+    steps = world.max_steps if flags.steps is None else flags.steps
+    path, physics, reached = rollouts.rollout_once(policy, world, prompt, start, goal, steps, flags.seed)
+    facts = {"task": world.name, "start": path[0].tolist(), "end": path[-1].tolist(), "steps": len(path) - 1}
+    if flags.reward is not None and flags.reward in world.rewards:
+        facts["return"] = rollouts.path_return(policy, world, flags.reward, prompt, path, physics)
+    facts["z"] = np.asarray(prompt(path[:1]))[0].tolist()
+    if goal is not None:
+        facts["reached"] = reached
+    if flags.picture:
+        draw(flags.picture, world, path, goal, reached, title=f"{kind} prompt")
+        facts["picture"] = flags.picture
+    if flags.video:
+        from hilp.report import video
+
+        fps = getattr(world, "fps", common.VIDEO_FPS)
+        facts["video"] = str(video.write(flags.video, world.film(path, physics), fps))
+    return facts
+
+
+def draw(target: str, world: Any, path: np.ndarray, goal: np.ndarray | None, reached: bool, title: str) -> None:
+    """The trajectory of one episode on the plan of its task."""
+    import numpy as np
+
+    from hilp.report import figures
+
+    goals = np.full_like(path[:1], np.nan) if goal is None else goal[None]
+    figures.save(figures.trajectories(world, [path], path[:1], goals, np.array([reached]), title), target)
