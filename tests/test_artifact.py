@@ -131,6 +131,21 @@ def test_what_else_lies_in_the_folder_stays(kept: hilp.FoundationPolicy, tmp_pat
     assert os.readlink(folder / "link") == "/nowhere"
 
 
+def test_the_folder_that_the_process_works_in(
+    kept: hilp.FoundationPolicy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    kept.save(".")
+    assert hilp.FoundationPolicy.load(".").fingerprint == kept.fingerprint
+    with pytest.raises(hilp.HilpError, match="from inside it"):
+        kept.save(".")
+    assert names(Path.cwd()) == FILES, "it is still the same folder"
+    (tmp_path / "here" / "deep").mkdir()
+    kept.save("deep/../../beside")
+    assert names(tmp_path) == ["beside", "here"]
+
+
 @pytest.mark.parametrize("file", FILES)
 def test_a_disk_that_fills_leaves_the_old_policy(
     kept: hilp.FoundationPolicy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str

@@ -69,31 +69,42 @@ class Contents:
 def save(contents: Contents, path: str | os.PathLike[str]) -> Path:
     """Write the folder; a policy that was there is replaced in one step, other files in it stay."""
     folder = Path(path)
-    temporary = storage.temporary_beside(folder)
     try:
         if folder.exists() and not folder.is_dir():
             raise HilpError(f"cannot write {folder}: it is a file")
-        temporary.mkdir(parents=True)
+        if folder.exists() and Path.cwd().is_relative_to(folder.resolve()):  # swapped, it would be gone under our feet
+            if (folder / CONFIG).exists():
+                raise HilpError(f"cannot replace the policy in {folder} from inside it: save from another folder")
+            _write(contents, folder)
+            return folder
         storage.clean_leftovers(folder)
-        storage.write_arrays(temporary / WEIGHTS, storage.flatten(contents.core))
-        storage.write_arrays(temporary / BANK, contents.bank.columns())
-        description = {
-            "format": FORMAT,
-            "version": contents.version,
-            **contents.identity(),
-            "fingerprint": contents.fingerprint(),
-            "observation_parts": [[name, list(shape)] for name, shape in contents.observation_parts],
-            "origin": {"versions": versions(), **contents.provenance.to_json()},
-        }
-        storage.write_json(temporary / CONFIG, description)
-        if folder.exists():
-            storage.carry_over(folder, temporary)
-        storage.swap_folder(temporary, folder)
+        temporary = storage.temporary_beside(folder)
+        try:
+            temporary.mkdir(parents=True)
+            _write(contents, temporary)
+            if folder.exists():
+                storage.carry_over(folder, temporary)
+            storage.swap_folder(temporary, folder)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
         raise HilpError(f"cannot write {folder}: {getattr(error, 'strerror', None) or error}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return folder
+
+
+def _write(contents: Contents, folder: Path) -> None:
+    """config.json comes last: a folder without one is no policy."""
+    storage.write_arrays(folder / WEIGHTS, storage.flatten(contents.core))
+    storage.write_arrays(folder / BANK, contents.bank.columns())
+    description = {
+        "format": FORMAT,
+        "version": contents.version,
+        **contents.identity(),
+        "fingerprint": contents.fingerprint(),
+        "observation_parts": [[name, list(shape)] for name, shape in contents.observation_parts],
+        "origin": {"versions": versions(), **contents.provenance.to_json()},
+    }
+    storage.write_json(folder / CONFIG, description)
 
 
 def load(path: str | os.PathLike[str]) -> Contents:

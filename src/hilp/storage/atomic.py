@@ -193,8 +193,9 @@ def _dead(folder: Path, stem: str, kinds: str) -> list[Path]:
 
 
 def _followed(path: Path) -> Path:
-    """Where a link to a folder leads: the folder is replaced, not the link."""
-    return path.resolve() if path.is_symlink() and path.is_dir() else path
+    """Where a link to a folder leads: the folder is replaced, not the link. And a name for `.` and `..`."""
+    nameless = path.name in ("", "..")
+    return path.resolve() if nameless or (path.is_symlink() and path.is_dir()) else path
 
 
 def _stem(path: Path) -> str:
