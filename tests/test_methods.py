@@ -32,7 +32,7 @@ SMALL: dict[str, dict[str, Any]] = {
 NAMES = sorted(methods.MODULES)
 # Names that share a file differ in a loss, not in how they run: what takes long is checked for one of them.
 FIRST = [name for name in NAMES if name == min(n for n in NAMES if methods.MODULES[n][0] == methods.MODULES[name][0])]
-LONG = (testing.check_seeds, testing.check_stream)
+LONG = (testing.check_seeds, testing.check_stream, testing.check_trees)
 CASES = [(name, check) for check in testing.CHECKS for name in (FIRST if check in LONG else NAMES)]
 
 

@@ -38,6 +38,7 @@ class Journal:
             (self.folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise HilpError(f"cannot write {self.folder}: {error.strerror or error}") from error
+        storage.clean_leftovers_in(self.folder / CHECKPOINTS)
         storage.write_json(self.folder / RUN, description)
         trim_metrics(self.folder / METRICS, start)
         return start, state
@@ -91,7 +92,7 @@ def require_own_folder(folder: Path, description: dict[str, Any], resume: bool) 
         for key in IDENTITY:
             if before.get(key) != now[key]:
                 raise HilpError(f"cannot resume {folder}: its {_difference(key, before.get(key), now[key])}")
-    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    elif folder.exists() and any(path.name != storage.LOCK for path in folder.iterdir()):
         raise HilpError(f"{folder} exists and is not the folder of a run: choose another --out")
 
 

@@ -16,10 +16,12 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, overload
 
+from hilp import storage
 from hilp.data import checks
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, TrainingStopped
 from hilp.learning import methods
+from hilp.policy.forks import require_own_process
 from hilp.policy.policy import FoundationPolicy
 from hilp.runs import POLICY, seed_folder
 from hilp.training import memory
@@ -120,12 +122,13 @@ def pretrain(
             file=sys.stderr,
         )
     journal = Journal(folder, keep)
-    start, state = journal.begin(run, steps, resume, command)
-    state = loop(run, state, start, steps, pace, journal, evaluate, bank, quiet)
-    policies = run.policies(state, steps, bank)
-    if folder is not None:
-        for number, policy in enumerate(policies):
-            policy.save((folder if seeds == 1 else seed_folder(folder, seed + number)) / POLICY)
+    with alone_in(folder, command):
+        start, state = journal.begin(run, steps, resume, command)
+        state = loop(run, state, start, steps, pace, journal, evaluate, bank, quiet)
+        policies = run.policies(state, steps, bank)
+        if folder is not None:
+            for number, policy in enumerate(policies):
+                policy.save((folder if seeds == 1 else seed_folder(folder, seed + number)) / POLICY)
     return policies[0] if seeds == 1 else policies
 
 
@@ -148,6 +151,7 @@ def prepare(
     """A run of a config on data, both checked."""
     lists = {f.name: tuple(v) for f in dataclasses.fields(config) if isinstance(v := getattr(config, f.name), list)}
     config = dataclasses.replace(config, **lists)  # compiled programs are kept by config, which must not change
+    require_own_process()
     if not isinstance(data, Dataset):
         raise HilpError(f"data must be a Dataset, not a {type(data).__name__}: make one with hilp.load(...)")
     checks.require_trainable(data)
@@ -192,6 +196,15 @@ def loop(
                     raise KeyboardInterrupt
                 raise TrainingStopped(f"stopped at step {step} and saved; go on with --resume --out {journal.folder}")
     return state
+
+
+def alone_in(folder: Path | None, command: str | None) -> contextlib.AbstractContextManager[None]:
+    """Nobody else trains into this folder meanwhile; another run in it, or something else, is refused before."""
+    if folder is None:
+        return contextlib.nullcontext()
+    if folder.exists() and not folder.is_dir():
+        raise HilpError(f"{folder} exists and is not the folder of a run: choose another --out")
+    return storage.locked(folder, command or " ".join(sys.argv))
 
 
 def next_chunk(chunk: int, count: int, seconds: float) -> int:

@@ -67,7 +67,7 @@ def enough(folder: Path | None, start: int) -> Iterator[None]:
         if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
             raise
         if folder is not None and start == 0 and not any((folder / CHECKPOINTS).iterdir()):
-            shutil.rmtree(folder)
+            shutil.rmtree(folder, ignore_errors=True)
         raise HilpError(
             "training does not fit in memory: lower batch or hidden, or train fewer seeds at once"
         ) from None
