@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import equinox as eqx
@@ -365,10 +364,7 @@ def test_trees_are_measured_and_drawn_part_by_part() -> None:
     pose = np.stack([rng.normal(5, 2, 400), np.full(400, 0.1)], axis=1)
     camera = rng.integers(0, 256, (400, 3, 4), np.uint8)
     flat = made(pose, np.zeros((400, 1)))
-    data: Any = SimpleNamespace(
-        observations={"pose": pose, "camera": camera}, action_dim=1, action_center=None, action_half_range=None,
-        transition_rows=flat.transition_rows, transitions=flat.transitions, actions=flat.actions, extras={},
-    )  # fmt: skip
+    data = replace(flat, observations={"pose": pose, "camera": camera})
     preparation = Preparation.of(data, normalize=True)
     assert sorted(preparation.mean) == sorted(preparation.scale) == ["pose"], "bytes are left as they are"
     same = Preparation.of(flat, normalize=True)
