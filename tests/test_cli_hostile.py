@@ -36,7 +36,6 @@ Refused = Callable[..., str]
 
 @pytest.mark.parametrize("value", ["batch=1e15", "dim=1e30", "dim=1e300", "hidden=100000000x100000000"])
 @pytest.mark.parametrize("verb", ["pretrain", "bench goals"])
-@pytest.mark.xfail(reason="training does not ask yet what fits in memory", run=False)
 def test_a_config_that_no_machine_can_train(
     verb: str, value: str, refused: Refused, tiny_data_folder: Path, tmp_path: Path
 ) -> None:
@@ -124,7 +123,6 @@ def test_labels_are_checked_before_memory_is_taken(
     assert re.search(says, refused("prompt", tiny_run, "--labels", path, "--steps", 2))
 
 
-@pytest.mark.xfail(strict=True, reason="open_npz does not refuse them yet")
 @pytest.mark.parametrize("kind", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_labels_packed_as_numpy_never_packs_them(kind: int, refused: Refused, tiny_run: Path, tmp_path: Path) -> None:
     """Nothing bounds what such a member unpacks to."""
@@ -144,14 +142,14 @@ def test_options_nested_too_deeply(refused: Refused, tmp_path: Path) -> None:
         assert "--option columns is nested too deeply" in refused(*words, "--option", f"columns={NESTED}")
 
 
-LATER = pytest.mark.xfail(strict=True, reason="its reader does not catch it yet")
+LATER = pytest.mark.xfail(strict=True, reason="read_rows does not catch it yet")
 
 
 @pytest.mark.parametrize(
     "file",
     [
-        pytest.param("run.json", marks=LATER),
-        pytest.param("policy/config.json", marks=LATER),
+        "run.json",
+        "policy/config.json",
         pytest.param("metrics.jsonl", marks=LATER),
         "checkpoints",
     ],
@@ -172,14 +170,13 @@ def test_files_of_a_run_nested_too_deeply(
     assert Path(file).name in refused(*(resume if file == "run.json" else evaluate))
 
 
-@pytest.mark.xfail(strict=True, reason="read_rows does not catch it yet")
+@LATER
 def test_rows_nested_too_deeply(refused: Refused, tiny_data_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text(NESTED + "\n")
     words = ["bench", "goals", "--data", tiny_data_folder, "--methods", "hilp", "--out", tmp_path / "table"]
     assert "rows.jsonl" in refused(*words, "--rows", tmp_path / "rows.jsonl", "--steps", 2)
 
 
-@pytest.mark.xfail(strict=True, reason="runs.seed_folders takes any name for a number yet")
 @pytest.mark.parametrize("verb", ["evaluate", "prompt", "diagnose", "map", "report"])
 def test_a_folder_that_only_looks_like_a_seed(verb: str, run: Run, run_copy: Path, tmp_path: Path) -> None:
     """It is the user's, whatever it is called: the run beside it is used, and an empty run is told."""
@@ -243,7 +240,6 @@ def test_names_of_any_bytes(run: Run, tmp_path: Path, monkeypatch: pytest.Monkey
             assert (code, said) == (2, "") and is_safe(err) and err.count("\n") == 1
 
 
-@pytest.mark.xfail(strict=True, reason="data files are hashed by names that are UTF-8 yet")
 def test_data_whose_name_is_not_utf8(run: Run, tmp_path: Path) -> None:
     """It may be refused, but in one line."""
     np.savez(tmp_path / f"{NASTY}.npz", observations=ROWS, actions=ROWS - 1.5, episode_lengths=[25, 25])
