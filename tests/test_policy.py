@@ -85,9 +85,9 @@ def test_one_observation_acts_as_in_a_batch(tiny: hilp.FoundationPolicy, plan: i
 def test_skill_vectors_one_for_all_or_one_each(tiny: hilp.FoundationPolicy) -> None:
     x, z = observations(2), np.eye(8, dtype=np.float32)[:2]
     each = tiny.act(x, z)
-    np.testing.assert_allclose(each[0], tiny.act(x[0], z[0]), atol=1e-6)
-    np.testing.assert_allclose(each[1], tiny.act(x[1], z[1]), atol=1e-6)
-    np.testing.assert_allclose(tiny.act(x, z[0])[1], tiny.act(x[1], z[0]), atol=1e-6)
+    np.testing.assert_allclose(each[0], tiny.act(x[0], z[0]), atol=1e-5)
+    np.testing.assert_allclose(each[1], tiny.act(x[1], z[1]), atol=1e-5)
+    np.testing.assert_allclose(tiny.act(x, z[0])[1], tiny.act(x[1], z[0]), atol=1e-5)
     assert not np.allclose(each[1], tiny.act(x[1], z[0])), "the skill matters"
 
 
