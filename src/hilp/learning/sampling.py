@@ -187,7 +187,8 @@ def segments(index: Index, key: Array, count: int, k: int) -> tuple[Array, Array
 def gather(columns: Columns, rows: Rows, xp: Any = jnp) -> Batch:
     """The batch behind row numbers, observations normalised and actions inside the open box.
 
-    `xp` is jax.numpy for columns on the device, numpy for columns on the host; both give the same numbers.
+    `xp` is jax.numpy for columns on the device, numpy for columns on the host; both give the same numbers (but for the
+    last bit of a normalised one).
     """
     found: dict[str, Tree] = {}
     for name, wanted in rows.columns.items():
