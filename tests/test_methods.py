@@ -91,8 +91,8 @@ def test_the_page_about_adding_a_method(nearest_neighbour: Any, tmp_path: Path) 
     assert again.method == "my-method"
     here, there = testing.small_data().observations[:2]
     assert again.act(here, again.goal(there)).shape == (2,)
-    with pytest.raises(hilp.PromptUnsupported, match="my-method has no"):
-        again.reward(function=lambda s, a, s2: s2[:, 0])
+    with pytest.raises(hilp.PromptUnsupported, match="my-method has no skill rule"):
+        again.skill(seed=0)
 
 
 def test_a_method_that_breaks_the_contract_is_told_how(nearest_neighbour: Any, monkeypatch: pytest.MonkeyPatch) -> None:
