@@ -172,7 +172,6 @@ def test_files_of_a_run_nested_too_deeply(
     assert Path(file).name in refused(*(resume if file == "run.json" else evaluate))
 
 
-@pytest.mark.xfail(strict=True, reason="read_rows does not catch it yet")
 def test_rows_nested_too_deeply(refused: Refused, tiny_data_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text(NESTED + "\n")
     words = ["bench", "goals", "--data", tiny_data_folder, "--methods", "hilp", "--out", tmp_path / "table"]

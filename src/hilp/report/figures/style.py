@@ -14,6 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
+from hilp.errors import printable
+
 # Okabe and Ito's palette: told apart with every common colour blindness.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 BLUE, VERMILLION = PALETTE[:2]
@@ -34,7 +36,7 @@ PLAIN_LEGEND: dict[str, Any] = {
 
 def plain(text: object, longest: int = LONGEST_LABEL) -> str:
     """Text from outside as a label: short, and nothing in it is read as a formula."""
-    words = " ".join(str(text).split())
+    words = printable(" ".join(str(text).split()))
     words = words if len(words) <= longest else f"{words[: longest - 1]}…"
     return words.replace("$", r"\$")
 
