@@ -174,7 +174,7 @@ def test_a_report_without_exact_distances(
     assert "What phi has learned" in text and "Rank correlation" not in text
     assert [picture[:4] for picture in pictures(text)] == [PNG, PNG]
     (asked,) = drawn
-    assert len(asked["observations"]) == page.SHOWN_LATENTS and asked.get("flatten") is None
+    assert len(asked["observations"]) == page.SHOWN_LATENTS and asked["flatten"] == "tsne" and "by t-SNE" in text
     nothing = Bank(*3 * [tiny.bank.observations[:0]])
     assert "What phi has learned" not in page.build(change(tiny, bank=nothing), [], [], tasks.make("maze-medium"))
 

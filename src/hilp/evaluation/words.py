@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from hilp.evaluation.reference import Numbers
+from typing import Any
 
 SYMMETRIC, ASYMMETRIC = 0.1, 0.3  # up to the first a metric fits; from the second on it can only average both ways
 GOOD_RANKS, POOR_RANKS = 0.95, 0.8  # rank correlations
 UNSURE = 0.15  # relative difference of V's two networks above which V is not trained enough
 BIASED = 0.15  # relative error of the mean distance that is worth a word
+Numbers = dict[str, Any]
 
 
 def sentences(result: Numbers) -> list[str]:

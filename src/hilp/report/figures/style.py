@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from hilp.errors import printable
+from hilp.storage.atomic import write_bytes
 
 # Okabe and Ito's palette: told apart with every common colour blindness.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -49,12 +50,14 @@ def png_data_uri(fig: Figure, dpi: int = 110) -> str:
 
 
 def save(fig: Figure, path: str | Path, dpi: int = 160) -> Path:
-    """Writes the figure in the format of the path's ending (png, svg, pdf), making folders as needed."""
+    """Writes the figure in the format of the path's ending (png, svg, pdf) in one step, making folders as needed."""
     path = Path(path)
     if path.suffix not in _UNDATED:
         raise ValueError(f"a figure is saved as {', '.join(_UNDATED)}, not '{path.name}'")
+    buffer = io.BytesIO()
+    _write(fig, buffer, path.suffix[1:], dpi)
     path.parent.mkdir(parents=True, exist_ok=True)
-    _write(fig, path, path.suffix[1:], dpi)
+    write_bytes(path, [buffer.getvalue()])
     return path
 
 
@@ -66,7 +69,7 @@ _UNDATED: dict[str, dict[str, Any]] = {
 }
 
 
-def _write(fig: Figure, target: Path | io.BytesIO, kind: str, dpi: int) -> None:
+def _write(fig: Figure, target: io.BytesIO, kind: str, dpi: int) -> None:
     with matplotlib.rc_context({"svg.hashsalt": "hilp"}):
         fig.savefig(target, format=kind, dpi=dpi, bbox_inches="tight", pad_inches=0.08, metadata=_UNDATED[f".{kind}"])
 
