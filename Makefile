@@ -40,5 +40,5 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(INSTALL) -c constraints.txt -e '.[dev,formats,mujoco]'
+	$(INSTALL) -c constraints.txt -e '.[dev,formats,mujoco,plots]'
 	touch $@

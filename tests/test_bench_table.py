@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ import pytest
 
 import hilp
 from hilp import cli
-from hilp.bench import table
-from hilp.evaluation import rollouts
+from hilp.bench import cells, pictures, tables
+from hilp.evaluation import rows as files
 from hilp.learning import methods
 from hilp.report import paper
+from hilp.spec import Spec
+from hilp.storage import lines
 
 SMALL = ["--set", "entrance=8,8", "--set", "hidden=8", "--set", "batch=32", "--steps", "20", "--episodes", "2"]
 
@@ -38,29 +41,29 @@ def test_a_table_is_filled_once_and_only_what_it_lacks_is_run(
 ) -> None:
     words = ("--methods", "gc-td3", "fb", "--seeds", "2")
     assert bench(tmp_path, tiny_data_folder, "--methods", "fb", "--seeds", "1", "--json") == 0
-    first = rollouts.read_rows(tmp_path / "rows.jsonl")
+    first = files.read_rows(tmp_path / "rows.jsonl")
     assert [row["reward"] for row in first] == ["region", "avoid", "corridor"]
     assert {row["cell"]["label"] for row in first} == {"fb"} and all(row["random"] >= 0 for row in first)
     capsys.readouterr()
     assert bench(tmp_path, tiny_data_folder, *words) == 0
     said = capsys.readouterr().out
     assert "cell 1 of 4: gc-td3" in said and "cell 2 of 4" not in said, "fb, seed 0 was there"
-    rows = rollouts.read_rows(tmp_path / "rows.jsonl")
+    rows = files.read_rows(tmp_path / "rows.jsonl")
     assert len(rows) == 4 * 3 and rows[:3] == first
     assert "IQM" in said and "random actions" in said
     assert (tmp_path / "out" / "rewards-data-maze-medium-navigate.png").is_file()
     assert bench(tmp_path, tiny_data_folder, *words, "--json") == 0
-    assert rollouts.read_rows(tmp_path / "rows.jsonl") == rows, "the second time nothing is left to do"
+    assert files.read_rows(tmp_path / "rows.jsonl") == rows, "the second time nothing is left to do"
     told = json.loads(capsys.readouterr().out)
-    headers, lines = told["tables"]["maze-medium-navigate"]
+    headers, shown = told["tables"]["maze-medium-navigate"]
     assert headers == ["method", "region", "avoid", "corridor", "IQM [95%]"]
-    assert [line[0] for line in lines] == ["gc-td3", "fb", "random actions"]
+    assert [line[0] for line in shown] == ["gc-td3", "fb", "random actions"]
     assert told["beside_the_paper"]["maze-medium-navigate"] is None
 
 
 def test_a_sweep_has_a_row_for_each_value(tmp_path: Path, tiny_data_folder: Path) -> None:
     assert bench(tmp_path, tiny_data_folder, "--methods", "fb", "--seeds", "1", "--sweep", "dim=2,4") == 0
-    rows = rollouts.read_rows(tmp_path / "rows.jsonl")
+    rows = files.read_rows(tmp_path / "rows.jsonl")
     assert {row["cell"]["label"]: row["config"]["dim"] for row in rows} == {"fb dim=2": 2, "fb dim=4": 4}
     assert (tmp_path / "out" / "rewards-sweep-dim.png").is_file()
 
@@ -91,11 +94,84 @@ def test_mistakes_are_told_in_one_line(
     assert says in said and said.count("\n") == 1
 
 
-def test_other_config_values_are_another_cell(tmp_path: Path, tiny_data_folder: Path) -> None:
+# ---- whole cells -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The cells that were run; nothing is trained, their rows are made up."""
+    found: list[str] = []
+
+    def run(cell: cells.Cell, world: Any, out: Path, **_: Any) -> list[files.Row]:
+        found.append(f"{cell.label} {cell.seed}")
+        goals = cell.kind == "goals"
+        about = {"task": world.name, "method": cell.entry.method, "policy": "p", "episodes": cell.episodes,
+                 "config": json.loads(json.dumps(methods.described(cell.config))), "cell": cell.identity}  # fmt: skip
+        return [
+            {**about, "prompt": "goal", "plan": name, "metric": "success", "score": 0.5, "outcomes": [0.5, 0.5]}
+            if goals
+            else {**about, "prompt": "reward", "reward": name, "metric": "return", "score": 0.5, "random": 0.0,
+                  "best_possible": None}
+            for name in cell.prompts(world)
+        ]  # fmt: skip
+
+    monkeypatch.setattr(cells.Cell, "run", run)
+    return found
+
+
+def test_other_config_values_are_another_cell(tmp_path: Path, tiny_data_folder: Path, ran: list[str]) -> None:
     words = ("--methods", "fb", "--seeds", "1", "--json")
     assert bench(tmp_path, tiny_data_folder, *words) == bench(tmp_path, tiny_data_folder, *words, "--set", "dim=3") == 0
-    rows = rollouts.read_rows(tmp_path / "rows.jsonl")
-    assert [row["config"]["dim"] for row in rows] == [32] * 3 + [3] * 3
+    rows = files.read_rows(tmp_path / "rows.jsonl")
+    assert [row["config"]["dim"] for row in rows] == [32] * 3 + [3] * 3 and len(ran) == 2
+
+
+@pytest.mark.parametrize("lacking", [slice(0, 1), slice(2, 3), slice(4, 5), slice(1, 5)])
+def test_a_cell_that_lacks_a_row_is_run_again_and_has_each_row_once(
+    tmp_path: Path, tiny_data_folder: Path, ran: list[str], lacking: slice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("gc-bc", "hilp", "--episodes", "2", "--seeds", "1", "--json")
+    whole = bench_goals(tmp_path, tiny_data_folder, *words)
+    assert [(row["method"], row["plan"]) for row in whole] == [
+        ("gc-bc", 0),
+        *(("hilp", p) for p in (0, 1, 2, 3, "auto")),
+    ]
+    assert ran == ["gc-bc 0", "hilp 0"]
+    path = tmp_path / "rows.jsonl"
+    kept = [line for line in path.read_text().splitlines() if line not in path.read_text().splitlines()[1:][lacking]]
+    path.write_text("".join(f"{line}\n" for line in kept))
+    assert bench_goals(tmp_path, tiny_data_folder, *words) == whole, "and no row twice"
+    assert ran == ["gc-bc 0", "hilp 0", "hilp 0"]
+    tables_told = [json.loads(line)["table"] for line in capsys.readouterr().out.splitlines()]
+    assert tables_told[0] == tables_told[1]
+
+
+def test_a_kill_in_the_middle_of_the_rows_of_a_cell(
+    tmp_path: Path, tiny_data_folder: Path, ran: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("gc-bc", "hilp", "--episodes", "2", "--seeds", "1", "--json")
+    whole = bench_goals(tmp_path / "whole", tiny_data_folder, *words)
+    real = os.pwrite
+
+    def killed(handle: int, data: bytes, offset: int) -> int:
+        if data.count(b"\n") == 5:  # the rows of hilp
+            real(handle, data[: data.index(b"\n") + 40], offset)
+            raise KeyboardInterrupt
+        return real(handle, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", killed)
+    with pytest.raises(AssertionError):
+        bench_goals(tmp_path, tiny_data_folder, *words)
+    assert (tmp_path / "rows.jsonl").read_text().count("\n") == 2, "one row of each, and a torn one"
+    monkeypatch.setattr(os, "pwrite", real)
+    assert bench_goals(tmp_path, tiny_data_folder, *words) == whole
+    assert ran[-2:] == ["hilp 0", "hilp 0"], "gc-bc was whole"
+
+
+def test_the_plans_of_a_method_are_known_before_it_is_trained() -> None:
+    spec = Spec(2, 2)
+    found = {name: cells.has_directions(methods.config(name), spec) for name in methods.MODULES}
+    assert {name for name, has in found.items() if has} == {"hilp", "sf-hilp"}
 
 
 def bench_goals(tmp_path: Path, data: Path, *words: str) -> list[dict[str, Any]]:
@@ -103,7 +179,7 @@ def bench_goals(tmp_path: Path, data: Path, *words: str) -> list[dict[str, Any]]
     out = ["--out", str(tmp_path / "out"), "--rows", str(tmp_path / "rows.jsonl"), "--data", str(data)]
     small = ["--steps", "20", "--set", "actor_hidden=8,8", "--set", "batch=32"]
     assert cli.main(["bench", "goals", "--methods", *words, *small, *out]) == 0
-    return rollouts.read_rows(tmp_path / "rows.jsonl")
+    return files.read_rows(tmp_path / "rows.jsonl")
 
 
 def test_goals_table_has_a_line_for_each_plan_and_takes_errors_later(
@@ -138,31 +214,37 @@ def test_goals_table_has_a_line_for_each_plan_and_takes_errors_later(
         assert bench_goals(tmp_path, tiny_data_folder, *again) == rows, "nothing is left to do"
 
 
-def test_variants_are_rows_of_their_own_and_looks_make_a_learning_curve(
+def test_variants_are_rows_of_their_own_and_evaluations_make_a_learning_curve(
     tmp_path: Path, tiny_data_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("gc-bc", "hilp", "--episodes", "2", "--seeds", "1", "--looks", "2")
-    rows = bench_goals(tmp_path, tiny_data_folder, *words, "--variants", "flat:dim=2,lr=0.01", "slow:lr=0.0001")
+    rows = bench_goals(tmp_path, tiny_data_folder, *words, "--variants", "flat:dim=2,lr=0.01")
     found = {row["cell"]["label"]: (row["config"].get("dim"), row["config"]["lr"]) for row in rows}
     assert found == {
-        "gc-bc": (None, 1e-3), "gc-bc slow": (None, 1e-4),
-        "hilp": (8, 1e-3), "hilp flat": (2, 0.01), "hilp slow": (8, 1e-4),
-    }  # fmt: skip
+        "gc-bc": (None, 1e-3), "hilp": (8, 1e-3), "hilp flat": (2, 0.01)}  # fmt: skip
     said = capsys.readouterr().out
     assert "hilp flat-plan" in said and (tmp_path / "out" / "goals-curve-maze-medium-navigate.png").is_file()
     curves = {row["cell"]["label"]: row["curve"] for row in rows if "curve" in row}
     assert set(curves) == set(found)
-    assert all([look["step"] for look in looks] == [10, 20] for looks in curves.values())
-    assert all(0 <= look["success_plan"] <= 1 for look in curves["hilp"])
+    assert all([point["step"] for point in points] == [10, 20] for points in curves.values())
+    assert all(0 <= point["success_plan"] <= 1 for point in curves["hilp"])
     assert "success_plan" not in curves["gc-bc"][0], "it cannot plan"
 
 
-def test_a_curve_has_each_look_once_although_metrics_repeat_it(tmp_path: Path) -> None:
+def test_a_variant_is_a_row_of_each_method_that_has_its_keys() -> None:
+    found = cells.entries(["gc-bc", "hilp"], {"lr": "0.1"}, None, [("flat", {"dim": "2"}), ("slow", {"lr": "1"})])
+    assert {label: entry.values for label, entry in found.items()} == {
+        "gc-bc": {"lr": "0.1"}, "gc-bc slow": {"lr": "1"},
+        "hilp": {"lr": "0.1"}, "hilp flat": {"lr": "0.1", "dim": "2"}, "hilp slow": {"lr": "1"},
+    }  # fmt: skip
+
+
+def test_a_curve_has_each_evaluation_once_although_metrics_repeat_it(tmp_path: Path) -> None:
     rows = [{"step": 20}, {"step": 40, "success": 0.1, "look_step": 30},
             {"step": 60, "success": 0.3, "success_plan": 0.5, "look_step": 60},
             {"step": 80, "success": 0.3, "success_plan": 0.5, "look_step": 60}]  # fmt: skip
-    rollouts.append_rows(tmp_path / "metrics.jsonl", rows)
-    assert rollouts.curve(tmp_path / "metrics.jsonl") == [
+    lines.append(tmp_path / "metrics.jsonl", rows)
+    assert files.evaluations(tmp_path / "metrics.jsonl") == [
         {"step": 30, "success": 0.1}, {"step": 60, "success": 0.3, "success_plan": 0.5}]  # fmt: skip
 
 
@@ -202,11 +284,11 @@ def test_goal_table_with_some_embedding_errors() -> None:
         goal_row(8, 0.9),
         goal_row(8, 0.3, data="other"),
     ]
-    headers, lines = table.goal_table(rows)
+    headers, shown = tables.goal_table(rows)
     assert headers == ["method", "ant", "other", "IQM [95%]", "embedding MSE, ant"]
-    assert [line[-1] for line in lines] == ["3.5", ""] and lines[0][1] == "60 ± 10"
-    assert table.goal_table(rows[:2])[0] == ["method", "ant", "IQM [95%]", "embedding MSE"]
-    assert table.goal_table(rows[2:])[0] == ["method", "ant", "other", "IQM [95%]"]
+    assert [line[-1] for line in shown] == ["3.5", ""] and shown[0][1] == "60 ± 10"
+    assert tables.goal_table(rows[:2])[0] == ["method", "ant", "IQM [95%]", "embedding MSE"]
+    assert tables.goal_table(rows[2:])[0] == ["method", "ant", "other", "IQM [95%]"]
 
 
 def test_the_error_figure_has_a_point_for_each_policy() -> None:
@@ -215,20 +297,20 @@ def test_the_error_figure_has_a_point_for_each_policy() -> None:
         for dim, mse, rate in ((32, 1.0, 0.9), (32, 2.0, 0.8), (4, 30.0, 0.1))
         for plan in (0, "auto")
     ]
-    fig = table.error_figure([*rows, goal_row(64, 0.5)], "dim")
+    fig = pictures.error_figure([*rows, goal_row(64, 0.5)], "dim")
     assert fig is not None
     (ax,) = fig.axes
     points = {line.get_label(): np.transpose(line.get_data()).tolist() for line in ax.lines}
     assert points == {"dim = 4": [[30.0, 10.0]], "dim = 32": [[1.0, 90.0], [2.0, 80.0]]}
     assert "rank correlation −1.00" in ax.texts[0].get_text() and "V(s, g)" in ax.get_xlabel()
-    assert table.error_figure([goal_row(64, 0.5)], "dim") is None
+    assert pictures.error_figure([goal_row(64, 0.5)], "dim") is None
     rows[0]["config"]["phi_discount"] = 0.9  # its squared errors are in another unit
     for row in rows:
         row["embedding"]["relative"] = row["embedding"]["mse"] / 100
-    unlike = table.error_figure(rows, "dim")
+    unlike = pictures.error_figure(rows, "dim")
     assert unlike is not None and "relative" in unlike.axes[0].get_xlabel()
     assert max(line.get_xdata().max() for line in unlike.axes[0].lines) == 0.3
-    unswept = table.error_figure(rows, None)
+    unswept = pictures.error_figure(rows, None)
     assert unswept is not None and [line.get_label() for line in unswept.axes[0].lines] == ["hilp dim=32", "hilp dim=4"]
 
 
@@ -237,11 +319,11 @@ def test_notes_about_the_value_that_errors_are_taken_against() -> None:
         goal_row(8, 0.5, plan, embedding={"against": "value", "value_expectile": 0.9, "disagreement": unsure})
         for plan, unsure in ((0, 0.05), ("auto", 0.4))
     ]
-    other_expectile, unsure = table.value_notes(rows)
+    other_expectile, unsure = tables.value_notes(rows)
     assert "0.95" in other_expectile and "--set phi_expectile=0.9" in other_expectile and "40%" in unsure
     rows[0]["config"]["phi_expectile"] = 0.9
-    assert table.value_notes(rows[:1]) == table.value_notes([goal_row(64, 0.5)]) == []
-    assert table.value_notes([goal_row(8, 0.5, embedding={"against": "exact", "mse": 1.0})]) == []
+    assert tables.value_notes(rows[:1]) == tables.value_notes([goal_row(64, 0.5)]) == []
+    assert tables.value_notes([goal_row(8, 0.5, embedding={"against": "exact", "mse": 1.0})]) == []
 
 
 def test_the_goal_sweep_has_a_line_for_each_data_set_and_plan() -> None:
@@ -252,13 +334,13 @@ def test_the_goal_sweep_has_a_line_for_each_data_set_and_plan() -> None:
         for plan in (0, 3, "auto")
     ]
     rows.append(goal_row(2, 0.5, 0, "ant"))
-    (ax,) = table.goal_sweep_figure(rows, "dim").axes
-    lines = {line.get_label(): [list(part) for part in line.get_data()] for line in ax.lines}
-    assert set(lines) == {"hilp, ant", "hilp, ant, plan auto", "hilp, maze", "hilp, maze, plan auto"}
-    assert lines["hilp, ant"] == [[2, 32, 128], pytest.approx([40, 50, 10])], "the mean of both seeds at 2"
-    assert lines["hilp, maze, plan auto"] == [[2, 32, 128], pytest.approx([70, 90, 50])]
+    (ax,) = pictures.goal_sweep_figure(rows, "dim").axes
+    drawn = {line.get_label(): [list(part) for part in line.get_data()] for line in ax.lines}
+    assert set(drawn) == {"hilp, ant", "hilp, ant, plan auto", "hilp, maze", "hilp, maze, plan auto"}
+    assert drawn["hilp, ant"] == [[2, 32, 128], pytest.approx([40, 50, 10])], "the mean of both seeds at 2"
+    assert drawn["hilp, maze, plan auto"] == [[2, 32, 128], pytest.approx([70, 90, 50])]
     assert ax.get_xscale() == "log" and [tick.get_text() for tick in ax.get_xticklabels()] == ["2", "32", "128"]
-    (ax,) = table.goal_sweep_figure(rows[:9], "dim").axes
+    (ax,) = pictures.goal_sweep_figure(rows[:9], "dim").axes
     assert [line.get_label() for line in ax.lines] == ["hilp", "hilp, plan auto"] and "ant" in ax.get_title(loc="left")
 
 
@@ -272,34 +354,34 @@ def row(label: str, reward: str, score: float, seed: int = 0, **more: Any) -> di
 
 
 def test_scores_are_shares_where_the_best_is_known_and_returns_elsewhere() -> None:
-    assert table.score(row("fb", "run", 60.0, best_possible=100.0)) == pytest.approx(0.5)
-    assert table.score(row("fb", "run", 60.0)) == 60.0
+    assert tables.score(row("fb", "run", 60.0, best_possible=100.0)) == pytest.approx(0.5)
+    assert tables.score(row("fb", "run", 60.0)) == 60.0
     pytest.importorskip("dm_control")
-    assert table.score(row("fb", "reach_top_left", 60.0, task="jaco")) == 240.0, "jaco counts four times"
+    assert tables.score(row("fb", "reach_top_left", 60.0, task="jaco")) == 240.0, "jaco counts four times"
 
 
 def test_table_and_aggregates_by_hand() -> None:
     pytest.importorskip("dm_control")
     rows = [row("fb", "run", 100.0), row("fb", "run", 200.0, 1), row("fb", "walk", 400.0), row("fb", "walk", 400.0, 1)]
-    headers, lines = table.table(rows)
+    headers, shown = tables.table(rows)
     assert headers == ["method", "run", "walk", "IQM [95%]"]
-    assert lines[0][:3] == ["fb", "150 ± 50", "400 ± 0.00"] and lines[0][3].startswith("300")
-    assert lines[1] == ["random actions", "20", "20", ""]
-    assert table.aggregates(rows, "environment")["walker"]["fb"][0] == pytest.approx(300.0)
-    assert set(table.aggregates(rows, "task")) == {"walker run", "walker walk"}
-    assert set(table.aggregates(rows, "data")) == {"walker-rnd"}
+    assert shown[0][:3] == ["fb", "150 ± 50", "400 ± 0.00"] and shown[0][3].startswith("300")
+    assert shown[1] == ["random actions", "20", "20", ""]
+    assert tables.aggregates(rows, "environment")["walker"]["fb"][0] == pytest.approx(300.0)
+    assert set(tables.aggregates(rows, "task")) == {"walker run", "walker walk"}
+    assert set(tables.aggregates(rows, "data")) == {"walker-rnd"}
 
 
 def test_the_papers_numbers_stand_beside_ours() -> None:
-    headers, lines = table.paper_table([row("sf-hilp", "run", 100.0)]) or ([], [])
+    headers, shown = tables.paper_table([row("sf-hilp", "run", 100.0)]) or ([], [])
     assert headers == ["method", "run (ours / paper)"]
-    assert lines == [["sf-hilp", f"100 / {paper.zero_shot('walker', 'run', 'sf-hilp', 'rnd')[0]:.0f}"]]
+    assert shown == [["sf-hilp", f"100 / {paper.zero_shot('walker', 'run', 'sf-hilp', 'rnd')[0]:.0f}"]]
 
 
 def test_kept_rows_are_those_of_configs_that_can_still_be_asked_for() -> None:
-    files = sorted((Path(__file__).parents[1] / "benchmarks").glob("goals*.jsonl"))
-    rows = [row for file in files for row in rollouts.read_rows(file)]
+    kept = sorted((Path(__file__).parents[1] / "benchmarks").glob("goals*.jsonl"))
+    rows = [row for file in kept for row in files.read_rows(file)]
     assert len(rows) > 200
     for row in rows:
         config = methods.configure(methods.config(row["method"]), row["config"])
-        assert row["cell"]["config"] == table.digest(methods.described(config)), row["cell"]
+        assert row["cell"]["config"] == cells.digest(methods.described(config)), row["cell"]

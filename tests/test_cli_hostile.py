@@ -142,15 +142,12 @@ def test_options_nested_too_deeply(refused: Refused, tmp_path: Path) -> None:
         assert "--option columns is nested too deeply" in refused(*words, "--option", f"columns={NESTED}")
 
 
-LATER = pytest.mark.xfail(strict=True, reason="read_rows does not catch it yet")
-
-
 @pytest.mark.parametrize(
     "file",
     [
         "run.json",
         "policy/config.json",
-        pytest.param("metrics.jsonl", marks=LATER),
+        "metrics.jsonl",
         "checkpoints",
     ],
 )
@@ -170,7 +167,6 @@ def test_files_of_a_run_nested_too_deeply(
     assert Path(file).name in refused(*(resume if file == "run.json" else evaluate))
 
 
-@LATER
 def test_rows_nested_too_deeply(refused: Refused, tiny_data_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text(NESTED + "\n")
     words = ["bench", "goals", "--data", tiny_data_folder, "--methods", "hilp", "--out", tmp_path / "table"]

@@ -1,14 +1,8 @@
-"""Evaluation: what is counted, by scripted policies of known outcome; what a row says; the report made of rows."""
+"""Evaluation: what is counted, by scripted policies of known outcome; what a row says."""
 
 from __future__ import annotations
 
-import base64
-import contextlib
-import dataclasses
-import io
 import json
-import re
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,10 +11,9 @@ import numpy as np
 import pytest
 
 import hilp
-from hilp.cli import main
-from hilp.evaluation import rollouts
+from hilp.evaluation import evaluate, rollouts
+from hilp.evaluation import rows as files
 from hilp.policy.provenance import Provenance
-from hilp.report import page
 from hilp.spec import Spec
 from hilp.tasks.maze import MAZES, STEP, SUCCESS_RADIUS, Maze
 
@@ -46,7 +39,7 @@ class Walker:
     """A scripted policy: where `walks` says so it goes straight to its goal, elsewhere it never moves."""
 
     method, fingerprint = "scripted", "0" * 32
-    config, settings, spec = hilp.HILP(), dataclasses.asdict(hilp.HILP()), Spec(2, 2)
+    settings, spec = {"dim": 32}, Spec(2, 2)
 
     def __init__(self, walks: Any = True) -> None:
         self.walks, self.provenance = walks, Provenance(seed=3, steps=70, data="none")
@@ -84,21 +77,17 @@ def steps_needed(start: np.ndarray, goal: np.ndarray) -> int:
 
 
 def test_walking_straight_reaches_every_goal_of_an_open_hall() -> None:
-    paths: dict[str, Any] = {}
-    (row,) = hilp.evaluate(Walker(), hall(), plan=0, episodes=60, paths=paths)  # type: ignore[arg-type]
+    ((row, kept),) = evaluate.run(Walker(), hall(), plan=0, episodes=60)  # type: ignore[arg-type]
     assert row["score"] == 1.0 and row["outcomes"] == [1.0] * 60 and row["episodes"] == 60
-    kept = paths["plan 0"]
-    wanted = [steps_needed(s, g) for s, g in zip(kept["observations"][0], kept["goals"], strict=True)]
+    wanted = [steps_needed(s, g) for s, g in zip(kept.observations[0], kept.goals, strict=True)]
     assert row["lengths"] == wanted
     assert len(set(wanted)) > 3
     assert row["mean_length_of_successes"] == pytest.approx(np.mean(wanted))
     assert row["interval"][1] == 1.0 and 0.9 < row["interval"][0] < 1.0
     for i, length in enumerate(wanted):  # there it is at the goal, and one step before it is not
-        away = np.linalg.norm(kept["observations"][:, i] - kept["goals"][i], axis=1)
+        away = np.linalg.norm(kept.observations[:, i] - kept.goals[i], axis=1)
         assert away[length] <= SUCCESS_RADIUS < away[length - 1]
-        assert (kept["observations"][length:, i] == kept["observations"][length, i]).all(), (
-            "an episode ends at its goal"
-        )
+        assert (kept.observations[length:, i] == kept.observations[length, i]).all(), "an episode ends at its goal"
 
 
 def test_standing_still_reaches_nothing() -> None:
@@ -129,11 +118,11 @@ def test_a_goal_reached_with_the_last_step_counts() -> None:
 
 
 def test_a_reward_row_is_the_share_of_the_possible_gain() -> None:
-    walker, paths = Walker(), {}
-    (row,) = hilp.evaluate(walker, hall(), plan=(), rewards="right", episodes=20, paths=paths)  # type: ignore[arg-type]
+    walker = Walker()
+    ((row, kept),) = evaluate.run(walker, hall(), plan=(), rewards="right", episodes=20)  # type: ignore[arg-type]
     np.testing.assert_allclose(walker.reward_right, 0.25, atol=1e-6)  # f(s') - f(s) of f = x
     assert row["score"] == pytest.approx(1, abs=1e-5), "always to the right ends at the right wall"
-    start = paths["reward right"]["observations"][0]
+    start = kept.observations[0]
     np.testing.assert_allclose(row["possible"], 6.9 - start[:, 0], atol=1e-5)
     np.testing.assert_allclose(row["outcomes"], row["possible"], atol=1e-5)
     assert row["r2"] == 0.9 and row["steps"] == 300
@@ -183,9 +172,8 @@ def test_rows_say_what_made_them(tiny: hilp.FoundationPolicy, tiny_data: hilp.Da
 
 def test_all_plans_face_the_same_pairs(tiny: hilp.FoundationPolicy) -> None:
     def pairs(seed: int) -> dict[str, np.ndarray]:
-        paths: dict[str, Any] = {}
-        hilp.evaluate(tiny, medium(), plan=(0, 1, "auto"), episodes=9, seed=seed, paths=paths)
-        return {name: np.concatenate([kept["observations"][0], kept["goals"]]) for name, kept in paths.items()}
+        found = evaluate.run(tiny, medium(), plan=(0, 1, "auto"), episodes=9, seed=seed)
+        return {f"plan {row['plan']}": np.concatenate([kept.observations[0], kept.goals]) for row, kept in found}
 
     one = pairs(4)
     assert list(one) == ["plan 0", "plan 1", "plan auto"]
@@ -203,20 +191,10 @@ def test_rows_are_json_and_survive_a_file(tiny: hilp.FoundationPolicy, tmp_path:
     rows = hilp.evaluate(tiny, medium(), plan=[1, "auto"], rewards=["right"], episodes=9)
     assert json.loads(json.dumps(rows, allow_nan=False)) == rows
     path = tmp_path / "deep" / "rows.jsonl"
-    rollouts.append_rows(path, rows[:1])
-    rollouts.append_rows(path, rows[1:])
+    files.append_rows(path, rows[:1])
+    files.append_rows(path, rows[1:])
     assert len(path.read_text().splitlines()) == 3
-    assert rollouts.read_rows(path) == rows
-
-
-def test_rows_that_cannot_be_read_or_written(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text('{"a": 1}\nnot json\n')
-    with pytest.raises(hilp.HilpError, match="line 2 is not JSON"):
-        rollouts.read_rows(tmp_path / "file")
-    with pytest.raises(hilp.HilpError, match="cannot read"):
-        rollouts.read_rows(tmp_path / "nowhere")
-    with pytest.raises(hilp.HilpError, match="cannot write"):
-        rollouts.append_rows(tmp_path / "file" / "rows.jsonl", [{}])
+    assert files.read_rows(path) == rows
 
 
 # ---- mistakes --------------------------------------------------------------------------------------------------------
@@ -262,7 +240,7 @@ def test_aggregates_over_seeds_by_hand() -> None:
     scores = [0.1, 0.5, 0.9, 0.3, 0.7]
     rows = [scored(s, train_seed=i) for i, s in enumerate(scores)]
     rows += [scored(0.25, plan="auto"), scored(0.6, task="u"), scored(0.5, prompt="reward", plan=None, reward="up")]
-    table = rollouts.aggregate(rows)
+    table = files.aggregate(rows)
     assert [(line["task"], line.get("plan"), line.get("reward"), line["runs"]) for line in table] == [
         ("t", 0, None, 5),
         ("t", "auto", None, 1),
@@ -275,97 +253,38 @@ def test_aggregates_over_seeds_by_hand() -> None:
     assert many["iqm"] == pytest.approx(0.5)  # without 0.1 and 0.9
     assert 0.1 <= many["interval"][0] < 0.5 < many["interval"][1] <= 0.9
     assert (one["mean"], one["std"], one["iqm"], one["interval"]) == (0.25, 0.0, 0.25, [0.25, 0.25])
-    assert rollouts.aggregate(rows) == table, "the bootstrap is seeded"
+    assert files.aggregate(rows) == table, "the bootstrap is seeded"
 
 
 def test_aggregates_are_stratified_by_task() -> None:
     rows = [scored(0.0, task="hard", train_seed=i) for i in range(4)] + [scored(1.0, task="easy") for _ in range(4)]
-    (line,) = rollouts.aggregate(rows, by=("method",))
+    (line,) = files.aggregate(rows, by=("method",))
     assert line == {"method": "m", "runs": 8, "mean": 0.5, "std": 0.5, "iqm": 0.5, "interval": [0.5, 0.5]}
 
 
-# ---- the report ------------------------------------------------------------------------------------------------------
-
-SECTIONS = ["Results", "Trajectories", "What phi has learned", "Training", "Where this comes from"]
+# ---- while training -------------------------------------------------------------------------------------------------
 
 
-def titles(page: str) -> list[str]:
-    return [title for title in re.findall(r"<h2>(.*?)</h2>", page) if title != "Contents"]
-
-
-def images(page: str) -> list[bytes]:
-    return [base64.b64decode(data) for data in re.findall(r'src="data:image/png;base64,([^"]+)"', page)]
-
-
-@pytest.fixture(scope="module")
-def reported(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that was evaluated twice and then reported by the command line."""
-    run = Path(shutil.copytree(tiny_run, tmp_path_factory.mktemp("reported") / "run"))
-    for episodes in ("3", "4"):
-        words = ["--plan", "0", "auto", "--rewards", "right", "--episodes", episodes, "--json"]
-        assert main(["evaluate", str(run), *words]) == 0
-    with contextlib.redirect_stdout(io.StringIO()) as said:
-        assert main(["report", str(run)]) == 0
-    assert said.getvalue() == f"{run / 'report.html'}\n"
-    return run
-
-
-def test_the_report_has_every_section_and_picture(reported: Path, tiny: hilp.FoundationPolicy) -> None:
-    page = (reported / "report.html").read_text()
-    assert titles(page) == SECTIONS
-    pictures = images(page)
-    assert len(pictures) == 8  # goals, rewards; their trajectories; fields, scatter, latents; losses
-    assert all(picture.startswith(b"\x89PNG") and len(picture) > 2_000 for picture in pictures)
-    assert len(set(pictures)) == 8
-    for text in (tiny.fingerprint, "goal, plan 0", "goal, plan auto", "reward, right", "Rank correlation"):
-        assert text in page
-    assert not re.search(r"(src|href)=\"(?!data:|#)", page), "one file, nothing from outside"
-    assert "<script" not in page
-
-
-def test_evaluating_again_replaces_what_the_report_shows(reported: Path) -> None:
-    assert len(rollouts.read_rows(reported / "rows.jsonl")) == 6
-    page = (reported / "report.html").read_text()
-    assert page.count("goal, plan 0") == page.count("reward, right") == 1
-    assert re.search(r"goal, plan 0</td>.*?<td class=\"number\">4</td>", page), "the later one, of four episodes"
-
-
-def test_rows_of_another_policy_are_not_shown(tiny: hilp.FoundationPolicy, run_copy: Path) -> None:
-    row = {**scored(1.0), "policy": "f" * 32, "task": "maze-medium", "interval": [0, 1], "episodes": 3}
-    rollouts.append_rows(run_copy / "rows.jsonl", [row])
-    (run_copy / "metrics.jsonl").unlink()
-    text = page.write(run_copy, run_copy / "page.html").read_text()
-    assert titles(text) == ["What phi has learned", "Where this comes from"]
-
-
-def test_each_task_has_its_own_results(tiny: hilp.FoundationPolicy, change: Any) -> None:
-    rows = [row for task in ("maze-medium", "maze-large") for row in hilp.evaluate(tiny, task, plan=0, episodes=2)]
-    text = page.build(change(tiny, provenance=Provenance()), rows, [], None)
-    assert titles(text) == ["Results in maze-medium", "Results in maze-large", "Where this comes from"]
-
-
-def test_a_policy_outside_of_a_run_keeps_its_report(tiny: hilp.FoundationPolicy, change: Any, tmp_path: Path) -> None:
-    folder = change(tiny, provenance=Provenance(data="<b>mine</b>")).save(tmp_path / "mine")
-    assert page.write(folder) == folder / "report.html"
-    text = (folder / "report.html").read_text()
-    assert titles(text) == ["Where this comes from"]
-    assert "&lt;b&gt;mine" in text and "<b>mine" not in text
-    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
-
-
-def test_the_best_look_is_kept_apart_from_the_last_score(tmp_path: Path) -> None:
+def test_the_best_evaluation_is_kept_apart_from_the_last_score(tmp_path: Path) -> None:
     metrics = tmp_path / "metrics.jsonl"
-    assert rollouts.best_look(metrics) is None
+    assert files.best_evaluation(metrics) is None
     rows = [{"step": 10}, {"step": 20, "success": 0.4}, {"step": 30, "success": 0.9}, {"step": 40, "success": 0.7}]
     metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert rollouts.best_look(metrics) == {"step": 30, "success": 0.9}
+    assert files.best_evaluation(metrics) == {"step": 30, "success": 0.9}
+    rows += [{"step": 50, "success": 0.95, "look_step": 45}, {"step": 60, "success": 0.97, "evaluation_step": 55}]
+    for count, step in ((5, 45), (6, 55)):  # as earlier runs have it, and as it is now
+        metrics.write_text("".join(json.dumps(row) + "\n" for row in rows[:count]))
+        best = files.best_evaluation(metrics)
+        assert best is not None and best["step"] == step
 
 
-def test_a_look_plans_only_where_there_are_states_to_plan_with(tiny: hilp.FoundationPolicy, change: Any) -> None:
+def test_an_evaluation_in_training_plans_where_there_are_states_for_it(
+    tiny: hilp.FoundationPolicy, change: Any
+) -> None:
     world = hilp.make_task("maze-medium")
-    assert set(rollouts.look(tiny, world, seed=0, episodes=2)) == {"success", "success_plan"}
+    assert set(evaluate.evaluate_in_training(tiny, world, seed=0, episodes=2)) == {"success", "success_plan"}
     bare = change(tiny, bank=tiny.bank.subsample(0, 0))
-    assert set(rollouts.look(bare, world, seed=0, episodes=2)) == {"success"}
+    assert set(evaluate.evaluate_in_training(bare, world, seed=0, episodes=2)) == {"success"}
 
 
 def test_a_task_takes_the_form_it_has_on_the_policys_data(

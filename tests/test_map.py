@@ -34,7 +34,7 @@ PNG = b"\x89PNG"
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """What t-SNE makes of latents has its own tests."""
-    monkeypatch.setattr("hilp.report.tsne._descend", lambda p, start, iterations: start)
+    monkeypatch.setattr("hilp.report.figures.latents.tsne", lambda points: points[:, :2])
 
 
 def untrained(method: str, observations: np.ndarray, actions: np.ndarray, task: str, **sizes: Any) -> FoundationPolicy:
@@ -174,7 +174,7 @@ def test_a_report_without_exact_distances(
     assert "What phi has learned" in text and "Rank correlation" not in text
     assert [picture[:4] for picture in pictures(text)] == [PNG, PNG]
     (asked,) = drawn
-    assert len(asked["observations"]) == page.SHOWN_LATENTS and asked.get("flatten") is None
+    assert len(asked["observations"]) == page.SHOWN_LATENTS and asked["flatten"] == "tsne" and "by t-SNE" in text
     nothing = Bank(*3 * [tiny.bank.observations[:0]])
     assert "What phi has learned" not in page.build(change(tiny, bank=nothing), [], [], tasks.make("maze-medium"))
 
@@ -183,7 +183,7 @@ def test_a_report_with_exact_distances_keeps_to_principal_directions(
     tiny: FoundationPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The quickstart's minute is not for t-SNE."""
-    monkeypatch.setattr("hilp.report.tsne.tsne", None)
+    monkeypatch.setattr("hilp.report.figures.latents.tsne", None)
     assert len(pictures(page.build(tiny, [], [], tasks.make("maze-medium")))) == 3
 
 

@@ -14,7 +14,7 @@ def test_every_row_of_the_tables_is_there() -> None:
     rows = {name: len(table["rows"]) for name, table in paper.tables().items()}
     assert rows == {"goal_conditioned": 8, "hierarchical": 6, "zero_shot_state": 64, "zero_shot_pixel": 64}
     assert sum(rows.values()) == 142
-    assert len(resources.files("hilp").joinpath("paper.json").read_bytes()) < 60_000
+    assert len(resources.files("hilp.report").joinpath("paper.json").read_bytes()) < 60_000
 
 
 def test_every_cell_is_a_mean_and_a_deviation_or_a_dash_of_the_paper() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import hilp
 from hilp.commands import quickstart
+from hilp.evaluation import trajectories
 
 
 def test_every_file_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,6 +26,7 @@ def test_every_file_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert (results["pairs"], results["command"]) == (20, "as typed")
     assert "data:image/png" in (tmp_path / "q" / "report.html").read_text()
     assert (tmp_path / "q" / "trajectories.png").stat().st_size > 1000
+    assert len(trajectories.read(tmp_path / "q" / "trajectories.safetensors")) == 9, "four plans and five rewards"
     assert hilp.FoundationPolicy.load(tmp_path / "q" / "policy").provenance.task == "maze-medium"
     with pytest.raises(hilp.HilpError, match="--overwrite"):
         quickstart.quickstart(tmp_path / "q", quiet=True)

@@ -13,7 +13,7 @@ import pytest
 
 from hilp import cli
 from hilp.collectors import named
-from hilp.evaluation import rollouts
+from hilp.evaluation.rows import read_rows
 
 pytest.importorskip("dm_control")
 
@@ -39,7 +39,7 @@ def test_collect_train_and_prompt(domain: str, tmp_path: Path, capsys: pytest.Ca
     methods = ["sf-hilp", "sf-hilp-g"] if domain == "jaco" else ["sf-hilp"]
     hilp("bench", "rewards", "--data", data, "--methods", *methods, "--steps", "600", "--seeds", "1", "--episodes", "4",
          *SMALL, "--out", str(tmp_path / "out"), "--rows", str(rows))  # fmt: skip
-    found = rollouts.read_rows(rows)
+    found = read_rows(rows)
     assert {(row["cell"]["label"], row["reward"]) for row in found} == {
         (method, reward) for method in methods for reward in REWARDS[domain]
     }

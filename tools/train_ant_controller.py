@@ -37,8 +37,8 @@ from hilp.collectors.antmaze import EPISODE_STEPS as WALK_STEPS
 from hilp.collectors.antmaze import Walk
 from hilp.errors import HilpError
 from hilp.evaluation import stats
-from hilp.evaluation.rollouts import append_rows
 from hilp.learning.networks import Dense
+from hilp.storage import lines
 from hilp.tasks import antmaze
 from hilp.tasks.simulator import import_simulator
 from hilp.versions import versions
@@ -389,7 +389,7 @@ def main() -> None:
             train(args.steps, args.seed, args.out, say)
         else:
             row = measure(args.evaluate, args.episodes, args.seed, args.weights, say)
-            append_rows(args.results, [row])
+            lines.append(args.results, [row])
             say(f"{args.evaluate}: {row['success']:.0%} of {args.episodes} goals, row added to {args.results}")
     except HilpError as error:
         sys.exit(f"error: {error}")

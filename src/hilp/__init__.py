@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hilp.errors import HilpError as HilpError
     from hilp.errors import PromptUnsupported as PromptUnsupported
     from hilp.evaluation.diagnosis import diagnose as diagnose
-    from hilp.evaluation.rollouts import evaluate as evaluate
+    from hilp.evaluation.evaluate import evaluate as evaluate
     from hilp.learning.methods.hilp import Config as HILP  # noqa: F401
     from hilp.policy.policy import FoundationPolicy as FoundationPolicy
     from hilp.presets import preset as preset
@@ -28,7 +28,7 @@ _HOMES = {
     "PromptUnsupported": "hilp.errors",
     "collect": "hilp.collectors:collect",
     "diagnose": "hilp.evaluation.diagnosis:diagnose",
-    "evaluate": "hilp.evaluation.rollouts:evaluate",
+    "evaluate": "hilp.evaluation.evaluate:evaluate",
     "load": "hilp.collectors.named",
     "make_task": "hilp.tasks:make",
     "preset": "hilp.presets",

@@ -7,6 +7,7 @@
 | `checkpoints/` | the newest training states, each with a checksum |
 | `policy/` | the artifact; with several seeds in `seed-N/policy/` |
 | `rows.jsonl` | evaluation rows, one a prompt |
+| `trajectories.safetensors` | the first episodes of each evaluated prompt, for pictures |
 | `report.html` | the page |
 """
 
@@ -19,6 +20,7 @@ from hilp.errors import HilpError
 
 RUN, METRICS, CHECKPOINTS, POLICY, ROWS, PAGE = (
     "run.json", "metrics.jsonl", "checkpoints", "policy", "rows.jsonl", "report.html")  # fmt: skip
+TRAJECTORIES = "trajectories.safetensors"
 CONFIG = "config.json"  # in the folder of a policy, written last
 
 

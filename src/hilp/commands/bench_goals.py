@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import arg
 
 from hilp.commands import bench_tables, common
 from hilp.errors import HilpError, printable
+
+if TYPE_CHECKING:
+    from hilp.evaluation.rows import Row
 
 
 @dataclass(frozen=True)
@@ -32,42 +35,42 @@ class Flags(bench_tables.TableFlags):
 
 
 def run(flags: Flags) -> int:
-    from hilp.bench import table
+    from hilp.bench import cells, tables
 
     if flags.curve_points < 0:
         raise HilpError(f"--curve-points must be at least 0, not {flags.curve_points}")
     rows, swept = bench_tables.fill(
-        "goals", flags, table.GOAL_METHODS, intercept=False, errors=flags.errors, looks=flags.curve_points
+        "goals", flags, cells.GOAL_METHODS, intercept=False, errors=flags.errors, curve_points=flags.curve_points
     )
     if flags.json:
-        common.print_json({"table": table.goal_table(rows)})
+        common.print_json({"table": tables.goal_table(rows)})
         return 0
     title = f"100 x success, {flags.preset}, {flags.seeds} seeds, {flags.episodes} pairs each (ours / paper)"
-    common.print_table(*table.goal_table(rows), title=title)
-    for note in table.value_notes(rows):
+    common.print_table(*tables.goal_table(rows), title=title)
+    for note in tables.value_notes(rows):
         print(printable(note))
     draw(flags, rows, swept)
     print(f"pictures: {printable(flags.out)}")
     return 0
 
 
-def draw(flags: Flags, rows: list[dict[str, Any]], swept: str | None) -> None:
+def draw(flags: Flags, rows: list[Row], swept: str | None) -> None:
     """Success by plan, by error and while training, and a curve of what was swept."""
-    from hilp.bench import table
+    from hilp.bench import cells, pictures, tables
     from hilp.report import figures
 
     out = Path(flags.out)
-    for name, own in table.by_data(rows):
+    for name, own in tables.by_data(rows):
         for label in dict.fromkeys(row["cell"]["label"] for row in own):
-            fig = table.planning_figure(own, label)
+            fig = pictures.planning_figure(own, label)
             if fig is not None:
-                figures.save(fig, out / f"goals-plan-{table.file_name(name)}-{table.file_name(label)}.png")
-        errors, curve = table.error_figure(own, swept), table.curve_figure(own)
+                figures.save(fig, out / f"goals-plan-{cells.file_name(name)}-{cells.file_name(label)}.png")
+        errors, curve = pictures.error_figure(own, swept), pictures.curve_figure(own)
         if errors is not None:
-            figures.save(errors, out / f"goals-errors-{table.file_name(name)}.png")
+            figures.save(errors, out / f"goals-errors-{cells.file_name(name)}.png")
         if curve is not None:
-            figures.save(curve, out / f"goals-curve-{table.file_name(name)}.png")
+            figures.save(curve, out / f"goals-curve-{cells.file_name(name)}.png")
         elif flags.curve_points:
             print(f"note: no learning curve of {printable(name)}: its policies were trained without --curve-points")
     if swept is not None:
-        figures.save(table.goal_sweep_figure(rows, swept), out / f"goals-sweep-{swept}.png")
+        figures.save(pictures.goal_sweep_figure(rows, swept), out / f"goals-sweep-{swept}.png")

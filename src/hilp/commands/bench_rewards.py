@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hilp.commands import bench_tables, common
 from hilp.errors import printable
+
+if TYPE_CHECKING:
+    from hilp.evaluation.rows import Row
 
 
 @dataclass(frozen=True)
@@ -27,11 +31,12 @@ class Flags(bench_tables.TableFlags):
 
 
 def run(flags: Flags) -> int:
-    from hilp.bench import table
+    from hilp.bench import cells
+    from hilp.bench import tables as reading
 
-    rows, swept = bench_tables.fill("rewards", flags, table.REWARD_METHODS, intercept=flags.intercept)
-    tables = {name: table.table(own) for name, own in table.by_data(rows)}
-    beside = {name: table.paper_table(own) for name, own in table.by_data(rows)}
+    rows, swept = bench_tables.fill("rewards", flags, cells.REWARD_METHODS, intercept=flags.intercept)
+    tables = {name: reading.table(own) for name, own in reading.by_data(rows)}
+    beside = {name: reading.paper_table(own) for name, own in reading.by_data(rows)}
     if flags.json:
         common.print_json({"tables": tables, "beside_the_paper": beside})
         return 0
@@ -45,16 +50,16 @@ def run(flags: Flags) -> int:
     return 0
 
 
-def draw(flags: Flags, rows: list[dict[str, object]], swept: str | None) -> None:
+def draw(flags: Flags, rows: list[Row], swept: str | None) -> None:
     """Bars of the methods, by data set or more, and a curve of what was swept."""
-    from hilp.bench import table
+    from hilp.bench import cells, pictures, tables
     from hilp.report import figures
 
     out = Path(flags.out)
     for group in ("environment", "data", "task") if len(flags.data) > 1 else ("data",):
-        for name, labels in table.aggregates(rows, group).items():
+        for name, labels in tables.aggregates(rows, group).items():
             middle, low, high = zip(*labels.values(), strict=True)
             fig = figures.bars(list(labels), middle, low, high, title=f"{name}: IQM of all rewards")
-            figures.save(fig, out / f"rewards-{group}-{table.file_name(name)}.png")
+            figures.save(fig, out / f"rewards-{group}-{cells.file_name(name)}.png")
     if swept is not None:
-        figures.save(table.sweep_figure(rows, swept), out / f"rewards-sweep-{swept}.png")
+        figures.save(pictures.sweep_figure(rows, swept), out / f"rewards-sweep-{swept}.png")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from hilp.commands import common
 from hilp.errors import HilpError, printable
+
+if TYPE_CHECKING:
+    from hilp.evaluation.rows import Row
 
 
 @dataclass(frozen=True)
@@ -38,18 +41,18 @@ class TableFlags:
 
 def fill(
     kind: Literal["rewards", "goals"], flags: Any, usual: tuple[str, ...], **extra: Any
-) -> tuple[list[dict[str, Any]], str | None]:
+) -> tuple[list[Row], str | None]:
     """The rows of a table, run where they are missing (by one process at a time), and the key of its sweep."""
     from hilp import storage
-    from hilp.bench import table
+    from hilp.bench import cells
 
     common.require_counts(flags, "steps", "seeds", "episodes")
     sweep = _sweep(flags.sweep)
     variants = [_variant(text) for text in flags.variants]
-    entries = table.entries(flags.methods or usual, common.config_values(flags.set), sweep, variants)
+    entries = cells.entries(flags.methods or usual, common.config_values(flags.set), sweep, variants)
     out = Path(flags.out)
     with storage.locked(out, common.command()):
-        rows = table.fill(
+        rows = cells.fill(
             kind,
             entries,
             flags.data,

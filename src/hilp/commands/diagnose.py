@@ -33,7 +33,7 @@ class Flags:
 
 
 def run(flags: Flags) -> int:
-    from hilp.evaluation import diagnosis
+    from hilp.evaluation import diagnosis, words
 
     common.require_counts(flags, "steps")
     policy, _ = common.load_policy(flags.run)
@@ -45,6 +45,6 @@ def run(flags: Flags) -> int:
     if flags.json:
         common.print_json(result)
     else:
-        for sentence in diagnosis.words(result):
+        for sentence in words.sentences(result):
             print(f"- {printable(sentence)}")
     return 0

@@ -10,6 +10,8 @@ from hilp.commands import common
 from hilp.errors import HilpError
 
 if TYPE_CHECKING:
+    from hilp.evaluation.rollouts import Rollout
+    from hilp.evaluation.rows import Row
     from hilp.policy.policy import FoundationPolicy
 
 
@@ -53,7 +55,7 @@ def run(flags: Flags) -> int:
         raise HilpError("nothing to evaluate: --plan takes at least one number of recursions or 'auto'")
     data = None if flags.data is None else common.load_data(flags.data)
     seeds = runs.seed_folders(Path(flags.run))
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for folder in seeds or [Path(flags.run)]:
         policy, home = common.load_policy(folder)
         world = common.task_of(policy, flags.task)
@@ -76,15 +78,16 @@ def evaluate(
     data: Any,
     home: Path,
     seed_folder: Path | None,
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """The rows of one policy, appended to their file; its videos where asked for."""
     from hilp import runs
-    from hilp.evaluation import rollouts
+    from hilp.evaluation import rows as files
+    from hilp.evaluation import trajectories
+    from hilp.evaluation.evaluate import run as run_prompts
 
     if flags.video:
         common.require_video(world, flags.video)
-    paths: dict[str, Any] = {}
-    found = rollouts.evaluate(
+    found = run_prompts(
         policy,
         world,
         plan=plans,
@@ -95,23 +98,25 @@ def evaluate(
         episodes=flags.episodes,
         seed=flags.seed,
         command=common.command(),
-        paths=paths,
     )
-    best = rollouts.best_look((home.parent if seed_folder else home) / runs.METRICS)
-    rows = [{**row, "best_look": best} for row in found]
-    rollouts.append_rows(flags.rows or home / runs.ROWS, rows)
+    best = files.best_evaluation((home.parent if seed_folder else home) / runs.METRICS)
+    for row, _ in found:
+        row["best_evaluation"] = row["best_look"] = best  # by its earlier name as well: rows are read by scripts
+    rows = [row for row, _ in found]
+    files.append_rows(flags.rows or home / runs.ROWS, rows)
+    if flags.rows is None and world.has_goals:  # a report shows what lies beside its policy, where there is a map
+        trajectories.keep(home / runs.TRAJECTORIES, found)
     if flags.video:
-        record(world, paths, Path(flags.video), f"-{seed_folder.name}" if seed_folder else "")
+        record(world, found, Path(flags.video), f"-{seed_folder.name}" if seed_folder else "")
     return rows
 
 
-def record(world: Any, paths: dict[str, Any], target: Path, suffix: str) -> None:
-    """Film the first episode of each rollout; the rollout's name goes before the file's ending."""
+def record(world: Any, found: list[tuple[Row, Rollout]], target: Path, suffix: str) -> None:
+    """Film the first episode of each rollout; the prompt's name goes before the file's ending."""
     from hilp.report import video
 
-    for name, kept in paths.items():
-        length = int(kept["lengths"][0])
-        physics = kept["physics"][:length, 0] if "physics" in kept else None
-        frames = world.film(kept["observations"][: length + 1, 0], physics)
+    for row, rollout in found:
+        name = f"plan-{row['plan']}" if row["prompt"] == "goal" else f"reward-{row['reward']}"
+        frames = world.film(*rollout.episode(0))
         stem = f"{target.stem}-{name.replace(' ', '-')}{suffix}"
         video.write(target.with_stem(stem), frames, getattr(world, "fps", common.VIDEO_FPS))

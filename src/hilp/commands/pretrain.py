@@ -95,13 +95,14 @@ def check(flags: Flags) -> None:
 def train(flags: Flags, data: Dataset, preset: Preset, steps: int, world: Any | None) -> list[FoundationPolicy]:
     """The policies, one a seed; with a task to evaluate in, they are sent to its goals while they are trained."""
     from hilp.evaluation import rollouts
+    from hilp.evaluation.evaluate import evaluate_in_training
     from hilp.learning import methods
     from hilp.training import loop
 
     evaluate = None
     if world is not None:
         rollouts.require_fit("this data", data.observation_dim, data.action_dim, world)
-        evaluate = partial(rollouts.look, world=world.for_data(data.observations[0]), seed=flags.seed)
+        evaluate = partial(evaluate_in_training, world=world.for_data(data.observations[0]), seed=flags.seed)
     trained = loop.pretrain(
         methods.configure(preset.config, common.config_values(flags.set)),
         data,

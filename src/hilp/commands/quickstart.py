@@ -17,6 +17,7 @@ from hilp.errors import HilpError, TrainingStopped, printable
 
 if TYPE_CHECKING:
     from hilp import tasks
+    from hilp.evaluation.rows import Row
     from hilp.policy.policy import FoundationPolicy
 
 KIND, TRANSITIONS = "navigate", 300_000
@@ -46,7 +47,7 @@ class Flags:
 
 def run(flags: Flags) -> int:
     from hilp import runs
-    from hilp.evaluation import rollouts
+    from hilp.evaluation.rows import read_rows
     from hilp.report import page
 
     common.require_counts(flags, "steps")
@@ -62,7 +63,7 @@ def run(flags: Flags) -> int:
     if flags.json:
         common.print_json(results)
         return 0
-    common.print_table(*page.results_table(rollouts.read_rows(f"{flags.out}/{runs.ROWS}")), title=flags.task)
+    common.print_table(*page.results_table(read_rows(f"{flags.out}/{runs.ROWS}")), title=flags.task)
     seconds = ", ".join(f"{name} {value:.0f} s" for name, value in results["seconds"].items())
     print(f"rank correlation of |phi(s) - phi(g)| with the exact distance: {results['rank_correlation']:.3f}")
     print(f"{seconds}\npictures: {printable(flags.out)}/{runs.PAGE}")
@@ -125,7 +126,8 @@ def story(
     """Collect, pretrain, evaluate and draw."""
     from hilp import presets, runs, storage
     from hilp.collectors import collect
-    from hilp.evaluation import rollouts
+    from hilp.evaluation import evaluate, trajectories
+    from hilp.evaluation import rows as files
     from hilp.report import figures, page
     from hilp.training import loop
     from hilp.versions import versions
@@ -149,8 +151,7 @@ def story(
             )
         stack.enter_context(storage.locked(folder, command))  # after the training, which locks for itself
         with timed(seconds, "evaluate"):
-            paths: dict[str, Any] = {}
-            rows = rollouts.evaluate(
+            found = evaluate.run(
                 policy,
                 world,
                 plan=PLANS,
@@ -158,13 +159,14 @@ def story(
                 episodes=PAIRS,
                 seed=seed,
                 command=command,
-                paths=paths,
             )
             correlation = rank_correlation(policy, world, seed)
-        rollouts.append_rows(folder / runs.ROWS, rows)
-        metrics = rollouts.read_rows(folder / runs.METRICS)
-        figures.save(page.trajectory_figure("goal", paths, world), folder / PICTURE)
-        storage.write_text(folder / runs.PAGE, page.build(policy, rows, metrics, world, paths))
+        rows = [row for row, _ in found]
+        files.append_rows(folder / runs.ROWS, rows)
+        trajectories.keep(folder / runs.TRAJECTORIES, found)
+        goals = [trajectories.kept(*pair) for pair in found if pair[0]["prompt"] == "goal"]
+        figures.save(page.trajectory_figure(world, goals), folder / PICTURE)
+        page.write(folder)
     results = {
         "task": task,
         "preset": "laptop",
@@ -189,7 +191,7 @@ def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
     seconds[name] = time.perf_counter() - start
 
 
-def scores(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def scores(rows: list[Row]) -> dict[str, Any]:
     """What the rows say, by plan and by reward."""
     goals = [row for row in rows if row["prompt"] == "goal"]
     rewards = [row for row in rows if row["prompt"] == "reward"]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
@@ -26,8 +25,8 @@ def mean_std(values: ArrayLike) -> tuple[float, float]:
 def iqm(values: ArrayLike) -> float:
     """Interquartile mean: the mean without the lowest and highest quarter of the values.
 
-    A quarter that is no whole number is rounded down: floor(n / 4) values go at each end, none is weighted. This is
-    scipy.stats.trim_mean(values, 0.25); fewer than four values give their plain mean.
+    A quarter that is no whole number is rounded down: floor(n / 4) values go at each end, none is weighted; fewer than
+    four values give their plain mean.
     """
     return float(_iqm_rows(_vector(values, "values")))
 
@@ -74,14 +73,10 @@ def wilson(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:
     if not 0 <= successes <= n:
         raise ValueError(f"successes must be within 0..{n}, not {successes}")
     _check_level(level)
-    z = NormalDist().inv_cdf((1 + level) / 2)
-    rate = successes / n
-    centre = (rate + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
-    # The ends are exact for no and for all successes; rounding would leave 1e-17 there.
-    low = 0.0 if successes == 0 else centre - half
-    high = 1.0 if successes == n else centre + half
-    return low, high
+    from scipy.stats import binomtest
+
+    interval = binomtest(successes, n).proportion_ci(level, method="wilson")
+    return float(interval.low), float(interval.high)
 
 
 def spearman(x: ArrayLike, y: ArrayLike) -> float:
@@ -89,23 +84,17 @@ def spearman(x: ArrayLike, y: ArrayLike) -> float:
     a, b = _vector(x, "x"), _vector(y, "y")
     if len(a) != len(b):
         raise ValueError(f"x and y must have the same length, not {len(a)} and {len(b)}")
-    a, b = _ranks(a), _ranks(b)
-    a, b = a - a.mean(), b - b.mean()
-    scale = math.sqrt(float(a @ a) * float(b @ b))
-    if scale == 0:
+    if np.ptp(a) == 0 or np.ptp(b) == 0:
         return math.nan
-    return float(np.clip(a @ b / scale, -1.0, 1.0))
+    from scipy.stats import spearmanr
 
-
-def _ranks(x: np.ndarray) -> np.ndarray:
-    _, group, counts = np.unique(x, return_inverse=True, return_counts=True)
-    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[group])
+    return float(np.clip(spearmanr(a, b).statistic, -1.0, 1.0))
 
 
 def _iqm_rows(x: np.ndarray) -> np.ndarray:
-    n = x.shape[-1]
-    cut = n // 4
-    return np.asarray(np.partition(x, (cut, n - cut - 1), axis=-1)[..., cut : n - cut].mean(axis=-1))
+    from scipy.stats import trim_mean
+
+    return np.asarray(trim_mean(x, 0.25, axis=-1))
 
 
 def _mean_rows(x: np.ndarray) -> np.ndarray:

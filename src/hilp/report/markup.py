@@ -8,6 +8,8 @@ from html import escape
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
+from hilp.errors import printable
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -126,7 +128,7 @@ def _markdown(cell: object) -> str:
 
 
 def _text(value: Any) -> str:
-    return escape(str(value), quote=True)
+    return escape(printable(str(value), keep="\n"), quote=True)
 
 
 def _numeric_columns(columns: int, rows: Sequence[Row]) -> list[bool]:

@@ -1,10 +1,10 @@
-"""Rows and a policy in; tables, figures and one self-contained HTML page out."""
+"""Rows, trajectories and a policy in; tables, figures and one self-contained HTML page out. Nothing is run for it."""
 
 from __future__ import annotations
 
 import html as escape
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +12,19 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from hilp import storage, tasks
-from hilp.evaluation import rollouts, stats
+from hilp.errors import printable
+from hilp.evaluation import rows as files
+from hilp.evaluation import stats, trajectories
+from hilp.evaluation.rollouts import task_of
+from hilp.evaluation.rows import Row
+from hilp.evaluation.trajectories import Kept
 from hilp.learning import hilbert
 from hilp.policy.bank import Bank
 from hilp.policy.policy import FoundationPolicy
 from hilp.report import figures
 from hilp.report.markup import Section, page
-from hilp.runs import METRICS, PAGE, ROWS, find, home
+from hilp.runs import METRICS, PAGE, ROWS, TRAJECTORIES, find, home
 
-SHOWN_EPISODES = 12
 SHOWN_PAIRS = 20_000
 SHOWN_LATENTS = 800  # by t-SNE, in a second or two
 FIELD_STATES = 5_000  # enough to cover the floor
@@ -28,26 +32,26 @@ FIELD_STATES = 5_000  # enough to cover the floor
 
 def build(
     policy: FoundationPolicy,
-    rows: list[rollouts.Row],
+    rows: Sequence[Row],
     metrics: list[dict[str, Any]],
     world: tasks.Task | None,
-    paths: dict[str, Any] | None = None,
+    kept: Sequence[Kept] = (),
 ) -> str:
     """The page: results, trajectories a prompt, the learned distance, the latent map, the training curves."""
     sections = []
-    by_task: dict[str, list[rollouts.Row]] = {}
+    by_task: dict[str, list[Row]] = {}
     for row in rows:
         by_task.setdefault(row["task"], []).append(row)
     for name, group in by_task.items():
         sections.append(_results(group, "Results" if len(by_task) == 1 else f"Results in {name}"))
-    if world is not None and world.has_goals and (paths or world.name in by_task):  # robots have no map to draw on
-        sections.append(_trajectories(policy, world, by_task.get(world.name, []), paths))
+    if world is not None and world.has_goals and world.name in by_task:  # robots have no map to draw on
+        sections.append(_trajectories(world, by_task[world.name], kept))
     if world is not None:
         sections += _representation(policy, world)
     if metrics:
         sections.append(_training(metrics))
     sections.append(_origin(policy, rows))
-    data = escape.escape(str(policy.provenance.data or "your data"))
+    data = escape.escape(printable(str(policy.provenance.data or "your data")))
     intro = (
         f"<p>A policy trained on <strong>{data}</strong> without rewards or goals "
         f"({policy.provenance.steps or 0:,} updates), then prompted with no further training.</p>"
@@ -60,24 +64,21 @@ def write(run: str | Path, out: str | Path | None = None) -> Path:
     found = find(Path(run))
     folder = home(found)
     policy = FoundationPolicy.load(found)
-    rows_path, metrics_path = folder / ROWS, folder / METRICS
+    rows_path, metrics_path, kept_path = folder / ROWS, folder / METRICS, folder / TRAJECTORIES
     if not metrics_path.is_file():  # one of several seeds, which share the run's metrics
         metrics_path = folder.parent / METRICS
-    rows = rollouts.read_rows(rows_path) if rows_path.is_file() else []
-    rows = _latest([row for row in rows if row.get("policy") == policy.fingerprint])
-    metrics = rollouts.read_rows(metrics_path) if metrics_path.is_file() else []
+    rows = files.read_rows(rows_path) if rows_path.is_file() else []
+    rows = files.latest(row for row in rows if row["policy"] == policy.fingerprint)
+    metrics = files.read_metrics(metrics_path) if metrics_path.is_file() else []
+    kept = trajectories.read(kept_path) if kept_path.is_file() else []
+    kept = [entry for entry in kept if entry.policy == policy.fingerprint]
     task = policy.provenance.task
     target = Path(out) if out else folder / PAGE
-    storage.write_text(target, build(policy, rows, metrics, rollouts.task_of(policy, task) if task else None))
+    storage.write_text(target, build(policy, rows, metrics, task_of(policy, task) if task else None, kept))
     return target
 
 
-def _latest(rows: list[rollouts.Row]) -> list[rollouts.Row]:
-    """The last row of each prompt in each task: a new evaluation replaces what the page shows, not what is on file."""
-    return list({(row["task"], row["prompt"], row.get("plan"), row.get("reward")): row for row in rows}.values())
-
-
-def results_table(rows: list[rollouts.Row]) -> tuple[list[str], list[list[Any]]]:
+def results_table(rows: list[Row]) -> tuple[list[str], list[list[Any]]]:
     """Headers and lines of the table that is printed and put on the page."""
     headers = ["prompt", "score", "95% interval", "episodes", "steps of successes", "R²"]
     lines = []
@@ -85,7 +86,7 @@ def results_table(rows: list[rollouts.Row]) -> tuple[list[str], list[list[Any]]]
         prompt = f"goal, plan {row['plan']}" if row["prompt"] == "goal" else f"reward, {row['reward']}"
         interval = row.get("interval")
         length = row.get("mean_length_of_successes")
-        number = _number(row)
+        number = _number(row["metric"])
         lines.append(
             [
                 prompt,
@@ -99,12 +100,12 @@ def results_table(rows: list[rollouts.Row]) -> tuple[list[str], list[list[Any]]]
     return headers, lines
 
 
-def _number(row: rollouts.Row) -> Callable[[float], str]:
+def _number(metric: str) -> Callable[[float], str]:
     """How a row's scores are written: returns as they are, shares and successes in percent."""
-    return (lambda value: f"{value:.1f}") if row["metric"] == "return" else (lambda value: f"{100 * value:.1f}%")
+    return (lambda value: f"{value:.1f}") if metric == "return" else (lambda value: f"{100 * value:.1f}%")
 
 
-def _results(rows: list[rollouts.Row], title: str) -> Section:
+def _results(rows: list[Row], title: str) -> Section:
     text = (
         "Goal prompts: share of random start-goal pairs reached within the step limit; plan is the number of midpoint "
         "recursions.\n\nReward prompts: share of the largest possible gain that was realised (rewards of getting "
@@ -113,7 +114,7 @@ def _results(rows: list[rollouts.Row], title: str) -> Section:
     )
     headers, lines = results_table(rows)
     shown = []
-    goals = [row for row in rows if row["prompt"] == "goal"]
+    goals = [row for row in rows if row["prompt"] == "goal" and "interval" in row]
     if goals:
         lows, highs = zip(*(row["interval"] for row in goals), strict=True)
         labels = [str(row["plan"]) for row in goals]
@@ -121,14 +122,14 @@ def _results(rows: list[rollouts.Row], title: str) -> Section:
         shown.append(
             (figures.png_data_uri(fig), "Success against the number of plan recursions, 95% Wilson intervals.")
         )
-    gains = [row for row in rows if row["metric"] == "share of the possible gain"]
+    gains = [row for row in rows if row["metric"] == "share of the possible gain" and row["prompt"] == "reward"]
     if gains:
         values, lows, highs = zip(*map(_gain_interval, gains), strict=True)
         fig = figures.bars(_reward_labels(gains), values, lows, highs, "Reward prompts", "share of the possible gain")
         shown.append(
             (figures.png_data_uri(fig), "Share of the possible gain per reward prompt, 95% bootstrap intervals.")
         )
-    returns = [row for row in rows if row["metric"] == "return"]
+    returns = [row for row in rows if row["metric"] == "return" and row["prompt"] == "reward" and "interval" in row]
     if returns:
         lows, highs = zip(*(row["interval"] for row in returns), strict=True)
         scores = [row["score"] for row in returns]
@@ -137,69 +138,74 @@ def _results(rows: list[rollouts.Row], title: str) -> Section:
     return Section(title, text, shown, [(headers, lines, "One line a prompt.")])
 
 
-def _reward_labels(rows: list[rollouts.Row]) -> list[str]:
+def _reward_labels(rows: list[Row]) -> list[str]:
     return [row["reward"] + ("" if row.get("r2") is None else f" (R² {row['r2']:.2f})") for row in rows]
 
 
-def aggregate_table(rows: list[rollouts.Row]) -> tuple[list[str], list[list[Any]]]:
+def aggregate_table(rows: list[Row]) -> tuple[list[str], list[list[Any]]]:
     """Headers and lines of the table over several seeds."""
     headers = ["prompt", "mean", "std", "IQM", "95% interval of the IQM", "seeds"]
     lines = []
-    for line in rollouts.aggregate(rows):
+    for line in files.aggregate(rows):
         prompt = f"goal, plan {line['plan']}" if line["prompt"] == "goal" else f"reward, {line['reward']}"
-        number = _number(line)
+        number = _number(line["metric"])
         shown = [number(line[name]) for name in ("mean", "std", "iqm")]
         low, high = line["interval"]
         lines.append([prompt, *shown, f"{number(low)} to {number(high)}", line["runs"]])
     return headers, lines
 
 
-def _gain_interval(row: rollouts.Row) -> tuple[float, float, float]:
+def _gain_interval(row: Row) -> tuple[float, float, float]:
     """Share of the possible gain with a bootstrap over episodes (a ratio of sums)."""
-    gain, possible = np.asarray(row["outcomes"]), np.asarray(row["possible"])
+    gain, possible = np.asarray(row.get("outcomes", [])), np.asarray(row.get("possible", []))
+    if len(gain) != len(possible) or (possible < 0).any() or not possible.sum() > 0:
+        return row["score"], row["score"], row["score"]  # nothing to draw episodes from
     drawn = np.random.default_rng(0).integers(len(gain), size=(2000, len(gain)))
-    shares = gain[drawn].sum(axis=1) / possible[drawn].sum(axis=1)
-    low, high = np.quantile(shares, [0.025, 0.975])
+    gained, at_most = gain[drawn].sum(axis=1), possible[drawn].sum(axis=1)
+    low, high = np.quantile(gained[at_most > 0] / at_most[at_most > 0], [0.025, 0.975])
     return row["score"], float(low), float(high)
 
 
-def _trajectories(
-    policy: FoundationPolicy, world: tasks.Task, rows: list[rollouts.Row], paths: dict[str, Any] | None
-) -> Section:
-    if paths is None:
-        paths = {}
-        plans = [row["plan"] for row in rows if row["prompt"] == "goal"]
-        rewards = [row["reward"] for row in rows if row["prompt"] == "reward"]
-        seed = rows[0]["evaluation_seed"]
-        rollouts.evaluate(policy, world, plan=plans, rewards=rewards, episodes=SHOWN_EPISODES, seed=seed, paths=paths)
+def _trajectories(world: tasks.Task, rows: Sequence[Row], kept: Sequence[Kept]) -> Section:
+    """The kept episodes of the prompts in these rows, in the order of the rows."""
+    by_prompt = {(entry.task, entry.prompt, entry.name): entry for entry in kept if _fits(entry, world)}
+    wanted = [by_prompt[prompt] for prompt in map(files.prompt_of, rows) if prompt in by_prompt]
+    lacking = len(rows) - len(wanted)
+    text = (
+        ""
+        if not lacking
+        else f"The folder of this run keeps no trajectories of {lacking} of these prompts: evaluate them again with "
+        "hilp evaluate, which keeps the first episodes of each prompt, and then make this page again."
+    )
     notes = {
         "goal": "the same starts and goals in every panel",
         "reward": "from random starts; blue where at least half of the possible gain or return was realised",
     }
     shown = []
     for kind, note in notes.items():
-        if any(_kind(name) == kind for name in paths):
-            uri = figures.png_data_uri(trajectory_figure(kind, paths, world))
-            shown.append((uri, f"{SHOWN_EPISODES} episodes, {note}."))
-    return Section("Trajectories", "", shown)
+        own = [entry for entry in wanted if entry.prompt == kind]
+        if own:
+            most = max(len(entry.rollout.lengths) for entry in own)
+            uri = figures.png_data_uri(trajectory_figure(world, own))
+            shown.append((uri, f"{most} episode{'' if most == 1 else 's'}, {note}."))
+    return Section("Trajectories", text, shown)
 
 
-def trajectory_figure(kind: str, paths: dict[str, Any], world: tasks.Task) -> Figure:
-    """The rollouts of all goal prompts, or of all reward prompts, side by side."""
-    named = {name: _trials(kept) for name, kept in paths.items() if _kind(name) == kind}
-    return figures.trajectory_grid(world, named, f"Trajectories of {kind} prompts")
+def _fits(entry: Kept, world: tasks.Task) -> bool:
+    return entry.task == world.name and entry.rollout.observations.shape[-1] == world.observation_dim
 
 
-def _kind(name: str) -> str:
-    return "reward" if name.startswith("reward") else "goal"
+def trajectory_figure(world: tasks.Task, kept: Sequence[Kept]) -> Figure:
+    """The episodes of goal prompts, or of reward prompts, side by side."""
+    named = {entry.title: _trials(entry) for entry in kept}
+    return figures.trajectory_grid(world, named, f"Trajectories of {kept[0].prompt} prompts")
 
 
-def _trials(kept: dict[str, Any]) -> tuple[list[np.ndarray], np.ndarray, np.ndarray, np.ndarray]:
-    """Paths, starts, goals and outcomes of the first episodes, as the figures want them."""
-    observations = kept["observations"][:, :SHOWN_EPISODES]
-    count = observations.shape[1]
-    paths = [observations[: kept["lengths"][i] + 1, i] for i in range(count)]
-    return paths, observations[0], kept["goals"][:count], kept["reached"][:count]
+def _trials(kept: Kept) -> tuple[list[np.ndarray], np.ndarray, np.ndarray, np.ndarray]:
+    """Paths, starts, goals and outcomes, as the figures want them."""
+    rollout = kept.rollout
+    paths = [rollout.episode(i)[0] for i in range(len(rollout.lengths))]
+    return paths, rollout.observations[0], rollout.goals, rollout.reached
 
 
 def evaluation_goal(world: tasks.Task, goal: np.ndarray | None = None, seed: int = 0) -> np.ndarray:
@@ -224,14 +230,17 @@ def _representation(policy: FoundationPolicy, world: tasks.Task) -> list[Section
         return []
     field = learned_distances(policy, world, policy.bank, evaluation_goal(world))
     shown = policy.bank.subsample(SHOWN_LATENTS, 0).observations
-    latent = figures.latent_map(world, shown, policy.encode(shown))
+    latents = policy.encode(shown)
+    flatten = figures.choose_flatten(latents)
+    latent = figures.latent_map(world, shown, latents, flatten=flatten)
+    how = "by t-SNE, neighbours beside neighbours" if flatten == "tsne" else "in two principal directions (PCA)"
     text = (
         f"States of the data. {world.name} has no exact distances to compare with; hilp diagnose with --data "
         "compares with a separately trained V(s, g)."
     )
     pictures = [
         (figures.png_data_uri(field), "Learned distance |phi(s) - phi(g)| to the star, a goal of the evaluation."),
-        (figures.png_data_uri(latent), f"The latent space at {len(shown):,} states, coloured by place."),
+        (figures.png_data_uri(latent), f"The latent space at {len(shown):,} states {how}, coloured by place."),
     ]
     return [Section("What phi has learned", text, pictures)]
 
@@ -265,7 +274,10 @@ def _against_exact(policy: FoundationPolicy, world: tasks.Task, finite: tasks.Fi
         [
             (figures.png_data_uri(fields), "Distance to the star: learned |phi(s) - phi(g)| and exact, same scale."),
             (figures.png_data_uri(scatter), "Learned against exact distance."),
-            (figures.png_data_uri(latent), "The latent space, coloured by place."),
+            (
+                figures.png_data_uri(latent),
+                "The latent space in its two principal directions (PCA), coloured by place.",
+            ),
         ],
     )
 
@@ -283,11 +295,13 @@ def _training(metrics: list[dict[str, Any]]) -> Section:
     return Section("Training", "", [(figures.png_data_uri(fig), "Mean of each loss since the last point.")])
 
 
-def _origin(policy: FoundationPolicy, rows: list[rollouts.Row]) -> Section:
-    config = json.dumps(policy.settings, indent=None)
-    lines = [[key, str(value)] for key, value in policy.provenance.to_json().items() if key != "versions"]
-    lines += [["method", policy.method], ["config", config], ["policy", policy.fingerprint]]
+def _origin(policy: FoundationPolicy, rows: Sequence[Row]) -> Section:
+    lines: list[list[Any]] = [
+        [key, str(value)] for key, value in policy.provenance.to_json().items() if key != "versions"
+    ]
+    lines += [["method", policy.method], ["config", json.dumps(policy.settings)], ["policy", policy.fingerprint]]
     if rows:
-        lines += [["command", rows[-1]["command"]], ["evaluation seed", rows[-1]["evaluation_seed"]]]
-        lines += [[f"{name} version", version] for name, version in rows[-1]["versions"].items()]
+        last = rows[-1]
+        lines += [["command", last.get("command")], ["evaluation seed", last.get("evaluation_seed")]]
+        lines += [[f"{name} version", version] for name, version in last.get("versions", {}).items()]
     return Section("Where this comes from", "", (), [(["what", "value"], lines, "Enough to make it again.")])

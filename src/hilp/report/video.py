@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hilp.errors import HilpError
+from hilp.storage.atomic import temporary_beside
 
 ENDINGS = (".gif", ".webp", ".mp4")
 
@@ -24,7 +25,7 @@ def write(path: str | os.PathLike[str], frames: np.ndarray, fps: float) -> Path:
         raise HilpError(f"a video needs uint8 frames [t, height, width, 3], not {frames.dtype} {frames.shape}")
     if not 0 < fps < 1000:
         raise HilpError(f"a video has between 0 and 1000 frames a second, not {fps}")
-    temporary = target.with_name(f".{target.stem}.writing-{os.getpid()}{ending}")
+    temporary = temporary_beside(target, ending)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if ending == ".mp4":

@@ -1,0 +1,310 @@
+"""Filling a table: every (method, data set, seed) is a cell that is trained, prompted and kept.
+
+A cell whose rows are all there is skipped and one that was interrupted goes on, so the command can be given again and
+again until the table is full.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from hilp import presets, runs, tasks
+from hilp.collectors import named
+from hilp.data.dataset import Dataset
+from hilp.errors import HilpError, nearest
+from hilp.evaluation import evaluate, reference, rollouts
+from hilp.evaluation import rows as files
+from hilp.evaluation.rows import Row
+from hilp.learning import methods
+from hilp.policy.policy import FoundationPolicy
+from hilp.spec import Spec
+from hilp.training import loop
+
+Kind = Literal["rewards", "goals"]
+GOAL_METHODS = ("gc-bc", "gc-iql", "gc-cql", "fb", "iql-fdm", "iql-lap", "iql-rand", "hilp")  # paper's order
+GOAL_PLANS: tuple[int | str, ...] = (0, 1, 2, 3, "auto")
+REWARD_METHODS = ("gc-td3", "sf-cl", "sf-rand", "sf-idm", "sf-ae", "sf-lap", "sf-fdm", "fb", "sf-hilp")  # paper's order
+VALUE_SEED = 0  # of V(s, g): all policies on a data set are compared with the same one, on the same pairs
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row of the table: a method, and what it is given beside its preset."""
+
+    method: str
+    values: dict[str, Any] = field(default_factory=dict)  # of its config
+    rule: str = "skill"  # how rewards become prompts
+
+
+# Entries that are not the bare name of a method.
+ENTRIES = {
+    "sf-hilp-g": Entry("sf-hilp", {"cumulant": "diff", "phi_expectile": 0.9}, rule="goal"),
+}
+
+
+def entry(name: str) -> Entry:
+    known = {*ENTRIES, *methods.MODULES}
+    if name not in known:
+        raise HilpError(f"unknown method '{name}': {nearest(name, known)}")
+    return ENTRIES.get(name, Entry(name))
+
+
+def entries(
+    names: Sequence[str],
+    values: dict[str, str],
+    sweep: tuple[str, Sequence[str]] | None = None,
+    variants: Sequence[tuple[str, dict[str, str]]] = (),
+) -> dict[str, Entry]:
+    """The rows of a table by label; a sweep makes one of each value of a config key, variants one more each.
+
+    A method that lacks a key, say dim where the skill is the goal itself, has no such row.
+    """
+    if sweep and variants:
+        raise HilpError("--sweep and --variants are two tables: ask for one after the other")
+    labels = [label for label, _ in variants]
+    if len(set(labels)) < len(labels):
+        raise HilpError(f"two variants have one name: {', '.join(labels)}")
+    made = {}
+    for name in names:
+        base = entry(name)
+        keys = {f.name for f in dataclasses.fields(methods.module(base.method).Config)}
+        if sweep and sweep[0] not in keys:
+            continue
+        for value in sweep[1] if sweep else (None,):
+            own = {**base.values, **values, **({sweep[0]: value} if sweep and value is not None else {})}
+            made[name if sweep is None else f"{name} {sweep[0]}={value}"] = Entry(base.method, own, base.rule)
+        for label, own in variants:
+            if keys.issuperset(own):
+                made[f"{name} {label}"] = Entry(base.method, {**base.values, **values, **own}, base.rule)
+    for label in labels:
+        if not any(f"{name} {label}" in made for name in names):
+            raise HilpError(f"none of these methods has all config keys of the variant '{label}'")
+    if sweep and not made:
+        raise HilpError(f"none of these methods has the config key '{sweep[0]}' to sweep")
+    if sweep and not all(_is_number(value) for value in sweep[1]):
+        raise HilpError(f"a sweep is drawn against numbers, not {', '.join(sweep[1])}: compare them with --variants")
+    return made
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def fill(
+    kind: Kind,
+    rows: dict[str, Entry],
+    sources: Sequence[str],
+    seeds: Sequence[int],
+    *,
+    size: str,
+    steps: int | None,
+    episodes: int,
+    intercept: bool,
+    out: Path,
+    file: Path,
+    quiet: bool,
+    command: str,
+    tell: Callable[[str], None],
+    errors: bool = False,
+    curve_points: int = 0,
+) -> list[Row]:
+    """Train and prompt what the file of rows lacks, one cell after the other; all rows of this table.
+
+    errors: rows of policies with distances also say how far these are from the true ones (`embedding`).
+    curve_points: how often policies are sent to goals while they are trained, for a learning curve.
+    """
+    worlds = {}
+    data = {source: named.load(source) for source in sources}
+    for source, found in data.items():
+        if found.task is None:
+            raise HilpError(f"{source} does not say which task it comes from: collect it with `hilp data collect`")
+        worlds[source] = tasks.make(found.task).for_data(np.asarray(found.observations[0]))
+        if kind == "rewards" and not worlds[source].rewards:
+            raise HilpError(f"task {found.task} of {source} has no named rewards: try `hilp bench goals`")
+        if kind == "goals" and not worlds[source].has_goals:
+            raise HilpError(f"task {found.task} of {source} has no goals: try `hilp bench rewards`")
+    cells = [
+        Cell(
+            kind, label, rows[label], source, data[source], seed, size, steps, episodes, intercept, errors, curve_points
+        )
+        for source in sources
+        for seed in seeds
+        for label in rows
+    ]
+    for cell in cells:
+        _ = cell.config  # a mistake in a value is told before the first cell is trained
+    known = files.read_rows(file) if file.is_file() else []
+    kept: list[Row] = []
+    for number, cell in enumerate(cells, 1):
+        have = cell.complete(known, worlds[cell.source])
+        if have is None:
+            tell(f"cell {number} of {len(cells)}: {cell.label}, {cell.data.name}, seed {cell.seed}")
+            have = cell.run(worlds[cell.source], out, quiet=quiet, command=command)
+            files.append_rows(file, have, instead_of=cell.owns)  # of an interrupted write, some may be there
+            known = files.read_rows(file)
+        kept += have
+    return kept
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One policy of the table."""
+
+    kind: Kind
+    label: str
+    entry: Entry
+    source: str
+    data: Dataset
+    seed: int
+    size: str
+    steps: int | None
+    episodes: int
+    intercept: bool
+    errors: bool
+    curve_points: int  # no part of the identity: evaluating on the way changes nothing
+
+    @property
+    def preset(self) -> presets.Preset:
+        return presets.preset(self.entry.method, self.size, self.data.task)
+
+    @property
+    def config(self) -> Any:
+        return methods.configure(self.preset.config, self.entry.values)
+
+    @property
+    def updates(self) -> int:
+        return self.preset.steps if self.steps is None else self.steps
+
+    @property
+    def identity(self) -> files.Cell:
+        """What tells this cell's rows from others."""
+        return {
+            "kind": self.kind,
+            "label": self.label,
+            "config": digest(methods.described(self.config)),
+            "data": self.data.name,
+            "data_fingerprint": self.data.fingerprint,
+            "seed": self.seed,
+            "preset": self.size,
+            "updates": self.updates,
+            "episodes": self.episodes,
+            **({"intercept": True} if self.intercept else {}),
+            **({"errors": True} if self.errors else {}),
+        }
+
+    def owns(self, row: Row) -> bool:
+        return row.get("cell") == self.identity
+
+    def prompts(self, world: tasks.Task) -> tuple[int | str, ...]:
+        """The plans or rewards that the policy is prompted with: a row each."""
+        if self.kind == "rewards":
+            return tuple(world.rewards)
+        return GOAL_PLANS if has_directions(self.config, Spec(world.observation_dim, world.action_dim)) else (0,)
+
+    def complete(self, rows: Sequence[Row], world: tasks.Task) -> list[Row] | None:
+        """This cell's rows in the order of its prompts, None where one is lacking."""
+        own = {files.prompt_of(row)[-1]: row for row in rows if self.owns(row)}
+        return [own[name] for name in self.prompts(world)] if own and own.keys() >= {*self.prompts(world)} else None
+
+    def run(self, world: tasks.Task, out: Path, *, quiet: bool, command: str) -> list[Row]:
+        """Train (or go on training) the policy and prompt it."""
+        changed = f"-{digest(methods.described(self.config))}" if self.entry.values else ""
+        folder = out / file_name(self.data.name) / f"{file_name(self.label)}{changed}" / f"seed-{self.seed}"
+        policy = self.train(world, folder, quiet, command)
+        if self.kind == "goals":
+            # Before the episodes: V(s, g) is kept once it is trained, and they are not before they are over.
+            embedding = self.embedding_error(policy, world, out, quiet) if self.errors else None
+            found = self.evaluate(policy, world, command, plan=self.prompts(world), rewards=())
+            for row in found:
+                if embedding is not None:
+                    row["embedding"] = embedding
+            if self.curve_points:
+                found[0]["curve"] = files.evaluations(folder / runs.METRICS)
+            return found
+        found = self.evaluate(
+            policy,
+            world,
+            command,
+            plan=(),
+            rewards=self.prompts(world),
+            rule=self.entry.rule,
+            intercept=self.intercept,
+            data=self.data,
+        )
+        for row in found:
+            row["random"] = float(rollouts.random_return(world, row["reward"], self.episodes, self.seed).mean())
+        return found
+
+    def train(self, world: tasks.Task, folder: Path, quiet: bool, command: str) -> FoundationPolicy:
+        points = self.curve_points
+        policy: FoundationPolicy = loop.pretrain(
+            self.config,
+            self.data,
+            steps=self.updates,
+            seed=self.seed,
+            out=folder,
+            resume=(folder / runs.RUN).is_file(),
+            bank=self.preset.bank,
+            evaluate=partial(evaluate.evaluate_in_training, world=world, seed=self.seed) if points else None,
+            eval_every=max(1, self.updates // points) if points else None,
+            quiet=quiet,
+            command=command,
+        )
+        return policy
+
+    def evaluate(self, policy: FoundationPolicy, world: tasks.Task, command: str, **prompts: Any) -> list[Row]:
+        found = evaluate.evaluate(policy, world, episodes=self.episodes, seed=self.seed, command=command, **prompts)
+        for row in found:
+            row["cell"] = self.identity
+        return found
+
+    def embedding_error(
+        self, policy: FoundationPolicy, world: tasks.Task, out: Path, quiet: bool
+    ) -> reference.Numbers | None:
+        """How far |phi(s) - phi(g)| is from the exact distance, or from V(s, g) where nobody knows that.
+
+        None for a policy without distances. V is trained as long as phi was, once for all cells that ask for the same.
+        """
+        if not policy.has_rule("direct"):
+            return None
+        exact = reference.exact_error(policy, world)
+        if exact is not None:
+            return exact
+        steps = reference.phi_updates(self.config, self.updates)
+        value = reference.Reference(self.data, reference.value_config(policy), steps, VALUE_SEED)
+        folder = out / file_name(self.data.name) / f"value-{digest(value.identity)}"
+        found = reference.value_error(policy, value, value.train_once(folder, quiet))
+        return {**found, "value": folder.name}
+
+
+@cache
+def has_directions(config: Any, spec: Spec) -> bool:
+    """Whether policies of a config have latent distances, and so plans; nothing is computed to know it."""
+    method = methods.of(config)
+    export = jax.eval_shape(lambda: method.export(config, method.init(config, spec, jax.random.key(0))))
+    return hasattr(export, "direct")
+
+
+def file_name(text: str) -> str:
+    """A name as part of a file's name; data sets may be called by their path."""
+    return re.sub(r"[^\w.=]+", "-", text).strip("-")
+
+
+def digest(config: dict[str, Any]) -> str:
+    """A short name of a config, the same for the one in memory and the one in a row."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:8]

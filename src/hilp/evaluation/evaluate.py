@@ -1,0 +1,141 @@
+"""Evaluation: a policy, prompts and a task in; one row of results a prompt out. Knows nothing about methods."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hilp import tasks
+from hilp.errors import HilpError
+from hilp.evaluation.rollouts import (
+    Rollout,
+    require_fit,
+    require_reward,
+    rollout_goals,
+    rollout_return,
+    rollout_reward,
+    task_of,
+)
+from hilp.evaluation.rows import Row
+from hilp.policy import planning
+from hilp.policy.policy import FoundationPolicy
+from hilp.versions import versions
+
+if TYPE_CHECKING:
+    from hilp.data.dataset import Dataset
+
+TRAINING_EPISODES = 50  # of an evaluation while training
+
+
+def evaluate(
+    policy: FoundationPolicy,
+    task: str | tasks.Task,
+    *,
+    plan: int | str | Sequence[int | str] | None = None,
+    rewards: str | Iterable[str] | None = None,
+    rule: str = "skill",
+    intercept: bool = False,
+    data: Dataset | None = None,
+    episodes: int = 50,
+    seed: int = 0,
+    command: str | None = None,
+) -> list[Row]:
+    """Roll out goal prompts (one row a plan) and named reward prompts (one row each) in a task.
+
+    plan: by default 0, 1, 3 and "auto" where the policy can plan, 0 where it only knows goals, nothing in a task
+    without goals. rewards: names of the task's rewards; by default all of a task that has no goals. rule, intercept,
+    data: see `FoundationPolicy.reward`. All plans face the same starts and goals.
+    """
+    found = run(
+        policy,
+        task,
+        plan=plan,
+        rewards=rewards,
+        rule=rule,
+        intercept=intercept,
+        data=data,
+        episodes=episodes,
+        seed=seed,
+        command=command,
+    )
+    return [row for row, _ in found]
+
+
+def run(
+    policy: FoundationPolicy,
+    task: str | tasks.Task,
+    *,
+    plan: int | str | Sequence[int | str] | None = None,
+    rewards: str | Iterable[str] | None = None,
+    rule: str = "skill",
+    intercept: bool = False,
+    data: Dataset | None = None,
+    episodes: int = 50,
+    seed: int = 0,
+    command: str | None = None,
+) -> list[tuple[Row, Rollout]]:
+    """`evaluate`, and beside each row the episodes behind it."""
+    world = task_of(policy, task) if isinstance(task, str) else task
+    require_fit("this policy", policy.spec.observation_dim, policy.spec.action_dim, world)
+    if episodes < 1:
+        raise HilpError(f"episodes must be at least 1, not {episodes}")
+    if plan is None:
+        plan = usual_plans(policy) if world.has_goals else ()
+    if rewards is None:
+        rewards = () if world.has_goals else world.rewards
+    plans = [plan] if isinstance(plan, int | str) else list(plan)
+    rewards = [rewards] if isinstance(rewards, str) else list(rewards)
+    for name in rewards:
+        require_reward(world, name)  # a wrong name is told before the first rollout
+    if plans and not world.has_goals:
+        raise HilpError(f"task {world.name} has no goals: prompt with its rewards, {', '.join(world.rewards)}")
+    about = describe(policy, world, seed, command)
+    found: list[tuple[Row, Rollout]] = []
+    for depth in plans:
+        outcome, kept = rollout_goals(policy, world, depth, episodes, seed)
+        found.append((_row({**about, "prompt": "goal", "plan": depth, **outcome}), kept))
+    for name in rewards:
+        if name in world.rewards:
+            outcome, kept = rollout_return(policy, world, name, episodes, seed, rule, intercept, data)
+        else:
+            outcome, kept = rollout_reward(policy, world, name, episodes, seed, rule, intercept, data)
+        found.append((_row({**about, "prompt": "reward", "reward": name, **outcome}), kept))
+    return found
+
+
+def _row(values: dict[str, Any]) -> Row:
+    return values  # type: ignore[return-value]  # built from parts, checked when it is written
+
+
+def evaluate_in_training(
+    policy: FoundationPolicy, world: tasks.Task, seed: int, episodes: int = TRAINING_EPISODES
+) -> dict[str, float]:
+    """What a policy in training reaches: some goals, and with the paper's plan where it can plan."""
+    plans: dict[str, int] = {"success": 0}
+    if policy.has_rule("direct") and len(policy.bank):
+        plans["success_plan"] = planning.RECURSIONS
+    return {name: rollout_goals(policy, world, plan, episodes, seed)[0]["score"] for name, plan in plans.items()}
+
+
+def describe(policy: FoundationPolicy, world: tasks.Task, seed: int, command: str | None) -> dict[str, Any]:
+    """What a row says about where it comes from."""
+    return {
+        "task": world.name,
+        "method": policy.method,
+        "config": policy.settings,
+        "policy": policy.fingerprint,
+        "train_seed": policy.provenance.seed,
+        "train_steps": policy.provenance.steps,
+        "data": policy.provenance.data,
+        "data_fingerprint": policy.provenance.data_fingerprint,
+        "checkpoint": "last",  # rows never mix the last policy of a run with the best one seen on the way
+        "evaluation_seed": seed,
+        "command": command or " ".join(sys.argv),
+        "versions": versions(),
+    }
+
+
+def usual_plans(policy: FoundationPolicy) -> tuple[int | str, ...]:
+    """The plans to evaluate where nobody asked for others: as many as the policy has rules for."""
+    return (0, 1, 3, "auto") if policy.has_rule("direct") else (0,)

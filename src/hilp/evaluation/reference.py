@@ -1,0 +1,158 @@
+"""A value V(s, g) of its own network that latent distances are compared with, and the paper's embedding error.
+
+V is no metric, so it can say what a metric cannot: how much longer the way back is.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from hilp import storage, tasks
+from hilp.data import checks
+from hilp.data.dataset import Dataset
+from hilp.evaluation import theory
+from hilp.learning import methods
+from hilp.learning.methods import monolithic
+from hilp.policy.policy import FoundationPolicy
+from hilp.policy.preparation import Preparation
+from hilp.spec import Spec
+from hilp.training import loop
+from hilp.versions import versions
+
+PAIRS = 20_000  # random pairs of data states that phi and V are compared on
+VALUE, VALUE_WEIGHTS = "value.json", "weights.safetensors"  # a V(s, g) that is kept
+Numbers = dict[str, Any]
+
+
+def value_config(policy: FoundationPolicy) -> monolithic.Config:
+    """V(s, g) at the size of the policy's networks, with its phi's goals and discount, at expectile 0.9."""
+    settings = policy.settings
+    same = {name: name for name in ("batch", "goal_discount", "goal_random", "bound_targets", "normalize")}
+    renamed = {
+        "discount": "phi_discount",
+        "target_rate": "phi_target_rate",
+        "hidden": "phi_hidden" if "phi_hidden" in settings else "hidden",
+        "lr": "phi_lr" if "phi_lr" in settings else "lr",
+    }
+    own = {name: settings[of] for name, of in (same | renamed).items() if of in settings}
+    found: monolithic.Config = methods.configure(monolithic.Config(), own)
+    return found
+
+
+@dataclass(frozen=True)
+class Reference:
+    """How a value V(s, g) comes about that policies are compared with."""
+
+    data: Dataset
+    config: monolithic.Config
+    steps: int
+    seed: int
+
+    @property
+    def identity(self) -> Numbers:
+        """What tells this V from others, ready for JSON."""
+        return {
+            "config": methods.described(self.config),
+            "data_fingerprint": self.data.fingerprint,
+            "steps": self.steps,
+            "seed": self.seed,
+        }
+
+    def train(self, quiet: bool) -> monolithic.Value:
+        checks.require_trainable(self.data)
+        model: monolithic.Value = loop.train(
+            self.config, self.data, steps=self.steps, seed=self.seed, quiet=quiet, verb="fitting V(s, g)"
+        )
+        return model
+
+    def train_once(self, folder: Path, quiet: bool) -> monolithic.Value:
+        """The V that a folder keeps; trained and put there where there is none yet, by one process at a time."""
+        with storage.locked(folder, "training V(s, g)"):
+            weights = folder / VALUE_WEIGHTS
+            if not weights.is_file():
+                model = self.train(quiet)
+                storage.write_json(folder / VALUE, {**self.identity, "data": self.data.name, "versions": versions()})
+                storage.write_arrays(weights, storage.flatten(model))  # last: a folder that has them is complete
+                return model
+        spec = Spec(self.data.observation_dim, self.data.action_dim)
+        like = jax.eval_shape(
+            lambda key: monolithic.export(self.config, monolithic.init(self.config, spec, key)), jax.random.key(0)
+        )
+        return storage.unflatten(like, storage.read_arrays(weights)[0], weights)
+
+
+def compare_with_value(policy: FoundationPolicy, reference: Reference, model: monolithic.Value, pairs: int) -> Numbers:
+    """Set |phi(s) - phi(g)| against -V(s, g); both are distances on the discounted scale."""
+    data, seed = reference.data, reference.seed
+    rng = np.random.default_rng(seed)
+    first = rng.integers(data.rows, size=pairs)
+    second = (first + rng.integers(1, data.rows, size=pairs)) % data.rows  # never the same row
+    s, g = (np.asarray(data.observations[rows], np.float32) for rows in (first, second))
+    preparation = Preparation.of(data, reference.config.normalize)
+    there = np.asarray(_values(model, s, g, preparation.mean, preparation.scale), np.float64)  # ensemble x pairs
+    back = np.asarray(_values(model, g, s, preparation.mean, preparation.scale), np.float64)
+    latent = np.linalg.norm(np.asarray(policy.encode(s) - policy.encode(g), np.float64), axis=1)
+    size = np.abs(there.mean(axis=0)).mean()
+    return {
+        "asymmetry": float(np.abs(there.mean(axis=0) - back.mean(axis=0)).mean() / size),
+        "disagreement": float(np.ptp(there, axis=0).mean() / size),  # of V's two networks: how sure V is
+        "rank_correlation": theory.rank_correlation(latent, -there.mean(axis=0), seed),
+        "error_discounted": theory.errors(latent, -there.mean(axis=0)),
+    }
+
+
+@jax.jit
+def _values(model: monolithic.Value, s: Any, g: Any, mean: Any, scale: Any) -> jax.Array:
+    return model.values((s - mean) / scale, (g - mean) / scale)
+
+
+# ---- the paper's embedding error analysis ----------------------------------------------------------------------------
+
+
+def exact_error(policy: FoundationPolicy, world: tasks.Task) -> Numbers | None:
+    """E[(d(s, g) - |phi(s) - phi(g)|)^2] with the exact distances, on the discounted scale that phi is trained towards.
+
+    None for a task that does not know them.
+    """
+    finite = world.finite()
+    if finite is None:
+        return None
+    starts = theory.choose_starts(len(finite.steps))
+    found = theory.embedding(finite.steps, policy.encode(finite.observations), policy.discount, starts)
+    return {"against": "exact", **_in_short(found)}
+
+
+def value_error(policy: FoundationPolicy, reference: Reference, model: monolithic.Value, pairs: int = PAIRS) -> Numbers:
+    """The same error with -V(s, g) in the place of the exact distance, as in the paper."""
+    found = compare_with_value(policy, reference, model, pairs)
+    return {
+        "against": "value",
+        **_in_short(found),
+        "value_steps": reference.steps,
+        "value_expectile": reference.config.expectile,
+        "disagreement": found["disagreement"],
+        "asymmetry": found["asymmetry"],
+    }
+
+
+def phi_updates(config: Any, updates: int) -> int:
+    """How many of a policy's updates train its phi."""
+    until = methods.stages(config)[0].until
+    return updates if until is None else min(updates, until)
+
+
+def _in_short(found: Numbers) -> Numbers:
+    """The numbers of a row; `relative` is the root of the mean squared error as a share of the mean distance."""
+    error = found["error_discounted"]
+    return {
+        "mse": error["mse"],
+        "mean_true": error["mean_true"],
+        "relative": math.sqrt(error["mse"]) / abs(error["mean_true"]),
+        "rank_correlation": found["rank_correlation"],
+    }

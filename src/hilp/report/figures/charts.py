@@ -1,0 +1,305 @@
+"""Curves, bars and scatters of numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from numpy.typing import ArrayLike
+
+from hilp.report.figures.style import (
+    BLUE,
+    DISTANCE_MAP,
+    INK,
+    LONGEST_TITLE,
+    PALETTE,
+    PLAIN_LEGEND,
+    SMALL_SIZE,
+    SOFT,
+    TEXT_SIZE,
+    TITLE_SIZE,
+    VERMILLION,
+    as_vector,
+    draw_frame,
+    draw_legend,
+    draw_note,
+    draw_suptitle,
+    draw_title,
+    plain,
+    require_some,
+    short_number,
+)
+
+# Intervals are drawn about their own centre: a bootstrap's need not hold the point estimate.
+_INTERVAL: dict[str, Any] = {"fmt": "none", "capsize": 3, "elinewidth": 1.4, "capthick": 1.2, "zorder": 3}
+
+Series = Mapping[str, tuple[ArrayLike, ArrayLike]]  # name -> (steps, values)
+
+
+def success_by_depth(
+    labels: Sequence[str],
+    rates: ArrayLike,
+    lows: ArrayLike,
+    highs: ArrayLike,
+    title: str = "Success by planning depth",
+) -> Figure:
+    """Success rate (0 to 1) against the number of plan recursions, with intervals."""
+    mid, low, high = _intervals(labels, rates, lows, highs)
+    fig, ax = _chart(max(3.6, 1.6 + 0.75 * len(labels)), 3.2)
+    x = np.arange(len(labels))
+    ax.plot(x, 100 * mid, color=BLUE, linewidth=1.2, alpha=0.45, zorder=2)
+    ax.errorbar(x, 50 * (low + high), 50 * (high - low), ecolor=BLUE, **_INTERVAL)
+    ax.plot(x, 100 * mid, "o", color=BLUE, markersize=6, zorder=4)
+    for place, value, top in zip(x, 100 * mid, 100 * np.maximum(mid, high), strict=True):
+        ax.annotate(
+            f"{value:.0f}", (place, top), (0, 4), textcoords="offset points", ha="center", color=INK, fontsize=TEXT_SIZE
+        )
+    ax.set_xticks(x, [plain(label) for label in labels])
+    ax.set_xlim(-0.5, len(labels) - 0.5)
+    ax.set_ylim(0, 109)
+    ax.set_yticks(range(0, 101, 20))
+    ax.set_xlabel("plan recursions")
+    ax.set_ylabel("goals reached, %")
+    draw_title(ax, title)
+    draw_frame(ax, grid="y")
+    return fig
+
+
+def curves(
+    series: Series,
+    title: str,
+    ylabel: str,
+    logy: bool = False,
+    bands: Mapping[str, tuple[ArrayLike, ArrayLike]] | None = None,
+    xlabel: str = "training steps",
+    xticks: Sequence[float] | None = None,
+) -> Figure:
+    """Values against training steps (or something else), one line per name; `bands` may give its (lows, highs).
+
+    `xticks` are the few places that were measured at: they are marked, and powers of two lie evenly.
+    """
+    fig, ax = _chart(5.4, 3.2)
+    _draw_curves(ax, series, logy, bands or {}, list(series))
+    if xticks is not None:
+        _mark_places(ax, as_vector(xticks, "xticks"))
+    if len(series) > 1:
+        draw_legend(ax, loc="best")
+    ax.set_xlabel(xlabel)
+    ax.set_ylabel(ylabel)
+    draw_title(ax, title)
+    return fig
+
+
+def curve_grid(panels: Mapping[str, Series], title: str = "Training", logy: bool = False) -> Figure:
+    """Small multiples of `curves`: one panel per title. A name has one colour throughout."""
+    require_some(panels, "panels")
+    columns = min(len(panels), 3 if len(panels) != 4 else 2)
+    rows = math.ceil(len(panels) / columns)
+    fig = Figure(figsize=(3.1 * columns, 2.25 * rows + 0.4), layout="constrained", facecolor="white")
+    names = list(dict.fromkeys(name for series in panels.values() for name in series))
+    for i, (panel, series) in enumerate(panels.items()):
+        ax = fig.add_subplot(rows, columns, i + 1)
+        _draw_curves(ax, series, logy, {}, names)
+        draw_title(ax, panel, size=TEXT_SIZE + 0.5, weight="normal")
+        if i + columns >= len(panels):
+            ax.set_xlabel("training steps")
+    if len(names) > 1:
+        handles = [Line2D([], [], label=plain(name), **_line_style(names, name)) for name in names]
+        fig.legend(handles=handles, loc="outside lower center", ncols=min(len(names), 2 * columns), **PLAIN_LEGEND)
+    draw_suptitle(fig, title)
+    return fig
+
+
+def success_by_error(
+    points: Mapping[str, tuple[ArrayLike, ArrayLike]],
+    corr: float,
+    title: str = "Success by embedding error",
+    xlabel: str = "mean squared error of the distance",
+    in_order: bool = False,
+) -> Figure:
+    """Success rate (0 to 1) against the error of the distances; of each name the (errors, rates) of its policies.
+
+    Colours tell names apart or, where names are values `in_order`, run from dark to light. The rank correlation is
+    told unless it is nan.
+    """
+    require_some(points, "points")
+    fig, ax = _chart(6.2, 3.4)
+    shades = matplotlib.colormaps[DISTANCE_MAP](np.linspace(0, 0.92, len(points)))
+    all_errors = []
+    for i, (name, (errors, rates)) in enumerate(points.items()):
+        x, y = as_vector(errors, f"errors of {name}"), as_vector(rates, f"rates of {name}")
+        if len(x) != len(y):
+            raise ValueError(f"{name}: {len(x)} errors but {len(y)} rates")
+        colour = shades[i] if in_order else PALETTE[i % len(PALETTE)]
+        marker = "osD^"[0 if in_order else i // len(PALETTE) % 4]
+        style: dict[str, Any] = {"marker": marker, "markersize": 7, "markeredgecolor": "white", "markeredgewidth": 0.7}
+        ax.plot(x, 100 * y, linestyle="", color=colour, label=plain(name), zorder=3, **style)
+        all_errors.append(x)
+    known = np.concatenate(all_errors)
+    if known.min() > 0 and known.max() > 10 * known.min():
+        ax.set_xscale("log")
+        between = (1.0, 2.0, 5.0) if known.max() < 1000 * known.min() else (1.0,)
+        ax.xaxis.set_major_locator(LogLocator(subs=between))
+        ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
+    ax.set_ylim(-4, 104)
+    ax.set_yticks(range(0, 101, 20))
+    ax.set_xlabel(xlabel)
+    ax.set_ylabel("goals reached without a plan, %")
+    ax.set_title(plain(title, LONGEST_TITLE), loc="left", fontsize=TITLE_SIZE, fontweight="bold", color=INK, pad=20)
+    caption = f"{len(known)} {'policy' if len(known) == 1 else 'policies'}" + (
+        "" if math.isnan(corr) else f", rank correlation {corr:.2f}"
+    )
+    ax.text(0, 1.02, caption.replace("-", "−"), transform=ax.transAxes, color=SOFT, fontsize=TEXT_SIZE)
+    if len(points) > 1:
+        fig.legend(loc="outside right upper", **PLAIN_LEGEND)  # beside the points, where it can hide none
+    draw_frame(ax, grid="both")
+    return fig
+
+
+def scatter_distance(
+    exact_steps: ArrayLike,
+    latent_distance: ArrayLike,
+    corr: float,
+    curve: float | None = None,
+    title: str = "Learned against exact distance",
+) -> Figure:
+    """How many pairs of states lie at each exact and latent distance (darker is more), with each column's median.
+
+    `curve` is a discount gamma: it overlays (1 - gamma^d) / (1 - gamma), the distance that a perfect discounted value
+    has at d steps; 1 overlays the identity.
+    """
+    exact, latent = as_vector(exact_steps, "exact_steps"), as_vector(latent_distance, "latent_distance")
+    if len(exact) != len(latent):
+        raise ValueError(f"{len(exact)} exact distances but {len(latent)} latent ones")
+    if curve is not None and not 0 < curve <= 1:
+        raise ValueError(f"curve is a discount in (0, 1], not {curve}")
+    fig, ax = _chart(4.6, 3.6)
+    bins = int(np.clip(math.sqrt(len(exact)), 24, 60))
+    # Exact distances are whole steps: columns as wide as whole steps keep the histogram from beating against them.
+    width = math.ceil((exact.max() - exact.min() + 1) / bins)
+    columns = np.arange(math.floor(exact.min()), exact.max() + width + 1, width) - 0.5
+    rows = np.linspace(min(0.0, latent.min()), max(latent.max(), 1e-9) * 1.02, bins + 1)
+    counts, _, _ = np.histogram2d(exact, latent, (columns, rows))
+    shade = np.where(counts.T > 0, counts.T, np.nan)
+    ax.pcolormesh(columns, rows, shade, cmap="Blues", norm=LogNorm(0.3, max(counts.max(), 1)), rasterized=True)
+
+    column = np.digitize(exact, columns) - 1
+    filled = np.unique(column)
+    medians = [np.median(latent[column == c]) for c in filled]
+    ax.plot(columns[filled] + width / 2, medians, color=INK, linewidth=1.4, label="median")
+    if curve is not None:
+        steps = np.linspace(max(0.0, exact.min()), exact.max(), 200)
+        ideal = steps if curve == 1 else (1 - curve**steps) / (1 - curve)
+        label = "identity" if curve == 1 else f"discounted steps (γ = {curve:g})"
+        ax.plot(steps, ideal, color=VERMILLION, linewidth=1.6, linestyle=(0, (4, 2)), label=label)
+    ax.set_xlabel("exact distance, steps")
+    ax.set_ylabel("latent distance |φ(s) − φ(g)|")
+    draw_title(ax, title)
+    draw_note(ax, f"rank correlation {corr:.3f}\n{len(exact):,} pairs")
+    draw_legend(ax, loc="upper left")
+    draw_frame(ax, grid="both")
+    return fig
+
+
+def bars(
+    labels: Sequence[str], values: ArrayLike, lows: ArrayLike, highs: ArrayLike, title: str, xlabel: str = ""
+) -> Figure:
+    """Horizontal bars with intervals, the first label on top; for methods or reward gains side by side."""
+    mid, low, high = _intervals(labels, values, lows, highs)
+    fig, ax = _chart(5.6, 1.1 + 0.36 * len(labels))
+    y = np.arange(len(labels))
+    ax.barh(y, mid, height=0.62, color=[VERMILLION if v < 0 else BLUE for v in mid], zorder=2)
+    ax.errorbar((low + high) / 2, y, xerr=(high - low) / 2, ecolor=INK, **_INTERVAL)
+    for place, value, bottom, top in zip(y, mid, low, high, strict=True):
+        # The number stands beyond the interval, on the far side of zero, where no bar can cover it.
+        end, shift, side = (max(top, value), 5, "left") if value >= 0 else (min(bottom, value), -5, "right")
+        ax.annotate(
+            f"{value:.3g}".replace("-", "−"),
+            (end, place),
+            (shift, 0),
+            textcoords="offset points",
+            ha=side,
+            va="center",
+            color=INK,
+            fontsize=SMALL_SIZE,
+        )
+    ax.axvline(0, color=INK, linewidth=0.8, zorder=4)
+    ax.set_yticks(y, [plain(label) for label in labels])
+    ax.set_ylim(len(labels) - 0.4, -0.6)
+    left, right = min(0.0, low.min(), mid.min()), max(0.0, high.max(), mid.max())
+    span = (right - left) or 1.0
+    ax.set_xlim(left - (0.12 * span if left < 0 else 0), right + (0.12 * span if right > 0 else 0) + 1e-9)
+    ax.set_xlabel(xlabel)
+    draw_title(ax, title)
+    draw_frame(ax, grid="x")
+    ax.spines["left"].set_visible(False)
+    ax.tick_params(axis="y", length=0, labelcolor=INK, labelsize=TEXT_SIZE)
+    return fig
+
+
+def _chart(width: float, height: float) -> tuple[Figure, Axes]:
+    fig = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    return fig, fig.add_subplot()
+
+
+def _draw_curves(
+    ax: Axes,
+    series: Series,
+    logy: bool,
+    bands: Mapping[str, tuple[ArrayLike, ArrayLike]],
+    names: Sequence[str],
+) -> None:
+    require_some(series, "series")
+    if unknown := set(bands) - set(series):
+        raise ValueError(f"bands without a series: {sorted(unknown)}")
+    for name, (steps, values) in series.items():
+        x, y = as_vector(steps, f"steps of {name}"), as_vector(values, f"values of {name}", finite=False)
+        if len(x) != len(y):
+            raise ValueError(f"{name}: {len(x)} steps but {len(y)} values")
+        style = _line_style(names, name)
+        ax.plot(x, y, label=plain(name), marker="o" if len(x) == 1 else "", **style)
+        if name in bands:
+            low, high = (as_vector(edge, f"band of {name}", finite=False) for edge in bands[name])
+            ax.fill_between(x, low, high, color=style["color"], alpha=0.18, linewidth=0)
+    if logy:
+        ax.set_yscale("log")
+    ax.margins(x=0.02)
+    ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
+    draw_frame(ax, grid="y")
+
+
+def _mark_places(ax: Axes, places: np.ndarray) -> None:
+    """Points and ticks at these places only; on a logarithmic axis where they span several doublings."""
+    if places.min() > 0 and places.max() >= 8 * places.min():
+        ax.set_xscale("log", base=2)
+    ax.set_xticks(places, [short_number(place) for place in places])
+    ax.xaxis.set_minor_locator(NullLocator())
+    for line in ax.lines:
+        line.set(marker="o", markersize=4.5)
+
+
+def _line_style(names: Sequence[str], name: str) -> dict[str, Any]:
+    """Colours in order; once they are used up, again with dashes."""
+    turn, index = divmod(names.index(name), len(PALETTE))
+    return {"color": PALETTE[index], "linestyle": ("-", "--", ":")[turn % 3], "linewidth": 1.6}
+
+
+def _intervals(
+    labels: Sequence[str], values: ArrayLike, lows: ArrayLike, highs: ArrayLike
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    mid, low, high = (as_vector(v, n) for v, n in ((values, "values"), (lows, "lows"), (highs, "highs")))
+    if not len(labels) == len(mid) == len(low) == len(high):
+        raise ValueError(f"{len(labels)} labels, {len(mid)} values, {len(low)} lows and {len(high)} highs must agree")
+    if (low > high).any():
+        raise ValueError("a low end lies above its high end")
+    return mid, low, high

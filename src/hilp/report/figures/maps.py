@@ -1,0 +1,218 @@
+"""Pictures on a task's ground plan: paths and distances.
+
+A task is known here only through `draw(ax)`, which draws its ground plan, and `place(observations)`, which says where
+on it an observation lies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike
+
+from hilp.report.figures.style import (
+    BLUE,
+    DISTANCE_MAP,
+    INK,
+    PLAIN_LEGEND,
+    SMALL_SIZE,
+    SOFT,
+    TEXT_SIZE,
+    VERMILLION,
+    draw_suptitle,
+    draw_title,
+    require_some,
+)
+
+Trials = tuple[Sequence[ArrayLike], ArrayLike, ArrayLike, ArrayLike]  # paths, starts, goals, reached
+
+
+class Plan(Protocol):
+    """What a figure needs of a task."""
+
+    def draw(self, ax: Axes) -> None: ...
+
+    def place(self, observations: np.ndarray) -> np.ndarray: ...
+
+
+def trajectories(
+    task: Plan,
+    paths: Sequence[ArrayLike],
+    starts: ArrayLike,
+    goals: ArrayLike,
+    reached: ArrayLike,
+    title: str = "Trajectories",
+) -> Figure:
+    """Paths ([T, obs] each) on the task's plan: blue where the goal was reached, vermillion where it was not."""
+    fig, axes = plan_panels(task, 1, 1)
+    _draw_trials(axes[0], task, (paths, starts, goals, reached))
+    draw_title(axes[0], title)
+    _trials_legend(fig)
+    return fig
+
+
+def trajectory_grid(task: Plan, named: Mapping[str, Trials], title: str = "Trajectories by prompt") -> Figure:
+    """Small multiples of `trajectories`: one panel per prompt, its count of goals reached in the panel's title."""
+    require_some(named, "named")
+    fig, axes = plan_panels(task, len(named), min(len(named), 3 if len(named) != 4 else 2))
+    for ax, (name, trials) in zip(axes, named.items(), strict=True):
+        done, total = _draw_trials(ax, task, trials)
+        draw_title(ax, name, size=TEXT_SIZE + 0.5, weight="normal")
+        ax.set_title(f"{done} of {total}", loc="right", fontsize=TEXT_SIZE, color=SOFT, pad=6)
+    draw_suptitle(fig, title)
+    _trials_legend(fig)
+    return fig
+
+
+def distance_field(
+    task: Plan, observations: ArrayLike, distances: ArrayLike, goal: ArrayLike, title: str = "Distance to the goal"
+) -> Figure:
+    """Distance from every observation to one goal, as coloured squares on the plan; nan (no way) is grey."""
+    fig, axes = plan_panels(task, 1, 1)
+    _draw_fields(fig, axes, task, observations, [distances], goal)
+    draw_title(axes[0], title)
+    return fig
+
+
+def distance_fields(
+    task: Plan,
+    observations: ArrayLike,
+    fields: Mapping[str, ArrayLike],
+    goal: ArrayLike,
+    title: str = "Distance to the goal",
+) -> Figure:
+    """Several distance fields (say learned and exact) side by side under one colour scale."""
+    require_some(fields, "fields")
+    fig, axes = plan_panels(task, len(fields), len(fields))
+    _draw_fields(fig, axes, task, observations, list(fields.values()), goal)
+    for ax, name in zip(axes, fields, strict=True):
+        draw_title(ax, name, size=TEXT_SIZE + 0.5, weight="normal")
+    draw_suptitle(fig, title)
+    return fig
+
+
+def plan_panels(task: Plan, count: int, columns: int) -> tuple[Figure, list[Axes]]:
+    """A figure of `count` panels with the task's plan in each, sized to the plan's own proportions."""
+    fig = Figure(layout=ConstrainedLayoutEngine(compress=True, w_pad=0.1, h_pad=0.06), facecolor="white")
+    rows = math.ceil(count / columns)
+    axes = [fig.add_subplot(rows, columns, i + 1) for i in range(count)]
+    for ax in axes:
+        task.draw(ax)
+        ax.spines[:].set_visible(False)
+    width = {1: 5.4, 2: 4.2}.get(columns, 3.4)
+    fig.set_size_inches(width * columns, (width * aspect_of(axes[0]) + 0.3) * rows + 0.6)
+    return fig, axes
+
+
+def aspect_of(ax: Axes) -> float:
+    (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+    return abs(top - bottom) / max(abs(right - left), 1e-9)
+
+
+def _draw_trials(ax: Axes, task: Plan, trials: Trials) -> tuple[int, int]:
+    paths, starts, goals, reached = trials
+    lines = [places_of(task, path, f"paths[{i}]") for i, path in enumerate(paths)]
+    begin, end = places_of(task, starts, "starts"), places_of(task, goals, "goals")
+    good = np.asarray(reached, dtype=bool)
+    sizes = {"paths": len(lines), "starts": len(begin), "goals": len(end), "reached": good.size}
+    if len(set(sizes.values())) != 1 or good.ndim != 1:
+        raise ValueError("one start, goal and outcome per path, not " + ", ".join(f"{n} {k}" for k, n in sizes.items()))
+    scale = 1.0 if len(lines) <= 25 else 0.7
+    for outcome in (True, False):  # failures are drawn last: they are fewer and say more
+        style = _OUTCOMES[outcome]
+        chosen = np.flatnonzero(good == outcome)
+        drawn = LineCollection([lines[i] for i in chosen], colors=style["color"], linewidths=1.5 * scale, alpha=0.75)
+        drawn.set(zorder=3, capstyle="round")
+        ax.add_collection(drawn, autolim=False)
+        ax.plot(*begin[chosen].T, "o", mfc="white", mec=style["color"], ms=5 * scale, mew=1.3, zorder=4)
+        draw_stars(ax, end[chosen], style["color"], 11.5 * scale)
+    return int(good.sum()), len(good)
+
+
+def draw_stars(ax: Axes, xy: np.ndarray, colour: str, size: float) -> None:
+    ax.plot(*xy.T, "*", color=colour, mec="white", mew=0.8, ms=size, zorder=5)
+
+
+_OUTCOMES: dict[bool, dict[str, Any]] = {
+    True: {"color": BLUE, "label": "reached"},
+    False: {"color": VERMILLION, "label": "not reached"},
+}
+
+
+def _trials_legend(fig: Figure) -> None:
+    handles = [Line2D([], [], linewidth=2, **style) for style in _OUTCOMES.values()]
+    marks: dict[str, Any] = {"linestyle": "", "markeredgecolor": SOFT}
+    handles.append(Line2D([], [], marker="o", markerfacecolor="white", markersize=6, label="start", **marks))
+    handles.append(Line2D([], [], marker="*", markerfacecolor=SOFT, markersize=10, label="goal", **marks))
+    fig.legend(handles=handles, loc="outside lower center", ncols=4, **PLAIN_LEGEND)
+
+
+def _draw_fields(
+    fig: Figure,
+    axes: Sequence[Axes],
+    task: Plan,
+    observations: ArrayLike,
+    fields: Sequence[ArrayLike],
+    goal: ArrayLike,
+) -> None:
+    xy = places_of(task, observations, "observations")
+    star = places_of(task, np.reshape(np.asarray(goal), (1, -1)), "goal")
+    stacked = np.stack([np.asarray(field, dtype=np.float64) for field in fields])
+    if stacked.shape != (len(fields), len(xy)):
+        raise ValueError(f"each field needs one distance per observation ({len(xy)}), not shape {stacked.shape[1:]}")
+    if (stacked < 0).any():
+        raise ValueError("distances are never negative; write nan where there is no way")
+    stacked[~np.isfinite(stacked)] = np.nan
+    top = float(np.nanmax(stacked)) if np.isfinite(stacked).any() else 1.0
+    norm = Normalize(0, top or 1.0)
+    for ax, field in zip(axes, stacked, strict=True):
+        squares = draw_squares(ax, xy, cmap=matplotlib.colormaps[DISTANCE_MAP].with_extremes(bad="#c9ced8"), norm=norm)
+        squares.set_array(field)
+        draw_stars(ax, star, VERMILLION, 14)
+    # A bar inside the last panel's coordinates is exactly as high as the plan, whatever the layout makes of it.
+    bar = fig.colorbar(squares, cax=axes[-1].inset_axes((1.025, 0, 0.03, 1)), ticks=MaxNLocator(6, integer=True))
+    bar.set_label("distance, latent steps", fontsize=TEXT_SIZE, color=INK)
+    bar.ax.tick_params(labelsize=SMALL_SIZE, colors=SOFT, length=2)
+    bar.outline.set_visible(False)
+
+
+def draw_squares(ax: Axes, xy: np.ndarray, **style: Any) -> PolyCollection:
+    """One square per point, as wide as the points are apart: fills a lattice without reaching through a wall."""
+    half = _spacing(xy) / 2
+    corners = np.array([[-half, -half], [half, -half], [half, half], [-half, half]])
+    # Without antialiasing neighbouring squares meet without a seam.
+    squares = PolyCollection(xy[:, None] + corners, linewidths=0, antialiaseds=False, zorder=2, **style)
+    ax.add_collection(squares, autolim=False)
+    return squares
+
+
+def _spacing(xy: np.ndarray) -> float:
+    """Median distance to the third nearest other point.
+
+    On a lattice that is its spacing, beside a wall too; among scattered points it is wide enough for most to touch.
+    """
+    distinct = np.unique(xy, axis=0)
+    if len(distinct) < 2:
+        return 0.2
+    sample = distinct[:: math.ceil(len(distinct) / 256)]
+    gaps = np.linalg.norm(sample[:, None] - distinct[None], axis=-1)  # sample x all
+    third = min(3, len(distinct) - 1)
+    return float(np.median(np.partition(gaps, third, axis=1)[:, third]))
+
+
+def places_of(task: Plan, observations: ArrayLike, name: str) -> np.ndarray:
+    rows = np.asarray(observations)
+    if rows.ndim != 2:
+        raise ValueError(f"{name} must have two dimensions, not shape {rows.shape}")
+    return np.asarray(task.place(rows), dtype=np.float64)

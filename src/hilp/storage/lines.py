@@ -1,0 +1,159 @@
+"""Files of JSON lines that grow: what is appended together is there together or not at all.
+
+A process that is killed or a disk that fills may still leave a torn last line. It is left out when the file is read and
+cut off when it is added to, and one line says so. A line that is damaged anywhere else is an error that names it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hilp.errors import HilpError, printable
+from hilp.storage.atomic import fsync_folder, write_bytes
+
+Line = dict[str, Any]
+
+
+class _Content(NamedTuple):
+    lines: list[tuple[int, bytes, Line]]  # number, bytes without the line's end, value
+    end: int  # bytes of the file that are whole lines
+    torn: int  # bytes behind them
+    ended: bool  # whether the last line has its end
+
+
+def read(path: str | os.PathLike[str]) -> list[tuple[int, Line]]:
+    """The objects of a file, each with the number of its line."""
+    try:
+        with open(path, "rb") as file, _lock(file.fileno(), shared=True):
+            content = _parse(file.read(), path)
+    except OSError as error:
+        raise HilpError(f"cannot read {path}: {error.strerror or error}") from error
+    if content.torn:
+        _tell(path, "is left out")
+    return [(number, value) for number, _, value in content.lines]
+
+
+def append(
+    path: str | os.PathLike[str], values: Sequence[Line], instead_of: Callable[[Line], bool] | None = None
+) -> None:
+    """Add one line a value, all in one write that has reached the disk when this returns; on an error none is added.
+
+    Lines that `instead_of` is true for go in the same step: the file is then written anew beside itself.
+    """
+    path = Path(path)
+    added = "".join(json.dumps(value, allow_nan=False) + "\n" for value in values).encode()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _opened(path) as handle:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):  # a terminal or a pipe keeps nothing
+                os.write(handle, added)
+                return
+            content = _parse(_all(handle), path)
+            if content.torn:
+                os.ftruncate(handle, content.end)
+                _tell(path, "was cut off")
+            if instead_of is not None and any(instead_of(value) for _, _, value in content.lines):
+                kept = [raw + b"\n" for _, raw, value in content.lines if not instead_of(value)]
+                write_bytes(path, [b"".join(kept), added])
+            else:
+                _extend(handle, content.end, (b"" if content.ended else b"\n") + added)
+    except OSError as error:
+        raise HilpError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _extend(handle: int, end: int, added: bytes) -> None:
+    """Write behind the end; what a full disk lets through of it is taken back."""
+    try:
+        written = 0
+        while written < len(added):  # a full disk may take a part
+            written += os.pwrite(handle, added[written:], end + written)
+        os.fsync(handle)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.ftruncate(handle, end)
+        raise
+
+
+def _parse(data: bytes, path: str | os.PathLike[str]) -> _Content:
+    parts = data.split(b"\n")
+    last = parts.pop()  # behind the last end of a line: empty, torn, or a line that somebody's editor left without one
+    lines: list[tuple[int, bytes, Line]] = []
+    for number, raw in enumerate(parts, 1):
+        try:
+            if raw.strip():
+                lines.append((number, raw, _value(raw)))
+        except ValueError as error:
+            raise HilpError(f"{path} line {number} is damaged: {error}") from None
+    if not last.strip():
+        return _Content(lines, len(data), 0, True)
+    try:
+        value = _value(last)
+    except ValueError:
+        return _Content(lines, len(data) - len(last), len(last), True)
+    return _Content([*lines, (len(parts) + 1, last, value)], len(data), 0, False)
+
+
+def _value(raw: bytes) -> Line:
+    try:
+        value = json.loads(raw.decode())
+    except UnicodeDecodeError:
+        raise ValueError("it is not UTF-8 text") from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"it is not JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise ValueError("it is not a JSON object")
+    return value
+
+
+def _tell(path: str | os.PathLike[str], what: str) -> None:
+    print(
+        f"hilp: note: the last line of {printable(str(path))} is torn (a write was stopped) and {what}", file=sys.stderr
+    )
+
+
+def _all(handle: int) -> bytes:
+    pieces, at = [], 0
+    while piece := os.pread(handle, 1 << 20, at):
+        pieces.append(piece)
+        at += len(piece)
+    return b"".join(pieces)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """A file to add to, made where it is missing; nobody else adds to it meanwhile."""
+    while True:
+        made = not path.exists()
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            with _lock(handle):
+                if not os.path.samestat(os.fstat(handle), os.stat(path)):
+                    continue  # written anew while we waited
+                yield handle
+                if made:
+                    fsync_folder(path.parent)
+                return
+        finally:
+            os.close(handle)
+
+
+@contextlib.contextmanager
+def _lock(handle: int, shared: bool = False) -> Iterator[None]:
+    """Wait until a file is ours; the lock ends with the process."""
+    try:
+        import fcntl
+    except ImportError:  # Windows: without a lock
+        yield
+        return
+    with contextlib.suppress(OSError):  # a disk that knows no locks
+        fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+    yield  # closing the file ends the lock
