@@ -29,7 +29,7 @@ IQL_VERSIONS = {f"iql-{name}": name for name in ("lap", "fdm", "rand")}
 @cache
 def tables() -> dict[str, Any]:
     """The tables as they are in the file: seeds, what the score is, methods (columns) and rows."""
-    found: dict[str, Any] = json.loads(resources.files("hilp").joinpath("paper.json").read_text("utf-8"))
+    found: dict[str, Any] = json.loads(resources.files("hilp.report").joinpath("paper.json").read_text("utf-8"))
     return found
 
 
