@@ -101,7 +101,7 @@ def _asked(tree: ast.Module, package: str) -> Iterable[tuple[tuple[str, ...], in
             if re.fullmatch(r"\w+(\.\w+)+(:\w+)?", node.value):
                 yield (node.value.partition(":")[0],), node.lineno, "string"
         elif isinstance(node, ast.JoinedStr):
-            first = node.values[0].value if isinstance(node.values[0], ast.Constant) else ""
+            first = str(node.values[0].value) if isinstance(node.values[0], ast.Constant) else ""
             if re.fullmatch(r"(\w+\.)+", first):
                 yield (first,), node.lineno, "string"
         elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
@@ -196,7 +196,7 @@ def draw_rooms(found: list[Import], target: Path | Any) -> None:
         (box(upper), box(lower)) for upper, lowers in MAY_IMPORT.items() for lower in lowers if upper not in hidden
     }
     floor = heights(names | {name for arrow in allowed for name in arrow}, allowed)
-    at = {}
+    at: dict[str, tuple[float, float]] = {}
     for level in {floor[name] for name in names}:
         here = sorted((name for name in names if floor[name] == level), key=_place)
         # A lone room stands aside, so that arrows past it do not run through it.
