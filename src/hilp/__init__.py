@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hilp.collectors import collect as collect
     from hilp.collectors.named import load as load
     from hilp.data.dataset import Dataset as Dataset
     from hilp.errors import HilpError as HilpError
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from hilp.learning.methods.hilp import Config as HILP  # noqa: F401
     from hilp.policy.policy import FoundationPolicy as FoundationPolicy
     from hilp.presets import preset as preset
+    from hilp.tasks import make as make_task  # noqa: F401
     from hilp.training.loop import pretrain as pretrain
 
 _HOMES = {

@@ -32,16 +32,7 @@ Numbers = dict[str, Any]
 
 def value_config(policy: FoundationPolicy) -> monolithic.Config:
     """V(s, g) at the size of the policy's networks, with its phi's goals and discount, at expectile 0.9."""
-    settings = policy.settings
-    same = {name: name for name in ("batch", "goal_discount", "goal_random", "bound_targets", "normalize")}
-    renamed = {
-        "discount": "phi_discount",
-        "target_rate": "phi_target_rate",
-        "hidden": "phi_hidden" if "phi_hidden" in settings else "hidden",
-        "lr": "phi_lr" if "phi_lr" in settings else "lr",
-    }
-    own = {name: settings[of] for name, of in (same | renamed).items() if of in settings}
-    found: monolithic.Config = methods.configure(monolithic.Config(), own)
+    found: monolithic.Config = methods.configure(monolithic.Config(), policy.reference)
     return found
 
 

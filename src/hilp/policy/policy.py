@@ -196,6 +196,13 @@ class FoundationPolicy:
         """The config as plain values, to say in rows and reports how this policy was trained."""
         return dict(json.loads(json.dumps(dataclasses.asdict(self.config))))
 
+    @property
+    def reference(self) -> dict[str, Any]:
+        """Config values of a V(s, g) to hold this policy's distances against; its method knows them."""
+        self.require_rule("direct", "does not learn distances")
+        method = methods.of(self.config)
+        return dict(method.reference(self.config)) if hasattr(method, "reference") else {"discount": self.discount}
+
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the folder. A kill at any instant leaves what was there before, or the new policy."""
         return artifact.save(self._contents(), path)

@@ -1,0 +1,296 @@
+"""The tables of README.md and docs/results.md say what the kept rows in benchmarks/ say, cell by cell.
+
+Each function below makes one table from rows, as text; a page whose table differs fails, whichever of the two changed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hilp.evaluation import stats
+from hilp.report import paper
+
+ROOT = Path(__file__).parent.parent
+Row = dict[str, Any]
+Table = list[list[str]]
+
+
+@cache
+def kept(name: str) -> tuple[Row, ...]:
+    return tuple(json.loads(line) for line in (ROOT / "benchmarks" / f"{name}.jsonl").read_text().splitlines())
+
+
+def tables(page: str) -> dict[tuple[str, str], Table]:
+    """The tables of a page without the line under the header, by the heading above and the header's first two cells."""
+    found: dict[tuple[str, str], Table] = {}
+    heading, key = "", None
+    for line in [*(ROOT / page).read_text().splitlines(), ""]:
+        if line.startswith("#"):
+            heading = line.lstrip("# ")
+        if not line.startswith("|"):
+            key = None
+            continue
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if key is None:
+            key = heading, f"{cells[0]} | {cells[1]}"
+            assert key not in found, f"two tables of {page} begin alike under '{heading}'"
+            found[key] = []
+        if not set("".join(cells)) <= set("-: "):
+            found[key].append(cells)
+    return found
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.0f}%"
+
+
+def mean(values: list[float]) -> str:
+    return f"{np.mean(values):.0f}"
+
+
+def spread(values: list[float], digits: int = 0) -> str:
+    middle, std = stats.mean_std(values)
+    return f"{middle:.{digits}f} ± {std:.{digits}f}"
+
+
+def with_interval(strata: list[list[float]], digits: int = 0) -> str:
+    middle, low, high = stats.stratified_bootstrap(strata)
+    return f"{middle:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+# ---- tables made from rows -------------------------------------------------------------------------------------------
+
+REWARDS = ("right", "left", "up", "down", "centre")
+PLANS = ("0", "1", "3", "auto")
+
+
+def quickstart(task: str, seed: int) -> Row:
+    (row,) = [row for row in kept("quickstart") if (row["task"], row["seed"]) == (task, seed)]
+    return row
+
+
+def readme_goals() -> Table:
+    row = quickstart("maze-large", 0)
+    lines = [[f"goal, plan {plan}", percent(row["success"][plan])] for plan in PLANS]
+    return [[f"prompt, {row['pairs']} random start-goal pairs in the large maze", "reached"], *lines]
+
+
+def readme_rewards() -> Table:
+    row = quickstart("maze-large", 0)
+    lines = [[f"reward: {x}", percent(row["reward_gain"][x]), f"{row['reward_r2'][x]:.2f}"] for x in REWARDS]
+    return [[f"prompt, {row['pairs']} random starts", "share of the possible gain", "R²"], *lines]
+
+
+def quickstart_runs() -> Table:
+    lines = [
+        [
+            row["task"].removeprefix("maze-"),
+            str(row["seed"]),
+            *(percent(row["success"][plan]) for plan in PLANS),
+            f"{row['rank_correlation']:.3f}",
+            *(percent(row["reward_gain"][x]) for x in REWARDS),
+        ]
+        for row in kept("quickstart")
+    ]
+    return [["maze", "seed", *(f"plan {plan}" for plan in PLANS), "rank correlation", *REWARDS], *lines]
+
+
+def success(file: str, label: str, plan: Any = 0, **where: Any) -> list[float]:
+    """100 x success of every seed."""
+    return [
+        100 * row["score"]
+        for row in kept(file)
+        if (row["cell"]["label"], row["plan"]) == (label, plan)
+        and all(row[key] == value for key, value in where.items())
+    ]
+
+
+def goals() -> Table:
+    methods = ("gc-bc", "gc-iql", "gc-cql", "fb", "iql-fdm", "iql-lap", "iql-rand")
+    entries: list[tuple[str, str, Any]] = [(name, name, 0) for name in methods]
+    entries += [("hilp", "hilp", 0), ("hilp, plan 1", "hilp", 1), ("hilp, plan 2", "hilp", 2), ("hilp-plan", "hilp", 3)]
+    entries += [("hilp, plan auto", "hilp", "auto")]
+    mazes = ("maze-large", "maze-ultra")
+    lines = []
+    for name, label, plan in entries:
+        strata = [success("goals", label, plan, task=maze) for maze in mazes]
+        assert [len(own) for own in strata] == [4, 4]
+        lines.append([name, *(spread(own) for own in strata), with_interval(strata)])
+    return [["method", *mazes, "IQM [95%]"], *lines]
+
+
+def embedding(file: str, label: str, key: str, **where: Any) -> float:
+    rows = [row for row in kept(file) if row["cell"]["label"] == label and row["plan"] == 0]
+    return float(np.mean([row["embedding"][key] for row in rows if all(row[k] == v for k, v in where.items())]))
+
+
+def sweep(file: str, dims: tuple[int, ...], errors: dict[str, Callable[[str], str]]) -> Table:
+    labels = [f"hilp dim={dim}" for dim in dims]
+    return [
+        ["dim", *map(str, dims)],
+        ["success", *(mean(success(file, label)) for label in labels)],
+        ["with plan auto", *(mean(success(file, label, "auto")) for label in labels)],
+        *([name, *map(show, labels)] for name, show in errors.items()),
+    ]
+
+
+def dimension() -> Table:
+    file = "goals-dimension"
+    return sweep(
+        file, (2, 4, 8, 16, 32, 64, 128), {"embedding MSE": lambda label: f"{embedding(file, label, 'mse'):.1f}"}
+    )
+
+
+def dimension_antmaze() -> Table:
+    file = "goals-antmaze-dimension"
+    return sweep(
+        file,
+        (2, 8, 32),
+        {
+            "embedding MSE against V": lambda label: f"{embedding(file, label, 'mse'):.0f}",
+            "rank correlation with V": lambda label: f"{embedding(file, label, 'rank_correlation'):.2f}",
+        },
+    )
+
+
+def ablation() -> Table:
+    entries = {
+        "hilp (laptop preset)": "hilp",
+        "bounded targets": "hilp bounded",
+        "3-step targets": "hilp 3-step",
+        "the paper's lr 3e-4 and EMA 0.005": "hilp paper rates",
+        "sequential, half of the updates each": "hilp sequential",
+        "DDPG+BC (weight 0.3) instead of AWR": "hilp ddpg+bc",
+        "gc-iql (V), AWR": "gc-iql",
+        "gc-iql (Q), AWR": "gc-iql q",
+        "gc-iql (Q), DDPG+BC": "gc-iql q ddpg+bc",
+    }
+    lines = []
+    for name, label in entries.items():
+        line = [name]
+        for maze in ("maze-large", "maze-ultra"):
+            planned = success("goals-ablation", label, 3, task=maze)
+            line.append(mean(success("goals-ablation", label, task=maze)))
+            line.append(mean(planned) if planned else "")
+            correlation = embedding("goals-ablation", label, "rank_correlation", task=maze) if planned else None
+            line.append(f"{correlation:.3f}" if planned else "")
+        lines.append(line)
+    header = ["", "maze-large", "with plan 3", "correlation", "maze-ultra", "with plan 3", "correlation"]
+    return [header, *lines]
+
+
+def antmaze() -> Table:
+    task = "antmaze-large-diverse"
+
+    def theirs(label: str) -> str:
+        found = paper.goal_conditioned(task, label)
+        assert found is not None
+        return f"{found[0]:.0f}"
+
+    def ours(label: str, plan: Any = 0) -> str:
+        (row,) = [r for r in kept("goals-antmaze") if (r["cell"]["label"], r["plan"]) == (label, plan)]
+        low, high = row["interval"]
+        return f"{100 * row['score']:.0f} [{100 * low:.0f}, {100 * high:.0f}]"
+
+    plans = ", ".join(f"{success('goals-antmaze', 'hilp', plan)[0]:.0f}" for plan in (1, 2, 3))
+    return [
+        ["method", "success", "the paper"],
+        *([label, ours(label), theirs(label)] for label in ("gc-bc", "gc-iql", "hilp")),
+        ["hilp, plan 1, 2, 3", plans, f"{theirs('hilp-plan')} (plan 3)"],
+        ["hilp, plan auto", ours("hilp", "auto"), ""],
+    ]
+
+
+def share(row: Row) -> float:
+    return float((row["score"] - row["random"]) / (row["best_possible"] - row["random"]))
+
+
+def zero_shot_maze() -> Table:
+    rewards = ("region", "avoid", "corridor")
+
+    def strata(label: str, intercept: bool) -> list[list[float]]:
+        rows = [r for r in kept("zero-shot-maze") if (r["cell"]["label"], r["intercept"]) == (label, intercept)]
+        return [[share(row) for row in rows if row["reward"] == reward] for reward in rewards]
+
+    lines = []
+    for label in ("gc-td3", "sf-cl", "sf-rand", "sf-idm", "sf-ae", "sf-lap", "sf-fdm", "fb", "sf-hilp"):
+        own, fitted = strata(label, False), strata(label, True)
+        line = [label, *(spread(scores, 2) for scores in own), with_interval(own, 2), with_interval(fitted, 2)]
+        lines.append([cell.replace("-0.00", "0.00") for cell in line])
+    return [["method", *rewards, "IQM [95%]", "IQM with an intercept"], *lines]
+
+
+def zero_shot_walker() -> Table:
+    rewards = ("stand", "walk", "run", "flip")
+    rows = kept("zero-shot-walker")
+    order = [("sf-hilp", 0), ("sf-hilp", 1), ("fb", 0), ("sf-fdm", 0), ("sf-lap", 0), ("sf-rand", 0), ("sf-rand", 1)]
+    lines = []
+    for label, seed in [*order, ("gc-td3", 0)]:
+        own = {r["reward"]: r["score"] for r in rows if (r["cell"]["label"], r["train_seed"]) == (label, seed)}
+        line = [label if seed == 0 else "", str(seed)]
+        for reward in rewards:
+            theirs = paper.zero_shot("walker", reward, label, "rnd")
+            assert theirs is not None
+            line.append(f"{own[reward]:.0f}" + (f" / {theirs[0]:.0f}" if seed == 0 else ""))
+        lines.append([*line, mean([own[reward] for reward in rewards])])
+    first = [row for row in rows if row["train_seed"] == 0]
+    random = [float(np.mean([row["random"] for row in first if row["reward"] == reward])) for reward in rewards]
+    lines.append(["random actions", "", *(f"{value:.0f}" for value in random), mean(random)])
+    return [["method", "seed", *rewards, "mean"], *lines]
+
+
+def speed() -> Table:
+    rows = {row["name"]: row for row in (*kept("speed"), *kept("data"))}
+    order = ("train_step", "sf_train_step", "plan", "act", "memory", "import", "help", "convert", "stream")
+    lines = [
+        [name, f"{rows[name]['value']} {rows[name]['unit']}", str(rows[name]["ratio"]), rows[name]["against"]]
+        for name in order
+    ]
+    return [["name", "value", "ratio", "against"], *lines]
+
+
+RESULTS = "docs/results.md"
+MAZE_REWARDS = "Zero-shot RL on the maze (laptop)"
+MADE: dict[tuple[str, str, str], Callable[[], Table]] = {  # page, heading, beginning of the header
+    ("README.md", "Two commands", "prompt, 400 random start-goal pairs in the large maze | reached"): readme_goals,
+    ("README.md", "Two commands", "prompt, 400 random starts | share of the possible gain"): readme_rewards,
+    (RESULTS, "The quickstart (laptop preset)", "maze | seed"): quickstart_runs,
+    (RESULTS, "Goals on the mazes (laptop)", "method | maze-large"): goals,
+    (RESULTS, "Latent dimension and embedding error", "dim | 2"): dimension,
+    (RESULTS, "Learning faster, and extracting policies", " | maze-large"): ablation,
+    (RESULTS, "AntMaze (laptop)", "method | success"): antmaze,
+    (RESULTS, "Latent dimension and embedding error on AntMaze", "dim | 2"): dimension_antmaze,
+    (RESULTS, MAZE_REWARDS, "method | region"): zero_shot_maze,
+    (RESULTS, "Zero-shot RL on the walker (laptop)", "method | seed"): zero_shot_walker,
+    (RESULTS, "Speed", "name | value"): speed,
+}
+WITHOUT_NUMBERS = {  # tables that show no result
+    ("README.md", "Methods, tasks and tables", " | names"),
+    (RESULTS, "The quickstart (laptop preset)", "change | our reading"),
+}
+
+
+@pytest.mark.parametrize("place", MADE, ids=lambda place: f"{place[0]}-{place[1]}"[:60])
+def test_table_says_what_rows_say(place: tuple[str, str, str]) -> None:
+    page, *key = place
+    assert tables(page)[key[0], key[1]] == MADE[place]()
+
+
+@pytest.mark.parametrize("page", ["README.md", RESULTS])
+def test_every_table_has_its_rows(page: str) -> None:
+    known = {(heading, start) for where, heading, start in {*MADE, *WITHOUT_NUMBERS} if where == page}
+    assert set(tables(page)) == known, "a table without rows behind it: add it to MADE"
+
+
+def test_readme_says_the_rank_correlation_of_the_kept_run() -> None:
+    said = re.search(r"exact number of steps: (\d\.\d+)", (ROOT / "README.md").read_text())
+    assert said is not None
+    assert said[1] == f"{quickstart('maze-large', 0)['rank_correlation']:.3f}"
