@@ -147,4 +147,13 @@ LOSSES: dict[str, Callable[[Phi, Any, Phi, Batch], tuple[Array, Info]]] = {
 
 def skill_of_feature(feature: Array, moment: Array) -> Array:
     """The skill of the task "be where the feature is this": sqrt(dim) * unit(C^-1 x), C the second moment."""
-    return sphere(feature @ jnp.linalg.pinv(moment, hermitian=True))
+    return sphere(feature @ inverse(moment))
+
+
+def inverse(moment: Array) -> Array:
+    """The pseudo-inverse of a second moment, cut at dim * eps of the largest eigenvalue, as in the authors' code.
+
+    XLA's own default cuts ten times higher, where features of a low-dimensional world still point somewhere.
+    """
+    cut = moment.shape[-1] * float(jnp.finfo(moment.dtype).eps)
+    return jnp.linalg.pinv(moment, rtol=cut, hermitian=True)

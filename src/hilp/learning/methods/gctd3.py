@@ -1,7 +1,9 @@
 """GC-TD3: goal-conditioned TD3 with hindsight goals, the paper's goal-conditioned rival in zero-shot RL.
 
 The skill is the goal itself. The reward is -1 until the transition that arrives at the goal, by row number; a task
-given as a reward becomes the goal of highest reward. Scalar twin critics are our choice: the paper gives none.
+given as a reward becomes the goal of highest reward. Two choices differ from the authors' code, where this is a switch
+of the successor features: ours are scalar twin critics (theirs predict as many numbers as an observation has, of which
+the reward uses one), and a goal is reached by row number (theirs: where the goal's numbers equal those of s').
 """
 
 from __future__ import annotations
