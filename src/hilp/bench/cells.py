@@ -6,7 +6,6 @@ again until the table is full.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import math
@@ -79,7 +78,7 @@ def entries(
     made = {}
     for name in names:
         base = entry(name)
-        keys = {f.name for f in dataclasses.fields(methods.module(base.method).Config)}
+        keys = methods.keys(base.method)
         if sweep and sweep[0] not in keys:
             continue
         for value in sweep[1] if sweep else (None,):

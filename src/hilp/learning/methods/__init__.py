@@ -80,6 +80,12 @@ def config(name: str, **values: Any) -> Any:
     return found.Config(**{**MODULES[name][1], **values})
 
 
+def keys(name: str) -> set[str]:
+    """The config keys that can be set for a method, former ones included."""
+    former = {VARIANT, *V_ALSO_HAD} if name in VARIANTS else set()
+    return {field.name for field in dataclasses.fields(module(name).Config)} | former
+
+
 def of(config: Any) -> ModuleType:
     """The module whose Config this is: a method, or a model that only explains policies."""
     return importlib.import_module(type(config).__module__)
