@@ -151,14 +151,13 @@ sys.exit(main("{words} --steps 4000 --resume".split()))
 
 
 def test_a_table_has_all_rows_of_a_cell_or_none(shared: Path, tmp_path: Path) -> None:
-    words = f"bench goals --data {shared / 'a'} --methods gc-bc hilp --seeds 2 --episodes 2 --steps 40"
-    words += " --set actor_hidden=16x16 --set batch=32 --out out --rows rows.jsonl --json"
+    words = f"bench goals --data {shared / 'a'} --methods hilp --seeds 3 --episodes 2 --steps 40"
+    words += "".join(f" --set {value}" for value in SMALL.split()) + " --out out --rows rows.jsonl --json"
     program = f"""
 hilp.pretrain, hilp.evaluate
 print("working", flush=True)
 sys.exit(main("{words}".split()))
 """
-    rows_of = {"gc-bc": 1, "hilp": 5}
     before: list[bytes] = []
 
     def prepare(folder: Path) -> None:
@@ -174,8 +173,7 @@ sys.exit(main("{words}".split()))
         for row in map(json.loads, lines):
             cell = json.dumps(row["cell"])
             cells[cell] = cells.get(cell, 0) + 1
-        for cell, count in cells.items():
-            assert count == rows_of[json.loads(cell)["label"]], cell
+        assert set(cells.values()) <= {5}, "a row for each plan"
 
     suffer(Scenario(prepare, program, check, kills=8), tmp_path)
 
