@@ -68,7 +68,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "add-a-method.md"
 
 
 @pytest.fixture
-def nearest_neighbour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def my_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The method that the page writes, as a module of its own."""
     (code,) = re.findall(r"```python title=\"my_method.py\"\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert len(code.splitlines()) <= 80, "a page, not a chapter"
@@ -79,7 +79,7 @@ def nearest_neighbour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     del methods.MODULES["my-method"], sys.modules["my_method"]
 
 
-def test_the_page_about_adding_a_method(nearest_neighbour: Any, tmp_path: Path) -> None:
+def test_the_page_about_adding_a_method(my_method: Any, tmp_path: Path) -> None:
     """It trains, plans nothing, is saved and loaded, and passes the conformance suite."""
     config = methods.config("my-method", batch=32)
     testing.check_method(config)
@@ -95,11 +95,11 @@ def test_the_page_about_adding_a_method(nearest_neighbour: Any, tmp_path: Path) 
         again.skill(seed=0)
 
 
-def test_a_method_that_breaks_the_contract_is_told_how(nearest_neighbour: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(nearest_neighbour.Policy, "skill_dim")
+def test_a_method_that_breaks_the_contract_is_told_how(my_method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(my_method.Policy, "skill_dim")
     with pytest.raises(AssertionError, match="how many numbers a skill has"):
         testing.check_contract(methods.config("my-method"))
-    monkeypatch.delattr(nearest_neighbour, "export")
+    monkeypatch.delattr(my_method, "export")
     with pytest.raises(hilp.HilpError, match="my_method is no method: it has no 'export'"):
         methods.module("my-method")
 
@@ -113,7 +113,7 @@ def test_a_module_that_is_not_there_is_one_line() -> None:
         del methods.MODULES["lost"]
 
 
-def test_a_plug_in_is_found_by_its_entry_point(nearest_neighbour: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plug_in_is_found_by_its_entry_point(my_method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(methods, "_plugins", lambda: {"theirs": "my_method"})
     try:
         assert "theirs" in methods.names()

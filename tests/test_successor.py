@@ -28,17 +28,18 @@ def numbers(*shape: int, seed: int = 0) -> jax.Array:
     return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
 
 
-def batch() -> Batch:
+def batch(**changes: Any) -> Batch:
     arrived = jnp.array([True, False, False, True, False, False])
     s, next_s, goal = (numbers(ROWS, 3, seed=seed) for seed in (0, 2, 3))
-    return Batch(
-        observation=s,
-        action=jnp.tanh(numbers(ROWS, 2, seed=1)),
-        next_observation=next_s,
-        goal=goal,
-        reached=jnp.zeros(ROWS, bool),
-        arrived=arrived,
-    )
+    arrays = {
+        "observation": s,
+        "action": jnp.tanh(numbers(ROWS, 2, seed=1)),
+        "next_observation": next_s,
+        "goal": goal,
+        "reached": jnp.zeros(ROWS, bool),
+        "arrived": arrived,
+    }
+    return Batch(**arrays | changes)
 
 
 def config(name: str, **values: Any) -> Any:
@@ -125,7 +126,7 @@ def test_networks_have_the_shapes_of_the_paper() -> None:
     for method in ("hilp", "gc-bc", "gc-iql", "gc-cql", "fb", "iql-lap"):  # distances of hundreds of steps
         large, own = (presets.preset(method, "laptop", task) for task in ("antmaze-large-play", "antmaze:\n###"))
         assert large == own and large.steps > presets.preset(method, "laptop", "maze-large").steps
-        assert presets.preset(method, "paper", "antmaze-large-play").steps == presets.PAPER_STEPS
+        assert presets.preset(method, "paper", "antmaze-large-play").steps == presets.STEPS["paper"]
 
 
 def test_weights_start_orthogonal_with_zero_bias() -> None:
@@ -204,7 +205,7 @@ def test_contrastive_features_compare_with_the_future_of_the_same_row() -> None:
 def test_hilbert_features_have_the_loss_of_the_paper() -> None:
     cfg, phi, _, b = feature_parts("hilbert")
     target = features.init(cfg, SPEC, jax.random.key(9))
-    b = b._replace(reached=jnp.array([True, False] * 3))
+    b = batch(reached=jnp.array([True, False] * 3))
     value = lambda nets, s: jnp.stack([hilbert.value(n(s), n(b.goal)) for n in nets])  # noqa: E731
     wanted = hilbert.representation_loss(
         value(phi.nets, b.observation), value(target.nets, b.observation), value(target.nets, b.next_observation),

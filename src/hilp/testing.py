@@ -51,6 +51,9 @@ def check_contract(config: Any) -> None:
     module = methods.module(name)
     state = jax.eval_shape(lambda: module.init(config, Spec(3, 2), jax.random.key(0)))
     core = module.export(config, state)
+    fields = {field.name for field in dataclasses.fields(config)}
+    assert fields >= {"batch", "normalize"}, "a Config says how large a batch is and whether to normalize"
+    type(config)()  # every field has a default: kept policies are read with it
     assert hasattr(core, "skill_dim"), "an export says how many numbers a skill has: skill_dim"
     assert hasattr(core, "act"), "an export acts: act(observation, z)"
     if hasattr(core, "direct"):
@@ -83,18 +86,20 @@ def check_samples(config: Any) -> None:
 
 def check_one_trace(config: Any) -> None:
     """`update` is traced once, whatever the lengths of chunks."""
-    run, calls = Run(config, small_data()), []
-    stage = run.stages[0]
+    run = Run(config, small_data())
+    for number, stage in enumerate(run.stages):
+        calls: list[int] = []
 
-    def counted(*args: Any) -> Any:
-        calls.append(1)
-        return stage.update(config, *args)
+        def counted(*args: Any, stage: Any = stage, calls: list[int] = calls) -> Any:
+            calls.append(1)
+            return stage.update(config, *args)
 
-    chunk = jax.jit(chunk_function(counted, partial(drawn_batch, config, stage.sample)))
-    state = run.fresh
-    for start, count in ((0, 3), (3, 1), (4, 7)):
-        state, _, _ = chunk(state, (run.columns, run.index), run.keys, jnp.int32(start), jnp.int32(count))
-    assert len(calls) == 1, f"update was traced {len(calls)} times"
+        run.enter(number, run.fresh)
+        chunk = jax.jit(chunk_function(counted, partial(drawn_batch, config, stage.sample)))
+        state = run.fresh
+        for start, count in ((0, 3), (3, 1), (4, 7)):
+            state, _, _ = chunk(state, (run.columns, run.index), run.keys, jnp.int32(start), jnp.int32(count))
+        assert len(calls) == 1, f"update of stage {number} was traced {len(calls)} times"
 
 
 def check_chunks(config: Any) -> None:
@@ -103,7 +108,7 @@ def check_chunks(config: Any) -> None:
     whole, _ = run.advance(jax.tree.map(jnp.copy, run.fresh), 0, 10)
     part, _ = run.advance(jax.tree.map(jnp.copy, run.fresh), 0, 4)
     part, _ = run.advance(part, 4, 6)
-    assert equal(whole, part)
+    assert equal(whole, part), "the lengths of chunks change the result"
 
 
 def check_determinism(config: Any) -> None:
@@ -135,7 +140,7 @@ def check_resume(config: Any) -> None:
         whole = pretrain(config, data, steps=30, quiet=True, out=folder / "whole")
         pretrain(config, data, steps=11, quiet=True, out=folder / "parts")
         parts = pretrain(config, data, steps=30, quiet=True, out=folder / "parts", resume=True)
-        assert whole.fingerprint == parts.fingerprint
+        assert whole.fingerprint == parts.fingerprint, "resumed runs end elsewhere; columns of what a stage trains?"
         newest = [sorted((folder / run / "checkpoints").iterdir())[-1] for run in ("whole", "parts")]
         (a, _), (b, _) = (storage.read_arrays(path) for path in newest)
         assert equal(a, b), "optimiser state included"

@@ -126,11 +126,15 @@ def train(flags: Flags, data: Dataset, preset: Preset, steps: int, world: Any | 
 
 def next_command(flags: Flags, data: Dataset, policy: FoundationPolicy) -> str:
     """What to try with the policy: an evaluation where its task is known, else what works without one."""
+    from pathlib import Path
+
+    from hilp.runs import seed_folder
+
     out = common.quoted(flags.out)
     if has_task(data):
         return f"hilp evaluate {out}"
     if flags.seeds > 1:
-        out = common.quoted(f"{flags.out}/seed-{flags.seed}")
+        out = common.quoted(str(seed_folder(Path(flags.out), flags.seed)))
     if not policy.has_rule("project"):  # its prompts are goals
         goal = ",".join(f"{number:g}" for number in data.observations[0])
         return f"hilp prompt {out} --goal={goal}"

@@ -1,8 +1,9 @@
 """The contract of a method: what passes between its file and the rest of the house.
 
 A method is one file with five names: `Config`, `sample(cfg, index, key)`, `init(cfg, spec, key)`,
-`update(cfg, state, batch, key) -> (state, info)` and `export(cfg, state)`. It may have two more: `PRESETS`, and
-`stages(cfg)` where it learns one thing after the other. docs/add-a-method.md goes through them with an example.
+`update(cfg, state, batch, key) -> (state, info)` and `export(cfg, state)`. It may have more: `PRESETS`, `stages(cfg)`
+where it learns one thing after the other, and `reference(cfg)` where it learns distances (config values of a V(s, g) to
+hold them against). docs/add-a-method.md goes through them with an example.
 
 What it exports is a tree of arrays with `skill_dim`, `act(observation, z)` and those rules that it has; prompts ask for
 a rule, never for a method's name:
@@ -32,8 +33,9 @@ Info = dict[str, Array]  # scalar metrics of one update
 class Stage(NamedTuple):
     """A part of training, with a sampler and an update of its own; the state goes on from one to the next.
 
-    A column is a function of (cfg, state, observations) that is computed once for all rows of the data when the stage
-    begins; its sampler asks for rows of it by name, as of any other column.
+    A column is a function of (cfg, state, observations), batch x dim, that is computed once for all rows of the data
+    when the stage begins, and again when it is resumed: so it may depend only on what the stage does not train. The
+    stage's sampler asks for rows of it by name, as of any other column.
     """
 
     sample: Callable[..., Any]

@@ -14,11 +14,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from hilp.learning import hilbert, losses, networks
+from hilp.learning.contract import Info
 from hilp.learning.sampling import Batch
 from hilp.spec import Spec
 from hilp.trees import Tree
 
-Info = dict[str, Array]  # scalar metrics of one update
 Kind = Literal["hilbert", "lap", "fdm", "ae", "idm", "cl", "rand"]
 HILBERT_ENSEMBLE = 2
 WITH_GOALS = ("hilbert", "cl")  # learners that ask for a goal beside the transition

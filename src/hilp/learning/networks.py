@@ -34,8 +34,9 @@ HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 def join(observation: Tree, *others: Array) -> Array:
     """One vector a row, as dense layers take it: an observation and what stands beside it.
 
-    A named tree (of arrays with one batch axis) is put side by side in the order of its names; the bytes of an image
-    become numbers from 0 to 1.
+    A named tree is put side by side in the order of its names; the bytes of an image become numbers from 0 to 1. Its
+    arrays have one batch axis (a segment's second one is `jax.vmap`'s), because only a plain vector shows where a row
+    begins.
     """
     if isinstance(observation, Mapping):
         parts = [as_numbers(observation[name]) for name in sorted(observation)]

@@ -14,6 +14,7 @@ import numpy as np
 from jax import Array
 
 from hilp import trees
+from hilp.errors import HilpError, nearest
 from hilp.trees import Tree
 
 ACTION_LIMIT = 1.0 - 1e-5  # data actions are clipped to this, so that a squashed density stays finite
@@ -192,10 +193,12 @@ def gather(columns: Columns, rows: Rows, xp: Any = jnp) -> Batch:
     """
     found: dict[str, Tree] = {}
     for name, wanted in rows.columns.items():
-        column = columns.own[name] if name in columns.own else columns.shared[name]
+        known = {**columns.shared, **columns.own}
+        if name not in known:
+            raise HilpError(f"a sampler asks for the column '{name}', which there is not: {nearest(name, known)}")
         # One look-up for all rows that are wanted of a column.
         numbers = xp.concatenate([numbers.reshape(-1) for numbers in wanted.values()])
-        values = trees.over(lambda part, numbers=numbers: part[numbers], column)
+        values = trees.over(lambda part, numbers=numbers: part[numbers], known[name])
         if name == "observations":
             values = normalised(values, columns.mean, columns.scale)
         elif name == "actions":

@@ -84,6 +84,7 @@ def save(contents: Contents, path: str | os.PathLike[str]) -> Path:
             _write(contents, temporary)
             if folder.exists():
                 storage.carry_over(folder, temporary)
+                shutil.copymode(folder, temporary)  # a folder that is shared stays so
             storage.swap_folder(temporary, folder)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -131,6 +132,11 @@ def load(path: str | os.PathLike[str]) -> Contents:
     if found != description["fingerprint"]:
         files = f"{CONFIG}, {WEIGHTS} or {BANK}" if version > 1 else f"{CONFIG} or {WEIGHTS}"
         raise HilpError(f"{folder}: {files} was changed (fingerprints differ): restore a copy")
+    if description["method"] not in methods.names():
+        raise HilpError(
+            f"{folder} is a policy of the method '{description['method']}', which is not installed here: install the "
+            "package that it comes with"
+        )
     try:
         config, spec, preparation, like = _described(description, weights)
         provenance = Provenance.from_json(dict(description["origin"]))

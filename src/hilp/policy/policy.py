@@ -310,7 +310,7 @@ class FoundationPolicy:
             )
 
     def has_rule(self, rule: str) -> bool:
-        """Whether the method behind this policy has a rule (see hilp.learning.methods)."""
+        """Whether the method behind this policy has a rule (see hilp.learning.contract)."""
         return hasattr(self.core, rule)
 
     def require_rule(self, rule: str, lacking: str) -> None:

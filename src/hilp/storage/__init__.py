@@ -4,6 +4,7 @@
 |---|---|
 | `arrays` | arrays and trees of them in safetensors files with a checksum |
 | `atomic` | text, JSON, bytes and whole folders that take their name in one step; leftovers of the dead |
+| `lines` | files of JSON lines that grow |
 | `locks` | one writer a folder |
 """
 

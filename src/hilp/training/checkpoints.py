@@ -10,6 +10,7 @@ from typing import Any
 
 from hilp import storage
 from hilp.errors import HilpError
+from hilp.learning import methods
 from hilp.runs import CHECKPOINTS, METRICS, RUN
 from hilp.training.run import Means, Run, scalars, weighted_mean
 
@@ -35,11 +36,12 @@ class Journal:
         if start > steps:
             raise HilpError(f"{self.folder} is already at step {start}, past the {steps} asked for: ask for more steps")
         try:
-            (self.folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+            storage.clean_leftovers_in(self.folder)
+            storage.write_json(self.folder / RUN, description)  # first: it is what makes the folder a run's
+            (self.folder / CHECKPOINTS).mkdir(exist_ok=True)
+            storage.clean_leftovers_in(self.folder / CHECKPOINTS)
         except OSError as error:
             raise HilpError(f"cannot write {self.folder}: {error.strerror or error}") from error
-        storage.clean_leftovers_in(self.folder / CHECKPOINTS)
-        storage.write_json(self.folder / RUN, description)
         trim_metrics(self.folder / METRICS, start)
         return start, state
 
@@ -53,8 +55,11 @@ class Journal:
         if self.folder is None:
             return
         row = {"step": step, **scalars(weighted_mean(self._waiting)), **more}
-        with open(self.folder / METRICS, "a") as file:
-            file.write(json.dumps(row) + "\n")
+        try:
+            with open(self.folder / METRICS, "a") as file:
+                file.write(json.dumps(row) + "\n")
+        except OSError as error:
+            raise HilpError(f"cannot write {self.folder / METRICS}: {error.strerror or error}") from error
         self._waiting = []
 
     @property
@@ -90,10 +95,15 @@ def require_own_folder(folder: Path, description: dict[str, Any], resume: bool) 
             raise HilpError(f"{described} is damaged (not an object): choose another --out")
         now = json.loads(json.dumps(description))  # tuples become lists, as on disk
         for key in IDENTITY:
-            if before.get(key) != now[key]:
+            if not _same(key, before.get(key), now[key]):
                 raise HilpError(f"cannot resume {folder}: its {_difference(key, before.get(key), now[key])}")
-    elif folder.exists() and any(path.name != storage.LOCK for path in folder.iterdir()):
+    elif folder.exists() and not all(_is_of_a_beginning(path) for path in folder.iterdir()):
         raise HilpError(f"{folder} exists and is not the folder of a run: choose another --out")
+
+
+def _is_of_a_beginning(path: Path) -> bool:
+    """Whether a killed process may have left this before it had a run: a lock, or the half of a description."""
+    return path.name == storage.LOCK or path.name.startswith(f".{RUN}.")
 
 
 def _difference(key: str, before: Any, now: Any) -> str:
@@ -101,6 +111,11 @@ def _difference(key: str, before: Any, now: Any) -> str:
         odd = next(k for k in {**before, **now} if before.get(k) != now.get(k))
         return f"config has {odd}={before.get(odd)}, not {now.get(odd)}"
     return f"{key} is {before}, not {now}"
+
+
+def _same(key: str, before: Any, now: Any) -> bool:
+    """Whether two runs agree; the former variants of gc-iql went by one name."""
+    return before == now or (key == "method" and before == methods.FORMER_NAMES.get(now))
 
 
 def newest_checkpoint(folder: Path, fresh: Any) -> tuple[int, Any]:
@@ -122,7 +137,7 @@ def trim_metrics(path: Path, step: int) -> None:
     if not path.is_file():
         return
     kept = []
-    for line in path.read_text().splitlines():
+    for line in path.read_text(errors="replace").splitlines():
         try:
             if json.loads(line)["step"] <= step:
                 kept.append(line)

@@ -172,11 +172,12 @@ def loop(
 ) -> Any:
     """Updates from `start` to `steps`; the state after them."""
     evaluation: dict[str, float] = {}  # the latest one
+    evaluated_at: dict[str, float] = {}
     step, chunk = start, 1
     progress = Progress(steps, start, quiet, verb)
     with progress, stop_requests() as asked, memory.enough(journal.folder, start):
         while step < steps:
-            count = int(min(chunk, pace.boundary(step) - step, run.boundary(step) - step, steps - step))
+            count = min(chunk, pace.boundary(step) - step, steps - step)
             began = time.perf_counter()
             state, means = run.advance(state, step, count)
             chunk = next_chunk(chunk, count, time.perf_counter() - began)
@@ -185,15 +186,15 @@ def loop(
             progress.advance(count, scalars(means), evaluation)
 
             if evaluate is not None and step % pace.evaluate == 0 and step > run.last_stage_begins:
-                evaluation = {**evaluate(run.policies(state, step, bank)[0]), "evaluation_step": step}
-            if step % pace.log == 0 or step == steps:
+                evaluation, evaluated_at = evaluate(run.policies(state, step, bank)[0]), {"evaluation_step": step}
+            if journal.folder is not None and (step % pace.log == 0 or step == steps):
                 rate = {"steps_per_second": round(progress.rate, 3)}
-                journal.log(step, {**run.validate(state, step), **evaluation, **rate})
+                journal.log(step, {**run.validate(state, step), **evaluation, **evaluated_at, **rate})
             if step % pace.checkpoint == 0 or step == steps or journal.late or asked:
                 journal.save(state, step)
+            if asked and journal.folder is None:
+                raise KeyboardInterrupt
             if asked and step < steps:
-                if journal.folder is None:
-                    raise KeyboardInterrupt
                 raise TrainingStopped(f"stopped at step {step} and saved; go on with --resume --out {journal.folder}")
     return state
 
@@ -236,6 +237,7 @@ def stop_requests() -> Iterator[list[int]]:
         yield asked  # signals reach the main thread only
         return
     numbers = [getattr(signal, name) for name in STOP_SIGNALS if hasattr(signal, name)]
+    numbers = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # nohup's, say
     before = {number: signal.signal(number, ask) for number in numbers}
     try:
         yield asked

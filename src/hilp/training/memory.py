@@ -53,7 +53,7 @@ def state_bytes(config: Any, spec: Spec) -> int:
     """Bytes of a method's networks and optimisers, without making them."""
     try:
         state = jax.eval_shape(lambda: methods.of(config).init(config, spec, jax.random.key(0)))
-    except (OverflowError, TypeError, ValueError, MemoryError) as error:
+    except (OverflowError, MemoryError) as error:
         raise HilpError(f"these sizes make no network ({' '.join(str(error).split())[:120]}): lower them") from error
     return sum(math.prod(leaf.shape) * jnp.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(state))
 

@@ -86,15 +86,15 @@ class Run:
         """The update that the last stage begins with: a policy is not trained before it."""
         return max((stage.until or 0 for stage in self.stages[:-1]), default=0)
 
-    def boundary(self, step: int) -> float:
-        """The update before which updates from `step` on must pause: where the stage ends."""
-        until = self.stages[self.stage_of(step)].until
-        return float("inf") if until is None else until
-
     def advance(self, state: Any, step: int, count: int) -> tuple[Any, Means]:
-        """`count` updates from `step`, all of one stage; the mean of each metric, per seed."""
-        means, broken = [], {}
-        pieces = list(self._chunks(state, self.index, step, count, self.stage_of(step)))
+        """`count` updates from `step`; the mean of each metric, per seed."""
+        means, broken, end = [], {}, step + count
+        pieces: list[Any] = []
+        while step < end:
+            stage = self.stage_of(step)
+            until = min(end, self.stages[stage].until or end)
+            pieces += self._chunks(state, self.index, step, until - step, stage)
+            state, step = pieces[-1][0], until
         for _, done, sums, bad in pieces:
             means.append((done, {name: np.asarray(total) / done for name, total in sums.items()}))
             for name, steps in bad.items():
@@ -107,7 +107,7 @@ class Run:
                 f"{name} became NaN or infinite at step {broken[name]}: the last good checkpoint is kept; lower lr "
                 "(--set lr=1e-4) or check the scale of the observations (--set normalize=true)"
             )
-        return pieces[-1][0], weighted_mean(means)
+        return state, weighted_mean(means)
 
     def validate(self, state: Any, step: int) -> dict[str, float]:
         """Metrics on held-out episodes after `step` updates: updates that are thrown away, by the same programs."""
@@ -128,7 +128,7 @@ class Run:
 
         Of each piece: the state after it, its updates, the sums of the metrics, the first NaN of each.
         """
-        self._enter(stage, state)
+        self.enter(stage, state)
         chunk = chunk_program(self.config, stage, self.seeds > 1, self.streamed)
         while count:
             now = count if self._stream is None else min(count, BLOCK)
@@ -139,11 +139,11 @@ class Run:
 
     def block(self, stage: int, step: int) -> Any:
         """The batches of a block of updates from `step` on, where the data is streamed."""
-        self._enter(stage, self.fresh)
+        self.enter(stage, self.fresh)
         assert self._stream is not None, "this data is on the device"
         return self._stream.block(self.index, step)
 
-    def _enter(self, stage: int, state: Any) -> None:
+    def enter(self, stage: int, state: Any) -> None:
         """Have the columns of a stage, computed with the state that it begins with."""
         if stage == self._stage:
             return

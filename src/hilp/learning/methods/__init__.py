@@ -103,7 +103,10 @@ def name_of(config: Any) -> str:
 def stages(config: Any) -> tuple[Stage, ...]:
     """The parts that training has, one for most methods."""
     method = of(config)
-    return method.stages(config) if hasattr(method, "stages") else (Stage(method.sample, method.update),)
+    found = method.stages(config) if hasattr(method, "stages") else (Stage(method.sample, method.update),)
+    if not found or found[-1].until is not None or any(stage.until is None for stage in found[:-1]):
+        raise HilpError(f"{method.__name__}: every stage but the last must say until when, and the last must not")
+    return found
 
 
 def presets(name: str) -> tuple[Preset, ...]:
@@ -117,6 +120,7 @@ LATER_KEYS = {"actor_rate": 1.0}  # config keys younger than kept runs and rows 
 # A key that once chose between what are two methods now: its values, and the keys that only the second of them has.
 VARIANT, VARIANTS = "variant", {"gc-iql": "v", "gc-iql-q": "q"}
 V_ALSO_HAD = {"extraction": "awr", "bc_weight": 0.3}
+FORMER_NAMES = {"gc-iql-q": "gc-iql"}
 
 
 def described(config: Any) -> dict[str, Any]:
@@ -125,7 +129,11 @@ def described(config: Any) -> dict[str, Any]:
     Keys that came later are left out while they change nothing, and those that went stay: what was made with other
     keys is still found.
     """
-    values = {key: value for key, value in dataclasses.asdict(config).items() if LATER_KEYS.get(key) != value}
+    values = dataclasses.asdict(config)
+    for field in dataclasses.fields(config):
+        neutral = LATER_KEYS.get(field.name)
+        if neutral is not None and values[field.name] == neutral == field.default:  # found again without it
+            del values[field.name]
     path = type(config).__module__
     for name, variant in VARIANTS.items():
         if path == MODULES[name][0]:
@@ -136,7 +144,7 @@ def described(config: Any) -> dict[str, Any]:
 def former_name(config: Any) -> str:
     """The method's name before its variants became methods: what was made then is told by it."""
     name = name_of(config)
-    return next(iter(VARIANTS)) if name in VARIANTS else name
+    return FORMER_NAMES.get(name, name)
 
 
 def configure(config: Any, changes: dict[str, Any]) -> Any:
@@ -162,7 +170,8 @@ def _without_variant(config: Any, changes: dict[str, Any]) -> tuple[Any, dict[st
     rest = {key: value for key, value in changes.items() if key != VARIANT}
     target = module(next(name for name, variant in VARIANTS.items() if variant == wanted)).Config
     if wanted == "v":
-        if rest.get("extraction") == "ddpg+bc":
+        former = configs.changed(module("gc-iql-q").Config(), {k: v for k, v in rest.items() if k in V_ALSO_HAD})
+        if former.extraction == "ddpg+bc":
             raise HilpError("config key 'extraction' is of gc-iql-q only: V(s, g) knows no actions to climb")
         rest = {key: value for key, value in rest.items() if key not in V_ALSO_HAD}
     if target is not type(config):

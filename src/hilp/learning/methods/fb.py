@@ -19,7 +19,7 @@ from hilp import trees
 from hilp.learning import features, losses, networks, sampling
 from hilp.learning.configs import require
 from hilp.learning.contract import Info, Preset
-from hilp.learning.methods import values
+from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
 from hilp.spec import Spec
 from hilp.trees import Tree

@@ -17,7 +17,7 @@ from jax import Array
 from hilp.learning import losses, networks, sampling
 from hilp.learning.configs import require
 from hilp.learning.contract import Info, Preset
-from hilp.learning.methods import values
+from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
 from hilp.spec import Spec
 from hilp.trees import Tree

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
@@ -20,12 +19,13 @@ from jax import Array
 from hilp.learning import hilbert, losses, networks, sampling
 from hilp.learning.configs import require, require_shares
 from hilp.learning.contract import Info, Preset
-from hilp.learning.methods import values
+from hilp.learning.methods import gcbc
+from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
 from hilp.spec import Spec
-from hilp.trees import Tree
 
 VALUES = 2
+NO_CRITICS = ()  # where gc-iql-q has some: checkpoints of both have one layout, that of runs made when they were one
 
 
 @dataclass(frozen=True)
@@ -74,21 +74,7 @@ class State(NamedTuple):
     opt: optax.OptState
 
 
-class Policy(eqx.Module):
-    """What is left after training: pi(a | s, g)."""
-
-    actor: networks.GaussianActor
-
-    @property
-    def skill_dim(self) -> int:
-        return self.actor.hidden[0].weight.shape[0] // 2  # the actor takes a state and, of the same size, the skill
-
-    def act(self, observation: Tree, z: Array) -> Array:
-        return jnp.clip(self.actor(networks.join(observation, z)), -1.0, 1.0)
-
-    def aim(self, goal: Tree) -> Array:
-        """The skill of a goal is the goal."""
-        return networks.join(goal)
+Policy = gcbc.Policy  # what is left after training is the same: pi(a | s, g)
 
 
 def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
@@ -110,7 +96,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
         value_target=value,
         actor=actor,
         actor_average=losses.averaged(actor, actor, cfg.actor_rate),
-        opt=optax.adam(cfg.lr).init((value, actor)),
+        opt=optax.adam(cfg.lr).init((value, NO_CRITICS, actor)),
     )
 
 
@@ -127,8 +113,8 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     sg = networks.join(batch.observation, goal)
     loss_a, grad_a = jax.value_and_grad(losses.awr_loss)(state.actor, sg, batch.action, weight)
 
-    updates, opt = optax.adam(cfg.lr).update((grad_v, grad_a), state.opt)
-    value, actor = optax.apply_updates((state.value, state.actor), updates)
+    updates, opt = optax.adam(cfg.lr).update((grad_v, NO_CRITICS, grad_a), state.opt)
+    value, _, actor = optax.apply_updates((state.value, NO_CRITICS, state.actor), updates)
     state = State(
         value=value,
         value_target=losses.polyak(state.value_target, value, cfg.target_rate),

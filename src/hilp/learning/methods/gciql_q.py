@@ -66,7 +66,7 @@ class Config:
 class State(NamedTuple):
     """Everything that training changes."""
 
-    value: networks.Trunk
+    value: networks.Ensemble  # of 1, as kept checkpoints have it
     critic: networks.Ensemble  # of 2
     critic_target: networks.Ensemble
     actor: networks.GaussianActor
@@ -82,7 +82,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_value, key_critic, key_actor = jax.random.split(key, 3)
     size_sg = 2 * spec.observation_dim
     size_sga = size_sg + spec.action_dim
-    (value,) = networks.ensemble(networks.Trunk, 1, size_sg, cfg.hidden, 1, key=key_value)
+    value = networks.ensemble(networks.Trunk, 1, size_sg, cfg.hidden, 1, key=key_value)
     critic = networks.ensemble(networks.Trunk, CRITICS, size_sga, cfg.hidden, 1, key=key_critic)
     actor = networks.GaussianActor(size_sg, cfg.actor_hidden, spec.action_dim, key_actor)
     return State(
@@ -103,12 +103,12 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     every = jnp.concatenate([sga, jnp.concatenate([toward, batch.action], axis=-1)])
     target_q, actor_q = jnp.split(jnp.min(networks.apply_all(state.critic_target, every)[..., 0], axis=0), 2)
     value_grad = jax.value_and_grad(losses.expectile_value_loss, has_aux=True)
-    (loss_v, v), grad_v = value_grad(state.value, sg, target_q, cfg.expectile)
+    (loss_v, v), grad_v = value_grad(state.value[0], sg, target_q, cfg.expectile)
 
-    next_v = state.value(networks.join(batch.next_observation, goal))[..., 0]
+    next_v = state.value[0](networks.join(batch.next_observation, goal))[..., 0]
     target = (batch.reached - 1.0) + cfg.discount * (1.0 - batch.reached) * next_v
     loss_q, grad_q = jax.value_and_grad(losses.critic_loss)(state.critic, sga, target)
-    advantage = actor_q - state.value(toward)[..., 0]
+    advantage = actor_q - state.value[0](toward)[..., 0]
 
     info = {"value_loss": loss_v, "critic_loss": loss_q, "value": jnp.mean(v), "advantage": jnp.mean(advantage)}
     if cfg.extraction == "awr":
@@ -120,7 +120,7 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
         loss_a, grad_a = climb(state.actor, state.critic, toward, batch.action, cfg.bc_weight)
 
     nets = (state.value, state.critic, state.actor)
-    updates, opt = optax.adam(cfg.lr).update((grad_v, grad_q, grad_a), state.opt)
+    updates, opt = optax.adam(cfg.lr).update(((grad_v,), grad_q, grad_a), state.opt)
     value, critic, actor = optax.apply_updates(nets, updates)
     state = State(
         value=value,

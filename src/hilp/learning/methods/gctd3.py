@@ -2,8 +2,9 @@
 
 The skill is the goal itself. The reward is -1 until the transition that arrives at the goal, by row number; a task
 given as a reward becomes the goal of highest reward. Two choices differ from the authors' code, where this is a switch
-of the successor features: ours are scalar twin critics (theirs predict as many numbers as an observation has, of which
-the reward uses one), and a goal is reached by row number (theirs: where the goal's numbers equal those of s').
+of the successor features: ours are scalar twin critics, because the reward is one number (theirs predict as many as an
+observation has), and a goal is reached by row number, because two rows of noisy data are never equal (theirs compares
+the numbers of the goal with those of s').
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from jax import Array
 from hilp.learning import losses, networks, sampling
 from hilp.learning.configs import require
 from hilp.learning.contract import Info, Preset
-from hilp.learning.methods import values
+from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
 from hilp.spec import Spec
 from hilp.trees import Tree

@@ -21,7 +21,7 @@ from hilp.errors import HilpError
 from hilp.learning import features, losses, networks, sampling
 from hilp.learning.configs import require
 from hilp.learning.contract import Info, Preset
-from hilp.learning.methods import values
+from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
 from hilp.spec import Spec
 from hilp.trees import Tree
@@ -94,7 +94,6 @@ class Policy(eqx.Module):
     kind: features.Kind = eqx.field(static=True)
     difference: bool = eqx.field(static=True)
     skill_dim: int = eqx.field(static=True)
-    discount: float = eqx.field(static=True)  # of Hilbert distances; the other features are none
 
     def encode(self, observation: Tree) -> Array:
         return features.scale(self.kind, self.phi(observation))
@@ -113,6 +112,8 @@ class Policy(eqx.Module):
 
 class HilbertPolicy(Policy):
     """Hilbert features also have a goal rule."""
+
+    discount: float = eqx.field(static=True)  # of distances
 
     def direct(self, here: Array, there: Array) -> Array:
         """The direction from one latent to another (Eq. 9), on the sphere of skills."""
@@ -183,9 +184,8 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
 
 
 def export(cfg: Config, state: State) -> Policy:
-    kind = HilbertPolicy if cfg.features == "hilbert" else Policy
-    difference = cfg.cumulant == "diff"
-    return kind(state.phi.nets[0], state.phi_mean, state.actor, cfg.features, difference, cfg.dim, cfg.phi_discount)
+    parts = (state.phi.nets[0], state.phi_mean, state.actor, cfg.features, cfg.cumulant == "diff", cfg.dim)
+    return HilbertPolicy(*parts, cfg.phi_discount) if cfg.features == "hilbert" else Policy(*parts)
 
 
 def reference(cfg: Config) -> dict[str, object]:
