@@ -58,8 +58,17 @@ def test_several_seeds_are_streamed_as_one_is(name: str) -> None:
     testing.check_stream(config_of(name), seeds=2)
 
 
-def test_two_stages_are_streamed_and_drawn_alike() -> None:
-    testing.check_method(methods.config("hilp", **SMALL["hilp"], schedule="sequential", phi_steps=12))
+@pytest.mark.parametrize(
+    "check",
+    [testing.check_samples, testing.check_one_trace, testing.check_chunks, testing.check_resume, testing.check_stream],
+)
+def test_a_method_of_two_stages(check: Callable[[Any], None]) -> None:
+    check(methods.config("hilp", **SMALL["hilp"], schedule="sequential", phi_steps=7))
+
+
+@pytest.mark.parametrize("schedule", ["joint", "sequential"])
+def test_named_trees_are_streamed_too(schedule: str) -> None:
+    testing.check_trees(methods.config("hilp", **SMALL["hilp"], schedule=schedule, phi_steps=5), device_budget=0)
 
 
 # ---- a method of one's own -------------------------------------------------------------------------------------------
