@@ -1,14 +1,17 @@
 """Files of JSON lines that grow: what is appended together is there together or not at all.
 
-A process that is killed or a disk that fills may still leave a torn last line. It is left out when the file is read and
-cut off when it is added to, and one line says so. A line that is damaged anywhere else is an error that names it.
+A process that is killed or a disk that fills may still leave a torn last line: an object that ends too early. It is left
+out when the file is read and cut off when it is added to, and one line says so. Any other damage is an error that names
+its line: the file may be something else, which must not be cut.
 """
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import json
 import os
+import re
 import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +22,9 @@ from hilp.errors import HilpError, printable
 from hilp.storage.atomic import fsync_folder, write_bytes
 
 Line = dict[str, Any]
+# What may be left behind the place of an error where a text only stops: a piece of a word or of a number.
+_WORDS = [word[:end] for word in ("true", "false", "null", "NaN", "-Infinity", "Infinity") for end in range(len(word))]
+_SCRAP = re.compile("|".join([*_WORDS, r"[.]?", r"[eE][+-]?"]))
 
 
 class _Content(NamedTuple):
@@ -95,8 +101,10 @@ def _parse(data: bytes, path: str | os.PathLike[str]) -> _Content:
         return _Content(lines, len(data), 0, True)
     try:
         value = _value(last)
-    except ValueError:
-        return _Content(lines, len(data) - len(last), len(last), True)
+    except ValueError as error:
+        if _ends_too_early(last):
+            return _Content(lines, len(data) - len(last), len(last), True)
+        raise HilpError(f"{path} line {len(parts) + 1} is damaged: {error}") from None
     return _Content([*lines, (len(parts) + 1, last, value)], len(data), 0, False)
 
 
@@ -112,6 +120,25 @@ def _value(raw: bytes) -> Line:
     if not isinstance(value, dict):
         raise ValueError("it is not a JSON object")
     return value
+
+
+def _ends_too_early(raw: bytes) -> bool:
+    """Whether a line that is no object is the beginning of one."""
+    if not raw.startswith(b"{"):
+        return False
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(raw)  # without a last character that is cut in two
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        rest = text[error.pos :].strip()
+        if error.msg.startswith("Unterminated string"):  # told by where it begins
+            return True
+        if error.msg.startswith("Invalid \\uXXXX"):
+            return re.fullmatch("u?[0-9a-fA-F]{0,4}", rest.removeprefix("\\")) is not None
+        return _SCRAP.fullmatch(rest) is not None
+    except (ValueError, RecursionError):
+        pass
+    return False
 
 
 def _tell(path: str | os.PathLike[str], what: str) -> None:
