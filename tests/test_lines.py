@@ -62,8 +62,10 @@ def test_a_line_may_be_torn_anywhere(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "tail",
-    [b"[]", b'[{"n": 1}]', b'[{"n": 1}', b"3", b"nul", b"name,score", b"{not json", b'{"n": 1}}', b'{"n": 1} x']
-    + [b'{"n" 1', b'{"n": 1, "m": truth', b'{"n": "\xff"', b'{"n": 1}\xc3', b"\x89PNG", b'{"n": ' + b"[" * 100_000],
+    [
+        *(b"[]", b'[{"n": 1}]', b'[{"n": 1}', b"3", b"nul", b"name,score", b"{not json", b'{"n": 1}}', b'{"n": 1} x'),
+        *(b'{"n" 1', b'{"n": 1, "m": truth', b'{"n": "\xff"', b'{"n": 1}\xc3', b"\x89PNG", b'{"n": ' + b"[" * 100_000),
+    ],
 )
 def test_a_last_line_that_is_something_else_is_left_alone(tmp_path: Path, tail: bytes) -> None:
     path = tmp_path / "old.json"

@@ -1,8 +1,8 @@
 """Files of JSON lines that grow: what is appended together is there together or not at all.
 
-A process that is killed or a disk that fills may still leave a torn last line: an object that ends too early. It is left
-out when the file is read and cut off when it is added to, and one line says so. Any other damage is an error that names
-its line: the file may be something else, which must not be cut.
+A process that is killed or a disk that fills may still leave a torn last line: an object that ends too early. It is
+left out when the file is read and cut off when it is added to, and one line says so. Any other damage is an error that
+names its line: the file may be something else, which must not be cut.
 """
 
 from __future__ import annotations
