@@ -204,6 +204,16 @@ def test_a_page_of_odd_rows(tiny: hilp.FoundationPolicy, run_copy: Path) -> None
     assert "<script" not in text and "\x00" not in text and len([t for t in titles(text) if "Results" in t]) == len(ODD)
 
 
+@pytest.mark.parametrize("line", [{"evaluation_step": float("nan"), "success": 0.5}, {"success": float("nan")}])
+def test_odd_metrics_are_told_before_the_first_rollout(
+    run_copy: Path, line: dict[str, float], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run_copy / "metrics.jsonl").write_text(json.dumps({"step": 1, **line}) + "\n")
+    monkeypatch.setattr(evaluate, "rollout_goals", lambda *_: pytest.fail("it rolls out"))
+    assert main(["evaluate", str(run_copy), "--plan", "0", "--episodes", "2"]) == 2
+    assert f"metrics.jsonl line 1: '{next(iter(line))}' must be" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("name", "line", "says"),
     [
