@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from hilp.errors import HilpError, printable
 from hilp.storage.atomic import fsync_folder, write_bytes
+from hilp.storage.locks import wait_for
 
 Line = dict[str, Any]
 # What may be left behind the place of an error where a text only stops: a piece of a word or of a number.
@@ -37,7 +38,8 @@ class _Content(NamedTuple):
 def read(path: str | os.PathLike[str]) -> list[tuple[int, Line]]:
     """The objects of a file, each with the number of its line."""
     try:
-        with open(path, "rb") as file, _lock(file.fileno(), shared=True):
+        with open(path, "rb") as file:
+            wait_for(file.fileno(), shared=True)
             content = _parse(file.read(), path)
     except OSError as error:
         raise HilpError(f"cannot read {path}: {error.strerror or error}") from error
@@ -162,25 +164,12 @@ def _opened(path: Path) -> Iterator[int]:
         made = not path.exists()
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            with _lock(handle):
-                if not os.path.samestat(os.fstat(handle), os.stat(path)):
-                    continue  # written anew while we waited
-                yield handle
-                if made:
-                    fsync_folder(path.parent)
-                return
+            wait_for(handle)
+            if not os.path.samestat(os.fstat(handle), os.stat(path)):
+                continue  # written anew while we waited
+            yield handle
+            if made:
+                fsync_folder(path.parent)
+            return
         finally:
             os.close(handle)
-
-
-@contextlib.contextmanager
-def _lock(handle: int, shared: bool = False) -> Iterator[None]:
-    """Wait until a file is ours; the lock ends with the process."""
-    try:
-        import fcntl
-    except ImportError:  # Windows: without a lock
-        yield
-        return
-    with contextlib.suppress(OSError):  # a disk that knows no locks
-        fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
-    yield  # closing the file ends the lock
