@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+import hilp
 from hilp.collectors.maze import KINDS, collect, routes
 from hilp.errors import HilpError
 from hilp.tasks import maze
@@ -89,6 +92,26 @@ def test_routes_are_shortest() -> None:
     assert (ahead[~away] == cells[~away]).all()
     assert (world.cell_steps[ahead, goals][away] == world.cell_steps[cells, goals][away] - 1).all()
     assert (world.cell_steps[cells, ahead][away] == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        *(({"steps": odd}, "steps must be a whole number") for odd in (float("nan"), 2.5, "5", True)),
+        ({"steps": 10**30}, "steps must be at most"),
+        ({"seed": -1}, "seed must be at least 0"),
+        *(({"seed": odd}, "seed must be a whole number") for odd in (float("nan"), None)),
+    ],
+)
+def test_numbers_that_make_no_sense_are_told(options: dict[str, Any], says: str) -> None:
+    for make in (hilp.load, hilp.collect):
+        with pytest.raises(HilpError, match=says):
+            make("maze-medium", **options)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    made = hilp.load("maze-medium", steps=np.int64(50), seed=np.int32(3))
+    assert made.fingerprint == hilp.load("maze-medium", steps=50, seed=3).fingerprint
 
 
 def test_mistakes_are_named(large: Maze) -> None:

@@ -282,7 +282,7 @@ def test_a_hair_outside_the_box_is_fine():
         ({"columns": ["state"]}, "columns is a mapping"),
         ({"columns": {"rewards": ["actions", "observations"]}}, "only observations and actions can have several"),
         ({"extras": ["reward"]}, "arrays has no extra column 'reward': it has none"),
-        ({"episodes": 0}, "episodes is how many to take, at least 1, not 0"),
+        ({"episodes": 0}, "episodes must be at least 1, not 0"),
         ({"steps": 3}, "steps is for built-in data sets"),
     ],
 )

@@ -356,7 +356,7 @@ def test_exorl_reads_the_first_episodes_in_the_order_of_names(tmp_path):
     np.testing.assert_array_equal(data.observations, walk()["observations"][:10])
     with pytest.raises(HilpError, match="has no extra column 'physic': did you mean 'physics'"):
         hilp.load(folder, extras=["physic"])
-    with pytest.raises(HilpError, match="episodes is how many to take"):
+    with pytest.raises(HilpError, match="episodes must be"):
         hilp.load(folder, episodes=0)
 
 

@@ -27,6 +27,7 @@ from hilp.policy.provenance import Provenance
 from hilp.spec import Spec
 from hilp.tasks import Finite
 from hilp.tasks.maze import fewest_steps
+from hilp.training import loop
 
 RING = 10  # states
 CORRIDOR = "#######\n#.....#\n#######"
@@ -209,8 +210,13 @@ def test_nothing_to_compare_with() -> None:
 def test_mistakes() -> None:
     with pytest.raises(HilpError, match=r"observations of 3 numbers.*has 2"):
         diagnosis.diagnose(policy_with(Linear(jnp.eye(3)), observation_dim=3), data=ring_data(True))
-    with pytest.raises(HilpError, match="steps 0"):
-        diagnosis.diagnose(policy_with(), data=ring_data(True), steps=0)
+    odd = ({"steps": 0}, {"steps": float("nan")}, {"pairs": 1}, {"pairs": float("nan")}, {"pairs": 2.5}, {"seed": -1})
+    for options in odd:
+        with pytest.raises(HilpError, match=f"^{next(iter(options))} must be"):
+            diagnosis.diagnose(policy_with(), data=ring_data(True), **options)
+    for steps in (0, 2.5, float("nan"), True):
+        with pytest.raises(HilpError, match=r"^steps must be"):
+            loop.train(monolithic.Config(), ring_data(True), steps=steps, quiet=True)
     metricless = policy_with(SimpleNamespace())
     with pytest.raises(HilpError, match="does not learn distances"):
         diagnosis.diagnose(metricless, data=ring_data(True))

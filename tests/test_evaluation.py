@@ -200,6 +200,13 @@ def test_rows_are_json_and_survive_a_file(tiny: hilp.FoundationPolicy, tmp_path:
 # ---- mistakes --------------------------------------------------------------------------------------------------------
 
 
+def test_rows_of_numpys_numbers_survive_a_file(tiny: hilp.FoundationPolicy, tmp_path: Path) -> None:
+    rows = hilp.evaluate(tiny, "maze-medium", plan=0, episodes=np.int64(2), seed=np.int64(3))
+    assert rows == hilp.evaluate(tiny, "maze-medium", plan=0, episodes=2, seed=3)
+    files.append_rows(tmp_path / "rows.jsonl", rows)
+    assert files.read_rows(tmp_path / "rows.jsonl") == rows
+
+
 def test_a_policy_of_other_data(tiny: hilp.FoundationPolicy, change: Any) -> None:
     for spec, says in ((Spec(3, 2), "3 observation and 2 action"), (Spec(2, 5), "2 observation and 5 action")):
         with pytest.raises(hilp.HilpError, match=f"{says}.*maze-medium has 2 and 2"):
@@ -210,6 +217,9 @@ def test_a_policy_of_other_data(tiny: hilp.FoundationPolicy, change: Any) -> Non
     ("options", "says"),
     [
         ({"episodes": 0}, "at least 1"),
+        *(({"episodes": odd}, "episodes must be a whole number") for odd in (float("nan"), 2.5, True, "3", None)),
+        ({"seed": -1}, "seed must be at least 0, not -1"),
+        ({"seed": 10**5000}, "seed must be at most"),
         ({"plan": 99}, "recursions"),
         ({"plan": "deep"}, "recursions"),
         ({"rewards": ["rigth"]}, "did you mean 'right'"),

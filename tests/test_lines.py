@@ -49,6 +49,34 @@ def test_a_torn_last_line_is_left_out_then_cut_off_and_told(
     assert values(path) == [*ROWS, {"n": 5}] and capsys.readouterr().err == ""
 
 
+def test_a_line_may_be_torn_anywhere(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    numbers = "0, -1, 12.5e-3, 1E+10, NaN, Infinity, -Infinity, true, false, null"
+    line = f'{{"n": [{numbers}], "ü\\u00fc\\n": {{}}, "x": {{"y": ["z", {{}}], "\\ud83d\\ude00": "\\\\"}}}}'.encode()
+    for cut in range(1, len(line)):
+        path.write_bytes(b'{"n": 1}\n' + line[:cut])
+        assert values(path) == [{"n": 1}], line[:cut]
+    path.write_bytes(line)
+    assert len(values(path)) == 1
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        *(b"[]", b'[{"n": 1}]', b'[{"n": 1}', b"3", b"nul", b"name,score", b"{not json", b'{"n": 1}}', b'{"n": 1} x'),
+        *(b'{"n" 1', b'{"n": 1, "m": truth', b'{"n": "\xff"', b'{"n": 1}\xc3', b"\x89PNG", b'{"n": ' + b"[" * 100_000),
+    ],
+)
+def test_a_last_line_that_is_something_else_is_left_alone(tmp_path: Path, tail: bytes) -> None:
+    path = tmp_path / "old.json"
+    for before in (b"", b'{"n": 1}\n'):
+        path.write_bytes(before + tail)
+        for work in (lambda: lines.read(path), lambda: lines.append(path, ROWS)):
+            with pytest.raises(HilpError, match=f"old.json line {1 + bool(before)} is damaged"):
+                work()
+        assert path.read_bytes() == before + tail
+
+
 def test_a_last_line_that_only_lacks_its_end_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text('{"n": 1}\n\n{"n": 2}')

@@ -8,6 +8,8 @@ import io
 import json
 import re
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import numpy as np
 import pytest
 
 import hilp
+from hilp import storage
 from hilp.cli import main
 from hilp.evaluation import evaluate, rollouts, trajectories
 from hilp.evaluation import rows as files
@@ -160,7 +163,27 @@ def test_kept_trajectories_stay_small_and_are_replaced_by_prompt(
     assert [entry.name for entry in trajectories.read(path)] == [2, 3, 4]
 
 
-def test_a_damaged_file_of_trajectories(tiny: hilp.FoundationPolicy, run_copy: Path) -> None:
+def test_evaluations_at_the_same_time_keep_each_others_trajectories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, real = tmp_path / "trajectories.safetensors", trajectories.read
+    trajectories.keep(path, [rolled(plan=0)])
+
+    def slowly(path: Path) -> list[trajectories.Kept]:
+        found = real(path)
+        time.sleep(0.2)
+        return found
+
+    monkeypatch.setattr(trajectories, "read", slowly)
+    with storage.locked(tmp_path, "training"), ThreadPoolExecutor() as pool:  # training goes on meanwhile
+        list(pool.map(lambda plan: trajectories.keep(path, [rolled(plan=plan)]), (1, 2)))
+    assert sorted(entry.name for entry in real(path)) == [0, 1, 2]
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_damaged_file_of_trajectories(
+    tiny: hilp.FoundationPolicy, run_copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     lines.append(run_copy / "rows.jsonl", [row_of(tiny.fingerprint)])
     path = run_copy / "trajectories.safetensors"
     for content in (b"", b"x" * 100):
@@ -172,7 +195,9 @@ def test_a_damaged_file_of_trajectories(tiny: hilp.FoundationPolicy, run_copy: P
     trajectories.keep(path, [(row, odd)])
     with pytest.raises(hilp.HilpError, match="does not hold the trajectories"):
         page.write(run_copy)
+    capsys.readouterr()
     trajectories.keep(path, [rolled()])  # what is damaged is made anew
+    assert capsys.readouterr().err == f"hilp: note: {path} is damaged: the trajectories in it are dropped\n"
     assert len(trajectories.read(path)) == 1
 
 
@@ -188,6 +213,11 @@ ODD: list[dict[str, Any]] = [
     {"prompt": "reward", "reward": "r" * 9_000, "metric": "share of the possible gain", "possible": [-1.0, 1.0]},
     {"prompt": "reward", "reward": "up", "metric": "share of the possible gain", "outcomes": ...},
     {"prompt": "reward", "reward": "up", "metric": EVIL, "score": 1e-300},
+    *(
+        {"prompt": "reward", "reward": "up", "metric": "share of the possible gain", "possible": [tiny, tiny]}
+        | {"outcomes": outcomes}
+        for tiny, outcomes in ((1e-300, [1e12, 1e12]), (1e-300, [1e12, -1e12]), (5e-324, [1.0, 0.0]), (1e-290, [1, 1]))
+    ),
     {"metric": "return", "score": 1e12, "interval": [0, 1e12], "plan": 2**62},
     {"interval": ..., "command": ..., "versions": ..., "evaluation_seed": ..., "outcomes": ..., "lengths": ...},
 ]
@@ -202,6 +232,30 @@ def test_a_page_of_odd_rows(tiny: hilp.FoundationPolicy, run_copy: Path) -> None
     assert main(["report", str(run_copy)]) == 0
     text = (run_copy / "report.html").read_bytes().decode()
     assert "<script" not in text and "\x00" not in text and len([t for t in titles(text) if "Results" in t]) == len(ODD)
+
+
+def training(metrics: list[dict[str, Any]]) -> Any:
+    """The section about training, where there is one."""
+    return next(iter(page._training(metrics)), None)
+
+
+def test_a_page_of_odd_losses() -> None:
+    assert training([]) is None and training([{"step": 1, "success": 0.5, "validation_phi_loss": 1.0}]) is None
+    values = (1e308, -1e308, float("inf"), float("nan"), 1e-320)
+    huge = training([{"step": i, "phi_loss": value} for i, value in enumerate(values)])
+    assert len(huge.figures) == 1 and huge.text == ""
+    many = training([{"step": 1, **{f"x{i}_loss": 1.0 for i in range(1_030)}}])
+    assert len(many.figures) == 1 and "1,006 more losses" in many.text
+
+
+@pytest.mark.parametrize("line", [{"evaluation_step": float("nan"), "success": 0.5}, {"success": float("nan")}])
+def test_odd_metrics_are_told_before_the_first_rollout(
+    run_copy: Path, line: dict[str, float], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run_copy / "metrics.jsonl").write_text(json.dumps({"step": 1, **line}) + "\n")
+    monkeypatch.setattr(evaluate, "rollout_goals", lambda *_: pytest.fail("it rolls out"))
+    assert main(["evaluate", str(run_copy), "--plan", "0", "--episodes", "2"]) == 2
+    assert f"metrics.jsonl line 1: '{next(iter(line))}' must be" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import typing
 from pathlib import Path
@@ -94,7 +95,13 @@ def test_nothing_is_written_of_rows_that_make_no_sense(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("line", "says"),
-    [({"loss": 1}, "'step'"), ({"step": "x"}, "'step'"), ({"step": 1, "phi_loss": [1]}, "'phi_loss'")],
+    [
+        *(({"loss": 1}, "'step'"), ({"step": "x"}, "'step'"), ({"step": -1}, "'step'")),
+        ({"step": 1, "phi_loss": [1]}, "'phi_loss'"),
+        *(({"step": 1, "evaluation_step": odd}, "'evaluation_step'") for odd in (math.nan, math.inf, -5, 2.5)),
+        ({"step": 1, "success": 0.5, "look_step": -math.inf}, "'look_step'"),
+        *(({"step": 1, key: math.nan}, f"'{key}'") for key in ("success", "success_plan")),
+    ],
 )
 def test_one_line_about_odd_metrics(tmp_path: Path, line: dict[str, Any], says: str) -> None:
     path = written(tmp_path / "metrics.jsonl", {"step": 1, "phi_loss": 0.5}, '{"step": 2, "phi_loss": NaN}', line)

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from numbers import Integral
+from typing import Any
+
+MOST = 10**15  # what is counted one by one never gets there
+LARGEST_SEED = 2**31 - 1  # that every generator takes
 
 
 class HilpError(Exception):
@@ -20,6 +25,27 @@ class TrainingStopped(HilpError):
 
 class TrainingDiverged(HilpError):
     """A loss became NaN or infinite. The last good checkpoint is kept."""
+
+
+def require_count(what: str, value: Any, low: int = 1, most: int = MOST) -> int:
+    """A whole number of things, numpy's as well, from `low` to `most`; NaN, 1.5, True and "3" are none."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise HilpError(f"{what} must be a whole number of at least {low}, not {value!r:.60}")
+    count = int(value)
+    if count < low:
+        raise HilpError(f"{what} must be at least {low}, not {_digits(count)}")
+    if count > most:
+        raise HilpError(f"{what} must be at most {most:,}, not {_digits(count)}")
+    return count
+
+
+def require_seed(value: Any, what: str = "seed") -> int:
+    """A number that every generator of random numbers takes."""
+    return require_count(what, value, 0, LARGEST_SEED)
+
+
+def _digits(value: int) -> str:
+    return str(value) if abs(value) < 10**60 else "a number of so many digits"  # Python does not write any number
 
 
 def nearest(word: str, options: Iterable[str]) -> str:

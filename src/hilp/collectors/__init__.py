@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hilp.errors import HilpError
+from hilp.errors import HilpError, require_count, require_seed
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
@@ -32,6 +32,8 @@ def collect(
     """
     from hilp import tasks
 
+    steps, seed = require_count("steps", steps), require_seed(seed)
+    workers = None if workers is None else require_count("workers", workers)
     world = tasks.make(task)
     collector = _of_family(world.family)
     kind = next(iter(collector.KINDS)) if kind is None else kind

@@ -17,7 +17,6 @@ from hilp.collectors import maze as collect_maze
 from hilp.data import load as loading
 from hilp.data.dataset import Dataset
 from hilp.data.formats import minari
-from hilp.data.mistakes import require_count
 from hilp.data.source import Source, of_dataset
 from hilp.errors import HilpError, nearest
 from hilp.tasks import dmc, maze
@@ -91,7 +90,7 @@ def _collect(name: str, steps: int | None, seed: int, options: dict[str, Any]) -
     if name not in names:
         raise HilpError(f"there is no built-in data set '{name}': {nearest(name, names)}")
     task, kind = names[name]
-    count = BUILT_IN_STEPS if steps is None else require_count("steps", steps)
+    count = BUILT_IN_STEPS if steps is None else steps
     return replace(collectors.collect(task, kind, count, seed), format=BUILT_IN)
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from hilp.errors import HilpError, printable
+from hilp.errors import MOST as MOST_STEPS
+from hilp.errors import HilpError, printable, require_count, require_seed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 RunFolder = Annotated[Positional[str], arg(metavar="RUN")]
 PICTURES = (".png", ".svg", ".pdf")
 VIDEO_FPS = 30.0
-MOST_STEPS = 10**15  # what is counted one by one never gets there
 MOST = {"seeds": 10_000, "episodes": 1_000_000, "workers": 10_000}  # each takes memory before it is begun
 
 
@@ -33,13 +33,9 @@ MOST = {"seeds": 10_000, "episodes": 1_000_000, "workers": 10_000}  # each takes
 def require_counts(flags: Any, *names: str) -> None:
     """Numbers of things are at least 1 where given and no more than can be meant, seeds what every generator takes."""
     for name in names:
-        value, most = getattr(flags, name), MOST.get(name, MOST_STEPS)
-        if value is not None and value < 1:
-            raise HilpError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
-        if value is not None and value > most:
-            raise HilpError(f"--{name.replace('_', '-')} must be at most {most:,}, not {value}")
-    if not 0 <= flags.seed < 2**31:
-        raise HilpError(f"--seed must be a number from 0 to {2**31 - 1}, not {flags.seed}")
+        if (value := getattr(flags, name)) is not None:
+            require_count(f"--{name.replace('_', '-')}", value, most=MOST.get(name, MOST_STEPS))
+    require_seed(flags.seed, "--seed")
 
 
 def require_picture(flag: str, path: str | None) -> None:

@@ -87,6 +87,7 @@ def evaluate(
 
     if flags.video:
         common.require_video(world, flags.video)
+    best = files.best_evaluation((home.parent if seed_folder else home) / runs.METRICS)  # before it takes any time
     found = run_prompts(
         policy,
         world,
@@ -99,7 +100,6 @@ def evaluate(
         seed=flags.seed,
         command=common.command(),
     )
-    best = files.best_evaluation((home.parent if seed_folder else home) / runs.METRICS)
     for row, _ in found:
         row["best_evaluation"] = row["best_look"] = best  # by its earlier name as well: rows are read by scripts
     rows = [row for row, _ in found]

@@ -21,10 +21,10 @@ from hilp.data.columns import open_npz
 from hilp.data.dataset import Dataset
 from hilp.data.formats import arrays, d4rl, exorl, minari, ogbench
 from hilp.data.formats import native as native_format
-from hilp.data.mistakes import path_of, require_count
+from hilp.data.mistakes import path_of
 from hilp.data.scaling import ActionScaling
 from hilp.data.source import Source, gather, of_dataset, select, with_extras
-from hilp.errors import HilpError, nearest
+from hilp.errors import HilpError, nearest, require_count
 
 LOADED = "data set"
 

@@ -24,13 +24,6 @@ def first_few(values: Sequence[Any] | np.ndarray, limit: int = 5) -> str:
     return shown + (f" and {len(values) - limit} more" if len(values) > limit else "")
 
 
-def require_count(what: str, value: Any) -> int:
-    """A whole number from 1 on; NaN, 1.5 and True are none."""
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-        raise HilpError(f"{what} is how many to take, at least 1, not {value!r}")
-    return int(value)
-
-
 def path_of(source: Any) -> Path:
     """A path that the system can have, whether or not anything is there."""
     if not isinstance(source, str | os.PathLike):

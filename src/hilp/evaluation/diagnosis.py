@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hilp import tasks
 from hilp.data.dataset import Dataset
-from hilp.errors import HilpError
+from hilp.errors import HilpError, require_count, require_seed
 from hilp.evaluation import theory
 from hilp.evaluation.reference import PAIRS, Numbers, Reference, compare_with_value, value_config
 from hilp.learning.methods import monolithic
@@ -36,6 +36,7 @@ def diagnose(
     """
     if not policy.has_rule("direct"):
         raise HilpError(f"{policy.method} does not learn distances: there is nothing to compare with steps")
+    steps, pairs, seed = require_count("steps", steps), require_count("pairs", pairs, 2), require_seed(seed)
     if task is None and data is None:
         task = policy.provenance.task
     world = tasks.make(task) if isinstance(task, str) else task
@@ -55,8 +56,6 @@ def diagnose(
         numbers = theory.examine(finite.successors, finite.steps, latents, policy.discount, seed=seed)
         result["exact"] = {"task": world.name, **numbers}
     if data is not None:
-        if steps < 1 or pairs < 2:
-            raise HilpError(f"steps {steps} must be at least 1 and pairs {pairs} at least 2")
         _require_own_observations(policy, data)
         reference = Reference(data, config or value_config(policy), steps, seed)
         learned = compare_with_value(policy, reference, reference.train(quiet), pairs)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hilp import tasks
-from hilp.errors import HilpError
+from hilp.errors import HilpError, require_count, require_seed
 from hilp.evaluation.rollouts import (
     Rollout,
     require_fit,
@@ -78,8 +78,7 @@ def run(
     """`evaluate`, and beside each row the episodes behind it."""
     world = task_of(policy, task) if isinstance(task, str) else task
     require_fit("this policy", policy.spec.observation_dim, policy.spec.action_dim, world)
-    if episodes < 1:
-        raise HilpError(f"episodes must be at least 1, not {episodes}")
+    episodes, seed = require_count("episodes", episodes), require_seed(seed)
     if plan is None:
         plan = usual_plans(policy) if world.has_goals else ()
     if rewards is None:
@@ -130,7 +129,7 @@ def describe(policy: FoundationPolicy, world: tasks.Task, seed: int, command: st
         "data": policy.provenance.data,
         "data_fingerprint": policy.provenance.data_fingerprint,
         "checkpoint": "last",  # rows never mix the last policy of a run with the best one seen on the way
-        "evaluation_seed": seed,
+        "evaluation_seed": int(seed),  # JSON has no numbers of numpy
         "command": command or " ".join(sys.argv),
         "versions": versions(),
     }

@@ -242,7 +242,8 @@ def read_metrics(path: str | os.PathLike[str]) -> list[Metrics]:
     """The lines that training wrote: a step, and numbers by name."""
     found = []
     for number, value in lines.read(path):
-        for name, kind in (("step", COUNT), *((name, FINITE_OR_NOT) for name in value)):
+        kinds = {"step": COUNT} | {name: _METRICS.get(name, FINITE_OR_NOT) for name in value}
+        for name, kind in kinds.items():
             if not kind.holds(value.get(name)):
                 raise HilpError(f"{path} line {number}: '{name}' must be {kind.words}, not {_shown(value.get(name))}")
         found.append(value)
@@ -250,6 +251,8 @@ def read_metrics(path: str | os.PathLike[str]) -> list[Metrics]:
 
 
 FINITE_OR_NOT = Kind("a number", lambda value: type(value) is float or _is_number(value))
+# A loss may be anything; these are told in rows.
+_METRICS = {"step": COUNT, "evaluation_step": COUNT, "look_step": COUNT, "success": NUMBER, "success_plan": NUMBER}
 
 
 # ---- while training --------------------------------------------------------------------------------------------------

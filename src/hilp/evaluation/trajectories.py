@@ -5,8 +5,8 @@ As with rows, what is evaluated again replaces what was kept of the same policy,
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from hilp import storage
-from hilp.errors import HilpError
+from hilp.errors import HilpError, printable
 from hilp.evaluation.rollouts import Rollout
 from hilp.evaluation.rows import Row, prompt_of
 
@@ -47,15 +47,30 @@ class Kept:
 def keep(path: Path, found: Sequence[tuple[Row, Rollout]]) -> None:
     """Put the first episodes of each rollout into a file, in the place of earlier ones of the same prompt."""
     new = [kept(row, rollout) for row, rollout in found]
-    before: list[Kept] = []
-    with contextlib.suppress(HilpError):  # a damaged file holds nothing that is not made again
-        before = read(path) if path.is_file() else []
-    entries = {entry.key: entry for entry in before if entry.key not in {entry.key for entry in new}}
-    entries |= {entry.key: entry for entry in new}
+    try:
+        with storage.in_turn(path.parent):
+            _write(path, [*_before(path), *new])
+    except OSError as error:
+        raise HilpError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _before(path: Path) -> list[Kept]:
+    """What a file keeps so far; a damaged one holds nothing that is not made again."""
+    try:
+        return read(path) if path.is_file() else []
+    except HilpError:
+        print(f"hilp: note: {printable(str(path))} is damaged: the trajectories in it are dropped", file=sys.stderr)
+        return []
+
+
+def _write(path: Path, found: Sequence[Kept]) -> None:
+    entries: dict[tuple[Any, ...], Kept] = {}
+    for entry in found:
+        entries.pop(entry.key, None)  # the later one, in its place
+        entries[entry.key] = entry
     chosen = list(entries.values())[-MOST_PROMPTS:]
     arrays = {f"{i}.{name}": getattr(entry.rollout, name) for i, entry in enumerate(chosen) for name in ARRAYS}
     about = [{f.name: getattr(entry, f.name) for f in dataclasses.fields(Kept)[:-1]} for entry in chosen]
-    path.parent.mkdir(parents=True, exist_ok=True)
     storage.write_arrays(path, arrays, {"prompts": about})
 
 

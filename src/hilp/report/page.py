@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html as escape
 import json
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from hilp.runs import METRICS, PAGE, ROWS, TRAJECTORIES, find, home
 SHOWN_PAIRS = 20_000
 SHOWN_LATENTS = 800  # by t-SNE, in a second or two
 FIELD_STATES = 5_000  # enough to cover the floor
+SHOWN_LOSSES = 24  # a method has a few
 
 
 def build(
@@ -48,8 +50,7 @@ def build(
         sections.append(_trajectories(world, by_task[world.name], kept))
     if world is not None:
         sections += _representation(policy, world)
-    if metrics:
-        sections.append(_training(metrics))
+    sections += _training(metrics)
     sections.append(_origin(policy, rows))
     data = escape.escape(printable(str(policy.provenance.data or "your data")))
     intro = (
@@ -162,7 +163,10 @@ def _gain_interval(row: Row) -> tuple[float, float, float]:
         return row["score"], row["score"], row["score"]  # nothing to draw episodes from
     drawn = np.random.default_rng(0).integers(len(gain), size=(2000, len(gain)))
     gained, at_most = gain[drawn].sum(axis=1), possible[drawn].sum(axis=1)
-    low, high = np.quantile(gained[at_most > 0] / at_most[at_most > 0], [0.025, 0.975])
+    with np.errstate(all="ignore"):
+        low, high = np.quantile(gained[at_most > 0] / at_most[at_most > 0], [0.025, 0.975])
+    if not (abs(low) <= files.LARGEST and abs(high) <= files.LARGEST):  # next to nothing was possible
+        low = high = row["score"]
     return row["score"], float(low), float(high)
 
 
@@ -282,17 +286,27 @@ def _against_exact(policy: FoundationPolicy, world: tasks.Task, finite: tasks.Fi
     )
 
 
-def _training(metrics: list[dict[str, Any]]) -> Section:
+def _training(metrics: list[dict[str, Any]]) -> list[Section]:
     names = {name for row in metrics for name in row}  # not every row has all of them where phi is learned first
+    losses = sorted(name for name in names if name.endswith("_loss") and not name.startswith("validation"))
+    if not losses:
+        return []
     panels: dict[str, dict[str, tuple[list[int], list[float]]]] = {}
-    for name in sorted(name for name in names if name.endswith("_loss") and not name.startswith("validation")):
+    for name in losses[:SHOWN_LOSSES]:
         panels[name] = {}
         for line, key in (("training", name), ("held out", f"validation_{name}")):
             found = [row for row in metrics if key in row]
             if found:
-                panels[name][line] = ([row["step"] for row in found], [row[key] for row in found])
+                panels[name][line] = ([row["step"] for row in found], [_drawable(row[key]) for row in found])
+    left_out = len(losses) - len(panels)
+    text = f"{left_out:,} more losses are left out here; metrics.jsonl has them." if left_out else ""
     fig = figures.curve_grid(panels, "Losses")
-    return Section("Training", "", [(figures.png_data_uri(fig), "Mean of each loss since the last point.")])
+    return [Section("Training", text, [(figures.png_data_uri(fig), "Mean of each loss since the last point.")])]
+
+
+def _drawable(value: float) -> float:
+    """The value within what an axis has room for; what is not finite stays a gap."""
+    return min(max(value, -files.LARGEST), files.LARGEST) if math.isfinite(value) else value
 
 
 def _origin(policy: FoundationPolicy, rows: Sequence[Row]) -> Section:

@@ -22,7 +22,7 @@ from hilp.storage.atomic import (
     write_json,
     write_text,
 )
-from hilp.storage.locks import LOCK, locked
+from hilp.storage.locks import LOCK, in_turn, locked
 
 __all__ = [
     "LOCK",
@@ -32,6 +32,7 @@ __all__ = [
     "clean_leftovers_in",
     "flatten",
     "fsync_folder",
+    "in_turn",
     "locked",
     "read_arrays",
     "read_json",

@@ -1,14 +1,17 @@
 """Files of JSON lines that grow: what is appended together is there together or not at all.
 
-A process that is killed or a disk that fills may still leave a torn last line. It is left out when the file is read and
-cut off when it is added to, and one line says so. A line that is damaged anywhere else is an error that names it.
+A process that is killed or a disk that fills may still leave a torn last line: an object that ends too early. It is
+left out when the file is read and cut off when it is added to, and one line says so. Any other damage is an error that
+names its line: the file may be something else, which must not be cut.
 """
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import json
 import os
+import re
 import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -17,8 +20,12 @@ from typing import Any, NamedTuple
 
 from hilp.errors import HilpError, printable
 from hilp.storage.atomic import fsync_folder, write_bytes
+from hilp.storage.locks import wait_for
 
 Line = dict[str, Any]
+# What may be left behind the place of an error where a text only stops: a piece of a word or of a number.
+_WORDS = [word[:end] for word in ("true", "false", "null", "NaN", "-Infinity", "Infinity") for end in range(len(word))]
+_SCRAP = re.compile("|".join([*_WORDS, r"[.]?", r"[eE][+-]?"]))
 
 
 class _Content(NamedTuple):
@@ -31,7 +38,8 @@ class _Content(NamedTuple):
 def read(path: str | os.PathLike[str]) -> list[tuple[int, Line]]:
     """The objects of a file, each with the number of its line."""
     try:
-        with open(path, "rb") as file, _lock(file.fileno(), shared=True):
+        with open(path, "rb") as file:
+            wait_for(file.fileno(), shared=True)
             content = _parse(file.read(), path)
     except OSError as error:
         raise HilpError(f"cannot read {path}: {error.strerror or error}") from error
@@ -95,8 +103,10 @@ def _parse(data: bytes, path: str | os.PathLike[str]) -> _Content:
         return _Content(lines, len(data), 0, True)
     try:
         value = _value(last)
-    except ValueError:
-        return _Content(lines, len(data) - len(last), len(last), True)
+    except ValueError as error:
+        if _ends_too_early(last):
+            return _Content(lines, len(data) - len(last), len(last), True)
+        raise HilpError(f"{path} line {len(parts) + 1} is damaged: {error}") from None
     return _Content([*lines, (len(parts) + 1, last, value)], len(data), 0, False)
 
 
@@ -112,6 +122,25 @@ def _value(raw: bytes) -> Line:
     if not isinstance(value, dict):
         raise ValueError("it is not a JSON object")
     return value
+
+
+def _ends_too_early(raw: bytes) -> bool:
+    """Whether a line that is no object is the beginning of one."""
+    if not raw.startswith(b"{"):
+        return False
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(raw)  # without a last character that is cut in two
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        rest = text[error.pos :].strip()
+        if error.msg.startswith("Unterminated string"):  # told by where it begins
+            return True
+        if error.msg.startswith("Invalid \\uXXXX"):
+            return re.fullmatch("u?[0-9a-fA-F]{0,4}", rest.removeprefix("\\")) is not None
+        return _SCRAP.fullmatch(rest) is not None
+    except (ValueError, RecursionError):
+        pass
+    return False
 
 
 def _tell(path: str | os.PathLike[str], what: str) -> None:
@@ -135,25 +164,12 @@ def _opened(path: Path) -> Iterator[int]:
         made = not path.exists()
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            with _lock(handle):
-                if not os.path.samestat(os.fstat(handle), os.stat(path)):
-                    continue  # written anew while we waited
-                yield handle
-                if made:
-                    fsync_folder(path.parent)
-                return
+            wait_for(handle)
+            if not os.path.samestat(os.fstat(handle), os.stat(path)):
+                continue  # written anew while we waited
+            yield handle
+            if made:
+                fsync_folder(path.parent)
+            return
         finally:
             os.close(handle)
-
-
-@contextlib.contextmanager
-def _lock(handle: int, shared: bool = False) -> Iterator[None]:
-    """Wait until a file is ours; the lock ends with the process."""
-    try:
-        import fcntl
-    except ImportError:  # Windows: without a lock
-        yield
-        return
-    with contextlib.suppress(OSError):  # a disk that knows no locks
-        fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
-    yield  # closing the file ends the lock

@@ -1,4 +1,4 @@
-"""One writer a folder, and a word to the second about the first."""
+"""One writer a folder, and a word to the second about the first; or one after the other."""
 
 from __future__ import annotations
 
@@ -60,6 +60,35 @@ def locked(folder: Path, what: str) -> Iterator[None]:
         if made:
             with contextlib.suppress(OSError):
                 folder.rmdir()  # where nothing came of it
+
+
+def wait_for(handle: int, shared: bool = False) -> None:
+    """Wait until an open file or folder is ours; closing it ends that, and so does the end of the process."""
+    try:
+        import fcntl
+    except ImportError:  # Windows: without a lock
+        return
+    with contextlib.suppress(OSError):  # a disk that knows no locks
+        fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+
+
+@contextlib.contextmanager
+def in_turn(folder: Path) -> Iterator[None]:
+    """Wait for others who change something in this folder in turn, and let them wait; it is made where it is missing.
+
+    The folder itself is what is locked: nothing is left behind, and who trains into it (`locked`) does not mind.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:  # Windows opens no folders
+        yield
+        return
+    try:
+        wait_for(handle)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _is_same(handle: int, path: Path) -> bool:

@@ -12,14 +12,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, overload
 
 from hilp import storage
 from hilp.data import checks
 from hilp.data.dataset import Dataset
-from hilp.errors import HilpError, TrainingStopped
+from hilp.errors import HilpError, TrainingStopped, require_count
 from hilp.learning import methods
 from hilp.policy.forks import require_own_process
 from hilp.policy.policy import FoundationPolicy
@@ -134,6 +133,7 @@ def pretrain(
 
 def train(config: Any, data: Dataset, *, steps: int, seed: int = 0, quiet: bool = False, verb: str = "training") -> Any:
     """Train and return the bare export of a method, with nothing written; for models that are means, not ends."""
+    steps = require_count("steps", steps)
     run = prepare(config, data, seed)
     state = loop(run, run.fresh, 0, steps, Pace(steps, steps, steps), Journal(None), quiet=quiet, verb=verb)
     return run.exports(state)[0]
@@ -216,9 +216,8 @@ def next_chunk(chunk: int, count: int, seconds: float) -> int:
 def require_numbers(low: int, **numbers: Any) -> None:
     """Raise one line about the first number that is given and makes no sense."""
     for name, value in numbers.items():
-        whole = isinstance(value, Integral) and not isinstance(value, bool)
-        if value is not None and not (whole and value >= low):
-            raise HilpError(f"{name} must be a whole number of at least {low}, not {value}")
+        if value is not None:
+            require_count(name, value, low)
 
 
 @contextlib.contextmanager

@@ -17,10 +17,10 @@ import numpy as np
 from hilp import storage
 from hilp.data.columns import NUMBERS, open_npz
 from hilp.data.dataset import Dataset
-from hilp.data.mistakes import path_of, require_count
+from hilp.data.mistakes import path_of
 from hilp.data.source import Block, Kind, Source, by_episode, choose_extras
 from hilp.data.tables import Part, Table, identity_of, without_short
-from hilp.errors import HilpError
+from hilp.errors import HilpError, require_count
 
 TIME = "20000101T000000"  # names begin with a time; a constant one keeps equal data in equal files
 
