@@ -117,9 +117,17 @@ def check(flags: Flags, kind: str, policy: FoundationPolicy, world: Any | None) 
     if world is None and (flags.picture or flags.video or flags.steps):
         common.task_of(policy, flags.task)  # says that it needs one
     if world is not None:
-        rollouts.require_fit("this policy", policy.spec.observation_dim, policy.spec.action_dim, world)
+        rollouts.require_fit("this policy", policy.spec, world)
     if flags.video:
         common.require_video(world, flags.video)
+    names = ", ".join(name for name, _, _ in policy.spec.parts)
+    for flag in ("--goal", "--start") if names else ():
+        if getattr(flags, flag[2:]) is not None:
+            instead = "policy.goal(...).save(FILE) in Python, then --load FILE" if flag == "--goal" else "leave it out"
+            raise HilpError(f"{flag} takes numbers, but this policy has observations by name ({names}): {instead}")
+    if world is None and not flags.start and not len(policy.bank):
+        instead = "act in Python" if names else "name an observation to act at with --start"
+        raise HilpError(f"this policy keeps no states (--bank 0): {instead}")
 
 
 # ---- making the prompt -----------------------------------------------------------------------------------------------
@@ -159,7 +167,8 @@ def reward_of(text: str, policy: FoundationPolicy, world: Any | None) -> Any:
 
     if world is not None and (text in world.potentials or text in world.rewards):
         return rollouts.reward_function(world, text)
-    if text.isidentifier() and text not in dict(policy.observation_parts):
+    parts = {*dict(policy.observation_parts), *(name for name, _, _ in policy.spec.parts)}
+    if text.isidentifier() and text not in parts:
         if world is None:
             raise HilpError(f"'{text}' is a name: name the task whose reward it is with --task, or give a formula")
         rollouts.require_reward(world, text)  # says which names there are
@@ -191,12 +200,18 @@ def act_once(flags: Flags, policy: FoundationPolicy, prompt: Any) -> dict[str, A
     """Without a task: the skill and the action at one observation."""
     import numpy as np
 
-    if not flags.start and not len(policy.bank):
-        raise HilpError("this policy keeps no states (--bank 0): name an observation to act at with --start")
-    at = common.numbers(flags.start, "--start") if flags.start else policy.bank.observations[0]
+    from hilp import trees
+
+    def shown(part: np.ndarray) -> Any:
+        return f"{' x '.join(map(str, part.shape))} bytes" if part.dtype == np.uint8 else part.reshape(-1).tolist()
+
+    batch = trees.over(lambda rows: rows[:1], policy.bank.observations)
+    if flags.start:
+        batch = common.numbers(flags.start, "--start")[None]
+    at = trees.over(lambda rows: rows[0], batch)
     return {
-        "at": at.tolist(),
-        "z": np.asarray(prompt(at[None]))[0].tolist(),
+        **{name: shown(part) for name, part in trees.named(at, "at").items()},
+        "z": np.asarray(prompt(batch))[0].tolist(),
         "action": policy.act(at, prompt).tolist(),
     }
 

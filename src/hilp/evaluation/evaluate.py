@@ -77,7 +77,7 @@ def run(
 ) -> list[tuple[Row, Rollout]]:
     """`evaluate`, and beside each row the episodes behind it."""
     world = task_of(policy, task) if isinstance(task, str) else task
-    require_fit("this policy", policy.spec.observation_dim, policy.spec.action_dim, world)
+    require_fit("this policy", policy.spec, world)
     if episodes < 1:
         raise HilpError(f"episodes must be at least 1, not {episodes}")
     if plan is None:
