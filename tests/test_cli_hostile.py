@@ -323,7 +323,12 @@ def test_observations_by_name_from_data_to_prompt(
     assert run("prompt", out, "--reward", "norm(state)", "--data", data)[0] == 0
     assert "by name" in refused("prompt", out, "--reward", "state[0]", "--start", "1,2")
     assert "by name" in refused("prompt", out, "--reward", "state[0]", "--task", "maze-medium")
+    parts = {name: array for name, array in named_parts().items() if name.startswith("observations/")}
+    labels = {f"next_{name}": array for name, array in parts.items()} | {"rewards": parts["observations/state"][:, 0]}
+    np.savez(tmp_path / "labels.npz", **parts, **labels)
+    assert run("prompt", out, "--labels", tmp_path / "labels.npz", "--rule", "goal")[0] == 0
     np.savez(tmp_path / "flat.npz", observations=ROWS, actions=ROWS - 1.5, episode_lengths=[25, 25])
+    assert "observations/camera" in refused("prompt", out, "--labels", tmp_path / "flat.npz")
     assert "not those of this policy" in refused("prompt", out, "--reward", "state[0]", "--data", tmp_path / "flat.npz")
 
 

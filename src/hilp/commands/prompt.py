@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -154,7 +155,8 @@ def make_prompt(flags: Flags, policy: FoundationPolicy, world: Any | None) -> An
     if flags.load is not None:
         return policy.load_prompt(flags.load)
     if flags.labels is not None:
-        return policy.reward(labelled_samples(flags.labels), rule=flags.rule, intercept=flags.intercept)
+        samples = labelled_samples(flags.labels, [name for name, _, _ in policy.spec.parts])
+        return policy.reward(samples, rule=flags.rule, intercept=flags.intercept)
     assert flags.reward is not None
     data = None if flags.data is None else common.load_data(flags.data)
     reward = reward_of(flags.reward, policy, world)
@@ -175,20 +177,27 @@ def reward_of(text: str, policy: FoundationPolicy, world: Any | None) -> Any:
     return text
 
 
-def labelled_samples(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(observations, next_observations, rewards) from an npz file, whose sizes are checked before memory is taken."""
+def labelled_samples(path: str, parts: Sequence[str] = ()) -> tuple[Any, Any, np.ndarray]:
+    """(observations, next_observations, rewards) from an npz file, whose sizes are checked before memory is taken.
+
+    Observations that have parts are in there as `observations/camera` and so on.
+    """
+    from hilp import trees
     from hilp.data import columns
 
-    wanted = f"--labels takes an npz file with {', '.join(LABELS)}"
+    names = [f"{label}/{part}" for label in LABELS[:2] for part in parts] or list(LABELS[:2])
+    wanted = f"--labels takes an npz file with {', '.join((*names, LABELS[2]))}"
     try:
-        found = columns.open_npz(Path(path), LABELS)
-        for name in LABELS:
+        found = columns.open_npz(Path(path), (*names, LABELS[2]))
+        for name in (*names, LABELS[2]):
             if name not in found:
                 raise HilpError(f"{path} has no '{name}'")
             if found[name].dtype.kind not in columns.NUMBERS:
                 raise HilpError(f"'{name}' of {path} holds {found[name].dtype}, not numbers")
-        observations, next_observations, rewards = (found[name][:] for name in LABELS)
-        return observations, next_observations, rewards
+        observations, next_observations = (
+            trees.over(lambda column: column[:], trees.unnamed(found, label)) for label in LABELS[:2]
+        )
+        return observations, next_observations, found[LABELS[2]][:]
     except HilpError as error:
         raise HilpError(f"{wanted}: {error}") from error
 
