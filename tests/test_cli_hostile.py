@@ -280,13 +280,72 @@ def test_what_to_try_next_works(
         assert code == 0 and "hilp:" not in err
 
 
+def named_parts(rows: int = 200) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    steps = np.cumsum(rng.normal(size=(rows, 2)), axis=0)
+    camera = rng.integers(0, 256, (rows, 4, 4, 1), np.uint8)
+    parts = {"observations/state": steps, "observations/camera": camera}
+    return {**parts, "actions": rng.uniform(-1, 1, (rows, 2)), "episode_lengths": np.full(rows // 50, 50)}
+
+
+@pytest.mark.parametrize(
+    ("method", "bank", "offered"),
+    [
+        ("hilp", 50, ["prompt", "diagnose"]),
+        ("hilp", 0, ["diagnose"]),
+        ("gc-bc", 50, ["prompt"]),
+        ("gc-bc", 0, ["report"]),
+    ],
+)
+def test_observations_by_name_from_data_to_prompt(
+    method: str, bank: int, offered: list[str], run: Run, refused: Refused, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "eyes.npz", **named_parts())
+    data, out = tmp_path / "eyes.npz", tmp_path / "run"
+    small = [*SMALL, *(["hidden=8", "dim=4"] if method == "hilp" else []), "--method", method]
+    train = ["pretrain", "--data", data, "--out", out, "--steps", 2, "--bank", bank, *small]
+    assert "by name (camera, state)" in refused(*train, "--eval-task", "maze-medium")
+    code, said, err = run(*train)
+    assert code == 0, err
+    commands = said.partition("try `")[2].rstrip("`\n").split("` or `")
+    assert [command.split()[1] for command in commands] == offered
+    for command in commands:
+        code, said, err = run(*shlex.split(command)[1:], *(["--steps", "2"] if "diagnose" in command else []))
+        assert code == 0 and "Traceback" not in err, (command, err)
+        if " prompt " in command:
+            assert "at/camera: 4 x 4 x 1 bytes\n" in said and "at/state: " in said
+    goal = refused("prompt", out, "--goal", "1,2")
+    assert "--goal takes numbers" in goal and "by name (camera, state)" in goal and "--load" in goal
+    if not bank:
+        assert "keeps no states" in refused("prompt", out, "--reward", "state[0]")
+        return
+    assert run("prompt", out, "--reward", "state[0]")[0] == 0
+    assert run("prompt", out, "--reward", "norm(state)", "--data", data)[0] == 0
+    assert "by name" in refused("prompt", out, "--reward", "state[0]", "--start", "1,2")
+    assert "by name" in refused("prompt", out, "--reward", "state[0]", "--task", "maze-medium")
+    parts = {name: array for name, array in named_parts().items() if name.startswith("observations/")}
+    labels = {f"next_{name}": array for name, array in parts.items()} | {"rewards": parts["observations/state"][:, 0]}
+    np.savez(tmp_path / "labels.npz", **parts, **labels)
+    assert run("prompt", out, "--labels", tmp_path / "labels.npz", "--rule", "goal")[0] == 0
+    np.savez(tmp_path / "flat.npz", observations=ROWS, actions=ROWS - 1.5, episode_lengths=[25, 25])
+    assert "observations/camera" in refused("prompt", out, "--labels", tmp_path / "flat.npz")
+    assert "not those of this policy" in refused("prompt", out, "--reward", "state[0]", "--data", tmp_path / "flat.npz")
+
+
 def test_a_policy_without_states_says_so(
-    refused: Refused, run: Run, tiny: hilp.FoundationPolicy, change: Any, tmp_path: Path
+    refused: Refused,
+    run: Run,
+    tiny: hilp.FoundationPolicy,
+    tiny_data: hilp.Dataset,
+    change: Any,
+    tmp_path: Path,
 ) -> None:
     bare = change(tiny, provenance=Provenance(), bank=tiny.bank.subsample(0, 0))
     bare.save(tmp_path / "bare")
     assert "--start" in refused("prompt", tmp_path / "bare", "--skill", "random")
     assert run("prompt", tmp_path / "bare", "--skill", "random", "--start", "1.5,1.5")[0] == 0
+    said = pretrain.prompt_command(str(tmp_path / "bare"), tiny_data, bare)
+    assert run(*shlex.split(said)[1:])[0] == 0
     assert "2" in refused("prompt", tmp_path / "bare", "--skill", "random", "--start", "1.5")
 
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -85,6 +86,15 @@ def test_shards_become_a_native_folder(tmp_path):
     np.testing.assert_array_equal(data.extra("physics")[10:], episode(2)["physics"])
     Dataset.open(out, verify=True)
     assert [entry.name for entry in out.parent.iterdir()] == ["data"]
+
+
+def test_a_collection_into_the_folder_one_is_in(tmp_path, monkeypatch):
+    (tmp_path / "data").mkdir()
+    monkeypatch.chdir(tmp_path / "data")
+    with collection(Path("."), {}, overwrite=True) as shards:
+        shards.add([episode(0)])
+        assert shards.finish("t-kind", "t").transitions == 3
+    assert [entry.name for entry in tmp_path.iterdir() if entry.is_dir()] == ["data"]
 
 
 def test_a_state_drops_the_episodes_it_has_not_seen(tmp_path):

@@ -119,6 +119,25 @@ def test_masked_arrays_are_refused(key):
         hilp.load(arrays)
 
 
+@pytest.mark.filterwarnings("ignore:.*masked element")
+def test_lists_of_masked_rows_are_refused():
+    arrays = walk()
+    rows = [list(np.ma.masked_less(row, 0)) for row in arrays["observations"]]
+    for observations in (list(np.ma.masked_less(arrays["observations"], 0)), rows):
+        with pytest.raises(HilpError, match="observations are a masked array: fill in or leave out what is masked"):
+            hilp.load({**arrays, "observations": observations})
+
+
+@pytest.mark.parametrize(
+    "names", [lambda a: {1: a, "1": a}, lambda a: {"a/b": a, "a": {"b": a}}], ids=["number and text", "path and dict"]
+)
+def test_two_arrays_of_one_name_are_refused(names):
+    arrays = walk()
+    name = "1" if "1" in names(0) else "a/b"
+    with pytest.raises(HilpError, match=f"two arrays have the name 'observations/{name}': rename one of them"):
+        hilp.load({**arrays, "observations": names(arrays["observations"])})
+
+
 @pytest.mark.parametrize("dtype", ["datetime64[s]", "timedelta64[s]", "complex64", "complex128"])
 @pytest.mark.parametrize("key", ["observations", "actions", "rewards", "episode_ids"])
 def test_times_and_complex_numbers_are_refused(key, dtype):

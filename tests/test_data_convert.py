@@ -39,6 +39,17 @@ def assert_same(one: Dataset, other: Dataset) -> None:
         np.testing.assert_array_equal(column, other.extras[name])
 
 
+def test_into_the_folder_one_is_in(tmp_path, monkeypatch):
+    source, _ = write("npz", tmp_path)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(HilpError, match="already exists"):
+        convert(source, ".")
+    written = convert(source, ".", overwrite=True)
+    assert_same(hilp.load(written), hilp.load(source))
+    assert written == tmp_path / "here"
+
+
 def write(format: str, folder: Path) -> tuple[object, dict]:
     """A source of this format and the options to read it with."""
     if format == "d4rl":

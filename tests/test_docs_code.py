@@ -251,6 +251,17 @@ def test_what_stands_beside_hilp_exists(page: str) -> None:
         assert (ROOT / script).exists(), f"{page}: no file {script}"
 
 
+SOURCE_FILE = re.compile(r"`((?:\w+/)*\w+\.py)`")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_source_files_exist(page: str) -> None:
+    """Named as they lie under src/hilp, or as tools/..., tests/... under the root."""
+    named = SOURCE_FILE.findall(PAGES[page].read_text())
+    gone = [name for name in named if not (ROOT / "src" / "hilp" / name).is_file() and not (ROOT / name).is_file()]
+    assert not gone, f"{page} names what does not exist: {' '.join(gone)}"
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", PAGES[page].read_text()):

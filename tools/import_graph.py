@@ -25,7 +25,7 @@ _LEARNED = (*_BASE, "data", "learning", "presets", "policy", "training")
 _KNOWN = (*_LEARNED, "tasks", "collectors")
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_BASE, _BASE),
-    "data": _BASE,
+    "data": ("errors", "storage", "trees", "versions"),
     "learning": (*_BASE, "data"),
     "presets": (*_BASE, "data", "learning"),
     "policy": (*_BASE, "data", "learning", "presets"),

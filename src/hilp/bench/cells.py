@@ -132,7 +132,9 @@ def fill(
     for source, found in data.items():
         if found.task is None:
             raise HilpError(f"{source} does not say which task it comes from: collect it with `hilp data collect`")
-        worlds[source] = tasks.make(found.task).for_data(np.asarray(found.observations[0]))
+        world = tasks.make(found.task)
+        rollouts.require_fit(source, Spec.of(found.observations, found.action_dim), world)
+        worlds[source] = world.for_data(np.asarray(found.observations[0]))
         if kind == "rewards" and not worlds[source].rewards:
             raise HilpError(f"task {found.task} of {source} has no named rewards: try `hilp bench goals`")
         if kind == "goals" and not worlds[source].has_goals:

@@ -32,7 +32,7 @@ def collection(out: Path, identity: dict[str, Any], overwrite: bool = False) -> 
 
     identity: what tells it from others (task, kind, steps, seed, ...).
     """
-    out = Path(out)
+    out = storage.with_a_name(Path(out))
     require_free(out, overwrite)
     folder = _beside(out)
     with storage.locked(folder, f"collecting {_listed(identity)}"):
@@ -45,7 +45,8 @@ class Shards:
     """The finished episodes of a collection, in a folder beside its target `out`."""
 
     def __init__(self, out: Path, identity: dict[str, Any], overwrite: bool = False) -> None:
-        self.out, self.folder, self._overwrite = out, _beside(out), overwrite
+        self.out, self._overwrite = storage.with_a_name(out), overwrite
+        self.folder = _beside(self.out)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -136,6 +136,8 @@ def task_of(policy: FoundationPolicy, name: str | None) -> Any:
 
 def task_if_known(policy: FoundationPolicy, name: str | None) -> Any | None:
     """The same, or None where neither the flags nor the policy's data name one."""
+    if name is None and policy.spec.parts:  # no task has observations by name
+        return None
     return task_of(policy, name) if name or policy.provenance.task else None
 
 

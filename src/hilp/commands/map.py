@@ -50,7 +50,7 @@ def run(flags: Flags) -> int:
     world = common.task_of(policy, flags.task)
     if not world.has_goals:
         raise HilpError(f"{world.name} has no plan to draw on: mazes and AntMaze have one")
-    rollouts.require_fit("this policy", policy.spec.observation_dim, policy.spec.action_dim, world)
+    rollouts.require_fit("this policy", policy.spec, world)
     goal = None if flags.goal is None else common.numbers(flags.goal, "--goal")
     if goal is not None:
         policy.require_rule("direct", "does not learn distances: leave out --goal")
@@ -74,11 +74,12 @@ def states(flags: Flags, policy: FoundationPolicy, world: Any) -> Bank:
     from hilp.evaluation import rollouts
     from hilp.policy.bank import Bank
     from hilp.report import page
+    from hilp.spec import Spec
 
     sample = policy.bank
     if flags.data is not None:
         data = common.load_data(flags.data)
-        rollouts.require_fit("this data", data.observation_dim, data.action_dim, world)
+        rollouts.require_fit("this data", Spec.of(data.observations, data.action_dim), world)
         sample = Bank.draw(data, max(flags.points, page.FIELD_STATES), flags.seed)
     if len(sample) == 0:
         raise HilpError("this policy keeps no states (--bank 0): name a data set with --data")

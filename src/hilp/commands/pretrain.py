@@ -97,11 +97,12 @@ def train(flags: Flags, data: Dataset, preset: Preset, steps: int, world: Any | 
     from hilp.evaluation import rollouts
     from hilp.evaluation.evaluate import evaluate_in_training
     from hilp.learning import methods
+    from hilp.spec import Spec
     from hilp.training import loop
 
     evaluate = None
     if world is not None:
-        rollouts.require_fit("this data", data.observation_dim, data.action_dim, world)
+        rollouts.require_fit("this data", Spec.of(data.observations, data.action_dim), world)
         evaluate = partial(evaluate_in_training, world=world.for_data(data.observations[0]), seed=flags.seed)
     trained = loop.pretrain(
         methods.configure(preset.config, common.config_values(flags.set)),
@@ -135,26 +136,42 @@ def next_command(flags: Flags, data: Dataset, policy: FoundationPolicy) -> str:
         return f"hilp evaluate {out}"
     if flags.seeds > 1:
         out = common.quoted(str(seed_folder(Path(flags.out), flags.seed)))
-    if not policy.has_rule("project"):  # its prompts are goals
-        goal = ",".join(f"{number:g}" for number in data.observations[0])
-        return f"hilp prompt {out} --goal={goal}"
-    prompt = f"hilp prompt {out} --skill random"
+    prompt = prompt_command(out, data, policy)
     if not policy.has_rule("direct"):
-        return prompt
+        return prompt or f"hilp report {out}"
     reading = [f"--format {common.quoted(flags.format)}"] if flags.format else []
     reading += [f"--option {' '.join(map(common.quoted, flags.option))}"] if flags.option else []
     reading += ["--rescale-actions"] if flags.rescale_actions else []
-    return f"{prompt}` or `{' '.join(['hilp diagnose', out, '--data', common.quoted(flags.data), *reading])}"
+    diagnose = " ".join(["hilp diagnose", out, "--data", common.quoted(flags.data), *reading])
+    return f"{prompt}` or `{diagnose}" if prompt else diagnose
+
+
+def prompt_command(out: str, data: Dataset, policy: FoundationPolicy) -> str | None:
+    """A prompt that can be typed: of observations by name there must be some in the policy, to act at one of them."""
+    if policy.spec.parts:
+        if not len(policy.bank):
+            return None
+        if policy.has_rule("project"):
+            return f"hilp prompt {out} --skill random"
+        for name, shape, kind in policy.spec.parts:  # its prompts are goals: that of a reward
+            part = policy.bank.next_observations[name]
+            if kind != "uint8" and len(shape) == 1 and name.isidentifier() and part[:, 0].min() < part[:, 0].max():
+                return f"hilp prompt {out} --reward '{name}[0]'"
+        return None
+    first = ",".join(f"{number:g}" for number in data.observations[0])
+    start = "" if len(policy.bank) else f" --start={first}"
+    return f"hilp prompt {out} {'--skill random' if policy.has_rule('project') else f'--goal={first}'}{start}"
 
 
 def has_task(data: Dataset) -> bool:
     """Whether policies trained on a data set can be evaluated without naming a task."""
     from hilp import tasks
     from hilp.evaluation import rollouts
+    from hilp.spec import Spec
 
     try:
         if data.task is not None:
-            rollouts.require_fit("this data", data.observation_dim, data.action_dim, tasks.make(data.task))
+            rollouts.require_fit("this data", Spec.of(data.observations, data.action_dim), tasks.make(data.task))
         return data.task is not None
     except HilpError:  # a task that this installation does not have
         return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -117,9 +118,17 @@ def check(flags: Flags, kind: str, policy: FoundationPolicy, world: Any | None) 
     if world is None and (flags.picture or flags.video or flags.steps):
         common.task_of(policy, flags.task)  # says that it needs one
     if world is not None:
-        rollouts.require_fit("this policy", policy.spec.observation_dim, policy.spec.action_dim, world)
+        rollouts.require_fit("this policy", policy.spec, world)
     if flags.video:
         common.require_video(world, flags.video)
+    names = ", ".join(name for name, _, _ in policy.spec.parts)
+    for flag in ("--goal", "--start") if names else ():
+        if getattr(flags, flag[2:]) is not None:
+            instead = "policy.goal(...).save(FILE) in Python, then --load FILE" if flag == "--goal" else "leave it out"
+            raise HilpError(f"{flag} takes numbers, but this policy has observations by name ({names}): {instead}")
+    if world is None and not flags.start and not len(policy.bank):
+        instead = "act in Python" if names else "name an observation to act at with --start"
+        raise HilpError(f"this policy keeps no states (--bank 0): {instead}")
 
 
 # ---- making the prompt -----------------------------------------------------------------------------------------------
@@ -146,7 +155,8 @@ def make_prompt(flags: Flags, policy: FoundationPolicy, world: Any | None) -> An
     if flags.load is not None:
         return policy.load_prompt(flags.load)
     if flags.labels is not None:
-        return policy.reward(labelled_samples(flags.labels), rule=flags.rule, intercept=flags.intercept)
+        samples = labelled_samples(flags.labels, [name for name, _, _ in policy.spec.parts])
+        return policy.reward(samples, rule=flags.rule, intercept=flags.intercept)
     assert flags.reward is not None
     data = None if flags.data is None else common.load_data(flags.data)
     reward = reward_of(flags.reward, policy, world)
@@ -159,27 +169,35 @@ def reward_of(text: str, policy: FoundationPolicy, world: Any | None) -> Any:
 
     if world is not None and (text in world.potentials or text in world.rewards):
         return rollouts.reward_function(world, text)
-    if text.isidentifier() and text not in dict(policy.observation_parts):
+    parts = {*dict(policy.observation_parts), *(name for name, _, _ in policy.spec.parts)}
+    if text.isidentifier() and text not in parts:
         if world is None:
             raise HilpError(f"'{text}' is a name: name the task whose reward it is with --task, or give a formula")
         rollouts.require_reward(world, text)  # says which names there are
     return text
 
 
-def labelled_samples(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(observations, next_observations, rewards) from an npz file, whose sizes are checked before memory is taken."""
+def labelled_samples(path: str, parts: Sequence[str] = ()) -> tuple[Any, Any, np.ndarray]:
+    """(observations, next_observations, rewards) from an npz file, whose sizes are checked before memory is taken.
+
+    Observations that have parts are in there as `observations/camera` and so on.
+    """
+    from hilp import trees
     from hilp.data import columns
 
-    wanted = f"--labels takes an npz file with {', '.join(LABELS)}"
+    names = [f"{label}/{part}" for label in LABELS[:2] for part in parts] or list(LABELS[:2])
+    wanted = f"--labels takes an npz file with {', '.join((*names, LABELS[2]))}"
     try:
-        found = columns.open_npz(Path(path), LABELS)
-        for name in LABELS:
+        found = columns.open_npz(Path(path), (*names, LABELS[2]))
+        for name in (*names, LABELS[2]):
             if name not in found:
                 raise HilpError(f"{path} has no '{name}'")
             if found[name].dtype.kind not in columns.NUMBERS:
                 raise HilpError(f"'{name}' of {path} holds {found[name].dtype}, not numbers")
-        observations, next_observations, rewards = (found[name][:] for name in LABELS)
-        return observations, next_observations, rewards
+        observations, next_observations = (
+            trees.over(lambda column: column[:], trees.unnamed(found, label)) for label in LABELS[:2]
+        )
+        return observations, next_observations, found[LABELS[2]][:]
     except HilpError as error:
         raise HilpError(f"{wanted}: {error}") from error
 
@@ -191,12 +209,18 @@ def act_once(flags: Flags, policy: FoundationPolicy, prompt: Any) -> dict[str, A
     """Without a task: the skill and the action at one observation."""
     import numpy as np
 
-    if not flags.start and not len(policy.bank):
-        raise HilpError("this policy keeps no states (--bank 0): name an observation to act at with --start")
-    at = common.numbers(flags.start, "--start") if flags.start else policy.bank.observations[0]
+    from hilp import trees
+
+    def shown(part: np.ndarray) -> Any:
+        return f"{' x '.join(map(str, part.shape))} bytes" if part.dtype == np.uint8 else part.reshape(-1).tolist()
+
+    batch = trees.over(lambda rows: rows[:1], policy.bank.observations)
+    if flags.start:
+        batch = common.numbers(flags.start, "--start")[None]
+    at = trees.over(lambda rows: rows[0], batch)
     return {
-        "at": at.tolist(),
-        "z": np.asarray(prompt(at[None]))[0].tolist(),
+        **{name: shown(part) for name, part in trees.named(at, "at").items()},
+        "z": np.asarray(prompt(batch))[0].tolist(),
         "action": policy.act(at, prompt).tolist(),
     }
 

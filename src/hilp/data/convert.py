@@ -77,7 +77,8 @@ def convert(
 
 
 def _to_native(source: Source, target: Path, overwrite: bool, progress: Progress) -> Path:
-    storage.clean_leftovers(path_of(target))
+    target = storage.with_a_name(path_of(target))
+    storage.clean_leftovers(target)
     native.require_free(target, overwrite)
     work = target.with_name(f".{target.name}.converting")  # a name that the same command finds again
     try:

@@ -70,7 +70,12 @@ def identity_of(paths: Iterable[Path]) -> str:
 def open_table(source: Mapping[str, Any] | Path) -> Table:
     """The columns of a dict of arrays, an .npz file or an HDF5 file."""
     if isinstance(source, Mapping):
-        return Table("arrays", "arrays", dict(_arrays(source)))
+        arrays: dict[str, np.ndarray] = {}
+        for name, array in _arrays(source):
+            if name in arrays:  # 1 and "1", or "a/b" and a dict "a" with "b" in it
+                raise HilpError(f"arrays: two arrays have the name '{name}': rename one of them")
+            arrays[name] = array
+        return Table("arrays", "arrays", arrays)
     kind = magic(source)
     if kind is None:
         raise HilpError(f"{source} is neither an .npz nor an HDF5 file, by its first bytes")
@@ -99,12 +104,12 @@ def _arrays(source: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, n
 
 
 def _array(name: str, value: Any) -> np.ndarray:
-    if isinstance(value, np.ma.MaskedArray):
-        raise HilpError(f"arrays: {name} are a masked array: fill in or leave out what is masked")
     try:
         array = np.asarray(value)
     except Exception as error:  # np.asarray runs the value's own code
         raise HilpError(f"arrays: {name} are ragged or not numbers ({reason(error)}): give one 2-D array") from error
+    if _masked(value):
+        raise HilpError(f"arrays: {name} are a masked array: fill in or leave out what is masked")
     if array.dtype.hasobject:
         raise HilpError(f"arrays: {name} are ragged or not numbers (dtype object): give one 2-D array")
     if array.dtype.kind in UNUSABLE:
@@ -112,6 +117,13 @@ def _array(name: str, value: Any) -> np.ndarray:
             f"arrays: {name} are {UNUSABLE[array.dtype.kind]} ({array.dtype}): turn them into plain numbers"
         )
     return array
+
+
+def _masked(value: Any, levels: int = MOST_LEVELS) -> bool:
+    """Whether a masked array is in there, also as a row of a list: np.asarray forgets what is masked."""
+    if isinstance(value, list | tuple) and levels:
+        return any(_masked(item, levels - 1) for item in value)
+    return isinstance(value, np.ma.MaskedArray)
 
 
 class Part:

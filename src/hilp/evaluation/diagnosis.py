@@ -13,6 +13,7 @@ from hilp.evaluation import theory
 from hilp.evaluation.reference import PAIRS, Numbers, Reference, compare_with_value, value_config
 from hilp.learning.methods import monolithic
 from hilp.policy.policy import FoundationPolicy
+from hilp.spec import Spec
 
 STEPS = 5_000  # updates of V(s, g)
 
@@ -69,3 +70,7 @@ def _require_own_observations(policy: FoundationPolicy, data: Dataset) -> None:
             f"this policy takes observations of {policy.spec.observation_dim} numbers, {data.name} has "
             f"{data.observation_dim}: pass the data it was trained on"
         )
+    if Spec.of(data.observations, data.action_dim).parts != policy.spec.parts:
+        names = ", ".join(name for name, _, _ in policy.spec.parts)
+        takes = f"observations by name ({names})" if names else "plain vectors as observations"
+        raise HilpError(f"this policy takes {takes}, {data.name} has others: pass the data it was trained on")

@@ -77,7 +77,7 @@ def run(
 ) -> list[tuple[Row, Rollout]]:
     """`evaluate`, and beside each row the episodes behind it."""
     world = task_of(policy, task) if isinstance(task, str) else task
-    require_fit("this policy", policy.spec.observation_dim, policy.spec.action_dim, world)
+    require_fit("this policy", policy.spec, world)
     episodes, seed = require_count("episodes", episodes), require_seed(seed)
     if plan is None:
         plan = usual_plans(policy) if world.has_goals else ()

@@ -6,6 +6,7 @@ V is no metric, so it can say what a metric cannot: how much longer the way back
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,19 +14,22 @@ from typing import Any
 import jax
 import numpy as np
 
-from hilp import storage, tasks
+from hilp import storage, tasks, trees
 from hilp.data import checks
 from hilp.data.dataset import Dataset
 from hilp.evaluation import theory
 from hilp.learning import methods
 from hilp.learning.methods import monolithic
+from hilp.learning.sampling import normalised
 from hilp.policy.policy import FoundationPolicy
 from hilp.policy.preparation import Preparation
 from hilp.spec import Spec
 from hilp.training import loop
+from hilp.training.run import as_numbers
 from hilp.versions import versions
 
 PAIRS = 20_000  # random pairs of data states that phi and V are compared on
+BLOCK = 4096  # of them at a time, where an observation may hold images
 VALUE, VALUE_WEIGHTS = "value.json", "weights.safetensors"  # a V(s, g) that is kept
 Numbers = dict[str, Any]
 
@@ -71,7 +75,7 @@ class Reference:
                 storage.write_json(folder / VALUE, {**self.identity, "data": self.data.name, "versions": versions()})
                 storage.write_arrays(weights, storage.flatten(model))  # last: a folder that has them is complete
                 return model
-        spec = Spec(self.data.observation_dim, self.data.action_dim)
+        spec = Spec.of(self.data.observations, self.data.action_dim)
         like = jax.eval_shape(
             lambda key: monolithic.export(self.config, monolithic.init(self.config, spec, key)), jax.random.key(0)
         )
@@ -84,11 +88,17 @@ def compare_with_value(policy: FoundationPolicy, reference: Reference, model: mo
     rng = np.random.default_rng(seed)
     first = rng.integers(data.rows, size=pairs)
     second = (first + rng.integers(1, data.rows, size=pairs)) % data.rows  # never the same row
-    s, g = (np.asarray(data.observations[rows], np.float32) for rows in (first, second))
     preparation = Preparation.of(data, reference.config.normalize)
-    there = np.asarray(_values(model, s, g, preparation.mean, preparation.scale), np.float64)  # ensemble x pairs
-    back = np.asarray(_values(model, g, s, preparation.mean, preparation.scale), np.float64)
-    latent = np.linalg.norm(np.asarray(policy.encode(s) - policy.encode(g), np.float64), axis=1)
+    found = []
+    block = BLOCK if isinstance(data.observations, Mapping) else pairs  # images are large
+    for start in range(0, pairs, block):
+        at = (rows[start : start + block] for rows in (first, second))
+        s, g = (as_numbers(trees.over(lambda part, rows=rows: part[rows], data.observations)) for rows in at)
+        there = np.asarray(_values(model, s, g, preparation.mean, preparation.scale), np.float64)  # ensemble x pairs
+        back = np.asarray(_values(model, g, s, preparation.mean, preparation.scale), np.float64)
+        latent = np.linalg.norm(np.asarray(policy.encode(s) - policy.encode(g), np.float64), axis=1)
+        found.append((there, back, latent))
+    there, back, latent = (np.concatenate(blocks, axis=-1) for blocks in zip(*found, strict=True))
     size = np.abs(there.mean(axis=0)).mean()
     return {
         "asymmetry": float(np.abs(there.mean(axis=0) - back.mean(axis=0)).mean() / size),
@@ -100,7 +110,7 @@ def compare_with_value(policy: FoundationPolicy, reference: Reference, model: mo
 
 @jax.jit
 def _values(model: monolithic.Value, s: Any, g: Any, mean: Any, scale: Any) -> jax.Array:
-    return model.values((s - mean) / scale, (g - mean) / scale)
+    return model.values(normalised(s, mean, scale), normalised(g, mean, scale))
 
 
 # ---- the paper's embedding error analysis ----------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from hilp.evaluation import stats
 from hilp.evaluation.rows import finite
 from hilp.policy import prompts
 from hilp.policy.policy import FoundationPolicy
+from hilp.spec import Spec
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
@@ -257,10 +258,15 @@ def task_of(policy: FoundationPolicy, name: str) -> Any:
     return world if first is None or len(first) != world.observation_dim else world.for_data(np.asarray(first))
 
 
-def require_fit(what: str, observation_dim: int, action_dim: int, world: tasks.Task) -> None:
+def require_fit(what: str, spec: Spec, world: tasks.Task) -> None:
     """Raise unless a policy or a data set has the observations and actions of a task."""
-    if (observation_dim, action_dim) != (world.observation_dim, world.action_dim):
+    if spec.parts:
+        names = ", ".join(name for name, _, _ in spec.parts)
         raise HilpError(
-            f"{what} has {observation_dim} observation and {action_dim} action numbers, task {world.name} has "
-            f"{world.observation_dim} and {world.action_dim}: choose the task it comes from"
+            f"{what} has observations by name ({names}), task {world.name} has plain vectors: use it without a task"
+        )
+    if (spec.observation_dim, spec.action_dim) != (world.observation_dim, world.action_dim):
+        raise HilpError(
+            f"{what} has {spec.observation_dim} observation and {spec.action_dim} action numbers, task {world.name} "
+            f"has {world.observation_dim} and {world.action_dim}: choose the task it comes from"
         )

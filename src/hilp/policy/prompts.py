@@ -265,6 +265,9 @@ def _labelled(
         if data is None:
             sample = policy.bank.subsample(samples, seed)
         else:
+            if Spec.of(data.observations, data.action_dim).parts != policy.spec.parts:
+                takes = ", ".join(name for name, _, _ in policy.spec.parts) or "plain vectors"
+                raise HilpError(f"the observations of {data.name} are not those of this policy ({takes})")
             rows = Bank.rows(data, samples, seed)
             sample = Bank.at(data, rows)
         asked = sample.copy()  # what a function writes into its arguments changes neither the bank nor the features

@@ -1,4 +1,4 @@
-"""One self-contained HTML page (no script, no outside resource), and tables for Markdown and the terminal."""
+"""One self-contained HTML page (no script, no outside resource), and tables for the terminal."""
 
 from __future__ import annotations
 
@@ -55,23 +55,8 @@ def page(title: str, intro_html: str, sections: Sequence[Section]) -> str:
 """
 
 
-def markdown_table(headers: Sequence[str], rows: Sequence[Row]) -> str:
-    """A GitHub-flavoured Markdown table, columns padded so that the source reads as well as its rendering."""
-    _check_table(headers, rows)
-    numeric = _numeric_columns(len(headers), rows)
-    lines = [[_markdown(cell) for cell in row] for row in (headers, *rows)]
-    widths = [max(3, *(len(line[c]) for line in lines)) for c in range(len(headers))]
-
-    def pad(line: list[str]) -> str:
-        cells = (v.rjust(w) if right else v.ljust(w) for v, w, right in zip(line, widths, numeric, strict=True))
-        return f"| {' | '.join(cells)} |"
-
-    rule = [("-" * (w - 1) + ":") if right else "-" * w for w, right in zip(widths, numeric, strict=True)]
-    return "\n".join([pad(lines[0]), f"| {' | '.join(rule)} |", *map(pad, lines[1:])]) + "\n"
-
-
 def rich_table(headers: Sequence[str], rows: Sequence[Row], title: str | None = None) -> Table:
-    """The same table for the terminal; cell text is shown as it is, never read as markup."""
+    """A table for the terminal; cell text is shown as it is, never read as markup."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -121,10 +106,6 @@ def _shown(cell: object) -> str:
         value = float(cell)
         return f"{value:.0f}" if 1e3 <= abs(value) < 1e6 else f"{value:.4g}"
     return str(cell)
-
-
-def _markdown(cell: object) -> str:
-    return " ".join(_shown(cell).split()).replace("|", "\\|")
 
 
 def _text(value: Any) -> str:

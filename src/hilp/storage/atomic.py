@@ -70,6 +70,11 @@ def write_bytes(path: Path, pieces: Iterable[Any]) -> None:
     fsync_folder(path.parent)
 
 
+def with_a_name(path: Path) -> Path:
+    """The same path with a name that another one can lie beside: `.` and `..` have none."""
+    return path.resolve() if path.name in ("", "..") else path
+
+
 # ---- one step --------------------------------------------------------------------------------------------------------
 
 
@@ -194,8 +199,7 @@ def _dead(folder: Path, stem: str, kinds: str) -> list[Path]:
 
 def _followed(path: Path) -> Path:
     """Where a link to a folder leads: the folder is replaced, not the link. And a name for `.` and `..`."""
-    nameless = path.name in ("", "..")
-    return path.resolve() if nameless or (path.is_symlink() and path.is_dir()) else path
+    return path.resolve() if path.is_symlink() and path.is_dir() else with_a_name(path)
 
 
 def _stem(path: Path) -> str:
