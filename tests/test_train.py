@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +225,18 @@ def test_impossible_arguments(wrong: dict[str, float]) -> None:
         hilp.pretrain(CONFIG, walks(), quiet=True, **wrong)  # type: ignore[arg-type]
 
 
+@pytest.fixture
+def attentive() -> Iterator[None]:
+    """Signals as a terminal has them: under nohup or in the background some are ignored, and then so by the loop."""
+    before = {
+        number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("attentive")
 def test_interrupt_saves_a_checkpoint_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     advance = loop.Run.advance
 
@@ -241,6 +254,7 @@ def test_interrupt_saves_a_checkpoint_at_once(tmp_path: Path, monkeypatch: pytes
     assert resumed.fingerprint == hilp.pretrain(CONFIG, walks(), steps=40, quiet=True).fingerprint
 
 
+@pytest.mark.usefixtures("attentive")
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
 def test_a_scheduler_or_a_closed_terminal_saves_too(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     advance = loop.Run.advance
