@@ -9,18 +9,17 @@ episode depends on the seed and its number only, not on how many processes share
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
-import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hilp.collectors import processes
 from hilp.collectors.ant_controller import WEIGHTS, Controller
 from hilp.collectors.maze import routes
+from hilp.collectors.processes import Episode
 from hilp.errors import HilpError, nearest
 from hilp.tasks import antmaze
 from hilp.tasks.antmaze import SUCCESS_RADIUS, AntMaze
@@ -36,8 +35,6 @@ STRAY_STEPS = (10, 40)  # the last excluded
 JITTER = 1.0  # starts, waypoints and goals are the centre of a cell and up to this much more along each axis
 PLAY_SHARE = 7 / 46  # of the free cells that are goals of "play", as in the large map
 BLOCK = 5  # episodes in one piece of work, and in one file on the way
-UNGUARDED = "in a script, call this under `if __name__ == '__main__':`, or use workers=1"
-Episode = dict[str, np.ndarray]
 
 
 class Walk:
@@ -123,12 +120,7 @@ def collect(
         raise HilpError(f"unknown kind of AntMaze data '{kind}': {nearest(kind, KINDS)}")
     if steps < 1:
         raise HilpError(f"cannot collect {steps} transitions: ask for at least 1")
-    workers = (os.cpu_count() or 1) if workers is None else workers
-    if workers < 1:
-        raise HilpError(f"cannot collect with {workers} workers: use at least 1")
-    if workers > 1 and multiprocessing.parent_process() is not None:
-        # Most likely a worker of ours, which runs its parent's script anew.
-        raise HilpError(f"cannot collect with {workers} workers inside another one: {UNGUARDED}")
+    workers = processes.count(workers)
     base = world.name.removesuffix("-diverse").removesuffix("-play")
     legs = hashlib.sha256(WEIGHTS.read_bytes()).hexdigest()
     identity = {"task": world.task, "kind": kind, "steps": steps, "seed": seed, "controller": legs}
@@ -138,30 +130,11 @@ def collect(
     with collection(out, identity, overwrite) as shards:
         numbers = range(shards.episodes(), len(lengths))
         blocks = [[(n, int(lengths[n])) for n in numbers[i : i + BLOCK]] for i in range(0, len(numbers), BLOCK)]
-        for episodes in _blocks(world, kind, seed, blocks, min(workers, len(blocks))):
+        for episodes in processes.in_order(partial(_Collector, world.task, kind, seed), blocks, workers):
             shards.add(episodes)
             if progress:
                 progress(shards.transitions())
         return shards.finish(name, name if name in antmaze.NAMES else world.task)
-
-
-def _blocks(
-    world: AntMaze, kind: str, seed: int, blocks: list[list[tuple[int, int]]], workers: int
-) -> Iterator[list[Episode]]:
-    """The episodes of each block, in order."""
-    if workers < 2:
-        collector = _Collector(world.task, kind, seed)
-        yield from map(collector, blocks)
-        return
-    # Not forked: the threads of a process that has used JAX do not survive it.
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, context, _start_worker, (world.task, kind, seed))
-    try:
-        yield from pool.map(_work, blocks)
-    except BrokenProcessPool as error:
-        raise HilpError(f"a collecting process ended too early: {UNGUARDED}") from error
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
 class _Collector:
@@ -182,19 +155,6 @@ class _Collector:
             actions.append(walk.step())
             observations.append(walk.episodes.observations[0])
         return {"observations": np.stack(observations), "actions": np.stack(actions)}
-
-
-_collector: _Collector | None = None  # of this worker process
-
-
-def _start_worker(task: str, kind: str, seed: int) -> None:
-    global _collector
-    _collector = _Collector(task, kind, seed)
-
-
-def _work(block: list[tuple[int, int]]) -> list[Episode]:
-    assert _collector is not None
-    return _collector(block)
 
 
 def play_cells(world: AntMaze) -> np.ndarray:
