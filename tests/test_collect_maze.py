@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import hilp
-from hilp.collectors.maze import KINDS, collect, routes
+from hilp.collectors.maze import KINDS, routes
+from hilp.collectors.maze import walks as collect
 from hilp.errors import HilpError
 from hilp.tasks import maze
 from hilp.tasks.maze import STEP, Maze

@@ -12,14 +12,17 @@ if TYPE_CHECKING:
     from hilp.collectors import collect as collect
     from hilp.collectors.named import load as load
     from hilp.data.dataset import Dataset as Dataset
+    from hilp.data.formats import register as register_format  # noqa: F401
     from hilp.errors import HilpError as HilpError
     from hilp.errors import PromptUnsupported as PromptUnsupported
     from hilp.evaluation.diagnosis import diagnose as diagnose
     from hilp.evaluation.evaluate import evaluate as evaluate
+    from hilp.learning.methods import register as register_method  # noqa: F401
     from hilp.learning.methods.hilp import Config as HILP  # noqa: F401
     from hilp.policy.policy import FoundationPolicy as FoundationPolicy
     from hilp.presets import preset as preset
     from hilp.tasks import make as make_task  # noqa: F401
+    from hilp.tasks import register as register_task  # noqa: F401
     from hilp.training.loop import pretrain as pretrain
 
 _HOMES = {
@@ -35,6 +38,9 @@ _HOMES = {
     "make_task": "hilp.tasks:make",
     "preset": "hilp.presets",
     "pretrain": "hilp.training.loop",
+    "register_format": "hilp.data.formats:register",
+    "register_method": "hilp.learning.methods:register",
+    "register_task": "hilp.tasks:register",
 }
 __all__ = [*_HOMES, "__version__"]  # noqa: PLE0604
 

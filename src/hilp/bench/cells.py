@@ -54,7 +54,7 @@ ENTRIES = {
 
 
 def entry(name: str) -> Entry:
-    known = {*ENTRIES, *methods.MODULES}
+    known = {*ENTRIES, *methods.names()}
     if name not in known:
         raise HilpError(f"unknown method '{name}': {nearest(name, known)}")
     return ENTRIES.get(name, Entry(name))

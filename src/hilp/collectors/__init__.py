@@ -1,21 +1,32 @@
-"""Collectors: unlabeled data from a task, with no download. One file a family of tasks; none imports this one."""
+"""Collectors: unlabeled data from a task, with no download. One file a family of tasks; none imports this one.
+
+A collector has `KINDS`, what it can do, the usual first, and `collect(world, kind, steps, seed, out, progress, workers,
+overwrite=...)`, which gives a data set. One with `IN_MEMORY` is quick and needs no folder to write to.
+"""
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hilp.errors import HilpError, require_count, require_seed
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
+    from hilp.tasks import Task
+
+COLLECTORS: dict[str, str] = {  # family of tasks -> file, imported alone: some bring a learner along
+    "maze": "hilp.collectors.maze",
+    "antmaze": "hilp.collectors.antmaze",
+    "dmc": "hilp.collectors.dmc",
+}
 
 
 def collect(
-    task: str,
+    task: str | Task,
     kind: str | None = None,
     steps: int = 300_000,
     seed: int = 0,
@@ -34,34 +45,13 @@ def collect(
 
     steps, seed = require_count("steps", steps), require_seed(seed)
     workers = None if workers is None else require_count("workers", workers)
-    world = tasks.make(task)
-    collector = _of_family(world.family)
-    kind = next(iter(collector.KINDS)) if kind is None else kind
-    if world.family == "maze":
-        from hilp.data.load import from_arrays
-
-        data = from_arrays(collector.collect(world, kind, steps, seed, progress), name=f"{world.name}-{kind}")
-        # A map of the user's own travels as its text: the file it came from may not.
-        data = replace(data, task=task if task in tasks.names() else world.map_text)
-        if out is not None:
-            data.save(Path(out), overwrite=overwrite)
-        return data
-    if out is None:
+    world = tasks.make(task) if isinstance(task, str) else task
+    if world.family not in COLLECTORS:
+        raise HilpError(f"nothing collects in {world.name}: bring data of your own")
+    collector = importlib.import_module(COLLECTORS[world.family])
+    if out is None and not getattr(collector, "IN_MEMORY", False):
         raise HilpError(f"collecting in {world.name} takes minutes and can be interrupted: give a folder, out=...")
-    done: Dataset = collector.collect(world, kind, steps, seed, Path(out), progress, workers, overwrite=overwrite)
+    kind = next(iter(collector.KINDS)) if kind is None else kind
+    folder = None if out is None else Path(out)
+    done: Dataset = collector.collect(world, kind, steps, seed, folder, progress, workers, overwrite=overwrite)
     return done
-
-
-def _of_family(family: str) -> Any:
-    """The collector of a family of tasks, imported alone: some bring a learner along."""
-    if family == "maze":
-        from hilp.collectors import maze
-
-        return maze
-    if family == "antmaze":
-        from hilp.collectors import antmaze
-
-        return antmaze
-    from hilp.collectors import dmc
-
-    return dmc

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hilp.errors import HilpError, nearest
 from hilp.tasks.maze import RADIUS, STEP, Maze
+
+if TYPE_CHECKING:
+    from hilp.data.dataset import Dataset
+
+IN_MEMORY = True
 
 SIDE_BY_SIDE = 1024  # episodes that run at once: enough to hide numpy's overhead, few enough to stay in the cache
 ARRIVED = (
@@ -90,6 +97,26 @@ KINDS = {
 
 
 def collect(
+    maze: Maze,
+    kind: str,
+    steps: int,
+    seed: int,
+    out: Path | None = None,
+    progress: Callable[[int], None] | None = None,
+    workers: int | None = None,
+    overwrite: bool = False,
+) -> Dataset:
+    """Exactly `steps` transitions; a map of the user's own travels as its text: the file it came from may not."""
+    from hilp.data.load import from_arrays  # here: mazes are also walked by what reads no data
+
+    data = from_arrays(walks(maze, kind, steps, seed, progress), name=f"{maze.name}-{kind}")
+    data = replace(data, task=maze.task)
+    if out is not None:
+        data.save(out, overwrite=overwrite)
+    return data
+
+
+def walks(
     maze: Maze, kind: str, steps: int, seed: int, progress: Callable[[int], None] | None = None
 ) -> dict[str, np.ndarray]:
     """Exactly `steps` transitions in episodes of T transitions = T + 1 rows, the last row's action being zero.

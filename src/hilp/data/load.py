@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from hilp import storage
-from hilp.data import checks, native, tables
+from hilp.data import checks, formats, native, tables
 from hilp.data.columns import open_npz
 from hilp.data.dataset import Dataset
 from hilp.data.formats import arrays, d4rl, exorl, minari, ogbench
@@ -83,20 +83,42 @@ def from_arrays(source: Mapping[str, Any], name: str = "arrays", **options: Any)
 def open_source(source: Any, format: str | None = None, **options: Any) -> Source:
     """A source for anything `load` takes, without reading its rows."""
     format = recognise(source, options) if format is None else format
-    if format not in FORMATS:
-        raise HilpError(f"unknown format '{format}': {nearest(format, FORMATS)}")
-    reader = FORMATS[format]
-    known = [name for name in inspect.signature(reader).parameters if name != "source"]
+    reader = _reader(format)
+    known = list(inspect.signature(reader).parameters)[1:]  # the first is the source
     for option in options:
         if option not in known and option not in COMMON:
             raise HilpError(f"'{option}' is no option of the format {format}: {nearest(option, [*known, *COMMON])}")
     common = {name: options.pop(name) for name in COMMON if name in options and name not in known}
-    found = reader(_fitting(source, format), **options)
+    found = _as_source(reader(_fitting(source, format), **options), format, source)
     if common.get("extras") is not None:
         found = with_extras(found, common["extras"])
     if (episodes := common.get("episodes")) is not None:
         found = select(found, np.arange(min(require_count("episodes", episodes), found.episodes)))
     return found
+
+
+def _reader(format: str) -> Callable[..., Any]:
+    if format in FORMATS:
+        return FORMATS[format]
+    if format not in formats.names():
+        raise HilpError(f"unknown format '{format}': {nearest(format, [*FORMATS, *formats.names()])}")
+    return formats.reader(format).read
+
+
+def _as_source(found: Any, format: str, source: Any) -> Source:
+    """What a reader gave; those of others may give arrays or a data set as well."""
+    if format in FORMATS:
+        return found
+    if isinstance(found, Mapping):
+        found = replace(arrays.read(found), name=name_of(source))
+    if isinstance(found, Dataset):
+        found = of_dataset(found)
+    if not isinstance(found, Source):
+        raise HilpError(
+            f"the reader of the format {format} gave a {type(found).__name__}: it must give a dict of arrays, a "
+            "Dataset or a Source"
+        )
+    return replace(found, format=format)
 
 
 def _fitting(source: Any, format: str) -> Any:
@@ -126,10 +148,14 @@ def recognise(source: Any, options: Collection[str] = ()) -> str:
         return "arrays"
     path = path_of(source)
     storage.restore_aside(path)  # of a process that was killed while it replaced a data set
-    if path.is_dir():
-        return _recognise_folder(path)
-    if path.is_file():
-        return _recognise_file(path, plain="columns" in options)
+    if path.exists():
+        try:
+            return _recognise_folder(path) if path.is_dir() else _recognise_file(path, plain="columns" in options)
+        except HilpError:
+            theirs = formats.recognised(path)
+            if theirs is None:
+                raise
+            return theirs
     if minari.data_folder(path) is not None:
         return "minari"
     if is_name(path):

@@ -359,6 +359,16 @@ class AntEpisodes:
         return distance <= SUCCESS_RADIUS
 
 
+def names() -> list[str]:
+    """The mazes that have a name."""
+    return sorted(NAMES)
+
+
+def takes(name: str) -> bool:
+    """Whether this is a maze for ants."""
+    return name in NAMES or name.startswith(MAP_PREFIX)
+
+
 def make(name: str, workers: int = 1) -> AntMaze:
     """The task of this name, or `antmaze:` and a map (a text of several lines) or the path of a file that holds one."""
     if name in NAMES:

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from functools import cache
-from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any
 
+from hilp import plugins
 from hilp.errors import HilpError, nearest
 from hilp.learning import configs
 from hilp.learning.contract import Preset, Stage
-
-ENTRY_POINTS = "hilp.methods"  # group of methods that come with other packages
 
 # Name on the command line -> module (imported when asked for), and the config values that the name stands for.
 MODULES: dict[str, tuple[str, dict[str, str]]] = {
@@ -41,9 +38,9 @@ MODULES: dict[str, tuple[str, dict[str, str]]] = {
 }
 
 
-def register(name: str, module: str, **values: str) -> None:
-    """Make a method known by name in this process: the path of its module, and config values the name stands for."""
-    MODULES[name] = (module, values)
+def register(name: str, module: str | ModuleType, **values: str) -> None:
+    """Make a method known by name in this process: its module or the path of it, and config values it stands for."""
+    MODULES[name] = (module if isinstance(module, str) else module.__name__, values)
 
 
 def names() -> list[str]:
@@ -54,10 +51,10 @@ def names() -> list[str]:
 def module(name: str) -> ModuleType:
     """The file of a method."""
     if name not in MODULES:
-        plugins = _plugins()
-        if name not in plugins:
+        brought = _plugins()
+        if name not in brought:
             raise HilpError(f"unknown method '{name}': {nearest(name, names())}")
-        register(name, plugins[name])
+        register(name, brought[name])
     path = MODULES[name][0]
     try:
         found = importlib.import_module(path)
@@ -69,9 +66,8 @@ def module(name: str) -> ModuleType:
     return found
 
 
-@cache
 def _plugins() -> dict[str, str]:
-    return {entry.name: entry.value for entry in entry_points(group=ENTRY_POINTS)}
+    return {name: entry.value for name, entry in plugins.found("methods").items()}
 
 
 def config(name: str, **values: Any) -> Any:

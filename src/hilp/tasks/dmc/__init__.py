@@ -6,6 +6,6 @@ same function labels the rows of a data set and scores a rollout.
 
 from hilp.tasks.dmc.domains import DOMAINS, NAMES, TASKS
 from hilp.tasks.dmc.episodes import DmcEpisodes
-from hilp.tasks.dmc.task import Dmc, make
+from hilp.tasks.dmc.task import Dmc, make, names, reward_tasks, takes
 
-__all__ = ["DOMAINS", "NAMES", "TASKS", "Dmc", "DmcEpisodes", "make"]
+__all__ = ["DOMAINS", "NAMES", "TASKS", "Dmc", "DmcEpisodes", "make", "names", "reward_tasks", "takes"]

@@ -167,13 +167,28 @@ class Dmc:
         return pictures
 
 
+def names() -> tuple[str, ...]:
+    """Robots with all their rewards, then those with one."""
+    return (*NAMES, *TASKS)
+
+
+def reward_tasks() -> tuple[str, ...]:
+    """The tasks that are one reward each."""
+    return TASKS
+
+
+def takes(name: str) -> bool:
+    """Whether this is a robot of DeepMind Control."""
+    return name in NAMES or name in TASKS
+
+
 def make(name: str, threads: int | None = None) -> Dmc:
     """A domain ("walker") with all its rewards, or a task ("walker_run") with its own."""
     if name in NAMES:
         return Dmc(name, tuple(DOMAINS[name].rewards), threads)
     if name in TASKS:
         return Dmc(name, (name.partition("_")[2],), threads)
-    raise HilpError(f"unknown DeepMind Control task '{name}': {nearest(name, (*NAMES, *TASKS))}")
+    raise HilpError(f"unknown DeepMind Control task '{name}': {nearest(name, names())}")
 
 
 def _cores() -> int:

@@ -31,9 +31,21 @@ __all__ = [
     "fewest_steps",
     "looks_like_map",
     "make",
+    "names",
     "parse_map",
     "read_map",
+    "takes",
 ]
+
+
+def names() -> list[str]:
+    """The mazes that have a name."""
+    return sorted(MAZES)
+
+
+def takes(name: str) -> bool:
+    """Whether this is a maze: its name, its map or the path of one."""
+    return name in MAZES or looks_like_map(name)
 
 
 def make(name: str) -> Maze:

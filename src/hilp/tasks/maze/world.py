@@ -16,7 +16,7 @@ import numpy as np
 
 from hilp.errors import HilpError, nearest
 from hilp.tasks.base import Finite
-from hilp.tasks.maze.maps import cell_corners, parse_map
+from hilp.tasks.maze.maps import MAZES, cell_corners, parse_map
 from hilp.tasks.maze.rewards import StateReward, best_return, rewards
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class Maze:
         self._wall_at = np.ascontiguousarray(self.walls[::-1].T).ravel()  # [column * rows + row from the bottom]
         self._centre = np.array([columns / 2, rows / 2])
         self._given_max_steps = max_steps
+        self.task = name if MAZES.get(name, ("",))[0] == map_text else self.map_text  # `make` gives this maze again
         self.potentials: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
             "right": lambda xy: xy[..., 0],
             "left": lambda xy: -xy[..., 0],
