@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,7 +29,7 @@ from hilp.evaluation.rows import Row
 from hilp.learning import methods
 from hilp.policy.policy import FoundationPolicy
 from hilp.spec import Spec
-from hilp.training import loop
+from hilp.training import fitting, loop
 
 Kind = Literal["rewards", "goals"]
 GOAL_METHODS = ("gc-bc", "gc-iql", "gc-cql", "fb", "iql-fdm", "iql-lap", "iql-rand", "hilp")  # paper's order
@@ -183,9 +183,10 @@ class Cell:
     def preset(self) -> presets.Preset:
         return presets.preset(self.entry.method, self.size, self.data.task)
 
-    @property
+    @cached_property
     def config(self) -> Any:
-        return methods.configure(self.preset.config, self.entry.values)
+        """In numbers: what is left to the data is chosen here, so that cells are told apart as they always were."""
+        return fitting.fitted(methods.configure(self.preset.config, self.entry.values), self.data).config
 
     @property
     def updates(self) -> int:

@@ -78,10 +78,12 @@ def convert(source: Path, target: Path) -> Line:
 def stream(folder: Path) -> Line:
     """Updates a second of the laptop preset, data streamed from disk over data on the device."""
     from hilp.data.dataset import Dataset
+    from hilp.learning import configs
     from hilp.presets import preset
     from hilp.training.loop import Run
 
-    data, config = Dataset.open(folder), preset("hilp", "laptop").config
+    data = Dataset.open(folder)
+    config = configs.changed(preset("hilp", "laptop").config, {"phi_discount": 0.97, "goal_discount": 0.97})
     runs: dict[str, Any] = {
         "device": Run(config, data, seed=0, seeds=1, validation=0.0, device_budget=2**62),
         "stream": Run(config, data, seed=0, seeds=1, validation=0.0, device_budget=0),

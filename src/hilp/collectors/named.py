@@ -10,7 +10,7 @@ import math
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from hilp import collectors
 from hilp.collectors import maze as collect_maze
@@ -39,6 +39,8 @@ def load(
     format: str | None = None,
     *,
     rescale_actions: bool = False,
+    stride: int | str | None = None,
+    stride_actions: Literal["mean", "sum"] = "mean",
     steps: int | None = None,
     seed: int = 0,
     **options: Any,
@@ -47,17 +49,24 @@ def load(
 
     The format is recognised by content (`Dataset.format` says which it was) unless `format` names one of FORMATS;
     `options` are those of its reader, plus `episodes` (the first so many) and `extras` (names of the extra columns to
-    keep). `steps` and `seed` apply to built-in names, which are collected on the spot. The result is checked: what
-    cannot be trained on is an error that says which rows and what to do.
+    keep). `stride` keeps every so many rows ("auto": as the data's time scale asks for), with the commands in between
+    averaged or, with stride_actions="sum", added up; where nobody says one, training may choose. `steps` and `seed`
+    apply to built-in names, which are collected on the spot. The result is checked: what cannot be trained on is an
+    error that says which rows and what to do.
     """
+    prepared: dict[str, Any] = {
+        "rescale_actions": rescale_actions,
+        "stride": stride,
+        "stride_actions": stride_actions,
+    }
     if _is_built_in(source, format):
-        return loading.load(_collect(str(source), steps, seed, options), rescale_actions=rescale_actions)
+        return loading.load(_collect(str(source), steps, seed, options), **prepared)
     if steps is not None:
         raise HilpError(
             f"steps is for built-in data sets, and {loading.name_of(source)} is none: take fewer episodes with "
             "episodes="
         )
-    return _with_task(loading.load(source, format, rescale_actions=rescale_actions, **options), source)
+    return _with_task(loading.load(source, format, **prepared, **options), source)
 
 
 def open_source(source: Any, format: str | None = None, **options: Any) -> Source:

@@ -8,7 +8,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
@@ -93,11 +93,14 @@ def load_data(
     option: tuple[str, ...] = (),
     rescale_actions: bool = False,
     verify: bool = False,
+    stride: str | None = None,
+    stride_actions: Literal["mean", "sum"] = "mean",
 ) -> Dataset:
-    """The data set that --data names, read as --format, --option, --rescale-actions and --verify say."""
+    """The data set that --data names, read as --format, --option, --rescale-actions, --verify and --stride say."""
     from hilp.collectors import named
 
     options = reader_options(option) | ({"verify": True} if verify else {})
+    options |= {"stride": stride, "stride_actions": stride_actions}
     return named.load(source, format, rescale_actions=rescale_actions, **options)
 
 

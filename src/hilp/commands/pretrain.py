@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from hilp.commands import common
 from hilp.errors import HilpError, printable
@@ -48,6 +48,10 @@ class Flags:
     """options of the format's reader: key=value ..."""
     rescale_actions: bool = False
     """map each action column's range to [-1, 1]; the policy maps its actions back"""
+    stride: str | None = None
+    """keep every so many rows, or 'auto' (default: auto where the data names no task and phi_discount is auto)"""
+    stride_actions: Literal["mean", "sum"] = "mean"
+    """how the commands of a stride become one: mean (speeds, forces) or sum (displacements)"""
     verify: bool = False
     """compare a native folder with its checksums first"""
     device_budget: float | None = None
@@ -70,7 +74,15 @@ def run(flags: Flags) -> int:
     check(flags)
     presets.preset(flags.method, flags.preset)  # a wrong name is told before data is read
     world = None if flags.eval_task is None else tasks.make(flags.eval_task)
-    data = common.load_data(flags.data, flags.format, flags.option, flags.rescale_actions, flags.verify)
+    data = common.load_data(
+        flags.data,
+        flags.format,
+        flags.option,
+        flags.rescale_actions,
+        flags.verify,
+        flags.stride,
+        flags.stride_actions,
+    )
     preset = presets.preset(flags.method, flags.preset, data.task)
     steps = preset.steps if flags.steps is None else flags.steps
     policies = train(flags, data, preset, steps, world)

@@ -22,6 +22,8 @@ class About:
     notes: tuple[str, ...] = ()  # what the reader decided or left out, one line each
     observation_parts: Parts = ()
     action_scaling: ActionScaling | None = None  # where actions were rescaled
+    stride: int | None = None  # rows of the log that one step spans; None where nobody said, as 1 but free to be chosen
+    stride_actions: str = "mean"  # how the commands of a stride became one: mean or sum
 
     def about(self) -> dict[str, Any]:
         """These fields, to be handed on."""

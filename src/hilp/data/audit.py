@@ -30,6 +30,7 @@ from hilp.data.measures import (
 from hilp.data.mistakes import size_text
 from hilp.data.source import Kind, Source
 from hilp.data.tables import endings
+from hilp.data.timescale import Sample, TimeScale
 
 BINS = 12
 
@@ -61,6 +62,7 @@ class Report:
     disk_bytes: int
     training_bytes: int
     verified: bool | None  # hashes agree; None where the format has none
+    time_scale: TimeScale | None = None  # None where there are no rows to tell
     paths: list[np.ndarray] = field(repr=False, default_factory=list)  # some episodes, for the picture
 
     @property
@@ -100,6 +102,7 @@ def _examine(source: Source, rescale: bool, damages: list[str] | None, progress:
         return _empty(source, [*(damages or []), *structural], None if damages is None else not damages)
     parts = vector_parts(source.observation)
     health, steps, hashes, paths = Health(source), StepSizes(), EpisodeHashes(), Paths(source)
+    pace = Sample(source.lengths)
     moments, acted = Moments(len(parts)), Moments(source.action.shape[0])
     columns = ColumnHashes(len(parts)) if len(parts) <= MOST_COLUMNS else None
     whole_numbers = True
@@ -112,6 +115,7 @@ def _examine(source: Source, rescale: bool, damages: list[str] | None, progress:
         moments.add(rows)
         steps.add(rows)
         paths.add(first, rows)
+        pace.add(first, rows)
         hashes.add(block, health.last_rows(first, len(block.actions)))
         if columns is not None:
             columns.add(first, rows)
@@ -155,6 +159,7 @@ def _examine(source: Source, rescale: bool, damages: list[str] | None, progress:
         disk_bytes=source.disk_bytes,
         training_bytes=advice.training_bytes(source),
         verified=None if damages is None else not damages,
+        time_scale=pace.result(),
         paths=paths.result(),
     )
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from hilp import storage
-from hilp.data import checks, formats, native, tables
+from hilp.data import checks, formats, native, tables, thinning, timescale
 from hilp.data.columns import open_npz
 from hilp.data.dataset import Dataset
 from hilp.data.formats import arrays, d4rl, exorl, minari, ogbench
@@ -49,14 +49,30 @@ FOLDERS = ("native", "minari", "exorl")  # formats that are no single file
 COMMON = ("episodes", "extras")  # options of every format
 
 
-def load(source: Any, format: str | None = None, *, rescale_actions: bool = False, **options: Any) -> Dataset:
+def load(
+    source: Any,
+    format: str | None = None,
+    *,
+    rescale_actions: bool = False,
+    stride: int | str | None = None,
+    stride_actions: thinning.Commands = "mean",
+    **options: Any,
+) -> Dataset:
     """A data set from a path, a Minari id or a dict of arrays.
 
     The format is recognised by content (`Dataset.format` says which it was) unless `format` names one of FORMATS;
     `options` are those of its reader, plus `episodes` (the first so many) and `extras` (names of the extra columns to
     keep). The result is checked, once: what cannot be trained on is an error that says which rows and what to do.
+
+    stride: keep every so many rows of each episode, or "auto" for as many as the data's time scale asks for; the
+    commands in between are averaged, or added up with stride_actions="sum". Without one, training may choose.
     """
     data = _read(source, format, options)
+    wanted = thinning.require_stride(stride)
+    if wanted is not None:
+        checks.examine_dataset(data, rescale=True)  # while its rows are those of the file
+        chosen = timescale.of_dataset(data).stride if wanted == thinning.AUTO else wanted
+        data = thinning.thinned(data, int(chosen), stride_actions)
     if not rescale_actions:
         checks.require_trainable(data)
         return data.as_checked()

@@ -80,6 +80,7 @@ def describe(about: About) -> dict[str, Any]:
         "observation_parts": [[name, list(shape)] for name, shape in about.observation_parts],
         "action_center": None if scaling is None else scaling.center.tolist(),
         "action_half_range": None if scaling is None else scaling.half_range.tolist(),
+        **({} if about.stride is None else {"stride": about.stride, "stride_actions": about.stride_actions}),
     }
 
 
@@ -170,6 +171,7 @@ def _about(folder: Path, manifest: Mapping[str, Any]) -> About:
     try:
         center, half_range = (None if v is None else np.asarray(v, np.float32) for v in scaling)
         parts = tuple((str(name), tuple(map(int, shape))) for name, shape in manifest.get("observation_parts", []))
+        stride = None if manifest.get("stride") is None else max(1, int(manifest["stride"]))
     except (TypeError, ValueError) as error:
         raise HilpError(f"{folder / MANIFEST} is damaged: {reason(error)}: write the data set again") from error
     return About(
@@ -180,6 +182,8 @@ def _about(folder: Path, manifest: Mapping[str, Any]) -> About:
         notes=tuple(manifest["notes"]),
         observation_parts=parts,
         action_scaling=None if center is None or half_range is None else ActionScaling(center, half_range),
+        stride=stride,
+        stride_actions=str(manifest.get("stride_actions", "mean")),
     )
 
 

@@ -39,6 +39,8 @@ def render(report: Report) -> Group:
         "size": f"{size_text(report.disk_bytes) if report.disk_bytes else 'none'} on disk, "
         f"{size_text(report.training_bytes)} in training",
     }
+    if report.time_scale is not None:
+        rows["time scale"] = report.time_scale.line.removeprefix("time scale: ")
     for name, text in rows.items():
         facts.add_row(name, Text(text))
     parts: list[Any] = [Text(report.name, style="bold underline"), facts, Text(), Text("lengths in rows", style="bold")]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from typing import Any
+from typing import Annotated, Any
 
 from hilp.errors import HilpError, nearest
 
+AUTO = "auto"
+Fitted = Annotated[float, AUTO]  # a number, or "auto" until training finds the one that fits its data
 LARGEST = 2**31 - 1  # of a whole number: sizes beyond it are typing errors
 
 
@@ -22,8 +24,9 @@ def require(config: Any, wanted: dict[str, tuple[str, ...]]) -> None:
         "above 0, at most 1": lambda v: 0 < v <= 1,
         "sizes of at least 1": lambda v: len(v) > 0 and min(v) >= 1,
     }
+    fitted = to_fit(config)
     for kind, names in wanted.items():
-        for name in names:
+        for name in (name for name in names if name not in fitted):
             if not makes_sense[kind](getattr(config, name)):
                 raise HilpError(f"config key '{name}' must be {kind}, not {getattr(config, name)}")
     for field in dataclasses.fields(config):
@@ -34,6 +37,12 @@ def require(config: Any, wanted: dict[str, tuple[str, ...]]) -> None:
     for name, choice in typing.get_type_hints(type(config)).items():
         if typing.get_origin(choice) is typing.Literal:
             parse(name, getattr(config, name), choice)
+
+
+def to_fit(config: Any) -> list[str]:
+    """The keys of a config that are still to be fitted to data."""
+    kinds = typing.get_type_hints(type(config), include_extras=True)
+    return [name for name, kind in kinds.items() if kind == Fitted and getattr(config, name) == AUTO]
 
 
 def require_shares(config: Any, *names: str) -> None:
@@ -48,7 +57,7 @@ def require_shares(config: Any, *names: str) -> None:
 
 def changed(config: Any, changes: dict[str, Any]) -> Any:
     """A copy of a frozen config with some values changed; text is parsed by the field's type."""
-    types = typing.get_type_hints(type(config))
+    types = typing.get_type_hints(type(config), include_extras=True)
     parsed = {}
     for key, value in changes.items():
         if key not in types:
@@ -59,6 +68,8 @@ def changed(config: Any, changes: dict[str, Any]) -> Any:
 
 def parse(key: str, value: Any, kind: Any) -> Any:
     """`value` as the type of a config field, from text (command line) or JSON."""
+    if kind == Fitted:
+        return value if value == AUTO else parse(key, value, float)
     if typing.get_origin(kind) is typing.Literal:
         options = typing.get_args(kind)
         if value not in options:

@@ -40,6 +40,8 @@ class Bank:
         actions = np.asarray(data.actions[rows], np.float32)
         if data.action_scaling is not None:
             actions = data.action_scaling.raw(actions)
+        if data.stride_actions == "sum":  # of a stride; the user acts row by row
+            actions = actions / np.float32(data.stride or 1)
         observations, following = (_at(data.observations, at) for at in (rows, rows + 1))
         physics = np.asarray(data.extras["physics"][rows + 1], np.float32) if "physics" in data.extras else None
         return Bank(observations, actions, following, physics)

@@ -14,6 +14,8 @@ from hilp.learning.sampling import normalised
 from hilp.spec import Spec
 from hilp.trees import Tree
 
+ARRAYS = ("mean", "scale", "action_center", "action_half_range")
+
 
 @dataclass(frozen=True)
 class Preparation:
@@ -26,6 +28,9 @@ class Preparation:
     scale: Tree  # as mean
     action_center: np.ndarray  # [act]
     action_half_range: np.ndarray  # [act]
+    stride: int = (
+        1  # rows of the user's log that a step of training spans; the policy is asked at every row all the same
+    )
 
     @staticmethod
     def of(data: Dataset, normalize: bool) -> Preparation:
@@ -34,7 +39,10 @@ class Preparation:
         scaling = data.action_scaling
         center = np.zeros(data.action_dim) if scaling is None else scaling.center
         half_range = np.ones(data.action_dim) if scaling is None else scaling.half_range
-        return Preparation(mean, scale, np.asarray(center, np.float32), np.asarray(half_range, np.float32))
+        stride = data.stride or 1
+        if data.stride_actions == "sum":  # of a stride; the user acts row by row
+            center, half_range = center / stride, half_range / stride
+        return Preparation(mean, scale, np.asarray(center, np.float32), np.asarray(half_range, np.float32), stride)
 
     @staticmethod
     def _measured(observations: Tree, normalize: bool) -> tuple[Tree, Tree]:
@@ -60,7 +68,8 @@ class Preparation:
         def plain(tree: Tree) -> Any:
             return {name: plain(part) for name, part in tree.items()} if isinstance(tree, Mapping) else tree.tolist()
 
-        return {name: plain(getattr(self, name)) for name in self.__dataclass_fields__}
+        found = {name: plain(getattr(self, name)) for name in ARRAYS}
+        return found if self.stride == 1 else {**found, "stride": self.stride}  # as before there were any
 
     @staticmethod
     def from_json(described: Mapping[str, Any], spec: Spec) -> Preparation:
@@ -80,10 +89,11 @@ class Preparation:
                 raise ValueError(f"'{name}' has other parts than the observation")
             return {part: array(name, described[name][part], shape) for part, shape in sorted(numbers.items())}
 
-        if set(described) != set(Preparation.__dataclass_fields__):
+        stride = described.get("stride", 1)
+        if set(described) - {"stride"} != set(ARRAYS) or type(stride) is not int or stride < 1:
             raise ValueError("a part of the preparation is missing or unexpected")
         action = (array(name, described[name], (spec.action_dim,)) for name in ("action_center", "action_half_range"))
-        return Preparation(tree("mean"), tree("scale"), *action)
+        return Preparation(tree("mean"), tree("scale"), *action, stride)
 
 
 def _mean_and_deviation(rows: np.ndarray, block: int = 1 << 16) -> tuple[np.ndarray, np.ndarray]:

@@ -83,22 +83,30 @@ class Journal:
 
 def require_own_folder(folder: Path, description: dict[str, Any], resume: bool) -> None:
     """Refuse a folder that holds another run, or something else; nothing is changed yet."""
-    described = folder / RUN
-    if described.is_file():
+    if (folder / RUN).is_file():
         if not resume:
             raise HilpError(f"{folder} already holds a run: go on with --resume, or choose another --out")
-        try:
-            before = json.loads(described.read_text())
-        except (ValueError, RecursionError) as error:
-            raise HilpError(f"{described} is damaged ({error}): choose another --out") from error
-        if not isinstance(before, dict):
-            raise HilpError(f"{described} is damaged (not an object): choose another --out")
+        before = described(folder) or {}
         now = json.loads(json.dumps(description))  # tuples become lists, as on disk
         for key in IDENTITY:
             if not _same(key, before.get(key), now[key]):
                 raise HilpError(f"cannot resume {folder}: its {_difference(key, before.get(key), now[key])}")
     elif folder.exists() and not all(_is_of_a_beginning(path) for path in folder.iterdir()):
         raise HilpError(f"{folder} exists and is not the folder of a run: choose another --out")
+
+
+def described(folder: Path) -> dict[str, Any] | None:
+    """What the run in a folder says of itself; None where there is none."""
+    path = folder / RUN
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_text())
+    except (ValueError, RecursionError) as error:
+        raise HilpError(f"{path} is damaged ({error}): choose another --out") from error
+    if not isinstance(found, dict):
+        raise HilpError(f"{path} is damaged (not an object): choose another --out")
+    return found
 
 
 def _is_of_a_beginning(path: Path) -> bool:

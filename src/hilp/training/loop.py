@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, overload
 
@@ -23,8 +23,8 @@ from hilp.learning import methods
 from hilp.policy.forks import require_own_process
 from hilp.policy.policy import FoundationPolicy
 from hilp.runs import POLICY, seed_folder
-from hilp.training import memory
-from hilp.training.checkpoints import Journal
+from hilp.training import fitting, memory
+from hilp.training.checkpoints import Journal, described
 from hilp.training.progress import Progress
 from hilp.training.run import Run, scalars
 
@@ -113,7 +113,10 @@ def pretrain(
         eval_every or max(1, steps // 5),
     )
     folder = None if out is None else Path(out)
-    run = prepare(config, data, seed, seeds, validation, device_budget, folder)
+    before = described(folder) if resume and folder is not None else None
+    run = prepare(config, data, seed, seeds, validation, device_budget, folder, before)
+    if run.fit_line is not None and not quiet:
+        print(f"hilp: {run.fit_line}", file=sys.stderr)
     if steps <= run.last_stage_begins:
         print(
             f"hilp: warning: all {steps} updates train phi and none the policy: ask for more steps or lower phi_steps "
@@ -147,15 +150,17 @@ def prepare(
     validation: float = 0.0,
     device_budget: int | None = None,
     scratch: Path | None = None,
+    before: Mapping[str, Any] | None = None,
 ) -> Run:
-    """A run of a config on data, both checked."""
+    """A run of a config on data, both checked and fitted to each other. before: what the run said of itself, resumed."""
     lists = {f.name: tuple(v) for f in dataclasses.fields(config) if isinstance(v := getattr(config, f.name), list)}
     config = dataclasses.replace(config, **lists)  # compiled programs are kept by config, which must not change
     require_own_process()
     if not isinstance(data, Dataset):
         raise HilpError(f"data must be a Dataset, not a {type(data).__name__}: make one with hilp.load(...)")
     checks.require_trainable(data)
-    return Run(config, data, seed, seeds, validation, device_budget, scratch)
+    fit = fitting.fitted(config, data, before)
+    return Run(fit.config, fit.data, seed, seeds, validation, device_budget, scratch, fit.line)
 
 
 def loop(

@@ -45,8 +45,10 @@ class Run:
         validation: float = 0.0,
         device_budget: int | None = None,
         scratch: Path | None = None,
+        fit_line: str | None = None,
     ) -> None:
-        """scratch: folder for columns too large for memory; the system's choice without."""
+        """scratch: folder for columns too large for memory; the system's choice without. fit_line: what was chosen."""
+        self.fit_line = fit_line
         self.config, self.data, self.seed, self.seeds, self.validation = config, data, seed, seeds, validation
         self.method = methods.of(config)
         self.stages = methods.stages(config)
@@ -236,6 +238,8 @@ class Run:
             "validation": self.validation,
             "data_fingerprint": self.data.fingerprint,
             "data": self.data.name,
+            "stride": self.preparation.stride,
+            **({} if self.fit_line is None else {"chosen": self.fit_line}),
             "steps": steps,
             "command": command or " ".join(sys.argv),
             "versions": versions(),

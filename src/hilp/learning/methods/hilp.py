@@ -16,7 +16,7 @@ import optax
 from jax import Array
 
 from hilp.learning import hilbert, losses, networks, sampling
-from hilp.learning.configs import require
+from hilp.learning.configs import AUTO, Fitted, require
 from hilp.learning.contract import Info, Preset, Stage
 from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
@@ -36,10 +36,10 @@ class Config:
     actor_hidden: tuple[int, ...] = (512, 512, 512)  # layers of the policy
     batch: int = 1024  # transitions per update
     lr: float = 3e-4  # Adam, every network
-    phi_discount: float = 0.99  # sets the longest distance phi can tell apart, about 1 / (1 - discount) steps
+    phi_discount: Fitted = 0.99  # sets the longest distance phi can tell apart, about 1 / (1 - discount) steps
     phi_expectile: float = 0.95  # nearer 1: distances of the best path in the data, not of the usual one
     phi_target_rate: float = 0.005  # EMA of phi's target
-    goal_discount: float = 0.99  # how far ahead future goals lie
+    goal_discount: Fitted = 0.99  # how far ahead future goals lie
     goal_random: float = 0.375  # share of goals drawn from the whole data set
     discount: float = 0.99  # of the skill reward
     expectile: float = 0.9  # of the skill value V(s, z)
@@ -286,8 +286,8 @@ PRESETS = (
         {
             **values.LAPTOP_TRUNKS,
             "dim": 8,  # few latent directions are learned sooner than many
-            "phi_discount": 0.97,  # resolves distances up to some 50 steps; raise it where yours are longer
-            "goal_discount": 0.97,
+            "phi_discount": AUTO,  # 0.97 where the data takes up to some 45 steps across, as the built-in mazes do
+            "goal_discount": AUTO,
             "discount": 0.98,
             "phi_target_rate": 0.02,
             "target_rate": 0.02,

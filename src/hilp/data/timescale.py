@@ -1,0 +1,252 @@
+"""The time scale of data: how many steps it takes to cross the states it has been in, and what follows for training.
+
+phi tells distances apart up to about 1 / (1 - discount) steps. The same robot logged ten times as often has ten times
+as many steps between the same two states, each hardly longer than the sensors' noise: then it is better to keep every
+n-th row (`stride`) than to look ever farther ahead.
+
+The steps across are those of the shortest ways in a graph of the data: places that cover it, and the steps that
+trajectories took from one place to the next. So ways are put together where no episode crosses the whole, and walls
+count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from hilp.data.dataset import Dataset
+from hilp.data.measures import vectors
+from hilp.trees import over
+
+MOST_ROWS = 100_000  # that are looked at
+EPISODES = (100, 1000)  # at least and at most; between them, whole ones come before more of them
+MOST_TRIPLES = 4000  # neighbouring rows, for the noise
+BLOCK = 8192  # rows whose places are found at a time
+PLACES = 160  # that cover the data
+CANDIDATES = 4000  # rows that places are chosen from
+APART = 5.0  # times the sensors' error that places are apart at least: visits are told by where a row lies
+VISIT = 0.45  # a row within this share of the distance between places visits one; below a half it visits no other
+HOPS = 3  # places ahead that an edge leads to: with edges to the next place alone, zigzag would look like a detour
+QUICK = 0.2  # quantile of the steps that trajectories took along an edge: neither the luckiest nor the usual
+FAR = 0.95  # quantile of the ways between places that is called the way across
+LEAST_WAYS = 0.05  # share of pairs of places with a way: with fewer, the graph says nothing
+
+FEW_STEPS = 30  # across, for data that is thinned; the mazes that the presets were tuned on have as many
+STRAIGHT = 0.8  # cosine of the motions of two strides in a row: below it, a stride would cut corners
+LEAST_ROWS = 16  # of a thinned episode, in the median
+# Steps across, up to -> phi's discount. 1 / (1 - discount) is the way across, or some more.
+DISCOUNTS = ((50.0, 0.97), (70.0, 0.98), (150.0, 0.99), (np.inf, 0.995))
+USUAL_DISCOUNT = DISCOUNTS[0][1]
+
+
+@dataclass(frozen=True)
+class TimeScale:
+    """What data says about time, in its own rows, and what to do about it."""
+
+    crossing: float | None  # steps across: 95% of the ways between its places are shorter; None where it does not say
+    straightness: float | None  # cosine of the motions of one stride and the next, at the stride advised
+    noise: float | None  # share of a single step's length that the next steps take back
+    stride: int  # advised: keep every so many rows
+    discount: float  # advised for phi, at that stride
+
+    @property
+    def line(self) -> str:
+        """What was found and what fits it, in one line."""
+        if self.crossing is None:
+            return (
+                f"time scale: too little is seen twice to tell; unthinned, phi_discount {self.discount:g}"
+            )
+        found = f"time scale: about {self.crossing:.0f} steps across the data"
+        if self.stride == 1:
+            return f"{found}, for which phi_discount {self.discount:g} fits, unthinned"
+        return (
+            f"{found}, too many to learn well; stride {self.stride} makes them {self.crossing / self.stride:.0f}, for "
+            f"which phi_discount {self.discount:g} fits"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def of_dataset(data: Dataset) -> TimeScale:
+    """The time scale of a data set."""
+    sample = Sample(data.lengths)
+    return sample.measured(vectors(over(lambda part: np.asarray(part[sample.rows]), data.observations)))
+
+
+def discount_for(crossing: float | None) -> float:
+    """phi's discount for so many steps across."""
+    if crossing is None:
+        return USUAL_DISCOUNT
+    return next(discount for most, discount in DISCOUNTS if crossing <= most)
+
+
+class Sample:
+    """Which rows are looked at; `add` takes them from blocks as they pass by, `measured` takes them all at once."""
+
+    def __init__(self, lengths: np.ndarray):
+        lengths = np.asarray(lengths, np.int64)
+        starts = np.cumsum(lengths) - lengths
+        few = np.clip(MOST_ROWS // max(1, int(np.mean(lengths))), *EPISODES)
+        chosen = np.unique(np.linspace(0, len(lengths) - 1, few).astype(int))
+        self.pace = max(1, -(-int(lengths[chosen].sum()) // MOST_ROWS))  # of the rows that the graph is made of
+        paced = [np.arange(starts[e], starts[e] + lengths[e], self.pace) for e in chosen]
+        self.graph = np.concatenate(paced)
+        self.episode = np.repeat(chosen, [len(rows) for rows in paced])
+        inside = self.graph[self.graph + 2 < (starts + lengths)[self.episode]]
+        sparse = inside[np.unique(np.linspace(0, len(inside) - 1, min(len(inside), MOST_TRIPLES)).astype(int))]
+        self.triples = sparse[:, None] + np.arange(3)
+        self.rows = np.union1d(self.graph, self.triples)
+        self.median_length = float(np.median(lengths)) if len(lengths) else 0.0
+        self._found: list[np.ndarray] = []
+
+    def add(self, first: int, rows: np.ndarray) -> None:
+        """Take what is wanted from a block of rows."""
+        low, high = np.searchsorted(self.rows, [first, first + len(rows)])
+        self._found.append(np.asarray(rows[self.rows[low:high] - first]))
+
+    def result(self) -> TimeScale:
+        return self.measured(np.concatenate(self._found))
+
+    def measured(self, values: np.ndarray) -> TimeScale:
+        """The time scale, from the values of `rows`."""
+        values = np.asarray(values, np.float64)
+        finite = np.isfinite(values).all(axis=1)
+        if not finite.any() or not values.shape[1]:
+            return _untold()
+        deviation = values[finite].std(axis=0)
+        varied = deviation > 1e-9 * np.maximum(1.0, np.abs(values[finite]).max(axis=0))
+        values = np.where(finite[:, None], values, np.nan)[:, varied] / deviation[varied]
+        at = np.searchsorted(self.rows, self.graph)
+        whole = finite[at]
+        points, rows, episode = values[at][whole], self.graph[whole], self.episode[whole]
+        error, noise = _noise(values[np.searchsorted(self.rows, self.triples)])
+        crossing = _crossing(points, rows, episode, APART * error)
+        if crossing is None:
+            return TimeScale(None, None, noise, 1, USUAL_DISCOUNT)
+        stride = int(max(1, min(crossing / FEW_STEPS, self.median_length / LEAST_ROWS)))
+        straight = self._straightness(points, rows, episode, stride, error)
+        while stride > 1 and not straight >= STRAIGHT:
+            stride = int(0.75 * stride)
+            straight = self._straightness(points, rows, episode, stride, error)
+        told = float(straight) if np.isfinite(straight) else None
+        return TimeScale(float(crossing), told, noise, stride, discount_for(crossing / stride))
+
+    def _straightness(
+        self, points: np.ndarray, rows: np.ndarray, episode: np.ndarray, stride: int, error: float
+    ) -> float:
+        """Cosine of the motions of two strides in a row, the sensors' error taken out."""
+        lag = max(1, round(stride / self.pace))
+        if len(rows) <= 2 * lag:
+            return np.nan
+        whole = rows[2 * lag :] - rows[: -2 * lag] == 2 * lag * self.pace
+        together = whole & (episode[2 * lag :] == episode[: -2 * lag])
+        first = (points[lag:-lag] - points[: -2 * lag])[together]
+        second = (points[2 * lag :] - points[lag:-lag])[together]
+        wrong = len(first) * error**2
+        square = (np.square(first).sum() + np.square(second).sum()) / 2 - 2 * wrong
+        return min(1.0, float(((first * second).sum() + wrong) / square)) if square > 0 else np.nan
+
+
+def _untold() -> TimeScale:
+    return TimeScale(None, None, None, 1, USUAL_DISCOUNT)
+
+
+def _noise(triples: np.ndarray) -> tuple[float, float | None]:
+    """The sensors' error, and its share in the length of a single step.
+
+    An error comes and goes: of steps v + e' - e the mean square is v^2 + 2 e^2, and the mean product of neighbours
+    v^2 - e^2. Turns count as errors, too: it is at most so large.
+    """
+    triples = triples[np.isfinite(triples).all(axis=(1, 2))]
+    steps = np.diff(triples, axis=1)
+    size = np.square(steps).sum()
+    if not len(triples) or size == 0:
+        return 0.0, None
+    common = (steps[:, 0] * steps[:, 1]).sum()
+    square = max(0.0, size / 2 - common) / 3 / len(triples)  # e^2
+    return float(np.sqrt(square)), float(np.sqrt(min(1.0, 2 * square / (size / 2 / len(triples)))))
+
+
+def _crossing(points: np.ndarray, rows: np.ndarray, episode: np.ndarray, apart: float) -> float | None:
+    """Steps that most shortest ways between places take; places are at least `apart`."""
+    candidates = np.unique(np.linspace(0, len(points) - 1, CANDIDATES).astype(int))
+    places, spacing = _places(points[candidates], apart)
+    if len(places) < 2:
+        return None
+    steps = _steps_between(places, *_visits(points, rows, episode, places, VISIT * spacing))
+    for middle in range(len(places)):
+        steps = np.minimum(steps, steps[:, middle : middle + 1] + steps[middle])
+    ways = steps[np.isfinite(steps) & (steps > 0)]
+    if len(ways) < LEAST_WAYS * len(places) * (len(places) - 1):
+        return None
+    return float(np.quantile(ways, FAR))
+
+
+def _places(points: np.ndarray, apart: float) -> tuple[np.ndarray, float]:
+    """Points that cover the others evenly, each the farthest from those before it; how far apart they are."""
+    chosen, away = [0], np.square(points - points[0]).sum(axis=1)
+    while len(chosen) < PLACES:
+        farthest = int(away.argmax())
+        if away[farthest] <= apart**2:
+            break
+        chosen.append(farthest)
+        away = np.minimum(away, np.square(points - points[farthest]).sum(axis=1))
+    return points[chosen], max(apart, float(np.sqrt(away.max()))) or _least_distance(points[chosen])
+
+
+def _least_distance(points: np.ndarray) -> float:
+    """Between any two of a few points, for data with fewer states than places."""
+    apart = np.linalg.norm(points[:, None] - points[None], axis=-1)
+    return float(np.min(apart[apart > 0], initial=np.inf))
+
+
+def _visits(
+    points: np.ndarray, rows: np.ndarray, episode: np.ndarray, places: np.ndarray, radius: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Place, row and episode of each visit: where a trajectory comes nearest to a place that it passes."""
+    nearest, away = np.empty(len(points), np.int64), np.empty(len(points))
+    for part, squares in _square_distances(points, places):
+        nearest[part] = squares.argmin(axis=1)
+        away[part] = np.take_along_axis(squares, nearest[part][:, None], axis=1)[:, 0]
+    near = np.flatnonzero(away <= radius**2)
+    if not len(near):
+        return near, near, near
+    nearest, away, rows, episode = nearest[near], away[near], rows[near], episode[near]
+    begins = np.r_[True, (nearest[1:] != nearest[:-1]) | (episode[1:] != episode[:-1])]
+    visit = np.cumsum(begins) - 1
+    order = np.lexsort((away, visit))
+    best = order[np.flatnonzero(begins)]  # visits are consecutive: the first of each, once they are sorted inside
+    return nearest[best], rows[best], episode[best]
+
+
+def _square_distances(points: np.ndarray, places: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+    squares = np.square(places).sum(axis=1)
+    for first in range(0, len(points), BLOCK):
+        part = slice(first, first + BLOCK)
+        here = points[part]
+        table = np.square(here).sum(axis=1)[:, None] - 2.0 * here @ places.T + squares  # rows x places
+        yield part, np.maximum(table, 0.0)
+
+
+def _steps_between(places: np.ndarray, place: np.ndarray, row: np.ndarray, episode: np.ndarray) -> np.ndarray:
+    """Steps from one place to another where a trajectory went there at once; infinite where none did."""
+    count = len(places)
+    steps = np.full(count * count, np.inf)
+    edges, taken = [], []
+    for ahead in range(1, HOPS + 1):
+        same = episode[ahead:] == episode[:-ahead]
+        edges.append((place[:-ahead] * count + place[ahead:])[same])
+        taken.append((row[ahead:] - row[:-ahead])[same])
+    edge, took = np.concatenate(edges), np.concatenate(taken)
+    order = np.lexsort((took, edge))
+    edge, took = edge[order], took[order]
+    first = np.flatnonzero(np.r_[True, edge[1:] != edge[:-1]]) if len(edge) else np.zeros(0, np.int64)
+    many = np.diff(np.r_[first, len(edge)])
+    steps[edge[first]] = took[first + (QUICK * (many - 1)).astype(np.int64)]
+    table = steps.reshape(count, count)
+    np.fill_diagonal(table, 0.0)
+    return table

@@ -1,0 +1,238 @@
+"""Measuring without a simulator: what data that a policy has not seen says about it.
+
+Three numbers, from the strongest evidence to the weakest. Do latent distances order pairs of states as observed time
+does? Where a trajectory went to a later state of its own without detours, does the policy act in the same direction?
+And what would it reach in a world made of nothing but the observed transitions? The last is an estimate: in that world
+a command does what the most similar command did in the most similar state, and what nobody tried does not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hilp import trees
+from hilp.data import thinning
+from hilp.data.dataset import Dataset
+from hilp.errors import HilpError, require_count, require_seed
+from hilp.evaluation import stats, theory
+from hilp.evaluation.evaluate import usual_plans
+from hilp.learning import hilbert
+from hilp.policy.bank import Bank
+from hilp.policy.policy import FoundationPolicy
+
+PAIRS = 4000  # of a state and a later one
+ACTED = 500  # of them that the policy is asked about
+EPISODES = 40  # in the world of observed transitions, a plan
+MOST_STEPS = 200  # of such an episode
+MODEL_ROWS = 20_000  # transitions that make up that world
+ALIKE = 12  # states near one, among which the most similar command is looked for
+NEAR = 2.0  # steps of usual length within which a goal counts as reached
+DETOUR = 1.5  # a later state is reached without one where it took no longer than this times its latent distance
+LEAST_DIRECT = 50  # pairs without a detour that are worth a share
+ALMOST = 1.03  # plans within this of the quickest are as good; of those the simplest is advised
+DEFAULT_PLANS: tuple[int | str, ...] = (0, 1, 3, "auto")
+Numbers = dict[str, Any]
+
+
+def measure(
+    policy: FoundationPolicy,
+    data: Dataset,
+    *,
+    plans: Sequence[int | str] | None = None,
+    episodes: int = EPISODES,
+    seed: int = 0,
+) -> Numbers:
+    """Numbers about a policy on data of its kind, ready for JSON; `words.held_out_sentences` says what they mean."""
+    episodes, seed = require_count("episodes", episodes), require_seed(seed)
+    if not policy.has_rule("direct") and not policy.has_rule("aim"):
+        raise HilpError(f"{policy.method} has no goal rule: there is nothing to hold against observed time")
+    data = as_trained(policy, data)
+    plans = tuple(usual_plans(policy) if plans is None else plans)
+    if not len(policy.bank):
+        plans = tuple(plan for plan in plans if plan == 0)
+    rng = np.random.default_rng(seed)
+    first, later = later_pairs(data, PAIRS, horizon(policy), rng)
+    found: Numbers = {
+        "data": data.name,
+        "episodes": data.episodes,
+        "transitions": data.transitions,
+        "pairs": len(first),
+    }
+    direct = np.ones(len(first), bool)
+    if policy.has_rule("direct"):
+        distance, plain = distances(policy, data, first, later)
+        found["time_correlation"] = theory.rank_correlation(distance, (later - first).astype(float), seed)
+        found["plain_correlation"] = theory.rank_correlation(plain, (later - first).astype(float), seed)
+        expected = hilbert.undiscounted(distance, policy.discount) if policy.has_rule("discount") else distance
+        found["saturated"] = saturated(policy, data, rng)
+        direct = later - first <= DETOUR * np.maximum(expected, 1.0)
+    pairs = np.flatnonzero(direct & (later - first > 1))[:ACTED]
+    world = Neighbours(policy, data, seed)
+    starts, goals = random_pairs(data, episodes, rng)
+    found["plans"] = [
+        {"plan": plan, **agreement(policy, data, first[pairs], later[pairs], plan), **world.run(starts, goals, plan)}
+        for plan in plans
+    ]
+    found["neighbour_distance"] = world.typical_distance
+    found["advised_plan"] = advised(found["plans"])
+    return found
+
+
+def as_trained(policy: FoundationPolicy, data: Dataset) -> Dataset:
+    """Data as the policy's own was: of its sizes, and thinned as that was."""
+    wanted = (policy.spec.observation_dim, policy.spec.action_dim)
+    if (data.observation_dim, data.action_dim) != wanted:
+        raise HilpError(
+            f"this policy takes observations and actions of {wanted[0]} and {wanted[1]} numbers, {data.name} has "
+            f"{data.observation_dim} and {data.action_dim}: pass data that was read as that of its training"
+        )
+    stride = policy.preparation.stride
+    return thinning.thinned(data, stride) if stride > 1 and (data.stride or 1) == 1 else data
+
+
+def horizon(policy: FoundationPolicy) -> int:
+    """Steps up to which the policy's distances mean something."""
+    return round(1.0 / (1.0 - policy.discount)) if policy.has_rule("discount") else 50
+
+
+def later_pairs(data: Dataset, count: int, farthest: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Rows, and for each a later one of its episode, up to `farthest` steps ahead."""
+    first = rng.choice(data.transition_rows, count)
+    ends = data.starts + data.lengths - 1
+    left = ends[np.searchsorted(data.starts, first, "right") - 1] - first
+    return first, first + rng.integers(1, np.minimum(left, farthest) + 1)
+
+
+def random_pairs(data: Dataset, count: int, rng: np.random.Generator) -> tuple[trees.Tree, trees.Tree]:
+    """Observations to start from, and others to reach."""
+    return tuple(_at(data.observations, rng.choice(data.rows, count)) for _ in range(2))  # type: ignore[return-value]
+
+
+def distances(
+    policy: FoundationPolicy, data: Dataset, first: np.ndarray, later: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Between latents, and between the observations as the networks get them, of pairs of rows."""
+    s, g = _at(data.observations, first), _at(data.observations, later)
+    latent = np.linalg.norm(policy.encode(s) - policy.encode(g), axis=1)
+    return latent, np.linalg.norm(_flat(policy, s) - _flat(policy, g), axis=1)
+
+
+def saturated(policy: FoundationPolicy, data: Dataset, rng: np.random.Generator) -> float | None:
+    """Share of random pairs of states that are so far apart that phi can no longer tell how far."""
+    if not policy.has_rule("discount"):
+        return None
+    latent, _ = distances(policy, data, *(rng.choice(data.rows, PAIRS // 4) for _ in range(2)))
+    return float(np.mean(latent * (1.0 - policy.discount) > SATURATED))
+
+
+SATURATED = 0.9  # of the longest distance that phi can express
+
+
+def agreement(policy: FoundationPolicy, data: Dataset, rows: np.ndarray, goals: np.ndarray, plan: int | str) -> Numbers:
+    """Share of steps that went to a later state without detours on which the policy acts in the same direction."""
+    if len(rows) < LEAST_DIRECT:
+        return {"agreement": None, "agreement_pairs": len(rows)}
+    prompt = policy.goal(_at(data.observations, goals), plan=plan)
+    usual = data.actions[data.transition_rows].mean(axis=0)
+    acted = _scaled(policy, policy.act(_at(data.observations, rows), prompt)) - _scaled(policy, _raw(data, usual))
+    did = _scaled(policy, _raw(data, data.actions[rows])) - _scaled(policy, _raw(data, usual))
+    return {"agreement": float(np.mean((acted * did).sum(axis=1) > 0.0)), "agreement_pairs": len(rows)}
+
+
+class Neighbours:
+    """A world of observed transitions: each command moves as the most similar one did in the most similar state."""
+
+    def __init__(self, policy: FoundationPolicy, data: Dataset, seed: int):
+        self.policy = policy
+        banks = [bank for bank in (policy.bank, Bank.draw(data, MODEL_ROWS, seed)) if len(bank)]
+        self.bank = joined(banks).subsample(MODEL_ROWS, seed)
+        self.states = _flat(policy, self.bank.observations)
+        self.squares = np.square(self.states).sum(axis=1)
+        self.actions = _scaled(policy, self.bank.actions)
+        moved = np.linalg.norm(_flat(policy, self.bank.next_observations) - self.states, axis=1)
+        self.step_length = float(np.sqrt(np.mean(np.square(moved))))
+        self.most_steps = min(MOST_STEPS, 3 * horizon(policy))
+        self.typical_distance: float | None = None
+
+    def run(self, starts: trees.Tree, goals: trees.Tree, plan: int | str) -> Numbers:
+        """Episodes from `starts` to `goals`, and how many of them arrive, in how many steps."""
+        prompt = self.policy.goal(goals, plan=plan)
+        target = _flat(self.policy, goals)
+        count = len(target)
+        reached, lengths = np.zeros(count, bool), np.full(count, self.most_steps)
+        here, away = trees.over(np.array, starts), []
+        for step in range(self.most_steps + 1):
+            near = np.linalg.norm(_flat(self.policy, here) - target, axis=1) <= NEAR * self.step_length
+            lengths[near & ~reached] = step
+            reached |= near
+            if reached.all() or step == self.most_steps:
+                break
+            actions = self.policy.act(here, prompt(here, active=~reached))
+            here, distance = self.step(here, _scaled(self.policy, actions))
+            away.append(distance)
+        self.typical_distance = float(np.median(np.concatenate(away)) / self.step_length) if away else 0.0
+        low, high = stats.wilson(int(reached.sum()), count)
+        return {
+            "estimated_success": float(reached.mean()),
+            "interval": [low, high],
+            "estimated_steps": float(lengths.mean()),  # those of a failure count as the limit
+            "outcomes": reached.astype(float).tolist(),
+            "lengths": lengths.tolist(),
+        }
+
+    def step(self, here: trees.Tree, actions: np.ndarray) -> tuple[trees.Tree, np.ndarray]:
+        """Where these commands lead, and how far the states are that say so."""
+        seen = _flat(self.policy, here)
+        squares = np.square(seen).sum(axis=1)[:, None] - 2.0 * seen @ self.states.T + self.squares  # n x transitions
+        alike = np.argpartition(squares, min(ALIKE, len(self.squares)) - 1, axis=1)[:, :ALIKE]
+        commands = np.square(self.actions[alike] - actions[:, None]).sum(axis=-1)
+        chosen = np.take_along_axis(alike, commands.argmin(axis=1)[:, None], axis=1)[:, 0]
+        away = np.sqrt(np.maximum(np.take_along_axis(squares, chosen[:, None], axis=1)[:, 0], 0.0))
+
+        def moved(now: np.ndarray, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+            if now.dtype == np.uint8:  # an image does not move, it becomes another
+                return after[chosen]
+            return now + (after[chosen] - before[chosen])
+
+        return trees.over(moved, here, self.bank.observations, self.bank.next_observations), away
+
+
+def advised(plans: Sequence[Numbers]) -> int | str:
+    """The simplest of the plans that arrive about as soon as the quickest does, failures counted as long ways."""
+    quickest = min(plan["estimated_steps"] for plan in plans)
+    good = [plan["plan"] for plan in plans if plan["estimated_steps"] <= ALMOST * max(1.0, quickest)]
+    order = {plan: number for number, plan in enumerate(DEFAULT_PLANS)}
+    return min(good, key=lambda plan: order.get(plan, len(order)))  # type: ignore[no-any-return]
+
+
+def joined(banks: Sequence[Bank]) -> Bank:
+    """Transitions of several banks in one, without what only some of them have."""
+    parts = [bank.columns() for bank in banks]
+    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0] if name != "next_physics"}
+    observations, following = (trees.unnamed(whole, name) for name in ("observations", "next_observations"))
+    return Bank(observations, whole["actions"], following)
+
+
+def _at(observations: trees.Tree, rows: np.ndarray) -> trees.Tree:
+    return trees.over(lambda part: np.asarray(part[rows]), observations)
+
+
+def _flat(policy: FoundationPolicy, observations: trees.Tree) -> np.ndarray:
+    """Observations as the networks get them, each one row of numbers."""
+    seen = policy.preparation.observations(observations)
+    parts = trees.named(seen, "observations").values()
+    return np.concatenate([np.asarray(part, np.float32).reshape(len(part), -1) for part in parts], axis=1)
+
+
+def _raw(data: Dataset, actions: np.ndarray) -> np.ndarray:
+    """Actions of a data set in the user's units, a row's worth each."""
+    raw = actions if data.action_scaling is None else data.action_scaling.raw(actions)
+    return np.asarray(raw / (data.stride or 1) if data.stride_actions == "sum" else raw)
+
+
+def _scaled(policy: FoundationPolicy, actions: np.ndarray) -> np.ndarray:
+    preparation = policy.preparation
+    return np.asarray((actions - preparation.action_center) / preparation.action_half_range)

@@ -1,0 +1,58 @@
+"""Fitting a config to its data: what is left to be chosen ("auto") is chosen by the data's time scale, and said.
+
+Numbers that somebody gave always win. What was chosen is written down as numbers, so a policy, a run and a row say what
+they were trained with, and a run that is resumed goes on with what it began with.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from hilp.data import thinning, timescale
+from hilp.data.dataset import Dataset
+from hilp.learning import configs
+
+HORIZON = "phi_discount"  # whoever leaves it open leaves the stride open, too
+
+
+class Fit(NamedTuple):
+    """A config without open values, the data to train it on, and what was chosen, in a line."""
+
+    config: Any
+    data: Dataset
+    line: str | None = None
+
+
+def fitted(config: Any, data: Dataset, before: Mapping[str, Any] | None = None) -> Fit:
+    """The config with numbers for all that is "auto", and the data thinned where it should be.
+
+    Data is thinned only where nobody said a stride and it names no task: tasks have their own steps. before: what a run
+    that is resumed said of itself.
+    """
+    keys = configs.to_fit(config)
+    if not keys:
+        return Fit(config, data)
+    stride_open = HORIZON in keys and data.stride is None and data.task is None
+    if before is not None:
+        values = {key: value for key, value in dict(before.get("config") or {}).items() if key in keys}
+        stride = before.get("stride", 1)
+        if len(values) == len(keys) and type(stride) is int and stride >= 1:
+            fit = configs.changed(config, values)
+            return Fit(fit, _thinned(data, stride) if stride_open else data)
+    scale = timescale.of_dataset(data)
+    if stride_open:
+        data, discount = _thinned(data, scale.stride), scale.discount
+    else:
+        discount = timescale.discount_for(scale.crossing)
+        scale = dataclasses.replace(scale, stride=1, discount=discount)
+    return Fit(configs.changed(config, dict.fromkeys(keys, discount)), data, scale.line)
+
+
+def _thinned(data: Dataset, stride: int) -> Dataset:
+    if stride == 1:
+        return data
+    thin = thinning.thinned(data, stride)
+    thin = thin if data.action_scaling is None else thinning.refitted(thin)
+    return thin.as_checked()  # of rows that were checked
