@@ -24,7 +24,7 @@ AUTO = "auto"
 def require_stride(stride: Any) -> int | Literal["auto"] | None:
     """The stride that somebody asked for: a whole number, "auto", or None where nobody did."""
     if stride is None or stride == AUTO:
-        return stride  # type: ignore[no-any-return]
+        return stride
     try:
         return require_count("stride", int(stride) if isinstance(stride, str) else stride)
     except ValueError:

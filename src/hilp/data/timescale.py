@@ -56,9 +56,7 @@ class TimeScale:
     def line(self) -> str:
         """What was found and what fits it, in one line."""
         if self.crossing is None:
-            return (
-                f"time scale: too little is seen twice to tell; unthinned, phi_discount {self.discount:g}"
-            )
+            return f"time scale: too little is seen twice to tell; unthinned, phi_discount {self.discount:g}"
         found = f"time scale: about {self.crossing:.0f} steps across the data"
         if self.stride == 1:
             return f"{found}, for which phi_discount {self.discount:g} fits, unthinned"

@@ -108,7 +108,7 @@ def later_pairs(data: Dataset, count: int, farthest: int, rng: np.random.Generat
 
 def random_pairs(data: Dataset, count: int, rng: np.random.Generator) -> tuple[trees.Tree, trees.Tree]:
     """Observations to start from, and others to reach."""
-    return tuple(_at(data.observations, rng.choice(data.rows, count)) for _ in range(2))  # type: ignore[return-value]
+    return tuple(_at(data.observations, rng.choice(data.rows, count)) for _ in range(2))
 
 
 def distances(
@@ -205,7 +205,7 @@ def advised(plans: Sequence[Numbers]) -> int | str:
     quickest = min(plan["estimated_steps"] for plan in plans)
     good = [plan["plan"] for plan in plans if plan["estimated_steps"] <= ALMOST * max(1.0, quickest)]
     order = {plan: number for number, plan in enumerate(DEFAULT_PLANS)}
-    return min(good, key=lambda plan: order.get(plan, len(order)))  # type: ignore[no-any-return]
+    return min(good, key=lambda plan: order.get(plan, len(order)))
 
 
 def joined(banks: Sequence[Bank]) -> Bank:

@@ -28,9 +28,7 @@ class Preparation:
     scale: Tree  # as mean
     action_center: np.ndarray  # [act]
     action_half_range: np.ndarray  # [act]
-    stride: int = (
-        1  # rows of the user's log that a step of training spans; the policy is asked at every row all the same
-    )
+    stride: int = 1  # rows of the user's log that a step of training spans; it acts at every row all the same
 
     @staticmethod
     def of(data: Dataset, normalize: bool) -> Preparation:
@@ -92,8 +90,8 @@ class Preparation:
         stride = described.get("stride", 1)
         if set(described) - {"stride"} != set(ARRAYS) or type(stride) is not int or stride < 1:
             raise ValueError("a part of the preparation is missing or unexpected")
-        action = (array(name, described[name], (spec.action_dim,)) for name in ("action_center", "action_half_range"))
-        return Preparation(tree("mean"), tree("scale"), *action, stride)
+        center, half_range = (array(name, described[name], (spec.action_dim,)) for name in ARRAYS[2:])
+        return Preparation(tree("mean"), tree("scale"), center, half_range, stride)
 
 
 def _mean_and_deviation(rows: np.ndarray, block: int = 1 << 16) -> tuple[np.ndarray, np.ndarray]:

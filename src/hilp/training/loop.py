@@ -152,7 +152,7 @@ def prepare(
     scratch: Path | None = None,
     before: Mapping[str, Any] | None = None,
 ) -> Run:
-    """A run of a config on data, both checked and fitted to each other. before: what the run said of itself, resumed."""
+    """A run of a config on data, checked and fitted to each other. before: what a resumed run said of itself."""
     lists = {f.name: tuple(v) for f in dataclasses.fields(config) if isinstance(v := getattr(config, f.name), list)}
     config = dataclasses.replace(config, **lists)  # compiled programs are kept by config, which must not change
     require_own_process()
