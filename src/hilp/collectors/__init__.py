@@ -1,7 +1,8 @@
 """Collectors: unlabeled data from a task, with no download. One file a family of tasks; none imports this one.
 
 A collector has `KINDS`, what it can do, the usual first, and `collect(world, kind, steps, seed, out, progress, workers,
-overwrite=...)`, which gives a data set. One with `IN_MEMORY` is quick and needs no folder to write to.
+overwrite=...)`, which gives a data set. Where tasks of a family differ, `kinds(world)` says which of them one has. A
+collector with `IN_MEMORY` is quick and needs no folder to write to.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ COLLECTORS: dict[str, str] = {  # family of tasks -> file, imported alone: some 
     "maze": "hilp.collectors.maze",
     "antmaze": "hilp.collectors.antmaze",
     "dmc": "hilp.collectors.dmc",
+    "ogbench": "hilp.collectors.ogbench",
 }
 
 
@@ -51,7 +53,8 @@ def collect(
     collector = importlib.import_module(COLLECTORS[world.family])
     if out is None and not getattr(collector, "IN_MEMORY", False):
         raise HilpError(f"collecting in {world.name} takes minutes and can be interrupted: give a folder, out=...")
-    kind = next(iter(collector.KINDS)) if kind is None else kind
+    if kind is None:
+        kind = next(iter(collector.kinds(world) if hasattr(collector, "kinds") else collector.KINDS))
     folder = None if out is None else Path(out)
     done: Dataset = collector.collect(world, kind, steps, seed, folder, progress, workers, overwrite=overwrite)
     return done

@@ -18,7 +18,8 @@ class Flags:
     out: str
     """folder to write"""
     kind: str | None = None
-    """behaviour to collect: navigate, explore, stitch (mazes); rnd, apt, random (robots); diverse, play (AntMaze)"""
+    """behaviour to collect: navigate, explore, stitch (mazes); rnd, apt, random (robots); diverse, play (AntMaze);
+    navigate, stitch, explore, play (OGBench)"""
     steps: int = 300_000
     """transitions"""
     seed: int = 0
@@ -27,14 +28,18 @@ class Flags:
     """processes or threads that simulate (default: one a core)"""
     overwrite: bool = False
     """replace an existing data set"""
+    rows: str | None = None
+    """JSONL file to append what came of it to: the data set, and how often its script was successful"""
     json: bool = False
     """print JSON"""
 
 
 def run(flags: Flags) -> int:
-    from hilp.collectors import collect
+    from hilp.collectors import collect, targets
     from hilp.data import native
+    from hilp.storage import lines
     from hilp.training.progress import Progress
+    from hilp.versions import versions
 
     common.require_counts(flags, "steps", "workers")
     if Path(flags.out).exists():
@@ -53,6 +58,10 @@ def run(flags: Flags) -> int:
             workers=flags.workers,
             overwrite=flags.overwrite,
         )
-    facts = {"transitions": data.transitions, "episodes": data.episodes, "fingerprint": data.fingerprint}
+    counts = {"transitions": data.transitions, "episodes": data.episodes}
+    facts = {**counts, "fingerprint": data.fingerprint, **targets.outcome(data)}
+    if flags.rows:
+        about = {"task": data.task, "data": data.name, "seed": flags.seed, **facts}
+        lines.append(flags.rows, [{**about, "command": common.command(), "versions": versions()}])
     common.tell({"out": flags.out, **facts}, flags.json)
     return 0

@@ -21,6 +21,7 @@ FAMILIES: dict[str, str] = {  # imported when asked for
     "maze": "hilp.tasks.maze",
     "antmaze": "hilp.tasks.antmaze",
     "dmc": "hilp.tasks.dmc",
+    "ogbench": "hilp.tasks.ogbench",  # after antmaze, two of whose names it would take otherwise
 }
 _registered: dict[str, Callable[[], Any]] = {}  # tasks of this process, by name
 

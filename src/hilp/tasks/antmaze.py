@@ -259,22 +259,7 @@ class AntMaze:
 
     def draw(self, ax: Axes) -> None:
         """Draw the walls from above."""
-        from matplotlib.colors import ListedColormap
-
-        rows, columns = self.grid.walls.shape
-        low, extent = -1.5 * CELL, CELL * np.array([columns, rows])
-        ax.imshow(
-            self.grid.walls,
-            cmap=ListedColormap(["#ffffff", "#4a4e57"]),
-            vmin=0,
-            vmax=1,
-            extent=(low, low + extent[0], low, low + extent[1]),
-            origin="lower",
-            zorder=0,
-        )
-        ax.set_aspect("equal")
-        ax.set_xticks([])
-        ax.set_yticks([])
+        draw_walls(self.grid.walls, ax)
 
     def place(self, observations: np.ndarray) -> np.ndarray:
         """Where to draw each observation: at its x and y."""
@@ -379,6 +364,26 @@ def make(name: str, workers: int = 1) -> AntMaze:
     if not os.path.isfile(given):
         raise HilpError(f"unknown antmaze '{name}': {nearest(name, NAMES)}; or give {MAP_PREFIX} and the path of a map")
     return AntMaze(*read_map(given), workers=workers)
+
+
+def draw_walls(walls: np.ndarray, ax: Axes) -> None:
+    """Draw walls [rows, columns] from above, row 0 at the bottom."""
+    from matplotlib.colors import ListedColormap
+
+    rows, columns = walls.shape
+    low, extent = -1.5 * CELL, CELL * np.array([columns, rows])
+    ax.imshow(
+        walls,
+        cmap=ListedColormap(["#ffffff", "#4a4e57"]),
+        vmin=0,
+        vmax=1,
+        extent=(low, low + extent[0], low, low + extent[1]),
+        origin="lower",
+        zorder=0,
+    )
+    ax.set_aspect("equal")
+    ax.set_xticks([])
+    ax.set_yticks([])
 
 
 def model_xml(walls: np.ndarray) -> str:

@@ -103,6 +103,7 @@ def actor_loss(actor: networks.GaussianActor, batch: Batch) -> Array:
 PRESETS = (
     Preset("laptop", {k: v for k, v in values.LAPTOP_TRUNKS.items() if k != "hidden"}, steps=8_000),
     Preset("laptop", {**values.ANT_ACTOR, **values.ANT_AVERAGE}, steps=values.ANT_STEPS, tasks=values.ANTMAZES),
+    Preset("laptop", steps=values.OGBENCH_STEPS, tasks=(*values.OGBENCH_POINTS, *values.OGBENCH_ARMS)),
     Preset("paper", {"actor_hidden": (256, 256)}, tasks=values.ANTMAZE_LARGE),
     Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.KITCHENS),
 )

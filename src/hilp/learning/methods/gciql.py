@@ -158,6 +158,17 @@ PRESETS = (
         steps=values.ANT_STEPS,
         tasks=values.ANTMAZES,
     ),
+    Preset(
+        "laptop",
+        {"discount": values.OGBENCH_DISCOUNT, "goal_discount": values.OGBENCH_DISCOUNT},
+        steps=values.OGBENCH_STEPS,
+        tasks=(*values.OGBENCH_POINTS, *values.OGBENCH_ARMS),
+    ),
+    Preset(
+        None,
+        {"discount": values.OGBENCH_GIANT_DISCOUNT, "goal_discount": values.OGBENCH_GIANT_DISCOUNT},
+        tasks=values.OGBENCH_GIANTS,
+    ),
     Preset("paper", {"actor_hidden": (256, 256)}, tasks=values.ANTMAZE_LARGE),
     Preset(None, {"expectile": 0.7, "temperature": 1.0}, tasks=(*values.ANTMAZE_ULTRA, *values.KITCHENS)),
     Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.KITCHENS),

@@ -310,5 +310,16 @@ PRESETS = (
         steps=values.ANT_LONG_STEPS,
         tasks=values.ANTMAZES,
     ),
+    Preset(
+        "laptop",
+        {"phi_discount": values.OGBENCH_DISCOUNT, "goal_discount": values.OGBENCH_DISCOUNT},
+        steps=values.OGBENCH_STEPS,
+        tasks=(*values.OGBENCH_POINTS, *values.OGBENCH_ARMS),
+    ),
+    Preset(
+        None,
+        {"phi_discount": values.OGBENCH_GIANT_DISCOUNT, "goal_discount": values.OGBENCH_GIANT_DISCOUNT},
+        tasks=values.OGBENCH_GIANTS,
+    ),
     Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.KITCHENS),
 )

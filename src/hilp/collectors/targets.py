@@ -1,0 +1,35 @@
+"""How a script fared, told by its data: which target it was at in each row, and whether it was there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from hilp.data.dataset import Dataset
+
+NUMBER = "target"  # extra column: how many targets the episode had before this one
+REACHED = "target_reached"  # extra column, bool: whether the script is at its target in this row
+
+
+def outcome(data: Dataset) -> dict[str, int | float]:
+    """Targets that a script took up, reached, and lost to an episode's end; the share of those it was let finish.
+
+    Empty for data without targets.
+    """
+    if not {NUMBER, REACHED} <= data.extras.keys():
+        return {}
+    number, reached = np.asarray(data.extras[NUMBER]), np.asarray(data.extras[REACHED])
+    episode = np.repeat(np.arange(data.episodes), data.lengths)
+    firsts = np.flatnonzero(np.diff(number, prepend=-1) | np.diff(episode, prepend=-1))  # first row of each target
+    got = np.logical_or.reduceat(reached, firsts)
+    last = np.diff(episode[firsts], append=data.episodes) > 0  # of its episode
+    cut_short = int((last & ~got).sum())
+    finished = len(got) - cut_short
+    return {
+        "targets": len(got),
+        "targets_reached": int(got.sum()),
+        "targets_cut_short": cut_short,
+        "script_success": float(got.sum() / finished) if finished else 0.0,
+    }

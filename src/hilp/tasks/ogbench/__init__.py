@@ -1,0 +1,29 @@
+"""OGBench (Park et al. 2025): its environments with states, their five evaluation tasks and its success.
+
+Names are OGBench's, with or without the version at the end: `pointmaze-large-v0` or `pointmaze-large`. Only
+`antmaze-large` needs it, because without it the name is D4RL's, which has the same maze and another evaluation.
+"""
+
+from __future__ import annotations
+
+from hilp.tasks.ogbench.environments import NAMES, find, of_data, takes
+from hilp.tasks.ogbench.task import OgbenchTask
+
+__all__ = ["OgbenchTask", "find", "make", "names", "of_data", "takes"]
+
+
+def names() -> tuple[str, ...]:
+    """The environments with states."""
+    return NAMES
+
+
+def make(name: str) -> OgbenchTask:
+    """The task of this name."""
+    about = find(name)
+    if about.body in ("cube", "scene", "puzzle"):
+        from hilp.tasks.ogbench.manipulation import Manipulation
+
+        return Manipulation(about)
+    from hilp.tasks.ogbench.mazes import OgbenchMaze
+
+    return OgbenchMaze(about)

@@ -1,0 +1,105 @@
+"""OGBench's mazes: a point, an ant, a humanoid or an ant with a ball between walls of 4 x 4 metres.
+
+Cell (row, column) of a map is the square around x = 4 * column - 4, y = 4 * row - 4, as in `tasks/antmaze.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hilp.errors import HilpError
+from hilp.tasks.antmaze import CELL, AntMaze, draw_walls
+from hilp.tasks.ogbench.task import EXTRA, OgbenchTask, seeded, shallow_copy
+from hilp.tasks.simulator import import_simulator
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+BALL = 15  # where the ball's x and y are in an observation of antsoccer: behind the ant's positions
+
+
+class OgbenchMaze(OgbenchTask):
+    """A maze and a robot in it; what counts is where the robot is, in antsoccer where the ball is."""
+
+    @cached_property
+    def walls(self) -> np.ndarray:
+        """[rows, columns] bool."""
+        return np.asarray(self.env.maze_map) == 1
+
+    @cached_property
+    def ground(self) -> AntMaze:
+        """The cells of this maze and the ways between them (not of one with teleports); walls and ant are the same."""
+        return AntMaze(self.name, "\n".join("".join("#" if wall else "." for wall in row) for row in self.walls))
+
+    @property
+    def radius(self) -> float:
+        """How close to a goal counts as there."""
+        return float(self.env._goal_tol)
+
+    @property
+    def columns(self) -> Mapping[str, int]:
+        named = {"x": 0, "y": 1}
+        if self.about.body in ("ant", "soccer"):
+            named["height"] = 2
+        if self.about.body == "soccer":
+            named |= {"ball_x": BALL, "ball_y": BALL + 1}
+        return named
+
+    def _counted(self, observations: np.ndarray) -> np.ndarray:
+        first = BALL if self.about.body == "soccer" else 0
+        return np.asarray(observations)[..., first : first + 2]
+
+    def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray:
+        distance: np.ndarray = np.linalg.norm(self._counted(observations) - self._counted(goal), axis=-1)
+        return distance <= self.radius
+
+    def _given(self, value: np.ndarray | None, what: str) -> np.ndarray | None:
+        value = super()._given(value, what)
+        if value is not None and not self._is_free(value[:2]):
+            raise HilpError(
+                f"the {what} {value[:2].tolist()} is no free position of {self.name}: it is in a wall or off the map"
+            )
+        return value
+
+    def _is_free(self, xy: np.ndarray) -> bool:
+        row, column = np.floor(xy / CELL + 1.5).astype(np.intp)[::-1]
+        rows, columns = self.walls.shape
+        return bool(0 <= row < rows and 0 <= column < columns and not self.walls[row, column])
+
+    def draw(self, ax: Axes) -> None:
+        """Draw the walls from above."""
+        draw_walls(self.walls, ax)
+
+    def place(self, observations: np.ndarray) -> np.ndarray:
+        """Where to draw each observation: at the x and y that count."""
+        return self._counted(observations)
+
+    # Environments
+
+    def _twin(self, env: Any) -> Any:
+        twin = shallow_copy(env)
+        twin.data = import_simulator(EXTRA).MjData(env.model)
+        return twin
+
+    def _step(self, env: Any, action: np.ndarray) -> np.ndarray:
+        if env._teleport_info is None:
+            return np.asarray(env.step(action)[0])
+        with seeded(int(env.np_random.integers(2**31))):  # a teleport leads to one of three places
+            return np.asarray(env.step(action)[0])
+
+    def _observe(self, env: Any) -> np.ndarray:
+        return np.asarray(env.get_ob())
+
+    def _succeeds(self, env: Any) -> bool:
+        return bool(env.compute_success())
+
+    def set_state(self, env: Any, observation: np.ndarray) -> None:
+        positions, velocities = env.model.nq, env.model.nv
+        if self.observation_dim not in (positions, positions + velocities):
+            raise HilpError(f"an observation of {self.name} does not tell the whole state: it cannot be put into one")
+        speed = observation[positions:] if len(observation) > positions else np.zeros(velocities)
+        env.set_state(observation[:positions], speed)

@@ -1,0 +1,268 @@
+"""What OGBench's environments have in common: their five tasks, their success, and many of them side by side.
+
+Episodes run in the environments of the package themselves. Two things are added. They can be seeded: OGBench draws
+from numpy's global generator, and from one of gymnasium's that nobody can seed. And many share one compiled model,
+of which a manipulation environment needs 70 MB.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hilp.errors import HilpError, nearest
+from hilp.tasks.base import Finite
+from hilp.tasks.ogbench.environments import Environment
+from hilp.tasks.simulator import import_simulator
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+EXTRA = "OGBench"  # what needs the simulator, in error messages
+FILM_STRIDE = 4  # one frame in so many steps
+
+
+class OgbenchTask(ABC):
+    """An environment of OGBench with its five evaluation tasks; they take turns as episodes are asked for."""
+
+    family = "ogbench"
+    has_goals = True
+    extra_columns: tuple[str, ...] = ()
+    score_scale = 1.0
+    potentials: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {}
+    rewards: Mapping[str, Callable[..., np.ndarray]] = {}
+
+    def __init__(self, about: Environment) -> None:
+        self.about, self.name = about, about.name
+        self.max_steps = about.max_steps
+        self.observation_dim, self.action_dim = about.observation_dim, about.action_dim
+
+    # What the families differ in
+
+    @property
+    @abstractmethod
+    def columns(self) -> Mapping[str, int]:
+        """The numbers of an observation by name."""
+
+    @abstractmethod
+    def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray:
+        """Whether each observation counts as at the goal."""
+
+    @abstractmethod
+    def draw(self, ax: Axes) -> None: ...
+
+    @abstractmethod
+    def place(self, observations: np.ndarray) -> np.ndarray: ...
+
+    @abstractmethod
+    def set_state(self, env: Any, observation: np.ndarray) -> None:
+        """Put an environment into the state that an observation tells of."""
+
+    @abstractmethod
+    def _twin(self, env: Any) -> Any:
+        """Another environment like this one, with a simulation of its own of the same model."""
+
+    @abstractmethod
+    def _step(self, env: Any, action: np.ndarray) -> np.ndarray:
+        """One step of one of several twins; the observation."""
+
+    @abstractmethod
+    def _observe(self, env: Any) -> np.ndarray: ...
+
+    @abstractmethod
+    def _succeeds(self, env: Any) -> bool:
+        """OGBench's success, now."""
+
+    # The environment
+
+    @cached_property
+    def env(self) -> Any:
+        """OGBench's environment as it registers it, without wrappers."""
+        return self._ready(make_env(self.about.registered))
+
+    def _ready(self, env: Any) -> Any:
+        """Reset once: some are compiled by that."""
+        self._reset(env, 1, 0)
+        return env
+
+    @staticmethod
+    def _reset(env: Any, task: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """The first observation and the goal of an episode of a task."""
+        with seeded(seed, env.action_space):
+            first, info = env.reset(seed=seed, options={"task_id": task})
+        return first, info["goal"]
+
+    @cached_property
+    def goal_names(self) -> tuple[str, ...]:
+        """The evaluation tasks: task1, ..., or what OGBench calls them in full (task1_horizontal)."""
+        return tuple(str(info["task_name"]) for info in self.env.task_infos)
+
+    def _task_number(self, name: str) -> int:
+        """1 to 5, from a full name or its beginning: task3."""
+        for number, full in enumerate(self.goal_names, 1):
+            if name == full or re.match(rf"{re.escape(name)}(_|$)", full):
+                return number
+        raise HilpError(f"{self.name} has no goal '{name}': {nearest(name, self.goal_names)}")
+
+    # The task
+
+    def episodes(
+        self,
+        rng: np.random.Generator,
+        n: int,
+        start: np.ndarray | None = None,
+        goal: np.ndarray | str | None = None,
+    ) -> OgbenchEpisodes:
+        """n episodes of the five tasks in turn; `goal` may name one of them or be an observation."""
+        numbers = [1 + i % len(self.goal_names) for i in range(n)]
+        if isinstance(goal, str):
+            numbers, goal = [self._task_number(goal)] * n, None
+        start, goal = self._given(start, "start"), self._given(goal, "goal")
+        return OgbenchEpisodes(self, numbers, rng.integers(2**31, size=n).tolist(), start, goal)
+
+    def goal(self, name: str, rng: np.random.Generator) -> np.ndarray:
+        """The goal observation of an evaluation task, drawn as for an episode of it."""
+        return self.episodes(rng, 1, goal=name).goals[0]
+
+    def goal_base(self, rng: np.random.Generator) -> np.ndarray:
+        """An observation that a goal of a few columns takes the others from: the goal of the first task."""
+        return self.goal(self.goal_names[0], rng)
+
+    def _given(self, value: np.ndarray | None, what: str) -> np.ndarray | None:
+        if value is None:
+            return None
+        value = np.asarray(value, np.float64)
+        if value.shape != (self.observation_dim,) or not np.isfinite(value).all():
+            raise HilpError(
+                f"the {what} of {self.name} must be an observation of {self.observation_dim} finite numbers, not of "
+                f"shape {value.shape}"
+            )
+        return value
+
+    def for_data(self, first: np.ndarray) -> OgbenchTask:
+        """The same task: its goals are drawn by the environment, whatever the data."""
+        self._given(first, "first observation")
+        return self
+
+    def potential_max(self, name: str) -> float:
+        raise HilpError(f"{self.name} has no named rewards: give a function of observations")
+
+    def best_return(self, name: str, observations: np.ndarray, steps: int) -> np.ndarray | None:
+        return None
+
+    def finite(self) -> Finite | None:
+        """There is no exact restriction of a simulation."""
+        return None
+
+    # Pictures
+
+    def film(self, observations: np.ndarray, physics: np.ndarray | None) -> np.ndarray:
+        """Frames of an episode for people to look at, by OGBench's own camera."""
+        return np.stack(list(self.frames(observations[::FILM_STRIDE])))
+
+    def frames(self, observations: Sequence[np.ndarray] | np.ndarray) -> Iterator[np.ndarray]:
+        """Pictures [height, width, 3] uint8 of observations."""
+        env = self._drawn
+        for observation in observations:
+            self.set_state(env, np.asarray(observation, np.float64))
+            try:
+                yield np.array(env.render())
+            except Exception as error:  # every GL backend has its own exceptions
+                raise HilpError(
+                    f"cannot open a picture to draw in ({error}): try the environment MUJOCO_GL=egl"
+                ) from error
+
+    @cached_property
+    def _drawn(self) -> Any:
+        """An environment with pictures large enough to look at."""
+        return self._ready(make_env(self.about.registered, width=480, height=360))
+
+
+class OgbenchEpisodes:
+    """n episodes running side by side, each in an environment of its own; what is observed is float32."""
+
+    def __init__(
+        self, world: OgbenchTask, tasks: list[int], seeds: list[int], start: np.ndarray | None, goal: np.ndarray | None
+    ) -> None:
+        self._world, self._by_observation = world, goal is not None
+        self.names = [world.goal_names[task - 1] for task in tasks]  # the task of each episode
+        self._envs = [world._twin(world.env) for _ in tasks]
+        goals = []
+        for env, task, seed in zip(self._envs, tasks, seeds, strict=True):
+            _, drawn = world._reset(env, task, seed)
+            goals.append(drawn if goal is None else goal)
+            if start is not None:
+                world.set_state(env, start)
+        self.goals = np.stack(goals).astype(np.float32)
+        self.observations = np.stack([world._observe(env) for env in self._envs]).astype(np.float32)
+
+    def step(self, actions: np.ndarray) -> None:
+        """One step of all but the episodes that rest: at their goal, with an action of exactly zero.
+
+        An evaluation gives that action to the episodes that are over, whose simulation would only cost time.
+        """
+        actions = np.clip(np.asarray(actions, np.float64), -1, 1)
+        for i in np.flatnonzero(~(self.reached() & (actions == 0).all(axis=1))):
+            self.observations[i] = self._world._step(self._envs[i], actions[i])
+
+    def reached(self) -> np.ndarray:
+        """By OGBench's own success; where the user gave an observation as goal, by the same rule on observations."""
+        if self._by_observation:
+            return self._world.near(self.observations, self.goals)
+        return np.array([self._world._succeeds(env) for env in self._envs], bool)
+
+    def extra(self, name: str) -> np.ndarray:
+        raise HilpError(f"{self._world.name} has no column '{name}' beside its observations")
+
+
+class _SeedableActions:
+    """One action space for good: a property that makes a new one each time draws what nobody can repeat."""
+
+    @property
+    def action_space(self) -> Any:
+        if "_seedable_actions" not in self.__dict__:
+            self.__dict__["_seedable_actions"] = super().action_space  # type: ignore[misc]
+        return self.__dict__["_seedable_actions"]
+
+
+def make_env(registered: str, **changes: Any) -> Any:
+    """An environment by OGBench's name, without gymnasium's wrappers: they would end episodes and cost time."""
+    import_simulator(EXTRA)
+    import_simulator(EXTRA, "ogbench")
+    registration = import_simulator(EXTRA, "gymnasium.envs.registration")
+    spec = registration.registry[registered]
+    maker = registration.load_env_creator(spec.entry_point)
+    if isinstance(maker, type) and isinstance(getattr(maker, "action_space", None), property):
+        maker = type(maker.__name__, (_SeedableActions, maker), {})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # bounds of 1.0 become float32
+        env = maker(**{**spec.kwargs, **changes})
+        env.action_space.seed(0)
+    return env
+
+
+def shallow_copy(env: Any) -> Any:
+    """Another object with the same attributes; `copy.copy` would make some environments anew, from wrong arguments."""
+    twin = object.__new__(type(env))
+    twin.__dict__.update(env.__dict__)
+    return twin
+
+
+@contextmanager
+def seeded(seed: int, *spaces: Any) -> Iterator[None]:
+    """Everything that OGBench draws from generators of others' is repeatable in here, and theirs go on as they were."""
+    before = np.random.get_state()
+    np.random.seed(seed)
+    for space in spaces:
+        space.seed(seed)
+    try:
+        yield
+    finally:
+        np.random.set_state(before)

@@ -1,0 +1,288 @@
+"""OGBench's data made anew: its recipes, its physics to the bit, its shapes; replayed, resumed, seeded."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hilp
+from hilp import tasks
+from hilp.collectors import targets
+from hilp.collectors.ogbench import collect, kinds, mazes, play
+from hilp.collectors.ogbench.bodies import Points
+from hilp.data.dataset import Dataset
+from hilp.errors import HilpError
+from hilp.tasks.ogbench.manipulation import Manipulation
+from hilp.tasks.ogbench.mazes import OgbenchMaze
+from hilp.tasks.ogbench.task import make_env
+
+if not all(importlib.util.find_spec(package) for package in ("mujoco", "ogbench", "dm_control")):
+    pytest.skip("needs the simulators", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def maze() -> OgbenchMaze:
+    return tasks.make("pointmaze-medium")
+
+
+@pytest.fixture(scope="module")
+def giant() -> OgbenchMaze:
+    return tasks.make("pointmaze-giant")
+
+
+@pytest.fixture(scope="module")
+def cube() -> Manipulation:
+    return tasks.make("cube-single")
+
+
+# ---- points ----------------------------------------------------------------------------------------------------------
+
+
+def test_points_move_as_in_the_environment_to_the_bit(maze: OgbenchMaze) -> None:
+    """Also along walls, in corners and after them: the simulator is skipped only where it would change nothing."""
+    rng = np.random.default_rng(0)
+    ways = mazes.Ways(maze)
+    starts = ways.centres[rng.integers(len(ways.cells), size=12)] + rng.uniform(-1.2, 1.2, (12, 2))
+    points = Points(maze, rng, starts)
+    envs = [maze._twin(maze.env) for _ in starts]
+    for env, xy in zip(envs, starts, strict=True):
+        env.reset(seed=0)
+        env.set_xy(xy)
+    touched = 0
+    for step in range(250):
+        if step % 25 == 0:
+            headings = rng.uniform(-1, 1, (12, 2))
+        actions = (headings + 0.3 * rng.standard_normal((12, 2))).clip(-1, 1).astype(np.float32)
+        points.step(actions)
+        touched += int(points._touching().sum())
+        for i, env in enumerate(envs):
+            assert (env.step(actions[i].astype(np.float64))[0] == points.xy[i]).all(), (step, i)
+    assert 200 < touched < 2800  # of 3000: both ways to move were taken
+
+
+def test_the_way_is_the_oracles(giant: OgbenchMaze) -> None:
+    ways = mazes.Ways(giant)
+    rng = np.random.default_rng(0)
+    for here, goal in rng.integers(len(ways.cells), size=(100, 2)):
+        at = ways.centres[here] + rng.uniform(-1.9, 1.9, 2)
+        subgoal, steps = giant.env.get_oracle_subgoal(at, ways.centres[goal])
+        assert (ways.centres[ways.ahead[goal, here]] == subgoal).all()
+        assert steps[tuple(ways.cells[here])] == ways.steps[here, goal]
+
+
+def test_cells_that_are_no_corridor(maze: OgbenchMaze) -> None:
+    ways = mazes.Ways(maze)
+    vertices = {tuple(cell) for cell in ways.cells[ways.vertices].tolist()}
+    assert (1, 1) in vertices and (2, 2) in vertices  # corners of a room
+    assert (4, 1) in vertices  # the end of a way
+    assert (5, 1) not in vertices and (5, 6) not in vertices  # open above and below alone
+
+
+@pytest.mark.parametrize(("kind", "rows"), [("navigate", 1001), ("stitch", 201), ("explore", 501)])
+def test_episodes_are_as_long_as_ogbenchs(kind: str, rows: int, maze: OgbenchMaze, tmp_path: Path) -> None:
+    data = collect(maze, kind, 2 * (rows - 1) + 7, 0, tmp_path / kind, workers=1)
+    assert data.lengths.tolist() == [rows, rows, 8] and data.transitions == 2 * (rows - 1) + 7
+    assert data.name == f"pointmaze-medium-{kind}" and data.task == "pointmaze-medium"
+    assert data.observations.dtype == data.actions.dtype == np.float32
+    assert np.abs(data.actions).max() <= 1.0 and (np.abs(data.actions) == 1.0).mean() > 0.1
+    low, high = -2 + 0.5, 4 * 6 - 4 + 2 + 2.0  # the free cells, and the ball's radius off their walls
+    assert data.observations.min() > low and data.observations.max() < high
+    steps = np.diff(np.asarray(data.observations), axis=0)[:100]
+    assert np.abs(steps).max() <= 0.4 and np.median(np.abs(steps).max(axis=1)) <= 0.2 + 1e-5  # walls push back
+
+
+def test_giant_episodes_are_twice_as_long(giant: OgbenchMaze) -> None:
+    assert mazes.episode_steps(giant, "navigate") == 2000 and mazes.episode_steps(giant, "stitch") == 200
+
+
+def test_stitch_goes_four_cells_and_stays(maze: OgbenchMaze) -> None:
+    collector = mazes.Collector("pointmaze-medium", "stitch", 0)
+    episodes = collector((0, [200] * 100))
+    ways = mazes.Ways(maze)
+    went = []
+    for episode in episodes:
+        start, end = (int(maze.ground.free_cell(episode["observations"][[row]])[0]) for row in (0, -1))
+        went.append(ways.steps[start, end])
+        assert (episode["target"] == 0).all()
+    assert np.mean(np.array(went) == 4) > 0.9
+    assert np.mean([episode["target_reached"].any() for episode in episodes]) > 0.85
+
+
+def test_navigators_take_a_new_goal_on_arrival() -> None:
+    (episode,) = mazes.Collector("pointmaze-medium", "navigate", 0)((0, [1000]))
+    number, reached = episode["target"], episode["target_reached"]
+    assert number[-1] >= 3
+    assert (np.diff(number)[:] == reached[:-1]).all()  # one more exactly where the last one was reached
+
+
+def test_stored_actions_lead_through_the_stored_states(maze: OgbenchMaze, tmp_path: Path) -> None:
+    """Open loop in the real environment: only the start is rounded to float32."""
+    data = collect(maze, "stitch", 400, 1, tmp_path / "d", workers=1)
+    env = maze._twin(maze.env)
+    env.reset(seed=0)
+    env.set_xy(data.observations[0].astype(np.float64))
+    for row in range(200):
+        seen = env.step(data.actions[row].astype(np.float64))[0]
+        np.testing.assert_allclose(seen, data.observations[row + 1], atol=1e-4)
+
+
+# ---- collections -----------------------------------------------------------------------------------------------------
+
+
+def test_processes_do_not_change_what_is_collected(maze: OgbenchMaze, tmp_path: Path, monkeypatch: Any) -> None:
+    alone = collect(maze, "stitch", 60_000, 5, tmp_path / "alone", workers=1)
+    shared = collect(maze, "stitch", 60_000, 5, tmp_path / "shared", workers=2)
+    other = collect(maze, "stitch", 60_000, 6, tmp_path / "other", workers=1)
+    assert alone.fingerprint == shared.fingerprint != other.fingerprint
+    assert targets.outcome(alone) == targets.outcome(shared)
+
+
+def test_an_interrupted_collection_goes_on(maze: OgbenchMaze, tmp_path: Path) -> None:
+    def stop(done: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        collect(maze, "stitch", 120_000, 5, tmp_path / "d", stop, workers=1)
+    assert not (tmp_path / "d").exists()
+    seen: list[int] = []
+    resumed = collect(maze, "stitch", 120_000, 5, tmp_path / "d", seen.append, workers=1)
+    assert seen[0] == 100_000 and seen[-1] == 120_000  # the first piece of 50,000 was kept
+    assert resumed.fingerprint == collect(maze, "stitch", 120_000, 5, tmp_path / "whole", workers=1).fingerprint
+
+
+def test_targets_are_counted(maze: OgbenchMaze, tmp_path: Path) -> None:
+    found = targets.outcome(collect(maze, "navigate", 3000, 0, tmp_path / "d", workers=1))
+    assert found["targets"] == found["targets_reached"] + found["targets_cut_short"]
+    assert 0 < found["targets_cut_short"] <= 3 and found["script_success"] == 1.0
+    assert targets.outcome(collect(maze, "explore", 20, 0, tmp_path / "e", workers=1)) == {}
+    # Two episodes of 4 and 3 rows: reached, given up, cut short; then one that is reached in the last row.
+    number, reached = np.array([0, 0, 1, 2, 0, 0, 0]), np.array([0, 1, 0, 0, 0, 0, 1], bool)
+    rows = np.zeros((7, 2), np.float32)
+    data = Dataset(rows, rows, np.array([4, 3]), {"target": number, "target_reached": reached})
+    told = {"targets": 4, "targets_reached": 2, "targets_cut_short": 1, "script_success": pytest.approx(2 / 3)}
+    assert targets.outcome(data) == told
+
+
+def test_ants_walk_by_our_controller_in_ogbenchs_physics() -> None:
+    collector = mazes.Collector("antmaze-medium", "stitch", 0)
+    episodes = collector((0, [60] * 4))
+    env = make_env("antmaze-medium-v0")
+    env.reset(seed=0)
+    for episode in episodes[:2]:
+        assert episode["observations"].shape == (61, 29) and episode["actions"].shape == (60, 8)
+        assert np.abs(np.diff(episode["observations"][:, :2], axis=0)).sum() > 3  # metres
+        state = episode["observations"][20].astype(np.float64)
+        env.set_state(state[:15], state[15:])
+        seen = env.step(episode["actions"][20])[0]
+        np.testing.assert_allclose(seen, episode["observations"][21], atol=2e-2)
+
+
+def test_mistakes_are_told(maze: OgbenchMaze, cube: Manipulation, tmp_path: Path) -> None:
+    assert kinds(cube) == ("play",) and kinds(maze)[0] == "navigate"
+    with pytest.raises(HilpError, match="did you mean 'stitch'"):
+        collect(maze, "stich", 10, 0, tmp_path / "x")
+    with pytest.raises(HilpError, match="unknown kind of data 'stitch' of cube-single"):
+        collect(cube, "stitch", 10, 0, tmp_path / "x")
+    with pytest.raises(HilpError, match="no script for antsoccer-arena"):
+        hilp.collect("antsoccer-arena", "stitch", 10, out=tmp_path / "x")
+    with pytest.raises(HilpError, match="no script for pointmaze-teleport"):
+        hilp.collect("pointmaze-teleport", steps=10, out=tmp_path / "x")
+    assert not list(tmp_path.iterdir())
+
+
+def test_worker_processes_do_not_load_jax() -> None:
+    code = "import sys, hilp.collectors.ogbench; sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# ---- the arm ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def played() -> tuple[play.Collector, dict[str, np.ndarray]]:
+    collector = play.Collector("cube-single", 0)
+    return collector, collector((0, [240]))[0]
+
+
+def test_play_has_the_columns_of_ogbenchs_files(played: Any) -> None:
+    _, episode = played
+    shapes = {name: (column.shape, column.dtype.name) for name, column in episode.items()}
+    assert shapes == {
+        "actions": ((240, 5), "float32"),
+        "observations": ((241, 28), "float32"),
+        "qpos": ((241, 21), "float32"),
+        "qvel": ((241, 20), "float32"),
+        "target": ((241,), "int32"),
+        "target_reached": ((241,), "bool"),
+    }
+    assert np.abs(episode["actions"]).max() <= 1.0
+    assert episode["target"][-1] >= 2 and episode["target_reached"][: np.argmax(episode["target"] == 2)].any()
+    assert np.ptp(episode["observations"][:, 19]) > 0.5  # the cube has been carried, in decimetres
+
+
+def test_play_is_repeated_by_its_seed_and_leaves_other_generators_alone(played: Any) -> None:
+    collector, episode = played
+    np.random.seed(3)
+    before = np.random.get_state()[1].copy()
+    again = collector((0, [60]))[0]
+    assert (np.random.get_state()[1] == before).all()
+    assert (again["observations"] == episode["observations"][:61]).all()
+    other = collector((1, [5]))[0]
+    assert (other["observations"][0] != episode["observations"][0]).any()
+
+
+def test_a_played_episode_replayed_open_loop_carries_the_cube_as_it_did(played: Any, cube: Manipulation) -> None:
+    """From the stored state of the simulator, in the environment of the evaluation."""
+    _, episode = played
+    env = cube._twin(cube.env)
+    env.reset(seed=0, options={"task_id": 1})
+    env.set_state(episode["qpos"][0].astype(np.float64), episode["qvel"][0].astype(np.float64))
+    first = np.argmax(episode["target"] == 1)  # after the first target
+    for row in range(first):
+        env.step(episode["actions"][row].astype(np.float64))
+    there = cube._part(cube._observe(env), "block_0_x", 3)
+    np.testing.assert_allclose(there, cube._part(episode["observations"][first], "block_0_x", 3), atol=0.15)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["scene", "puzzle-3x3"])
+def test_play_of_buttons(name: str) -> None:
+    collector = play.Collector(name, 0)
+    (episode,) = collector((0, [300]))
+    assert episode["button_states"].dtype == np.int64
+    assert len(np.unique(episode["button_states"], axis=0)) > 1
+    world = tasks.make(name)
+    on = [world.columns[f"button_{i}_on"] for i in range(episode["button_states"].shape[1])]
+    assert (episode["observations"][:, on] == episode["button_states"]).all()
+
+
+def test_a_cube_out_of_view_is_seen() -> None:
+    world = tasks.make("scene")
+    observations = np.zeros((3, 40), np.float32)
+    y, z = world.columns["block_0_y"], world.columns["block_0_z"]
+    observations[:, z] = 0.2
+    assert play.stays_in_view(world, observations)
+    for at, height, stays in ((2.95, 0.2, False), (-3.1, 0.2, False), (-3.1, 0.7, True), (-2.9, 0.2, True)):
+        observations[1, [y, z]] = at, height
+        assert play.stays_in_view(world, observations) == stays
+
+
+def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from hilp import cli
+
+    out, rows = str(tmp_path / "d"), tmp_path / "rows.jsonl"
+    asked = ["--task", "pointmaze-large-v0", "--kind", "stitch", "--steps", "900", "--out", out, "--rows", str(rows)]
+    assert cli.main(["data", "collect", *asked]) == 0
+    assert "targets: 5" in capsys.readouterr().out
+    row = json.loads(rows.read_text())
+    assert row["task"] == "pointmaze-large" and row["data"] == "pointmaze-large-stitch" and row["transitions"] == 900
+    assert 0 <= row["script_success"] <= 1 and row["command"].startswith("hilp ")
+    assert cli.main(["data", "inspect", out]) == 0
+    assert "can be trained on" in capsys.readouterr().out
