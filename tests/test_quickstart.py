@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 
 import hilp
+from hilp import versions
+from hilp.cli import main
 from hilp.commands import quickstart
 from hilp.evaluation import trajectories
 
@@ -60,3 +63,49 @@ def test_the_promises_of_the_readme(tmp_path: Path) -> None:
     assert sum(four) / 4 >= 0.7
     assert min(four) >= 0.5
     assert results["reward_r2"]["centre"] < 0.7
+
+
+def quickly(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Quickstarts that only say what they would; the seeds they were asked for."""
+    asked: list[int] = []
+
+    def story(folder: Path, task: str, world: Any, steps: Any, seed: int, *rest: Any) -> dict[str, Any]:
+        asked.append(seed)
+        (folder / "policy").mkdir(parents=True)
+        (folder / "run.json").write_text("{}")
+        config = json.loads(json.dumps(dataclasses.asdict(hilp.preset("hilp", "laptop").config)))
+        results = {
+            "task": task, "config": config, "steps": 8000, "pairs": quickstart.PAIRS, "seed": seed,
+            "success": {"0": 0.5 + seed / 10}, "reward_gain": {"up": 0.25 * seed}, "reward_r2": {"up": 0.5},
+            "rank_correlation": 0.9, "machine": versions.machine(),
+        }  # fmt: skip
+        (folder / "results.json").write_text(json.dumps(results))
+        return results
+
+    monkeypatch.setattr(quickstart, "story", story)
+    return asked
+
+
+def test_several_seeds_tell_mean_and_range(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = quickly(monkeypatch)
+    rows = tmp_path / "kept.jsonl"
+    words = ["quickstart", "--out", str(tmp_path / "q"), "--rows", str(rows), "--seeds"]
+    assert main([*words, "2"]) == 0
+    assert main([*words, "3"]) == 0
+    assert asked == [0, 1, 2], "what the file has is not made again"
+    out = " ".join(capsys.readouterr().out.split("3 quickstarts")[1].split())
+    assert "(3 seeds, 1 machines)" in out
+    assert "goal, plan 0 60% 50% to 70%" in out
+    assert "reward: up 25% 0% to 50% 0.50" in out
+    (tmp_path / "q" / "seed-1" / "results.json").unlink()  # stopped before its end
+    rows.write_text("".join(line for line in rows.read_text().splitlines(True) if '"seed": 1' not in line))
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_max_isa=AVX2")  # another machine
+    assert main([*words, "2", "--overwrite", "--json"]) == 0
+    assert asked[3:] == [0, 1]
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["seed"] for line in told] == [0, 2, 0, 1]
+    assert told[-1]["machine"]["settings"] == {"XLA_FLAGS": "--xla_cpu_max_isa=AVX2"}
+    assert main(["quickstart", "--out", str(tmp_path / "q" / "seed-0"), "--seeds", "2"]) == 2
+    assert "a single quickstart" in capsys.readouterr().err

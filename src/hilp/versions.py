@@ -1,12 +1,17 @@
-"""Which software made a number."""
+"""Which software made a number, and on what: processors round differently, and training carries that far."""
 
 from __future__ import annotations
 
+import os
 import platform
 from functools import cache
 from importlib import metadata
+from pathlib import Path
+from typing import Any
 
 PACKAGES = ("hilp", "jax", "jaxlib", "equinox", "optax", "numpy")
+VECTORS = ("avx512f", "avx2", "avx", "sve", "asimd")  # widest first; sums are cut into pieces of this width
+SETTINGS = ("XLA_FLAGS", "OPENBLAS_CORETYPE")  # of the environment, which change how sums are cut
 
 
 @cache
@@ -20,3 +25,17 @@ def _version(package: str) -> str:
 def versions() -> dict[str, str]:
     """Versions of what computes, for results rows and artifacts."""
     return {"python": platform.python_version(), **{package: _version(package) for package in PACKAGES}}
+
+
+def machine() -> dict[str, Any]:
+    """What of a machine decides how its sums are rounded, as far as it can be told."""
+    try:
+        known = set(Path("/proc/cpuinfo").read_text().split())
+    except OSError:  # no Linux
+        known = set()
+    return {
+        "architecture": platform.machine(),
+        "vectors": next((name for name in VECTORS if name in known), None),
+        "cores": os.cpu_count(),
+        "settings": {name: os.environ[name] for name in SETTINGS if name in os.environ},
+    }

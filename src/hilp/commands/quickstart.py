@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import shutil
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hilp.commands import common
 from hilp.errors import HilpError, TrainingStopped, printable
+from hilp.versions import machine, versions
 
 if TYPE_CHECKING:
     from hilp import tasks
@@ -39,6 +42,10 @@ class Flags:
     """gradient updates (default: the laptop preset's)"""
     seed: int = 0
     """random seed of everything"""
+    seeds: int = 1
+    """run this many, with seed, seed + 1, ..., each in a folder of its own; prints mean and range"""
+    rows: str | None = None
+    """JSONL file to add results to (default with --seeds: in --out); what it has from this machine is not made again"""
     overwrite: bool = False
     """replace an earlier quickstart in the same folder"""
     json: bool = False
@@ -50,7 +57,9 @@ def run(flags: Flags) -> int:
     from hilp.evaluation.rows import read_rows
     from hilp.report import page
 
-    common.require_counts(flags, "steps")
+    common.require_counts(flags, "steps", "seeds")
+    if flags.seeds > 1 or flags.rows:
+        return run_several(flags)
     results = quickstart(
         flags.out,
         task=flags.task,
@@ -68,6 +77,78 @@ def run(flags: Flags) -> int:
     print(f"rank correlation of |phi(s) - phi(g)| with the exact distance: {results['rank_correlation']:.3f}")
     print(f"{seconds}\npictures: {printable(flags.out)}/{runs.PAGE}")
     return 0
+
+
+def run_several(flags: Flags) -> int:
+    """One quickstart after the other, and what they say together; what is finished is not made again."""
+    from hilp import presets, runs
+    from hilp.storage import lines
+
+    folder = Path(flags.out)
+    if (folder / runs.RUN).is_file():
+        raise HilpError(f"{folder} holds a single quickstart: choose another --out for several")
+    file = Path(flags.rows) if flags.rows else folder / "results.jsonl"
+    preset = presets.preset("hilp", "laptop")
+    config = json.loads(json.dumps(dataclasses.asdict(preset.config)))  # tuples become lists, as in a file
+    alike = {"task": flags.task, "config": config, "steps": flags.steps or preset.steps, "pairs": PAIRS}
+
+    def kept() -> list[dict[str, Any]]:
+        every = [line for _, line in lines.read(file)] if file.is_file() else []
+        return [line for line in every if all(line.get(key) == value for key, value in alike.items())]
+
+    for seed in range(flags.seed, flags.seed + flags.seeds):
+
+        def same(line: dict[str, Any], seed: int = seed) -> bool:
+            return all(line.get(key) == value for key, value in {**alike, "seed": seed, "machine": machine()}.items())
+
+        if any(map(same, kept())) and not flags.overwrite:
+            print(f"seed {seed}: already in {printable(str(file))}", file=sys.stderr)
+            continue
+        own = runs.seed_folder(folder, seed)
+        results = quickstart(
+            own,
+            task=flags.task,
+            steps=flags.steps,
+            seed=seed,
+            overwrite=flags.overwrite or not (own / RESULTS).exists(),  # one that was stopped begins anew
+            quiet=flags.json,
+            command=common.command(),
+        )
+        lines.append(file, [results], instead_of=same)
+    found = kept()
+    if flags.json:
+        for line in found:
+            common.print_json(line)
+        return 0
+    machines = {json.dumps(line.get("machine"), sort_keys=True) for line in found}
+    seeds = {line["seed"] for line in found}
+    title = f"{flags.task}: {len(found)} quickstarts ({len(seeds)} seeds, {len(machines)} machines)"
+    common.print_table(["prompt", "mean", "lowest to highest", "R²"], summary(found), title=title)
+    print(f"rows: {printable(str(file))}; pages: {printable(flags.out)}/seed-*/{runs.PAGE}")
+    return 0
+
+
+def summary(found: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """A line a prompt: mean and range of its score over some results, and the mean of its R²."""
+
+    def line(name: str, values: list[float], shown: Callable[[float], str], r2: list[float] | None = None) -> list[str]:
+        spread = f"{shown(min(values))} to {shown(max(values))}"
+        return [name, shown(sum(values) / len(values)), spread, f"{sum(r2) / len(r2):.2f}" if r2 else ""]
+
+    lines = [
+        line(f"goal, plan {plan}", [one["success"][plan] for one in found], "{:.0%}".format)
+        for plan in found[0]["success"]
+    ]
+    lines += [
+        line(
+            f"reward: {name}",
+            [one["reward_gain"][name] for one in found],
+            "{:.0%}".format,
+            [one["reward_r2"][name] for one in found],
+        )
+        for name in found[0]["reward_gain"]
+    ]
+    return [*lines, line("rank correlation", [one["rank_correlation"] for one in found], "{:.3f}".format)]
 
 
 def quickstart(
@@ -130,7 +211,6 @@ def story(
     from hilp.evaluation import rows as files
     from hilp.report import figures, page
     from hilp.training import loop
-    from hilp.versions import versions
 
     preset = presets.preset("hilp", "laptop")
     updates = steps or preset.steps
@@ -177,6 +257,7 @@ def story(
         "seconds": {name: round(value, 1) for name, value in seconds.items()},
         "seed": seed,
         "versions": versions(),
+        "machine": machine(),
         "command": command,
     }
     storage.write_json(folder / RESULTS, results)
