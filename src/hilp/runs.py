@@ -4,6 +4,7 @@
 |---|---|
 | `run.json` | command, method, config, seeds, data fingerprint, versions |
 | `metrics.jsonl` | one line per log interval: losses, rate, held-out losses, the latest evaluation |
+| `metrics.csv`, `tensorboard/`, `wandb/` | the same, where a logger was asked for |
 | `checkpoints/` | the newest training states, each with a checksum |
 | `policy/` | the artifact; with several seeds in `seed-N/policy/` |
 | `rows.jsonl` | evaluation rows, one a prompt |

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hilp.commands import common
@@ -29,7 +30,7 @@ class Flags:
     preset: str = "laptop"
     """laptop (two cores, minutes) or paper (the paper's tables)"""
     steps: int | None = None
-    """gradient updates (default: the preset's)"""
+    """gradient updates (default: the preset's; with --resume those that the run was begun for)"""
     seed: int = 0
     """random seed"""
     seeds: int = 1
@@ -64,12 +65,15 @@ class Flags:
     """updates between two checkpoints (default: a tenth of the run)"""
     keep: int = 2
     """checkpoints kept on disk"""
+    log: tuple[Literal["csv", "tensorboard", "wandb"], ...] = ()
+    """where else metrics go, beside metrics.jsonl: csv, tensorboard, wandb (the last two are extras)"""
     json: bool = False
     """print a JSON line about the trained policy, and no progress"""
 
 
 def run(flags: Flags) -> int:
     from hilp import presets, tasks
+    from hilp.training.checkpoints import planned_steps
 
     check(flags)
     presets.preset(flags.method, flags.preset)  # a wrong name is told before data is read
@@ -84,7 +88,7 @@ def run(flags: Flags) -> int:
         flags.stride_actions,
     )
     preset = presets.preset(flags.method, flags.preset, data.task)
-    steps = preset.steps if flags.steps is None else flags.steps
+    steps = flags.steps or (planned_steps(Path(flags.out)) if flags.resume else None) or preset.steps
     policies = train(flags, data, preset, steps, world)
     if flags.json:
         told = {"out": flags.out, "policies": [policy.fingerprint for policy in policies], "data": data.fingerprint}
@@ -97,7 +101,10 @@ def run(flags: Flags) -> int:
 
 def check(flags: Flags) -> None:
     """Raise where a number makes no sense, before anything is read."""
+    from hilp.training import loggers
+
     common.require_counts(flags, "steps", "seeds", "eval_every", "checkpoint_every", "keep")
+    loggers.require(flags.log)
     if flags.bank is not None and flags.bank < 0:
         raise HilpError(f"--bank must be at least 0, not {flags.bank}")
     if flags.device_budget is not None and not 0 <= flags.device_budget < math.inf:
@@ -110,37 +117,39 @@ def train(flags: Flags, data: Dataset, preset: Preset, steps: int, world: Any | 
     from hilp.evaluation.evaluate import evaluate_in_training
     from hilp.learning import methods
     from hilp.spec import Spec
-    from hilp.training import loop
+    from hilp.training import loggers, loop
 
     evaluate = None
     if world is not None:
         rollouts.require_fit("this data", Spec.of(data.observations, data.action_dim), world)
         evaluate = partial(evaluate_in_training, world=world.for_data(data.observations[0]), seed=flags.seed)
-    trained = loop.pretrain(
-        methods.configure(preset.config, common.config_values(flags.set)),
-        data,
-        steps=steps,
-        seed=flags.seed,
-        seeds=flags.seeds,
-        out=flags.out,
-        resume=flags.resume,
-        bank=preset.bank if flags.bank is None else flags.bank,
-        validation=flags.validation,
-        evaluate=evaluate,
-        eval_every=flags.eval_every,
-        checkpoint_every=flags.checkpoint_every,
-        keep=flags.keep,
-        device_budget=None if flags.device_budget is None else int(flags.device_budget * 2**20),
-        quiet=flags.json,
-        command=common.command(),
-    )
+    config = methods.configure(preset.config, common.config_values(flags.set))
+    about = {"method": flags.method, "data": data.name, "seed": flags.seed, "steps": steps, **methods.described(config)}
+    with loggers.opened(flags.log, flags.out, about) as on_metrics:
+        trained = loop.pretrain(
+            config,
+            data,
+            steps=steps,
+            seed=flags.seed,
+            seeds=flags.seeds,
+            out=flags.out,
+            resume=flags.resume,
+            bank=preset.bank if flags.bank is None else flags.bank,
+            validation=flags.validation,
+            evaluate=evaluate,
+            eval_every=flags.eval_every,
+            on_metrics=on_metrics,
+            checkpoint_every=flags.checkpoint_every,
+            keep=flags.keep,
+            device_budget=None if flags.device_budget is None else int(flags.device_budget * 2**20),
+            quiet=flags.json,
+            command=common.command(),
+        )
     return trained if isinstance(trained, list) else [trained]
 
 
 def next_command(flags: Flags, data: Dataset, policy: FoundationPolicy) -> str:
     """What to try with the policy: an evaluation where its task is known, else what works without one."""
-    from pathlib import Path
-
     from hilp.runs import seed_folder
 
     out = common.quoted(flags.out)

@@ -35,6 +35,13 @@ class Journal:
         start, state = newest_checkpoint(self.folder, run.fresh) if resume else (0, run.fresh)
         if start > steps:
             raise HilpError(f"{self.folder} is already at step {start}, past the {steps} asked for: ask for more steps")
+        planned = planned_steps(self.folder) if resume else None
+        if planned is not None and steps < planned:
+            print(
+                f"hilp: warning: {self.folder} was begun for {planned:,} updates and will now end at {steps:,}, as "
+                f"asked: --resume --steps {planned} goes on to its end",
+                file=sys.stderr,
+            )
         try:
             storage.clean_leftovers_in(self.folder)
             storage.write_json(self.folder / RUN, description)  # first: it is what makes the folder a run's
@@ -47,20 +54,19 @@ class Journal:
 
     def add(self, count: int, means: Means) -> None:
         """Take in the metrics of some updates."""
-        if self.folder is not None:
-            self._waiting.append((count, means))
+        self._waiting.append((count, means))
 
-    def log(self, step: int, more: dict[str, float]) -> None:
-        """Write a row of metrics: the means since the last one, and more."""
-        if self.folder is None:
-            return
+    def log(self, step: int, more: dict[str, float]) -> dict[str, float]:
+        """A row of metrics: the means since the last one, and more; written where there is a folder."""
         row = {"step": step, **scalars(weighted_mean(self._waiting)), **more}
-        try:
-            with open(self.folder / METRICS, "a") as file:
-                file.write(json.dumps(row) + "\n")
-        except OSError as error:
-            raise HilpError(f"cannot write {self.folder / METRICS}: {error.strerror or error}") from error
         self._waiting = []
+        if self.folder is not None:
+            try:
+                with open(self.folder / METRICS, "a") as file:
+                    file.write(json.dumps(row) + "\n")
+            except OSError as error:
+                raise HilpError(f"cannot write {self.folder / METRICS}: {error.strerror or error}") from error
+        return row
 
     @property
     def late(self) -> bool:
@@ -107,6 +113,12 @@ def described(folder: Path) -> dict[str, Any] | None:
     if not isinstance(found, dict):
         raise HilpError(f"{path} is damaged (not an object): choose another --out")
     return found
+
+
+def planned_steps(folder: Path) -> int | None:
+    """The updates that the run in a folder was last asked for; None where there is none."""
+    steps = (described(folder) or {}).get("steps")
+    return steps if isinstance(steps, int) else None
 
 
 def _is_of_a_beginning(path: Path) -> bool:

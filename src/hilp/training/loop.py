@@ -33,6 +33,7 @@ CHUNK_SECONDS = 2.0  # about how long the device works between two updates of th
 STOP_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")  # Ctrl-C, a scheduler's end, a closed terminal (no Windows has that)
 
 Evaluate = Callable[[FoundationPolicy], dict[str, float]]
+OnMetrics = Callable[[dict[str, float]], object]
 
 
 class Pace(NamedTuple):
@@ -61,6 +62,7 @@ class Options(TypedDict, total=False):
     device_budget: int | None
     evaluate: Evaluate | None
     eval_every: int | None
+    on_metrics: OnMetrics | None
     quiet: bool
     command: str | None
 
@@ -90,6 +92,7 @@ def pretrain(
     device_budget: int | None = None,
     evaluate: Evaluate | None = None,
     eval_every: int | None = None,
+    on_metrics: OnMetrics | None = None,
     quiet: bool = False,
     command: str | None = None,
 ) -> FoundationPolicy | list[FoundationPolicy]:
@@ -98,8 +101,10 @@ def pretrain(
     out: folder of the run; without one nothing is written. resume: go on from its newest good checkpoint.
     seeds: train this many at once (seed, seed + 1, ...) in one compiled program. bank: states kept for planning.
     validation: share of episodes held out to watch the losses on. evaluate: asked for scores of the policy every
-    `eval_every` steps, as soon as it has had an update. keep: checkpoints kept on disk. device_budget: bytes of data
-    that may be put on the device (default: half of its memory); larger data is read from where it is while training.
+    `eval_every` steps, as soon as it has had an update. on_metrics: called with each row of metrics (docs/metrics.md)
+    every `log_every` steps; if it raises, the run is saved and stops. keep: checkpoints kept on disk. device_budget:
+    bytes of data that may be put on the device (default: half of its memory); larger data is read from where it is
+    while training.
     """
     methods.name_of(config)  # a model that only explains policies is no method
     require_numbers(1, steps=steps, seeds=seeds, keep=keep)
@@ -126,7 +131,7 @@ def pretrain(
     journal = Journal(folder, keep)
     with alone_in(folder, command):
         start, state = journal.begin(run, steps, resume, command)
-        state = loop(run, state, start, steps, pace, journal, evaluate, bank, quiet)
+        state = loop(run, state, start, steps, pace, journal, evaluate, bank, quiet, on_metrics=on_metrics)
         policies = run.policies(state, steps, bank)
         if folder is not None:
             for number, policy in enumerate(policies):
@@ -174,10 +179,12 @@ def loop(
     bank: int = 0,
     quiet: bool = False,
     verb: str = "training",
+    on_metrics: OnMetrics | None = None,
 ) -> Any:
     """Updates from `start` to `steps`; the state after them."""
     evaluation: dict[str, float] = {}  # the latest one
     evaluated_at: dict[str, float] = {}
+    watched = journal.folder is not None or on_metrics is not None
     step, chunk = start, 1
     progress = Progress(steps, start, quiet, verb)
     with progress, stop_requests() as asked, memory.enough(journal.folder, start):
@@ -187,14 +194,17 @@ def loop(
             state, means = run.advance(state, step, count)
             chunk = next_chunk(chunk, count, time.perf_counter() - began)
             step += count
-            journal.add(count, means)
+            if watched:
+                journal.add(count, means)
             progress.advance(count, scalars(means), evaluation)
 
             if evaluate is not None and step % pace.evaluate == 0 and step > run.last_stage_begins:
                 evaluation, evaluated_at = evaluate(run.policies(state, step, bank)[0]), {"evaluation_step": step}
-            if journal.folder is not None and (step % pace.log == 0 or step == steps):
+            if watched and (step % pace.log == 0 or step == steps):
                 rate = {"steps_per_second": round(progress.rate, 3)}
-                journal.log(step, {**run.validate(state, step), **evaluation, **evaluated_at, **rate})
+                row = journal.log(step, {**run.validate(state, step), **evaluation, **evaluated_at, **rate})
+                if on_metrics is not None:
+                    tell(on_metrics, row, journal, state)
             if step % pace.checkpoint == 0 or step == steps or journal.late or asked:
                 journal.save(state, step)
             if asked and journal.folder is None:
@@ -202,6 +212,20 @@ def loop(
             if asked and step < steps:
                 raise TrainingStopped(f"stopped at step {step} and saved; go on with --resume --out {journal.folder}")
     return state
+
+
+def tell(on_metrics: OnMetrics, row: dict[str, float], journal: Journal, state: Any) -> None:
+    """Hand a row of metrics to whoever watches; where that fails, hours of training are not lost with it."""
+    try:
+        on_metrics(row)
+    except Exception as error:
+        step = int(row["step"])
+        journal.save(state, step)
+        saved = "not saved (no out)" if journal.folder is None else f"saved; go on with --resume --out {journal.folder}"
+        if isinstance(error, HilpError):
+            raise type(error)(f"{error} (stopped at step {step} and {saved})") from error
+        what = f"on_metrics failed with {type(error).__name__}: {error}"
+        raise HilpError(f"{what} (stopped at step {step} and {saved})") from error
 
 
 def alone_in(folder: Path | None, command: str | None) -> contextlib.AbstractContextManager[None]:
