@@ -19,7 +19,7 @@ from hilp.data.dataset import Dataset
 from hilp.data.formats import minari
 from hilp.data.source import Source, of_dataset
 from hilp.errors import HilpError, nearest
-from hilp.tasks import dmc, maze
+from hilp.tasks import dmc, kitchen, maze
 
 BUILT_IN = "built-in"
 BUILT_IN_STEPS = 300_000  # transitions of a built-in data set
@@ -66,7 +66,7 @@ def load(
             f"steps is for built-in data sets, and {loading.name_of(source)} is none: take fewer episodes with "
             "episodes="
         )
-    return _with_task(loading.load(source, format, **prepared, **options), source)
+    return _with_task(loading.load(source, format, **prepared, **options), source, options.get("convention"))
 
 
 def open_source(source: Any, format: str | None = None, **options: Any) -> Source:
@@ -74,7 +74,7 @@ def open_source(source: Any, format: str | None = None, **options: Any) -> Sourc
     if _is_built_in(source, format):
         steps, seed = options.pop("steps", None), options.pop("seed", 0)
         return of_dataset(_collect(str(source), steps, seed, options))
-    return _with_task(loading.open_source(source, format, **options), source)
+    return _with_task(loading.open_source(source, format, **options), source, options.get("convention"))
 
 
 def _is_built_in(source: Any, format: str | None) -> bool:
@@ -103,8 +103,10 @@ def _collect(name: str, steps: int | None, seed: int, options: dict[str, Any]) -
     return replace(collectors.collect(task, kind, count, seed), format=BUILT_IN)
 
 
-def _with_task(data: Data, source: Any) -> Data:
-    """The data with the task that its ExORL folder is named after, where its observations have that task's size."""
+def _with_task(data: Data, source: Any, convention: str | None) -> Data:
+    """The data with the task that its ExORL folder or its Kitchen file is named after, where the sizes fit."""
+    if convention == "kitchen":
+        return _of_kitchen(data, source)
     if data.format != "exorl" or not isinstance(source, str | os.PathLike):
         return data
     folder = Path(source).resolve()
@@ -118,3 +120,15 @@ def _with_task(data: Data, source: Any) -> Data:
         return replace(data, notes=(note, *data.notes))
     note = f"taken as data of the task {domain}, after its folder"
     return replace(data, task=domain, observation_parts=parts, notes=(note, *data.notes))
+
+
+def _of_kitchen(data: Data, source: Any) -> Data:
+    """Kitchen data with the names of its columns, and with its task where the file's name says it."""
+    parts = kitchen.PARTS
+    path = Path(source) if isinstance(source, str | os.PathLike) else Path()
+    task = kitchen.task_of_file(path.name) or kitchen.task_of_file(path.parent.name)  # Minari: .../mixed-v2/data
+    if task is None:
+        note = f"nothing says which subtasks count: name the task, one of {', '.join(kitchen.names())}"
+        return replace(data, observation_parts=parts, notes=(note, *data.notes))
+    note = f"taken as data of the task {task}, after its name"
+    return replace(data, task=task, observation_parts=parts, notes=(note, *data.notes))

@@ -19,7 +19,7 @@ class Flags:
     """folder to write"""
     kind: str | None = None
     """behaviour to collect: navigate, explore, stitch (mazes); rnd, apt, random (robots); diverse, play (AntMaze);
-    navigate, stitch, explore, play (OGBench)"""
+    navigate, stitch, explore, play (OGBench); partial, mixed, complete (Kitchen)"""
     steps: int = 300_000
     """transitions"""
     seed: int = 0

@@ -127,9 +127,16 @@ def _masked(value: Any, levels: int = MOST_LEVELS) -> bool:
 
 
 class Part:
-    """One or more columns side by side, as float32 rows."""
+    """One or more columns side by side, as float32 rows; `keep` names the numbers of a row that are wanted."""
 
-    def __init__(self, table: Table, what: str, names: Sequence[str], flatten: bool = False, keep: int | None = None):
+    def __init__(
+        self,
+        table: Table,
+        what: str,
+        names: Sequence[str],
+        flatten: bool = False,
+        keep: Sequence[int] | None = None,
+    ):
         self.columns = [table[name] for name in names]
         self.rows = min((column.shape[:1] or (0,))[0] for column in self.columns)
         self.images = False
@@ -161,15 +168,16 @@ class Part:
             self._widths.append(int(np.prod(shape[1:])))
         self.images &= all(column.dtype == np.uint8 for column in self.columns)
         width = sum(self._widths)
-        if keep is not None and width < keep:
-            raise HilpError(f"{table.name}: {what} have {width} numbers a row, fewer than the {keep} to keep")
+        if keep is not None and width <= max(keep):
+            raise HilpError(f"{table.name}: {what} have {width} numbers a row, too few to keep number {max(keep)}")
         # Flattened images stay bytes, a quarter of the memory; everything else is float32.
-        self.kind = Kind((keep or width,), np.dtype(np.uint8 if self.images else np.float32))
+        self.kind = Kind((width if keep is None else len(keep),), np.dtype(np.uint8 if self.images else np.float32))
 
     def read(self, start: int, stop: int) -> np.ndarray:
         pieces = [c[start:stop].reshape(-1, width) for c, width in zip(self.columns, self._widths, strict=True)]
         with np.errstate(over="ignore", invalid="ignore"):  # what float32 cannot hold becomes infinite and is reported
-            return np.concatenate(pieces, axis=1, dtype=self.kind.dtype, casting="unsafe")[:, : self._keep]
+            rows = np.concatenate(pieces, axis=1, dtype=self.kind.dtype, casting="unsafe")
+        return rows if self._keep is None else np.ascontiguousarray(rows[:, self._keep])
 
 
 class NamedParts:

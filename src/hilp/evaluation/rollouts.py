@@ -79,19 +79,31 @@ def rollout_goals(
         lengths[now] = step + 1
         reached |= now
         path.append(running.observations.copy())
-    success = reached.astype(float)
-    low, high = stats.wilson(int(reached.sum()), episodes)
     row = {
-        "metric": "success",
-        "score": float(success.mean()),
-        "interval": [low, high],
+        **_goal_scores(running, reached, seed),
         "episodes": episodes,
-        "outcomes": success.tolist(),
         "lengths": lengths.tolist(),
         "mean_length_of_successes": float(lengths[reached].mean()) if reached.any() else None,
         **({"radius": prompt.radius} if plan == "auto" else {}),
     }
     return row, Rollout(np.stack(path), lengths, goals, reached)
+
+
+def _goal_scores(running: tasks.Episodes, reached: np.ndarray, seed: int) -> Outcome:
+    """Goals reached; where goals have parts, each counts its share."""
+    if isinstance(running, tasks.InParts):
+        shares = running.shares()
+        _, low, high = stats.stratified_bootstrap([shares], statistic="mean", seed=seed)
+        metric, outcomes = "share of the subtasks", shares
+    else:
+        low, high = stats.wilson(int(reached.sum()), len(reached))
+        metric, outcomes = "success", reached.astype(float)
+    return {
+        "metric": metric,
+        "score": float(outcomes.mean()),
+        "interval": [low, high],
+        "outcomes": outcomes.tolist(),
+    }
 
 
 def _reward_prompt(

@@ -161,15 +161,19 @@ FIELDS: dict[str, Field] = {
     "method": Field(TEXT, "the method that trained the policy", always=True),
     "policy": Field(TEXT, "fingerprint of the policy", always=True),
     "prompt": Field(PROMPT, "what the policy was prompted with", always=True),
-    "metric": Field(TEXT, "what the score is: success, share of the possible gain, or return", always=True),
+    "metric": Field(
+        TEXT, "what the score is: success, share of the subtasks, share of the possible gain, or return", always=True
+    ),
     "score": Field(
         NUMBER, "mean over the episodes (of gains: their sum over the sum of what was possible)", always=True
     ),
     "episodes": Field(Kind("a whole number from 1 on", lambda v: _is_count(v) and v >= 1), "how many", always=True),
     "plan": Field(PLAN, "goal prompts: midpoint recursions"),
     "reward": Field(TEXT, "reward prompts: name of the reward"),
-    "interval": Field(INTERVAL, "95% interval of the score: Wilson (success) or bootstrap over episodes (return)"),
-    "outcomes": Field(NUMBERS, "of each episode: 1 or 0 (success), gain or return"),
+    "interval": Field(
+        INTERVAL, "95% interval of the score: Wilson (success) or bootstrap over episodes (shares, return)"
+    ),
+    "outcomes": Field(NUMBERS, "of each episode: 1 or 0 (success), share, gain or return"),
     "lengths": Field(COUNTS, "goal prompts: steps of each episode"),
     "mean_length_of_successes": Field(NUMBER.or_null(), "goal prompts: null where no goal was reached"),
     "radius": Field(NUMBER.or_null(), "plan auto: latent steps within which a subgoal is near enough"),
@@ -208,8 +212,8 @@ def check(value: Metrics, where: str) -> Row:
     needed = "plan" if value["prompt"] == "goal" else "reward"
     if needed not in value:
         raise HilpError(f"{where}: a {value['prompt']} prompt must have a '{needed}'")
-    if value["metric"] == "success" and not 0 <= value["score"] <= 1:
-        raise HilpError(f"{where}: 'score' must be from 0 to 1, as a success, not {_shown(value['score'])}")
+    if value["metric"] in ("success", "share of the subtasks") and not 0 <= value["score"] <= 1:
+        raise HilpError(f"{where}: 'score' must be from 0 to 1, as a {value['metric']}, not {_shown(value['score'])}")
     for name in ("outcomes", "lengths", "possible"):
         if name in value and len(value[name]) != value["episodes"]:
             raise HilpError(f"{where}: '{name}' must have one entry for each of {value['episodes']} episodes")

@@ -13,13 +13,14 @@ from typing import Any
 
 from hilp import plugins
 from hilp.errors import HilpError, nearest
-from hilp.tasks.base import Episodes, Finite, Task
+from hilp.tasks.base import Episodes, Finite, InParts, Task
 
-__all__ = ["Episodes", "Finite", "Task", "make", "names", "register", "reward_tasks"]
+__all__ = ["Episodes", "Finite", "InParts", "Task", "make", "names", "register", "reward_tasks"]
 
 FAMILIES: dict[str, str] = {  # imported when asked for
     "maze": "hilp.tasks.maze",
     "antmaze": "hilp.tasks.antmaze",
+    "kitchen": "hilp.tasks.kitchen",
     "dmc": "hilp.tasks.dmc",
     "ogbench": "hilp.tasks.ogbench",  # after antmaze, two of whose names it would take otherwise
 }

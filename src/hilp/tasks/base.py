@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -23,6 +23,13 @@ class Episodes(Protocol):
     def reached(self) -> np.ndarray: ...  # bool [n]: at the goal now
 
     def extra(self, name: str) -> np.ndarray: ...  # [n, ...]: a column beside the observation, e.g. "physics"
+
+
+@runtime_checkable
+class InParts(Protocol):
+    """What episodes also have where a goal is reached part by part, and each part counts."""
+
+    def shares(self) -> np.ndarray: ...  # [n] in [0, 1]: of the goal's parts, those that were reached so far
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def read(
     width = (table["observations"].shape[1:] or (0,))[0]
     if convention == "kitchen" and width != KITCHEN_COLUMNS[0]:
         raise HilpError(f"{table.name}: Kitchen files have rows of {KITCHEN_COLUMNS[0]} numbers, this one has {width}")
-    keep = KITCHEN_COLUMNS[1] if convention == "kitchen" else None
+    keep = range(KITCHEN_COLUMNS[1]) if convention == "kitchen" else None
     observations = Part(table, "observations", ["observations"], flatten, keep)
     actions = Part(table, "actions", ["actions"])
     rows = observations.rows

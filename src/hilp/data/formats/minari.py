@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,15 +18,21 @@ from hilp.data.source import Block, Kind, Source, by_episode, choose_extras
 from hilp.data.tables import Part, Table, identity_of, without_short
 from hilp.errors import HilpError, nearest
 
+KITCHEN_KEY, KITCHEN_WIDTH = "observation", 59  # of FrankaKitchen: positions and speeds of robot and objects
+KITCHEN_KEEP = (*range(9), *range(18, 39))  # the positions, which are what D4RL's rows begin with
+
 
 def read(
     source: Path,
     *,
+    convention: Literal["kitchen"] | None = None,
     observation_keys: Sequence[str] | str | None = None,
     flatten: bool = False,
     extras: Sequence[str] | None = None,
 ) -> Source:
     """A local Minari data set, by id or by folder. Dict observations need `observation_keys`, put side by side.
+
+    The convention "kitchen" takes the 30 positions of FrankaKitchen's observations, as in D4RL's files.
 
     Rewards, terminations and truncations stand in the row of the action they came with (zero in the last row of an
     episode); infos and the observation keys that were not chosen are extras too.
@@ -41,12 +47,24 @@ def read(
     if not len(lengths) or lengths.max() < 2:
         raise HilpError(f"{name}: there are no episodes")
     chosen = [observation_keys] if isinstance(observation_keys, str) else observation_keys
+    if convention not in (None, "kitchen"):
+        raise HilpError(f"unknown convention '{convention}': {nearest(str(convention), ('kitchen',))}")
+    if convention == "kitchen":
+        if chosen is not None:
+            raise HilpError("convention='kitchen' says which observations to take: leave out observation_keys")
+        chosen = [KITCHEN_KEY]
 
     def whole(episode: Mapping[str, np.ndarray], number: int) -> tuple[Part, Part, dict[str, np.ndarray]]:
         """Observations, actions and extras of an episode, checked and padded to a row per observation."""
         table = Table(f"{name}, episode {number}", "minari", episode)
         parts = _keys(episode, chosen, name)
-        observations = Part(table, "observations", parts, flatten)
+        keep = KITCHEN_KEEP if convention == "kitchen" else None
+        if keep and episode[parts[0]].shape[1:] != (KITCHEN_WIDTH,):
+            raise HilpError(
+                f"{name}: observations of Kitchen have {KITCHEN_WIDTH} numbers, these have "
+                f"{', '.join(map(str, episode[parts[0]].shape[1:]))}: leave out convention='kitchen'"
+            )
+        observations = Part(table, "observations", parts, flatten, keep)
         actions = Part(table, "actions", ["actions"] if "actions" in episode else _no_actions(episode, name))
         steps = int(lengths[number]) - 1
         if (observations.rows, actions.rows) != (steps + 1, steps):
@@ -91,7 +109,7 @@ def read(
 
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     first = isolated.read_minari(folder, sample, sample + 1)[0]
-    named = tuple((key, first[f"observations/{key}"].shape[1:]) for key in chosen or ())
+    named = tuple((key, first[f"observations/{key}"].shape[1:]) for key in chosen or () if convention is None)
     found = Source(
         observation_parts=named,
         name=name,

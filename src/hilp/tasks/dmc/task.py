@@ -15,8 +15,8 @@ from hilp.errors import HilpError, nearest
 from hilp.tasks.base import Finite
 from hilp.tasks.dmc.domains import DOMAINS, NAMES, TASKS, Domain
 from hilp.tasks.dmc.episodes import DmcEpisodes
-from hilp.tasks.dmc.pictures import drawing
 from hilp.tasks.dmc.simulation import StateOf
+from hilp.tasks.pictures import drawing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,15 +13,18 @@ from hilp.errors import HilpError
 
 
 @contextmanager
-def drawing(mujoco: Any, model: Any, height: int, width: int) -> Iterator[Callable[[Any, int, np.ndarray], None]]:
-    """A function (data, camera, picture) that fills the picture. What costs most time and shows least is off."""
+def drawing(mujoco: Any, model: Any, height: int, width: int) -> Iterator[Callable[[Any, Any, np.ndarray], None]]:
+    """A function (data, camera, picture) that fills the picture; a camera is a number of the model's or a free one.
+
+    What costs most time and shows least is off.
+    """
     model.vis.quality.offsamples = 0
     model.vis.global_.offheight = max(model.vis.global_.offheight, height)
     model.vis.global_.offwidth = max(model.vis.global_.offwidth, width)
-    scene, area, camera = mujoco.MjvScene(model, maxgeom=1000), mujoco.MjrRect(0, 0, width, height), mujoco.MjvCamera()
+    scene, area, fixed = mujoco.MjvScene(model, maxgeom=1000), mujoco.MjrRect(0, 0, width, height), mujoco.MjvCamera()
     for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
         scene.flags[flag] = 0
-    camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
+    fixed.type = mujoco.mjtCamera.mjCAMERA_FIXED
     try:
         if os.environ.get("MUJOCO_GL") == "egl":  # also where MuJoCo was imported before that was set
             from mujoco.egl import GLContext
@@ -36,8 +39,10 @@ def drawing(mujoco: Any, model: Any, height: int, width: int) -> Iterator[Callab
         ) from error
     mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, context)
 
-    def draw(data: Any, view: int, picture: np.ndarray) -> None:
-        camera.fixedcamid = view
+    def draw(data: Any, view: Any, picture: np.ndarray) -> None:
+        if isinstance(view, int):
+            fixed.fixedcamid = view
+        camera = fixed if isinstance(view, int) else view
         mujoco.mjv_updateScene(model, data, mujoco.MjvOption(), None, camera, mujoco.mjtCatBit.mjCAT_ALL.value, scene)
         mujoco.mjr_render(area, scene, context)
         mujoco.mjr_readPixels(picture, None, area, context)

@@ -1,0 +1,136 @@
+"""Kitchen data by scripts, as D4RL has it from people: an arm that does one thing after the other, with noise.
+
+"partial" does all that the scripts know, in random order, so that some episodes do all four subtasks of the task.
+"mixed" leaves one of its four out, so that no episode does all, and breaks off some halfway, to come back to them
+later. "complete" does D4RL's four in their order. Whoever is early rests where the arm began. An episode depends on the
+seed and its number only, not on how many processes share the work.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hilp.collectors import processes
+from hilp.collectors.kitchen_scripts import JOINTS, SCRIPTS, Actions, Hand, rest
+from hilp.collectors.processes import Episode
+from hilp.errors import HilpError, nearest
+from hilp.tasks import kitchen
+from hilp.tasks.kitchen import MAX_STEPS, NAMES, PARTS, Kitchen
+
+if TYPE_CHECKING:
+    from hilp.data.dataset import Dataset
+
+KINDS = ("partial", "mixed", "complete")
+EPISODE_STEPS = MAX_STEPS  # 281 rows
+ACTION_NOISE = 0.1  # standard deviation of the Gaussian on the arm's actions; on the fingers it would lose the grip
+BREAK_CHANCE = 0.25  # of breaking off a subtask of "mixed" after BREAK_STEPS
+BREAK_STEPS = (10, 50)  # the last excluded
+BLOCK = 5  # episodes in one piece of work, and in one file on the way
+
+
+class Cook:
+    """One episode of an arm that follows scripts."""
+
+    def __init__(self, world: Kitchen, plan: list[str], rng: np.random.Generator, breaks: float = 0.0) -> None:
+        """plan: subtasks in order. breaks: chance of leaving one halfway; it is taken up again after the others."""
+        self.running = world.episodes(rng, 1)  # of all subtasks, whichever count later
+        self.rng, self._breaks = rng, breaks
+        self.hand = Hand(world.simulator, self.running.data[0])
+        self._actions = self._all(deque(plan))
+
+    def step(self, noise: float = ACTION_NOISE) -> np.ndarray:
+        """Go on for one step; returns the action."""
+        action = next(self._actions)
+        action[:JOINTS] += noise * self.rng.standard_normal(JOINTS)
+        action = action.clip(-1, 1).astype(np.float32)
+        self.running.step(action[None])
+        return action
+
+    def _all(self, plan: deque[str]) -> Actions:
+        while plan:
+            subtask = plan.popleft()
+            most = None
+            if self.rng.random() < self._breaks:
+                most = int(self.rng.integers(*BREAK_STEPS))
+                plan.append(subtask)
+            for taken, action in enumerate(SCRIPTS[subtask](self.hand)):
+                if taken == most:
+                    yield from self.hand.back(1.0)
+                    break
+                yield action
+        yield from rest(self.hand)
+
+
+def plan_of(kind: str, rng: np.random.Generator) -> list[str]:
+    """What an episode sets out to do, in order."""
+    if kind == "complete":
+        return list(NAMES["kitchen-complete"])
+    subtasks = list(SCRIPTS)
+    if kind == "mixed":
+        subtasks.remove(str(rng.choice(NAMES["kitchen-mixed"])))
+    return [str(name) for name in rng.permutation(subtasks)]
+
+
+def collect(
+    world: Kitchen,
+    kind: str,
+    steps: int,
+    seed: int,
+    out: Path,
+    progress: Callable[[int], None] | None = None,
+    workers: int | None = None,
+    overwrite: bool = False,
+) -> Dataset:
+    """Exactly `steps` transitions in episodes of 281 rows (the last may be shorter), over `workers` processes.
+
+    An interrupted collection goes on where it was when called again with the same arguments; `workers` may differ.
+    """
+    from hilp.collectors.shards import collection  # here, because worker processes have no use for what it imports
+
+    if kind not in KINDS:
+        raise HilpError(f"unknown kind of Kitchen data '{kind}': {nearest(kind, KINDS)}")
+    if steps < 1:
+        raise HilpError(f"cannot collect {steps} transitions: ask for at least 1")
+    workers = processes.count(workers)
+    name = f"kitchen-{kind}"
+    if world.name not in ("kitchen", name):
+        raise HilpError(f"data of kind {kind} belongs to {name}, not to {world.name}: take --task kitchen")
+    identity = {"task": name, "kind": kind, "steps": steps, "seed": seed}
+    lengths = np.full(-(-steps // EPISODE_STEPS), EPISODE_STEPS)
+    lengths[-1] -= lengths.sum() - steps
+    _ = world.simulator  # where it is not installed, say so before there is a folder
+    with collection(out, identity, overwrite) as shards:
+        numbers = range(shards.episodes(), len(lengths))
+        blocks = [[(n, int(lengths[n])) for n in numbers[i : i + BLOCK]] for i in range(0, len(numbers), BLOCK)]
+        for episodes in processes.in_order(partial(_Collector, kind, seed), blocks, workers):
+            shards.add(episodes)
+            if progress:
+                progress(shards.transitions())
+        return shards.finish(name, name, PARTS)
+
+
+class _Collector:
+    """What a process needs to collect: the world is made anew in it."""
+
+    def __init__(self, kind: str, seed: int) -> None:
+        self.world, self.kind, self.seed = kitchen.make("kitchen", threads=1), kind, seed
+
+    def __call__(self, block: list[tuple[int, int]]) -> list[Episode]:
+        return [self._episode(number, steps) for number, steps in block]
+
+    def _episode(self, number: int, steps: int) -> Episode:
+        rng = np.random.default_rng([self.seed, number])
+        plan = plan_of(self.kind, rng)
+        cook = Cook(self.world, plan, rng, BREAK_CHANCE if self.kind == "mixed" else 0.0)
+        observations = [cook.running.observations[0]]
+        actions = []
+        for _ in range(steps):
+            actions.append(cook.step())
+            observations.append(cook.running.observations[0])
+        return {"observations": np.stack(observations), "actions": np.stack(actions)}

@@ -1,0 +1,369 @@
+"""Kitchen: a robot arm that opens, switches and moves things, with D4RL's evaluation, in FrankaKitchen-v1.
+
+An observation is D4RL's: the 9 joints of the arm and its fingers, then the 21 numbers of what stands in the kitchen,
+read with the noise of gymnasium-robotics. An action is a speed of each joint in [-1, 1], times 2 rad/s; the simulator
+makes a position of it, from the last noisy reading. One step is 0.08 s.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stderr
+from dataclasses import dataclass
+from functools import cache, cached_property
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hilp.errors import HilpError, nearest
+from hilp.tasks.base import Finite
+from hilp.tasks.pictures import drawing
+from hilp.tasks.simulator import import_simulator
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MAX_STEPS = 280
+THRESHOLD = 0.3  # a subtask is done where its numbers are less than this far from its goal's
+ROBOT = 9  # of the 30 numbers of an observation
+PARTS = (
+    ("robot", (ROBOT,)),
+    ("bottom_right_burner", (2,)),
+    ("bottom_burner", (2,)),
+    ("top_right_burner", (2,)),
+    ("top_burner", (2,)),
+    ("light_switch", (2,)),
+    ("slide_cabinet", (1,)),
+    ("hinge_cabinet", (2,)),
+    ("microwave", (1,)),
+    ("kettle", (7,)),
+)
+HANDLES = {  # subtask -> the simulator's mark on what the hand has to touch
+    "bottom burner": "knob2_site",
+    "top burner": "knob4_site",
+    "light switch": "light_site",
+    "slide cabinet": "slide_site",
+    "hinge cabinet": "hinge_site2",
+    "microwave": "microhandle_site",
+    "kettle": "kettle_site",
+}
+HAND = "end_effector"
+D4RL_SUBTASKS = ("microwave", "kettle", "light switch", "slide cabinet")
+# The data of "complete" and "partial" differ, their evaluation does not.
+NAMES: dict[str, tuple[str, ...]] = {
+    "kitchen": tuple(sorted(HANDLES)),
+    "kitchen-complete": D4RL_SUBTASKS,
+    "kitchen-mixed": ("microwave", "kettle", "bottom burner", "light switch"),
+    "kitchen-partial": D4RL_SUBTASKS,
+}
+
+
+@dataclass(frozen=True)
+class Simulator:
+    """What is read off FrankaKitchen-v1 once: building it takes seconds, a state in it next to nothing."""
+
+    mujoco: Any
+    model: Any
+    resting: np.ndarray  # [30]: positions after a reset
+    columns: Mapping[str, np.ndarray]  # of each subtask, in an observation
+    targets: Mapping[str, np.ndarray]  # of each subtask
+    limits: np.ndarray  # [9, 2]: of positions that an action can ask for
+    fastest: np.ndarray  # [9, 2]: speeds that the robot allows
+    robot_noise: tuple[np.ndarray, np.ndarray]  # half widths of the uniform noise on positions and speeds
+    object_noise: tuple[np.ndarray, np.ndarray]
+    scale: np.ndarray  # [9]: speed of an action of 1
+    substeps: int
+    dt: float
+
+    def begin(self, position: np.ndarray) -> Any:
+        """A simulation that rests at this position [30]."""
+        data = self.mujoco.MjData(self.model)
+        data.qpos[:] = position
+        self.mujoco.mj_forward(self.model, data)
+        return data
+
+
+@cache
+def simulator() -> Simulator:
+    mujoco = import_simulator("Kitchen")
+    with redirect_stderr(StringIO()):  # a notice about other robots, printed when the package is first imported
+        module = import_simulator("Kitchen", "gymnasium_robotics.envs.franka_kitchen.kitchen_env")
+    env = module.KitchenEnv()
+    robot = env.robot_env
+    position, speed = robot.robot_pos_noise_amp, robot.robot_vel_noise_amp
+    return Simulator(
+        mujoco,
+        robot.model,
+        np.array(robot.init_qpos, np.float64),
+        module.OBS_ELEMENT_INDICES,
+        module.OBS_ELEMENT_GOALS,
+        robot.robot_pos_bound[:ROBOT],
+        robot.robot_vel_bound[:ROBOT],
+        (robot.robot_noise_ratio * position[:ROBOT], robot.robot_noise_ratio * speed[:ROBOT]),
+        # From 8 on, not from 9, as gymnasium-robotics has it.
+        (env.object_noise_ratio * position[ROBOT - 1 :], env.object_noise_ratio * speed[ROBOT:]),
+        robot.act_rng,
+        robot.frame_skip,
+        robot.dt,
+    )
+
+
+def task_of_file(name: str) -> str | None:
+    """The task that a file of D4RL or a data set of Minari is named after, None where the name does not say."""
+    words = {"mixed": "mixed", "bottomburner_light": "mixed", "mini_kitchen": "complete", "complete": "complete"}
+    words |= {"partial": "partial", "light_slider": "partial"}
+    return next((f"kitchen-{kind}" for word, kind in words.items() if word in name), None)
+
+
+class Kitchen:
+    """The kitchen, and the subtasks that count."""
+
+    observation_dim = 30
+    action_dim = 9
+    observation_parts = PARTS
+    family = "kitchen"
+    max_steps = MAX_STEPS
+    has_goals = True
+    extra_columns: tuple[str, ...] = ()
+    score_scale = 1.0
+    potentials: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {}
+    rewards: Mapping[str, Callable[..., np.ndarray]] = {}
+
+    def __init__(self, name: str, subtasks: Sequence[str], threads: int | None = None) -> None:
+        """`threads` simulate episodes side by side, one a core where nobody says."""
+        self.name, self.subtasks = name, tuple(subtasks)
+        self.task = name  # `make` gives this task again
+        self.threads = threads or os.cpu_count() or 1
+        self._given_robot: np.ndarray | None = None
+
+    @property
+    def simulator(self) -> Simulator:
+        return simulator()
+
+    @property
+    def fps(self) -> float:
+        """Steps of control in a second."""
+        return 1 / self.simulator.dt
+
+    @cached_property
+    def pool(self) -> ThreadPoolExecutor | None:
+        """The threads that simulate; None where one is all there is."""
+        return ThreadPoolExecutor(self.threads, "hilp-kitchen") if self.threads > 1 else None
+
+    def for_data(self, first: np.ndarray) -> Kitchen:
+        """The same task with D4RL's goals: the arm is as in the first observation of the data."""
+        first = np.asarray(first, np.float64)
+        if first.shape != (self.observation_dim,):
+            raise HilpError(
+                f"an observation of {self.name} has {self.observation_dim} numbers, not the shape {first.shape}"
+            )
+        other = copy.copy(self)
+        other._given_robot = first[:ROBOT].copy()
+        return other
+
+    # Goals
+
+    @property
+    def goal(self) -> np.ndarray:
+        """The goal [30] of the paper: all subtasks done, zeros for what is in none of them."""
+        return self._goal(np.zeros(self.observation_dim), self.subtasks)
+
+    @property
+    def named_goals(self) -> dict[str, np.ndarray]:
+        """Goals by name: the task's own, and each subtask alone with everything else left as it was."""
+        alone = {name.replace(" ", "-"): self._goal(self.simulator.resting, [name]) for name in sorted(HANDLES)}
+        return {self.name: self.goal, **alone}
+
+    def _goal(self, base: np.ndarray, subtasks: Sequence[str]) -> np.ndarray:
+        found = np.array(base, np.float64)
+        found[:ROBOT] = self.simulator.resting[:ROBOT] if self._given_robot is None else self._given_robot
+        for name in subtasks:
+            found[self.simulator.columns[name]] = self.simulator.targets[name]
+        return found
+
+    def asked_for(self, goal: np.ndarray) -> tuple[str, ...]:
+        """The subtasks that a goal [30] is about: what it wants elsewhere than where it rests."""
+        resting = self.simulator.resting
+        return tuple(
+            name
+            for name, columns in self.simulator.columns.items()
+            if np.linalg.norm(goal[columns] - resting[columns]) >= THRESHOLD
+        )
+
+    def done(self, positions: np.ndarray, goal: np.ndarray, subtasks: Sequence[str]) -> np.ndarray:
+        """Whether each subtask of a goal is done [n, k] at these positions [n, 30].
+
+        A goal that moves nothing is about the arm alone: one column, the arm's pose.
+        """
+        parts = [self.simulator.columns[name] for name in subtasks] or [np.arange(ROBOT)]
+        far = [np.linalg.norm(positions[:, columns] - goal[columns], axis=1) for columns in parts]
+        return np.stack(far, axis=1) < THRESHOLD
+
+    def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray:
+        """Whether each observation counts as at the goal: all its subtasks done at once."""
+        goal = np.asarray(goal, np.float64)
+        return np.all(self.done(np.asarray(observations, np.float64), goal, self.asked_for(goal)), axis=1)
+
+    # The task
+
+    def episodes(
+        self, rng: np.random.Generator, n: int, start: np.ndarray | None = None, goal: np.ndarray | None = None
+    ) -> KitchenEpisodes:
+        """n episodes; they differ by the noise of what is read, as every episode begins in the same kitchen."""
+        begin = self.simulator.resting if start is None else self._given(start, "start")
+        target = self.goal if goal is None else self._given(goal, "goal")
+        subtasks = self.subtasks if goal is None else self.asked_for(target)
+        return KitchenEpisodes(self, rng.spawn(n), begin, target, subtasks)
+
+    def _given(self, value: np.ndarray, what: str) -> np.ndarray:
+        value = np.asarray(value, np.float64)
+        if value.shape != (self.observation_dim,) or not np.isfinite(value).all():
+            raise HilpError(
+                f"the {what} of {self.name} must be an observation of {self.observation_dim} finite numbers, "
+                f"not of shape {value.shape}"
+            )
+        return value
+
+    def potential_max(self, name: str) -> float:
+        raise HilpError(f"{self.name} has no named rewards: give a function of observations")
+
+    def best_return(self, name: str, observations: np.ndarray, steps: int) -> np.ndarray | None:
+        return None
+
+    def finite(self) -> Finite | None:
+        """There is no exact restriction of the arm's physics."""
+        return None
+
+    # Pictures
+
+    def draw(self, ax: Axes) -> None:
+        """The handles as the robot sees them, from the front: x to the right, z up."""
+        data = self.simulator.begin(self.simulator.resting)
+        for name, site in HANDLES.items():
+            x, _, z = data.site(site).xpos
+            wanted = name in self.subtasks
+            ax.plot(x, z, "s", color="#4a4e57" if wanted else "#c9ccd1", markersize=7, zorder=0)
+            ax.annotate(name, (x, z), (0, -12), textcoords="offset points", ha="center", fontsize=7, color="#6b7079")
+        ax.set_xlim(-1.05, 0.35)
+        ax.set_ylim(1.55, 2.85)
+        ax.set_aspect("equal")
+        ax.set_xticks([])
+        ax.set_yticks([])
+
+    def place(self, observations: np.ndarray) -> np.ndarray:
+        """Where to draw each observation: where the hand is, from the front."""
+        found = np.full((len(observations), 2), np.nan)
+        data = self.simulator.begin(self.simulator.resting)
+        for row, observation in enumerate(np.asarray(observations, np.float64)):
+            if np.isfinite(observation).all():
+                data.qpos[:] = observation
+                self.simulator.mujoco.mj_kinematics(self.simulator.model, data)
+                found[row] = data.site(HAND).xpos[[0, 2]]
+        return found
+
+    def film(self, observations: np.ndarray, physics: np.ndarray | None) -> np.ndarray:
+        """Frames of an episode for people to look at."""
+        return self.frames(observations)
+
+    def frames(self, observations: np.ndarray, size: tuple[int, int] = (360, 480)) -> np.ndarray:
+        """Pictures uint8 [n, height, width, 3] of observations [n, 30], from the camera of FrankaKitchen-v1."""
+        mujoco, model = self.simulator.mujoco, self.simulator.model
+        height, width = size
+        camera = mujoco.MjvCamera()
+        camera.distance, camera.azimuth, camera.elevation = 2.2, 70.0, -35.0
+        camera.lookat[:] = -0.2, 0.5, 2.0
+        pictures = np.empty((len(observations), height, width, 3), np.uint8)
+        data = self.simulator.begin(self.simulator.resting)
+        with drawing(mujoco, model, height, width) as draw:
+            for observation, picture in zip(observations, pictures, strict=True):
+                data.qpos[:] = observation
+                mujoco.mj_forward(model, data)
+                draw(data, camera, picture)
+        return pictures
+
+
+class KitchenEpisodes:
+    """n episodes running side by side. The physics keep float64; what is observed is noisy and float32."""
+
+    def __init__(
+        self,
+        world: Kitchen,
+        rngs: Sequence[np.random.Generator],
+        start: np.ndarray,
+        goal: np.ndarray,
+        subtasks: Sequence[str],
+    ) -> None:
+        self._world, self._simulator, self._rngs = world, world.simulator, rngs
+        self._goal, self.subtasks = goal, tuple(subtasks)
+        self.goals = np.tile(goal.astype(np.float32), (len(rngs), 1))
+        self.data = [self._simulator.begin(start) for _ in rngs]
+        self._readings = np.empty((len(rngs), world.observation_dim))  # the last, which actions are relative to
+        for episode in range(len(rngs)):
+            self._read(episode)
+        self._done = np.zeros((len(rngs), len(self.subtasks) or 1), bool)  # counted from the first step on
+        self.observations = self._readings.astype(np.float32)
+
+    def step(self, actions: np.ndarray) -> None:
+        """One step of all but the episodes that are over, whose simulation would only cost time."""
+        actions = np.asarray(actions, np.float64).clip(-1, 1)
+        running = np.flatnonzero(~self.reached())
+        if self._world.pool is None or len(running) < 2:
+            self._advance(running, actions)
+        else:  # the simulator runs outside Python's lock
+            parts = np.array_split(running, self._world.threads)
+            list(self._world.pool.map(lambda part: self._advance(part, actions), parts))
+        self.observations = self._readings.astype(np.float32)
+        positions = np.stack([data.qpos for data in self.data])
+        self._done |= self._world.done(positions, self._goal, self.subtasks)
+
+    def _advance(self, episodes: np.ndarray, actions: np.ndarray) -> None:
+        simulator = self._simulator
+        for episode in episodes:
+            data = self.data[episode]
+            speed = (simulator.scale * actions[episode]).clip(*simulator.fastest.T)
+            target = self._readings[episode, :ROBOT] + speed * simulator.dt
+            data.ctrl[:] = target.clip(*simulator.limits.T)
+            simulator.mujoco.mj_step(simulator.model, data, simulator.substeps)
+            self._read(episode)
+
+    def _read(self, episode: int) -> None:
+        """Positions with noise, drawn in the order of gymnasium-robotics, which reads speeds too."""
+        rng, position = self._rngs[episode], self.data[episode].qpos
+        for columns, noise in (
+            (slice(ROBOT), self._simulator.robot_noise),
+            (slice(ROBOT, None), self._simulator.object_noise),
+        ):
+            on_positions, on_speeds = noise
+            self._readings[episode, columns] = position[columns] + on_positions * rng.uniform(-1, 1, len(on_positions))
+            rng.uniform(-1, 1, len(on_speeds))
+
+    def extra(self, name: str) -> np.ndarray:
+        raise HilpError(f"the kitchen has no column '{name}' beside its observations")
+
+    def shares(self) -> np.ndarray:
+        """The share of the subtasks [n] done so far: done is done, also where it is undone later."""
+        share: np.ndarray = self._done.mean(axis=1)
+        return share
+
+    def reached(self) -> np.ndarray:
+        return np.all(self._done, axis=1)
+
+
+def names() -> list[str]:
+    """The kitchens: all have the same things in them, and other subtasks count."""
+    return sorted(NAMES)
+
+
+def takes(name: str) -> bool:
+    """Whether this is a kitchen."""
+    return name in NAMES
+
+
+def make(name: str, threads: int | None = None) -> Kitchen:
+    if name not in NAMES:
+        raise HilpError(f"unknown kitchen '{name}': {nearest(name, NAMES)}")
+    return Kitchen(name, NAMES[name], threads)
