@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import typing
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,7 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal that lacks a letter shows its number
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        code = _main(words)
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            code = _main(words)
         sys.stdout.flush()  # here, where a closed pipe or a full disk can still be told
         return code
     except TrainingStopped as error:
@@ -70,6 +73,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:  # no space, no permission
         _forget_output()
         return _say(f"error: {error}", 2)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: typing.TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """What hilp warns of, on one line of its own."""
+    said = "warning" if issubclass(category, UserWarning) else category.__name__
+    print(f"hilp: {said}: {printable(' '.join(str(message).split()))}", file=sys.stderr)
 
 
 def _say(message: str, code: int) -> int:
@@ -144,7 +160,7 @@ def _parse(flags: type, verb: str, words: list[str]) -> Any:
 
 def _merge_repeated(words: list[str]) -> list[str]:
     """Let flags that take several values be given several times: the values of each are put together at the end."""
-    values: dict[str, list[str]] = {"--set": [], "--option": []}
+    values: dict[str, list[str]] = {"--set": [], "--option": [], "--columns": []}
     rest: list[str] = []
     into = rest
     for word in words:

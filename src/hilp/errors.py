@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import Any
 
@@ -49,12 +49,23 @@ def _digits(value: int) -> str:
 
 
 def nearest(word: str, options: Iterable[str]) -> str:
-    """The end of an error message about an unknown name: the closest right one, or all of them."""
+    """The end of an error message about an unknown name: the closest right one, or what there is."""
     names = sorted(options)
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
     if close:
         return f"did you mean '{close[0]}'?"
-    return f"choose from: {', '.join(names)}"
+    return f"choose from: {some(names)}"
+
+
+def some(names: Sequence[Any], limit: int = 10) -> str:
+    """Names, or the first few of many: a line that lists hundreds says nothing."""
+    shown = ", ".join(str(name) for name in names[:limit])
+    return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
+def counted(count: int, thing: str) -> str:
+    """So many things: "1 row", "2 rows"."""
+    return f"{count} {thing}{'' if count == 1 else 's'}"
 
 
 def printable(text: str, keep: str = "") -> str:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -20,9 +20,8 @@ import jax
 import numpy as np
 
 from hilp import presets, runs, tasks
-from hilp.collectors import named
 from hilp.data.dataset import Dataset
-from hilp.errors import HilpError, nearest
+from hilp.errors import HilpError, nearest, some
 from hilp.evaluation import evaluate, reference, rollouts
 from hilp.evaluation import rows as files
 from hilp.evaluation.rows import Row
@@ -74,7 +73,7 @@ def entries(
         raise HilpError("--sweep and --variants are two tables: ask for one after the other")
     labels = [label for label, _ in variants]
     if len(set(labels)) < len(labels):
-        raise HilpError(f"two variants have one name: {', '.join(labels)}")
+        raise HilpError(f"two variants have one name: {some(labels)}")
     made = {}
     for name in names:
         base = entry(name)
@@ -93,7 +92,7 @@ def entries(
     if sweep and not made:
         raise HilpError(f"none of these methods has the config key '{sweep[0]}' to sweep")
     if sweep and not all(_is_number(value) for value in sweep[1]):
-        raise HilpError(f"a sweep is drawn against numbers, not {', '.join(sweep[1])}: compare them with --variants")
+        raise HilpError(f"a sweep is drawn against numbers, not {some(sweep[1])}: compare them with --variants")
     return made
 
 
@@ -107,7 +106,7 @@ def _is_number(text: str) -> bool:
 def fill(
     kind: Kind,
     rows: dict[str, Entry],
-    sources: Sequence[str],
+    data: Mapping[str, Dataset],
     seeds: Sequence[int],
     *,
     size: str,
@@ -128,7 +127,6 @@ def fill(
     curve_points: how often policies are sent to goals while they are trained, for a learning curve.
     """
     worlds = {}
-    data = {source: named.load(source) for source in sources}
     for source, found in data.items():
         if found.task is None:
             raise HilpError(f"{source} does not say which task it comes from: collect it with `hilp data collect`")
@@ -143,7 +141,7 @@ def fill(
         Cell(
             kind, label, rows[label], source, data[source], seed, size, steps, episodes, intercept, errors, curve_points
         )
-        for source in sources
+        for source in data
         for seed in seeds
         for label in rows
     ]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TableFlags:
+class TableFlags(common.Reading):
     """What both tables of methods take."""
 
     preset: str = "laptop"
@@ -55,7 +55,7 @@ def fill(
         rows = cells.fill(
             kind,
             entries,
-            flags.data,
+            {source: common.load_data(source, flags) for source in flags.data},
             range(flags.seed, flags.seed + flags.seeds),
             size=flags.preset,
             steps=flags.steps,

@@ -7,8 +7,9 @@ import math
 import os
 import shlex
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
@@ -87,21 +88,65 @@ def plan(text: str) -> int | str:
 # ---- data, policies and tasks ----------------------------------------------------------------------------------------
 
 
-def load_data(
-    source: str,
-    format: str | None = None,
-    option: tuple[str, ...] = (),
-    rescale_actions: bool = False,
-    verify: bool = False,
-    stride: str | None = None,
-    stride_actions: Literal["mean", "sum"] = "mean",
-) -> Dataset:
-    """The data set that --data names, read as --format, --option, --rescale-actions, --verify and --stride say."""
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How every verb that reads data is told to read it."""
+
+    format: str | None = None
+    """read the data as this format (default: recognised by content)"""
+    option: tuple[str, ...] = ()
+    """options of the format's reader: key=value ..."""
+    columns: tuple[str, ...] = ()
+    """which columns are what: observations=q1,q2 actions=u1,u2 episode_ids=run time=t"""
+    split: str | None = None
+    """split episodes at rows without numbers and at gaps in time: nan, gap or nan,gap"""
+    angles: str | None = None
+    """columns whose sine and cosine networks see, with a period where they do not wrap: q1,q2=360, or auto"""
+    drop: str | None = None
+    """columns that networks do not see: constant, duplicate or constant,duplicate"""
+    rescale_actions: bool = False
+    """map each action column's range to [-1, 1]; a policy maps its actions back"""
+
+    def options(self) -> dict[str, Any]:
+        """What `hilp.load` takes beside the source, the format and the scale of actions."""
+        found = reader_options(self.option)
+        if self.columns:
+            found["columns"] = column_names(self.columns)
+        given = {"split": self.split, "angles": self.angles, "drop": self.drop}
+        return found | {name: value for name, value in given.items() if value is not None}
+
+    def words(self) -> list[str]:
+        """The flags again, to be typed in another command."""
+        words = [f"--format {quoted(self.format)}"] if self.format else []
+        for flag, values in (("--option", self.option), ("--columns", self.columns)):
+            words += [f"{flag} {' '.join(map(quoted, values))}"] if values else []
+        for flag, value in (("--split", self.split), ("--angles", self.angles), ("--drop", self.drop)):
+            words += [f"{flag} {quoted(value)}"] if value else []
+        return words + (["--rescale-actions"] if self.rescale_actions else [])
+
+
+def load_data(source: str, reading: Reading, verify: bool = False, **more: Any) -> Dataset:
+    """The data set that --data names, read as the flags of `Reading` and --verify say; `more` goes to `hilp.load`."""
     from hilp.collectors import named
 
-    options = reader_options(option) | ({"verify": True} if verify else {})
-    options |= {"stride": stride, "stride_actions": stride_actions}
-    return named.load(source, format, rescale_actions=rescale_actions, **options)
+    options = reading.options() | ({"verify": True} if verify else {}) | more
+    return named.load(source, reading.format, rescale_actions=reading.rescale_actions, **options)
+
+
+def column_names(texts: tuple[str, ...]) -> dict[str, list[str] | str]:
+    """What --columns says: names separated by commas, or a JSON list of names that hold one."""
+    columns: dict[str, list[str] | str] = {}
+    for text in texts:
+        what, names = key_value(text, "--columns")
+        if what in columns:
+            raise HilpError(f"--columns names {what} twice: give all of its columns at once, {what}=a,b")
+        try:
+            found = json.loads(names)
+        except (ValueError, RecursionError):
+            found = [name.strip() for name in names.split(",")]
+        found = [str(name) for name in found] if isinstance(found, list) else [names]
+        columns[what] = found if what in ("observations", "actions") or len(found) > 1 else found[0]
+    return columns
 
 
 def reader_options(texts: tuple[str, ...]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from hilp.errors import HilpError
 
 
 @dataclass(frozen=True)
-class Flags:
+class Flags(common.Reading):
     """Write any readable data set as a native folder (memory-mapped, with checksums), for Minari or as ExORL does."""
 
     source: Annotated[Positional[str], arg(metavar="SOURCE")]
@@ -22,12 +22,6 @@ class Flags:
     """folder to write, or a Minari id such as robot/log-v0"""
     to: Literal["native", "minari", "exorl"] = "native"
     """what to write"""
-    format: str | None = None
-    """read the source as this format (default: recognised by content)"""
-    option: tuple[str, ...] = ()
-    """options of the format's reader: key=value ..."""
-    rescale_actions: bool = False
-    """map each action column's range to [-1, 1]; a policy maps its actions back"""
     overwrite: bool = False
     """replace an existing data set"""
     json: bool = False
@@ -45,7 +39,7 @@ def write_exorl(flags: Flags) -> Path:
 
     if flags.overwrite:
         raise HilpError("--to exorl does not overwrite: choose another folder")
-    data = common.load_data(flags.source, flags.format, flags.option, flags.rescale_actions)
+    data = common.load_data(flags.source, flags)
     return exorl.write(data, flags.target)
 
 
@@ -55,7 +49,7 @@ def write(flags: Flags) -> Path:
     from hilp.training.progress import Bar
 
     assert flags.to != "exorl"
-    options = common.reader_options(flags.option)
+    options = flags.options()
     verify = options.pop("verify", True)
     with Bar(quiet=flags.json) as bar:
         return convert.convert(

@@ -11,17 +11,11 @@ from hilp.commands import common
 
 
 @dataclass(frozen=True)
-class Flags:
+class Flags(common.Reading):
     """Say what is in a data set and what is wrong with it. Exit code 1 when it cannot be trained on."""
 
     data: Annotated[Positional[str], arg(metavar="DATA")]
     """a built-in name, a Minari id, a folder or a file"""
-    format: str | None = None
-    """read it as this format (default: recognised by content)"""
-    option: tuple[str, ...] = ()
-    """options of the format's reader: key=value ..."""
-    rescale_actions: bool = False
-    """judge it as if actions were mapped to [-1, 1]"""
     picture: str | None = None
     """PNG, SVG or PDF file to draw some episodes to"""
     json: bool = False
@@ -34,7 +28,7 @@ def run(flags: Flags) -> int:
     from hilp.report import data_picture
 
     picture = None if flags.picture is None else data_picture.require_file(flags.picture)
-    options = common.reader_options(flags.option)
+    options = flags.options()
     verify = options.pop("verify", True)
     source = named.open_source(flags.data, flags.format, **options)
     report = audit.inspect(source, rescale_actions=flags.rescale_actions, verify=verify)

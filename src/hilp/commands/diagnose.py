@@ -9,7 +9,7 @@ from hilp.errors import printable
 
 
 @dataclass(frozen=True)
-class Flags:
+class Flags(common.Reading):
     """How well the latent distance fits the task, in numbers and in words."""
 
     run: common.RunFolder
@@ -18,12 +18,6 @@ class Flags:
     """task with exact distances (default: the one its data was collected in)"""
     data: str | None = None
     """data set to train a separate V(s, g) on, for tasks without exact distances and for the asymmetry of the data"""
-    format: str | None = None
-    """read the data as this format (default: recognised by content)"""
-    option: tuple[str, ...] = ()
-    """options of the format's reader: key=value ..."""
-    rescale_actions: bool = False
-    """as it was trained: map each action column's range to [-1, 1]"""
     steps: int = 5000
     """updates of that V"""
     seed: int = 0
@@ -40,7 +34,7 @@ def run(flags: Flags) -> int:
     world = common.task_if_known(policy, flags.task)
     data = None
     if flags.data:
-        data = common.load_data(flags.data, flags.format, flags.option, flags.rescale_actions)
+        data = common.load_data(flags.data, flags)
     result = diagnosis.diagnose(policy, world, data, steps=flags.steps, seed=flags.seed, quiet=flags.json)
     if flags.json:
         common.print_json(result)

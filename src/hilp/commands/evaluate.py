@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Flags:
+class Flags(common.Reading):
     """Prompt a policy with random goals, and with named rewards, in a task."""
 
     run: common.RunFolder
@@ -53,7 +53,7 @@ def run(flags: Flags) -> int:
     plans = None if flags.plan is None else [common.plan(text) for text in flags.plan]
     if plans == [] and not flags.rewards:
         raise HilpError("nothing to evaluate: --plan takes at least one number of recursions or 'auto'")
-    data = None if flags.data is None else common.load_data(flags.data)
+    data = None if flags.data is None else common.load_data(flags.data, flags)
     seeds = runs.seed_folders(Path(flags.run))
     rows: list[Row] = []
     for folder in seeds or [Path(flags.run)]:

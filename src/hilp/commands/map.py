@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Flags:
+class Flags(common.Reading):
     """Draw the latent space beside the plan of the task and, where latents are distances, those to a goal."""
 
     run: common.RunFolder
@@ -78,7 +78,7 @@ def states(flags: Flags, policy: FoundationPolicy, world: Any) -> Bank:
 
     sample = policy.bank
     if flags.data is not None:
-        data = common.load_data(flags.data)
+        data = common.load_data(flags.data, flags)
         rollouts.require_fit("this data", Spec.of(data.observations, data.action_dim), world)
         sample = Bank.draw(data, max(flags.points, page.FIELD_STATES), flags.seed)
     if len(sample) == 0:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Flags:
+class Flags(common.Reading):
     """Train a policy on unlabeled trajectories."""
 
     data: str
@@ -43,12 +43,6 @@ class Flags:
     """states kept in the policy for planning (default: the preset's)"""
     validation: float = 0.0
     """share of episodes held out for validation losses"""
-    format: str | None = None
-    """read the data as this format (default: recognised by content)"""
-    option: tuple[str, ...] = ()
-    """options of the format's reader: key=value ..."""
-    rescale_actions: bool = False
-    """map each action column's range to [-1, 1]; the policy maps its actions back"""
     stride: str | None = None
     """keep every so many rows, or 'auto' (default: auto where the data names no task and phi_discount is auto)"""
     stride_actions: Literal["mean", "sum"] = "mean"
@@ -78,15 +72,7 @@ def run(flags: Flags) -> int:
     check(flags)
     presets.preset(flags.method, flags.preset)  # a wrong name is told before data is read
     world = None if flags.eval_task is None else tasks.make(flags.eval_task)
-    data = common.load_data(
-        flags.data,
-        flags.format,
-        flags.option,
-        flags.rescale_actions,
-        flags.verify,
-        flags.stride,
-        flags.stride_actions,
-    )
+    data = common.load_data(flags.data, flags, flags.verify, stride=flags.stride, stride_actions=flags.stride_actions)
     preset = presets.preset(flags.method, flags.preset, data.task)
     steps = flags.steps or (planned_steps(Path(flags.out)) if flags.resume else None) or preset.steps
     policies = train(flags, data, preset, steps, world)
@@ -160,10 +146,7 @@ def next_command(flags: Flags, data: Dataset, policy: FoundationPolicy) -> str:
     prompt = prompt_command(out, data, policy)
     if not policy.has_rule("direct"):
         return prompt or f"hilp report {out}"
-    reading = [f"--format {common.quoted(flags.format)}"] if flags.format else []
-    reading += [f"--option {' '.join(map(common.quoted, flags.option))}"] if flags.option else []
-    reading += ["--rescale-actions"] if flags.rescale_actions else []
-    diagnose = " ".join(["hilp diagnose", out, "--data", common.quoted(flags.data), *reading])
+    diagnose = " ".join(["hilp diagnose", out, "--data", common.quoted(flags.data), *flags.words()])
     return f"{prompt}` or `{diagnose}" if prompt else diagnose
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hilp.commands import common
-from hilp.errors import HilpError, printable
+from hilp.errors import HilpError, printable, some
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +23,7 @@ LABELS = ("observations", "next_observations", "rewards")
 
 
 @dataclass(frozen=True)
-class Flags:
+class Flags(common.Reading):
     """Prompt a policy once and watch it run in its task. Give one of --goal, --reward, --labels, --skill, --load."""
 
     run: common.RunFolder
@@ -121,7 +121,7 @@ def check(flags: Flags, kind: str, policy: FoundationPolicy, world: Any | None) 
         rollouts.require_fit("this policy", policy.spec, world)
     if flags.video:
         common.require_video(world, flags.video)
-    names = ", ".join(name for name, _, _ in policy.spec.parts)
+    names = some([name for name, _, _ in policy.spec.parts])
     for flag in ("--goal", "--start") if names else ():
         if getattr(flags, flag[2:]) is not None:
             instead = "policy.goal(...).save(FILE) in Python, then --load FILE" if flag == "--goal" else "leave it out"
@@ -158,7 +158,7 @@ def make_prompt(flags: Flags, policy: FoundationPolicy, world: Any | None) -> An
         samples = labelled_samples(flags.labels, [name for name, _, _ in policy.spec.parts])
         return policy.reward(samples, rule=flags.rule, intercept=flags.intercept)
     assert flags.reward is not None
-    data = None if flags.data is None else common.load_data(flags.data)
+    data = None if flags.data is None else common.load_data(flags.data, flags)
     reward = reward_of(flags.reward, policy, world)
     return policy.reward(data, reward, rule=flags.rule, intercept=flags.intercept)
 
@@ -186,7 +186,7 @@ def labelled_samples(path: str, parts: Sequence[str] = ()) -> tuple[Any, Any, np
     from hilp.data import columns
 
     names = [f"{label}/{part}" for label in LABELS[:2] for part in parts] or list(LABELS[:2])
-    wanted = f"--labels takes an npz file with {', '.join((*names, LABELS[2]))}"
+    wanted = f"--labels takes an npz file with {some([*names, LABELS[2]])}"
     try:
         found = columns.open_npz(Path(path), (*names, LABELS[2]))
         for name in (*names, LABELS[2]):

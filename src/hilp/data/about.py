@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from hilp.data.scaling import ActionScaling
+from hilp.data.view import View
 
 Parts = tuple[tuple[str, tuple[int, ...]], ...]  # named parts of an observation, side by side: name, shape of a row
 
@@ -24,6 +25,7 @@ class About:
     action_scaling: ActionScaling | None = None  # where actions were rescaled
     stride: int | None = None  # rows of the log that one step spans; None where nobody said, as 1 but free to be chosen
     stride_actions: str = "mean"  # how the commands of a stride became one: mean or sum
+    view: View | None = None  # of observations, where networks do not see them as they are
 
     def about(self) -> dict[str, Any]:
         """These fields, to be handed on."""

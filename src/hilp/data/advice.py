@@ -9,15 +9,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from hilp import trees
+from hilp.data.angles import Wrapped
 from hilp.data.measures import Moments
 from hilp.data.mistakes import first_few, size_text
 from hilp.data.source import Kind, Source
+from hilp.errors import counted, some
 
 SATURATED = 0.5  # share of actions at their smallest or largest value that deserves a warning
 NARROW = 0.1  # actions that never leave this part of [-1, 1] deserve one
 FEW_TRANSITIONS = 1000
 SHORT_EPISODES = 10  # rows
 UNEVEN = 1e4  # ratio of the scales of two observation columns
+MOST_NAMED = 5  # columns in a flag that is advised
 INDEX_BYTES = 12  # a row of the sampler's tables
 
 
@@ -33,14 +36,28 @@ class Warning:
         return f"{self.what} ({self.where}): {self.do}"
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What networks see: of columns that they do not see, and of angles that they see as such, nobody is warned."""
+
+    columns: frozenset[int]
+    angles: frozenset[int]
+
+    @staticmethod
+    def of(source: Source, width: int) -> Seen:
+        if source.view is None:
+            return Seen(frozenset(range(width)), frozenset())
+        return Seen(frozenset(source.view.seen), frozenset(column for column, _ in source.view.angles))
+
+
 def about_episodes(source: Source, jumped: np.ndarray, copies: list[int]) -> list[Warning]:
     found = []
     if len(jumped):
         found.append(
             Warning(
                 f"observations jump {len(jumped)} times inside episodes, as at an unmarked reset",
-                f"after rows {first_few(jumped)}",
-                "check where episodes end; format='d4rl' with detect_jumps=True cuts there",
+                f"after {source.where(jumped)}",
+                "check where episodes end and whether angles wrap; format='d4rl' with detect_jumps=True cuts there",
             )
         )
     if copies:
@@ -79,15 +96,17 @@ def about_episodes(source: Source, jumped: np.ndarray, copies: list[int]) -> lis
     return found
 
 
-def about_observations(moments: Moments, twins: list[list[int]], names: Sequence[str]) -> list[Warning]:
+def about_observations(moments: Moments, twins: list[list[int]], names: Sequence[str], seen: Seen) -> list[Warning]:
     """`names`: what to call each column."""
     found = []
-    if len(moments.constant):
+    constant = [column for column in moments.constant if column in seen.columns]
+    twins = [group for group in ([c for c in group if c in seen.columns] for group in twins) if len(group) > 1]
+    if constant:
         found.append(
             Warning(
-                f"{len(moments.constant)} observation columns never change",
-                f"columns {first_few([names[c] for c in moments.constant])}",
-                "leave them out to save memory; they do no harm",
+                f"{counted(len(constant), 'observation column')} never change{'s' * (len(constant) == 1)}",
+                f"columns {first_few([names[c] for c in constant])}",
+                "drop='constant' / --drop constant keeps them from the networks; they do little harm",
             )
         )
     if twins:
@@ -95,7 +114,7 @@ def about_observations(moments: Moments, twins: list[list[int]], names: Sequence
             Warning(
                 f"{sum(len(group) - 1 for group in twins)} observation columns repeat others",
                 "; ".join(" = ".join(names[column] for column in group) for group in twins[:5]),
-                "keep one of each",
+                "drop='duplicate' / --drop duplicate shows networks one of each",
             )
         )
     scales = moments.deviation[moments.deviation > 0]
@@ -109,6 +128,23 @@ def about_observations(moments: Moments, twins: list[list[int]], names: Sequence
             )
         )
     return found
+
+
+def about_angles(wrapped: Sequence[Wrapped], names: Sequence[str], seen: Seen) -> list[Warning]:
+    """Columns that jump by a period, where networks do not see them as angles yet."""
+    found = [angle for angle in wrapped if angle.column in seen.columns - seen.angles]
+    if not found:
+        return []
+    jumps = [f"{names[a.column]}: {a.wraps} times by {'2 pi' if a.period < 7 else '360'}" for a in found]
+    asked = ",".join(names[angle.column] for angle in found) if len(found) <= MOST_NAMED else "auto"
+    return [
+        Warning(
+            f"{counted(len(found), 'observation column')} jump{'s' * (len(found) == 1)} by one period, as angles that "
+            "wrap do",
+            some(jumps),
+            f"angles='auto' / --angles {asked} shows networks their sine and cosine",
+        )
+    ]
 
 
 def about_actions(acted: Moments, whole_numbers: bool, rescale: bool) -> list[Warning]:

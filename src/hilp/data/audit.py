@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from hilp.data import advice, load
-from hilp.data.advice import Warning
+from hilp.data.advice import Seen, Warning
+from hilp.data.angles import Wraps
 from hilp.data.checks import Health, structural_problems
 from hilp.data.columns import row_bytes
 from hilp.data.jumps import StepSizes, jumps
@@ -101,8 +102,10 @@ def _examine(source: Source, rescale: bool, damages: list[str] | None, progress:
     if not source.episodes or not source.rows or not readable:
         return _empty(source, [*(damages or []), *structural], None if damages is None else not damages)
     parts = vector_parts(source.observation)
+    names = column_names(source)
     health, steps, hashes, paths = Health(source), StepSizes(), EpisodeHashes(), Paths(source)
     pace = Sample(source.lengths)
+    wraps = Wraps(source, len(parts)) if len(parts) <= MOST_COLUMNS else None
     moments, acted = Moments(len(parts)), Moments(source.action.shape[0])
     columns = ColumnHashes(len(parts)) if len(parts) <= MOST_COLUMNS else None
     whole_numbers = True
@@ -113,12 +116,15 @@ def _examine(source: Source, rescale: bool, damages: list[str] | None, progress:
         whole_numbers &= bool(np.array_equal(used, np.round(used)))
         rows = vectors(block.observations)
         moments.add(rows)
-        steps.add(rows)
+        seen_rows = rows if source.view is None else source.view(rows)
+        steps.add(seen_rows)
         paths.add(first, rows)
-        pace.add(first, rows)
+        pace.add(first, seen_rows)
         hashes.add(block, health.last_rows(first, len(block.actions)))
         if columns is not None:
             columns.add(first, rows)
+        if wraps is not None:
+            wraps.add(first, rows)
         for name, found in flags.items():
             if name in block.extras:
                 found.append(block.extras[name].astype(bool))
@@ -131,9 +137,12 @@ def _examine(source: Source, rescale: bool, damages: list[str] | None, progress:
     copies = hashes.copies()
     errors = [*(damages or []), *structural, *health.problems(rescale)]
     twins = [] if columns is None else columns.twins(apart_from=moments.constant)
+    wrapped = [] if wraps is None else wraps.found()
+    seen = Seen.of(source, len(parts))
     warnings = [
         *advice.about_episodes(source, jumped, copies),
-        *advice.about_observations(moments, twins, column_names(parts)),
+        *advice.about_observations(moments, twins, names, seen),
+        *advice.about_angles(wrapped, names, seen),
         *advice.about_actions(acted, whole_numbers, rescale),
         *advice.about_memory(source),
     ]
@@ -150,7 +159,7 @@ def _examine(source: Source, rescale: bool, damages: list[str] | None, progress:
         notes=list(source.notes),
         lengths=_lengths(source.lengths),
         endings=_endings(source, flags),
-        observations=moments.stats(parts),
+        observations=moments.stats(parts, names),
         images=_images(source),
         actions=acted.stats(),
         extras=_extras(source),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import numpy as np
 
 from hilp import trees
 from hilp.data.columns import NUMBERS
 from hilp.data.dataset import Dataset
 from hilp.data.mistakes import first_few
-from hilp.data.source import Block, Source, of_dataset
+from hilp.data.source import Block, Source, of_dataset, rows_text
 from hilp.errors import HilpError
 
 ACTION_TOLERANCE = 1e-4  # of [-1, 1], for simulators that return 1.0000001
@@ -56,7 +59,10 @@ class Health:
         for name, parts in (("observations", self.bad_observations), ("actions", self.bad_actions)):
             rows = np.unique(np.concatenate([np.zeros(0, np.int64), *parts]))
             if len(rows):
-                found.append(f"NaN or infinite {name} in rows {first_few(rows)}: remove or repair these rows")
+                found.append(
+                    f"NaN or infinite {name} in {self.source.where(rows)}: remove or repair these rows, or split "
+                    "episodes there with split='nan' / --split nan"
+                )
         outside = (self.low < -1.0 - ACTION_TOLERANCE) | (self.high > 1.0 + ACTION_TOLERANCE)
         if outside.any() and not rescale:
             worst = int(np.argmax(np.maximum(-self.low, self.high)))
@@ -104,13 +110,16 @@ def require_trainable(data: Dataset) -> None:
         examine_dataset(data)
 
 
-def examine_dataset(data: Dataset, rescale: bool = False) -> Health:
-    """Go through all rows and raise at the first thing that makes training impossible; `rescale`: actions will be."""
+def examine_dataset(data: Dataset, rescale: bool = False, where: Callable[[np.ndarray], str] = rows_text) -> Health:
+    """Go through all rows and raise at the first thing that makes training impossible; `rescale`: actions will be.
+
+    where: says where rows are in what the data was read from.
+    """
     columns = {**trees.named(data.observations, "observations"), "actions": data.actions}
     for name, column in columns.items():
         if isinstance(column, np.ma.MaskedArray):
             raise HilpError(f"{data.name}: {name} are a masked array: fill in or leave out what is masked")
-    source = of_dataset(data)
+    source = replace(of_dataset(data), where=where)
     sizes = {len(column) for column in columns.values()}
     if sizes != {source.rows}:
         raise HilpError(

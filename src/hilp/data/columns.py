@@ -17,6 +17,7 @@ import numpy as np
 
 from hilp import trees
 from hilp.data.mistakes import reason
+from hilp.data.view import View
 from hilp.errors import HilpError
 
 BLOCK_BYTES = 16 << 20  # of a read: large enough for the disk, small enough that no format needs memory
@@ -243,9 +244,11 @@ def sha256_of(path: Path, beside: Callable[[int], None] | None = None) -> str:
     return digest.hexdigest()
 
 
-def fingerprint_of(observations: trees.Tree, actions: Column, lengths: Column) -> str:
-    """Hash of names, types, shapes and bytes of columns, read a block at a time."""
+def fingerprint_of(observations: trees.Tree, actions: Column, lengths: Column, view: View | None = None) -> str:
+    """Hash of names, types, shapes and bytes of columns, read a block at a time, and of how networks see them."""
     digest = hashlib.sha256()
+    if view is not None:
+        digest.update(view.text.encode())
     columns: dict[str, Column] = {**trees.named(observations, "observations"), "actions": actions, "lengths": lengths}
     for name, column in columns.items():
         digest.update(f"{name} {column.dtype.str} {column.shape}".encode())

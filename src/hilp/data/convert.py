@@ -13,6 +13,7 @@ import os
 import shutil
 import stat
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -70,13 +71,17 @@ def convert(
     tell = progress or (lambda what, done, total: None)
     if to == "minari":
         return minari.write(opened, str(target), overwrite, tell)
-    return _to_native(opened, Path(target), overwrite, tell)
+    written, problems = _to_native(opened, Path(target), overwrite, tell)
+    for problem in problems:
+        warnings.warn(f"{opened.name}: training will refuse this data: {problem}", stacklevel=2)
+    return written
 
 
 # ---- the native folder -----------------------------------------------------------------------------------------------
 
 
-def _to_native(source: Source, target: Path, overwrite: bool, progress: Progress) -> Path:
+def _to_native(source: Source, target: Path, overwrite: bool, progress: Progress) -> tuple[Path, list[str]]:
+    """The folder, and what makes training on it impossible."""
     target = storage.with_a_name(path_of(target))
     storage.clean_leftovers(target)
     native.require_free(target, overwrite)
@@ -85,7 +90,7 @@ def _to_native(source: Source, target: Path, overwrite: bool, progress: Progress
         _require_own(work)
         with storage.locked(work, f"a conversion to {target}"):
             columns = work / COLUMNS
-            _write_columns(source, columns, progress)
+            problems = _write_columns(source, columns, progress)
             np.save(columns / native.file_name("lengths"), source.lengths, allow_pickle=False)
             total = sum(file.stat().st_size for file in columns.glob("*.npy"))
             hashed = 0
@@ -103,7 +108,7 @@ def _to_native(source: Source, target: Path, overwrite: bool, progress: Progress
         raise HilpError(
             f"cannot write {target}: {error.strerror or error}; the same command goes on where this one stopped"
         ) from error
-    return target
+    return target, problems
 
 
 def _require_own(work: Path) -> None:
@@ -116,27 +121,30 @@ def _require_own(work: Path) -> None:
         raise HilpError(f"{work} is in the way and not a folder of yours: remove it or choose another target")
 
 
-def _write_columns(source: Source, folder: Path, progress: Progress) -> None:
+def _write_columns(source: Source, folder: Path, progress: Progress) -> list[str]:
+    """Write what is not on disk yet; what makes training impossible, also of what an earlier process wrote."""
     kinds = source.columns
     plan = _plan(source)
-    done = _rows_done(folder, plan)
+    done, known = _rows_done(folder, plan)
+    health = checks.Health(source)
     try:
         writers = _open_writers(folder, kinds, source.rows, done)
     except (ValueError, EOFError, FileNotFoundError):  # not even the headers were safe on disk
-        done = 0
+        done, known = 0, []
         writers = _open_writers(folder, kinds, source.rows, done)
     saved = time.monotonic()
 
     def checkpoint() -> None:
         for writer in writers.values():
             writer.flush()
-        _write_state(folder, plan, done)
+        _write_state(folder, plan, done, [*known, *health.problems()])
 
     try:
         progress("writing", done, source.rows)
         for first, block in source.blocks(done):
             for name, values in native.columns_of(*block).items():
                 writers[name].append(values)
+            health.add(first, block)
             done = first + len(block.actions)
             if time.monotonic() - saved > CHECKPOINT_SECONDS:
                 checkpoint()
@@ -149,6 +157,7 @@ def _write_columns(source: Source, folder: Path, progress: Progress) -> None:
     finally:
         for writer in writers.values():
             writer.close()
+    return [*known, *health.problems()]
 
 
 def _open_writers(folder: Path, kinds: dict[str, Kind], rows: int, done: int) -> dict[str, NpyWriter]:
@@ -169,20 +178,20 @@ def _plan(source: Source) -> str | None:
     return digest.hexdigest()
 
 
-def _rows_done(folder: Path, plan: str | None) -> int:
-    """Rows of this very conversion that are safe on disk; the folder is made anew where there are none."""
+def _rows_done(folder: Path, plan: str | None) -> tuple[int, list[str]]:
+    """Rows of this very conversion that are safe on disk, and what is wrong with them; else a new folder."""
     try:
         state = json.loads((folder.parent / STATE).read_text())
         if plan is not None and state["plan"] == plan and folder.is_dir():
-            return int(state["rows"])
+            return int(state["rows"]), [str(problem) for problem in state["problems"]]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         pass
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    return 0
+    return 0, []
 
 
-def _write_state(folder: Path, plan: str | None, rows: int) -> None:
+def _write_state(folder: Path, plan: str | None, rows: int, problems: list[str]) -> None:
     temporary = folder.parent / f".{STATE}.writing"  # nobody else writes in here
-    temporary.write_text(json.dumps({"plan": plan, "rows": rows}))
+    temporary.write_text(json.dumps({"plan": plan, "rows": rows, "problems": problems}))
     os.replace(temporary, folder.parent / STATE)

@@ -59,6 +59,11 @@ class Dataset(About):
         return int(self.actions.shape[1])
 
     @property
+    def seen(self) -> Any:
+        """Observations as networks see them before they are normalised: through the view, where there is one."""
+        return self.observations if self.view is None else self.view.of(self.observations)
+
+    @property
     def is_checked(self) -> bool:
         """Whether the very arrays that it holds now were found trainable: one that was replaced was not."""
         now = (self.observations, self.actions, self.lengths)
@@ -83,7 +88,7 @@ class Dataset(About):
     @cached_property
     def fingerprint(self) -> str:
         """Hash of everything that training sees; equal data has an equal fingerprint wherever it lies."""
-        return fingerprint_of(self.observations, self.actions, self.lengths)
+        return fingerprint_of(self.observations, self.actions, self.lengths, self.view)
 
     def extra(self, name: str) -> np.ndarray:
         """An extra column by name, a value per row: `data.extra("physics")[data.transition_rows + 1]` is at each s'.

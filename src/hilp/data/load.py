@@ -22,9 +22,10 @@ from hilp.data.dataset import Dataset
 from hilp.data.formats import arrays, d4rl, exorl, minari, ogbench
 from hilp.data.formats import native as native_format
 from hilp.data.mistakes import path_of
+from hilp.data.repair import TIME, Repairs, is_split
 from hilp.data.scaling import ActionScaling
-from hilp.data.source import Source, gather, of_dataset, select, with_extras
-from hilp.errors import HilpError, nearest, require_count
+from hilp.data.source import Source, gather, of_dataset, rows_text, select, with_extras
+from hilp.errors import HilpError, nearest, require_count, some
 
 LOADED = "data set"
 
@@ -46,7 +47,7 @@ FORMATS: dict[str, Callable[..., Source]] = {
     LOADED: loaded,
 }
 FOLDERS = ("native", "minari", "exorl")  # formats that are no single file
-COMMON = ("episodes", "extras")  # options of every format
+COMMON = ("episodes", "extras", "split", "angles", "drop")  # options of every format
 
 
 def load(
@@ -61,34 +62,44 @@ def load(
     """A data set from a path, a Minari id or a dict of arrays.
 
     The format is recognised by content (`Dataset.format` says which it was) unless `format` names one of FORMATS;
-    `options` are those of its reader, plus `episodes` (the first so many) and `extras` (names of the extra columns to
-    keep). The result is checked, once: what cannot be trained on is an error that says which rows and what to do.
+    `options` are those of its reader, plus `episodes` (the first so many), `extras` (names of the extra columns to
+    keep) and repairs: `split=("nan", "gap")` splits episodes at rows without numbers and at gaps in time,
+    `angles=("q1",)` or "auto" shows networks the sine and cosine of angles that wrap, `drop=("constant", "duplicate")`
+    keeps columns that say nothing from them. The result is checked, once: what cannot be trained on is an error that
+    says which rows and what to do.
 
     stride: keep every so many rows of each episode, or "auto" for as many as the data's time scale asks for; the
     commands in between are averaged, or added up with stride_actions="sum". Without one, training may choose.
     """
-    data = _read(source, format, options)
+    data, where = _read(source, format, options)
     wanted = thinning.require_stride(stride)
     if wanted is not None:
-        checks.examine_dataset(data, rescale=True)  # while its rows are those of the file
+        checks.examine_dataset(data, rescale=True, where=where)  # while its rows are those of the file
         chosen = timescale.of_dataset(data).stride if wanted == thinning.AUTO else wanted
         data = thinning.thinned(data, int(chosen), stride_actions)
     if not rescale_actions:
-        checks.require_trainable(data)
+        if not data.is_checked:
+            checks.examine_dataset(data, where=where)
         return data.as_checked()
-    health = checks.examine_dataset(data, rescale=True)
+    health = checks.examine_dataset(data, rescale=True, where=where)
     scaling = ActionScaling.of_range(health.low, health.high)
     actions = scaling.scaled(data.actions)
     return replace(data, actions=actions, action_scaling=scaling.after(data.action_scaling)).as_checked()
 
 
-def _read(source: Any, format: str | None, options: dict[str, Any]) -> Dataset:
+def _read(source: Any, format: str | None, options: dict[str, Any]) -> tuple[Dataset, Callable[[np.ndarray], str]]:
+    """The data in memory, or mapped where nothing is asked for that moves its rows; and where its rows are."""
     if isinstance(source, Dataset) and not options:
-        return source
+        return source, rows_text
     chosen = recognise(source, options) if format is None else format
-    if chosen == "native" and set(options) <= {"verify", "in_memory"}:
-        return Dataset.open(path_of(source), **options)
-    return gather(open_source(source, chosen, **options))
+    if chosen == "native" and set(options) <= {"verify", "in_memory", "angles", "drop"}:
+        opening = {name: value for name, value in options.items() if name in ("verify", "in_memory")}
+        data = Dataset.open(path_of(source), **opening)
+        repairs = Repairs.of(angles=options.get("angles"), drop=options.get("drop"))
+        repaired = repairs.apply(of_dataset(data))
+        return (replace(data, view=repaired.view, notes=repaired.notes) if repairs.views else data), rows_text
+    opened = open_source(source, chosen, **options)
+    return gather(opened), opened.where
 
 
 def from_arrays(source: Mapping[str, Any], name: str = "arrays", **options: Any) -> Dataset:
@@ -104,13 +115,22 @@ def open_source(source: Any, format: str | None = None, **options: Any) -> Sourc
     for option in options:
         if option not in known and option not in COMMON:
             raise HilpError(f"'{option}' is no option of the format {format}: {nearest(option, [*known, *COMMON])}")
+    if "split" in known and is_split(options.get("split")):
+        known.remove("split")
+    repairs = {name: options.pop(name) for name in ("split", "angles", "drop") if name in options and name not in known}
+    asked = Repairs.of(**repairs)
+    kept = options.get("extras")
+    if kept is not None and "gap" in asked.split:  # the time is needed here, whether or not it is to be kept
+        kept = [kept] if isinstance(kept, str) else list(kept)
+        options["extras"] = [*kept, *({TIME} - set(kept))]
     common = {name: options.pop(name) for name in COMMON if name in options and name not in known}
     found = _as_source(reader(_fitting(source, format), **options), format, source)
     if common.get("extras") is not None:
         found = with_extras(found, common["extras"])
     if (episodes := common.get("episodes")) is not None:
         found = select(found, np.arange(min(require_count("episodes", episodes), found.episodes)))
-    return found
+    found = asked.apply(found)
+    return found if kept is None or set(kept) == set(found.extras) else with_extras(found, kept)
 
 
 def _reader(format: str) -> Callable[..., Any]:
@@ -204,7 +224,7 @@ def _recognise_folder(path: Path) -> str:
         return "exorl"
     inside = sorted(str(child.parent.relative_to(path)) for child in path.glob("*/buffer"))
     if inside:
-        raise HilpError(f"{path} holds several ExORL data sets: name one of them, {', '.join(inside)}")
+        raise HilpError(f"{path} holds several ExORL data sets: name one of them, {some(inside)}")
     raise HilpError(
         f"{path} is not a data set: it has no dataset.json (native), no data/metadata.json (Minari) and no .npz "
         "episodes with observation and action (ExORL)"

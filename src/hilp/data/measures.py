@@ -29,6 +29,7 @@ class ColumnStats:
     deviation: float
     at_limits: float  # share of values equal to the smallest or largest
     part: str = ""  # of a named tree
+    name: str = ""  # what to call it: of its part, where parts are known, else its number
 
 
 def vectors(observations: trees.Tree) -> np.ndarray:
@@ -48,9 +49,15 @@ def vector_parts(observation: Kind | dict[str, Kind]) -> list[str]:
     return [name for name, kind in flat.items() for _ in range(kind.shape[0])]
 
 
-def column_names(parts: Sequence[str]) -> list[str]:
-    """What to call each column of `vectors`: its number, in its part."""
-    return [f"{part} {number - parts.index(part)}".strip() for number, part in enumerate(parts)]
+def column_names(source: Source) -> list[str]:
+    """What to call each column of `vectors`: by its part, with its number there if it has several; else its number."""
+    if not isinstance(source.observation, Kind):
+        parts = vector_parts(source.observation)
+        return [f"{part} {number - parts.index(part)}" for number, part in enumerate(parts)]
+    sizes = [(name, int(np.prod(shape))) for name, shape in source.observation_parts]
+    if sum(size for _, size in sizes) != source.observation_dim:
+        return [str(number) for number in range(source.observation_dim)]
+    return [name if size == 1 else f"{name}[{number}]" for name, size in sizes for number in range(size)]
 
 
 class Moments:
@@ -99,7 +106,7 @@ class Moments:
         both = self.at_low + np.where(self.low == self.high, 0, self.at_high)
         return np.asarray(both / np.maximum(self.count, 1))
 
-    def stats(self, parts: Sequence[str] | None = None) -> list[ColumnStats]:
+    def stats(self, parts: Sequence[str] | None = None, names: Sequence[str] = ()) -> list[ColumnStats]:
         """Of the first MOST_COLUMNS columns that hold any finite value."""
         columns = zip(self.low, self.high, self.mean, self.deviation, self.at_limits, strict=True)
         parts = [""] * len(self.low) if parts is None else parts
@@ -108,7 +115,8 @@ class Moments:
             if self.count[number] and len(found) < MOST_COLUMNS:
                 low, high, mean, deviation, at_limits = map(float, values)
                 place = number - parts.index(parts[number])
-                found.append(ColumnStats(place, low, high, mean, deviation, at_limits, parts[number]))
+                name = names[number] if names else str(number)
+                found.append(ColumnStats(place, low, high, mean, deviation, at_limits, parts[number], name))
         return found
 
 

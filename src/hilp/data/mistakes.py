@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hilp.errors import HilpError
+from hilp.errors import HilpError, some
 
 
 def reason(error: BaseException) -> str:
@@ -20,8 +20,7 @@ def reason(error: BaseException) -> str:
 
 def first_few(values: Sequence[Any] | np.ndarray, limit: int = 5) -> str:
     """The first few of a list of numbers or names, and how many more there are."""
-    shown = ", ".join(str(v) for v in values[:limit])
-    return shown + (f" and {len(values) - limit} more" if len(values) > limit else "")
+    return some(values, limit)  # type: ignore[arg-type]  # an array is as good
 
 
 def path_of(source: Any) -> Path:

@@ -22,10 +22,11 @@ from hilp.data.about import About
 from hilp.data.columns import NUMBERS, fingerprint_of, open_npy, sha256_of
 from hilp.data.mistakes import path_of, reason
 from hilp.data.scaling import ActionScaling
+from hilp.data.view import View
 from hilp.errors import HilpError
 
 FORMAT = "hilp-dataset"
-PLAIN, TREES = 1, 2  # versions: with `observations`, and with named parts of them, which the first cannot read
+PLAIN, TREES, VIEWED = 1, 2, 3  # versions: plain; observations of named parts; a view of them. None reads a later one
 MANIFEST = "dataset.json"
 CHECKSUM = "checksum"
 OBSERVATIONS = "observations"
@@ -81,6 +82,7 @@ def describe(about: About) -> dict[str, Any]:
         "action_center": None if scaling is None else scaling.center.tolist(),
         "action_half_range": None if scaling is None else scaling.half_range.tolist(),
         **({} if about.stride is None else {"stride": about.stride, "stride_actions": about.stride_actions}),
+        **({} if about.view is None else {"view": about.view.to_json()}),
     }
 
 
@@ -99,12 +101,12 @@ def seal(folder: Path, about: About, columns: Sequence[str], beside: Callable[[i
     }
     manifest = {
         "format": FORMAT,
-        "version": PLAIN if parts is None else TREES,
+        "version": VIEWED if about.view is not None else PLAIN if parts is None else TREES,
         **describe(about),
         **({} if parts is None else {"observation_names": parts}),
         "rows": opened["actions"].shape[0],
         "episodes": opened["lengths"].shape[0],
-        "fingerprint": fingerprint_of(observations, opened["actions"], opened["lengths"]),
+        "fingerprint": fingerprint_of(observations, opened["actions"], opened["lengths"], about.view),
         "extras": extras,
         "files": files,
     }
@@ -163,7 +165,10 @@ def read(folder: Path, in_memory: bool, verify: bool) -> tuple[dict[str, np.ndar
             f"{folder} is damaged: dataset.json says {manifest['rows']} rows, the arrays have {sizes} and episodes "
             f"of {lengths.sum()} rows: write the data set again"
         )
-    return {**columns, "lengths": lengths.astype(np.int64)}, _about(folder, manifest)
+    about = _about(folder, manifest)
+    if about.view is not None and (parts is not None or about.view.width != columns[OBSERVATIONS].shape[1]):
+        raise HilpError(f"{folder} is damaged: its view is not one of these observations: write the data set again")
+    return {**columns, "lengths": lengths.astype(np.int64)}, about
 
 
 def _about(folder: Path, manifest: Mapping[str, Any]) -> About:
@@ -172,6 +177,7 @@ def _about(folder: Path, manifest: Mapping[str, Any]) -> About:
         center, half_range = (None if v is None else np.asarray(v, np.float32) for v in scaling)
         parts = tuple((str(name), tuple(map(int, shape))) for name, shape in manifest.get("observation_parts", []))
         stride = None if manifest.get("stride") is None else max(1, int(manifest["stride"]))
+        view = View.from_json(manifest["view"]) if "view" in manifest else None
     except (TypeError, ValueError) as error:
         raise HilpError(f"{folder / MANIFEST} is damaged: {reason(error)}: write the data set again") from error
     return About(
@@ -184,6 +190,7 @@ def _about(folder: Path, manifest: Mapping[str, Any]) -> About:
         action_scaling=None if center is None or half_range is None else ActionScaling(center, half_range),
         stride=stride,
         stride_actions=str(manifest.get("stride_actions", "mean")),
+        view=view,
     )
 
 
@@ -195,9 +202,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         manifest = json.loads(text)
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
             raise HilpError(f"{path} is not a hilp data set (its format is not '{FORMAT}')")
-        if manifest.get("version") not in (PLAIN, TREES):
+        if manifest.get("version") not in (PLAIN, TREES, VIEWED):
             raise HilpError(
-                f"{folder} has format version {manifest.get('version')}, this hilp reads {PLAIN} to {TREES}"
+                f"{folder} has format version {manifest.get('version')}, this hilp reads {PLAIN} to {VIEWED}"
             )
         checksum = manifest.pop(CHECKSUM, None)
         # Comparing the text as well finds flipped bits that JSON does not care about.

@@ -81,7 +81,7 @@ def _column_table(title: str, columns: list[ColumnStats], report: Report) -> Any
     for stats in columns[:SHOWN_COLUMNS]:
         numbers = [f"{value:.4g}" for value in (stats.low, stats.high, stats.mean, stats.deviation)]
         constant = " constant" if stats.low == stats.high else ""
-        table.add_row(f"{stats.part} {stats.column}".strip(), *numbers, f"{stats.at_limits:.1%}{constant}")
+        table.add_row(stats.name, *numbers, f"{stats.at_limits:.1%}{constant}")
     total = report.observation_dim if title == "observations" else report.action_dim
     total = len(columns) if report.images else total  # images have a line of their own
     if total > SHOWN_COLUMNS:

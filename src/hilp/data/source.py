@@ -17,6 +17,7 @@ from hilp import trees
 from hilp.data.about import About
 from hilp.data.columns import BLOCK_BYTES, row_bytes
 from hilp.data.dataset import Dataset
+from hilp.data.mistakes import first_few
 from hilp.data.native import columns_of
 from hilp.data.scaling import ActionScaling
 from hilp.errors import HilpError, nearest
@@ -44,6 +45,11 @@ class Block(NamedTuple):
         return Block(trees.over(take, self.observations), take(self.actions), extras)
 
 
+def rows_text(rows: np.ndarray) -> str:
+    """Where rows are, in words."""
+    return f"rows {first_few(rows)}"
+
+
 @dataclass(frozen=True)
 class Source(About):
     """Trajectories somewhere."""
@@ -56,6 +62,7 @@ class Source(About):
     disk_bytes: int = 0
     identity: str | None = None  # of the files behind it; None where there are none
     damages: Callable[[], list[str]] | None = None  # compares its files with their hashes, where they have any
+    where: Callable[[np.ndarray], str] = rows_text  # where these rows are in what the user has, for messages
 
     @property
     def episodes(self) -> int:
@@ -140,8 +147,12 @@ def of_dataset(data: Dataset) -> Source:
 
 def select(source: Source, episodes: np.ndarray, note: str | None = None) -> Source:
     """The source with these episodes only (numbers, ascending)."""
-    lengths = source.lengths[episodes]
-    begins = (source.stops - source.lengths)[episodes]  # in the rows of `source`
+    found = ranges(source, (source.stops - source.lengths)[episodes], source.lengths[episodes], note)
+    return found if len(episodes) == source.episodes else replace(found, endings={})
+
+
+def ranges(source: Source, begins: np.ndarray, lengths: np.ndarray, note: str | None = None) -> Source:
+    """The source with these ranges of its rows as episodes (ascending and apart)."""
     stops = np.cumsum(lengths)
 
     def read(start: int, stop: int) -> Block:
@@ -158,11 +169,15 @@ def select(source: Source, episodes: np.ndarray, note: str | None = None) -> Sou
                 runs.append([first, last])
         return join([source.read(first, last) for first, last in runs])
 
+    def where(rows: np.ndarray) -> str:
+        episode = np.searchsorted(stops, rows, "right")
+        return source.where(begins[episode] + rows - (stops - lengths)[episode])
+
     return replace(
         source,
         lengths=lengths,
         read=read,
-        endings=source.endings if len(episodes) == source.episodes else {},
+        where=where,
         notes=source.notes if note is None else (*source.notes, note),
     )
 

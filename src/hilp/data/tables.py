@@ -16,8 +16,8 @@ from hilp import trees
 from hilp.data import isolated
 from hilp.data.columns import NUMBERS, Column, open_npz
 from hilp.data.mistakes import first_few, reason, require_utf8
-from hilp.data.source import Block, Kind, Source, select
-from hilp.errors import HilpError, nearest
+from hilp.data.source import Block, Kind, Source, rows_text, select
+from hilp.errors import HilpError, nearest, some
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 ZIP_MAGIC = b"PK\x03\x04"
@@ -136,7 +136,9 @@ class Part:
         names: Sequence[str],
         flatten: bool = False,
         keep: Sequence[int] | None = None,
+        single: bool = False,
     ):
+        """single: a column of one number a row may stand alone, as the user named it for this."""
         self.columns = [table[name] for name in names]
         self.rows = min((column.shape[:1] or (0,))[0] for column in self.columns)
         self.images = False
@@ -156,12 +158,12 @@ class Part:
                 raise HilpError(
                     f"{where} are whole numbers, one a row: hilp needs continuous actions, not discrete ones"
                 )
-            if len(shape) < (1 if len(names) > 1 else 2):
+            if len(shape) < (1 if len(names) > 1 or single else 2):
                 raise HilpError(
                     f"{where} are {shape}, but must be 2-D, [rows, columns]: put each row's numbers side by side"
                 )
             if shape[0] != self.rows:
-                raise HilpError(f"{where} have {shape[0]} rows, but another of {', '.join(names)} has {self.rows}")
+                raise HilpError(f"{where} have {shape[0]} rows, but another of {some(names)} has {self.rows}")
             if 0 in shape[1:]:
                 raise HilpError(f"{where} are {shape}: there are no numbers in a row")
             self.images |= len(shape) > 2 and column.dtype == np.uint8
@@ -206,10 +208,12 @@ class NamedParts:
             }
 
 
-def parts_of(table: Table, what: str, names: Sequence[str] | None, flatten: bool = False) -> Part | NamedParts:
+def parts_of(
+    table: Table, what: str, names: Sequence[str] | None, flatten: bool = False, single: bool = False
+) -> Part | NamedParts:
     """One array of these columns; without names the tree of the columns `what/...`."""
     if names is not None:
-        return Part(table, what, names, flatten)
+        return Part(table, what, names, flatten, single=single)
     if flatten:
         raise HilpError(f"{table.name}: {what} are named parts, which keep their shapes: leave out flatten")
     return NamedParts(table, what)
@@ -300,6 +304,11 @@ def lay_out(
         whole_rows = trees.over(lambda now, then: spread(now[: beyond - first], used, then[final]), states, after)
         return Block(whole_rows, spread(actions.read(first, beyond), used), found)
 
+    def where(rows: np.ndarray) -> str:
+        """A final state stands in the row of the transition that led to it."""
+        final = np.isin(rows, last_rows)
+        return rows_text(rows - np.searchsorted(last_rows, rows) - final)
+
     return Source(
         name=table.name,
         format=format,
@@ -308,6 +317,7 @@ def lay_out(
         action=Kind(actions.kind.shape, np.dtype(np.float32)),
         extras={name: Kind(column.shape[1:], column.dtype.newbyteorder("=")) for name, column in columns.items()},
         read=read,
+        where=where if whole else rows_text,
         disk_bytes=table.disk_bytes,
         identity=table.identity,
         endings=dict(endings or {}),
@@ -366,7 +376,7 @@ def left_out(names: Sequence[str]) -> list[str]:
     """A note about what a file holds beside rows."""
     if not names:
         return []
-    return [f"left out (no number per row): {', '.join(sorted(names)[:8])}" + (" ..." if len(names) > 8 else "")]
+    return [f"left out (no number per row): {some(sorted(names))}"]
 
 
 def without_short(source: Source) -> Source:

@@ -72,7 +72,7 @@ class TimeScale:
 def of_dataset(data: Dataset) -> TimeScale:
     """The time scale of a data set."""
     sample = Sample(data.lengths)
-    return sample.measured(vectors(over(lambda part: np.asarray(part[sample.rows]), data.observations)))
+    return sample.measured(vectors(over(lambda part: np.asarray(part[sample.rows]), data.seen)))
 
 
 def discount_for(crossing: float | None) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hilp import tasks
 from hilp.data.dataset import Dataset
-from hilp.errors import HilpError, require_count, require_seed
+from hilp.errors import HilpError, require_count, require_seed, some
 from hilp.evaluation import theory
 from hilp.evaluation.reference import PAIRS, Numbers, Reference, compare_with_value, value_config
 from hilp.learning.methods import monolithic
@@ -71,6 +71,6 @@ def _require_own_observations(policy: FoundationPolicy, data: Dataset) -> None:
             f"{data.observation_dim}: pass the data it was trained on"
         )
     if Spec.of(data.observations, data.action_dim).parts != policy.spec.parts:
-        names = ", ".join(name for name, _, _ in policy.spec.parts)
+        names = some([name for name, _, _ in policy.spec.parts])
         takes = f"observations by name ({names})" if names else "plain vectors as observations"
         raise HilpError(f"this policy takes {takes}, {data.name} has others: pass the data it was trained on")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hilp import tasks
-from hilp.errors import HilpError, require_count, require_seed
+from hilp.errors import HilpError, require_count, require_seed, some
 from hilp.evaluation.rollouts import (
     Rollout,
     require_fit,
@@ -88,7 +88,7 @@ def run(
     for name in rewards:
         require_reward(world, name)  # a wrong name is told before the first rollout
     if plans and not world.has_goals:
-        raise HilpError(f"task {world.name} has no goals: prompt with its rewards, {', '.join(world.rewards)}")
+        raise HilpError(f"task {world.name} has no goals: prompt with its rewards, {some(list(world.rewards))}")
     about = describe(policy, world, seed, command)
     found: list[tuple[Row, Rollout]] = []
     for depth in plans:

@@ -20,7 +20,6 @@ from hilp.data.dataset import Dataset
 from hilp.evaluation import theory
 from hilp.learning import methods
 from hilp.learning.methods import monolithic
-from hilp.learning.sampling import normalised
 from hilp.policy.policy import FoundationPolicy
 from hilp.policy.preparation import Preparation
 from hilp.spec import Spec
@@ -75,7 +74,7 @@ class Reference:
                 storage.write_json(folder / VALUE, {**self.identity, "data": self.data.name, "versions": versions()})
                 storage.write_arrays(weights, storage.flatten(model))  # last: a folder that has them is complete
                 return model
-        spec = Spec.of(self.data.observations, self.data.action_dim)
+        spec = Spec.of(self.data.seen, self.data.action_dim)
         like = jax.eval_shape(
             lambda key: monolithic.export(self.config, monolithic.init(self.config, spec, key)), jax.random.key(0)
         )
@@ -94,8 +93,9 @@ def compare_with_value(policy: FoundationPolicy, reference: Reference, model: mo
     for start in range(0, pairs, block):
         at = (rows[start : start + block] for rows in (first, second))
         s, g = (as_numbers(trees.over(lambda part, rows=rows: part[rows], data.observations)) for rows in at)
-        there = np.asarray(_values(model, s, g, preparation.mean, preparation.scale), np.float64)  # ensemble x pairs
-        back = np.asarray(_values(model, g, s, preparation.mean, preparation.scale), np.float64)
+        prepared = [preparation.observations(rows) for rows in (s, g)]
+        there = np.asarray(_values(model, *prepared), np.float64)  # ensemble x pairs
+        back = np.asarray(_values(model, *prepared[::-1]), np.float64)
         latent = np.linalg.norm(np.asarray(policy.encode(s) - policy.encode(g), np.float64), axis=1)
         found.append((there, back, latent))
     there, back, latent = (np.concatenate(blocks, axis=-1) for blocks in zip(*found, strict=True))
@@ -109,8 +109,8 @@ def compare_with_value(policy: FoundationPolicy, reference: Reference, model: mo
 
 
 @jax.jit
-def _values(model: monolithic.Value, s: Any, g: Any, mean: Any, scale: Any) -> jax.Array:
-    return model.values(normalised(s, mean, scale), normalised(g, mean, scale))
+def _values(model: monolithic.Value, s: Any, g: Any) -> jax.Array:
+    return model.values(s, g)
 
 
 # ---- the paper's embedding error analysis ----------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import numpy as np
 
 from hilp import tasks
 from hilp.data.extras import Extras, RewardFunction, apply_reward
-from hilp.errors import HilpError, nearest
+from hilp.errors import HilpError, nearest, some
 from hilp.evaluation import stats
 from hilp.evaluation.rows import finite
 from hilp.policy import prompts
@@ -273,7 +273,7 @@ def task_of(policy: FoundationPolicy, name: str) -> Any:
 def require_fit(what: str, spec: Spec, world: tasks.Task) -> None:
     """Raise unless a policy or a data set has the observations and actions of a task."""
     if spec.parts:
-        names = ", ".join(name for name, _, _ in spec.parts)
+        names = some([name for name, _, _ in spec.parts])
         raise HilpError(
             f"{what} has observations by name ({names}), task {world.name} has plain vectors: use it without a task"
         )

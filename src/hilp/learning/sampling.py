@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 
 from hilp import trees
-from hilp.errors import HilpError, nearest
+from hilp.errors import HilpError, nearest, some
 from hilp.trees import Tree
 
 ACTION_LIMIT = 1.0 - 1e-5  # data actions are clipped to this, so that a squashed density stays finite
@@ -65,7 +65,7 @@ class Batch:
     def __getattr__(self, name: str) -> Any:
         arrays = self.__dict__.get("_arrays", {})
         if name not in arrays:
-            raise AttributeError(f"this batch has no '{name}', its sampler asked for {', '.join(sorted(arrays))}")
+            raise AttributeError(f"this batch has no '{name}', its sampler asked for {some(sorted(arrays))}")
         return arrays[name]
 
     def __contains__(self, name: str) -> bool:

@@ -164,7 +164,8 @@ def _described(description: Mapping[str, Any], weights: Mapping[str, np.ndarray]
     module = methods.of(config)
     spec = Spec.from_json(description["spec"])
     preparation = Preparation.from_json(description["preparation"], spec)
-    like = jax.eval_shape(lambda: module.export(config, module.init(config, spec, jax.random.key(0))))
+    seen = preparation.seen(spec)
+    like = jax.eval_shape(lambda: module.export(config, module.init(config, seen, jax.random.key(0))))
     return config, spec, preparation, like
 
 

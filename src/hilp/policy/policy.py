@@ -15,11 +15,12 @@ import numpy as np
 
 from hilp import trees
 from hilp.data.dataset import Dataset, Parts
-from hilp.errors import HilpError, PromptUnsupported
+from hilp.errors import HilpError, PromptUnsupported, some
 from hilp.learning import methods
 from hilp.policy import artifact, planning, prompts
 from hilp.policy.bank import Bank
 from hilp.policy.forks import require_own_process
+from hilp.policy.outside import Outside
 from hilp.policy.preparation import Preparation
 from hilp.policy.prompts import GoalPrompt, Prompt, SkillPrompt
 from hilp.policy.provenance import Provenance
@@ -67,6 +68,7 @@ class FoundationPolicy:
     def act(self, observation: Any, prompt: Prompt | np.ndarray) -> np.ndarray:
         """The action for one observation or a batch, under a prompt or a skill vector."""
         observations, single = self.batched(observation)
+        self._outside.warn("observation", observations)
         if callable(prompt):
             self._require_own(prompt)
             z = prompt(observations)
@@ -124,6 +126,10 @@ class FoundationPolicy:
         require_own_process()
         return np.asarray(self.core.project(z.astype(np.float32)))
 
+    @cached_property
+    def _outside(self) -> Outside:
+        return Outside(self.bank, self.observation_parts, self.preparation.view)
+
     @property
     def skill_dim(self) -> int:
         return int(self.core.skill_dim)
@@ -153,7 +159,9 @@ class FoundationPolicy:
 
         radius: `auto` recurses until the subgoal is within so many latent steps; a share of phi's horizon if not given.
         """
-        return prompts.goal(self, goal, plan, best, radius)
+        prompt = prompts.goal(self, goal, plan, best, radius)
+        self._outside.warn("goal", self.batched(prompt.goal)[0])
+        return prompt
 
     def reward(
         self,
@@ -239,7 +247,7 @@ class FoundationPolicy:
 
     def _parts(self, observation: Any) -> tuple[dict[str, np.ndarray], bool]:
         """The same for observations that are a tree of named arrays; names that nobody knows are left."""
-        about = ", ".join(f"{name} {kind} {shape}" for name, shape, kind in self.spec.parts)
+        about = some([f"{name} {kind} {shape}" for name, shape, kind in self.spec.parts])
         if not isinstance(observation, Mapping):
             raise HilpError(f"this policy takes observations by name ({about}): give a dict of arrays")
         arrays: dict[str, np.ndarray] = {}
@@ -274,7 +282,7 @@ class FoundationPolicy:
         if not known:
             raise HilpError("the data of this policy had no named parts: give an observation as one array")
         for name in (name for name in known if name not in parts):
-            raise HilpError(f"this policy's observation is made of {', '.join(known)}, and '{name}' is not given")
+            raise HilpError(f"this policy's observation is made of {some(list(known))}, and '{name}' is not given")
         try:
             arrays = [np.asarray(parts[name], np.float32) for name in known]
         except (TypeError, ValueError) as error:

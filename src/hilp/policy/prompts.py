@@ -17,7 +17,7 @@ import numpy as np
 from hilp import storage, trees
 from hilp.data.dataset import Dataset, Parts
 from hilp.data.extras import Extras, RewardFunction, apply_reward
-from hilp.errors import HilpError, PromptUnsupported
+from hilp.errors import HilpError, PromptUnsupported, some
 from hilp.policy import formulas, planning
 from hilp.policy.bank import Bank
 from hilp.spec import Spec
@@ -266,7 +266,7 @@ def _labelled(
             sample = policy.bank.subsample(samples, seed)
         else:
             if Spec.of(data.observations, data.action_dim).parts != policy.spec.parts:
-                takes = ", ".join(name for name, _, _ in policy.spec.parts) or "plain vectors"
+                takes = some([name for name, _, _ in policy.spec.parts]) or "plain vectors"
                 raise HilpError(f"the observations of {data.name} are not those of this policy ({takes})")
             rows = Bank.rows(data, samples, seed)
             sample = Bank.at(data, rows)

@@ -52,7 +52,7 @@ class Run:
         self.config, self.data, self.seed, self.seeds, self.validation = config, data, seed, seeds, validation
         self.method = methods.of(config)
         self.stages = methods.stages(config)
-        self.spec = Spec.of(data.observations, data.action_dim)
+        self.spec = Spec.of(data.seen, data.action_dim)  # of the networks
         memory.require_fit(config, self.spec, seeds)
         self.preparation = Preparation.of(data, config.normalize)
         self.index, self.held_out = sampling.build_index(data.lengths, self._held_out_episodes())
@@ -64,7 +64,7 @@ class Run:
         budget = memory.default_device_budget() if device_budget is None else device_budget
         self.streamed = self._bytes_on_device() > budget
         self.columns = sampling.Columns(
-            {"observations": data.observations, "actions": data.actions},
+            {"observations": data.seen, "actions": data.actions},
             {},
             self.preparation.mean,
             self.preparation.scale,
@@ -167,7 +167,7 @@ class Run:
         mean, scale = self.preparation.mean, self.preparation.scale
         for first in range(0, self.data.rows, COLUMN_BLOCK):
             rows = slice(first, first + COLUMN_BLOCK)
-            block = trees.over(lambda part, rows=rows: part[rows], self.data.observations)
+            block = trees.over(lambda part, rows=rows: part[rows], self.data.seen)
             column[..., rows, :] = compute(state, sampling.normalised(as_numbers(block), mean, scale))
         return column
 
@@ -176,13 +176,13 @@ class Run:
 
         def one_row() -> Any:
             state = self.method.init(self.config, self.spec, jax.random.key(0))
-            row = as_numbers(trees.over(lambda part: np.asarray(part[:1]), self.data.observations))
+            row = as_numbers(trees.over(lambda part: np.asarray(part[:1]), self.data.seen))
             return function(self.config, state, row)
 
         return int(jax.eval_shape(one_row).shape[-1])
 
     def _bytes_on_device(self) -> int:
-        parts = trees.named(as_numbers(trees.over(lambda part: part[:1], self.data.observations)), "observations")
+        parts = trees.named(as_numbers(trees.over(lambda part: part[:1], self.data.seen)), "observations")
         row = sum(part.nbytes for part in parts.values()) + 4 * self.data.action_dim
         sizes = [sum(map(self._column_size, stage.columns.values())) for stage in self.stages]
         return self.data.rows * (row + 4 * self.seeds * max(sizes))
@@ -218,7 +218,7 @@ class Run:
         return [
             FoundationPolicy(
                 self.config,
-                self.spec,
+                Spec.of(self.data.observations, self.data.action_dim),
                 core,
                 self.preparation,
                 Bank.draw(self.data, bank, seed),

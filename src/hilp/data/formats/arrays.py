@@ -13,7 +13,7 @@ from hilp.data import tables
 from hilp.data.columns import NUMBERS
 from hilp.data.source import Source, choose_extras
 from hilp.data.tables import Part, Table, lay_out, left_out, open_table, parts_of, without_short
-from hilp.errors import HilpError, nearest
+from hilp.errors import HilpError, nearest, some
 
 PARTS = ("observations", "actions", "next_observations")
 STRUCTURE = ("episode_lengths", "episode_ends", "episode_ids", "terminals")  # columns that say where episodes end
@@ -52,14 +52,19 @@ def read(
     for key in ("observations", "actions"):
         if key not in parts and not trees.get(key):
             raise HilpError(
-                f"{table.name}: there is no '{key}' array among: {', '.join(sorted(table.columns)) or 'nothing'}"
+                f"{table.name}: there is no '{key}' array among: {some(sorted(table.columns)) or 'nothing'}"
                 + ("" if columns else f" (say which it is with columns={{'{key}': ...}})" if table.columns else "")
             )
-    observations = parts_of(renamed, "observations", parts.get("observations"), flatten)
-    actions = Part(renamed, "actions", parts["actions"])
+    listed = {what for what, names in (columns or {}).items() if not isinstance(names, str)}
+    observations = parts_of(
+        renamed, "observations", parts.get("observations"), flatten, single="observations" in listed
+    )
+    actions = Part(renamed, "actions", parts["actions"], single="actions" in listed)
     following = None
     if "next_observations" in parts or trees["next_observations"]:
-        following = parts_of(renamed, "next_observations", parts.get("next_observations"), flatten)
+        following = parts_of(
+            renamed, "next_observations", parts.get("next_observations"), flatten, "next_observations" in listed
+        )
     lengths, endings = _episode_lengths(renamed, parts, observations.rows)
     spent = {name for names in (*parts.values(), *trees.values()) for name in names}
     others = {name: column for name, column in renamed.columns.items() if name not in spent}

@@ -117,6 +117,8 @@ def write(
         raise HilpError(f"{data.name} does not say its domain and algorithm: pass domain=... and algorithm=...")
     if isinstance(data.observations, Mapping):
         raise HilpError(f"{data.name} has named observations, which hilp does not write as ExORL: choose native")
+    if data.view is not None:
+        raise HilpError(f"{data.name}: ExORL does not keep angles and dropped columns: choose native, or leave them")
     target = path_of(folder) / domain / algorithm
     storage.clean_leftovers(target)
     if target.exists():

@@ -16,7 +16,7 @@ from hilp.data import isolated
 from hilp.data.mistakes import reason
 from hilp.data.source import Block, Kind, Source, by_episode, choose_extras
 from hilp.data.tables import Part, Table, identity_of, without_short
-from hilp.errors import HilpError, nearest
+from hilp.errors import HilpError, nearest, some
 
 KITCHEN_KEY, KITCHEN_WIDTH = "observation", 59  # of FrankaKitchen: positions and speeds of robot and objects
 KITCHEN_KEEP = (*range(9), *range(18, 39))  # the positions, which are what D4RL's rows begin with
@@ -160,20 +160,20 @@ def _keys(episode: Mapping[str, np.ndarray], chosen: Sequence[str] | None, name:
         raise HilpError(f"{name}: observations are not numbers")
     if chosen is None:
         raise HilpError(
-            f"{name}: observations have several parts: choose with observation_keys=[...] from {', '.join(keys)}"
+            f"{name}: observations have several parts: choose with observation_keys=[...] from {some(keys)}"
         )
     for key in chosen:
         if key not in keys:
             raise HilpError(f"{name}: there is no observation key '{key}': {nearest(key, keys)}")
     if not chosen:
-        raise HilpError(f"{name}: observation_keys is empty: choose from {', '.join(keys)}")
+        raise HilpError(f"{name}: observation_keys is empty: choose from {some(keys)}")
     return [f"observations/{key}" for key in chosen]
 
 
 def _no_actions(episode: Mapping[str, np.ndarray], name: str) -> list[str]:
     keys = [key for key in episode if key.startswith("actions/")]
     raise HilpError(
-        f"{name}: actions are {'in several parts, ' + ', '.join(keys) if keys else 'not numbers'}: hilp needs one array"
+        f"{name}: actions are {'in several parts, ' + some(keys) if keys else 'not numbers'}: hilp needs one array"
     )
 
 
@@ -188,6 +188,8 @@ def write(source: Source, name: str, overwrite: bool, progress: Callable[[str, i
     """
     if isinstance(source.observation, dict):
         raise HilpError(f"{source.name} has named observations, which hilp does not write as Minari: choose native")
+    if source.view is not None:
+        raise HilpError(f"{source.name}: Minari does not keep angles and dropped columns: choose native, or leave them")
     try:
         import minari
         from minari.dataset.minari_dataset import parse_dataset_id

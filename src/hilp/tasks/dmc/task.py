@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hilp.errors import HilpError, nearest
+from hilp.errors import HilpError, nearest, some
 from hilp.tasks.base import Finite
 from hilp.tasks.dmc.domains import DOMAINS, NAMES, TASKS, Domain
 from hilp.tasks.dmc.episodes import DmcEpisodes
@@ -99,7 +99,7 @@ class Dmc:
     ) -> DmcEpisodes:
         """n episodes from random starts, or all from one physics state."""
         if goal is not None:
-            raise HilpError(f"{self.name} has rewards and no goals: prompt with one of {', '.join(self.rewards)}")
+            raise HilpError(f"{self.name} has rewards and no goals: prompt with one of {some(list(self.rewards))}")
         simulations = [self._begin(int(rng.integers(2**32)), start) for _ in range(n)]
         return DmcEpisodes(self.name, self.domain, simulations, self.threads, self.pool)
 
@@ -118,14 +118,14 @@ class Dmc:
         return self
 
     def potential_max(self, name: str) -> float:
-        raise HilpError(f"{self.name} has no potentials: prompt with one of its rewards, {', '.join(self.rewards)}")
+        raise HilpError(f"{self.name} has no potentials: prompt with one of its rewards, {some(list(self.rewards))}")
 
     def best_return(self, name: str, observations: np.ndarray, steps: int) -> np.ndarray | None:
         """Nobody knows; a reward is at most 1 a step."""
         return None
 
     def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray:
-        raise HilpError(f"{self.name} has no goals: prompt with one of its rewards, {', '.join(self.rewards)}")
+        raise HilpError(f"{self.name} has no goals: prompt with one of its rewards, {some(list(self.rewards))}")
 
     def finite(self) -> Finite | None:
         return None

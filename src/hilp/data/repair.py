@@ -1,0 +1,230 @@
+"""Repair: what is done, when asked, to data that cannot be trained on as it is, or would be trained on badly.
+
+Episodes are split at rows without numbers and at gaps in time. Columns that say nothing are left out, and angles that
+wrap are turned into sine and cosine, by a `View` that travels with the policy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hilp import trees
+from hilp.data.angles import Wrapped, Wraps
+from hilp.data.measures import ColumnHashes, Moments, column_names
+from hilp.data.source import Block, Kind, Source, ranges
+from hilp.data.view import View
+from hilp.errors import HilpError, counted, nearest, some
+
+SPLITS = ("nan", "gap")
+DROPS = ("constant", "duplicate")
+AUTO = "auto"
+TIME = "time"  # the extra column that says when a row was recorded
+GAP = 1.5  # a gap is longer than so many of nearly all steps
+NEARLY_ALL = 0.95
+
+Angles = str | int | Iterable[str | int] | Mapping[str | int, float | None]
+
+
+@dataclass(frozen=True)
+class Repairs:
+    """What to do, as the user says it; read with `of`."""
+
+    split: tuple[str, ...] = ()
+    angles: dict[str, float | None] | str | None = None  # columns, with a period where one is given; or "auto"
+    drop: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(split: Any = None, angles: Angles | None = None, drop: Any = None) -> Repairs:
+        return Repairs(_words("split", split, SPLITS), _angles(angles), _words("drop", drop, DROPS))
+
+    @property
+    def views(self) -> bool:
+        """Whether the networks' view of observations is to change."""
+        return self.angles is not None or bool(self.drop)
+
+    def apply(self, source: Source) -> Source:
+        """The source as asked for; what was done is in its notes."""
+        if self.split:
+            source = _split(source, self.split)
+        return _viewed(source, self) if self.views else source
+
+
+def is_split(value: Any) -> bool:
+    """Whether this says where to split, and is not another reader's option of that name."""
+    words = _listed(value)
+    return bool(words) and all(word in SPLITS for word in words)
+
+
+def _listed(value: Any) -> list[Any]:
+    if isinstance(value, str):
+        return [word.strip() for word in value.split(",") if word.strip()]
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _words(what: str, value: Any, known: tuple[str, ...]) -> tuple[str, ...]:
+    words = () if value is None else tuple(_listed(value))
+    for word in words:
+        if word not in known:
+            raise HilpError(f"{what} takes {' and '.join(known)}, not {word!r}: {nearest(str(word), known)}")
+    return words
+
+
+def _angles(value: Angles | None) -> dict[str, float | None] | str | None:
+    if value is None or value == AUTO:
+        return value
+    given = dict(value) if isinstance(value, Mapping) else dict.fromkeys(_listed(value))
+    found: dict[str, float | None] = {}
+    for column, period in given.items():
+        name, equals, text = str(column).partition("=")
+        try:
+            number = float(text) if equals else None if period is None else float(period)
+        except (TypeError, ValueError):
+            number = math.nan
+        if isinstance(column, bool) or not (number is None or 0.0 < number < math.inf):
+            raise HilpError(f"angles takes columns with their period, {{'q1': 360}} or q1=360, not {column!r:.60}")
+        found[name.strip()] = number
+    return found
+
+
+# ---- splitting -------------------------------------------------------------------------------------------------------
+
+
+def _split(source: Source, at: tuple[str, ...]) -> Source:
+    """Episodes cut where a number is missing and where time jumps; pieces of a single row are left out."""
+    if "gap" in at and TIME not in source.extras:
+        raise HilpError(
+            f"{source.name}: splitting at gaps needs a time column: name it with columns={{'time': ...}} "
+            "(--columns time=...)"
+        )
+    if "gap" in at and int(np.prod(source.extras[TIME].shape)) != 1:
+        raise HilpError(
+            f"{source.name}: the time column has rows of {source.extras[TIME].shape}: give one number a row"
+        )
+    lost = np.zeros(source.rows, bool)  # rows without a usable observation
+    cut = np.zeros(source.rows, bool)  # rows whose next row is not one step later
+    times = np.zeros(source.rows if "gap" in at else 0)
+    for first, block in source.blocks():
+        rows = slice(first, first + len(block.actions))
+        if "nan" in at:
+            for part in trees.named(block.observations, "observations").values():
+                if part.dtype.kind == "f":
+                    lost[rows] |= ~np.isfinite(part).reshape(len(part), -1).all(axis=1)
+            cut[rows] = ~np.isfinite(block.actions).all(axis=1)
+        if "gap" in at:
+            times[rows] = block.extras[TIME].reshape(-1)
+    last = np.zeros(source.rows, bool)
+    last[source.stops - 1] = True
+    cut &= ~last  # the action of a last row is never used
+    missing = np.flatnonzero(lost | cut)
+    said = []
+    if len(missing):
+        said.append(f"{counted(len(missing), 'row')} with NaN or infinities ({source.where(missing)})")
+    if "gap" in at:
+        gaps, longest, usual = _gaps(source, times, ~last & ~lost)
+        cut[gaps] = True
+        if len(gaps):
+            said.append(
+                f"{counted(len(gaps), 'gap')} in time (after {source.where(gaps)}; a step is usually {usual:.4g}, "
+                f"in a gap more than {longest:.4g} or negative)"
+            )
+    if not said:
+        return source
+    ends = last | cut | lost
+    ends[:-1] |= lost[1:]
+    starts = np.concatenate([[True], ends[:-1]]) & ~lost
+    begins, finals = np.flatnonzero(starts), np.flatnonzero(ends & ~lost)
+    lengths = finals - begins + 1
+    whole = lengths >= 2
+    note = f"split {counted(source.episodes, 'episode')} into {int(whole.sum())} at {' and '.join(said)}"
+    if not whole.all():
+        note += f"; left out {counted(int((~whole).sum()), 'piece')} of a single row"
+    if not whole.any():
+        raise HilpError(f"{source.name}: nothing is left: {note}")
+    found = ranges(source, begins[whole], lengths[whole], note)
+
+    def read(start: int, stop: int) -> Block:
+        block = found.read(start, stop)
+        return block._replace(actions=np.where(np.isfinite(block.actions), block.actions, np.float32(0.0)))
+
+    return replace(found, endings={}, read=read) if "nan" in at else replace(found, endings={})
+
+
+def _gaps(source: Source, times: np.ndarray, inside: np.ndarray) -> tuple[np.ndarray, float, float]:
+    """Rows after which time jumps inside an episode, the longest step that is none, and the usual one."""
+    bad = np.flatnonzero(~np.isfinite(times))
+    if len(bad):
+        raise HilpError(f"{source.name}: the time is NaN or infinite in {source.where(bad)}: repair these rows")
+    rows = np.flatnonzero(inside[:-1])
+    steps = times[rows + 1] - times[rows]
+    forward = steps[steps > 0]
+    if not len(forward):
+        raise HilpError(f"{source.name}: time never goes on inside an episode: check the time column")
+    usual, nearly_all = np.quantile(forward, [0.5, NEARLY_ALL])
+    longest = GAP * float(nearly_all)
+    return rows[(steps > longest) | (steps < 0)], longest, float(usual)
+
+
+# ---- columns ---------------------------------------------------------------------------------------------------------
+
+
+def _viewed(source: Source, repairs: Repairs) -> Source:
+    """The source with a view that leaves out columns and turns angles, in addition to the one that it has."""
+    if not isinstance(source.observation, Kind) or len(source.observation.shape) != 1:
+        raise HilpError(f"{source.name}: angles and drop are for observations that are one vector, not named parts")
+    width, labels = source.observation_dim, column_names(source)
+    before = source.view or View(width, tuple(range(width)))
+    asked = repairs.angles if isinstance(repairs.angles, dict) else {}
+    named = {column: period for name, period in asked.items() for column in _columns_of(source, labels, name)}
+    moments, hashes, wraps = Moments(width), ColumnHashes(width), Wraps(source, width)
+    for first, block in source.blocks():
+        rows = np.asarray(block.observations)
+        if repairs.drop:
+            moments.add(rows)
+            hashes.add(first, rows)
+        if repairs.angles is not None:
+            wraps.add(first, np.asarray(rows, np.float32))
+    notes = []
+    constant = [int(c) for c in moments.constant if "constant" in repairs.drop and c in before.seen]
+    twins = hashes.twins(apart_from=moments.constant) if "duplicate" in repairs.drop else []
+    copies = [c for group in twins for c in [c for c in group if c in before.seen][1:]]
+    for dropped, why in ((constant, "constant"), (copies, "duplicated")):
+        if dropped:
+            names = some([labels[column] for column in dropped])
+            notes.append(f"networks do not see {counted(len(dropped), f'{why} column')}: {names}")
+    seen = tuple(c for c in before.seen if c not in {*constant, *copies})
+    if not seen:
+        raise HilpError(f"{source.name}: every observation column is constant: nothing is left to learn from")
+    angles = {column: period for column, period in before.angles if column in seen}
+    found = {wrapped.column: wrapped for wrapped in wraps.found() if wrapped.column in seen}
+    if repairs.angles == AUTO:
+        named = dict.fromkeys(found)
+    angles |= {c: _period(source, labels[c], period, found.get(c)) for c, period in named.items() if c in seen}
+    for column in (column for column in named if column in seen):
+        notes.append(f"networks see the sine and cosine of {labels[column]}, an angle of period {angles[column]:.6g}")
+    view = View(width, seen, tuple(sorted(angles.items())))
+    return replace(source, view=view, notes=(*source.notes, *notes))
+
+
+def _columns_of(source: Source, labels: list[str], name: str) -> list[int]:
+    parts = [n for n, label in enumerate(labels) if label == name or label.startswith(f"{name}[")]
+    if parts:
+        return parts
+    if name.isdecimal() and int(name) < len(labels):
+        return [int(name)]
+    raise HilpError(f"{source.name}: there is no observation column '{name}' to be an angle: {nearest(name, labels)}")
+
+
+def _period(source: Source, label: str, given: float | None, found: Wrapped | None) -> float:
+    if given is not None:
+        return given
+    if found is None:
+        raise HilpError(
+            f"{source.name}: column '{label}' does not wrap, so its period is not known: give it, "
+            f"angles={{'{label}': 360}} (--angles {label}=360)"
+        )
+    return found.period
