@@ -132,7 +132,7 @@ def _split(source: Source, at: tuple[str, ...]) -> Source:
                 f"{counted(len(gaps), 'gap')} in time (after {source.where(gaps)}; a step is usually {usual:.4g}, "
                 f"in a gap more than {longest:.4g} or negative)"
             )
-    if not said:
+    if not said and source.lengths.min(initial=2) >= 2:
         return source
     ends = last | cut | lost
     ends[:-1] |= lost[1:]
@@ -140,9 +140,12 @@ def _split(source: Source, at: tuple[str, ...]) -> Source:
     begins, finals = np.flatnonzero(starts), np.flatnonzero(ends & ~lost)
     lengths = finals - begins + 1
     whole = lengths >= 2
-    note = f"split {counted(source.episodes, 'episode')} into {int(whole.sum())} at {' and '.join(said)}"
+    notes = [f"split {counted(source.episodes, 'episode')} into {int(whole.sum())} at {' and '.join(said)}"] * bool(
+        said
+    )
     if not whole.all():
-        note += f"; left out {counted(int((~whole).sum()), 'piece')} of a single row"
+        notes.append(f"left out {counted(int((~whole).sum()), 'piece')} of a single row")
+    note = "; ".join(notes)
     if not whole.any():
         raise HilpError(f"{source.name}: nothing is left: {note}")
     found = ranges(source, begins[whole], lengths[whole], note)
