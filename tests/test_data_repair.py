@@ -145,7 +145,7 @@ def test_a_split_keeps_every_usable_transition_and_no_other(episodes: list[list[
     missing, unmoved = np.array([m == "n" for m in marks]), np.array([m == "a" for m in marks])
     log = {"x": np.where(missing, np.nan, rows), "u": np.where(unmoved, np.nan, 0.0), "run": ids, "time": time}
     # Enough ordinary steps in front that the jumps are the exception.
-    ahead = {"x": np.zeros(200), "u": np.zeros(200), "run": np.full(200, -1), "time": np.arange(200.0)}
+    ahead = {"x": np.zeros(1000), "u": np.zeros(1000), "run": np.full(1000, -1), "time": np.arange(1000.0)}
     log = {name: np.concatenate([ahead[name], log[name]]) for name in log}
     columns = {"observations": ["x"], "actions": ["u"], "episode_ids": "run"}
     data = hilp.load(log, columns=columns, split=("nan", "gap"))
@@ -154,7 +154,7 @@ def test_a_split_keeps_every_usable_transition_and_no_other(episodes: list[list[
         for at in range(len(marks) - 1)
         if ids[at] == ids[at + 1] and marks[at] == "o" and marks[at + 1] != "n"
     ]
-    at = data.transition_rows[data.transition_rows >= 200]
+    at = data.transition_rows[data.transition_rows >= 1000]
     found = [(int(data.observations[row, 0]), int(data.observations[row + 1, 0])) for row in at]
     assert found == wanted
 
