@@ -67,6 +67,9 @@ CASES: dict[str, Case] = {
     "gc-iql q": ("gc-iql", {**TRUNKS, "variant": "q"}, {}),
     "gc-iql q ddpg+bc": ("gc-iql", {**TRUNKS, "variant": "q", "extraction": "ddpg+bc"}, {}),
     "gc-cql": ("gc-cql", {**TRUNKS, "samples": 3}, {}),
+    "hiql": ("hiql", {**TRUNKS, "rep_dim": 4, "subgoal_steps": 5}, {}),
+    "qrl": ("qrl", {**TRUNKS, "latent": 16}, {}),
+    "crl": ("crl", {**TRUNKS, "latent": 8}, {}),
     "iql-fdm": ("iql-fdm", IQL, {}),
     "iql-lap": ("iql-lap", IQL, {}),
     "iql-rand": ("iql-rand", {**IQL, "extraction": "ddpg+bc"}, {}),
@@ -152,6 +155,9 @@ QUICK = {
     "gc-iql",
     "gc-iql q",
     "gc-cql",
+    "hiql",
+    "qrl",
+    "crl",
     "iql-fdm",
 }
 

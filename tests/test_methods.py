@@ -27,6 +27,9 @@ SMALL: dict[str, dict[str, Any]] = {
     "gc-iql": TRUNKS,
     "gc-iql-q": TRUNKS,
     "gc-cql": {**TRUNKS, "samples": 3},
+    "hiql": {**TRUNKS, "rep_dim": 4, "subgoal_steps": 5},
+    "qrl": {**TRUNKS, "latent": 16},
+    "crl": {**TRUNKS, "latent": 8},
     **{name: {**TRUNKS, "dim": 4, "phi_hidden": (16, 16)} for name in methods.MODULES if name.startswith("iql-")},
 }
 NAMES = sorted(methods.MODULES)

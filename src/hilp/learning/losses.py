@@ -83,6 +83,12 @@ def contrastive(logits: Array) -> Array:
     return jnp.mean(jax.nn.logsumexp(negatives, axis=1) - jnp.diagonal(logits))
 
 
+def binary_contrastive(logits: Array) -> Array:
+    """The mean cross-entropy of telling the positive pairs, on the diagonal of the last two axes, from all others."""
+    positive = jnp.diagonal(logits, axis1=-2, axis2=-1)
+    return jnp.mean(jax.nn.softplus(logits)) - jnp.mean(positive) / logits.shape[-1]
+
+
 def smaller_head(successors: Array, z: Array) -> Array:
     """Of two successor features (heads x batch x dim), the whole vector of the head that values skill z less."""
     values = jnp.einsum("hbd,bd->hb", successors, z)
@@ -105,7 +111,7 @@ def critic_loss(critic: networks.Ensemble, sza: Array, target: Array) -> Array:
     return jnp.mean(jnp.sum(jnp.square(q - target[None]), axis=0))
 
 
-def awr_loss(actor: networks.GaussianActor, sz: Array, action: Array, weight: Array) -> Array:
+def awr_loss(actor: networks.GaussianActor | networks.UnitActor, sz: Array, action: Array, weight: Array) -> Array:
     """Advantage-weighted regression: -E[weight * log pi(a | s, z)]."""
     return -jnp.mean(weight * actor.log_prob(sz, action))
 

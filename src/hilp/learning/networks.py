@@ -1,7 +1,7 @@
 """Networks: plain functions of arrays. Shapes and initialisers are those of the paper's two halves.
 
 `Trunk`, `GaussianActor` and `SquashedActor` belong to the goal-conditioned half; `Feature`, `SuccessorMap` and
-`TanhActor` to the zero-shot half.
+`TanhActor` to the zero-shot half; `UnitActor` to the rivals, whose trunks are those of the goal-conditioned half.
 
 Every network maps the last axis and broadcasts over the others. An observation that is a named tree is laid out as one
 vector by `join`, at the entrance of a network and nowhere before. An ensemble is a tuple of networks; `apply_all` runs
@@ -191,6 +191,29 @@ class GaussianActor(eqx.Module):
         log_std = jnp.clip(self.log_std, *LOG_STD_RANGE)
         standard = (action - self(x)) * jnp.exp(-log_std)
         return jnp.sum(-0.5 * jnp.square(standard) - log_std - HALF_LOG_2PI, axis=-1)
+
+
+class UnitActor(eqx.Module):
+    """OGBench's pi(a | s, g): GELU layers without LayerNorm, a small mean head, a deviation of one."""
+
+    hidden: tuple[Dense, ...]
+    mean: Dense
+
+    def __init__(self, size_in: int, hidden: Sequence[int], action_dim: int, key: Array):
+        keys = jax.random.split(key, len(hidden) + 1)
+        sizes = [size_in, *hidden]
+        self.hidden = tuple(Dense(a, b, k) for a, b, k in zip(sizes, sizes[1:], keys, strict=False))
+        self.mean = Dense(sizes[-1], action_dim, keys[-1], scale=0.01)
+
+    def __call__(self, x: Array) -> Array:
+        """The mean action, not clipped."""
+        for dense in self.hidden:
+            x = jax.nn.gelu(dense(x), approximate=True)
+        return self.mean(x)
+
+    def log_prob(self, x: Array, action: Array) -> Array:
+        """log pi(action | x): a squared error, up to a constant."""
+        return jnp.sum(-0.5 * jnp.square(action - self(x)) - HALF_LOG_2PI, axis=-1)
 
 
 class SquashedActor(eqx.Module):

@@ -32,6 +32,9 @@ MODULES: dict[str, tuple[str, dict[str, str]]] = {
     "gc-iql": ("hilp.learning.methods.gciql", {}),
     "gc-iql-q": ("hilp.learning.methods.gciql_q", {}),
     "gc-cql": ("hilp.learning.methods.gccql", {}),
+    "hiql": ("hilp.learning.methods.hiql", {}),
+    "qrl": ("hilp.learning.methods.qrl", {}),
+    "crl": ("hilp.learning.methods.crl", {}),
     "iql-fdm": ("hilp.learning.methods.iql", {"features": "fdm"}),
     "iql-lap": ("hilp.learning.methods.iql", {"features": "lap"}),
     "iql-rand": ("hilp.learning.methods.iql", {"features": "rand"}),
@@ -112,7 +115,10 @@ def presets(name: str) -> tuple[Preset, ...]:
 
 # ---- what was made before --------------------------------------------------------------------------------------------
 
-LATER_KEYS = {"actor_rate": 1.0}  # config keys younger than kept runs and rows -> the value that changes nothing
+LATER_KEYS = {
+    "actor_rate": 1.0,
+    "actor_goal_random": 0.0,
+}  # config keys younger than kept runs and rows -> the value that changes nothing
 # A key that once chose between what are two methods now: its values, and the keys that only the second of them has.
 VARIANT, VARIANTS = "variant", {"gc-iql": "v", "gc-iql-q": "q"}
 V_ALSO_HAD = {"extraction": "awr", "bc_weight": 0.3}

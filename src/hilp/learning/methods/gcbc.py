@@ -30,6 +30,7 @@ class Config:
     actor_hidden: tuple[int, ...] = (512, 512, 512)  # layers of the policy; the paper has (256, 256) on AntMaze-large
     batch: int = 1024  # transitions per update
     lr: float = 3e-4  # Adam
+    actor_goal_random: float = 0.0  # share of the goals drawn from the whole data set; the others lie ahead
     actor_rate: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
     normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
 
@@ -40,6 +41,7 @@ class Config:
                 "at least 1": ("batch",),
                 "sizes of at least 1": ("actor_hidden",),
                 "at least 0": ("lr",),
+                "from 0 to 1": ("actor_goal_random",),
                 "above 0, at most 1": ("actor_rate",),
             },
         )
@@ -56,7 +58,7 @@ class State(NamedTuple):
 class Policy(eqx.Module):
     """What is left after training: pi(a | s, g)."""
 
-    actor: networks.GaussianActor
+    actor: networks.GaussianActor | networks.UnitActor
 
     @property
     def skill_dim(self) -> int:
@@ -73,7 +75,10 @@ class Policy(eqx.Module):
 def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
     key_at, key_goal = jax.random.split(key)
     at = sampling.transitions(index, key_at, cfg.batch)
-    goal = sampling.uniform_future(index, key_goal, at)
+    if cfg.actor_goal_random:
+        goal = sampling.actor_goals(index, key_goal, at, cfg.actor_goal_random)
+    else:
+        goal = sampling.uniform_future(index, key_goal, at)
     return sampling.Rows({"observations": {"observation": at, "goal": goal}, "actions": {"action": at}})
 
 
@@ -106,4 +111,5 @@ PRESETS = (
     Preset("laptop", steps=values.OGBENCH_STEPS, tasks=(*values.OGBENCH_POINTS, *values.OGBENCH_ARMS)),
     Preset("paper", {"actor_hidden": (256, 256)}, tasks=values.ANTMAZE_LARGE),
     Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.KITCHENS),
+    Preset("paper", values.STITCH_GOALS, tasks=values.OGBENCH_STITCHES),
 )

@@ -17,8 +17,9 @@ from jax import Array
 
 from hilp.learning import losses, networks
 from hilp.learning.configs import require, require_shares
-from hilp.learning.contract import Info
+from hilp.learning.contract import Info, Preset
 from hilp.learning.methods import gciql
+from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
 from hilp.spec import Spec
 
@@ -137,4 +138,10 @@ def export(cfg: Config, state: State) -> Policy:
     return Policy(state.actor_average or state.actor)
 
 
-PRESETS = gciql.PRESETS
+PRESETS = (
+    *gciql.PRESETS,
+    Preset("paper", {"extraction": "ddpg+bc"}, tasks=values.OGBENCH),
+    Preset("paper", {"bc_weight": 0.3}, tasks=values.OGBENCH_ANTS),
+    Preset("paper", {"bc_weight": 0.003}, tasks=values.OGBENCH_POINTS),
+    Preset("paper", {"bc_weight": 1.0}, tasks=values.OGBENCH_ARMS),
+)

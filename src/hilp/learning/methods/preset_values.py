@@ -20,13 +20,35 @@ LAPTOP_SUCCESSORS: dict[str, Any] = {
     "normalize": True,
 }
 
+
+def _with_kinds(names: tuple[str, ...], *kinds: str) -> tuple[str, ...]:
+    """Tasks by their bare name, and by that of their data."""
+    return tuple(f"{name}{kind}" for name in names for kind in ("", *kinds))
+
+
 ANTMAZE_LARGE = tuple(f"antmaze-large{kind}" for kind in ("", "-diverse", "-play"))
 ANTMAZE_ULTRA = tuple(f"antmaze-ultra{kind}" for kind in ("", "-diverse", "-play"))
-OGBENCH_ANTS = ("antmaze-medium", "antmaze-large-v0", "antmaze-giant")
+OGBENCH_ANTS = (
+    "antmaze-large-v0",  # without a version or a kind of OGBench's data the name is that of the paper's task
+    *(f"antmaze-large{kind}" for kind in ("-navigate", "-stitch", "-explore")),
+    *_with_kinds(("antmaze-medium", "antmaze-giant", "antmaze-teleport"), "-navigate", "-stitch", "-explore"),
+)
 ANTMAZES = (*ANTMAZE_LARGE, *ANTMAZE_ULTRA, *OGBENCH_ANTS, "antmaze")  # the last is any map of the user's own
-OGBENCH_POINTS = ("pointmaze-medium", "pointmaze-large", "pointmaze-giant")
-OGBENCH_ARMS = ("cube-single", "cube-double", "scene", "puzzle-3x3", "puzzle-4x4")
-OGBENCH_GIANTS = ("pointmaze-giant", "antmaze-giant", "humanoidmaze-giant")
+OGBENCH_POINTS = _with_kinds(
+    tuple(f"pointmaze-{size}" for size in ("medium", "large", "giant", "teleport")), "-navigate", "-stitch"
+)
+OGBENCH_ARMS = _with_kinds(
+    (
+        *(f"cube-{count}" for count in ("single", "double", "triple", "quadruple")),
+        "scene",
+        *(f"puzzle-{size}" for size in ("3x3", "4x4", "4x5", "4x6")),
+    ),
+    "-play",
+    "-noisy",
+)
+OGBENCH = (*OGBENCH_POINTS, *OGBENCH_ANTS, *OGBENCH_ARMS)
+OGBENCH_GIANTS = (*(name for name in OGBENCH if "-giant" in name), "humanoidmaze-giant")
+OGBENCH_STITCHES = tuple(name for name in OGBENCH if name.endswith("-stitch"))
 KITCHENS = ("kitchen-partial", "kitchen-mixed")
 KITCHEN_STEPS = 500_000  # of the paper's table
 
@@ -47,3 +69,10 @@ ANT_STEPS, ANT_LONG_STEPS = 100_000, 160_000
 # OGBench's own discounts for all its methods; ways in its mazes are hundreds of steps long.
 OGBENCH_DISCOUNT, OGBENCH_GIANT_DISCOUNT = 0.99, 0.995
 OGBENCH_STEPS = 20_000
+OGBENCH_GOALS = {"discount": OGBENCH_DISCOUNT, "goal_discount": OGBENCH_DISCOUNT}
+OGBENCH_GIANT_GOALS = {"discount": OGBENCH_GIANT_DISCOUNT, "goal_discount": OGBENCH_GIANT_DISCOUNT}
+STITCH_GOALS = {"actor_goal_random": 0.5}  # an episode of these ends before it could show a far goal
+
+# Where OGBench's tuned values go beyond OGBench: its point mazes are most like ours, its arms like the kitchen's.
+POINTS = (*OGBENCH_POINTS, *(f"maze-{name}" for name in ("four-rooms", "medium", "large", "ultra", "custom")))
+ARMS = (*OGBENCH_ARMS, *KITCHENS)

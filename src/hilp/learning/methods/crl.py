@@ -1,0 +1,147 @@
+"""CRL: contrastive RL (Eysenbach et al. 2022), as OGBench runs it. Not in the paper.
+
+Two critics phi(s, a) . psi(g) learn to tell the states that lie ahead of (s, a) from those ahead of others: the larger,
+the likelier g is reached. Values of where the data goes, not of the best way there, so it stitches nothing. The policy
+is extracted by DDPG+BC.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from hilp.learning import losses, networks, sampling
+from hilp.learning.configs import require
+from hilp.learning.contract import Info, Preset
+from hilp.learning.methods import gcbc
+from hilp.learning.methods import preset_values as values
+from hilp.learning.sampling import Batch
+from hilp.spec import Spec
+
+CRITICS = 2
+
+
+@dataclass(frozen=True)
+class Config:
+    """Hyper-parameters; the defaults are OGBench's for ant mazes."""
+
+    hidden: tuple[int, ...] = (512, 512, 512)  # layers of phi and psi
+    actor_hidden: tuple[int, ...] = (512, 512, 512)  # layers of the policy
+    latent: int = 512  # numbers that phi and psi give
+    batch: int = 1024  # transitions per update; each is told from all others
+    lr: float = 3e-4  # Adam, every network
+    goal_discount: float = 0.99  # how far ahead the critics' goals lie
+    actor_goal_random: float = 0.0  # share of the actor's goals drawn from the whole data set; the others lie ahead
+    bc_weight: float = 0.1  # larger imitates the data
+    actor_rate: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in OGBench
+    normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
+
+    def __post_init__(self) -> None:
+        require(
+            self,
+            {
+                "at least 1": ("batch", "latent"),
+                "sizes of at least 1": ("hidden", "actor_hidden"),
+                "between 0 and 1": ("goal_discount",),
+                "from 0 to 1": ("actor_goal_random",),
+                "at least 0": ("lr", "bc_weight"),
+                "above 0, at most 1": ("actor_rate",),
+            },
+        )
+
+
+class State(NamedTuple):
+    """Everything that training changes."""
+
+    phi: networks.Ensemble  # of 2, of (s, a)
+    psi: networks.Ensemble  # of 2, of g
+    actor: networks.UnitActor
+    actor_average: networks.UnitActor | tuple[()]  # () at rate 1: the actor itself is kept
+    opt: optax.OptState
+
+
+Policy = gcbc.Policy  # what is left after training is pi(a | s, g)
+
+
+def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
+    """Transitions with two goals each: one that lies ahead, for the critics, and one for the actor."""
+    key_at, key_goal, key_actor = jax.random.split(key, 3)
+    at = sampling.transitions(index, key_at, cfg.batch)
+    goal = sampling.geometric_future(index, key_goal, at, cfg.goal_discount)
+    actor_goal = sampling.actor_goals(index, key_actor, at, cfg.actor_goal_random)
+    seen = {"observation": at, "goal": goal, "actor_goal": actor_goal}
+    return sampling.Rows({"observations": seen, "actions": {"action": at}})
+
+
+def init(cfg: Config, spec: Spec, key: Array) -> State:
+    key_phi, key_psi, key_actor = jax.random.split(key, 3)
+    size_sa = spec.observation_dim + spec.action_dim
+    phi = networks.ensemble(networks.Trunk, CRITICS, size_sa, cfg.hidden, cfg.latent, key=key_phi)
+    psi = networks.ensemble(networks.Trunk, CRITICS, spec.observation_dim, cfg.hidden, cfg.latent, key=key_psi)
+    actor = networks.UnitActor(2 * spec.observation_dim, cfg.actor_hidden, spec.action_dim, key_actor)
+    average = losses.averaged(actor, actor, cfg.actor_rate)
+    return State(phi, psi, actor, average, optax.adam(cfg.lr).init((phi, psi, actor)))
+
+
+def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
+    """One step of the critics and of the actor, both from the same state."""
+    critic = (state.phi, state.psi)
+    (loss_q, right), grad_q = jax.value_and_grad(critic_loss, has_aux=True)(critic, batch)
+    (loss_a, q), grad_a = jax.value_and_grad(actor_loss, has_aux=True)(state.actor, critic, batch, cfg.bc_weight)
+
+    updates, opt = optax.adam(cfg.lr).update((*grad_q, grad_a), state.opt)
+    phi, psi, actor = optax.apply_updates((*critic, state.actor), updates)
+    average = losses.averaged(state.actor_average, actor, cfg.actor_rate, opt[0].count)
+    info = {"critic_loss": loss_q, "right_pairs": right, "actor_loss": loss_a, "q": q}
+    return State(phi, psi, actor, average, opt), info
+
+
+def export(cfg: Config, state: State) -> Policy:
+    return Policy(state.actor_average or state.actor)
+
+
+Critic = tuple[networks.Ensemble, networks.Ensemble]  # phi and psi
+
+
+def critic_loss(critic: Critic, batch: Batch) -> tuple[Array, Array]:
+    """Which of the batch's goals lies ahead of which (s, a); also returns how often the right one scores highest."""
+    phi = networks.apply_all(critic[0], networks.join(batch.observation, batch.action))
+    psi = networks.apply_all(critic[1], batch.goal)
+    products = jnp.stack([own @ goals.T for own, goals in zip(phi, psi, strict=True)])  # critics x pairs x goals
+    logits = products / math.sqrt(phi.shape[-1])
+    right = jnp.argmax(logits, axis=-1) == jnp.arange(logits.shape[-1])
+    return losses.binary_contrastive(logits), jnp.mean(right)
+
+
+def actor_loss(actor: networks.UnitActor, critic: Critic, batch: Batch, weight: float) -> tuple[Array, Array]:
+    """DDPG+BC on the smaller critic; also returns its mean."""
+    sg = networks.join(batch.observation, networks.join(batch.actor_goal))
+    own = jnp.clip(actor(sg), -1.0, 1.0)
+    phi = networks.apply_all(critic[0], networks.join(batch.observation, own))
+    psi = networks.apply_all(critic[1], batch.actor_goal)
+    q = jnp.min(jnp.sum(phi * psi, axis=-1), axis=0) / math.sqrt(phi.shape[-1])
+    return losses.ddpg_bc(q, actor.log_prob(sg, batch.action), weight), jnp.mean(q)
+
+
+PRESETS = (
+    Preset("laptop", {**values.LAPTOP_TRUNKS, "latent": 128, "goal_discount": 0.97}, steps=8_000),
+    Preset(None, {"bc_weight": 0.03}, tasks=values.POINTS),
+    Preset(None, {"bc_weight": 3.0}, tasks=values.ARMS),
+    Preset(None, {"goal_discount": values.OGBENCH_DISCOUNT}, tasks=(*values.OGBENCH_POINTS, *values.ARMS)),
+    Preset("laptop", steps=values.OGBENCH_STEPS, tasks=(*values.OGBENCH_POINTS, *values.ARMS)),
+    Preset(None, {"goal_discount": values.OGBENCH_GIANT_DISCOUNT}, tasks=values.OGBENCH_GIANTS),
+    Preset(None, values.STITCH_GOALS, tasks=values.OGBENCH_STITCHES),
+    Preset(
+        "laptop",
+        {**values.ANT, **values.ANT_AVERAGE, "goal_discount": values.ANT_DISCOUNT},
+        steps=values.ANT_STEPS,
+        tasks=values.ANTMAZES,
+    ),
+    Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.KITCHENS),
+)

@@ -1,0 +1,246 @@
+"""HIQL: hierarchical implicit Q-learning (Park et al. 2023), as OGBench runs it. Not in the paper.
+
+One value V(s, g), learnt as that of `gc-iql`, and two policies out of it: the high one says where to be some steps
+from now on the way to g, the low one which action leads there. Near a goal values differ clearly; far from it only
+over many steps, which is what the high one looks at. V sees a goal only through rep(s, g), a few numbers, and these are
+what the high policy gives.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from hilp.learning import hilbert, losses, networks, sampling
+from hilp.learning.configs import require, require_shares
+from hilp.learning.contract import Info, Preset
+from hilp.learning.methods import preset_values as values
+from hilp.learning.sampling import Batch
+from hilp.spec import Spec
+from hilp.trees import Tree
+
+VALUES = 2
+SQUARE_FLOOR = 1e-6  # of a representation's squared length: zero has no direction, and must not end in NaN
+
+
+@dataclass(frozen=True)
+class Config:
+    """Hyper-parameters; the defaults are OGBench's for mazes."""
+
+    hidden: tuple[int, ...] = (512, 512, 512)  # layers of V and of rep
+    actor_hidden: tuple[int, ...] = (512, 512, 512)  # layers of both policies
+    rep_dim: int = 10  # numbers that stand for a goal, seen from a state
+    subgoal_steps: int = 25  # how far ahead the high policy looks
+    batch: int = 1024  # transitions per update
+    lr: float = 3e-4  # Adam, every network
+    discount: float = 0.99  # sets the longest distance V can tell apart, about 1 / (1 - discount) steps
+    expectile: float = 0.7  # nearer 1: values of the best path in the data, not of the usual one
+    target_rate: float = 0.005  # EMA of V's target
+    goal_discount: float = 0.99  # how far ahead future goals of the value lie
+    goal_here: float = 0.2  # share of the value's goals that are the state itself: V(s, s) = 0 must be learnt
+    goal_random: float = 0.3  # share of the value's goals drawn from the whole data set
+    actor_goal_random: float = 0.0  # share of the high policy's goals drawn from the whole data set
+    temperature: float = 3.0  # AWR of the low policy: larger trusts the values, smaller imitates the data
+    high_temperature: float = 3.0  # AWR of the high policy
+    weight_max: float = 100.0  # AWR weights are cut here
+    actor_rate: float = 1.0  # below 1: the policies kept are moving averages of their weights; not in OGBench
+    normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
+
+    def __post_init__(self) -> None:
+        require(
+            self,
+            {
+                "at least 1": ("batch", "rep_dim", "subgoal_steps"),
+                "sizes of at least 1": ("hidden", "actor_hidden"),
+                "between 0 and 1": ("discount", "expectile", "goal_discount"),
+                "from 0 to 1": ("target_rate", "goal_here", "goal_random", "actor_goal_random"),
+                "at least 0": ("lr", "temperature", "high_temperature"),
+                "above 0": ("weight_max",),
+                "above 0, at most 1": ("actor_rate",),
+            },
+        )
+        require_shares(self, "goal_here", "goal_random")
+
+
+class Representation(eqx.Module):
+    """rep(s, g): a goal as seen from a state, a point on a sphere."""
+
+    net: networks.Trunk
+
+    def __init__(self, observation_dim: int, hidden: tuple[int, ...], size: int, key: Array):
+        self.net = networks.Trunk(2 * observation_dim, hidden, size, key)
+
+    def __call__(self, observation: Tree, goal: Tree) -> Array:
+        return on_sphere(self.net(networks.join(observation, networks.join(goal))))
+
+
+def on_sphere(x: Array) -> Array:
+    """x, scaled to a length of sqrt(dim): about one a number."""
+    square = jnp.sum(jnp.square(x), axis=-1, keepdims=True)
+    return x * (math.sqrt(x.shape[-1]) * jax.lax.rsqrt(jnp.maximum(square, SQUARE_FLOOR)))
+
+
+class Actors(NamedTuple):
+    """Both policies."""
+
+    low: networks.UnitActor  # pi(a | s, rep(s, subgoal))
+    high: networks.UnitActor  # pi(rep(s, subgoal) | s, g)
+
+
+class State(NamedTuple):
+    """Everything that training changes."""
+
+    rep: Representation
+    value: networks.Ensemble  # of 2, of (s, rep(s, g))
+    value_target: networks.Ensemble
+    actors: Actors
+    actors_average: Actors | tuple[()]  # () at rate 1: the actors themselves are kept
+    opt: optax.OptState
+
+
+class Policy(eqx.Module):
+    """What is left after training: a subgoal on the way to g, anew in every state, and the action that leads there."""
+
+    low: networks.UnitActor
+    high: networks.UnitActor
+
+    @property
+    def skill_dim(self) -> int:
+        return self.high.hidden[0].weight.shape[0] // 2  # it takes a state and, of the same size, the skill
+
+    def act(self, observation: Tree, z: Array) -> Array:
+        subgoal = on_sphere(self.high(networks.join(observation, z)))
+        return jnp.clip(self.low(networks.join(observation, subgoal)), -1.0, 1.0)
+
+    def aim(self, goal: Tree) -> Array:
+        """The skill of a goal is the goal."""
+        return networks.join(goal)
+
+
+def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
+    """Transitions, each with a goal for the value, one for the high policy and the states that both policies aim at.
+
+    The low one aims at the state some steps ahead; the high one at that state too, or at its goal where that comes
+    before.
+    """
+    key_at, key_goal, key_actor = jax.random.split(key, 3)
+    at = sampling.transitions(index, key_at, cfg.batch)
+    goal = sampling.value_goals(index, key_goal, at, cfg.goal_discount, cfg.goal_here, cfg.goal_random)
+    actor_goal = sampling.actor_goals(index, key_actor, at, cfg.actor_goal_random)
+    more = {
+        "goal": goal,
+        "actor_goal": actor_goal,
+        "low_target": jnp.minimum(at + cfg.subgoal_steps, index.last[at]),
+        "high_target": sampling.n_step_rows(index, at, actor_goal, cfg.subgoal_steps),
+    }
+    return sampling.Rows.of_transitions(at, more, reached=goal == at)
+
+
+def init(cfg: Config, spec: Spec, key: Array) -> State:
+    key_rep, key_value, key_low, key_high = jax.random.split(key, 4)
+    size = spec.observation_dim
+    rep = Representation(size, cfg.hidden, cfg.rep_dim, key_rep)
+    value = networks.ensemble(networks.Trunk, VALUES, size + cfg.rep_dim, cfg.hidden, 1, key=key_value)
+    actors = Actors(
+        low=networks.UnitActor(size + cfg.rep_dim, cfg.actor_hidden, spec.action_dim, key_low),
+        high=networks.UnitActor(2 * size, cfg.actor_hidden, cfg.rep_dim, key_high),
+    )
+    return State(
+        rep=rep,
+        value=value,
+        value_target=value,
+        actors=actors,
+        actors_average=losses.averaged(actors, actors, cfg.actor_rate),
+        opt=optax.adam(cfg.lr).init((rep, value, actors)),
+    )
+
+
+def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
+    """One step of V with its representation and of both policies, all from the same state."""
+    learnt = (state.rep, state.value)
+    (loss_v, v), grad_v = jax.value_and_grad(value_loss, has_aux=True)(learnt, cfg, state.value_target, batch)
+
+    s, after, goal = batch.observation, batch.next_observation, batch.actor_goal
+    near, far = batch.low_target, batch.high_target
+    # What each policy asks: of the state and of what follows it, how far its aim is; and what the high one should say.
+    states, aims = networks.stacked(s, after, s, far, s), networks.stacked(near, near, goal, goal, far)
+    reps = state.rep(states, aims)
+    asked = networks.join(states, reps)[: 4 * cfg.batch]
+    v_asked = jnp.mean(networks.apply_all(state.value, asked)[..., 0], axis=0)
+    low_before, low_after, high_before, high_after = jnp.split(v_asked, 4)
+    toward_near, _, _, _, wanted = jnp.split(reps, 5)
+    low_weight = losses.awr_weight(low_after - low_before, cfg.temperature, cfg.weight_max)
+    high_weight = losses.awr_weight(high_after - high_before, cfg.high_temperature, cfg.weight_max)
+    imitate = jax.value_and_grad(losses.awr_loss)
+    loss_low, grad_low = imitate(state.actors.low, networks.join(s, toward_near), batch.action, low_weight)
+    loss_high, grad_high = imitate(state.actors.high, networks.join(s, networks.join(goal)), wanted, high_weight)
+
+    updates, opt = optax.adam(cfg.lr).update((*grad_v, Actors(grad_low, grad_high)), state.opt)
+    rep, value, actors = optax.apply_updates((*learnt, state.actors), updates)
+    state = State(
+        rep=rep,
+        value=value,
+        value_target=losses.polyak(state.value_target, value, cfg.target_rate),
+        actors=actors,
+        actors_average=losses.averaged(state.actors_average, actors, cfg.actor_rate, opt[0].count),
+        opt=opt,
+    )
+    info = {"value_loss": loss_v, "value": v, "low_loss": loss_low, "high_loss": loss_high}
+    return state, {**info, "low_weight": jnp.mean(low_weight), "high_weight": jnp.mean(high_weight)}
+
+
+def export(cfg: Config, state: State) -> Policy:
+    actors = state.actors_average or state.actors
+    return Policy(actors.low, actors.high)
+
+
+def value_loss(
+    learnt: tuple[Representation, networks.Ensemble], cfg: Config, target: networks.Ensemble, batch: Batch
+) -> tuple[Array, Array]:
+    """Eq. 6 with V(s, rep(s, g)) in the place of -|phi(s) - phi(g)|; also returns the mean of V.
+
+    The targets see goals through the same representation, which has no target of its own.
+    """
+    rep, value = learnt
+    seen = networks.join(batch.observation, rep(batch.observation, batch.goal))
+    seen_after = networks.join(batch.next_observation, rep(batch.next_observation, batch.goal))
+    v = networks.apply_all(value, seen)[..., 0]  # ensemble x batch
+    old = networks.apply_all(target, jax.lax.stop_gradient(jnp.concatenate([seen, seen_after])))[..., 0]
+    old_v, old_next_v = jnp.split(old, 2, axis=1)
+    loss = hilbert.representation_loss(v, old_v, old_next_v, batch.reached, cfg.discount, cfg.expectile)
+    return loss, jnp.mean(v)
+
+
+PRESETS = (
+    Preset(
+        "laptop",
+        {
+            **values.LAPTOP_TRUNKS,
+            "subgoal_steps": 10,  # the built-in mazes are some 40 steps across
+            "discount": 0.97,  # as phi of hilp
+            "goal_discount": 0.97,
+            "target_rate": 0.02,
+        },
+        steps=8_000,
+    ),
+    Preset(None, values.OGBENCH_GOALS, tasks=(*values.OGBENCH_POINTS, *values.OGBENCH_ANTS, *values.ARMS)),
+    Preset("laptop", {"subgoal_steps": 25}, tasks=(*values.OGBENCH_POINTS, *values.ANTMAZES)),
+    Preset("laptop", steps=values.OGBENCH_STEPS, tasks=(*values.OGBENCH_POINTS, *values.ARMS)),
+    Preset("paper", {"subgoal_steps": 10}, tasks=values.ARMS),
+    Preset(None, values.OGBENCH_GIANT_GOALS, tasks=values.OGBENCH_GIANTS),
+    Preset(None, values.STITCH_GOALS, tasks=values.OGBENCH_STITCHES),
+    Preset(
+        "laptop",
+        {**values.ANT, **values.ANT_AVERAGE, **values.ANT_GOAL_VALUES},
+        steps=values.ANT_STEPS,
+        tasks=values.ANTMAZES,
+    ),
+    Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.KITCHENS),
+)
