@@ -315,7 +315,7 @@ def test_observations_by_name_from_data_to_prompt(
         if " prompt " in command:
             assert "at/camera: 4 x 4 x 1 bytes\n" in said and "at/state: " in said
     goal = refused("prompt", out, "--goal", "1,2")
-    assert "--goal takes numbers" in goal and "by name (camera, state)" in goal and "--load" in goal
+    assert "is no goal: give a row of data" in goal and "by name (camera, state)" in goal and "--load" in goal
     if not bank:
         assert "keeps no states" in refused("prompt", out, "--reward", "state[0]")
         return

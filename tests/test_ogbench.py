@@ -227,11 +227,11 @@ def test_starts_and_goals_of_the_user(maze: OgbenchMaze, cube: Manipulation) -> 
 def test_a_given_start_does_not_change_what_is_drawn(maze: OgbenchMaze) -> None:
     drawn = maze.episodes(np.random.default_rng(5), 1, goal="task2").goals
     assert (maze.episodes(np.random.default_rng(5), 1, start=np.zeros(2), goal="task2").goals == drawn).all()
-    assert (maze.goal("task2", np.random.default_rng(5)) == drawn[0]).all()
+    assert (maze.goal_named("task2", np.random.default_rng(5)) == drawn[0]).all()
 
 
 def test_an_episode_at_its_goal_rests(maze: OgbenchMaze) -> None:
-    goal = maze.goal("task1", np.random.default_rng(0))
+    goal = maze.goal_named("task1", np.random.default_rng(0))
     running = maze.episodes(np.random.default_rng(0), 1, start=goal + 0.5, goal="task1")
     time = running._envs[0].data.time
     running.step(np.zeros((1, 2)))

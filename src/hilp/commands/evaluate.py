@@ -25,6 +25,8 @@ class Flags(common.Reading):
     """task, map or map file (default: the one its data was collected in)"""
     plan: tuple[str, ...] | None = None
     """midpoint recursions of the goal prompt, several may be given (default: 0 1 3 auto where the policy can plan)"""
+    goal: str | None = None
+    """one goal for all episodes: task3 (a name of the task), x=3,y=4, row:12 of the policy's states, or all numbers"""
     rewards: tuple[str, ...] | None = None
     """named rewards of the task to prompt with as well, or 'all' (default: all, in a task without goals)"""
     rule: Literal["skill", "goal"] = "skill"
@@ -92,6 +94,7 @@ def evaluate(
         policy,
         world,
         plan=plans,
+        goal=flags.goal,
         rewards=(*world.potentials, *world.rewards) if flags.rewards == ("all",) else flags.rewards,
         rule=flags.rule,
         intercept=flags.intercept,

@@ -31,7 +31,7 @@ class Flags(common.Reading):
     flatten: Literal["tsne", "pca"] | None = None
     """how latents are projected to two dimensions: t-SNE or principal components (default: t-SNE above two)"""
     goal: str | None = None
-    """goal of the distances, numbers separated by commas (default: one that `hilp evaluate` could draw)"""
+    """goal of the distances: task3, row:12, x=3,y=4 or all numbers (default: one that `hilp evaluate` could draw)"""
     seed: int = 0
     """seed of the states and of that goal"""
     json: bool = False
@@ -39,7 +39,7 @@ class Flags(common.Reading):
 
 
 def run(flags: Flags) -> int:
-    from hilp.evaluation import rollouts
+    from hilp.evaluation import goals, rollouts
     from hilp.report import figures, page
 
     common.require_counts(flags, "points")
@@ -51,9 +51,10 @@ def run(flags: Flags) -> int:
     if not world.has_goals:
         raise HilpError(f"{world.name} has no plan to draw on: mazes and AntMaze have one")
     rollouts.require_fit("this policy", policy.spec, world)
-    goal = None if flags.goal is None else common.numbers(flags.goal, "--goal")
-    if goal is not None:
+    goal = None
+    if flags.goal is not None:
         policy.require_rule("direct", "does not learn distances: leave out --goal")
+        goal = goals.find(flags.goal, policy, world, seed=flags.seed).observation
     sample = states(flags, policy, world)
     target = home / "latents.png" if flags.out is None else Path(flags.out)
     drawn = sample.subsample(flags.points, flags.seed).observations

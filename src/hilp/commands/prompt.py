@@ -15,6 +15,7 @@ from hilp.errors import HilpError, printable, some
 if TYPE_CHECKING:
     import numpy as np
 
+    from hilp.evaluation.goals import Goal
     from hilp.policy.policy import FoundationPolicy
     from hilp.policy.prompts import GoalPrompt, SkillPrompt
 
@@ -29,7 +30,7 @@ class Flags(common.Reading):
     run: common.RunFolder
     """folder of a run or of a policy"""
     goal: str | None = None
-    """goal observation, numbers separated by commas"""
+    """goal: task3 (a name of the task), row:1234 (of --data, or of the policy's states), x=3,y=4, or all numbers"""
     reward: str | None = None
     """named reward of the task, or a formula over the observation, e.g. "height - 0.1*norm(action)\""""
     labels: str | None = None
@@ -45,7 +46,7 @@ class Flags(common.Reading):
     intercept: bool = False
     """fit a constant beside the features, so that adding one to the reward changes nothing"""
     data: str | None = None
-    """data set to label with the reward (default: the transitions kept in the policy)"""
+    """data set to label with the reward, or to take a goal's row from (default: the transitions kept in the policy)"""
     task: str | None = None
     """task to run in (default: the one its data was collected in); a task such as walker_run is a reward prompt, too"""
     start: str | None = None
@@ -69,7 +70,8 @@ def run(flags: Flags) -> int:
     world = common.task_if_known(policy, flags.task)
     flags, kind = one_prompt(flags, world)
     check(flags, kind, policy, world)
-    prompt = prompt_with_warnings(flags, policy, world)
+    goal = goal_of(flags, policy, world)
+    prompt = prompt_with_warnings(flags, policy, world, goal)
     facts: dict[str, Any] = {"prompt": kind, "policy": policy.fingerprint}
     r2 = getattr(prompt, "r2", None)
     if r2 is not None:
@@ -77,7 +79,7 @@ def run(flags: Flags) -> int:
     if world is None:
         facts |= act_once(flags, policy, prompt)
     else:
-        facts |= act_in_task(flags, kind, policy, world, prompt)
+        facts |= act_in_task(flags, kind, policy, world, prompt, goal)
     if flags.save:
         prompt.save(flags.save)
         facts["saved"] = flags.save
@@ -102,11 +104,11 @@ def one_prompt(flags: Flags, world: Any | None) -> tuple[Flags, str]:
 
 def check(flags: Flags, kind: str, policy: FoundationPolicy, world: Any | None) -> None:
     """Raise where flags do not go together, before anything is run."""
-    from hilp.evaluation import rollouts
+    from hilp.evaluation import goals, rollouts
 
     for flag, given, kinds in (
         ("--plan", flags.plan is not None, ("goal",)),
-        ("--data", flags.data is not None, ("reward",)),
+        ("--data", flags.data is not None and not goals.is_row(flags.goal), ("reward", "goal row:...")),
         ("--rule goal", flags.rule == "goal", ("reward", "labels")),
         ("--intercept", flags.intercept, ("reward", "labels")),
     ):
@@ -122,10 +124,8 @@ def check(flags: Flags, kind: str, policy: FoundationPolicy, world: Any | None) 
     if flags.video:
         common.require_video(world, flags.video)
     names = some([name for name, _, _ in policy.spec.parts])
-    for flag in ("--goal", "--start") if names else ():
-        if getattr(flags, flag[2:]) is not None:
-            instead = "policy.goal(...).save(FILE) in Python, then --load FILE" if flag == "--goal" else "leave it out"
-            raise HilpError(f"{flag} takes numbers, but this policy has observations by name ({names}): {instead}")
+    if names and flags.start is not None:
+        raise HilpError(f"--start takes numbers, but this policy has observations by name ({names}): leave it out")
     if world is None and not flags.start and not len(policy.bank):
         instead = "act in Python" if names else "name an observation to act at with --start"
         raise HilpError(f"this policy keeps no states (--bank 0): {instead}")
@@ -134,21 +134,33 @@ def check(flags: Flags, kind: str, policy: FoundationPolicy, world: Any | None) 
 # ---- making the prompt -----------------------------------------------------------------------------------------------
 
 
-def prompt_with_warnings(flags: Flags, policy: FoundationPolicy, world: Any | None) -> GoalPrompt | SkillPrompt:
+def goal_of(flags: Flags, policy: FoundationPolicy, world: Any | None) -> Goal | None:
+    """The goal that is asked for."""
+    from hilp.evaluation import goals
+
+    if flags.goal is None:
+        return None
+    data = None if flags.data is None else common.load_data(flags.data, flags)
+    return goals.find(flags.goal, policy, world, data, flags.seed)
+
+
+def prompt_with_warnings(
+    flags: Flags, policy: FoundationPolicy, world: Any | None, goal: Goal | None
+) -> GoalPrompt | SkillPrompt:
     """The prompt that the flags ask for; each of its warnings becomes one line."""
     with warnings.catch_warnings(record=True) as told_on_the_way:
         warnings.simplefilter("always")
-        prompt = make_prompt(flags, policy, world)
+        prompt = make_prompt(flags, policy, world, goal)
     for warning in told_on_the_way:
         print(f"hilp: warning: {printable(' '.join(str(warning.message).split()))}", file=sys.stderr)
     return prompt
 
 
-def make_prompt(flags: Flags, policy: FoundationPolicy, world: Any | None) -> Any:
-    if flags.goal is not None:
+def make_prompt(flags: Flags, policy: FoundationPolicy, world: Any | None, goal: Goal | None) -> Any:
+    if goal is not None:
         usual = "auto" if policy.has_rule("direct") else 0
         plan = usual if flags.plan is None else common.plan(flags.plan)
-        return policy.goal(common.numbers(flags.goal, "--goal"), plan=plan)
+        return policy.goal(goal.observation, plan=plan)
     if flags.skill is not None:
         skill = None if flags.skill == "random" else common.numbers(flags.skill, "--skill")
         return policy.skill(skill, seed=flags.seed)
@@ -225,7 +237,9 @@ def act_once(flags: Flags, policy: FoundationPolicy, prompt: Any) -> dict[str, A
     }
 
 
-def act_in_task(flags: Flags, kind: str, policy: FoundationPolicy, world: Any, prompt: Any) -> dict[str, Any]:
+def act_in_task(
+    flags: Flags, kind: str, policy: FoundationPolicy, world: Any, prompt: Any, asked: Goal | None
+) -> dict[str, Any]:
     """One episode in a task: where it went, what it earned, and its picture and film where asked for."""
     import numpy as np
 
@@ -234,7 +248,8 @@ def act_in_task(flags: Flags, kind: str, policy: FoundationPolicy, world: Any, p
     goal = prompt.goal if prompt.kind == "goal" and world.has_goals else None
     start = common.numbers(flags.start, "--start") if flags.start else None
     steps = world.max_steps if flags.steps is None else flags.steps
-    path, physics, reached = rollouts.rollout_once(policy, world, prompt, start, goal, steps, flags.seed)
+    to = asked.named if asked is not None and asked.named is not None and goal is not None else goal
+    path, physics, reached = rollouts.rollout_once(policy, world, prompt, start, to, steps, flags.seed)
     facts = {"task": world.name, "start": path[0].tolist(), "end": path[-1].tolist(), "steps": len(path) - 1}
     if flags.reward is not None and flags.reward in world.rewards:
         facts["return"] = rollouts.path_return(policy, world, flags.reward, prompt, path, physics)

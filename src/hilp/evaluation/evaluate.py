@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hilp import tasks
 from hilp.errors import HilpError, require_count, require_seed, some
+from hilp.evaluation import goals
 from hilp.evaluation.rollouts import (
     Rollout,
     require_fit,
@@ -33,6 +34,7 @@ def evaluate(
     task: str | tasks.Task,
     *,
     plan: int | str | Sequence[int | str] | None = None,
+    goal: str | None = None,
     rewards: str | Iterable[str] | None = None,
     rule: str = "skill",
     intercept: bool = False,
@@ -44,13 +46,16 @@ def evaluate(
     """Roll out goal prompts (one row a plan) and named reward prompts (one row each) in a task.
 
     plan: by default 0, 1, 3 and "auto" where the policy can plan, 0 where it only knows goals, nothing in a task
-    without goals. rewards: names of the task's rewards; by default all of a task that has no goals. rule, intercept,
-    data: see `FoundationPolicy.reward`. All plans face the same starts and goals.
+    without goals. goal: one goal for all episodes, as `hilp.evaluation.goals` reads it ("task3", "row:12", "x=3,y=4"),
+    instead of those of the task; rows are of the policy's own states. rewards: names of the task's rewards; by default
+    all of a task that has no goals. rule, intercept, data: see `FoundationPolicy.reward`. All plans face the same
+    starts and goals.
     """
     found = run(
         policy,
         task,
         plan=plan,
+        goal=goal,
         rewards=rewards,
         rule=rule,
         intercept=intercept,
@@ -67,6 +72,7 @@ def run(
     task: str | tasks.Task,
     *,
     plan: int | str | Sequence[int | str] | None = None,
+    goal: str | None = None,
     rewards: str | Iterable[str] | None = None,
     rule: str = "skill",
     intercept: bool = False,
@@ -89,11 +95,15 @@ def run(
         require_reward(world, name)  # a wrong name is told before the first rollout
     if plans and not world.has_goals:
         raise HilpError(f"task {world.name} has no goals: prompt with its rewards, {some(list(world.rewards))}")
+    if goal is not None and not plans:
+        raise HilpError(f"the goal '{goal}' changes nothing without a plan: ask for one, e.g. plan=0")
+    asked = None if goal is None else goals.find(goal, policy, world, seed=seed)
     about = describe(policy, world, seed, command)
     found: list[tuple[Row, Rollout]] = []
     for depth in plans:
-        outcome, kept = rollout_goals(policy, world, depth, episodes, seed)
-        found.append((_row({**about, "prompt": "goal", "plan": depth, **outcome}), kept))
+        outcome, kept = rollout_goals(policy, world, depth, episodes, seed, asked)
+        to = {} if goal is None else {"goal": goal}
+        found.append((_row({**about, "prompt": "goal", "plan": depth, **to, **outcome}), kept))
     for name in rewards:
         if name in world.rewards:
             outcome, kept = rollout_return(policy, world, name, episodes, seed, rule, intercept, data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from hilp import tasks
 from hilp.data.extras import Extras, RewardFunction, apply_reward
 from hilp.errors import HilpError, nearest, some
 from hilp.evaluation import stats
+from hilp.evaluation.goals import Goal
 from hilp.evaluation.rows import finite
 from hilp.policy import prompts
 from hilp.policy.policy import FoundationPolicy
@@ -53,13 +55,13 @@ class Rollout:
 
 
 def rollout_goals(
-    policy: FoundationPolicy, world: tasks.Task, plan: int | str, episodes: int, seed: int
+    policy: FoundationPolicy, world: tasks.Task, plan: int | str, episodes: int, seed: int, goal: Goal | None = None
 ) -> tuple[Outcome, Rollout]:
-    """Goal-reaching episodes side by side; an episode ends when its goal is reached.
+    """Goal-reaching episodes side by side, to the goals of the task or to one; an episode ends when it is reached.
 
     A method without a goal rule gets the skill of the reward of being at the goal.
     """
-    running = world.episodes(np.random.default_rng(seed), episodes)
+    running = world.episodes(np.random.default_rng(seed), episodes, **({} if goal is None else {"goal": goal.asked}))
     if plan == 0 and not policy.has_rule("direct") and not policy.has_rule("aim"):
         prompt: Any = prompts.goals_by_reward(policy, world.near, running.goals)
     else:
@@ -79,12 +81,14 @@ def rollout_goals(
         lengths[now] = step + 1
         reached |= now
         path.append(running.observations.copy())
+    scores = _goal_scores(running, reached, seed)
     row = {
-        **_goal_scores(running, reached, seed),
+        **scores,
         "episodes": episodes,
         "lengths": lengths.tolist(),
         "mean_length_of_successes": float(lengths[reached].mean()) if reached.any() else None,
         **({"radius": prompt.radius} if plan == "auto" else {}),
+        **_by_goal(getattr(running, "names", ()), np.array(scores["outcomes"])),
     }
     return row, Rollout(np.stack(path), lengths, goals, reached)
 
@@ -104,6 +108,14 @@ def _goal_scores(running: tasks.Episodes, reached: np.ndarray, seed: int) -> Out
         "interval": [low, high],
         "outcomes": outcomes.tolist(),
     }
+
+
+def _by_goal(names: Sequence[str], outcomes: np.ndarray) -> Outcome:
+    """The score of each goal with a name, where episodes have one."""
+    if not names:
+        return {}
+    each = np.array(names)
+    return {"by_goal": {name: float(outcomes[each == name].mean()) for name in dict.fromkeys(names)}}
 
 
 def _reward_prompt(
@@ -221,7 +233,7 @@ def rollout_once(
     world: tasks.Task,
     prompt: Any,
     start: np.ndarray | None,
-    goal: np.ndarray | None,
+    goal: np.ndarray | str | None,
     steps: int,
     seed: int,
 ) -> tuple[np.ndarray, np.ndarray | None, bool]:

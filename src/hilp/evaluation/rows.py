@@ -48,6 +48,8 @@ class Row(TypedDict):
     score: float
     episodes: int
     plan: NotRequired[int | str]
+    goal: NotRequired[str]
+    by_goal: NotRequired[dict[str, float]]
     reward: NotRequired[str]
     interval: NotRequired[list[float]]
     outcomes: NotRequired[list[float]]
@@ -124,6 +126,10 @@ PROMPT = Kind("'goal' or 'reward'", lambda value: value in ("goal", "reward") an
 PLAN = Kind("a number of recursions or 'auto'", lambda value: _is_count(value) or value == "auto")
 OBJECT = Kind("an object", lambda value: isinstance(value, dict))
 TEXTS = Kind("an object of texts", lambda value: isinstance(value, dict) and all(map(TEXT.holds, value.values())))
+SHARES = Kind(
+    "an object of numbers from 0 to 1",
+    lambda value: isinstance(value, dict) and all(_is_number(v) and 0 <= v <= 1 for v in value.values()),
+)
 BEST = Kind("an object with step and success", _has(step=COUNT, success=NUMBER))
 CELL = Kind(
     "an object with kind, label, data, seed and more",
@@ -169,6 +175,8 @@ FIELDS: dict[str, Field] = {
     ),
     "episodes": Field(Kind("a whole number from 1 on", lambda v: _is_count(v) and v >= 1), "how many", always=True),
     "plan": Field(PLAN, "goal prompts: midpoint recursions"),
+    "goal": Field(TEXT, "goal prompts: the one goal that was asked for, where it was not the task that chose"),
+    "by_goal": Field(SHARES, "goal prompts: success of each goal that the task has a name for"),
     "reward": Field(TEXT, "reward prompts: name of the reward"),
     "interval": Field(
         INTERVAL, "95% interval of the score: Wilson (success) or bootstrap over episodes (shares, return)"
@@ -289,11 +297,12 @@ def latest(rows: Iterable[Row]) -> list[Row]:
 
 def prompt_of(row: Row) -> tuple[str, str, Any]:
     """What tells the prompt of a row from others: task, kind, and the plan or the reward."""
-    return row["task"], row["prompt"], row["plan"] if row["prompt"] == "goal" else row["reward"]
+    task = f"{row['task']} {row['goal']}" if "goal" in row else row["task"]
+    return task, row["prompt"], row["plan"] if row["prompt"] == "goal" else row["reward"]
 
 
 def aggregate(
-    rows: Sequence[Row], by: Sequence[str] = ("task", "method", "prompt", "plan", "reward", "metric")
+    rows: Sequence[Row], by: Sequence[str] = ("task", "method", "prompt", "plan", "goal", "reward", "metric")
 ) -> list[dict[str, Any]]:
     """Scores over seeds: mean, std, and IQM with a seeded 95% bootstrap interval, stratified by task."""
     groups: dict[tuple[Any, ...], list[Row]] = {}

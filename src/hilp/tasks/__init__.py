@@ -13,9 +13,9 @@ from typing import Any
 
 from hilp import plugins
 from hilp.errors import HilpError, nearest
-from hilp.tasks.base import Episodes, Finite, InParts, Task
+from hilp.tasks.base import Episodes, Finite, InParts, NamedGoals, Task
 
-__all__ = ["Episodes", "Finite", "InParts", "Task", "make", "names", "register", "reward_tasks"]
+__all__ = ["Episodes", "Finite", "InParts", "NamedGoals", "Task", "make", "names", "register", "reward_tasks"]
 
 FAMILIES: dict[str, str] = {  # imported when asked for
     "maze": "hilp.tasks.maze",

@@ -109,6 +109,8 @@ class AntMaze:
     action_dim = 8
     family = "antmaze"
     has_goals = True
+    columns: Mapping[str, int] = {"x": 0, "y": 1, "height": 2}
+    goal_names: tuple[str, ...] = ()
     extra_columns: tuple[str, ...] = ()
     score_scale = 1.0
     potentials: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {}
@@ -208,6 +210,13 @@ class AntMaze:
                 given = np.concatenate([given, self.standing[2:]])
             states = np.tile(given, (n, 1))
         return AntEpisodes(self, states, goal_xy)
+
+    def goal_named(self, name: str, rng: np.random.Generator) -> np.ndarray:
+        raise HilpError(f"{self.name} has no goals by name: give x=...,y=...")
+
+    def goal_base(self, rng: np.random.Generator) -> np.ndarray:
+        """A goal's x and y must be given; the ant stands there as in every goal of the task."""
+        return np.concatenate([[np.nan, np.nan], self.proprioception])
 
     def _draw_goals(self, rng: np.random.Generator, n: int) -> np.ndarray:
         if self._protocol is None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
+
+from hilp.data.about import Parts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,6 +34,22 @@ class InParts(Protocol):
     def shares(self) -> np.ndarray: ...  # [n] in [0, 1]: of the goal's parts, those that were reached so far
 
 
+@runtime_checkable
+class NamedGoals(Protocol):
+    """What a task also has where a goal can be asked for by a name, or by a few columns of an observation.
+
+    Its `episodes` take one of the names as goal.
+    """
+
+    goal_names: tuple[str, ...]
+
+    def goal_named(
+        self, name: str, rng: np.random.Generator
+    ) -> np.ndarray: ...  # the observation of a goal with a name
+
+    def goal_base(self, rng: np.random.Generator) -> np.ndarray: ...  # what other columns are; NaN: they must be given
+
+
 @dataclass(frozen=True)
 class Finite:
     """A finite restriction of a task on which every distance is exact."""
@@ -50,14 +68,15 @@ class Task(Protocol):
     observation_dim: int
     action_dim: int
     has_goals: bool  # whether goal prompts make sense
+    columns: Mapping[str, int]  # numbers of an observation that have a name, e.g. "x"
     extra_columns: tuple[str, ...]  # what `Episodes.extra` knows
     score_scale: float  # brings returns of different tasks to one scale for aggregates
     potentials: Mapping[str, Callable[[np.ndarray], np.ndarray]]  # rewards f(s') - f(s) of getting somewhere
     rewards: Mapping[str, Callable[..., np.ndarray]]  # rewards of (s, a, s') or (s, a, s', extras) of being somewhere
 
     def episodes(
-        self, rng: np.random.Generator, n: int, start: np.ndarray | None = None, goal: np.ndarray | None = None
-    ) -> Episodes: ...  # random starts and goals, unless an observation of one is given
+        self, rng: np.random.Generator, n: int, start: np.ndarray | None = None, goal: Any = None
+    ) -> Episodes: ...  # random starts and goals, unless an observation of one is given, or a goal's name
 
     def for_data(
         self, first: np.ndarray
@@ -74,3 +93,16 @@ class Task(Protocol):
     def draw(self, ax: Axes) -> None: ...
 
     def place(self, observations: np.ndarray) -> np.ndarray: ...  # [n, 2]: where to draw an observation
+
+
+def column_names(parts: Parts) -> dict[str, int]:
+    """The columns of observations that are named parts side by side: a part's name, and a number where it has several.
+
+    ("height", (1,)) is height; ("velocity", (9,)) is velocity_0 to velocity_8.
+    """
+    columns: dict[str, int] = {}
+    for name, shape in parts:
+        size = int(np.prod(shape))
+        for number in range(size):
+            columns[name if size == 1 else f"{name}_{number}"] = len(columns)
+    return columns

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks.base import Finite
+from hilp.tasks.base import Finite, column_names
 from hilp.tasks.pictures import drawing
 from hilp.tasks.simulator import import_simulator
 
@@ -128,6 +128,7 @@ class Kitchen:
     family = "kitchen"
     max_steps = MAX_STEPS
     has_goals = True
+    columns: Mapping[str, int] = column_names(PARTS)
     extra_columns: tuple[str, ...] = ()
     score_scale = 1.0
     potentials: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {}
@@ -178,6 +179,21 @@ class Kitchen:
         alone = {name.replace(" ", "-"): self._goal(self.simulator.resting, [name]) for name in sorted(HANDLES)}
         return {self.name: self.goal, **alone}
 
+    @property
+    def goal_names(self) -> tuple[str, ...]:
+        return tuple(self.named_goals)
+
+    def goal_named(self, name: str, rng: np.random.Generator) -> np.ndarray:
+        """A goal by name; nothing about it is random."""
+        known = self.named_goals
+        if name not in known:
+            raise HilpError(f"{self.name} has no goal '{name}': {nearest(name, known)}")
+        return known[name]
+
+    def goal_base(self, rng: np.random.Generator) -> np.ndarray:
+        """What the columns of a goal are that nobody speaks of: as they rest."""
+        return self._goal(self.simulator.resting, ())
+
     def _goal(self, base: np.ndarray, subtasks: Sequence[str]) -> np.ndarray:
         found = np.array(base, np.float64)
         found[:ROBOT] = self.simulator.resting[:ROBOT] if self._given_robot is None else self._given_robot
@@ -211,10 +227,12 @@ class Kitchen:
     # The task
 
     def episodes(
-        self, rng: np.random.Generator, n: int, start: np.ndarray | None = None, goal: np.ndarray | None = None
+        self, rng: np.random.Generator, n: int, start: np.ndarray | None = None, goal: np.ndarray | str | None = None
     ) -> KitchenEpisodes:
         """n episodes; they differ by the noise of what is read, as every episode begins in the same kitchen."""
         begin = self.simulator.resting if start is None else self._given(start, "start")
+        if isinstance(goal, str):
+            goal = None if goal == self.name else self.goal_named(goal, rng)
         target = self.goal if goal is None else self._given(goal, "goal")
         subtasks = self.subtasks if goal is None else self.asked_for(target)
         return KitchenEpisodes(self, rng.spawn(n), begin, target, subtasks)

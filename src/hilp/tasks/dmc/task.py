@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hilp.errors import HilpError, nearest, some
-from hilp.tasks.base import Finite
+from hilp.tasks.base import Finite, column_names
 from hilp.tasks.dmc.domains import DOMAINS, NAMES, TASKS, Domain
 from hilp.tasks.dmc.episodes import DmcEpisodes
 from hilp.tasks.dmc.simulation import StateOf
@@ -37,6 +37,7 @@ class Dmc:
         self.max_steps, self.score_scale = self.kind.max_steps, self.kind.score_scale
         self.observation_parts = self.kind.parts
         self.observation_dim = sum(int(np.prod(shape)) for _, shape in self.kind.parts)
+        self.columns: Mapping[str, int] = column_names(self.kind.parts)
         self.rewards: Mapping[str, Callable[..., np.ndarray]] = {reward: self._labels(reward) for reward in rewards}
         self.threads = threads or _cores()
 

@@ -41,6 +41,8 @@ class Maze:
     action_dim = 2
     family = "maze"
     has_goals = True
+    columns: Mapping[str, int] = {"x": 0, "y": 1}
+    goal_names: tuple[str, ...] = ()
     extra_columns: tuple[str, ...] = ()
     score_scale = 1.0
 
@@ -169,6 +171,13 @@ class Maze:
         while (near := at_goal(xy, goals)).any():
             xy[near] = self.starts(rng, int(near.sum()))
         return MazeEpisodes(self, xy, goals)
+
+    def goal_named(self, name: str, rng: np.random.Generator) -> np.ndarray:
+        raise HilpError(f"{self.name} has no goals by name: give x=...,y=...")
+
+    def goal_base(self, rng: np.random.Generator) -> np.ndarray:
+        """Both coordinates of a goal must be given."""
+        return np.full(2, np.nan)
 
     def _given(self, xy: np.ndarray, n: int, name: str) -> np.ndarray:
         """A position from a user, n times."""

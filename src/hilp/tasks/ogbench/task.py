@@ -127,13 +127,13 @@ class OgbenchTask(ABC):
         start, goal = self._given(start, "start"), self._given(goal, "goal")
         return OgbenchEpisodes(self, numbers, rng.integers(2**31, size=n).tolist(), start, goal)
 
-    def goal(self, name: str, rng: np.random.Generator) -> np.ndarray:
+    def goal_named(self, name: str, rng: np.random.Generator) -> np.ndarray:
         """The goal observation of an evaluation task, drawn as for an episode of it."""
         return self.episodes(rng, 1, goal=name).goals[0]
 
     def goal_base(self, rng: np.random.Generator) -> np.ndarray:
         """An observation that a goal of a few columns takes the others from: the goal of the first task."""
-        return self.goal(self.goal_names[0], rng)
+        return self.goal_named(self.goal_names[0], rng)
 
     def _given(self, value: np.ndarray | None, what: str) -> np.ndarray | None:
         if value is None:

@@ -1,0 +1,129 @@
+"""Goals as people name them: by a name of the task, by a row of data, by a few columns, or by all their numbers.
+
+| text | goal |
+|---|---|
+| `task3` | a goal that the task has a name for |
+| `row:1234` | the observation in that row of a data set, or of the states that a policy keeps |
+| `x=3,y=4` | these columns; the others as the task says |
+| `3.0,4.0` | a whole observation |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hilp import trees
+from hilp.errors import HilpError, nearest, some
+from hilp.tasks import NamedGoals, Task
+
+if TYPE_CHECKING:
+    from hilp.data.dataset import Dataset
+    from hilp.policy.policy import FoundationPolicy
+
+ROW = "row:"  # before the number of a row
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A goal that somebody asked for."""
+
+    observation: Any  # one array, or one of named parts: what a policy is prompted with
+    named: str | None = None  # by the task, which then says where an episode starts, too
+
+    @property
+    def asked(self) -> Any:
+        """What episodes of the task are given."""
+        return self.observation if self.named is None else self.named
+
+
+def find(
+    text: str,
+    policy: FoundationPolicy,
+    world: Task | None = None,
+    data: Dataset | None = None,
+    seed: int = 0,
+) -> Goal:
+    """The goal that a text asks for. Rows are those of `data`, or without it of the policy's bank.
+
+    seed: of what the task draws for a goal; the same as that of its episodes.
+    """
+    text = text.strip()
+    if text.startswith(ROW):
+        return Goal(_row(text.removeprefix(ROW), policy, data))
+    if policy.spec.parts:
+        names = some([name for name, _, _ in policy.spec.parts])
+        raise HilpError(
+            f"this policy has observations by name ({names}), so '{text}' is no goal: give a row of data, {ROW}0, or "
+            "policy.goal(...).save(FILE) in Python, then --load FILE"
+        )
+    if "=" in text:
+        return Goal(_columns(text, world, seed))
+    numbers = _numbers(text)
+    if numbers is not None:
+        return Goal(numbers)
+    if world is None:
+        raise HilpError(
+            f"'{text}' is a name: name the task whose goal it is with --task, or give {ROW}0 or numbers separated by "
+            "commas"
+        )
+    if not isinstance(world, NamedGoals) or not world.goal_names:
+        raise HilpError(
+            f"'{text}' is no goal, {world.name} has none by name: give {ROW}0, columns such as x=3,y=4, or numbers "
+            "separated by commas"
+        )
+    return Goal(world.goal_named(text, np.random.default_rng(seed)), text)
+
+
+def is_row(text: str | None) -> bool:
+    """Whether a goal is asked for as a row of data."""
+    return text is not None and text.strip().startswith(ROW)
+
+
+def _numbers(text: str) -> np.ndarray | None:
+    try:
+        return np.array([float(part) for part in text.split(",")], np.float32)
+    except ValueError:
+        return None
+
+
+def _row(text: str, policy: FoundationPolicy, data: Dataset | None) -> Any:
+    observations = policy.bank.observations if data is None else data.observations
+    where = "the states that this policy keeps" if data is None else f"the data set {data.name}"
+    count = trees.rows(observations)
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise HilpError(f"{ROW} takes the number of a row from 0 on, not '{text}'")
+    if int(text) >= count:
+        last = f"rows 0 to {count - 1}" if count else "no rows"
+        raise HilpError(f"there is no row {text}: {where} has {last}")
+    return trees.over(lambda part: np.array(part[int(text)]), observations)
+
+
+def _columns(text: str, world: Task | None, seed: int) -> np.ndarray:
+    if world is None:
+        raise HilpError(f"'{text}' names columns: name the task that has them with --task, or give {ROW}0 or numbers")
+    columns = getattr(world, "columns", {})
+    if not columns:
+        raise HilpError(f"the columns of {world.name} have no names: give {ROW}0 or all numbers of a goal")
+    given: dict[str, float] = {}
+    for part in text.split(","):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or name in given:
+            raise HilpError(f"a goal by columns is x=3,y=4 with each name once, not '{text}'")
+        if name not in columns:
+            raise HilpError(f"{world.name} has no column '{name}': {nearest(name, columns)}")
+        try:
+            given[name] = float(value)
+        except ValueError:
+            raise HilpError(f"column {name} of a goal takes a number, not '{value}'") from None
+    if not isinstance(world, NamedGoals):
+        raise HilpError(f"{world.name} does not say what the rest of a goal is: give {ROW}0 or all its numbers")
+    goal = np.array(world.goal_base(np.random.default_rng(seed)), np.float32)
+    for name, number in given.items():
+        goal[columns[name]] = number
+    needed = [name for name, column in columns.items() if np.isnan(goal[column]) and name not in given]
+    if needed:
+        raise HilpError(f"a goal of {world.name} also needs {some(needed)}")
+    return goal
