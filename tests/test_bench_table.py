@@ -16,6 +16,7 @@ import hilp
 from hilp import cli
 from hilp.bench import cells, pictures, tables
 from hilp.evaluation import rows as files
+from hilp.evaluation import stats
 from hilp.learning import methods
 from hilp.report import paper
 from hilp.spec import Spec
@@ -188,7 +189,7 @@ def test_goals_table_has_a_line_for_each_plan_and_takes_errors_later(
     small = ("--episodes", "4", "--seeds", "1")
     before = bench_goals(tmp_path, tiny_data_folder, "gc-bc", "hilp", "iql-rand", *small)
     said = capsys.readouterr().out
-    assert all(label in said for label in ("gc-bc", "hilp-plan", "hilp, plan auto", "iql-rand"))
+    assert all(label in said for label in ("gc-bc", "hilp, plan 3", "hilp, plan auto", "iql-rand"))
     assert [(row["method"], row["plan"]) for row in before] == [
         ("gc-bc", 0), *(("hilp", plan) for plan in (0, 1, 2, 3, "auto")), ("iql-rand", 0)]  # fmt: skip
     assert (tmp_path / "out" / "goals-plan-maze-medium-navigate-hilp.png").is_file()
@@ -223,7 +224,7 @@ def test_variants_are_rows_of_their_own_and_evaluations_make_a_learning_curve(
     assert found == {
         "gc-bc": (None, 1e-3), "hilp": (8, 1e-3), "hilp flat": (2, 0.01)}  # fmt: skip
     said = capsys.readouterr().out
-    assert "hilp flat-plan" in said and (tmp_path / "out" / "goals-curve-maze-medium-navigate.png").is_file()
+    assert "hilp flat, plan 3" in said and (tmp_path / "out" / "goals-curve-maze-medium-navigate.png").is_file()
     curves = {row["cell"]["label"]: row["curve"] for row in rows if "curve" in row}
     assert set(curves) == set(found)
     assert all([point["step"] for point in points] == [10, 20] for points in curves.values())
@@ -372,7 +373,30 @@ def test_table_and_aggregates_by_hand() -> None:
     assert set(tables.aggregates(rows, "data")) == {"walker-rnd"}
 
 
+def test_one_seed_has_no_deviation_but_the_interval_of_its_episodes() -> None:
+    outcomes = [1.0] * 8 + [0.0] * 2
+    low, high = stats.wilson(8, 10)
+    rows: Any = [goal_row(2, 0.8, plan, outcomes=outcomes, interval=[low, high]) for plan in (0, 3)]
+    _, shown = tables.goal_table(rows)
+    assert [line[0] for line in shown] == ["hilp dim=2", "hilp dim=2, plan 3"]
+    assert shown[0][1] == f"80 [{100 * low:.0f}, {100 * high:.0f}]" == "80 [49, 94]"
+    assert shown[0][2] == "80 [50, 100]", "the bootstrap over the same ten"
+    assert "±" not in str(shown)
+    assert "one seed" in tables.spread_words(rows)
+    assert not tables.beside_the_paper(rows)
+    ant = [goal_row(8, 0.8, 3, "antmaze-large-diverse-v2", outcomes=outcomes)]
+    ant[0]["cell"]["label"] = "hilp"
+    assert tables.beside_the_paper(ant)
+    assert tables.goal_table(ant)[1][0][:2] == ["hilp, plan 3", "80 / 64 ± 10"], "and no interval is made up"
+    returns = [row("fb", "run", 50.0, outcomes=[40.0, 60.0, 50.0], interval=[42.0, 58.0], best_possible=120.0)]
+    assert tables.table(returns)[1][0][1] == "0.30 [0.22, 0.38]"
+    assert tables.table([row("fb", "run", 50.0, best_possible=120.0)])[1][0] == ["fb", "0.30", "0.30"]
+
+
 def test_the_papers_numbers_stand_beside_ours() -> None:
+    both = [row("sf-hilp", "run", 100.0), row("sf-hilp", "moonwalk", 3.0), row("mine", "run", 3.0)]
+    assert tables.paper_table(both[1:2]) is None
+    assert (tables.paper_table(both[:2]) or [])[0] == ["method", "run (ours / paper)"]
     headers, shown = tables.paper_table([row("sf-hilp", "run", 100.0)]) or ([], [])
     assert headers == ["method", "run (ours / paper)"]
     assert shown == [["sf-hilp", f"100 / {paper.zero_shot('walker', 'run', 'sf-hilp', 'rnd')[0]:.0f}"]]

@@ -116,7 +116,12 @@ def success(file: str, label: str, plan: Any = 0, **where: Any) -> list[float]:
 def goals() -> Table:
     methods = ("gc-bc", "gc-iql", "gc-cql", "fb", "iql-fdm", "iql-lap", "iql-rand")
     entries: list[tuple[str, str, Any]] = [(name, name, 0) for name in methods]
-    entries += [("hilp", "hilp", 0), ("hilp, plan 1", "hilp", 1), ("hilp, plan 2", "hilp", 2), ("hilp-plan", "hilp", 3)]
+    entries += [
+        ("hilp", "hilp", 0),
+        ("hilp, plan 1", "hilp", 1),
+        ("hilp, plan 2", "hilp", 2),
+        ("hilp, plan 3", "hilp", 3),
+    ]
     entries += [("hilp, plan auto", "hilp", "auto")]
     mazes = ("maze-large", "maze-ultra")
     lines = []

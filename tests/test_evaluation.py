@@ -14,6 +14,7 @@ import hilp
 from hilp.evaluation import evaluate, rollouts
 from hilp.evaluation import rows as files
 from hilp.policy.provenance import Provenance
+from hilp.report import page
 from hilp.spec import Spec
 from hilp.tasks.maze import MAZES, STEP, SUCCESS_RADIUS, Maze
 
@@ -262,14 +263,34 @@ def test_aggregates_over_seeds_by_hand() -> None:
     assert many["std"] == pytest.approx(np.sqrt(2 * (0.4**2 + 0.2**2) / 5))  # deviations 0.4, 0.2, 0, 0.2, 0.4
     assert many["iqm"] == pytest.approx(0.5)  # without 0.1 and 0.9
     assert 0.1 <= many["interval"][0] < 0.5 < many["interval"][1] <= 0.9
-    assert (one["mean"], one["std"], one["iqm"], one["interval"]) == (0.25, 0.0, 0.25, [0.25, 0.25])
+    assert (one["mean"], one["std"], one["iqm"], one["interval"]) == (0.25, None, 0.25, None), "no certainty"
     assert files.aggregate(rows) == table, "the bootstrap is seeded"
 
 
 def test_aggregates_are_stratified_by_task() -> None:
     rows = [scored(0.0, task="hard", train_seed=i) for i in range(4)] + [scored(1.0, task="easy") for _ in range(4)]
     (line,) = files.aggregate(rows, by=("method",))
+    assert line.pop("interval_over") == "runs"
     assert line == {"method": "m", "runs": 8, "mean": 0.5, "std": 0.5, "iqm": 0.5, "interval": [0.5, 0.5]}
+
+
+def test_one_run_has_the_interval_of_its_episodes() -> None:
+    row: Any = {"task": "a", "method": "m", "policy": "p", "prompt": "goal", "plan": 0, "metric": "success",
+                "score": 0.5, "episodes": 4, "outcomes": [1.0, 0.0, 1.0, 0.0], "interval": [0.15, 0.85]}  # fmt: skip
+    (line,) = files.aggregate([row])
+    assert (line["std"], line["interval"], line["interval_over"]) == (None, [0.15, 0.85], "episodes")
+    _, ((_, _, std, _, shown, runs),) = page.aggregate_table([row])
+    assert (std, shown, runs) == (None, "15.0% to 85.0% (over episodes)", 1)
+    gain: Any = {**row, "metric": files.GAIN, "prompt": "reward", "reward": "up", "outcomes": [1.0, 0.0, 3.0],
+                 "possible": [2.0, 2.0, 4.0]}  # fmt: skip
+    del gain["interval"], gain["plan"]
+    low, high = files.interval_of(gain) or (0, 0)
+    assert (low, high) == (0.0, 0.75), "the worst and the best three of three"
+    assert files.interval_of({**gain, "outcomes": [1.0, 1.0], "possible": [2.0, 2.0]}) is None, "no two differ"
+    assert files.interval_of({**gain, "outcomes": [1.0], "possible": []}) is None
+    two_tasks = [row, {**row, "task": "b"}]
+    (line,) = files.aggregate(two_tasks, by=("method",))
+    assert line["interval"][0] < 0.5 < line["interval"][1], "one run a task: episodes are drawn"
 
 
 # ---- while training -------------------------------------------------------------------------------------------------

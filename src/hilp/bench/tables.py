@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -11,20 +12,27 @@ import numpy as np
 from hilp import tasks
 from hilp.bench.cells import entry
 from hilp.evaluation import stats, words
-from hilp.evaluation.rows import Row
+from hilp.evaluation.rows import Row, interval_of
 from hilp.report import paper
 
 PAPER_PLAN = 3  # recursions of HILP-Plan in the paper
 
 
-def score(row: Row) -> float:
+def score(row: Row, value: float | None = None) -> float:
     """A score that can be averaged over tasks: the share of what the best policy earns above a random one where that
-    is known, else the return on the common scale of 0 to 1000; successes as they are."""
+    is known, else the return on the common scale of 0 to 1000; successes as they are. Of the row, or of a value in its
+    place, such as that of one episode."""
+    value = row["score"] if value is None else value
     if row["metric"] != "return":
-        return float(row["score"])
+        return float(value)
     if row["best_possible"] is not None:
-        return float((row["score"] - row["random"]) / (row["best_possible"] - row["random"]))
-    return float(row["score"] * tasks.make(row["task"]).score_scale)
+        return float((value - row["random"]) / (row["best_possible"] - row["random"]))
+    return float(value * _score_scale(row["task"]))
+
+
+@cache
+def _score_scale(task: str) -> float:
+    return float(tasks.make(task).score_scale)
 
 
 def headings(rows: Sequence[Row]) -> list[str]:
@@ -33,22 +41,23 @@ def headings(rows: Sequence[Row]) -> list[str]:
 
 
 def table(rows: Sequence[Row]) -> tuple[list[str], list[list[Any]]]:
-    """Methods by rewards: mean and standard deviation over seeds, and over everything IQM with its 95% interval."""
+    """Methods by rewards: mean and standard deviation over seeds, and over everything IQM with its 95% interval.
+
+    One seed has no deviation: its interval is that over episodes.
+    """
     columns = headings(rows)
     lines = []
     for label in dict.fromkeys(row["cell"]["label"] for row in rows):
         line: list[Any] = [label]
         strata = []
         for column in columns:
-            own = [score(r) for r in rows if r["cell"]["label"] == label and r["reward"] == column]
+            own = [r for r in rows if r["cell"]["label"] == label and r["reward"] == column]
             if not own:
                 line.append("")
                 continue
-            mean, std = stats.mean_std(own)
-            line.append(f"{shown(mean)} ± {shown(std)}")
+            line.append(_cell(own, score, shown))
             strata.append(own)
-        iqm, low, high = stats.stratified_bootstrap(strata)
-        lines.append([*line, f"{shown(iqm)} [{shown(low)}, {shown(high)}]"])
+        lines.append([*line, _iqm(strata, score, shown)])
     lines.append(["random actions", *(shown(_random_score(rows, column)) for column in columns), ""])
     return ["method", *columns, "IQM [95%]"], lines
 
@@ -70,11 +79,10 @@ def goal_table(rows: Sequence[Row]) -> tuple[list[str], list[list[Any]]]:
             if name not in found:
                 line.append("")
                 continue
-            mean, std = stats.mean_std([100 * row["score"] for row in found[name]])
-            theirs = paper.goal_conditioned(name, label)
-            line.append(f"{mean:.0f} ± {std:.0f}" + (f" / {theirs[0]:.0f} ± {theirs[1]:.0f}" if theirs else ""))
-        iqm, low, high = stats.stratified_bootstrap([[100 * row["score"] for row in own] for own in found.values()])
-        line.append(f"{iqm:.0f} [{low:.0f}, {high:.0f}]")
+            theirs = _paper_goals(found[name][0])
+            beside = f" / {theirs[0]:.0f} ± {theirs[1]:.0f}" if theirs else ""
+            line.append(_cell(found[name], _percent, "{:.0f}".format) + beside)
+        line.append(_iqm(list(found.values()), _percent, "{:.0f}".format))
         for name in compared:
             errors = [row["embedding"]["mse"] for row in found.get(name, []) if "embedding" in row]
             line.append(f"{np.mean(errors):.3g}" if errors else "")
@@ -84,9 +92,60 @@ def goal_table(rows: Sequence[Row]) -> tuple[list[str], list[list[Any]]]:
 
 
 def goal_label(row: Row) -> str:
-    """A row's line in the table: the paper's HILP-Plan is HILP with three recursions."""
+    """A row's line in the table."""
     label, depth = str(row["cell"]["label"]), row["plan"]
-    return label if depth == 0 else f"{label}-plan" if depth == PAPER_PLAN else f"{label}, plan {depth}"
+    return label if depth == 0 else f"{label}, plan {depth}"
+
+
+def _paper_goals(row: Row) -> paper.Score | None:
+    """The paper's score for a row: its HILP-Plan is HILP with three recursions, other plans it does not have."""
+    names = {0: str(row["cell"]["label"]), PAPER_PLAN: f"{row['cell']['label']}-plan"}
+    return paper.goal_conditioned(row["cell"]["data"], names[row["plan"]]) if row["plan"] in names else None
+
+
+def beside_the_paper(rows: Sequence[Row]) -> bool:
+    """Whether a table of goals has a number of the paper in it."""
+    return any(_paper_goals(row) for row in rows)
+
+
+def _percent(row: Row, value: float | None = None) -> float:
+    return 100 * (row["score"] if value is None else value)
+
+
+def _cell(own: Sequence[Row], scored: Callable[..., float], write: Callable[[float], str]) -> str:
+    """Mean and standard deviation over seeds; of one seed its score, and the interval over its episodes."""
+    if len(own) > 1:
+        mean, std = stats.mean_std([scored(row) for row in own])
+        return f"{write(mean)} ± {write(std)}"
+    (row,) = own
+    interval = interval_of(row)
+    return write(scored(row)) + ("" if interval is None else _bracketed([scored(row, x) for x in interval], write))
+
+
+def _iqm(strata: Sequence[Sequence[Row]], scored: Callable[..., float], write: Callable[[float], str]) -> str:
+    middle, *interval = _iqm_interval(strata, scored)
+    return write(middle) + (_bracketed(interval, write) if interval[0] < interval[1] else "")
+
+
+def _iqm_interval(strata: Sequence[Sequence[Row]], scored: Callable[..., float]) -> tuple[float, float, float]:
+    """IQM of all rows, with its interval: over seeds, and over episodes where there is one seed."""
+    episodes = [
+        [scored(own[0], x) for x in own[0]["outcomes"]] if len(own) == 1 and own[0].get("outcomes") else None
+        for own in strata
+    ]
+    return stats.stratified_bootstrap([[scored(row) for row in own] for own in strata], episodes=episodes)
+
+
+def _bracketed(interval: Sequence[float], write: Callable[[float], str]) -> str:
+    return f" [{write(interval[0])}, {write(interval[1])}]"
+
+
+def spread_words(rows: Sequence[Row]) -> str:
+    """What stands behind the numbers of a table: how many seeds, and what their spread or interval is over."""
+    seeds = len({row["cell"]["seed"] for row in rows})
+    if seeds > 1:
+        return f"mean ± std over {seeds} seeds"
+    return "one seed, 95% intervals over its episodes (not over seeds)"
 
 
 def value_notes(rows: Sequence[Row]) -> list[str]:
@@ -128,9 +187,13 @@ def paper_table(rows: Sequence[Row]) -> tuple[list[str], list[list[Any]]] | None
             theirs = _paper_score(own[0]) if own else None
             line.append(f"{shown(float(np.mean([r['score'] for r in own])))} / {shown(theirs)}" if theirs else "")
         lines.append(line)
-    if not any(cell for line in lines for cell in line[1:]):
+    known = [n for n, _ in enumerate(columns, 1) if any(line[n] for line in lines)]
+    if not known:
         return None
-    return ["method", *(f"{column} (ours / paper)" for column in columns)], lines
+    return (
+        ["method", *(f"{columns[n - 1]} (ours / paper)" for n in known)],
+        [[line[0], *(line[n] for n in known)] for line in lines if any(line[n] for n in known)],
+    )
 
 
 def _paper_score(row: Row) -> float | None:
@@ -152,12 +215,12 @@ def aggregates(
         "data": lambda row: str(row["cell"]["data"]),
         "task": lambda row: f"{str(row['task']).partition('_')[0]} {row.get('reward', row.get('plan'))}",
     }
-    groups: dict[str, dict[str, dict[str, list[float]]]] = {}
+    groups: dict[str, dict[str, dict[str, list[Row]]]] = {}
     for row in rows:
         strata = groups.setdefault(keys[by](row), {}).setdefault(row["cell"]["label"], {})
-        strata.setdefault(f"{row['cell']['data']} {row.get('reward', row.get('plan'))}", []).append(score(row))
+        strata.setdefault(f"{row['cell']['data']} {row.get('reward', row.get('plan'))}", []).append(row)
     return {
-        group: {label: stats.stratified_bootstrap(list(strata.values())) for label, strata in labels.items()}
+        group: {label: _iqm_interval(list(strata.values()), score) for label, strata in labels.items()}
         for group, labels in groups.items()
     }
 

@@ -45,7 +45,8 @@ def run(flags: Flags) -> int:
     if flags.json:
         common.print_json({"table": tables.goal_table(rows)})
         return 0
-    title = f"100 x success, {flags.preset}, {flags.seeds} seeds, {flags.episodes} pairs each (ours / paper)"
+    title = f"100 x success, {flags.preset}, {flags.episodes} pairs, {tables.spread_words(rows)}"
+    title += " (ours / paper)" if tables.beside_the_paper(rows) else ""
     common.print_table(*tables.goal_table(rows), title=title)
     for note in tables.value_notes(rows):
         print(printable(note))

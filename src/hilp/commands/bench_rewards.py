@@ -41,7 +41,7 @@ def run(flags: Flags) -> int:
         common.print_json({"tables": tables, "beside_the_paper": beside})
         return 0
     for name, own in tables.items():
-        common.print_table(*own, title=f"{name}, {flags.preset}, {flags.seeds} seeds")
+        common.print_table(*own, title=f"{name}, {flags.preset}, {reading.spread_words(rows)}")
         theirs = beside[name]
         if theirs is not None:
             common.print_table(*theirs, title=f"{name} beside the paper")

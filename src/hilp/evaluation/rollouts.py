@@ -14,7 +14,7 @@ from hilp.data.extras import Extras, RewardFunction, apply_reward
 from hilp.errors import HilpError, nearest, some
 from hilp.evaluation import stats
 from hilp.evaluation.goals import Goal
-from hilp.evaluation.rows import finite
+from hilp.evaluation.rows import GAIN, finite
 from hilp.policy import prompts
 from hilp.policy.policy import FoundationPolicy
 from hilp.spec import Spec
@@ -150,7 +150,7 @@ def rollout_reward(
     possible = world.potential_max(name) - start
     gain = f(path[-1]) - start
     row = {
-        "metric": "share of the possible gain",
+        "metric": GAIN,
         "score": float(gain.sum() / possible.sum()),
         "r2": finite(getattr(prompt, "r2", None)),
         "episodes": episodes,

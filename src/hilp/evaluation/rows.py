@@ -18,6 +18,7 @@ from hilp.evaluation import stats
 from hilp.storage import lines
 
 LARGEST = 1e12  # of a number: beyond it nothing that is measured here lies, and pictures have no room
+GAIN = "share of the possible gain"  # the metric of rewards of getting somewhere
 Metrics = dict[str, Any]  # a line of a run's metrics.jsonl
 
 
@@ -304,20 +305,48 @@ def prompt_of(row: Row) -> tuple[str, str, Any]:
 def aggregate(
     rows: Sequence[Row], by: Sequence[str] = ("task", "method", "prompt", "plan", "goal", "reward", "metric")
 ) -> list[dict[str, Any]]:
-    """Scores over seeds: mean, std, and IQM with a seeded 95% bootstrap interval, stratified by task."""
+    """Scores over seeds: mean, std, and IQM with a seeded 95% bootstrap interval, stratified by task.
+
+    One run has no spread over seeds: its `std` is None, and its interval is that over its episodes (None where the row
+    does not have them). `interval_over` says which of the two an interval is.
+    """
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(row.get(key) for key in by), []).append(row)
     table = []
     for key, group in groups.items():
         mean, std = stats.mean_std([row["score"] for row in group])
-        strata: dict[str, list[float]] = {}
+        strata: dict[str, list[Row]] = {}
         for row in group:
-            strata.setdefault(row["task"], []).append(row["score"])
-        iqm, low, high = stats.stratified_bootstrap(list(strata.values()))
+            strata.setdefault(row["task"], []).append(row)
+        scores = [[row["score"] for row in own] for own in strata.values()]
+        episodes = [own[0].get("outcomes") if own[0].get("metric") != GAIN else None for own in strata.values()]
+        iqm, low, high = stats.stratified_bootstrap(scores, episodes=[own or None for own in episodes])
+        alone = len(group) == 1
         named = {name: value for name, value in zip(by, key, strict=True) if value is not None}
-        table.append({**named, "runs": len(group), "mean": mean, "std": std, "iqm": iqm, "interval": [low, high]})
+        table.append(
+            {
+                **named,
+                "runs": len(group),
+                "mean": mean,
+                "std": None if alone else std,
+                "iqm": iqm,
+                "interval": interval_of(group[0]) if alone else [low, high],
+                "interval_over": "episodes" if alone else "runs",
+            }
+        )
     return table
+
+
+def interval_of(row: Row) -> list[float] | None:
+    """The 95% interval of a row's score over its episodes: Wilson's of a success, else bootstrap; None without one."""
+    found: Sequence[float] | None = row.get("interval")
+    if found is None and row.get("metric") == GAIN:
+        gain, possible = row.get("outcomes", []), row.get("possible", [])
+        found = stats.ratio_bootstrap(gain, possible) if len(gain) == len(possible) > 0 else None
+    if found is None or not max(map(abs, found)) <= LARGEST or found[0] >= found[1]:
+        return None  # nothing to draw from, or no two episodes differ: that is no certainty
+    return [float(found[0]), float(found[1])]
 
 
 def finite(value: float | None) -> float | None:

@@ -37,11 +37,13 @@ def stratified_bootstrap(
     reps: int = 2000,
     seed: int = 0,
     level: float = 0.95,
+    episodes: Sequence[ArrayLike | None] | None = None,
 ) -> tuple[float, float, float]:
     """Statistic of all scores together, with its percentile bootstrap interval: (point, low, high).
 
     `scores` holds one vector per stratum (say a task's seeds); lengths may differ. Each stratum is resampled within
-    itself, so a resample has as many scores of every stratum as the original. A stratum of one score cannot vary.
+    itself, so a resample has as many scores of every stratum as the original. A stratum of one score cannot vary,
+    unless `episodes` has the outcomes whose mean it is: then these are resampled, for an interval over episodes.
     """
     if statistic not in ("iqm", "mean"):
         raise ValueError(f"statistic must be 'iqm' or 'mean', not {statistic!r}")
@@ -51,6 +53,10 @@ def stratified_bootstrap(
     strata = [_vector(stratum, f"scores[{i}]") for i, stratum in enumerate(scores)]
     if not strata:
         raise ValueError("scores has no stratum")
+    outcomes = [
+        _vector(own, f"episodes[{i}]") if own is not None and len(strata[i]) == 1 else None
+        for i, own in enumerate(episodes or [None] * len(strata))
+    ]
 
     aggregate = _iqm_rows if statistic == "iqm" else _mean_rows
     pooled = np.concatenate(strata)
@@ -59,11 +65,32 @@ def stratified_bootstrap(
     resampled = []
     for begin in range(0, reps, chunk):
         rows = min(chunk, reps - begin)
-        draws = [stratum[rng.integers(len(stratum), size=(rows, len(stratum)))] for stratum in strata]
+        draws = [
+            _resampled(rng, stratum, rows) if own is None else _resampled_means(rng, own, rows)[:, None]
+            for stratum, own in zip(strata, outcomes, strict=True)
+        ]
         resampled.append(aggregate(np.concatenate(draws, axis=1)))  # rows x all scores -> rows
     tail = (1 - level) / 2
     low, high = np.quantile(np.concatenate(resampled), [tail, 1 - tail])
     return float(aggregate(pooled)), float(low), float(high)
+
+
+def ratio_bootstrap(
+    parts: ArrayLike, wholes: ArrayLike, reps: int = 2000, seed: int = 0, level: float = 0.95
+) -> tuple[float, float] | None:
+    """Percentile bootstrap interval (low, high) of sum(parts) / sum(wholes) over pairs; None where it is undefined."""
+    part, whole = _vector(parts, "parts"), _vector(wholes, "wholes")
+    if len(part) != len(whole):
+        raise ValueError(f"parts and wholes must have the same length, not {len(part)} and {len(whole)}")
+    _check_level(level)
+    if (whole < 0).any() or not whole.sum() > 0:
+        return None
+    drawn = np.random.default_rng(seed).integers(len(part), size=(reps, len(part)))
+    top, bottom = part[drawn].sum(axis=1), whole[drawn].sum(axis=1)
+    tail = (1 - level) / 2
+    with np.errstate(all="ignore"):
+        low, high = np.quantile(top[bottom > 0] / bottom[bottom > 0], [tail, 1 - tail])
+    return float(low), float(high)
 
 
 def wilson(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:
@@ -89,6 +116,18 @@ def spearman(x: ArrayLike, y: ArrayLike) -> float:
     from scipy.stats import spearmanr
 
     return float(np.clip(spearmanr(a, b).statistic, -1.0, 1.0))
+
+
+def _resampled(rng: np.random.Generator, values: np.ndarray, rows: int) -> np.ndarray:
+    """rows x values, drawn with replacement."""
+    return values[rng.integers(len(values), size=(rows, len(values)))]
+
+
+def _resampled_means(rng: np.random.Generator, values: np.ndarray, rows: int) -> np.ndarray:
+    """Means of resamples of many values, a few at a time: [rows]."""
+    chunk = max(1, _CHUNK_VALUES // len(values))
+    parts = [_resampled(rng, values, min(chunk, rows - begin)).mean(axis=1) for begin in range(0, rows, chunk)]
+    return np.concatenate(parts)
 
 
 def _iqm_rows(x: np.ndarray) -> np.ndarray:

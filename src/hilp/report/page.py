@@ -85,7 +85,7 @@ def results_table(rows: list[Row]) -> tuple[list[str], list[list[Any]]]:
     lines = []
     for row in rows:
         prompt = f"goal, plan {row['plan']}" if row["prompt"] == "goal" else f"reward, {row['reward']}"
-        interval = row.get("interval")
+        interval = files.interval_of(row)
         length = row.get("mean_length_of_successes")
         number = _number(row["metric"])
         lines.append(
@@ -123,9 +123,10 @@ def _results(rows: list[Row], title: str) -> Section:
         shown.append(
             (figures.png_data_uri(fig), "Success against the number of plan recursions, 95% Wilson intervals.")
         )
-    gains = [row for row in rows if row["metric"] == "share of the possible gain" and row["prompt"] == "reward"]
+    gains = [row for row in rows if row["metric"] == files.GAIN and row["prompt"] == "reward"]
     if gains:
-        values, lows, highs = zip(*map(_gain_interval, gains), strict=True)
+        values = [row["score"] for row in gains]
+        lows, highs = zip(*(files.interval_of(row) or (row["score"], row["score"]) for row in gains), strict=True)
         fig = figures.bars(_reward_labels(gains), values, lows, highs, "Reward prompts", "share of the possible gain")
         shown.append(
             (figures.png_data_uri(fig), "Share of the possible gain per reward prompt, 95% bootstrap intervals.")
@@ -150,24 +151,13 @@ def aggregate_table(rows: list[Row]) -> tuple[list[str], list[list[Any]]]:
     for line in files.aggregate(rows):
         prompt = f"goal, plan {line['plan']}" if line["prompt"] == "goal" else f"reward, {line['reward']}"
         number = _number(line["metric"])
-        shown = [number(line[name]) for name in ("mean", "std", "iqm")]
-        low, high = line["interval"]
-        lines.append([prompt, *shown, f"{number(low)} to {number(high)}", line["runs"]])
+        shown = [None if line[name] is None else number(line[name]) for name in ("mean", "std", "iqm")]
+        interval = line["interval"]
+        said = None if interval is None else f"{number(interval[0])} to {number(interval[1])}"
+        if said and line["interval_over"] == "episodes":
+            said += " (over episodes)"
+        lines.append([prompt, *shown, said, line["runs"]])
     return headers, lines
-
-
-def _gain_interval(row: Row) -> tuple[float, float, float]:
-    """Share of the possible gain with a bootstrap over episodes (a ratio of sums)."""
-    gain, possible = np.asarray(row.get("outcomes", [])), np.asarray(row.get("possible", []))
-    if len(gain) != len(possible) or (possible < 0).any() or not possible.sum() > 0:
-        return row["score"], row["score"], row["score"]  # nothing to draw episodes from
-    drawn = np.random.default_rng(0).integers(len(gain), size=(2000, len(gain)))
-    gained, at_most = gain[drawn].sum(axis=1), possible[drawn].sum(axis=1)
-    with np.errstate(all="ignore"):
-        low, high = np.quantile(gained[at_most > 0] / at_most[at_most > 0], [0.025, 0.975])
-    if not (abs(low) <= files.LARGEST and abs(high) <= files.LARGEST):  # next to nothing was possible
-        low = high = row["score"]
-    return row["score"], float(low), float(high)
 
 
 def _trajectories(world: tasks.Task, rows: Sequence[Row], kept: Sequence[Kept]) -> Section:
