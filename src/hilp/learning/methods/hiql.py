@@ -192,8 +192,8 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
         actors_average=losses.averaged(state.actors_average, actors, cfg.actor_rate, opt[0].count),
         opt=opt,
     )
-    info = {"value_loss": loss_v, "value": v, "low_loss": loss_low, "high_loss": loss_high}
-    return state, {**info, "low_weight": jnp.mean(low_weight), "high_weight": jnp.mean(high_weight)}
+    info = {"value_loss": loss_v, "value": v, "actor_loss": loss_low, "high_loss": loss_high}
+    return state, {**info, "awr_weight": jnp.mean(low_weight), "high_weight": jnp.mean(high_weight)}
 
 
 def export(cfg: Config, state: State) -> Policy:

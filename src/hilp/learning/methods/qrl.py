@@ -169,7 +169,7 @@ def model_loss(model: tuple[Quasimetric, networks.Trunk, Array], batch: Batch) -
     push = jnp.mean(SCALE * jax.nn.softplus((FAR - apart) / SCALE))
     excess = jnp.mean(jnp.square(jax.nn.relu(step - 1.0)))
     foresight = jnp.mean(to + fro) / 2.0
-    info = {"push_loss": push, "excess": excess, "dynamics_loss": foresight, "weight": jnp.exp(log_weight)}
+    info = {"push_loss": push, "excess": excess, "dynamics_loss": foresight, "constraint_weight": jnp.exp(log_weight)}
     return push + constraint(excess, log_weight) + foresight, {**info, "distance": jnp.mean(apart)}
 
 
