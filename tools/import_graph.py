@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "training": (*_BASE, "data", "learning", "presets", "policy"),
     "tasks": (*_BASE, "data"),
     "collectors": (*_BASE, "data", "learning", "tasks"),
-    "testing": _LEARNED,  # the conformance suite of methods, for those of others too
+    "testing": (*_LEARNED, "tasks"),  # the conformance suites of methods and tasks, for those of others too
     "evaluation": _KNOWN,
     "report": (*_KNOWN, "evaluation"),
     "bench": (*_KNOWN, "evaluation", "report"),

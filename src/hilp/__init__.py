@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hilp.presets import preset as preset
     from hilp.tasks import make as make_task  # noqa: F401
     from hilp.tasks import register as register_task  # noqa: F401
+    from hilp.tasks.gym import gym_task as gym_task
     from hilp.training.loop import pretrain as pretrain
 
 _HOMES = {
@@ -34,6 +35,7 @@ _HOMES = {
     "collect": "hilp.collectors:collect",
     "diagnose": "hilp.evaluation.diagnosis:diagnose",
     "evaluate": "hilp.evaluation.evaluate:evaluate",
+    "gym_task": "hilp.tasks.gym",
     "load": "hilp.collectors.named",
     "make_task": "hilp.tasks:make",
     "preset": "hilp.presets",

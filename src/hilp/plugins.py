@@ -1,12 +1,17 @@
-"""What other packages bring along: methods, tasks and readers, found by the entry points of what is installed."""
+"""Code of others: methods, tasks and readers of installed packages, by entry points; and files named by the user."""
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
+import os
+import sys
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any, Literal
 
-from hilp.errors import HilpError
+from hilp.errors import HilpError, nearest
 
 GROUPS = "hilp"  # and a dot: the groups of entry points are hilp.methods, hilp.tasks and hilp.formats
 
@@ -23,7 +28,42 @@ def load(entry: EntryPoint) -> Any:
         return entry.load()
     except Exception as error:  # the code of another package, which can fail in any way
         package = f" of {entry.dist.name}" if entry.dist is not None else ""
-        reason = " ".join(str(error).split()) or type(error).__name__
         raise HilpError(
-            f"the plugin '{entry.name}'{package} cannot be imported from {entry.value}: {reason}"
+            f"the plugin '{entry.name}'{package} cannot be imported from {entry.value}: {_reason(error)}"
         ) from error
+
+
+def names_code(text: str) -> bool:
+    """Whether a text names something in a file of code: path/to/file.py:name."""
+    path, colon, name = text.rpartition(":")
+    return bool(colon) and path.endswith(".py") and name.isidentifier()
+
+
+def from_file(text: str) -> Any:
+    """What path/to/file.py:name names. It runs the file, so it is only for texts that the user typed."""
+    given, _, name = text.rpartition(":")
+    path = Path(given).resolve()
+    if not path.is_file():
+        raise HilpError(f"there is no file {given} to take '{name}' from")
+    key = f"{path.stem}_{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}"  # files of one name are several modules
+    if key not in sys.modules:
+        spec = importlib.util.spec_from_file_location(key, path)
+        assert spec is not None and spec.loader is not None, "the path ends in .py"
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[key] = module
+        sys.path.insert(0, str(path.parent))  # as Python does for a script: its neighbours can be imported
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[key]
+            raise HilpError(f"{given} cannot be run: {type(error).__name__}: {_reason(error)}") from error
+        finally:
+            sys.path.remove(str(path.parent))
+    if not hasattr(sys.modules[key], name):
+        known = [one for one in vars(sys.modules[key]) if not one.startswith("_")]
+        raise HilpError(f"{given} has no '{name}': {nearest(name, known)}")
+    return getattr(sys.modules[key], name)
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,9 +1,11 @@
-"""The conformance suite of methods: what every method must do, for yours as for those that come with hilp.
+"""The conformance suites: what every method and every task must do, for yours as for those that come with hilp.
 
-    from hilp import testing
-    testing.check_method(my_method.Config(batch=32, ...))       # raises AssertionError with what is wrong
+    from hilp.testing import check_method, check_task
+    check_method(my_method.Config(batch=32, ...))       # raises AssertionError with what is wrong
+    check_task(my_task)                                 # a task, or its name
 
-A check takes a config with small networks and a small batch. docs/add-a-method.md says how a method is written.
+A check of a method takes a config with small networks and a small batch. docs/add-a-method.md says how a method is
+written, docs/your-own-task.md how a task is.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hilp import storage
+from hilp import storage, tasks
 from hilp.data.dataset import Dataset
+from hilp.data.extras import Extras, apply_reward
 from hilp.learning import methods
 from hilp.policy.policy import FoundationPolicy
 from hilp.spec import Spec
@@ -214,4 +217,135 @@ CHECKS: tuple[Callable[[Any], None], ...] = (
     check_seeds,
     check_stream,
     check_trees,
+)
+
+
+# ---- tasks -----------------------------------------------------------------------------------------------------------
+
+
+def check_task(task: str | tasks.Task, steps: int = 5) -> None:
+    """Run every check on a task; each takes a few episodes of so many steps."""
+    world = tasks.make(task) if isinstance(task, str) else task
+    check_task_facts(world)
+    for check in TASK_CHECKS:
+        check(world, steps)
+
+
+def check_task_facts(world: Any) -> None:
+    """It has every attribute, of its kind."""
+    for name, kind in (("name", str), ("family", str), ("has_goals", bool), ("extra_columns", tuple)):
+        assert isinstance(getattr(world, name, None), kind), f"{name} must be a {kind.__name__}"
+    for name in ("max_steps", "observation_dim", "action_dim"):
+        assert isinstance(getattr(world, name, None), int) and getattr(world, name) >= 1, f"{name} must be at least 1"
+    assert world.score_scale > 0, "score_scale brings returns to a common scale, so it is above 0"
+    assert world.has_goals or world.rewards or world.potentials, "a task has goals or rewards"
+    finite = world.finite()
+    if finite is not None:
+        count = len(finite.observations)
+        assert finite.observations.shape == (count, world.observation_dim), "finite(): observations [n, obs]"
+        assert finite.steps.shape == (count, count), "finite(): steps [n, n]"
+
+
+def check_task_episodes(world: Any, steps: int) -> None:
+    """Episodes side by side have the shapes and kinds that they should."""
+    running = world.episodes(np.random.default_rng(0), 3)
+    wanted = (3, world.observation_dim)
+    for step in range(steps + 1):
+        if step:
+            running.step(_actions(world, step))
+        seen = running.observations
+        assert seen.shape == wanted and seen.dtype == np.float32, f"observations are float32 {wanted}"
+        assert np.isfinite(seen).all(), "observations are finite"
+        reached = running.reached()
+        assert reached.shape == (3,) and reached.dtype == bool, "reached() is one bool an episode"
+        for name in world.extra_columns if step else ():
+            assert len(running.extra(name)) == 3, f"extra('{name}') has one row an episode"
+    assert running.goals.shape == wanted and running.goals.dtype == np.float32, f"goals are float32 {wanted}"
+    assert world.has_goals == bool(np.isfinite(running.goals).all()), "goals are finite exactly where a task has goals"
+
+
+def check_task_determinism(world: Any, steps: int) -> None:
+    """A generator of one seed gives the same episodes again, of another seed others."""
+    one, two, other = (_path(world, seed, steps) for seed in (3, 3, 4))
+    assert np.array_equal(one, two), "the same seed gives other episodes: draw all randomness from the generator"
+    goals, others = (world.episodes(np.random.default_rng(seed), 3).goals for seed in (3, 4))
+    alike = np.array_equal(one, other) and np.array_equal(goals, others, equal_nan=True)
+    assert not alike, "another seed gives the same starts and goals"
+
+
+def check_task_independence(world: Any, steps: int) -> None:
+    """Episodes change nothing about each other, nor about those that began earlier."""
+    alone = _path(world, 5, steps)
+    first = world.episodes(np.random.default_rng(5), 3)
+    second = world.episodes(np.random.default_rng(5), 3)
+    for step in range(1, steps + 1):
+        first.step(_actions(world, step))
+        changed = _actions(world, step)
+        changed[0] *= -1
+        second.step(changed)
+    assert np.array_equal(first.observations, alone[-1]), "episodes that began later change earlier ones"
+    assert np.array_equal(second.observations[1:], alone[-1][1:]), "an action of one episode changes another one"
+
+
+def check_task_goals(world: Any, steps: int) -> None:
+    """A goal is near itself, can be given, and has the looks of the data that it is asked for."""
+    if not world.has_goals:
+        return
+    running = world.episodes(np.random.default_rng(0), 3)
+    near = world.near(running.goals, running.goals)
+    assert near.shape == (3,) and near.all(), "near(observations, goals): a goal is at itself"
+    given = world.episodes(np.random.default_rng(1), 2, goal=running.goals[0].copy())
+    assert world.near(given.goals, np.tile(running.goals[0], (2, 1))).all(), "episodes(goal=...) has that goal"
+    fitted = world.for_data(running.observations[0].copy())
+    assert fitted.observation_dim == world.observation_dim, "for_data gives a task of the same sizes"
+    assert fitted.episodes(np.random.default_rng(0), 2).goals.shape == (2, world.observation_dim)
+
+
+def check_task_rewards(world: Any, steps: int) -> None:
+    """Rewards and potentials are one finite number a transition."""
+    running = world.episodes(np.random.default_rng(0), 3)
+    before, actions = running.observations.copy(), _actions(world, 1)
+    running.step(actions)
+    extras = Extras({}, {name: running.extra(name) for name in world.extra_columns}, world.name)
+    for name, reward in world.rewards.items():
+        found = np.asarray(apply_reward(reward, before, actions, running.observations, extras))
+        assert found.shape == (3,) and np.isfinite(found).all(), f"reward '{name}' is one number a transition"
+        best = world.best_return(name, before, steps)
+        assert best is None or len(best) == 3, f"best_return('{name}') is None or one number an episode"
+    for name, potential in world.potentials.items():
+        found = np.asarray(potential(before))
+        assert found.shape == (3,) and np.isfinite(found).all(), f"potential '{name}' is one number a state"
+        assert (found <= world.potential_max(name) + 1e-6).all(), f"potential_max('{name}') is the largest"
+
+
+def check_task_pictures(world: Any, steps: int) -> None:
+    """Observations have a place on a plot."""
+    from matplotlib.figure import Figure
+
+    seen = world.episodes(np.random.default_rng(0), 3).observations
+    assert world.place(seen).shape == (3, 2), "place(observations) is [n, 2]"
+    world.draw(Figure().subplots())
+
+
+def _actions(world: Any, step: int) -> np.ndarray:
+    return np.random.default_rng(step).uniform(-1, 1, (3, world.action_dim)).astype(np.float32)
+
+
+def _path(world: Any, seed: int, steps: int) -> np.ndarray:
+    """Observations [steps + 1, 3, obs] of three episodes."""
+    running = world.episodes(np.random.default_rng(seed), 3)
+    path = [running.observations.copy()]
+    for step in range(1, steps + 1):
+        running.step(_actions(world, step))
+        path.append(running.observations.copy())
+    return np.stack(path)
+
+
+TASK_CHECKS: tuple[Callable[[Any, int], None], ...] = (
+    check_task_episodes,
+    check_task_determinism,
+    check_task_independence,
+    check_task_goals,
+    check_task_rewards,
+    check_task_pictures,
 )

@@ -129,8 +129,8 @@ def fill(
     worlds = {}
     for source, found in data.items():
         if found.task is None:
-            raise HilpError(f"{source} does not say which task it comes from: collect it with `hilp data collect`")
-        world = tasks.make(found.task)
+            raise HilpError(f"{source} does not say which task it comes from: name it with --task")
+        world = tasks.recorded(found.task)
         rollouts.require_fit(source, Spec.of(found.observations, found.action_dim), world)
         worlds[source] = world.for_data(np.asarray(found.observations[0]))
         if kind == "rewards" and not worlds[source].rewards:

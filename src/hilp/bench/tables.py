@@ -27,12 +27,17 @@ def score(row: Row, value: float | None = None) -> float:
         return float(value)
     if row["best_possible"] is not None:
         return float((value - row["random"]) / (row["best_possible"] - row["random"]))
-    return float(value * _score_scale(row["task"]))
+    return float(value * scale(row))
+
+
+def scale(row: Row) -> float:
+    """What brings the returns of a row's task to the common scale; rows of earlier versions leave it to the task."""
+    return row["score_scale"] if "score_scale" in row else _score_scale(row["task"])
 
 
 @cache
 def _score_scale(task: str) -> float:
-    return float(tasks.make(task).score_scale)
+    return float(tasks.recorded(task).score_scale)
 
 
 def headings(rows: Sequence[Row]) -> list[str]:
@@ -173,7 +178,7 @@ def _random_score(rows: Sequence[Row], column: str) -> float:
     own = [row for row in rows if row["reward"] == column]
     if own[0]["best_possible"] is not None:
         return 0.0
-    return float(np.mean([row["random"] * tasks.make(row["task"]).score_scale for row in own]))
+    return float(np.mean([row["random"] * scale(row) for row in own]))
 
 
 def paper_table(rows: Sequence[Row]) -> tuple[list[str], list[list[Any]]] | None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hilp import plugins
 from hilp.errors import HilpError, require_count, require_seed
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ COLLECTORS: dict[str, str] = {  # family of tasks -> file, imported alone: some 
     "dmc": "hilp.collectors.dmc",
     "ogbench": "hilp.collectors.ogbench",
 }
+ACTING = "hilp.collectors.acting"  # in every other task, and with a function of the user's own in any
 
 
 def collect(
@@ -41,6 +43,9 @@ def collect(
 ) -> Dataset:
     """`steps` transitions of this kind of behaviour in a task; `kind` defaults to the family's first.
 
+    kind: as the family has them (mazes: navigate, explore, stitch; robots: rnd, apt, random; AntMaze: diverse, play;
+    others: wander, random), or path/to/file.py:act for a function of an observation (and a generator) of your own.
+
     out: folder to write. Mazes need none; simulators do, because they take minutes: a collection that was interrupted
     goes on when it is called again with the same arguments. workers: processes or threads that simulate.
     """
@@ -49,9 +54,8 @@ def collect(
     steps, seed = require_count("steps", steps), require_seed(seed)
     workers = None if workers is None else require_count("workers", workers)
     world = tasks.make(task) if isinstance(task, str) else task
-    if world.family not in COLLECTORS:
-        raise HilpError(f"nothing collects in {world.name}: bring data of your own")
-    collector = importlib.import_module(COLLECTORS[world.family])
+    own = COLLECTORS.get(world.family, ACTING)
+    collector = importlib.import_module(ACTING if kind is not None and plugins.names_code(kind) else own)
     if out is None and not getattr(collector, "IN_MEMORY", False):
         raise HilpError(f"collecting in {world.name} takes minutes and can be interrupted: give a folder, out=...")
     if kind is None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from hilp import collectors
+from hilp import collectors, tasks
 from hilp.collectors import maze as collect_maze
 from hilp.data import load as loading
 from hilp.data.dataset import Dataset
@@ -41,6 +41,7 @@ def load(
     rescale_actions: bool = False,
     stride: int | str | None = None,
     stride_actions: Literal["mean", "sum"] = "mean",
+    task: str | None = None,
     steps: int | None = None,
     seed: int = 0,
     **options: Any,
@@ -50,9 +51,9 @@ def load(
     The format is recognised by content (`Dataset.format` says which it was) unless `format` names one of FORMATS;
     `options` are those of its reader, plus `episodes` (the first so many) and `extras` (names of the extra columns to
     keep). `stride` keeps every so many rows ("auto": as the data's time scale asks for), with the commands in between
-    averaged or, with stride_actions="sum", added up; where nobody says one, training may choose. `steps` and `seed`
-    apply to built-in names, which are collected on the spot. The result is checked: what cannot be trained on is an
-    error that says which rows and what to do.
+    averaged or, with stride_actions="sum", added up; where nobody says one, training may choose. `task` names the task
+    of data that names none, or another one. `steps` and `seed` apply to built-in names, which are collected on the
+    spot. The result is checked: what cannot be trained on is an error that says which rows and what to do.
     """
     prepared: dict[str, Any] = {
         "rescale_actions": rescale_actions,
@@ -60,13 +61,28 @@ def load(
         "stride_actions": stride_actions,
     }
     if _is_built_in(source, format):
-        return loading.load(_collect(str(source), steps, seed, options), **prepared)
+        data = loading.load(_collect(str(source), steps, seed, options), **prepared)
+        return data if task is None else in_task(data, task)
     if steps is not None:
         raise HilpError(
             f"steps is for built-in data sets, and {loading.name_of(source)} is none: take fewer episodes with "
             "episodes="
         )
-    return _with_task(loading.load(source, format, **prepared, **options), source, options.get("convention"))
+    data = _with_task(loading.load(source, format, **prepared, **options), source, options.get("convention"))
+    return data if task is None else in_task(data, task)
+
+
+def in_task(data: Data, task: str) -> Data:
+    """The data as that of a task; an error where it has other sizes."""
+    world = tasks.make(task)
+    action_dim = data.action_dim if isinstance(data, Dataset) else math.prod(data.action.shape)
+    sizes = (data.observation_dim, action_dim)
+    if sizes != (world.observation_dim, world.action_dim):
+        raise HilpError(
+            f"{data.name} has {sizes[0]} observation and {sizes[1]} action numbers, task {world.name} has "
+            f"{world.observation_dim} and {world.action_dim}: choose the task it comes from"
+        )
+    return replace(data, task=task)
 
 
 def open_source(source: Any, format: str | None = None, **options: Any) -> Source:

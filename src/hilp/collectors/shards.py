@@ -111,7 +111,7 @@ class Shards:
         self._drop_from(saved["episodes"])
         return arrays, saved["note"]
 
-    def finish(self, name: str, task: str, observation_parts: Parts = ()) -> Dataset:
+    def finish(self, name: str, task: str | None, observation_parts: Parts = ()) -> Dataset:
         """Write the native folder and remove what led to it."""
         files = self._files()
         if not files:

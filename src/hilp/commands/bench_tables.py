@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 class TableFlags(common.Reading):
     """What both tables of methods take."""
 
+    task: str | None = None
+    """task of the data (default: the one that each data set names)"""
     preset: str = "laptop"
     """laptop or paper"""
     steps: int | None = None
@@ -55,7 +57,7 @@ def fill(
         rows = cells.fill(
             kind,
             entries,
-            {source: common.load_data(source, flags) for source in flags.data},
+            {source: common.load_data(source, flags, task=flags.task) for source in flags.data},
             range(flags.seed, flags.seed + flags.seeds),
             size=flags.preset,
             steps=flags.steps,

@@ -176,10 +176,7 @@ def task_of(policy: FoundationPolicy, name: str | None) -> Any:
     """The task of this name, or the one that a policy's data was collected in."""
     from hilp.evaluation import rollouts
 
-    known = name or policy.provenance.task
-    if known is None:
-        raise HilpError("this policy's data does not say which task it comes from: name one with --task")
-    return rollouts.task_of(policy, known)
+    return rollouts.in_units_of(policy, rollouts.task_of(policy, name))
 
 
 def task_if_known(policy: FoundationPolicy, name: str | None) -> Any | None:

@@ -14,12 +14,13 @@ class Flags:
     """Collect unlabeled trajectories in a task into a native folder."""
 
     task: str
-    """task, map or map file"""
+    """task, map or map file, gym:ID for an environment of Gymnasium, or path/to/file.py:make for your own"""
     out: str
     """folder to write"""
     kind: str | None = None
     """behaviour to collect: navigate, explore, stitch (mazes); rnd, apt, random (robots); diverse, play (AntMaze);
-    navigate, stitch, explore, play (OGBench); partial, mixed, complete (Kitchen)"""
+    navigate, stitch, explore, play (OGBench); partial, mixed, complete (Kitchen); wander, random (others); or
+    path/to/file.py:act, a function of an observation, in any"""
     steps: int = 300_000
     """transitions"""
     seed: int = 0

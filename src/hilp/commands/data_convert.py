@@ -22,6 +22,8 @@ class Flags(common.Reading):
     """folder to write, or a Minari id such as robot/log-v0"""
     to: Literal["native", "minari", "exorl"] = "native"
     """what to write"""
+    task: str | None = None
+    """task that the data comes from, where it does not say so itself; noted in a native folder"""
     overwrite: bool = False
     """replace an existing data set"""
     json: bool = False
@@ -51,9 +53,12 @@ def write(flags: Flags) -> Path:
     assert flags.to != "exorl"
     options = flags.options()
     verify = options.pop("verify", True)
+    source = named.open_source(flags.source, flags.format, **options)
+    if flags.task is not None:
+        source = named.in_task(source, flags.task)
     with Bar(quiet=flags.json) as bar:
         return convert.convert(
-            named.open_source(flags.source, flags.format, **options),
+            source,
             flags.target,
             verify=verify,
             to=flags.to,

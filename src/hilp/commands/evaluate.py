@@ -37,6 +37,8 @@ class Flags(common.Reading):
     """data set to label with the rewards (default: the transitions kept in the policy)"""
     video: str | None = None
     """GIF, WebP or MP4 file to record the first episode of each reward to (the reward's name is added)"""
+    random: bool = False
+    """also say what uniformly random actions score from the same starts"""
     episodes: int = 50
     """episodes per prompt"""
     seed: int = 0
@@ -106,12 +108,28 @@ def evaluate(
     for row, _ in found:
         row["best_evaluation"] = row["best_look"] = best  # by its earlier name as well: rows are read by scripts
     rows = [row for row, _ in found]
+    if flags.random:
+        beside_random(rows, world, flags)
     files.append_rows(flags.rows or home / runs.ROWS, rows)
     if flags.rows is None and world.has_goals:  # a report shows what lies beside its policy, where there is a map
         trajectories.keep(home / runs.TRAJECTORIES, found)
     if flags.video:
         record(world, found, Path(flags.video), f"-{seed_folder.name}" if seed_folder else "")
     return rows
+
+
+def beside_random(rows: list[Row], world: Any, flags: Flags) -> None:
+    """Note in rows what random actions score; all goal prompts have the same starts and goals."""
+    from hilp.evaluation import rollouts
+
+    goals = None
+    for row in rows:
+        if row["prompt"] == "goal":
+            goals = rollouts.random_success(world, flags.episodes, flags.seed) if goals is None else goals
+            row["random"] = goals
+        elif row["metric"] == "return":
+            returns = rollouts.random_return(world, row["reward"], flags.episodes, flags.seed)
+            row["random"] = float(returns.mean())
 
 
 def record(world: Any, found: list[tuple[Row, Rollout]], target: Path, suffix: str) -> None:

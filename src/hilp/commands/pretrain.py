@@ -47,6 +47,8 @@ class Flags(common.Reading):
     """keep every so many rows, or 'auto' (default: auto where the data names no task and phi_discount is auto)"""
     stride_actions: Literal["mean", "sum"] = "mean"
     """how the commands of a stride become one: mean (speeds, forces) or sum (displacements)"""
+    task: str | None = None
+    """task that the data comes from, where it does not say so itself: the policy is evaluated in it"""
     verify: bool = False
     """compare a native folder with its checksums first"""
     device_budget: float | None = None
@@ -72,7 +74,8 @@ def run(flags: Flags) -> int:
     check(flags)
     presets.preset(flags.method, flags.preset)  # a wrong name is told before data is read
     world = None if flags.eval_task is None else tasks.make(flags.eval_task)
-    data = common.load_data(flags.data, flags, flags.verify, stride=flags.stride, stride_actions=flags.stride_actions)
+    more = {"stride": flags.stride, "stride_actions": flags.stride_actions, "task": flags.task}
+    data = common.load_data(flags.data, flags, flags.verify, **more)
     preset = presets.preset(flags.method, flags.preset, data.task)
     steps = flags.steps or (planned_steps(Path(flags.out)) if flags.resume else None) or preset.steps
     policies = train(flags, data, preset, steps, world)
@@ -136,9 +139,12 @@ def train(flags: Flags, data: Dataset, preset: Preset, steps: int, world: Any | 
 
 def next_command(flags: Flags, data: Dataset, policy: FoundationPolicy) -> str:
     """What to try with the policy: an evaluation where its task is known, else what works without one."""
+    from hilp import tasks
     from hilp.runs import seed_folder
 
     out = common.quoted(flags.out)
+    if data.task is not None and tasks.needs_code(data.task):
+        return f"hilp evaluate {out} --task {common.quoted(data.task)}"
     if has_task(data):
         return f"hilp evaluate {out}"
     if flags.seeds > 1:
@@ -175,7 +181,7 @@ def has_task(data: Dataset) -> bool:
 
     try:
         if data.task is not None:
-            rollouts.require_fit("this data", Spec.of(data.observations, data.action_dim), tasks.make(data.task))
+            rollouts.require_fit("this data", Spec.of(data.observations, data.action_dim), tasks.recorded(data.task))
         return data.task is not None
     except HilpError:  # a task that this installation does not have
         return False

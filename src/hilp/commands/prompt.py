@@ -249,10 +249,10 @@ def act_in_task(
     start = common.numbers(flags.start, "--start") if flags.start else None
     steps = world.max_steps if flags.steps is None else flags.steps
     to = asked.named if asked is not None and asked.named is not None and goal is not None else goal
-    path, physics, reached = rollouts.rollout_once(policy, world, prompt, start, to, steps, flags.seed)
+    path, beside, reached = rollouts.rollout_once(policy, world, prompt, start, to, steps, flags.seed)
     facts = {"task": world.name, "start": path[0].tolist(), "end": path[-1].tolist(), "steps": len(path) - 1}
     if flags.reward is not None and flags.reward in world.rewards:
-        facts["return"] = rollouts.path_return(policy, world, flags.reward, prompt, path, physics)
+        facts["return"] = rollouts.path_return(policy, world, flags.reward, prompt, path, beside)
     facts["z"] = np.asarray(prompt(path[:1]))[0].tolist()
     if goal is not None:
         facts["reached"] = reached
@@ -263,7 +263,7 @@ def act_in_task(
         from hilp.report import video
 
         fps = getattr(world, "fps", common.VIDEO_FPS)
-        facts["video"] = str(video.write(flags.video, world.film(path, physics), fps))
+        facts["video"] = str(video.write(flags.video, world.film(path, beside.get("physics")), fps))
     return facts
 
 

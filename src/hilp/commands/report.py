@@ -16,10 +16,12 @@ class Flags:
     """folder of a run"""
     out: str | None = None
     """page to write (default: report.html in the run)"""
+    task: str | None = None
+    """task to draw in (default: the one its data was collected in)"""
 
 
 def run(flags: Flags) -> int:
     from hilp.report import page
 
-    print(printable(str(page.write(flags.run, flags.out))))
+    print(printable(str(page.write(flags.run, flags.out, flags.task))))
     return 0

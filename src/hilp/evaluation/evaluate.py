@@ -11,6 +11,7 @@ from hilp.errors import HilpError, require_count, require_seed, some
 from hilp.evaluation import goals
 from hilp.evaluation.rollouts import (
     Rollout,
+    in_units_of,
     require_fit,
     require_reward,
     rollout_goals,
@@ -82,7 +83,7 @@ def run(
     command: str | None = None,
 ) -> list[tuple[Row, Rollout]]:
     """`evaluate`, and beside each row the episodes behind it."""
-    world = task_of(policy, task) if isinstance(task, str) else task
+    world = in_units_of(policy, task_of(policy, task) if isinstance(task, str) else task)
     require_fit("this policy", policy.spec, world)
     episodes, seed = require_count("episodes", episodes), require_seed(seed)
     if plan is None:
@@ -121,6 +122,7 @@ def evaluate_in_training(
     policy: FoundationPolicy, world: tasks.Task, seed: int, episodes: int = TRAINING_EPISODES
 ) -> dict[str, float]:
     """What a policy in training reaches: some goals, and with the paper's plan where it can plan."""
+    world = in_units_of(policy, world)
     plans: dict[str, int] = {"success": 0}
     if policy.has_rule("direct") and len(policy.bank):
         plans["success_plan"] = planning.RECURSIONS

@@ -67,11 +67,11 @@ def rollout_goals(
     else:
         prompt = policy.goal(running.goals, plan=plan)
     goals = running.goals.copy()
-    path = [running.observations.copy()]
+    path, states = [running.observations.copy()], []
     reached = running.reached()
     lengths = np.where(reached, 0, world.max_steps)
     for step in range(world.max_steps):
-        if reached.all():
+        if (reached | over(running)).all():
             break
         z = prompt(running.observations, active=~reached)
         actions = policy.act(running.observations, z)
@@ -81,6 +81,7 @@ def rollout_goals(
         lengths[now] = step + 1
         reached |= now
         path.append(running.observations.copy())
+        states += [running.extra("physics")] if "physics" in world.extra_columns else []
     scores = _goal_scores(running, reached, seed)
     row = {
         **scores,
@@ -90,7 +91,12 @@ def rollout_goals(
         **({"radius": prompt.radius} if plan == "auto" else {}),
         **_by_goal(getattr(running, "names", ()), np.array(scores["outcomes"])),
     }
-    return row, Rollout(np.stack(path), lengths, goals, reached)
+    return row, Rollout(np.stack(path), lengths, goals, reached, np.stack(states) if states else None)
+
+
+def over(running: tasks.Episodes) -> np.ndarray:
+    """bool [n]: the episodes that their task has ended; most tasks never do."""
+    return np.asarray(getattr(running, "over", np.zeros(len(running.observations), bool)))
 
 
 def _goal_scores(running: tasks.Episodes, reached: np.ndarray, seed: int) -> Outcome:
@@ -187,6 +193,7 @@ def rollout_return(
         "intercept": intercept,
         "r2": finite(getattr(prompt, "r2", None)),
         "best_possible": None if best is None else float(best.mean()),
+        "score_scale": float(world.score_scale),
         "episodes": episodes,
         "outcomes": returns.tolist(),
         "steps": world.max_steps,
@@ -195,6 +202,20 @@ def rollout_return(
     no_goals = np.full_like(path[0], np.nan)
     reached = np.zeros(episodes, bool) if best is None else returns >= 0.5 * best
     return row, Rollout(path, lengths, no_goals, reached, physics)
+
+
+def random_success(world: tasks.Task, episodes: int, seed: int) -> float:
+    """The share of goals that uniformly random actions reach, from the starts that the episodes of this seed have."""
+    world = _in_the_box(world)
+    running = world.episodes(np.random.default_rng(seed), episodes)
+    chance = np.random.default_rng([seed, 1])
+    reached = running.reached()
+    for _ in range(world.max_steps):
+        if (reached | over(running)).all():
+            break
+        running.step(chance.uniform(-1, 1, (episodes, world.action_dim)))
+        reached |= running.reached()
+    return float(reached.mean())
 
 
 def random_return(world: tasks.Task, name: str, episodes: int, seed: int) -> np.ndarray:
@@ -209,6 +230,7 @@ def run_returns(
 
     Without a policy, actions are random.
     """
+    world = world if policy is not None else _in_the_box(world)
     running = world.episodes(np.random.default_rng(seed), episodes)
     chance = np.random.default_rng([seed, 1])
     returns = np.zeros(episodes)
@@ -219,10 +241,11 @@ def run_returns(
             actions = chance.uniform(-1, 1, (episodes, world.action_dim))
         else:
             actions = policy.act(running.observations, prompt)
+        alive = ~over(running)
         running.step(actions)
         beside = {column: running.extra(column) for column in world.extra_columns}
         extras = Extras({}, beside, world.name)
-        returns += apply_reward(world.rewards[name], path[-1], actions, running.observations, extras)
+        returns += alive * apply_reward(world.rewards[name], path[-1], actions, running.observations, extras)
         path.append(running.observations.copy())
         states += [beside["physics"]] if "physics" in beside else []
     return returns, np.stack(path), np.stack(states) if states else None
@@ -236,25 +259,33 @@ def rollout_once(
     goal: np.ndarray | str | None,
     steps: int,
     seed: int,
-) -> tuple[np.ndarray, np.ndarray | None, bool]:
-    """One episode under a prompt: observations, physics if any, and whether it reached its goal (True: has none)."""
+) -> tuple[np.ndarray, dict[str, np.ndarray], bool]:
+    """One episode under a prompt: observations, the columns beside them after each step, and whether it reached its
+    goal (True: has none)."""
     running = world.episodes(np.random.default_rng(seed), 1, start=start, goal=goal)
     path = [running.observations[0].copy()]
-    physics = []
+    beside: dict[str, list[np.ndarray]] = {name: [] for name in world.extra_columns}
     for _ in range(steps):
-        if goal is not None and running.reached()[0]:
+        if (goal is not None and running.reached()[0]) or over(running)[0]:
             break
         running.step(policy.act(running.observations, prompt))
         path.append(running.observations[0].copy())
-        physics += [running.extra("physics")[0]] if "physics" in world.extra_columns else []
-    return np.stack(path), np.stack(physics) if physics else None, goal is None or bool(running.reached()[0])
+        for name, column in beside.items():
+            column.append(running.extra(name)[0])
+    columns = {name: np.stack(column) for name, column in beside.items() if column}
+    return np.stack(path), columns, goal is None or bool(running.reached()[0])
 
 
 def path_return(
-    policy: FoundationPolicy, world: tasks.Task, name: str, prompt: Any, path: np.ndarray, physics: np.ndarray | None
+    policy: FoundationPolicy,
+    world: tasks.Task,
+    name: str,
+    prompt: Any,
+    path: np.ndarray,
+    beside: dict[str, np.ndarray],
 ) -> float:
-    """What one episode [t + 1, obs] earned under a reward of its task."""
-    extras = Extras({}, {} if physics is None else {"physics": physics}, world.name)
+    """What one episode [t + 1, obs], with the columns [t, ...] beside it, earned under a reward of its task."""
+    extras = Extras({}, beside, world.name)
     actions = policy.act(path[:-1], prompt)
     return float(apply_reward(world.rewards[name], path[:-1], actions, path[1:], extras).sum())
 
@@ -275,11 +306,26 @@ def reward_function(world: tasks.Task, name: str) -> RewardFunction:
     return lambda s, a, s2: f(s2) - f(s)
 
 
-def task_of(policy: FoundationPolicy, name: str) -> Any:
-    """A task in the form that it has on the policy's data."""
-    world = tasks.make(name)
+def task_of(policy: FoundationPolicy, name: str | None = None) -> Any:
+    """A task, by default the one that the policy's data names, in the form that it has on that data."""
+    recorded = policy.provenance.task
+    if name is None and recorded is None:
+        raise HilpError("this policy's data does not say which task it comes from: name one with --task")
+    world = tasks.recorded(str(recorded)) if name is None else tasks.make(name)
     first = policy.provenance.first_observation
     return world if first is None or len(first) != world.observation_dim else world.for_data(np.asarray(first))
+
+
+def in_units_of(policy: FoundationPolicy, world: tasks.Task) -> Any:
+    """The task as a policy acts in it: tasks act in [-1, 1], logs of a robot may be in the robot's own units."""
+    preparation = policy.preparation
+    beyond = (np.abs(preparation.action_center) + preparation.action_half_range > 1 + 1e-3).any()
+    return world.with_own_units(True) if beyond and hasattr(world, "with_own_units") else world
+
+
+def _in_the_box(world: tasks.Task) -> Any:
+    """The task for actions from -1 to 1, whatever the units of the policy that it is for."""
+    return world.with_own_units(False) if hasattr(world, "with_own_units") else world
 
 
 def require_fit(what: str, spec: Spec, world: tasks.Task) -> None:

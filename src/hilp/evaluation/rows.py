@@ -61,6 +61,7 @@ class Row(TypedDict):
     intercept: NotRequired[bool]
     r2: NotRequired[float | None]
     best_possible: NotRequired[float | None]
+    score_scale: NotRequired[float]
     random: NotRequired[float]
     possible: NotRequired[list[float]]
     steps: NotRequired[int]
@@ -190,7 +191,8 @@ FIELDS: dict[str, Field] = {
     "intercept": Field(FLAG, "whether a constant was fitted beside the features"),
     "r2": Field(NUMBER.or_null(), "share of the reward's variance that the features express"),
     "best_possible": Field(NUMBER.or_null(), "return of the best policy, where it is known"),
-    "random": Field(NUMBER, "return of uniformly random actions from the same starts (tables)"),
+    "score_scale": Field(NUMBER, "what brings the returns of a task to a common scale, to be averaged over tasks"),
+    "random": Field(NUMBER, "what uniformly random actions score from the same starts, where it was asked for"),
     "possible": Field(NUMBERS, "of each episode: the largest possible gain"),
     "steps": Field(COUNT, "reward prompts: steps of each episode"),
     "config": Field(OBJECT, "the method's config, every key"),

@@ -13,6 +13,8 @@ from hilp.data.dataset import Dataset
 from hilp.spec import Spec
 from hilp.trees import Tree
 
+EXTRAS = ("physics", "own_reward")  # columns of the data that are kept for rewards
+
 
 @dataclass(frozen=True)
 class Bank:
@@ -22,6 +24,7 @@ class Bank:
     actions: np.ndarray  # [n, act]
     next_observations: Tree  # as observations
     next_physics: np.ndarray | None = None  # [n, p]: the simulator's state at s', where the data has it, for rewards
+    next_own_reward: np.ndarray | None = None  # [n]: what the environment itself paid for reaching s', likewise
 
     @staticmethod
     def draw(data: Dataset, count: int, seed: int) -> Bank:
@@ -43,8 +46,15 @@ class Bank:
         if data.stride_actions == "sum":  # of a stride; the user acts row by row
             actions = actions / np.float32(data.stride or 1)
         observations, following = (_at(data.observations, at) for at in (rows, rows + 1))
-        physics = np.asarray(data.extras["physics"][rows + 1], np.float32) if "physics" in data.extras else None
-        return Bank(observations, actions, following, physics)
+        beside = (data.extras.get(name) for name in EXTRAS)
+        extras = (None if column is None else np.asarray(column[rows + 1], np.float32) for column in beside)
+        return Bank(observations, actions, following, *extras)
+
+    @property
+    def next_extras(self) -> dict[str, np.ndarray]:
+        """The columns beside the observations at s', by the names that the data has for them."""
+        columns = ((name, getattr(self, f"next_{name}")) for name in EXTRAS)
+        return {name: column for name, column in columns if column is not None}
 
     def subsample(self, count: int, seed: int) -> Bank:
         """At most `count` of them, drawn without replacement."""
@@ -64,7 +74,7 @@ class Bank:
             "actions": self.actions,
             **trees.named(self.next_observations, "next_observations"),
         }
-        return columns if self.next_physics is None else {**columns, "next_physics": self.next_physics}
+        return columns | {f"next_{name}": column for name, column in self.next_extras.items()}
 
     @staticmethod
     def from_columns(columns: Mapping[str, np.ndarray], spec: Spec) -> Bank:
@@ -77,17 +87,20 @@ class Bank:
             numbers["next_physics"] = columns["next_physics"].shape[-1]
         wanted: dict[str, tuple[tuple[int, ...], str]]
         wanted = {name: ((count, size), "float32") for name, size in numbers.items()}
+        if "next_own_reward" in columns:
+            wanted["next_own_reward"] = ((count,), "float32")
         for name, shape, kind in spec.parts:
             wanted |= {f"{prefix}/{name}": ((count, *shape), kind) for prefix in ("observations", "next_observations")}
         if {name: (column.shape, column.dtype.name) for name, column in columns.items()} != wanted:
             raise ValueError("its columns do not fit the policy")
         observations, following = (trees.unnamed(columns, name) for name in ("observations", "next_observations"))
-        return Bank(observations, columns["actions"], following, columns.get("next_physics"))
+        extras = (columns.get(f"next_{name}") for name in EXTRAS)
+        return Bank(observations, columns["actions"], following, *extras)
 
     def _over(self, function: Any) -> Bank:
-        physics = None if self.next_physics is None else function(self.next_physics)
+        extras = (function(self.next_extras[name]) if name in self.next_extras else None for name in EXTRAS)
         observations, following = (trees.over(function, tree) for tree in (self.observations, self.next_observations))
-        return Bank(observations, function(self.actions), following, physics)
+        return Bank(observations, function(self.actions), following, *extras)
 
     def __len__(self) -> int:
         return trees.rows(self.observations)

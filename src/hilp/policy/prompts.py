@@ -271,10 +271,7 @@ def _labelled(
             rows = Bank.rows(data, samples, seed)
             sample = Bank.at(data, rows)
         asked = sample.copy()  # what a function writes into its arguments changes neither the bank nor the features
-        if data is None:
-            extras = Extras({}, {} if asked.next_physics is None else {"physics": asked.next_physics}, "the bank")
-        else:
-            extras = Extras.of(data, rows)
+        extras = Extras({}, asked.next_extras, "the bank") if data is None else Extras.of(data, rows)
         found = apply_reward(function, asked.observations, asked.actions, asked.next_observations, extras)
         before, after, rewards = sample.observations, sample.next_observations, _numbers(found, "the reward")
     shapes = [trees.over(np.shape, tree) for tree in (before, after)]

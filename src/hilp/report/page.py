@@ -60,8 +60,8 @@ def build(
     return page("hilp report", intro, sections)
 
 
-def write(run: str | Path, out: str | Path | None = None) -> Path:
-    """Build the page of a run's folder from what the folder holds."""
+def write(run: str | Path, out: str | Path | None = None, task: str | None = None) -> Path:
+    """Build the page of a run's folder from what the folder holds; `task` where its data names none."""
     found = find(Path(run))
     folder = home(found)
     policy = FoundationPolicy.load(found)
@@ -73,15 +73,19 @@ def write(run: str | Path, out: str | Path | None = None) -> Path:
     metrics = files.read_metrics(metrics_path) if metrics_path.is_file() else []
     kept = trajectories.read(kept_path) if kept_path.is_file() else []
     kept = [entry for entry in kept if entry.policy == policy.fingerprint]
-    task = policy.provenance.task
+    known = task or policy.provenance.task
+    if task is None and known is not None and tasks.needs_code(known):
+        known = None  # a page is made without running what a file names
     target = Path(out) if out else folder / PAGE
-    storage.write_text(target, build(policy, rows, metrics, task_of(policy, task) if task else None, kept))
+    storage.write_text(target, build(policy, rows, metrics, task_of(policy, task) if known else None, kept))
     return target
 
 
 def results_table(rows: list[Row]) -> tuple[list[str], list[list[Any]]]:
     """Headers and lines of the table that is printed and put on the page."""
     headers = ["prompt", "score", "95% interval", "episodes", "steps of successes", "R²"]
+    compared = any("random" in row for row in rows)
+    headers += ["random actions"] if compared else []
     lines = []
     for row in rows:
         prompt = f"goal, plan {row['plan']}" if row["prompt"] == "goal" else f"reward, {row['reward']}"
@@ -96,6 +100,7 @@ def results_table(rows: list[Row]) -> tuple[list[str], list[list[Any]]]:
                 row["episodes"],
                 None if length is None else f"{length:.1f}",
                 None if row.get("r2") is None else f"{row['r2']:.2f}",
+                *([number(row["random"]) if "random" in row else None] if compared else []),
             ]
         )
     return headers, lines

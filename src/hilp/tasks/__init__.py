@@ -15,7 +15,19 @@ from hilp import plugins
 from hilp.errors import HilpError, nearest
 from hilp.tasks.base import Episodes, Finite, InParts, NamedGoals, Task
 
-__all__ = ["Episodes", "Finite", "InParts", "NamedGoals", "Task", "make", "names", "register", "reward_tasks"]
+__all__ = [
+    "Episodes",
+    "Finite",
+    "InParts",
+    "NamedGoals",
+    "Task",
+    "make",
+    "names",
+    "needs_code",
+    "recorded",
+    "register",
+    "reward_tasks",
+]
 
 FAMILIES: dict[str, str] = {  # imported when asked for
     "maze": "hilp.tasks.maze",
@@ -23,13 +35,15 @@ FAMILIES: dict[str, str] = {  # imported when asked for
     "kitchen": "hilp.tasks.kitchen",
     "dmc": "hilp.tasks.dmc",
     "ogbench": "hilp.tasks.ogbench",  # after antmaze, two of whose names it would take otherwise
+    "gym": "hilp.tasks.gym",
 }
-_registered: dict[str, Callable[[], Any]] = {}  # tasks of this process, by name
+_typed: set[str] = set()  # names that were asked for in this process, and not read in a file
+_registered: dict[str, Any] = {}  # tasks of this process, by name
 
 
-def register(name: str, make: Callable[[], Any]) -> None:
-    """Make a task known by name in this process: a function that gives it when called."""
-    if not callable(make):
+def register(name: str, make: Callable[[], Any] | Task) -> None:
+    """Make a task known by name in this process: a task, or a function that gives a task or an environment."""
+    if not callable(make) and not hasattr(make, "episodes"):
         raise HilpError(f"task '{name}' must be registered with a function that makes it, not {make!r:.60}")
     _registered[name] = make
 
@@ -45,16 +59,36 @@ def reward_tasks() -> tuple[str, ...]:
     return tuple(name for family in _families() for name in getattr(family, "reward_tasks", tuple)())
 
 
+def needs_code(name: str) -> bool:
+    """Whether making a task runs code that its name points to, in a file or a module."""
+    from hilp.tasks import gym
+
+    return name not in _registered and gym.needs_code(name)
+
+
+def recorded(name: str) -> Any:
+    """The task that data, a policy or a row names: opening a file of a stranger runs none of the code it names."""
+    if needs_code(name) and name not in _typed:
+        raise HilpError(f"the task '{name}' is code of its own, which is not run unasked: name it yourself with --task")
+    return make(name)
+
+
 def make(name: str) -> Any:
-    """The task of this name; a maze may also be given as its map or as the path of a file that holds one."""
+    """The task of this name; a maze may also be given as its map or as the path of a file that holds one.
+
+    `gym:ID` is any environment of Gymnasium, `path/to/file.py:make` code of the user's own.
+    """
+    from hilp.tasks import gym
+
     if name in _registered:
-        return _registered[name]()
+        return gym.task_from(_registered[name], name)
     for family in _families():
         if family.takes(name):
+            _typed.add(name)  # asked for, so its code may be run
             return family.make(name)
     entry = plugins.found("tasks").get(name)
     if entry is not None and entry.attr:
-        return plugins.load(entry)()
+        return gym.task_from(plugins.load(entry), name)
     raise HilpError(f"unknown task '{name}': {nearest(name, names())}")
 
 

@@ -1,4 +1,4 @@
-"""The way to MuJoCo, for every task that has it beneath: an extra, imported when a task is made."""
+"""The way to MuJoCo and other simulators: extras, imported when a task is made."""
 
 from __future__ import annotations
 
@@ -16,10 +16,18 @@ def import_simulator(needed_by: str, module: str = "mujoco") -> Any:
 
     They choose how to draw when they are first imported: in memory where there is no screen.
     """
-    screenless = sys.platform == "linux" and "mujoco" not in sys.modules and not os.environ.get("DISPLAY")
-    if screenless and "MUJOCO_GL" not in os.environ:
-        os.environ["MUJOCO_GL"] = "egl" if find_library("EGL") else "disable"
+    choose_rendering()
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise HilpError(f"{needed_by} needs {error.name or error}: pip install 'hilp[mujoco]'") from error
+
+
+def choose_rendering() -> None:
+    """Where there is no screen, let simulators draw in memory."""
+    screenless = sys.platform == "linux" and not os.environ.get("DISPLAY")
+    if screenless and "mujoco" not in sys.modules and "MUJOCO_GL" not in os.environ:
+        os.environ["MUJOCO_GL"] = "egl" if find_library("EGL") else "disable"
+    if screenless and "pygame" not in sys.modules:
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+        os.environ.setdefault("SDL_AUDIODRIVER", "dummy")

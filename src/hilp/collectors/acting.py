@@ -1,0 +1,187 @@
+"""Data of any task, by acting in it: at random, or with a function of the user's own.
+
+Actions are in [-1, 1], as everywhere. An episode depends on the seed and its number only, so an interrupted collection
+goes on as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hilp import plugins
+from hilp.collectors.shards import collection
+from hilp.errors import HilpError, nearest
+
+if TYPE_CHECKING:
+    from hilp.data.dataset import Dataset
+    from hilp.tasks import Task
+
+IN_MEMORY = True
+KINDS = ("wander", "random")  # and path/to/file.py:act
+SIDE_BY_SIDE = 8  # episodes
+SHARD = 2_000  # transitions, at least, in one file on the way
+HELD = (1, 12)  # steps that a wanderer holds an action, the last excluded
+KEPT_EXTRAS = ("own_reward",)  # columns that rewards need; what films need is not data
+Episode = dict[str, np.ndarray]
+Actor = Callable[[np.ndarray], Any]  # of one observation
+
+
+def takes(kind: str) -> bool:
+    """Whether this kind works in every task: an actor in a file."""
+    return plugins.names_code(kind)
+
+
+def collect(
+    world: Task,
+    kind: str,
+    steps: int,
+    seed: int,
+    out: Path | None = None,
+    progress: Callable[[int], None] | None = None,
+    workers: int | None = None,
+    overwrite: bool = False,
+) -> Dataset:
+    """Exactly `steps` transitions in whole episodes; the last may be cut."""
+    make = _actors(kind, world)
+    name = f"{world.name}-{Path(kind).stem if takes(kind) else kind}"
+    task = getattr(world, "task", world.name)
+    parts = getattr(world, "observation_parts", ())
+    if out is None:
+        return _in_memory(world, make, steps, seed, progress, name, task, parts)
+    identity = {"task": world.name, "kind": kind, "steps": steps, "seed": seed}
+    with collection(out, identity, overwrite) as shards:
+        while (done := shards.transitions()) < steps:
+            wanted = min(steps - done, SHARD)
+            shards.add(_several(world, make, seed, shards.episodes(), wanted, steps - done))
+            if progress:
+                progress(shards.transitions())
+        return shards.finish(name, task, parts)
+
+
+def _in_memory(
+    world: Task,
+    make: Callable[[np.random.Generator], Actor],
+    steps: int,
+    seed: int,
+    progress: Callable[[int], None] | None,
+    name: str,
+    task: str | None,
+    parts: Any,
+) -> Dataset:
+    from hilp.data.load import from_arrays
+
+    found: list[Episode] = []
+    while (done := _transitions(found)) < steps:
+        found += _several(world, make, seed, len(found), min(steps - done, SHARD), steps - done)
+        if progress:
+            progress(_transitions(found))
+    arrays = {key: np.concatenate([episode[key] for episode in found]) for key in found[0]}
+    lengths = [len(episode["observations"]) for episode in found]
+    data = from_arrays({**arrays, "episode_lengths": np.array(lengths)}, name=name)
+    return replace(data, task=task, observation_parts=parts)
+
+
+def _episodes(world: Task, make: Callable[[np.random.Generator], Actor], seed: int, first: int) -> list[Episode]:
+    """The next few episodes, to their end or to the limit of the task."""
+    rng = np.random.default_rng([seed, first])
+    running = world.episodes(rng, SIDE_BY_SIDE)
+    actors = [make(np.random.default_rng([seed, first + number, 1])) for number in range(SIDE_BY_SIDE)]
+    columns = [name for name in world.extra_columns if name in KEPT_EXTRAS]
+    rows: dict[str, list[np.ndarray]] = {"observations": [running.observations.copy()], "actions": []}
+    rows |= {name: [np.zeros(SIDE_BY_SIDE, np.float32)] for name in columns}  # nothing is earned before the first step
+    ends = np.full(SIDE_BY_SIDE, world.max_steps)
+    for step in range(world.max_steps):
+        over = getattr(running, "over", np.zeros(SIDE_BY_SIDE, bool))
+        if over.all():
+            break
+        actions = np.zeros((SIDE_BY_SIDE, world.action_dim), np.float32)
+        for number in np.flatnonzero(~over):
+            actions[number] = _checked(actors[number](running.observations[number].copy()), world.action_dim)
+        alive = ~over
+        running.step(actions)
+        rows["observations"].append(running.observations.copy())
+        rows["actions"].append(actions)
+        for name in columns:
+            rows[name].append(running.extra(name))
+        ended = alive & getattr(running, "over", np.zeros(SIDE_BY_SIDE, bool))
+        ends[ended] = step + 1
+    stacked = {name: np.stack(values) for name, values in rows.items()}
+    return [
+        {name: values[: ends[number] + (name != "actions"), number] for name, values in stacked.items()}
+        for number in range(SIDE_BY_SIDE)
+    ]
+
+
+def _several(
+    world: Task, make: Callable[[np.random.Generator], Actor], seed: int, first: int, enough: int, most: int
+) -> list[Episode]:
+    """The next episodes, until there are enough transitions; no more than `most`."""
+    found: list[Episode] = []
+    while _transitions(found) < enough:
+        found += _episodes(world, make, seed, first + len(found))
+    return _cut(found, most)
+
+
+def _transitions(episodes: list[Episode]) -> int:
+    return sum(len(episode["actions"]) for episode in episodes)
+
+
+def _cut(episodes: list[Episode], steps: int) -> list[Episode]:
+    """The first so many transitions of episodes."""
+    kept = []
+    for episode in episodes:
+        length = min(len(episode["actions"]), steps)
+        if length:
+            kept.append({name: values[: length + (name != "actions")] for name, values in episode.items()})
+        steps -= length
+    return kept
+
+
+# ---- who acts --------------------------------------------------------------------------------------------------------
+
+
+def _actors(kind: str, world: Task) -> Callable[[np.random.Generator], Actor]:
+    """What makes the actor of an episode from its generator."""
+    if kind == "random":
+        return lambda rng: lambda observation: rng.uniform(-1, 1, world.action_dim)
+    if kind == "wander":
+        return lambda rng: Wanderer(rng, world.action_dim)
+    if not takes(kind):
+        close = nearest(kind, KINDS)
+        raise HilpError(f"unknown kind of {world.name} data '{kind}': {close}; or path/to/file.py:act of your own")
+    act: Any = plugins.from_file(kind)
+    if isinstance(act, type):
+        made: Callable[[np.random.Generator], Actor] = act
+        return made  # one for each episode, made with its generator
+    if not callable(act):
+        raise HilpError(f"{kind} is no function of an observation")
+    if len(inspect.signature(act).parameters) > 1:
+        return lambda rng: lambda observation: act(observation, rng)
+    return lambda rng: act
+
+
+class Wanderer:
+    """Random actions, each held for some steps: noise that changes at every step hardly leaves the start."""
+
+    def __init__(self, rng: np.random.Generator, size: int) -> None:
+        self._rng, self._size, self._left = rng, size, 0
+
+    def __call__(self, observation: np.ndarray) -> np.ndarray:
+        if not self._left:
+            self._left = int(self._rng.integers(*HELD))
+            self._action = self._rng.uniform(-1, 1, self._size)
+        self._left -= 1
+        return self._action
+
+
+def _checked(action: Any, size: int) -> np.ndarray:
+    found = np.asarray(action, np.float32)
+    if found.shape != (size,) or not (np.abs(found) <= 1 + 1e-6).all():
+        raise HilpError(f"an action is {size} numbers from -1 to 1, not {np.array2string(found, threshold=8)}")
+    return np.clip(found, -1, 1)

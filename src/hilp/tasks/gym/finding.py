@@ -1,0 +1,172 @@
+"""Finding an environment: by an id of Gymnasium's registry, from an object, or by what makes one."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import difflib
+import importlib
+import inspect
+import io
+import json
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hilp import plugins
+from hilp.data.mistakes import reason
+from hilp.errors import HilpError
+from hilp.tasks.simulator import choose_rendering
+
+PREFIX = "gym:"
+# Packages whose environments are known to Gymnasium only once they are imported.
+PACKAGES = ("gymnasium_robotics", "ogbench", "hilp.tasks.gym_maze")
+
+
+def names() -> list[str]:
+    """None: what is installed can be asked for, but it is not ours to list."""
+    return []
+
+
+def takes(name: str) -> bool:
+    """Whether this is an environment of Gymnasium, or code in a file that makes a task."""
+    return name.startswith(PREFIX) or plugins.names_code(name)
+
+
+def needs_code(name: str) -> bool:
+    """Whether making this task runs code that is named in it: that of a file, or of a module to be imported."""
+    given = name.removeprefix(PREFIX).partition("?")[0]
+    return takes(name) and (plugins.names_code(name) or ":" in given)
+
+
+def with_values(text: str) -> tuple[str, dict[str, Any]]:
+    """An id and the values for its constructor: ID?key=value&key=value, values as JSON where they are."""
+    identity, _, query = text.partition("?")
+    values: dict[str, Any] = {}
+    for part in filter(None, query.split("&")):
+        key, equals, value = part.partition("=")
+        if not equals or not key.isidentifier():
+            raise HilpError(
+                f"values of an environment are given as {PREFIX}{identity}?key=value&key=value, not '{part}'"
+            )
+        try:
+            values[key] = json.loads(value)
+        except ValueError:
+            values[key] = value
+    return identity, values
+
+
+def maker(env: Any, values: Mapping[str, Any]) -> tuple[Callable[[bool], Any], str | None]:
+    """A function that makes the environment, with or without pictures, and the name that makes it again if any."""
+    import gymnasium
+
+    choose_rendering()
+    if isinstance(env, str):
+        query = "&".join(f"{key}={json.dumps(value)}" for key, value in values.items())
+        identity = env.removeprefix(PREFIX)
+        return _by_id(identity, values), f"{PREFIX}{identity}" + (f"?{query}" if query else "")
+    if isinstance(env, gymnasium.Env):
+        if values:
+            raise HilpError(
+                f"{', '.join(values)}: values are for environments that are made here, and this one is made"
+            )
+        return _from_object(env), None
+    if not callable(env):
+        raise HilpError(f"a Gymnasium task is made from an id, an environment or a function, not {env!r:.60}")
+    return _by_call(env, values), None
+
+
+def _by_id(identity: str, values: Mapping[str, Any]) -> Callable[[bool], Any]:
+    import gymnasium
+
+    module, colon, bare = identity.rpartition(":")
+    if colon:
+        try:
+            importlib.import_module(module)
+        except Exception as error:
+            raise HilpError(
+                f"the module '{module}' cannot be imported ({reason(error)}): put its folder on PYTHONPATH, or name "
+                f"the file, path/to/{module}.py:make_env"
+            ) from error
+    _import_packages(bare)
+
+    def make(pictures: bool) -> Any:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of versions and of checks that are not the user's
+                return gymnasium.make(bare, disable_env_checker=True, **values, **_pictures(pictures))
+        except Exception as error:  # its code is not ours
+            if isinstance(error, gymnasium.error.UnregisteredEnv) or type(error) is gymnasium.error.Error:
+                raise HilpError(f"there is no Gymnasium environment '{bare}': {_near(bare)}") from error
+            raise HilpError(f"the environment {bare} cannot be made: {reason(error)}") from error
+
+    return make
+
+
+def _pictures(wanted: bool) -> dict[str, Any]:
+    return {"render_mode": "rgb_array"} if wanted else {}
+
+
+def _import_packages(identity: str) -> None:
+    """Import the packages that may know an id which the registry does not know yet."""
+    import gymnasium
+
+    known = {spec.partition("-v")[0] for spec in gymnasium.registry}
+    for package in PACKAGES:
+        if identity in gymnasium.registry or identity.partition("-v")[0] in known:
+            return
+        # Without notices about environments that nobody asked for.
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(ImportError):
+            warnings.simplefilter("ignore")
+            importlib.import_module(package)
+
+
+def _near(identity: str) -> str:
+    """The end of the message about an id that is not known: the ids most like it."""
+    import gymnasium
+
+    close = difflib.get_close_matches(identity, gymnasium.registry, n=3, cutoff=0.6)
+    if not close:
+        return "`python -c 'import gymnasium; gymnasium.pprint_registry()'` lists those that are installed"
+    return f"did you mean {' or '.join(repr(PREFIX + name) for name in close)}?"
+
+
+def _from_object(env: Any) -> Callable[[bool], Any]:
+    """Copies of an environment: made anew by its spec where it has one, else as they are."""
+    import gymnasium
+
+    def make(pictures: bool) -> Any:
+        try:
+            if env.spec is not None:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    return gymnasium.make(env.spec, disable_env_checker=True, **_pictures(pictures))
+            return copy.deepcopy(env)
+        except Exception as error:
+            kind = type(env.unwrapped).__name__
+            raise HilpError(
+                f"the environment {kind} cannot be copied ({reason(error)}): give a function that makes it"
+            ) from error
+
+    return make
+
+
+def _by_call(function: Callable[..., Any], values: Mapping[str, Any]) -> Callable[[bool], Any]:
+    import gymnasium
+
+    try:
+        draws = "render_mode" in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        draws = False
+
+    def make(pictures: bool) -> Any:
+        name = getattr(function, "__name__", type(function).__name__)
+        try:
+            env = function(**values, **_pictures(pictures and draws))
+        except Exception as error:
+            raise HilpError(f"{name} makes no environment: {type(error).__name__}: {reason(error)}") from error
+        if not isinstance(env, gymnasium.Env):
+            raise HilpError(f"{name} gives a {type(env).__name__}, not a Gymnasium environment")
+        return env
+
+    return make

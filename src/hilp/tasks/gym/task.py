@@ -1,0 +1,312 @@
+"""A Gymnasium environment as a task."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hilp import plugins
+from hilp.data.mistakes import reason
+from hilp.errors import HilpError, require_count
+from hilp.tasks.base import Finite
+from hilp.tasks.gym import finding
+from hilp.tasks.gym.episodes import FLAGS, GymEpisodes, set_goal
+from hilp.tasks.gym.spaces import Actions, is_goal_space, layout
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+OWN_REWARD = "own"  # the name of the environment's own reward
+STEPS = 1000  # of an episode, where neither the environment nor the caller has a limit
+PROBES, PROBE_STEPS = 3, 4  # episodes and steps from which it is seen how goals and observations hang together
+NOT_TYPED = {"env", "goal", "reward", "success", "place", "name"}  # what `gym_task` takes and no name can hold
+Reward = Callable[..., np.ndarray]
+
+
+def gym_task(
+    env: Any,
+    *,
+    goal: Callable[[np.random.Generator], Any] | Sequence[float] | None = None,
+    reward: Reward | Mapping[str, Reward] | None = None,
+    success: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None,
+    max_steps: int | None = None,
+    name: str | None = None,
+    place: Sequence[int] = (),
+    actions: str = "unit",
+    **values: Any,
+) -> GymTask:
+    """A task from a Gymnasium environment: its id, an environment, or a function that makes one.
+
+    A goal environment (observations with achieved_goal and desired_goal) has its own goals and says itself when one is
+    reached. For others:
+
+    goal: a goal observation, or a function of a generator that draws one. success: a function of observations and goals
+    [n, obs] that says which are reached. reward: a function of (s, a, s'), or several by name; without one, the
+    environment's own reward is the reward "own", for data that `hilp.collect` made. max_steps: length of an episode
+    (default: the environment's limit). place: two columns of the observation to draw. actions: "unit" where policies
+    act in [-1, 1], as on data that hilp collected, or "own" where they act in the environment's own units, as on logs
+    of it. values: for the environment's constructor.
+    """
+    if actions not in ("unit", "own"):
+        raise HilpError(f"actions is 'unit' or 'own', not {actions!r:.60}")
+    maker, known = finding.maker(env, values)
+    plain = all(given is None for given in (goal, reward, success, max_steps)) and not place and actions == "unit"
+    return GymTask(
+        maker,
+        name or known or _class_name(env),
+        task=known if plain else None,
+        goal=goal,
+        reward=reward,
+        success=success,
+        max_steps=max_steps,
+        place=place,
+        own_units=actions == "own",
+    )
+
+
+def make(name: str) -> Any:
+    """The task of a name: gym:ID, gym:ID?key=value&key=value, gym:module:ID, or what a file's function gives."""
+    given = name.removeprefix(finding.PREFIX)
+    if not plugins.names_code(given):
+        identity, values = finding.with_values(given)
+        for key in NOT_TYPED & values.keys():
+            raise HilpError(f"'{key}' of a Gymnasium task is no text: write the task in a file, path/to/file.py:make")
+        found = gym_task(identity, **values, name=name)
+        found.task = name
+        return found
+    return task_from(plugins.from_file(given), given)
+
+
+def task_from(made: Any, name: str) -> Any:
+    """A task from what a function (or class) of the user's gives: a task as it is, or an environment."""
+    import gymnasium
+
+    is_env = isinstance(made, type) and issubclass(made, gymnasium.Env)
+    found = made() if callable(made) and not is_env else made
+    if isinstance(found, gymnasium.Env) or is_env:
+        found = gym_task(made, name=name)
+    if not hasattr(found, "episodes") or not hasattr(found, "observation_dim"):
+        raise HilpError(f"{name} gives a {type(found).__name__}: it must give a Gymnasium environment or a task")
+    if isinstance(found, GymTask):
+        found.task = name
+    return found
+
+
+def _class_name(env: Any) -> str:
+    return getattr(env, "__name__", type(getattr(env, "unwrapped", env)).__name__)
+
+
+class GymTask:
+    """An environment with its goals or rewards. Episodes are lent environments from `pool`, made when needed."""
+
+    family = "gym"
+    score_scale = 1.0
+    potentials: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {}
+
+    def __init__(
+        self,
+        maker: Callable[[bool], Any],
+        name: str,
+        *,
+        task: str | None,
+        goal: Any = None,
+        reward: Reward | Mapping[str, Reward] | None = None,
+        success: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None,
+        max_steps: int | None = None,
+        place: Sequence[int] = (),
+        own_units: bool = False,
+    ) -> None:
+        self.name = name
+        self.task = task  # what `make` gives this task again for; None where nothing does
+        self._maker, self._draw_goal, self.success, self.own_units = maker, goal, success, own_units
+        self.pool: list[Any] = [maker(False)]
+        env = self.pool[0]
+        self.actions = Actions.of(env.action_space, name)
+        self.action_dim = self.actions.dim
+        seen, told = self._probe(env) if is_goal_space(env.observation_space) else ([], False)
+        self.layout = layout(env.observation_space, seen, name)
+        self.observation_dim, self.observation_parts = self.layout.dim, self.layout.parts
+        columns = self.layout.goal_columns
+        self.goal_dim = 0 if columns is None else len(columns)
+        self.has_goals = columns is not None or goal is not None
+        if columns is not None and goal is not None:
+            raise HilpError(f"{name} has goals of its own: leave out goal=")
+        if columns is not None and success is None and not told:
+            raise HilpError(
+                f"{name} does not say in info when a goal is reached ({' or '.join(FLAGS)}): give success=, a function "
+                "of observations and goals"
+            )
+        if columns is None and (goal is None) != (success is None):
+            raise HilpError(f"{name} needs goal= and success= together: what to reach, and when it is reached")
+        limit = getattr(env.spec, "max_episode_steps", None) if env.spec is not None else None
+        self.max_steps = require_count("max_steps", limit or STEPS if max_steps is None else max_steps)
+        self.fps = float(min(max(env.metadata.get("render_fps") or 30, 1), 100))
+        self._place = [*place] or self._usual_place()
+        if len(self._place) != 2 or not all(0 <= column < self.observation_dim for column in self._place):
+            raise HilpError(f"place takes two columns from 0 to {self.observation_dim - 1}, not {list(place)}")
+        if callable(reward):
+            reward = {"reward": reward}
+        usual = {OWN_REWARD: own_reward} if columns is None else {}  # of goal environments it changes with the goal
+        self.rewards: Mapping[str, Reward] = dict(usual if reward is None else reward)
+        self.extra_columns = ("physics", "own_reward") if columns is None else ("physics",)
+        self._base: np.ndarray | None = None
+        if goal is not None and not callable(goal):
+            self._given_goal(goal)  # a mistake is told now
+
+    def _probe(self, env: Any) -> tuple[list[Any], bool]:
+        """Some observations of a goal environment, and whether its info says when a goal is reached."""
+        rng, seen, told = np.random.default_rng(0), [], False
+        for seed in range(PROBES):
+            seen.append(env.reset(seed=seed)[0])
+            for _ in range(PROBE_STEPS):
+                observation, _, _, _, info = env.step(self.actions.raw(rng.uniform(-1, 1, self.actions.dim)))
+                seen.append(observation)
+                told = any(flag in info for flag in FLAGS)
+        return copy.deepcopy(seen), told
+
+    def _usual_place(self) -> list[int]:
+        columns = self.layout.goal_columns
+        first = [] if columns is None else [int(column) for column in columns[:2]]
+        rest = [column for column in range(self.observation_dim) if column not in first]
+        return [*first, *rest, 0][:2]
+
+    # Episodes
+
+    def episodes(
+        self, rng: np.random.Generator, n: int, start: np.ndarray | None = None, goal: np.ndarray | None = None
+    ) -> GymEpisodes:
+        """n episodes, each from a reset with a seed of its own; a goal may be an observation or of the goal space."""
+        if start is not None:
+            raise HilpError(f"{self.name} starts where its reset puts it: leave out the start, and choose a seed")
+        if goal is not None and not self.has_goals:
+            raise HilpError(f"{self.name} has no goals: give it some with goal= and success=, see `hilp.gym_task`")
+        seeds = rng.integers(2**31, size=n)
+        fixed = None if goal is None else self._given_goal(goal)
+
+        def drawn(number: int) -> np.ndarray | None:
+            if fixed is not None or self._draw_goal is None:
+                return fixed
+            return self._given_goal(self._draw_goal(rng) if callable(self._draw_goal) else self._draw_goal)
+
+        envs = [self.pool.pop() if self.pool else self._maker(False) for _ in range(n)]
+        return GymEpisodes(self, envs, seeds, drawn)
+
+    def _given_goal(self, goal: Any) -> np.ndarray:
+        """A goal in the goal space of a goal environment, as an observation in others."""
+        value = np.asarray(goal, np.float64)
+        columns = self.layout.goal_columns
+        if columns is not None and value.shape == (self.observation_dim,):
+            value = value[columns]
+        size = self.goal_dim or self.observation_dim
+        if value.shape != (size,) or not np.isfinite(value).all():
+            also = f" or {self.goal_dim} of its goal space" if self.goal_dim else ""
+            raise HilpError(
+                f"a goal of {self.name} is an observation of {self.observation_dim} numbers{also}, not {goal}"
+            )
+        return value
+
+    def goal_observation(self, goal: np.ndarray) -> np.ndarray:
+        """What a goal [k] of the goal space looks like: a state of the data, or of a reset, with the goal achieved."""
+        if self._base is None:
+            env = self.pool.pop() if self.pool else self._maker(False)
+            self._base = self.layout.vector(env.reset(seed=0)[0])
+            self.pool.append(env)
+        observation: np.ndarray = self._base.copy()
+        observation[self.layout.goal_columns] = goal
+        return observation
+
+    def for_data(self, first: np.ndarray) -> GymTask:
+        """The same task with goals that look like the first observation of the data, but for what is to be achieved."""
+        if self.layout.goal_columns is None:
+            return self
+        first = np.asarray(first, np.float64)
+        if first.shape != (self.observation_dim,):
+            raise HilpError(f"an observation of {self.name} has {self.observation_dim} numbers, not {first.shape}")
+        other = copy.copy(self)
+        other._base = first.copy()
+        return other
+
+    def with_own_units(self, own: bool) -> GymTask:
+        """The same task for policies that act in the environment's own units, or in [-1, 1]."""
+        other = copy.copy(self)
+        other.own_units = own
+        return other
+
+    def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray:
+        """Whether observations count as at the goal: by the rule given, else where the goal's own reward is paid."""
+        if not self.has_goals:
+            raise HilpError(f"{self.name} has no goals: give it some with goal= and success=, see `hilp.gym_task`")
+        observations, goal = np.broadcast_arrays(np.asarray(observations), np.asarray(goal))
+        if self.success is not None:
+            found = np.asarray(self.success(observations, goal))
+            if found.shape != observations.shape[:1]:
+                raise HilpError(f"success of {self.name} must give one bool per observation, not {found.shape}")
+            return found.astype(bool)
+        achieved, desired = (rows[:, self.layout.goal_columns].astype(np.float64) for rows in (observations, goal))
+        return self._paid(achieved, desired) >= self._paid(desired, desired) - 1e-9
+
+    def _paid(self, achieved: np.ndarray, desired: np.ndarray) -> np.ndarray:
+        env = self.pool[0] if self.pool else self._maker(False)
+        if not hasattr(env.unwrapped, "compute_reward"):
+            raise HilpError(f"{self.name} cannot tell whether a state is at a goal: give success=")
+        pay = env.unwrapped.compute_reward
+        return np.array([float(pay(a, d, {})) for a, d in zip(achieved, desired, strict=True)])
+
+    # What nobody knows of an environment
+
+    def potential_max(self, name: str) -> float:
+        raise HilpError(f"{self.name} has no potentials: prompt with one of its rewards, {', '.join(self.rewards)}")
+
+    def best_return(self, name: str, observations: np.ndarray, steps: int) -> np.ndarray | None:
+        return None
+
+    def finite(self) -> Finite | None:
+        return None
+
+    # Pictures
+
+    def draw(self, ax: Axes) -> None:
+        """Name the axes that `place` uses."""
+        names = [f"{name}[{i}]" for name, (size,) in self.observation_parts for i in range(size)]
+        ax.set_xlabel(names[self._place[0]])
+        ax.set_ylabel(names[self._place[1]])
+
+    def place(self, observations: np.ndarray) -> np.ndarray:
+        """Two columns of each observation."""
+        return np.asarray(observations)[:, self._place]
+
+    def film(self, observations: np.ndarray, physics: np.ndarray | None) -> np.ndarray:
+        """Frames of an episode, played again from its seed in an environment that renders."""
+        if physics is None or not len(physics):
+            raise HilpError(f"there is no step of {self.name} to film")
+        env = self._maker(True)
+        try:
+            if env.render_mode != "rgb_array":
+                raise HilpError(
+                    f"{self.name} cannot be filmed: let what makes it take render_mode, and make it with 'rgb_array'"
+                )
+            seed, wanted, actions = np.split(physics, [1, 1 + self.goal_dim], axis=1)
+            env.reset(seed=int(seed[0, 0]))
+            if self.goal_dim:
+                set_goal(env, wanted[0])
+            frames, over = [env.render()], False
+            for action in actions:
+                if not over:
+                    _, _, terminated, truncated, _ = env.step(self.actions.raw(action))
+                    over = terminated or truncated
+                    frames.append(env.render())
+        except HilpError:
+            raise
+        except Exception as error:  # renderers fail in their own ways, a package that is missing among them
+            raise HilpError(f"{self.name} cannot be filmed: {reason(error)}") from error
+        finally:
+            env.close()
+        return np.asarray(frames, np.uint8)
+
+
+def own_reward(s: np.ndarray, a: np.ndarray, s2: np.ndarray, extras: Any) -> np.ndarray:
+    """The environment's own reward, which data from `hilp.collect` has beside its observations."""
+    return np.asarray(extras.after("own_reward"))
