@@ -21,9 +21,8 @@ if not path.exists():  # a log to try it on: a cart that is pushed about, comman
             x, y = np.clip([x + 0.02 * push[0], y + 0.02 * push[1]], -4, 4)
     path.write_text("\n".join(lines))
 
-log = np.genfromtxt(path, delimiter=",", names=True)
 data = hilp.load(
-    {name: log[name] for name in log.dtype.names},
+    path,
     columns={"observations": ["x", "y"], "actions": ["push_x", "push_y"], "episode_ids": "run"},
     rescale_actions=True,  # newtons to [-1, 1]; the policy answers in newtons
 )

@@ -295,7 +295,13 @@ def _columns(request: dict[str, Any]) -> Answer:
         else:
             others.append(str(name))
 
-    _file(request["path"], afresh=True).visititems(look)
+    def linked(name: Any, link: Any) -> None:
+        if isinstance(link, h5py.ExternalLink | h5py.SoftLink):  # `visititems` passes over them without a word
+            others.append(str(name))
+
+    opened = _file(request["path"], afresh=True)
+    opened.visititems(look)
+    opened.visititems_links(linked)
     return {"columns": columns, "others": others}, {}
 
 

@@ -19,7 +19,7 @@ from hilp import storage
 from hilp.data import checks, formats, native, tables, thinning, timescale
 from hilp.data.columns import open_npz
 from hilp.data.dataset import Dataset
-from hilp.data.formats import arrays, d4rl, exorl, minari, ogbench
+from hilp.data.formats import arrays, csv, d4rl, exorl, groups, lerobot, minari, ogbench, parquet
 from hilp.data.formats import native as native_format
 from hilp.data.mistakes import path_of
 from hilp.data.repair import TIME, Repairs, is_split
@@ -41,12 +41,16 @@ FORMATS: dict[str, Callable[..., Source]] = {
     "minari": minari.read,
     "ogbench": ogbench.read,
     "exorl": exorl.read,
+    "lerobot": lerobot.read,
+    "groups": groups.read,
+    "csv": csv.read,
+    "parquet": parquet.read,
     "npz": arrays.read,
     "hdf5": arrays.read,
     "arrays": arrays.read,
     LOADED: loaded,
 }
-FOLDERS = ("native", "minari", "exorl")  # formats that are no single file
+FOLDERS = ("native", "minari", "exorl", "lerobot", "groups", "csv", "parquet")  # formats that are no dict
 COMMON = ("episodes", "extras", "split", "angles", "drop")  # options of every format
 
 
@@ -219,28 +223,44 @@ def _recognise_folder(path: Path) -> str:
         return "native"
     if minari.data_folder(path) is not None:
         return "minari"
+    if lerobot.is_folder(path):
+        return "lerobot"
     files = exorl.episode_files(path)
     if files and {"observation", "action"} <= open_npz(files[0]).keys():
         return "exorl"
     inside = sorted(str(child.parent.relative_to(path)) for child in path.glob("*/buffer"))
     if inside:
         raise HilpError(f"{path} holds several ExORL data sets: name one of them, {some(inside)}")
+    for format, endings in (("csv", csv.ENDINGS), ("parquet", parquet.ENDINGS)):
+        if any(file.suffix.lower() in endings for file in path.iterdir()):
+            return formats.recognised(path) or format
     raise HilpError(
-        f"{path} is not a data set: it has no dataset.json (native), no data/metadata.json (Minari) and no .npz "
-        "episodes with observation and action (ExORL)"
+        f"{path} is not a data set: it has no dataset.json (native), no data/metadata.json (Minari), no meta/info.json "
+        "(LeRobot), no .npz episodes with observation and action (ExORL), no .csv and no .parquet files"
     )
 
 
 def _recognise_file(path: Path, plain: bool) -> str:
     kind = tables.magic(path)
+    if kind is None and parquet.is_parquet(path):
+        return "parquet"
+    if kind is None and csv.looks_like(path):
+        return (
+            formats.recognised(path) or "csv"
+        )  # any lines of several fields look like it: who knows better goes first
     if kind is None:
         raise HilpError(
-            f"{path} is not a file hilp can read: it reads .npz and HDF5 files; load other files yourself and give "
-            "hilp a dict of arrays"
+            f"{path} is not a file hilp can read: it reads .npz, HDF5, CSV and Parquet files; load other files "
+            "yourself and give hilp a dict of arrays"
         )
-    if plain:
+    if plain and kind == "npz":
         return kind
     names = set(tables.open_table(path).columns)
+    whole = names & {"observations", "actions"} or any(name.startswith("episode_0/") for name in names)
+    if kind == "hdf5" and not whole and groups.episode_groups(names):
+        return "groups"
+    if plain:
+        return kind
     if kind == "npz":
         if {"observation", "action"} <= names and "observations" not in names:
             raise HilpError(f"{path} is one episode of an ExORL folder: give the folder")

@@ -23,6 +23,7 @@ from hilp.data.scaling import ActionScaling
 from hilp.errors import HilpError, nearest
 
 MOST_BLOCK_ROWS = 1 << 16
+MOST_PLACES = 3  # files that are named in a message
 
 
 class Kind(NamedTuple):
@@ -180,6 +181,56 @@ def ranges(source: Source, begins: np.ndarray, lengths: np.ndarray, note: str | 
         where=where,
         notes=source.notes if note is None else (*source.notes, note),
     )
+
+
+def chain(sources: Sequence[Source], name: str, names: Sequence[str]) -> Source:
+    """Sources of one kind as one, in order; `names` are what to call them in messages."""
+    first = sources[0]
+    if len(sources) == 1:
+        return replace(first, name=name)
+    for other, called in zip(sources, names, strict=True):
+        if other.columns != first.columns:
+            raise HilpError(f"{name}: {called} has other columns than {names[0]}: {_difference(first, other)}")
+    stops = np.cumsum([source.rows for source in sources])
+
+    def read(start: int, stop: int) -> Block:
+        parts = range(int(np.searchsorted(stops, start, "right")), int(np.searchsorted(stops, stop - 1, "right")) + 1)
+        ahead = [int(stops[part]) - sources[part].rows for part in parts]
+        return join(
+            [
+                sources[part].read(max(start - before, 0), min(stop - before, sources[part].rows))
+                for part, before in zip(parts, ahead, strict=True)
+                if sources[part].rows
+            ]
+        )
+
+    def where(rows: np.ndarray) -> str:
+        part = np.searchsorted(stops, rows, "right")
+        found = [
+            f"{sources[p].where(rows[part == p] - (int(stops[p]) - sources[p].rows))} of {names[p]}"
+            for p in np.unique(part)[:MOST_PLACES]
+        ]
+        more = len(np.unique(part)) - len(found)
+        return "; ".join(found) + (f" and {more} more" if more else "")
+
+    return replace(
+        first,
+        name=name,
+        lengths=np.concatenate([source.lengths for source in sources]),
+        read=read,
+        where=where,
+        endings={},
+        notes=tuple(dict.fromkeys(note for source in sources for note in source.notes)),
+    )
+
+
+def _difference(one: Source, other: Source) -> str:
+    for name in (*one.columns, *other.columns):
+        kinds = [source.columns.get(name) for source in (one, other)]
+        if kinds[0] != kinds[1]:
+            here, there = ("nothing" if kind is None else f"{kind.dtype} {kind.shape}" for kind in kinds)
+            return f"{name} is {there}, not {here}"
+    raise AssertionError("they are the same")
 
 
 def join(blocks: Sequence[Block]) -> Block:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,11 +31,12 @@ class Table:
     """Columns by name."""
 
     name: str
-    kind: str  # arrays, npz or hdf5
+    kind: str  # of what it is read from: arrays, npz, hdf5, csv, parquet
     columns: Mapping[str, Column]
     others: Sequence[str] = ()  # what else is there, but is no array of numbers
     disk_bytes: int = 0
     identity: str | None = None
+    where: Callable[[np.ndarray], str] = rows_text  # where its rows are, for messages
 
     def __getitem__(self, name: str) -> Column:
         if name not in self.columns:
@@ -307,7 +308,7 @@ def lay_out(
     def where(rows: np.ndarray) -> str:
         """A final state stands in the row of the transition that led to it."""
         final = np.isin(rows, last_rows)
-        return rows_text(rows - np.searchsorted(last_rows, rows) - final)
+        return table.where(rows - np.searchsorted(last_rows, rows) - final)
 
     return Source(
         name=table.name,
@@ -317,7 +318,7 @@ def lay_out(
         action=Kind(actions.kind.shape, np.dtype(np.float32)),
         extras={name: Kind(column.shape[1:], column.dtype.newbyteorder("=")) for name, column in columns.items()},
         read=read,
-        where=where if whole else rows_text,
+        where=where if whole else table.where,
         disk_bytes=table.disk_bytes,
         identity=table.identity,
         endings=dict(endings or {}),

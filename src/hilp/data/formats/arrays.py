@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,8 @@ import numpy as np
 
 from hilp.data import tables
 from hilp.data.columns import NUMBERS
-from hilp.data.source import Source, choose_extras
-from hilp.data.tables import Part, Table, lay_out, left_out, open_table, parts_of, without_short
+from hilp.data.source import Source, chain, choose_extras
+from hilp.data.tables import Part, Table, identity_of, lay_out, left_out, open_table, parts_of, without_short
 from hilp.errors import HilpError, nearest, some
 
 PARTS = ("observations", "actions", "next_observations")
@@ -42,7 +43,18 @@ def read(
     `columns` says what these arrays are called in the source, {"observations": ["qpos", "qvel"], "actions": "ctrl"}:
     several are put side by side. `flatten` allows rows that are images; `drop_short` leaves out episodes of one row.
     """
-    table = open_table(source)
+    return of_table(open_table(source), columns, flatten, drop_short, extras)
+
+
+def of_table(
+    table: Table,
+    columns: Columns | None = None,
+    flatten: bool = False,
+    drop_short: bool = False,
+    extras: Sequence[str] | None = None,
+    otherwise: str | None = None,
+) -> Source:
+    """The rows of a table's columns; `otherwise`: the note where nothing says where episodes end, and all is one."""
     renamed, parts = _renamed(table, columns)
     trees = {
         key: [name for name in renamed.columns if name.startswith(f"{key}/")]
@@ -65,15 +77,20 @@ def read(
         following = parts_of(
             renamed, "next_observations", parts.get("next_observations"), flatten, "next_observations" in listed
         )
-    lengths, endings = _episode_lengths(renamed, parts, observations.rows)
+    notes: list[str] = []
+    endings: dict[str, int] = {}
+    if otherwise is not None and not any(key in parts for key in (*STRUCTURE, "timeouts")):
+        lengths = np.array([observations.rows] * bool(observations.rows), np.int64)
+        notes.append(otherwise)
+    else:
+        lengths, endings = _episode_lengths(renamed, parts, observations.rows)
     spent = {name for names in (*parts.values(), *trees.values()) for name in names}
     others = {name: column for name, column in renamed.columns.items() if name not in spent}
-    notes: list[str] = []
     if table.kind != "arrays":  # a file is as it is; a dict can be given without what does not fit
         fits = {observations.rows, actions.rows}
         odd = [n for n, c in others.items() if c.shape[:1] not in {(r,) for r in fits} or c.dtype.kind not in NUMBERS]
         others = {name: column for name, column in others.items() if name not in odd}
-        notes = left_out([*odd, *table.others])
+        notes += left_out([*odd, *table.others])
     for name, column in others.items():
         if column.dtype.kind not in NUMBERS:
             raise HilpError(f"{table.name}: extra column '{name}' is not numbers ({column.dtype}): drop it")
@@ -83,6 +100,63 @@ def read(
         shapes = {name: renamed.columns[name].shape[1:] for name in parts["observations"]}
         found = replace(found, observation_parts=tuple(shapes.items()))
     return without_short(found) if drop_short else found
+
+
+def of_tables(
+    tables: Sequence[Table],
+    source: Path,
+    files: Sequence[Path],
+    columns: Columns | None,
+    drop_short: bool,
+    extras: Sequence[str] | None,
+) -> Source:
+    """One log in several files with the same columns; without a column that tells episodes, a file is one."""
+    kind = tables[0].kind
+    unknown = [name for name in columns or {} if not listed(columns, name)]
+    if unknown:
+        raise HilpError(f"{source}: columns names nothing for {unknown[0]}")
+    if len(tables) > 1 and extras is None:  # those that all of them have
+        taken = {name for what in columns or {} for name in listed(columns, what)} - {named_for(columns, "time")}
+        shared = set.intersection(*(set(table.columns) for table in tables)) - taken - set(KNOWN)
+        extras = [
+            "time" if name == named_for(columns, "time") else name for name in tables[0].columns if name in shared
+        ]
+    note = f"nothing names episodes, so {'each file is' if source.is_dir() else 'the file is'} one"
+    sources = [of_table(table, columns, False, drop_short, extras, note) for table in tables]
+    whole = chain(sources, str(source), [file.name for file in files])
+    return replace(
+        whole,
+        format=kind,
+        disk_bytes=sum(file.stat().st_size for file in files),
+        identity=identity_of(files),
+    )
+
+
+def log_files(source: Path, endings: Sequence[str]) -> list[Path]:
+    """The file, or those of a folder in the order of their names, in which numbers count as such."""
+    source = source.absolute()  # rows may be read as they are needed, wherever this process then is
+    if not source.is_dir():
+        return [source]
+    found = [file for file in source.iterdir() if file.suffix.lower() in endings and not file.name.startswith(".")]
+    if not found:
+        raise HilpError(f"{source} has no files that end in {' or '.join(endings)}")
+    return sorted(found, key=lambda file: natural(file.name))
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """Sorts run_2 before run_10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def listed(columns: Columns | None, what: str) -> list[str]:
+    """The columns that the user names for something."""
+    names = (columns or {}).get(what, [])
+    return [names] if isinstance(names, str) else list(names)
+
+
+def named_for(columns: Columns | None, what: str) -> str:
+    """The one column of this meaning: as the user says, else by its own name."""
+    return next(iter(listed(columns, what)), what)
 
 
 def _renamed(table: Table, columns: Columns | None) -> tuple[Table, dict[str, list[str]]]:

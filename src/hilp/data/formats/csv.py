@@ -1,0 +1,216 @@
+"""CSV logs: one file, or a folder of files, with a line of column names; no other library is needed.
+
+A file is read once, from beginning to end: its numbers are kept in memory while they are few, else in a file without a
+name, and nothing else of it is kept.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from hilp.data.formats import arrays
+from hilp.data.formats.arrays import Columns
+from hilp.data.mistakes import first_few, reason
+from hilp.data.source import Source
+from hilp.data.spill import Spill
+from hilp.data.tables import Table
+from hilp.errors import HilpError
+
+ENDINGS = (".csv", ".tsv")
+DELIMITERS = (",", ";", "\t", "|")
+MISSING = frozenset(("", "nan", "na", "n/a", "null", "none", "<na>", "#n/a", "-nan"))
+TRUTH = {"true": 1.0, "false": 0.0}
+CHUNK = 1 << 14  # rows that are turned into numbers at a time
+SHOWN = 40  # characters of a field in a message
+HEAD = 1 << 16  # bytes that tell whether a file is a log
+
+
+def read(
+    source: Path,
+    *,
+    columns: Columns | None = None,
+    drop_short: bool = False,
+    extras: Sequence[str] | None = None,
+) -> Source:
+    """A CSV file whose first line names its columns, or a folder of such files, read in the order of their names.
+
+    `columns` says which of them are what: {"observations": ["x", "y"], "actions": ["u"], "episode_ids": "run", "time":
+    "t"}. Without `episode_ids` (or `terminals`) a file is one episode. Fields may be quoted; empty ones are NaN. The
+    time may be numbers, or dates (ISO 8601), which become seconds. Other columns of numbers become extras.
+    """
+    files = arrays.log_files(source, ENDINGS)
+    ids, time = (arrays.named_for(columns, what) for what in ("episode_ids", "time"))
+    wanted = {name for what in columns or {} for name in arrays.listed(columns, what)}
+    tables = [_File(file, ids, time, wanted).table() for file in files]
+    return arrays.of_tables(tables, source, files, columns, drop_short, extras)
+
+
+def looks_like(path: Path) -> bool:
+    """Whether a file begins with a line of several fields, as a CSV log does."""
+    try:
+        with open(path, "rb") as stream:
+            begin = stream.read(HEAD)
+        text = begin.decode("utf-8-sig", errors="strict" if len(begin) < HEAD else "ignore")
+    except (OSError, UnicodeDecodeError):
+        return False
+    first, *rest = text.splitlines() or [""]
+    return bool(rest or path.suffix.lower() in ENDINGS) and _is_text(first) and len(_fields(first)[1]) > 1
+
+
+def _is_text(line: str) -> bool:
+    return bool(line) and line.replace("\t", "").isprintable()
+
+
+def _fields(line: str) -> tuple[str, list[str]]:
+    """The delimiter that makes most fields of a line, and these."""
+    found = []
+    for delimiter in DELIMITERS:
+        try:
+            found.append((delimiter, next(csv.reader([line], delimiter=delimiter), [])))
+        except csv.Error:
+            continue
+    return max(found, key=lambda pair: len(pair[1]), default=(",", []))
+
+
+class _File:
+    """One file, read once."""
+
+    def __init__(self, path: Path, ids: str | None, time: str | None, wanted: set[str]):
+        self.path, self._ids, self._time, self._wanted = path, ids, time, wanted
+        self.names: list[str] = []
+        self._odd: dict[str, tuple[int, str]] = {}  # columns that are not numbers, and where they are not
+        self._words: dict[str, int] = {}  # names of episodes
+        self._lines: list[np.ndarray] = []  # of the rows
+
+    def table(self) -> Table:
+        try:
+            with open(self.path, newline="", encoding="utf-8-sig") as stream:
+                first = stream.readline()
+                delimiter, _ = _fields(first)
+                stream.seek(0)
+                reader = csv.reader(stream, delimiter=delimiter, strict=True)
+                self._header(next(reader, []))
+                spill = Spill(len(self.names))
+                rows: list[list[str]] = []
+                lines: list[int] = []
+                before = reader.line_num
+                for row in reader:
+                    at, before = before + 1, reader.line_num
+                    if not row:  # an empty line
+                        continue
+                    if len(row) != len(self.names):
+                        raise HilpError(
+                            f"{self.path}, line {at}: there are {len(row)} fields, but line 1 names {len(self.names)}"
+                        )
+                    rows.append(row)
+                    lines.append(at)
+                    if len(rows) == CHUNK:
+                        spill.append(self._numbers(rows, lines))
+                        rows, lines = [], []
+                if rows:
+                    spill.append(self._numbers(rows, lines))
+        except UnicodeDecodeError as error:
+            raise HilpError(f"{self.path} is not written in UTF-8 ({reason(error)}): save it as UTF-8") from error
+        except csv.Error as error:
+            raise HilpError(f"{self.path}, line {reader.line_num}: {reason(error)}: repair this line") from error
+        except OSError as error:
+            raise HilpError(f"{self.path} cannot be read: {error.strerror or error}") from error
+        return self._as_table(spill.rows())
+
+    def _header(self, names: list[str]) -> None:
+        names = [name.strip() for name in names]
+        if not any(names):
+            raise HilpError(f"{self.path} is empty: its first line must name the columns")
+        if all(not name or _number(name) is not None for name in names):
+            raise HilpError(f"{self.path}, line 1: the columns have no names, only numbers: add a line of names")
+        for number, name in enumerate(names):
+            if name and name in names[:number]:
+                raise HilpError(f"{self.path}, line 1: two columns are called '{name}': rename one of them")
+        # pandas writes its row numbers as a column without a name
+        self.names = [name or f"unnamed {number}" for number, name in enumerate(names)]
+        self._unnamed = [f"unnamed {number}" for number, name in enumerate(names) if not name]
+
+    def _numbers(self, rows: list[list[str]], lines: list[int]) -> np.ndarray:
+        self._lines.append(np.array(lines, np.int64))
+        found = np.empty((len(rows), len(self.names)))
+        for number, (name, texts) in enumerate(zip(self.names, zip(*rows, strict=True), strict=True)):
+            if name == self._ids:
+                found[:, number] = self._codes(texts, lines)
+            elif name in self._odd:
+                found[:, number] = np.nan
+            else:
+                try:
+                    found[:, number] = np.array(texts, np.float64)
+                except ValueError:
+                    found[:, number] = self._one_by_one(name, texts, lines)
+        return found
+
+    def _codes(self, texts: Sequence[str], lines: list[int]) -> list[int]:
+        """The names of episodes, numbered."""
+        codes = []
+        for text, line in zip(texts, lines, strict=True):
+            word = text.strip()
+            if word.lower() in MISSING:
+                raise HilpError(f"{self.path}, line {line}: '{self._ids}' does not say which episode this row is of")
+            codes.append(self._words.setdefault(word, len(self._words)))
+        return codes
+
+    def _one_by_one(self, name: str, texts: Sequence[str], lines: list[int]) -> np.ndarray:
+        """Numbers with missing ones, yes and no, or dates; what is none of these is remembered with its line."""
+        found = np.full(len(texts), np.nan)
+        for at, text in enumerate(texts):
+            value = _number(text)
+            if value is None and name == self._time:
+                value = _seconds(text)
+            if value is None:
+                self._odd[name] = (lines[at], text.strip())
+                break
+            found[at] = value
+        return found
+
+    def _as_table(self, numbers: np.ndarray) -> Table:
+        for name, (line, text) in self._odd.items():
+            if name in self._wanted or name == self._time:
+                hint = ": write decimal points" if re.fullmatch(r"[-+]?\d+,\d+", text) else ""
+                raise HilpError(
+                    f"{self.path}, line {line}: column '{name}' holds '{text[:SHOWN]}', which is not a number{hint}"
+                )
+        lines = np.concatenate([np.zeros(0, np.int64), *self._lines])
+        columns: dict[str, np.ndarray] = {}
+        for number, name in enumerate(self.names):
+            if name == self._ids:
+                words = np.array(list(self._words) or [""])
+                columns[name] = words[numbers[:, number].astype(np.int64)]
+            elif name not in self._odd and name not in self._unnamed:
+                columns[name] = numbers[:, number]
+        odd = [name for name in self._odd if name != self._ids]
+        return Table(
+            str(self.path), "csv", columns, [*odd, *self._unnamed], where=lambda rows: f"lines {first_few(lines[rows])}"
+        )
+
+
+def _number(text: str) -> float | None:
+    word = text.strip().lower()
+    if word in MISSING:
+        return np.nan
+    if word in TRUTH:
+        return TRUTH[word]
+    try:
+        return float(word)
+    except ValueError:
+        return None
+
+
+def _seconds(text: str) -> float | None:
+    """Of a date, since 1970; without a time zone it is taken as UTC, which makes no difference between rows."""
+    try:
+        when = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return None
+    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()

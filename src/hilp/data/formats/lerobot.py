@@ -1,0 +1,87 @@
+"""LeRobot's folder, versions 2 and 3: meta/info.json and data/chunk-*/*.parquet, an episode a file or many in one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hilp import storage
+from hilp.data.formats import arrays, parquet
+from hilp.data.formats.arrays import Columns
+from hilp.data.source import Source
+from hilp.errors import HilpError, some
+
+INFO = Path("meta") / "info.json"
+STATE, ACTION, EPISODE, TIME = "observation.state", "action", "episode_index", "timestamp"
+PICTURES = ("video", "image")
+VERSIONS = ("v2", "v3")
+BOOKKEEPING = ("index", "frame_index", "task_index")
+
+
+def read(
+    source: Path,
+    *,
+    columns: Columns | None = None,
+    drop_short: bool = False,
+    extras: Sequence[str] | None = None,
+) -> Source:
+    """A LeRobot data set, by its folder: `observation.state` and `action`, with the timestamp as `time`.
+
+    `columns={"observations": ["observation.state", "observation.environment_state"]}` chooses other vectors. Videos and
+    images are left out. Other columns of numbers (rewards, flags) become extras.
+    """
+    info = _info(source)
+    features = info["features"]
+    files = sorted((source.absolute() / "data").glob("chunk-*/*.parquet"), key=lambda f: arrays.natural(str(f)))
+    if not files:
+        raise HilpError(f"{source} has no data/chunk-*/*.parquet: the data set was not downloaded whole")
+    chosen = _columns(source, features, columns)
+    tables = [parquet.open_table(file, EPISODE) for file in files]
+    if extras is None:
+        taken = {name for names in chosen.values() for name in names}
+        extras = ["time", *(n for n in tables[0].columns if n not in taken and n not in BOOKKEEPING)]
+    found = arrays.of_tables(tables, source, files, chosen, drop_short, extras)
+    for what, told, have in (("episodes", "total_episodes", found.episodes), ("frames", "total_frames", found.rows)):
+        if not drop_short and isinstance(info.get(told), int) and info[told] != have:
+            raise HilpError(f"{source}: {INFO} says {info[told]} {what}, but the files hold {have}: download it anew")
+    pictures = [name for name, about in features.items() if _kind(about) in PICTURES]
+    notes = [f"observations are {some(chosen['observations'])}"]
+    notes += [f"videos and images are left out: {some(pictures)}"] if pictures else []
+    kept = [note for note in found.notes if not note.startswith("left out")]
+    return replace(found, format="lerobot", notes=(*notes, *kept))
+
+
+def is_folder(path: Path) -> bool:
+    return (path / INFO).is_file() and (path / "data").is_dir()
+
+
+def _kind(about: Any) -> str | None:
+    return about.get("dtype") if isinstance(about, dict) else None
+
+
+def _info(source: Path) -> dict[str, Any]:
+    info = storage.read_json(source / INFO)
+    features = info.get("features") if isinstance(info, dict) else None
+    version = str(info.get("codebase_version", "")) if isinstance(info, dict) else ""
+    if not isinstance(features, dict):
+        raise HilpError(f"{source / INFO} does not say which features there are: it is no LeRobot data set")
+    if not version.startswith(VERSIONS):
+        raise HilpError(f"{source} is LeRobot data of version '{version}': hilp reads v2 and v3; convert it first")
+    return dict(info)
+
+
+def _columns(source: Path, features: dict[str, Any], columns: Columns | None) -> dict[str, list[str]]:
+    """What the user chose, and the usual names for the rest."""
+    usual = {"observations": STATE, "actions": ACTION, "episode_ids": EPISODE, "time": TIME}
+    chosen = {what: arrays.listed(columns, what) or [name] for what, name in usual.items()}
+    chosen |= {what: arrays.listed(columns, what) for what in columns or {} if what not in usual}
+    for what in ("observations", "actions"):
+        for name in chosen[what]:
+            if name not in features:
+                vectors = [n for n, about in features.items() if _kind(about) not in (*PICTURES, "string")]
+                raise HilpError(f"{source} has no feature '{name}' for {what}: name one of {some(vectors)}")
+            if _kind(features[name]) in PICTURES:
+                raise HilpError(f"{source}: '{name}' is a {_kind(features[name])}, which hilp does not read")
+    return chosen
