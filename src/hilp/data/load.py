@@ -245,9 +245,7 @@ def _recognise_file(path: Path, plain: bool) -> str:
     if kind is None and parquet.is_parquet(path):
         return "parquet"
     if kind is None and csv.looks_like(path):
-        return (
-            formats.recognised(path) or "csv"
-        )  # any lines of several fields look like it: who knows better goes first
+        return formats.recognised(path) or "csv"  # who knows better than "several fields" goes first
     if kind is None:
         raise HilpError(
             f"{path} is not a file hilp can read: it reads .npz, HDF5, CSV and Parquet files; load other files "
