@@ -310,7 +310,8 @@ def test_data_in_other_hdf5_files_is_not_followed(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("log.csv", b"x,y\n1,2\n", "is not a file hilp can read: it reads .npz and HDF5 files"),
+        ("log.txt", b"x y\n1 2\n", "is not a file hilp can read: it reads .npz, HDF5, CSV and Parquet files"),
+        ("log.csv", b"x,y\n1,2\n", r"there is no 'observations' array among: x, y \(say which it is with columns="),
         ("empty.npz", b"", "is not a file hilp can read"),
         ("cut.npz", b"PK\x03\x04 and nothing else", "cannot be read as .npz"),
         ("cut.hdf5", b"\x89HDF\r\n\x1a\n and nothing else", "cannot be read"),
