@@ -7,6 +7,7 @@
 | `metrics.csv`, `tensorboard/`, `wandb/` | the same, where a logger was asked for |
 | `checkpoints/` | the newest training states, each with a checksum |
 | `policy/` | the artifact; with several seeds in `seed-N/policy/` |
+| `held-out/` | episodes that were not trained on, where some were held out; a native data set |
 | `rows.jsonl` | evaluation rows, one a prompt |
 | `trajectories.safetensors` | the first episodes of each evaluated prompt, for pictures |
 | `report.html` | the page |
@@ -22,6 +23,7 @@ from hilp.errors import HilpError
 RUN, METRICS, CHECKPOINTS, POLICY, ROWS, PAGE = (
     "run.json", "metrics.jsonl", "checkpoints", "policy", "rows.jsonl", "report.html")  # fmt: skip
 TRAJECTORIES = "trajectories.safetensors"
+HELD_OUT = "held-out"
 CONFIG = "config.json"  # in the folder of a policy, written last
 
 
@@ -53,6 +55,14 @@ def seed_folders(run: Path) -> list[Path]:
 def home(folder: Path) -> Path:
     """Where rows and reports about the policy in a folder belong: its run, or the folder itself outside of runs."""
     return folder.parent if folder.name == POLICY else folder
+
+
+def held_out(folder: Path) -> Path | None:
+    """The episodes that the run behind a policy's or a run's folder did not train on, where it kept any."""
+    for place in (folder, folder.parent, folder.parent.parent):  # a run, its policy, the policy of one of its seeds
+        if (place / HELD_OUT / "dataset.json").is_file():
+            return place / HELD_OUT
+    return None
 
 
 def seed_folder(run: Path, seed: int) -> Path:

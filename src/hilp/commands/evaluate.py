@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hilp.commands import common
-from hilp.errors import HilpError
+from hilp.errors import HilpError, printable
 
 if TYPE_CHECKING:
+    from hilp.data.dataset import Dataset
     from hilp.evaluation.rollouts import Rollout
     from hilp.evaluation.rows import Row
     from hilp.policy.policy import FoundationPolicy
@@ -34,7 +35,14 @@ class Flags(common.Reading):
     intercept: bool = False
     """fit a constant beside the features, so that adding one to the reward changes nothing"""
     data: str | None = None
-    """data set to label with the rewards (default: the transitions kept in the policy)"""
+    """in a task: data set to label with the rewards (default: the transitions kept in the policy); without one: data to
+    measure the policy on, a file or 'held-out' for the episodes that its run kept from training"""
+    format: str | None = None
+    """read the data as this format (default: recognised by content)"""
+    option: tuple[str, ...] = ()
+    """options of the format's reader: key=value ..."""
+    rescale_actions: bool = False
+    """as it was trained: map each action column's range to [-1, 1]"""
     video: str | None = None
     """GIF, WebP or MP4 file to record the first episode of each reward to (the reward's name is added)"""
     random: bool = False
@@ -51,27 +59,79 @@ class Flags(common.Reading):
 
 def run(flags: Flags) -> int:
     from hilp import runs
+    from hilp.evaluation import words
     from hilp.report import page
 
     common.require_counts(flags, "episodes")
     plans = None if flags.plan is None else [common.plan(text) for text in flags.plan]
     if plans == [] and not flags.rewards:
         raise HilpError("nothing to evaluate: --plan takes at least one number of recursions or 'auto'")
-    data = None if flags.data is None else common.load_data(flags.data, flags)
     seeds = runs.seed_folders(Path(flags.run))
+    found = [(folder, *common.load_policy(folder)) for folder in seeds or [Path(flags.run)]]
+    unseen = held_out_data(flags, found[0][1])
+    data = None if unseen is not None or flags.data is None else read(flags)
     rows: list[Row] = []
-    for folder in seeds or [Path(flags.run)]:
-        policy, home = common.load_policy(folder)
-        world = common.task_of(policy, flags.task)
-        rows += evaluate(flags, policy, world, plans, data, home, folder if seeds else None)
+    for folder, policy, home in found:
+        if unseen is not None:
+            rows += measure(flags, policy, unseen, plans, home)
+        else:
+            world = common.task_of(policy, flags.task)
+            rows += evaluate(flags, policy, world, plans, data, home, folder if seeds else None)
     if flags.json:
         for row in rows:
             common.print_json(row)
-    elif seeds:
-        common.print_table(*page.aggregate_table(rows), title=f"{world.name}, {len(seeds)} seeds")
+        return 0
+    title = rows[0]["task"]
+    if seeds:
+        common.print_table(*page.aggregate_table(rows), title=f"{title}, {len(seeds)} seeds")
     else:
-        common.print_table(*page.results_table(rows), title=world.name)
+        common.print_table(*page.results_table(rows), title=title)
+        if unseen is not None:
+            for sentence in words.held_out_sentences([row["held_out"] for row in rows]):
+                print(f"- {printable(sentence)}")
     return 0
+
+
+def read(flags: Flags) -> Dataset:
+    return common.load_data(str(flags.data), flags.format, flags.option, flags.rescale_actions)
+
+
+def held_out_data(flags: Flags, policy: FoundationPolicy) -> Dataset | None:
+    """Data to measure a policy on where no simulator is asked for: what was given, or what its run kept."""
+    from hilp import runs
+    from hilp.data.dataset import Dataset
+
+    has_task = flags.task is not None or policy.provenance.task is not None
+    if flags.data is not None and flags.data != runs.HELD_OUT:
+        return None if has_task else read(flags)
+    kept = runs.held_out(Path(flags.run))
+    if flags.data == runs.HELD_OUT or not has_task:
+        if kept is not None:
+            return Dataset.open(kept)
+        if flags.data == runs.HELD_OUT:
+            raise HilpError(
+                f"{flags.run} kept no episodes from training: name a file of data that it has not seen, or train with "
+                "--validation 0.1"
+            )
+    return None
+
+
+def measure(
+    flags: Flags, policy: FoundationPolicy, data: Dataset, plans: list[int | str] | None, home: Path
+) -> list[Row]:
+    """The rows of one policy on data that it has not seen, appended to their file."""
+    from hilp import runs
+    from hilp.evaluation import held_out
+    from hilp.evaluation import rows as files
+
+    for flag in ("rewards", "video"):
+        if getattr(flags, flag):
+            raise HilpError(f"--{flag} needs a task to act in (--task): held-out data has none")
+    rows = held_out.evaluate(
+        policy, data, plans=plans, episodes=flags.episodes, seed=flags.seed, command=common.command()
+    )
+    files.append_rows(flags.rows or home / runs.ROWS, rows)
+    return rows
 
 
 def evaluate(

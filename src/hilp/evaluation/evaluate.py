@@ -99,7 +99,7 @@ def run(
     if goal is not None and not plans:
         raise HilpError(f"the goal '{goal}' changes nothing without a plan: ask for one, e.g. plan=0")
     asked = None if goal is None else goals.find(goal, policy, world, seed=seed)
-    about = describe(policy, world, seed, command)
+    about = describe(policy, world.name, seed, command)
     found: list[tuple[Row, Rollout]] = []
     for depth in plans:
         outcome, kept = rollout_goals(policy, world, depth, episodes, seed, asked)
@@ -129,10 +129,10 @@ def evaluate_in_training(
     return {name: rollout_goals(policy, world, plan, episodes, seed)[0]["score"] for name, plan in plans.items()}
 
 
-def describe(policy: FoundationPolicy, world: tasks.Task, seed: int, command: str | None) -> dict[str, Any]:
+def describe(policy: FoundationPolicy, task: str, seed: int, command: str | None) -> dict[str, Any]:
     """What a row says about where it comes from."""
     return {
-        "task": world.name,
+        "task": task,
         "method": policy.method,
         "config": policy.settings,
         "policy": policy.fingerprint,

@@ -18,7 +18,8 @@ from hilp.data import thinning
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, require_count, require_seed
 from hilp.evaluation import stats, theory
-from hilp.evaluation.evaluate import usual_plans
+from hilp.evaluation.evaluate import describe, usual_plans
+from hilp.evaluation.rows import Row
 from hilp.learning import hilbert
 from hilp.policy.bank import Bank
 from hilp.policy.policy import FoundationPolicy
@@ -34,6 +35,8 @@ DETOUR = 1.5  # a later state is reached without one where it took no longer tha
 LEAST_DIRECT = 50  # pairs without a detour that are worth a share
 ALMOST = 1.03  # plans within this of the quickest are as good; of those the simplest is advised
 DEFAULT_PLANS: tuple[int | str, ...] = (0, 1, 3, "auto")
+TASK = "held-out"  # what rows are called where there is no task
+METRIC = "estimated success"
 Numbers = dict[str, Any]
 
 
@@ -79,6 +82,38 @@ def measure(
     found["neighbour_distance"] = world.typical_distance
     found["advised_plan"] = advised(found["plans"])
     return found
+
+
+def evaluate(
+    policy: FoundationPolicy,
+    data: Dataset,
+    *,
+    plans: Sequence[int | str] | None = None,
+    episodes: int = EPISODES,
+    seed: int = 0,
+    command: str | None = None,
+) -> list[Row]:
+    """`measure` as rows, one a plan: the estimated success as its score, the rest beside it."""
+    found = measure(policy, data, plans=plans, episodes=episodes, seed=seed)
+    own = ("estimated_success", "interval", "outcomes", "lengths")
+    beside = {key: value for key, value in found.items() if key != "plans"}
+    about = describe(policy, TASK, seed, command)
+    rows = []
+    for plan in found["plans"]:
+        row = {
+            **about,
+            "prompt": "goal",
+            "plan": plan["plan"],
+            "metric": METRIC,
+            "score": plan["estimated_success"],
+            "interval": plan["interval"],
+            "episodes": episodes,
+            "outcomes": plan["outcomes"],
+            "lengths": plan["lengths"],
+            "held_out": {**beside, **{key: value for key, value in plan.items() if key not in own}},
+        }
+        rows.append(row)
+    return rows  # type: ignore[return-value]  # built from parts, checked when they are written
 
 
 def as_trained(policy: FoundationPolicy, data: Dataset) -> Dataset:
@@ -177,6 +212,7 @@ class Neighbours:
         low, high = stats.wilson(int(reached.sum()), count)
         return {
             "estimated_success": float(reached.mean()),
+            "reached_any": bool(reached.any()),
             "interval": [low, high],
             "estimated_steps": float(lengths.mean()),  # those of a failure count as the limit
             "outcomes": reached.astype(float).tolist(),

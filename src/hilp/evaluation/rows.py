@@ -79,6 +79,7 @@ class Row(TypedDict):
     cell: NotRequired[Cell]
     embedding: NotRequired[dict[str, Any]]
     curve: NotRequired[list[dict[str, Any]]]
+    held_out: NotRequired[dict[str, Any]]
 
 
 # ---- what makes sense ------------------------------------------------------------------------------------------------
@@ -209,6 +210,7 @@ FIELDS: dict[str, Field] = {
     "cell": Field(CELL, "tables: which policy of which table this is"),
     "embedding": Field(EMBEDDING, "tables with --errors: how far latent distances are from the true ones"),
     "curve": Field(CURVE, "tables with --curve-points: success while training, in the first row of a policy"),
+    "held_out": Field(OBJECT, "without a simulator: what held-out data says of the policy, and the plan it advises"),
 }
 
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+from hilp.training.settling import MOVING
 
 SYMMETRIC, ASYMMETRIC = 0.1, 0.3  # up to the first a metric fits; from the second on it can only average both ways
 GOOD_RANKS, POOR_RANKS = 0.95, 0.8  # rank correlations
 UNSURE = 0.15  # relative difference of V's two networks above which V is not trained enough
 BIASED = 0.15  # relative error of the mean distance that is worth a word
+SATURATED_SHARE = 0.3  # of distances at their longest that deserve a word
+LONGEST = 0.995  # a discount of phi that is not worth raising
+POOR_TIME = 0.5  # rank correlation with observed time, which detours keep low
+AGREES = 0.6  # of actions, where chance is a half
 Numbers = dict[str, Any]
 
 
@@ -19,6 +26,85 @@ def sentences(result: Numbers) -> list[str]:
     if "learned" in result:
         told += _learned_words(result["learned"], result)
     return told
+
+
+def held_out_sentences(plans: Sequence[Numbers]) -> list[str]:
+    """What data that a policy has not seen says of it: numbers of `held_out.measure`, a plan each."""
+    first = plans[0]
+    told = [
+        f"Measured on {first['episodes']} episodes of {first['data']} ({first['transitions']:,} steps) without a "
+        "simulator."
+    ]
+    if "time_correlation" in first:
+        told.append(_time_words(first["time_correlation"], first["plain_correlation"]))
+    agreeing = {plan["plan"]: plan["agreement"] for plan in plans if plan.get("agreement") is not None}
+    if agreeing:
+        best = max(agreeing, key=lambda plan: agreeing[plan])
+        told.append(
+            f"On steps that went to a later state without detours the policy acts in the same direction in "
+            f"{_percent(agreeing[best])} (plan {best}; by chance 50%)."
+        )
+    else:
+        told.append("Hardly any trajectory goes anywhere without detours: whom to agree with is not known.")
+    told.append(
+        f"The estimated success is that of a world in which a command does what the most similar one did in the most "
+        f"similar state, typically {first['neighbour_distance']:.1f} steps away: it tells plans apart better than it "
+        "tells how good they are, and knows nothing of what nobody tried."
+    )
+    told.append(f"Of the plans, it advises plan {first['advised_plan']} for this policy.")
+    return told
+
+
+def _time_words(correlation: float | None, plain: float | None) -> str:
+    if correlation is None:
+        return "All latent distances are equal: phi has collapsed or was never trained."
+    told = f"Latent distance and observed time order pairs alike with rank correlation {correlation:.2f}"
+    if plain is None:
+        return f"{told}."
+    return f"{told} (plain distance of observations: {plain:.2f}); trajectories with detours keep it below 1."
+
+
+def held_out_advice(plans: Sequence[Numbers], about: Numbers) -> list[str]:
+    """What to change, by what is the matter; never what was done already.
+
+    about: `discount`, `expectile`, `normalize`, `stride`, `scale` (the time scale of the data, where it was looked at),
+    `moving` (how much distances still changed at the end of training) and `updates`.
+    """
+    first = plans[0]
+    correlation, agreement = first.get("time_correlation"), [p["agreement"] for p in plans if p.get("agreement")]
+    moving = about.get("moving")
+    told = []
+    if (first.get("saturated") or 0.0) > SATURATED_SHARE and about["discount"] < LONGEST:
+        told.append(
+            f"{_percent(first['saturated'])} of distances are as long as phi can tell (phi_discount "
+            f"{about['discount']:g}): raise phi_discount, or keep fewer rows with --stride."
+        )
+    scale = about.get("scale")
+    if scale is not None and about["stride"] == 1 and scale["stride"] > 1:
+        told.append(
+            f"The data takes about {scale['crossing']:.0f} steps to cross its states: train with --stride "
+            f"{scale['stride']} (or auto)."
+        )
+    if moving is not None and moving > MOVING:
+        told.append(
+            f"Distances still changed by {_percent(moving)} in the last part of training: go on with --resume --steps "
+            f"{2 * int(about.get('updates') or 1)}, or --steps auto."
+        )
+    if correlation is not None and correlation < POOR_TIME and not told:
+        if not about.get("normalize", True):
+            told.append("Observations are not normalised: train with --set normalize=true.")
+        elif first["plain_correlation"] is not None and first["plain_correlation"] > correlation:
+            told.append("Plain distances order time better than phi does: train longer, or with a smaller dim.")
+        else:
+            told.append("Time is hard to tell from these observations: add velocities, or columns that show progress.")
+    if agreement and max(agreement) < AGREES and not told:
+        told.append(
+            "Distances order time, but actions do not follow: check that each command stands in the row of the state "
+            "that it was given in, and try a lower temperature."
+        )
+    if not any(plan["reached_any"] for plan in plans) and not told:
+        told.append("In the world of observed transitions no goal is reached: goals are seldom hit so exactly here.")
+    return told or ["Nothing stands out: more data and more updates are what is left."]
 
 
 def _exact_words(exact: Numbers, result: Numbers) -> list[str]:

@@ -13,6 +13,8 @@ LOOKS_RIGHT: dict[str, Callable[[Any], bool]] = {  # pages and tables show these
     "first_observation": lambda value: (
         isinstance(value, list) and all(type(number) in (int, float) for number in value)
     ),
+    "moving": lambda value: type(value) in (int, float) and value >= 0,
+    "plan": lambda value: value == "auto" or (type(value) is int and value >= 0),
     "versions": lambda value: isinstance(value, dict) and all(isinstance(text, str) for text in value.values()),
 }
 
@@ -27,6 +29,8 @@ class Provenance:
     first_observation: list[float] | None = None  # of the data: some goals look like it
     steps: int | None = None  # updates
     seed: int | None = None
+    moving: float | None = None  # change of latent distances in the last part of training, relative to their mean
+    plan: int | str | None = None  # that held-out data advises for goals
     versions: dict[str, str] = field(default_factory=dict)  # of the software that trained it
 
     @staticmethod

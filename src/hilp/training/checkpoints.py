@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +24,19 @@ class Journal:
 
     def __init__(self, folder: Path | None, keep: int = 2) -> None:
         self.folder, self.keep = folder, keep
+        self.noted: dict[str, Any] = {}  # what the checkpoint that a run goes on from says beside its state
         self._waiting: list[tuple[int, Means]] = []  # chunks since the last metrics row
         self._saved_at = time.monotonic()
 
-    def begin(self, run: Run, steps: int, resume: bool, command: str | None) -> tuple[int, Any]:
+    def begin(
+        self, run: Run, steps: int, resume: bool, command: str | None, until: Mapping[str, Any] | None = None
+    ) -> tuple[int, Any]:
         """The update to go on from and the state there; the folder is made where it is new."""
         if self.folder is None:
             return 0, run.fresh
-        description = run.description(steps, command)
+        description = {**run.description(steps, command), **({"until": dict(until)} if until else {})}
         require_own_folder(self.folder, description, resume)
-        start, state = newest_checkpoint(self.folder, run.fresh) if resume else (0, run.fresh)
+        start, state, self.noted = newest_checkpoint(self.folder, run.fresh) if resume else (0, run.fresh, {})
         if start > steps:
             raise HilpError(f"{self.folder} is already at step {start}, past the {steps} asked for: ask for more steps")
         planned = planned_steps(self.folder) if resume else None
@@ -73,13 +77,13 @@ class Journal:
         """Whether the last checkpoint is long ago."""
         return time.monotonic() - self._saved_at > 60 * CHECKPOINT_MINUTES
 
-    def save(self, state: Any, step: int) -> None:
-        """Write a checkpoint and drop old ones."""
+    def save(self, state: Any, step: int, beside: Mapping[str, Any] | None = None) -> None:
+        """Write a checkpoint, with what is to be known beside the state, and drop old ones."""
         if self.folder is None:
             return
         folder = self.folder / CHECKPOINTS
         path = folder / f"step-{step:09d}.safetensors"
-        storage.write_arrays(path, storage.flatten(state), {"step": step})
+        storage.write_arrays(path, storage.flatten(state), {"step": step, **(beside or {})})
         found = sorted(folder.glob("step-*.safetensors"))
         here = found.index(path) + 1
         for old in (*found[: max(0, here - self.keep)], *found[here:]):  # no run goes on from what lies ahead
@@ -115,6 +119,12 @@ def described(folder: Path) -> dict[str, Any] | None:
     return found
 
 
+def planned_end(folder: Path) -> dict[str, Any]:
+    """What else the run in a folder was to end by: `settled`, `minutes`."""
+    until = (described(folder) or {}).get("until")
+    return until if isinstance(until, dict) else {}
+
+
 def planned_steps(folder: Path) -> int | None:
     """The updates that the run in a folder was last asked for; None where there is none."""
     steps = (described(folder) or {}).get("steps")
@@ -138,18 +148,18 @@ def _same(key: str, before: Any, now: Any) -> bool:
     return before == now or (key == "method" and before == methods.FORMER_NAMES.get(now))
 
 
-def newest_checkpoint(folder: Path, fresh: Any) -> tuple[int, Any]:
-    """Step and state of the newest checkpoint that is whole; a torn one is named and passed over."""
+def newest_checkpoint(folder: Path, fresh: Any) -> tuple[int, Any, dict[str, Any]]:
+    """Step, state and note of the newest checkpoint that is whole; a torn one is named and passed over."""
     found = sorted((folder / CHECKPOINTS).glob("step-*.safetensors"), reverse=True)
     for path in found:
         try:
             arrays, note = storage.read_arrays(path)
-            return int(note["step"]), storage.unflatten(fresh, arrays, path)
+            return int(note["step"]), storage.unflatten(fresh, arrays, path), note
         except (HilpError, KeyError, ValueError) as error:
             print(f"hilp: warning: skipping checkpoint {path.name}: {error}", file=sys.stderr)
     if found:
         raise HilpError(f"no checkpoint in {folder} can be resumed: choose another --out to start over")
-    return 0, fresh
+    return 0, fresh, {}
 
 
 def trim_metrics(path: Path, step: int) -> None:

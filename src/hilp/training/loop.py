@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, overload
 
@@ -22,12 +24,15 @@ from hilp.errors import HilpError, TrainingStopped, require_count
 from hilp.learning import methods
 from hilp.policy.forks import require_own_process
 from hilp.policy.policy import FoundationPolicy
-from hilp.runs import POLICY, seed_folder
-from hilp.training import fitting, memory
+from hilp.runs import HELD_OUT, POLICY, seed_folder
+from hilp.training import fitting, memory, settling
 from hilp.training.checkpoints import Journal, described
 from hilp.training.progress import Progress
 from hilp.training.run import Run, scalars
 
+HELD_OUT_ROWS = 20_000  # kept beside the policy
+AUTO_STEPS = 40_000  # updates of a run that is to end by itself, at most
+LOOKS_PER_RUN = 8  # at distances, in a run that ends after so many updates
 LINES_PER_RUN = 100  # metrics rows of a run, unless log_every says otherwise
 CHUNK_SECONDS = 2.0  # about how long the device works between two updates of the progress line
 STOP_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")  # Ctrl-C, a scheduler's end, a closed terminal (no Windows has that)
@@ -42,6 +47,7 @@ class Pace(NamedTuple):
     log: int
     checkpoint: int
     evaluate: int
+    look: int  # at whether distances still change
 
     def boundary(self, step: int) -> int:
         """The next update after `step` at which something is to be done."""
@@ -51,6 +57,8 @@ class Pace(NamedTuple):
 class Options(TypedDict, total=False):
     """What `pretrain` takes beside config, data, steps and seeds."""
 
+    most_steps: int
+    minutes: float | None
     seed: int
     out: str | os.PathLike[str] | None
     resume: bool
@@ -69,17 +77,19 @@ class Options(TypedDict, total=False):
 
 @overload
 def pretrain(
-    config: Any, data: Dataset, *, steps: int, seeds: Literal[1] = 1, **options: Unpack[Options]
+    config: Any, data: Dataset, *, steps: int | Literal["auto"], seeds: Literal[1] = 1, **options: Unpack[Options]
 ) -> FoundationPolicy: ...
 @overload
 def pretrain(
-    config: Any, data: Dataset, *, steps: int, seeds: int, **options: Unpack[Options]
+    config: Any, data: Dataset, *, steps: int | Literal["auto"], seeds: int, **options: Unpack[Options]
 ) -> list[FoundationPolicy]: ...
 def pretrain(
     config: Any,
     data: Dataset,
     *,
-    steps: int,
+    steps: int | Literal["auto"],
+    most_steps: int = AUTO_STEPS,
+    minutes: float | None = None,
     seed: int = 0,
     seeds: int = 1,
     out: str | os.PathLike[str] | None = None,
@@ -98,16 +108,22 @@ def pretrain(
 ) -> FoundationPolicy | list[FoundationPolicy]:
     """Train a policy on unlabeled data; returns a FoundationPolicy, or a list of them for several seeds.
 
+    steps: updates, or "auto": until the distances among states of the data stop changing, but at most `most_steps`.
+    minutes: stop after so long, those before a resumption included.
     out: folder of the run; without one nothing is written. resume: go on from its newest good checkpoint.
     seeds: train this many at once (seed, seed + 1, ...) in one compiled program. bank: states kept for planning.
-    validation: share of episodes held out to watch the losses on. evaluate: asked for scores of the policy every
-    `eval_every` steps, as soon as it has had an update. on_metrics: called with each row of metrics (docs/metrics.md)
+    validation: share of episodes held out to watch the losses on; some are kept beside the policy. evaluate: asked for
+    scores of the policy every `eval_every` steps, as soon as it has had an update. on_metrics: called with each row of metrics (docs/metrics.md)
     every `log_every` steps; if it raises, the run is saved and stops. keep: checkpoints kept on disk. device_budget:
     bytes of data that may be put on the device (default: half of its memory); larger data is read from where it is
     while training.
     """
     methods.name_of(config)  # a model that only explains policies is no method
+    settle = steps == "auto"
+    steps = most_steps if steps == "auto" else steps
     require_numbers(1, steps=steps, seeds=seeds, keep=keep)
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise HilpError(f"minutes must be a number above 0, not {minutes}")
     require_numbers(1, log_every=log_every, checkpoint_every=checkpoint_every, eval_every=eval_every)
     require_numbers(0, seed=seed, bank=bank)
     if not 0.0 <= validation < 1.0:
@@ -116,6 +132,7 @@ def pretrain(
         log_every or max(1, steps // LINES_PER_RUN),
         checkpoint_every or max(1, steps // 10),
         eval_every or max(1, steps // 5),
+        settling.EVERY if settle else max(1, steps // LOOKS_PER_RUN),
     )
     folder = None if out is None else Path(out)
     before = described(folder) if resume and folder is not None else None
@@ -128,14 +145,28 @@ def pretrain(
             f"(--set phi_steps={max(1, steps // 3)})",
             file=sys.stderr,
         )
+    watched = settle or folder is not None
+    watch = settling.Settling(run, pace.look) if watched and settling.Settling.fits(run) else None
+    if settle and watch is None:
+        name = methods.name_of(config)
+        raise HilpError(f"steps='auto' watches distances, which {name} does not train all the time: give a number")
     journal = Journal(folder, keep)
+    until = {**({"settled": True} if settle else {}), **({"minutes": minutes} if minutes else {})}
     with alone_in(folder, command):
-        start, state = journal.begin(run, steps, resume, command)
-        state = loop(run, state, start, steps, pace, journal, evaluate, bank, quiet, on_metrics=on_metrics)
-        policies = run.policies(state, steps, bank)
+        start, state = journal.begin(run, steps, resume, command, until)
+        end = End(steps, settle, None if minutes is None else 60 * minutes, watch)
+        end.recall(journal.noted)
+        state, steps = loop(run, state, start, end, pace, journal, evaluate, bank, quiet, on_metrics=on_metrics)
+        moving = None if watch is None else watch.change
+        policies = run.policies(state, steps, bank, moving)
         if folder is not None:
+            kept = run.held_out_data(HELD_OUT_ROWS)
+            if kept is not None:  # so that the policy can be measured wherever the data has gone
+                kept.save(folder / HELD_OUT, overwrite=True)
             for number, policy in enumerate(policies):
                 policy.save((folder if seeds == 1 else seed_folder(folder, seed + number)) / POLICY)
+    if watch is not None and not quiet and (line := watch.still_moving(steps)):
+        print(f"hilp: {line}", file=sys.stderr)
     return policies[0] if seeds == 1 else policies
 
 
@@ -143,7 +174,8 @@ def train(config: Any, data: Dataset, *, steps: int, seed: int = 0, quiet: bool 
     """Train and return the bare export of a method, with nothing written; for models that are means, not ends."""
     steps = require_count("steps", steps)
     run = prepare(config, data, seed)
-    state = loop(run, run.fresh, 0, steps, Pace(steps, steps, steps), Journal(None), quiet=quiet, verb=verb)
+    pace = Pace(steps, steps, steps, steps)
+    state, _ = loop(run, run.fresh, 0, End(steps), pace, Journal(None), quiet=quiet, verb=verb)
     return run.exports(state)[0]
 
 
@@ -168,11 +200,37 @@ def prepare(
     return Run(fit.config, fit.data, seed, seeds, validation, device_budget, scratch, fit.line)
 
 
+@dataclass
+class End:
+    """When a run ends: after so many updates, or before, when distances stand still or time is up."""
+
+    steps: int
+    settle: bool = False
+    seconds: float | None = None
+    watch: settling.Settling | None = None
+    spent: float = 0.0  # seconds of training, those before a resumption included
+
+    def reached(self, step: int) -> bool:
+        settled = self.settle and self.watch is not None and self.watch.settled
+        return step >= self.steps or settled or (self.seconds is not None and self.spent >= self.seconds)
+
+    def note(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        watched = {} if self.watch is None else {"settling": self.watch.note()}
+        return {**watched, **({} if self.seconds is None else {"seconds": self.spent})}
+
+    def recall(self, note: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint's note."""
+        self.spent = float(note.get("seconds", 0.0))
+        if self.watch is not None:
+            self.watch.recall(note.get("settling"))
+
+
 def loop(
     run: Run,
     state: Any,
     start: int,
-    steps: int,
+    end: End,
     pace: Pace,
     journal: Journal,
     evaluate: Evaluate | None = None,
@@ -180,47 +238,54 @@ def loop(
     quiet: bool = False,
     verb: str = "training",
     on_metrics: OnMetrics | None = None,
-) -> Any:
-    """Updates from `start` to `steps`; the state after them."""
+) -> tuple[Any, int]:
+    """Updates from `start` to the end; the state after them, and how many there were."""
+    steps = end.steps
     evaluation: dict[str, float] = {}  # the latest one
     evaluated_at: dict[str, float] = {}
     watched = journal.folder is not None or on_metrics is not None
     step, chunk = start, 1
     progress = Progress(steps, start, quiet, verb)
     with progress, stop_requests() as asked, memory.enough(journal.folder, start):
-        while step < steps:
+        while not end.reached(step):
             count = min(chunk, pace.boundary(step) - step, steps - step)
             began = time.perf_counter()
             state, means = run.advance(state, step, count)
-            chunk = next_chunk(chunk, count, time.perf_counter() - began)
+            took = time.perf_counter() - began
+            chunk = next_chunk(chunk, count, took)
             step += count
+            end.spent += took
+            if end.watch is not None and step % pace.look == 0:
+                end.watch.look(state)
+            over = end.reached(step)
             if watched:
                 journal.add(count, means)
             progress.advance(count, scalars(means), evaluation)
 
             if evaluate is not None and step % pace.evaluate == 0 and step > run.last_stage_begins:
                 evaluation, evaluated_at = evaluate(run.policies(state, step, bank)[0]), {"evaluation_step": step}
-            if watched and (step % pace.log == 0 or step == steps):
+            if watched and (step % pace.log == 0 or over):
                 rate = {"steps_per_second": round(progress.rate, 3)}
-                row = journal.log(step, {**run.validate(state, step), **evaluation, **evaluated_at, **rate})
+                moved = {} if end.watch is None or end.watch.change is None else {"phi_change": end.watch.change}
+                row = journal.log(step, {**run.validate(state, step), **evaluation, **evaluated_at, **moved, **rate})
                 if on_metrics is not None:
-                    tell(on_metrics, row, journal, state)
-            if step % pace.checkpoint == 0 or step == steps or journal.late or asked:
-                journal.save(state, step)
+                    tell(on_metrics, row, journal, state, end)
+            if step % pace.checkpoint == 0 or over or journal.late or asked:
+                journal.save(state, step, end.note())
             if asked and journal.folder is None:
                 raise KeyboardInterrupt
-            if asked and step < steps:
+            if asked and not over:
                 raise TrainingStopped(f"stopped at step {step} and saved; go on with --resume --out {journal.folder}")
-    return state
+    return state, step
 
 
-def tell(on_metrics: OnMetrics, row: dict[str, float], journal: Journal, state: Any) -> None:
+def tell(on_metrics: OnMetrics, row: dict[str, float], journal: Journal, state: Any, end: End) -> None:
     """Hand a row of metrics to whoever watches; where that fails, hours of training are not lost with it."""
     try:
         on_metrics(row)
     except Exception as error:
         step = int(row["step"])
-        journal.save(state, step)
+        journal.save(state, step, end.note())
         saved = "not saved (no out)" if journal.folder is None else f"saved; go on with --resume --out {journal.folder}"
         if isinstance(error, HilpError):
             raise type(error)(f"{error} (stopped at step {step} and {saved})") from error

@@ -196,6 +196,15 @@ class Run:
             raise HilpError(f"validation {self.validation} of {self.data.episodes} episodes leaves none to train on")
         return np.isin(np.arange(self.data.episodes), rng.choice(self.data.episodes, count, replace=False))
 
+    def held_out_data(self, most: int) -> Dataset | None:
+        """Episodes that are not trained on, about as many as have `most` rows, but one at least."""
+        marked = self._held_out_episodes()
+        if marked is None:
+            return None
+        episodes = np.flatnonzero(marked)
+        whole = np.cumsum(np.asarray(self.data.lengths)[episodes]) <= most
+        return self.data.select(episodes[: max(1, int(whole.sum()))])
+
     # ---- what comes out ----------------------------------------------------------------------------------------------
 
     def exports(self, state: Any) -> list[Any]:
@@ -205,7 +214,7 @@ class Run:
         )
         return [jax.tree.map(jnp.copy, self.method.export(self.config, one)) for one in own]
 
-    def policies(self, state: Any, step: int, bank: int) -> list[FoundationPolicy]:
+    def policies(self, state: Any, step: int, bank: int, moving: float | None = None) -> list[FoundationPolicy]:
         """The policy of each seed, with its bank of data states."""
         provenance = Provenance(
             data=self.data.name,
@@ -213,6 +222,7 @@ class Run:
             task=self.data.task,
             first_observation=_first_observation(self.data),
             steps=step,
+            moving=moving,
             versions=versions(),
         )
         return [
