@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from hilp.commands import common
 from hilp.errors import printable
@@ -27,18 +29,31 @@ class Flags(common.Reading):
 
 
 def run(flags: Flags) -> int:
-    from hilp.evaluation import diagnosis, words
+    from hilp import runs
+    from hilp.data.dataset import Dataset
+    from hilp.evaluation import diagnosis, held_out, words
 
     common.require_counts(flags, "steps")
     policy, _ = common.load_policy(flags.run)
     world = common.task_if_known(policy, flags.task)
+    kept = runs.held_out(Path(flags.run)) if policy.has_rule("direct") else None
     data = None
     if flags.data:
         data = common.load_data(flags.data, flags)
-    result = diagnosis.diagnose(policy, world, data, steps=flags.steps, seed=flags.seed, quiet=flags.json)
+    unseen = None if kept is None else held_out.measure(policy, Dataset.open(kept), seed=flags.seed)
+    if world is None and data is None and unseen is not None:
+        result: dict[str, Any] = {"policy": policy.fingerprint, "method": policy.method}
+    else:
+        result = diagnosis.diagnose(policy, world, data, steps=flags.steps, seed=flags.seed, quiet=flags.json)
+    if unseen is not None:
+        result["held_out"] = unseen
     if flags.json:
         common.print_json(result)
-    else:
-        for sentence in words.sentences(result):
-            print(f"- {printable(sentence)}")
+        return 0
+    told = words.sentences(result)
+    if unseen is not None:
+        plans = [{**unseen, **plan} for plan in unseen["plans"]]
+        told += words.held_out_sentences(plans) + words.held_out_advice(plans, diagnosis.about(policy, data))
+    for sentence in told:
+        print(f"- {printable(sentence)}")
     return 0

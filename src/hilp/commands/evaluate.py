@@ -37,12 +37,6 @@ class Flags(common.Reading):
     data: str | None = None
     """in a task: data set to label with the rewards (default: the transitions kept in the policy); without one: data to
     measure the policy on, a file or 'held-out' for the episodes that its run kept from training"""
-    format: str | None = None
-    """read the data as this format (default: recognised by content)"""
-    option: tuple[str, ...] = ()
-    """options of the format's reader: key=value ..."""
-    rescale_actions: bool = False
-    """as it was trained: map each action column's range to [-1, 1]"""
     video: str | None = None
     """GIF, WebP or MP4 file to record the first episode of each reward to (the reward's name is added)"""
     random: bool = False
@@ -93,7 +87,7 @@ def run(flags: Flags) -> int:
 
 
 def read(flags: Flags) -> Dataset:
-    return common.load_data(str(flags.data), flags.format, flags.option, flags.rescale_actions)
+    return common.load_data(str(flags.data), flags)
 
 
 def held_out_data(flags: Flags, policy: FoundationPolicy) -> Dataset | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
     from hilp.policy.policy import FoundationPolicy
     from hilp.presets import Preset
+
+MOST_AUTO = 5  # times the preset's updates that --steps auto and --minutes go on for at most
+HELD_OUT = 0.1  # of the episodes, where nothing else can measure a policy
 
 
 @dataclass(frozen=True)
@@ -29,8 +32,11 @@ class Flags(common.Reading):
     """what to train"""
     preset: str = "laptop"
     """laptop (two cores, minutes) or paper (the paper's tables)"""
-    steps: int | None = None
-    """gradient updates (default: the preset's; with --resume those that the run was begun for)"""
+    steps: int | Literal["auto"] | None = None
+    """gradient updates, or 'auto': until distances among states stop changing (default: the preset's; with --resume
+    what the run was begun with)"""
+    minutes: float | None = None
+    """stop after so many minutes of training, those before --resume included"""
     seed: int = 0
     """random seed"""
     seeds: int = 1
@@ -41,8 +47,9 @@ class Flags(common.Reading):
     """config values to change: key=value ..."""
     bank: int | None = None
     """states kept in the policy for planning (default: the preset's)"""
-    validation: float = 0.0
-    """share of episodes held out for validation losses"""
+    validation: float | None = None
+    """share of episodes held out for validation losses and `hilp evaluate --data held-out` (default: 0.1 of data that
+    names no task, else none)"""
     stride: str | None = None
     """keep every so many rows, or 'auto' (default: auto where the data names no task and phi_discount is auto)"""
     stride_actions: Literal["mean", "sum"] = "mean"
@@ -69,7 +76,6 @@ class Flags(common.Reading):
 
 def run(flags: Flags) -> int:
     from hilp import presets, tasks
-    from hilp.training.checkpoints import planned_steps
 
     check(flags)
     presets.preset(flags.method, flags.preset)  # a wrong name is told before data is read
@@ -77,12 +83,15 @@ def run(flags: Flags) -> int:
     more = {"stride": flags.stride, "stride_actions": flags.stride_actions, "task": flags.task}
     data = common.load_data(flags.data, flags, flags.verify, **more)
     preset = presets.preset(flags.method, flags.preset, data.task)
-    steps = flags.steps or (planned_steps(Path(flags.out)) if flags.resume else None) or preset.steps
-    policies = train(flags, data, preset, steps, world)
+    steps, minutes = planned(flags, preset)
+    policies = train(flags, data, preset, steps, minutes, world)
+    measured = measure(flags, data, policies)
     if flags.json:
         told = {"out": flags.out, "policies": [policy.fingerprint for policy in policies], "data": data.fingerprint}
-        common.print_json({**told, "steps": steps, "preset": flags.preset})
+        common.print_json({**told, "steps": policies[0].provenance.steps, "preset": flags.preset})
     else:
+        for sentence in measured:
+            print(f"- {printable(sentence)}")
         count = "a policy" if len(policies) == 1 else f"{len(policies)} policies"
         print(f"trained {count} in {printable(flags.out)}: try `{next_command(flags, data, policies[0])}`")
     return 0
@@ -92,7 +101,9 @@ def check(flags: Flags) -> None:
     """Raise where a number makes no sense, before anything is read."""
     from hilp.training import loggers
 
-    common.require_counts(flags, "steps", "seeds", "eval_every", "checkpoint_every", "keep")
+    if flags.steps != "auto":
+        common.require_counts(flags, "steps")
+    common.require_counts(flags, "seeds", "eval_every", "checkpoint_every", "keep")
     loggers.require(flags.log)
     if flags.bank is not None and flags.bank < 0:
         raise HilpError(f"--bank must be at least 0, not {flags.bank}")
@@ -100,7 +111,36 @@ def check(flags: Flags) -> None:
         raise HilpError(f"--device-budget must be a number of MiB from 0 on, not {flags.device_budget}")
 
 
-def train(flags: Flags, data: Dataset, preset: Preset, steps: int, world: Any | None) -> list[FoundationPolicy]:
+def validation_share(flags: Flags, data: Dataset) -> float:
+    """The share of episodes to hold out: as asked, as the run began, or where nothing else could measure it."""
+    from hilp.training.checkpoints import described
+
+    if flags.validation is not None:
+        return flags.validation
+    before = described(Path(flags.out)) if flags.resume else None
+    if before is not None and isinstance(before.get("validation"), float):
+        return float(before["validation"])
+    return HELD_OUT if data.task is None and data.episodes * HELD_OUT >= 1 else 0.0
+
+
+def planned(flags: Flags, preset: Preset) -> tuple[int | Literal["auto"], float | None]:
+    """Updates and minutes: as asked, as the run was begun with, or the preset's."""
+    from hilp.training.checkpoints import planned_end, planned_steps
+
+    folder = Path(flags.out)
+    before = planned_end(folder) if flags.resume and flags.steps is None and flags.minutes is None else {}
+    minutes = flags.minutes or before.get("minutes")
+    if flags.steps is not None:
+        return flags.steps, minutes
+    if before.get("settled"):
+        return "auto", minutes
+    many = MOST_AUTO * preset.steps if flags.minutes else preset.steps
+    return (planned_steps(folder) if flags.resume else None) or many, minutes
+
+
+def train(
+    flags: Flags, data: Dataset, preset: Preset, steps: int | Literal["auto"], minutes: float | None, world: Any | None
+) -> list[FoundationPolicy]:
     """The policies, one a seed; with a task to evaluate in, they are sent to its goals while they are trained."""
     from hilp.evaluation import rollouts
     from hilp.evaluation.evaluate import evaluate_in_training
@@ -119,12 +159,14 @@ def train(flags: Flags, data: Dataset, preset: Preset, steps: int, world: Any | 
             config,
             data,
             steps=steps,
+            most_steps=MOST_AUTO * preset.steps,
+            minutes=minutes,
             seed=flags.seed,
             seeds=flags.seeds,
             out=flags.out,
             resume=flags.resume,
             bank=preset.bank if flags.bank is None else flags.bank,
-            validation=flags.validation,
+            validation=validation_share(flags, data),
             evaluate=evaluate,
             eval_every=flags.eval_every,
             on_metrics=on_metrics,
@@ -137,18 +179,39 @@ def train(flags: Flags, data: Dataset, preset: Preset, steps: int, world: Any | 
     return trained if isinstance(trained, list) else [trained]
 
 
+def measure(flags: Flags, data: Dataset, policies: list[FoundationPolicy]) -> list[str]:
+    """What held-out episodes say of the first policy, in sentences, where no task can; rows and advice are kept."""
+    from hilp import runs
+    from hilp.data.dataset import Dataset
+    from hilp.evaluation import held_out, words
+    from hilp.evaluation import rows as files
+
+    policy, folder = policies[0], Path(flags.out)
+    kept = runs.held_out(folder)
+    if kept is None or has_task(data) or not (policy.has_rule("direct") or policy.has_rule("aim")):
+        return []
+    home = folder if flags.seeds == 1 else runs.seed_folder(folder, flags.seed)
+    rows = held_out.evaluate(policy, Dataset.open(kept), seed=flags.seed, command=common.command())
+    files.append_rows(home / runs.ROWS, rows)
+    numbers = [row["held_out"] for row in rows]
+    policy.provenance = replace(policy.provenance, plan=numbers[0]["advised_plan"])
+    policy.save(home / runs.POLICY)
+    return words.held_out_sentences(numbers)
+
+
 def next_command(flags: Flags, data: Dataset, policy: FoundationPolicy) -> str:
     """What to try with the policy: an evaluation where its task is known, else what works without one."""
-    from hilp import tasks
-    from hilp.runs import seed_folder
+    from hilp import runs, tasks
 
     out = common.quoted(flags.out)
     if data.task is not None and tasks.needs_code(data.task):
         return f"hilp evaluate {out} --task {common.quoted(data.task)}"
     if has_task(data):
         return f"hilp evaluate {out}"
+    if runs.held_out(Path(flags.out)) and (policy.has_rule("direct") or policy.has_rule("aim")):
+        return f"hilp evaluate {out} --data {runs.HELD_OUT}"
     if flags.seeds > 1:
-        out = common.quoted(str(seed_folder(Path(flags.out), flags.seed)))
+        out = common.quoted(str(runs.seed_folder(Path(flags.out), flags.seed)))
     prompt = prompt_command(out, data, policy)
     if not policy.has_rule("direct"):
         return prompt or f"hilp report {out}"

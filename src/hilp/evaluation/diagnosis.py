@@ -7,9 +7,10 @@ which is no metric and so can say what a metric cannot.
 from __future__ import annotations
 
 from hilp import tasks
+from hilp.data import timescale
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, require_count, require_seed, some
-from hilp.evaluation import theory
+from hilp.evaluation import held_out, theory
 from hilp.evaluation.reference import PAIRS, Numbers, Reference, compare_with_value, value_config
 from hilp.learning.methods import monolithic
 from hilp.policy.policy import FoundationPolicy
@@ -58,10 +59,23 @@ def diagnose(
         result["exact"] = {"task": world.name, **numbers}
     if data is not None:
         _require_own_observations(policy, data)
+        data = held_out.as_trained(policy, data)
         reference = Reference(data, config or value_config(policy), steps, seed)
         learned = compare_with_value(policy, reference, reference.train(quiet), pairs)
         result["learned"] = {"data": data.name, "steps": steps, "pairs": pairs, **learned}
     return result
+
+
+def about(policy: FoundationPolicy, data: Dataset | None = None) -> Numbers:
+    """What was done to make a policy, so that nobody is advised to do it again."""
+    return {
+        "discount": policy.discount,
+        "normalize": policy.settings.get("normalize", True),
+        "stride": policy.preparation.stride,
+        "scale": None if data is None or (data.stride or 1) > 1 else timescale.of_dataset(data).to_json(),
+        "moving": policy.provenance.moving,
+        "updates": policy.provenance.steps,
+    }
 
 
 def _require_own_observations(policy: FoundationPolicy, data: Dataset) -> None:

@@ -113,10 +113,10 @@ def pretrain(
     out: folder of the run; without one nothing is written. resume: go on from its newest good checkpoint.
     seeds: train this many at once (seed, seed + 1, ...) in one compiled program. bank: states kept for planning.
     validation: share of episodes held out to watch the losses on; some are kept beside the policy. evaluate: asked for
-    scores of the policy every `eval_every` steps, as soon as it has had an update. on_metrics: called with each row of metrics (docs/metrics.md)
-    every `log_every` steps; if it raises, the run is saved and stops. keep: checkpoints kept on disk. device_budget:
-    bytes of data that may be put on the device (default: half of its memory); larger data is read from where it is
-    while training.
+    scores of the policy every `eval_every` steps, as soon as it has had an update. on_metrics: called with each row of
+    metrics (docs/metrics.md) every `log_every` steps; if it raises, the run is saved and stops. keep: checkpoints kept
+    on disk. device_budget: bytes of data that may be put on the device (default: half of its memory); larger data is
+    read from where it is while training.
     """
     methods.name_of(config)  # a model that only explains policies is no method
     settle = steps == "auto"
