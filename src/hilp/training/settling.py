@@ -15,7 +15,7 @@ from hilp.policy.bank import Bank
 from hilp.training.run import Run
 
 STATES = 64  # whose distances are watched
-SETTLED = 0.05  # change of distances from one look to the next, relative to their mean, below which they stand still
+SETTLED = 0.03  # change of distances from one look to the next, relative to their mean, below which they stand still
 LOOKS = 2  # in a row that must find them so
 EVERY = 1000  # updates between two looks, where they decide about the end
 MOVING = 0.1  # change in the last part of a run that is worth a word
