@@ -59,10 +59,9 @@ def home(folder: Path) -> Path:
 
 def held_out(folder: Path) -> Path | None:
     """The episodes that the run behind a policy's or a run's folder did not train on, where it kept any."""
-    for place in (folder, folder.parent, folder.parent.parent):  # a run, its policy, the policy of one of its seeds
-        if (place / HELD_OUT / "dataset.json").is_file():
-            return place / HELD_OUT
-    return None
+    place = home(folder)
+    place = place.parent if re.fullmatch("seed-[0-9]+", place.name) else place  # seeds share what their run held out
+    return place / HELD_OUT if (place / HELD_OUT / "dataset.json").is_file() else None
 
 
 def seed_folder(run: Path, seed: int) -> Path:

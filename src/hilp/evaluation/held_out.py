@@ -30,6 +30,7 @@ EPISODES = 40  # in the world of observed transitions, a plan
 MOST_STEPS = 200  # of such an episode
 MODEL_ROWS = 20_000  # transitions that make up that world
 ALIKE = 12  # states near one, among which the most similar command is looked for
+LOST = 4.0  # steps of usual length from the nearest state, beyond which it is taken for that state
 NEAR = 2.0  # steps of usual length within which a goal counts as reached
 DETOUR = 1.5  # a later state is reached without one where it took no longer than this times its latent distance
 LEAST_DIRECT = 50  # pairs without a detour that are worth a share
@@ -231,7 +232,8 @@ class Neighbours:
         def moved(now: np.ndarray, before: np.ndarray, after: np.ndarray) -> np.ndarray:
             if now.dtype == np.uint8:  # an image does not move, it becomes another
                 return after[chosen]
-            return now + (after[chosen] - before[chosen])
+            lost = away > LOST * self.step_length  # nobody was near: what is known begins where the neighbour is
+            return np.where(lost[:, None], after[chosen], now + (after[chosen] - before[chosen]))
 
         return trees.over(moved, here, self.bank.observations, self.bank.next_observations), away
 

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from hilp import storage, tasks
 from hilp.errors import printable
 from hilp.evaluation import rows as files
-from hilp.evaluation import stats, trajectories
+from hilp.evaluation import stats, trajectories, words
 from hilp.evaluation.rollouts import task_of
 from hilp.evaluation.rows import Row
 from hilp.evaluation.trajectories import Kept
@@ -45,6 +45,9 @@ def build(
     for row in rows:
         by_task.setdefault(row["task"], []).append(row)
     for name, group in by_task.items():
+        if any("held_out" in row for row in group):
+            sections.append(_held_out(group))
+            continue
         sections.append(_results(group, "Results" if len(by_task) == 1 else f"Results in {name}"))
     if world is not None and world.has_goals and world.name in by_task:  # robots have no map to draw on
         sections.append(_trajectories(world, by_task[world.name], kept))
@@ -109,6 +112,18 @@ def results_table(rows: list[Row]) -> tuple[list[str], list[list[Any]]]:
 def _number(metric: str) -> Callable[[float], str]:
     """How a row's scores are written: returns as they are, shares and successes in percent."""
     return (lambda value: f"{value:.1f}") if metric == "return" else (lambda value: f"{100 * value:.1f}%")
+
+
+def _held_out(rows: list[Row]) -> Section:
+    """What data that the policy has not seen says of it; no simulator was asked."""
+    told = words.held_out_sentences([row["held_out"] for row in rows if "held_out" in row])
+    headers, lines = results_table(rows)
+    headers[1] = "estimated success"
+    return Section(
+        "Without a simulator",
+        "\n\n".join(told),
+        tables=[(headers, lines, "Goals of held-out states, in the world of observed transitions.")],
+    )
 
 
 def _results(rows: list[Row], title: str) -> Section:
