@@ -73,6 +73,9 @@ CASES: dict[str, Case] = {
     "iql-fdm": ("iql-fdm", IQL, {}),
     "iql-lap": ("iql-lap", IQL, {}),
     "iql-rand": ("iql-rand", {**IQL, "extraction": "ddpg+bc"}, {}),
+    "opal": ("opal", {"hidden": FEW, "actor_hidden": FEW, "batch": 32, "dim": 4, "gru": 8, "k": 5}, {}),
+    "iql": ("iql", TRUNKS, {}),
+    "iql over skills": ("iql", {**TRUNKS, "k": 5, "value_norm": True, "actor_rate": 0.1}, {}),
 }
 
 
@@ -82,7 +85,8 @@ def walks() -> hilp.Dataset:
     actions = rng.uniform(-1, 1, size=(600, 2)).astype(np.float32)
     places = np.cumsum(actions, axis=0, dtype=np.float32) / np.float32(10)
     clock = np.tile(np.arange(20, dtype=np.float32) / np.float32(20), 30)
-    return hilp.Dataset(np.column_stack([places, clock]), actions, np.full(30, 20), name="walks")
+    extras = {"rewards": places[:, 0], "terminals": (places[:, 1] > 0.9).astype(np.float32)}
+    return hilp.Dataset(np.column_stack([places, clock]), actions, np.full(30, 20), extras, name="walks")
 
 
 @contextmanager
@@ -159,6 +163,8 @@ QUICK = {
     "qrl",
     "crl",
     "iql-fdm",
+    "opal",
+    "iql",
 }
 
 

@@ -31,6 +31,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "qrl": {**TRUNKS, "latent": 16},
     "crl": {**TRUNKS, "latent": 8},
     **{name: {**TRUNKS, "dim": 4, "phi_hidden": (16, 16)} for name in methods.MODULES if name.startswith("iql-")},
+    "opal": {"hidden": (16, 16), "actor_hidden": (16, 16), "dim": 4, "gru": 8, "k": 4, "batch": 32},
+    "iql": {**TRUNKS, "k": 3},
 }
 NAMES = sorted(methods.MODULES)
 # Names that share a file differ in a loss, not in how they run: what takes long is checked for one of them.

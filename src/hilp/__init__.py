@@ -8,11 +8,14 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from hilp import above
+
 if TYPE_CHECKING:
     from hilp.collectors import collect as collect
     from hilp.collectors.named import load as load
     from hilp.data.dataset import Dataset as Dataset
     from hilp.data.formats import register as register_format  # noqa: F401
+    from hilp.data.rewards import label as label
     from hilp.errors import HilpError as HilpError
     from hilp.errors import PromptUnsupported as PromptUnsupported
     from hilp.evaluation.diagnosis import diagnose as diagnose
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from hilp.tasks import make as make_task  # noqa: F401
     from hilp.tasks import register as register_task  # noqa: F401
     from hilp.tasks.gym import gym_task as gym_task
+    from hilp.training.hierarchy import hierarchy as hierarchy
     from hilp.training.loop import pretrain as pretrain
 
 _HOMES = {
@@ -36,6 +40,8 @@ _HOMES = {
     "diagnose": "hilp.evaluation.diagnosis:diagnose",
     "evaluate": "hilp.evaluation.evaluate:evaluate",
     "gym_task": "hilp.tasks.gym",
+    "hierarchy": "hilp.training.hierarchy",
+    "label": "hilp.data.rewards",
     "load": "hilp.collectors.named",
     "make_task": "hilp.tasks:make",
     "preset": "hilp.presets",
@@ -56,6 +62,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'hilp' has no attribute '{name}'")
     home, _, attribute = _HOMES[name].partition(":")
     return getattr(importlib.import_module(home), attribute or name)
+
+
+above.answer_with(__getattr__)
 
 
 def __dir__() -> list[str]:

@@ -8,6 +8,7 @@
 | `checkpoints/` | the newest training states, each with a checksum |
 | `policy/` | the artifact; with several seeds in `seed-N/policy/` |
 | `held-out/` | episodes that were not trained on, where some were held out; a native data set |
+| `prompt.safetensors` | instead of a policy: the high level of a hierarchy |
 | `rows.jsonl` | evaluation rows, one a prompt |
 | `trajectories.safetensors` | the first episodes of each evaluated prompt, for pictures |
 | `report.html` | the page |
@@ -22,6 +23,7 @@ from hilp.errors import HilpError
 
 RUN, METRICS, CHECKPOINTS, POLICY, ROWS, PAGE = (
     "run.json", "metrics.jsonl", "checkpoints", "policy", "rows.jsonl", "report.html")  # fmt: skip
+PROMPT = "prompt.safetensors"
 TRAJECTORIES = "trajectories.safetensors"
 HELD_OUT = "held-out"
 CONFIG = "config.json"  # in the folder of a policy, written last

@@ -32,6 +32,7 @@ from hilp.training.program import chunk_function, drawn_batch
 from hilp.training.run import Run
 
 RULES_OF_A_GOAL, RULES_OF_A_REWARD = ("direct", "aim"), ("cumulant", "backward")
+RULES_OF_SEGMENTS = ("skill_of", "prior")
 
 
 def check_method(config: Any) -> None:
@@ -41,11 +42,12 @@ def check_method(config: Any) -> None:
 
 
 def small_data(rows: int = 400) -> Dataset:
-    """Noise with three numbers a state and two an action, in episodes of twenty rows."""
+    """Noise with three numbers a state and two an action, in episodes of twenty rows, and rewards as random."""
     rng = np.random.default_rng(0)
     observations = rng.normal(size=(rows, 3)).astype(np.float32)
     actions = rng.uniform(-1, 1, size=(rows, 2)).astype(np.float32)
-    return Dataset(observations, actions, np.full(rows // 20, 20))
+    extras = {"rewards": observations[:, 0], "terminals": (observations[:, 1] > 2.0).astype(np.float32)}
+    return Dataset(observations, actions, np.full(rows // 20, 20), extras)
 
 
 def check_contract(config: Any) -> None:
@@ -64,8 +66,24 @@ def check_contract(config: Any) -> None:
         assert hasattr(core, "discount"), "plans need to know how far distances are told apart: discount"
     if hasattr(core, "cumulant") or hasattr(core, "backward"):
         assert hasattr(core, "project"), "a reward becomes a skill by project(z)"
-    takes_tasks = any(hasattr(core, rule) for rule in (*RULES_OF_A_GOAL, *RULES_OF_A_REWARD))
-    assert takes_tasks, "an export without any rule can be prompted with nothing but a skill"
+    takes_tasks = any(hasattr(core, rule) for rule in (*RULES_OF_A_GOAL, *RULES_OF_A_REWARD, *RULES_OF_SEGMENTS))
+    assert takes_tasks or core.skill_dim == 0, "an export without any rule can be prompted with nothing but a skill"
+
+
+def check_segments(config: Any) -> None:
+    """Where a method names the skill of a segment, what lies behind the segment's real steps changes nothing."""
+    data = small_data()
+    core = Run(config, data).exports(Run(config, data).fresh)[0]
+    if not hasattr(core, "skill_of"):
+        return
+    k, steps = getattr(core, "lasts", 6), np.array([1, 2])
+    rows = np.minimum(np.array([0, 20])[:, None] + np.arange(k + 1), np.array([0, 20])[:, None] + steps[:, None])
+    skills = core.skill_of(data.observations[rows], data.actions[rows[:, :-1]], steps)
+    assert skills.shape == (2, core.skill_dim), f"skill_of gives {skills.shape}"
+    assert np.isfinite(skills).all(), "the skill of a segment holds a NaN or an infinity"
+    behind = np.arange(k) >= steps[:, None]
+    other = np.where(behind[..., None], -data.actions[rows[:, :-1]], data.actions[rows[:, :-1]])
+    np.testing.assert_array_equal(core.skill_of(data.observations[rows], other, steps), skills)
 
 
 def check_targets(config: Any) -> None:
@@ -207,6 +225,7 @@ def equal(a: Any, b: Any) -> bool:
 
 CHECKS: tuple[Callable[[Any], None], ...] = (
     check_contract,
+    check_segments,
     check_targets,
     check_samples,
     check_one_trace,

@@ -30,7 +30,7 @@ from hilp.policy.policy import FoundationPolicy
 from hilp.spec import Spec
 from hilp.training import fitting, loop
 
-Kind = Literal["rewards", "goals"]
+Kind = Literal["rewards", "goals", "hierarchy"]
 GOAL_METHODS = ("gc-bc", "gc-iql", "gc-cql", "fb", "iql-fdm", "iql-lap", "iql-rand", "hilp")  # paper's order
 GOAL_PLANS: tuple[int | str, ...] = (0, 1, 2, 3, "auto")
 REWARD_METHODS = ("gc-td3", "sf-cl", "sf-rand", "sf-idm", "sf-ae", "sf-lap", "sf-fdm", "fb", "sf-hilp")  # paper's order
@@ -120,11 +120,13 @@ def fill(
     tell: Callable[[str], None],
     errors: bool = False,
     curve_points: int = 0,
+    make: Callable[[tasks.Task], Callable[..., Cell]] | None = None,
 ) -> list[Row]:
     """Train and prompt what the file of rows lacks, one cell after the other; all rows of this table.
 
     errors: rows of policies with distances also say how far these are from the true ones (`embedding`).
     curve_points: how often policies are sent to goals while they are trained, for a learning curve.
+    make: the kind of cell that a table has in a task, where it is not the usual one.
     """
     worlds = {}
     for source, found in data.items():
@@ -137,8 +139,9 @@ def fill(
             raise HilpError(f"task {found.task} of {source} has no named rewards: try `hilp bench goals`")
         if kind == "goals" and not worlds[source].has_goals:
             raise HilpError(f"task {found.task} of {source} has no goals: try `hilp bench rewards`")
+    kinds = {source: Cell if make is None else make(world) for source, world in worlds.items()}
     cells = [
-        Cell(
+        kinds[source](
             kind, label, rows[label], source, data[source], seed, size, steps, episodes, intercept, errors, curve_points
         )
         for source in data
@@ -146,7 +149,7 @@ def fill(
         for label in rows
     ]
     for cell in cells:
-        _ = cell.config  # a mistake in a value is told before the first cell is trained
+        cell.check(worlds[cell.source])  # a mistake in a value is told before the first cell is trained
     known = files.read_rows(file) if file.is_file() else []
     kept: list[Row] = []
     for number, cell in enumerate(cells, 1):
@@ -207,6 +210,10 @@ class Cell:
             **({"errors": True} if self.errors else {}),
         }
 
+    def check(self, world: tasks.Task) -> None:
+        """Raise where this cell cannot be run."""
+        _ = self.config
+
     def owns(self, row: Row) -> bool:
         return row.get("cell") == self.identity
 
@@ -214,7 +221,7 @@ class Cell:
         """The plans or rewards that the policy is prompted with: a row each."""
         if self.kind == "rewards":
             return tuple(world.rewards)
-        return GOAL_PLANS if has_directions(self.config, Spec(world.observation_dim, world.action_dim)) else (0,)
+        return GOAL_PLANS if has_rule("direct", self.config, Spec(world.observation_dim, world.action_dim)) else (0,)
 
     def complete(self, rows: Sequence[Row], world: tasks.Task) -> list[Row] | None:
         """This cell's rows in the order of its prompts, None where one is lacking."""
@@ -223,8 +230,7 @@ class Cell:
 
     def run(self, world: tasks.Task, out: Path, *, quiet: bool, command: str) -> list[Row]:
         """Train (or go on training) the policy and prompt it."""
-        changed = f"-{digest(methods.described(self.config))}" if self.entry.values else ""
-        folder = out / file_name(self.data.name) / f"{file_name(self.label)}{changed}" / f"seed-{self.seed}"
+        folder = self.folder(out)
         policy = self.train(world, folder, quiet, command)
         if self.kind == "goals":
             # Before the episodes: V(s, g) is kept once it is trained, and they are not before they are over.
@@ -250,11 +256,19 @@ class Cell:
             row["random"] = float(rollouts.random_return(world, row["reward"], self.episodes, self.seed).mean())
         return found
 
-    def train(self, world: tasks.Task, folder: Path, quiet: bool, command: str) -> FoundationPolicy:
+    def folder(self, out: Path) -> Path:
+        """Of the run."""
+        changed = f"-{digest(methods.described(self.config))}" if self.entry.values else ""
+        return out / file_name(self.data.name) / f"{file_name(self.label)}{changed}" / f"seed-{self.seed}"
+
+    def train(
+        self, world: tasks.Task, folder: Path, quiet: bool, command: str, data: Dataset | None = None
+    ) -> FoundationPolicy:
+        """The policy; `data` is what it learns from where that is more than the cell's, with rewards say."""
         points = self.curve_points
         policy: FoundationPolicy = loop.pretrain(
             self.config,
-            self.data,
+            data or self.data,
             steps=self.updates,
             seed=self.seed,
             out=folder,
@@ -293,11 +307,11 @@ class Cell:
 
 
 @cache
-def has_directions(config: Any, spec: Spec) -> bool:
-    """Whether policies of a config have latent distances, and so plans; nothing is computed to know it."""
+def has_rule(rule: str, config: Any, spec: Spec) -> bool:
+    """Whether policies of a config have a rule, such as directions and so plans; nothing is computed to know it."""
     method = methods.of(config)
     export = jax.eval_shape(lambda: method.export(config, method.init(config, spec, jax.random.key(0))))
-    return hasattr(export, "direct")
+    return hasattr(export, rule)
 
 
 def file_name(text: str) -> str:

@@ -96,6 +96,24 @@ def goal_table(rows: Sequence[Row]) -> tuple[list[str], list[list[Any]]]:
     return ["method", *names, "IQM [95%]", *columns], lines
 
 
+def hierarchy_table(rows: Sequence[Row]) -> tuple[list[str], list[list[Any]]]:
+    """Methods by data sets: 100 x success or the return, mean and deviation over seeds, the paper's behind a slash."""
+    names = list(dict.fromkeys(row["cell"]["data"] for row in rows))
+    lines = []
+    for label in dict.fromkeys(row["cell"]["label"] for row in rows):
+        line: list[Any] = [label]
+        for name in names:
+            own = [row for row in rows if (row["cell"]["label"], row["cell"]["data"]) == (label, name)]
+            if not own:
+                line.append("")
+                continue
+            theirs = paper.hierarchical(name, label)
+            beside = f" / {theirs[0]:.0f} ± {theirs[1]:.0f}" if theirs else ""
+            line.append(_cell(own, score if own[0]["metric"] == "return" else _percent, "{:.0f}".format) + beside)
+        lines.append(line)
+    return ["method", *names], lines
+
+
 def goal_label(row: Row) -> str:
     """A row's line in the table."""
     label, depth = str(row["cell"]["label"]), row["plan"]

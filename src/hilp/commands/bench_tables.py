@@ -1,4 +1,4 @@
-"""What `hilp bench rewards` and `hilp bench goals` share: their flags, and filling a table of methods."""
+"""What `hilp bench rewards`, `goals` and `hierarchy` share: their flags, and filling a table of methods."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TableFlags(common.Reading):
-    """What both tables of methods take."""
+    """What all tables of methods take."""
 
     task: str | None = None
     """task of the data (default: the one that each data set names)"""
@@ -42,7 +42,7 @@ class TableFlags(common.Reading):
 
 
 def fill(
-    kind: Literal["rewards", "goals"], flags: Any, usual: tuple[str, ...], **extra: Any
+    kind: Literal["rewards", "goals", "hierarchy"], flags: Any, usual: tuple[str, ...], **extra: Any
 ) -> tuple[list[Row], str | None]:
     """The rows of a table, run where they are missing (by one process at a time), and the key of its sweep."""
     from hilp import storage

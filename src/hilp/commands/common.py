@@ -7,6 +7,7 @@ import math
 import os
 import shlex
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from hilp.data.dataset import Dataset
+    from hilp.data.extras import RewardFunction
     from hilp.policy.policy import FoundationPolicy
 
 RunFolder = Annotated[Positional[str], arg(metavar="RUN")]
@@ -65,6 +67,55 @@ def key_value(text: str, flag: str) -> tuple[str, str]:
 def config_values(texts: tuple[str, ...]) -> dict[str, str]:
     """The config values that --set changes."""
     return dict(key_value(text, "--set") for text in texts)
+
+
+def label(data: Dataset, reward: str | None, shift: float | None = None, ends: bool = False) -> Dataset:
+    """The data with rewards: those of its task or of a formula, or its own."""
+    from hilp import tasks
+    from hilp.data import rewards
+    from hilp.policy import prompts
+    from hilp.spec import Spec
+
+    if reward is None:
+        return rewards.label(data, shift=shift or 0.0, ends=ends)
+    spec = Spec.of(data.observations, data.action_dim)
+    world = None
+    if data.task is not None and not spec.parts:
+        import numpy as np
+
+        world = tasks.recorded(data.task).for_data(np.asarray(data.observations[0]))
+    names = [*dict(data.observation_parts), *(name for name, _, _ in spec.parts)]
+    function = named_reward(reward, names, world)
+    if function is None:
+        function = prompts.formula(spec, data.observation_parts, reward)
+    return rewards.label(data, function, **usual_shift(reward, shift, ends))
+
+
+def reward_of(text: str, policy: FoundationPolicy, world: Any | None) -> Any:
+    """The reward of a task that a text names, or the text itself where it is a formula."""
+    parts = [*dict(policy.observation_parts), *(name for name, _, _ in policy.spec.parts)]
+    return named_reward(text, parts, world) or text
+
+
+def named_reward(text: str, parts: Iterable[str], world: Any | None) -> RewardFunction | None:
+    """The reward of a task that a text names; None where it is a formula over these parts of an observation."""
+    from hilp.evaluation import rollouts
+
+    if world is not None and rollouts.has_reward(world, text):
+        return rollouts.reward_function(world, text)
+    if text.isidentifier() and text not in parts:
+        if world is None:
+            raise HilpError(f"'{text}' is a name: name the task whose reward it is with --task, or give a formula")
+        rollouts.require_reward(world, text)  # says which names there are
+    return None
+
+
+def usual_shift(reward: str, shift: float | None, ends: bool) -> dict[str, Any]:
+    """How a named reward is learnt from: that of a target as the paper does AntMaze, where time is what counts."""
+    from hilp.evaluation.rollouts import TARGET
+
+    far = reward == TARGET
+    return {"shift": (-1.0 if far else 0.0) if shift is None else shift, "ends": ends or far}
 
 
 def numbers(text: str, flag: str) -> np.ndarray:

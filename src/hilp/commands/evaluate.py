@@ -30,6 +30,8 @@ class Flags(common.Reading):
     """one goal for all episodes: task3 (a name of the task), x=3,y=4, row:12 of the policy's states, or all numbers"""
     rewards: tuple[str, ...] | None = None
     """named rewards of the task to prompt with as well, or 'all' (default: all, in a task without goals)"""
+    load: str | None = None
+    """a saved prompt, such as a hierarchy, to evaluate under --rewards (default: 'target' where the task has one)"""
     rule: Literal["skill", "goal"] = "skill"
     """turn a reward into a skill, or into the goal of highest reward (HILP-G)"""
     intercept: bool = False
@@ -60,11 +62,15 @@ def run(flags: Flags) -> int:
     plans = None if flags.plan is None else [common.plan(text) for text in flags.plan]
     if plans == [] and not flags.rewards:
         raise HilpError("nothing to evaluate: --plan takes at least one number of recursions or 'auto'")
+    if flags.load is not None and (plans or flags.rule != "skill" or flags.intercept or flags.data is not None):
+        raise HilpError("a prompt that is loaded is as it was made: leave out --plan, --rule, --intercept and --data")
     seeds = runs.seed_folders(Path(flags.run))
     found = [(folder, *common.load_policy(folder)) for folder in seeds or [Path(flags.run)]]
     unseen = held_out_data(flags, found[0][1])
     data = None if unseen is not None or flags.data is None else read(flags)
     rows: list[Row] = []
+    if flags.load is not None and seeds:
+        raise HilpError(f"a prompt belongs to one policy: name one of the seeds, e.g. {seeds[0]}")
     for folder, policy, home in found:
         if unseen is not None:
             rows += measure(flags, policy, unseen, plans, home)
@@ -151,6 +157,7 @@ def evaluate(
         world,
         plan=plans,
         goal=flags.goal,
+        prompt=None if flags.load is None else policy.load_prompt(flags.load),
         rewards=(*world.potentials, *world.rewards) if flags.rewards == ("all",) else flags.rewards,
         rule=flags.rule,
         intercept=flags.intercept,

@@ -30,6 +30,12 @@ class Flags(common.Reading):
     """folder of the run"""
     method: str = "hilp"
     """what to train"""
+    reward: str | None = None
+    """for iql, which learns from rewards: one of the task, 'target', or a formula (default: the data's own)"""
+    shift: float | None = None
+    """for iql: added to every reward (default: 0; with 'target' -1, so that time counts)"""
+    ends: bool = False
+    """for iql: an episode is over once it has earned more than 0 (always so with 'target')"""
     preset: str = "laptop"
     """laptop (two cores, minutes) or paper (the paper's tables)"""
     steps: int | Literal["auto"] | None = None
@@ -84,6 +90,7 @@ def run(flags: Flags) -> int:
     data = common.load_data(flags.data, flags, flags.verify, **more)
     preset = presets.preset(flags.method, flags.preset, data.task)
     steps, minutes = planned(flags, preset)
+    data = labelled(flags, data, preset.config)
     policies = train(flags, data, preset, steps, minutes, world)
     measured = measure(flags, data, policies)
     if flags.json:
@@ -95,6 +102,17 @@ def run(flags: Flags) -> int:
         count = "a policy" if len(policies) == 1 else f"{len(policies)} policies"
         print(f"trained {count} in {printable(flags.out)}: try `{next_command(flags, data, policies[0])}`")
     return 0
+
+
+def labelled(flags: Flags, data: Dataset, config: Any) -> Dataset:
+    """The data as the method takes it: with rewards, where it learns from them."""
+    from hilp.learning import methods
+
+    if methods.columns(config):
+        return common.label(data, flags.reward, flags.shift, flags.ends)
+    if flags.reward is not None or flags.shift is not None or flags.ends:
+        raise HilpError(f"{flags.method} learns without rewards: leave out --reward, --shift and --ends, or take iql")
+    return data
 
 
 def check(flags: Flags) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from hilp.evaluation.goals import Goal
     from hilp.policy.policy import FoundationPolicy
-    from hilp.policy.prompts import GoalPrompt, SkillPrompt
+    from hilp.policy.prompts import Prompt
 
 KINDS = ("goal", "reward", "labels", "skill", "load")  # flags that are a prompt
 LABELS = ("observations", "next_observations", "rewards")
@@ -144,9 +144,7 @@ def goal_of(flags: Flags, policy: FoundationPolicy, world: Any | None) -> Goal |
     return goals.find(flags.goal, policy, world, data, flags.seed)
 
 
-def prompt_with_warnings(
-    flags: Flags, policy: FoundationPolicy, world: Any | None, goal: Goal | None
-) -> GoalPrompt | SkillPrompt:
+def prompt_with_warnings(flags: Flags, policy: FoundationPolicy, world: Any | None, goal: Goal | None) -> Prompt:
     """The prompt that the flags ask for; each of its warnings becomes one line."""
     with warnings.catch_warnings(record=True) as told_on_the_way:
         warnings.simplefilter("always")
@@ -171,22 +169,8 @@ def make_prompt(flags: Flags, policy: FoundationPolicy, world: Any | None, goal:
         return policy.reward(samples, rule=flags.rule, intercept=flags.intercept)
     assert flags.reward is not None
     data = None if flags.data is None else common.load_data(flags.data, flags)
-    reward = reward_of(flags.reward, policy, world)
+    reward = common.reward_of(flags.reward, policy, world)
     return policy.reward(data, reward, rule=flags.rule, intercept=flags.intercept)
-
-
-def reward_of(text: str, policy: FoundationPolicy, world: Any | None) -> Any:
-    """The reward of a task that a text names, or the text itself where it is a formula."""
-    from hilp.evaluation import rollouts
-
-    if world is not None and (text in world.potentials or text in world.rewards):
-        return rollouts.reward_function(world, text)
-    parts = {*dict(policy.observation_parts), *(name for name, _, _ in policy.spec.parts)}
-    if text.isidentifier() and text not in parts:
-        if world is None:
-            raise HilpError(f"'{text}' is a name: name the task whose reward it is with --task, or give a formula")
-        rollouts.require_reward(world, text)  # says which names there are
-    return text
 
 
 def labelled_samples(path: str, parts: Sequence[str] = ()) -> tuple[Any, Any, np.ndarray]:
@@ -253,6 +237,7 @@ def act_in_task(
     facts = {"task": world.name, "start": path[0].tolist(), "end": path[-1].tolist(), "steps": len(path) - 1}
     if flags.reward is not None and flags.reward in world.rewards:
         facts["return"] = rollouts.path_return(policy, world, flags.reward, prompt, path, beside)
+    prompt.reset()  # the skill of the episode's first step
     facts["z"] = np.asarray(prompt(path[:1]))[0].tolist()
     if goal is not None:
         facts["reached"] = reached

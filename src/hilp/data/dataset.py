@@ -73,6 +73,14 @@ class Dataset(About):
         """The same data, remembered as trainable so that nobody goes through all rows again."""
         return replace(self, checked=(self.observations, self.actions, self.lengths))
 
+    def acted(self, rows: np.ndarray) -> np.ndarray:
+        """The actions of these rows (numbers of any shape) in the user's units, a row's worth each."""
+        actions = np.asarray(self.actions[rows], np.float32)
+        if self.action_scaling is not None:
+            actions = self.action_scaling.raw(actions)
+        # Of a stride that adds them up: the user acts row by row.
+        return actions / np.float32(self.stride or 1) if self.stride_actions == "sum" else actions
+
     @cached_property
     def starts(self) -> np.ndarray:
         """First row of each episode."""

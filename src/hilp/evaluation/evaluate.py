@@ -10,6 +10,7 @@ from hilp import tasks
 from hilp.errors import HilpError, require_count, require_seed, some
 from hilp.evaluation import goals
 from hilp.evaluation.rollouts import (
+    TARGET,
     Rollout,
     in_units_of,
     require_fit,
@@ -17,11 +18,13 @@ from hilp.evaluation.rollouts import (
     rollout_goals,
     rollout_return,
     rollout_reward,
+    rollout_target,
     task_of,
 )
 from hilp.evaluation.rows import Row
-from hilp.policy import planning
+from hilp.policy import hierarchy, planning
 from hilp.policy.policy import FoundationPolicy
+from hilp.policy.prompts import Prompt
 from hilp.versions import versions
 
 if TYPE_CHECKING:
@@ -37,6 +40,7 @@ def evaluate(
     plan: int | str | Sequence[int | str] | None = None,
     goal: str | None = None,
     rewards: str | Iterable[str] | None = None,
+    prompt: Prompt | None = None,
     rule: str = "skill",
     intercept: bool = False,
     data: Dataset | None = None,
@@ -49,8 +53,9 @@ def evaluate(
     plan: by default 0, 1, 3 and "auto" where the policy can plan, 0 where it only knows goals, nothing in a task
     without goals. goal: one goal for all episodes, as `hilp.evaluation.goals` reads it ("task3", "row:12", "x=3,y=4"),
     instead of those of the task; rows are of the policy's own states. rewards: names of the task's rewards; by default
-    all of a task that has no goals. rule, intercept, data: see `FoundationPolicy.reward`. All plans face the same
-    starts and goals.
+    all of a task that has no goals. "target" is that of being at one far place, which mazes have. prompt: evaluate this
+    one, a trained hierarchy say, under `rewards` (by default "target" where there is one) instead of making one for
+    each. rule, intercept, data: see `FoundationPolicy.reward`. All plans face the same starts and goals.
     """
     found = run(
         policy,
@@ -58,6 +63,7 @@ def evaluate(
         plan=plan,
         goal=goal,
         rewards=rewards,
+        prompt=prompt,
         rule=rule,
         intercept=intercept,
         data=data,
@@ -75,6 +81,7 @@ def run(
     plan: int | str | Sequence[int | str] | None = None,
     goal: str | None = None,
     rewards: str | Iterable[str] | None = None,
+    prompt: Prompt | None = None,
     rule: str = "skill",
     intercept: bool = False,
     data: Dataset | None = None,
@@ -86,10 +93,12 @@ def run(
     world = in_units_of(policy, task_of(policy, task) if isinstance(task, str) else task)
     require_fit("this policy", policy.spec, world)
     episodes, seed = require_count("episodes", episodes), require_seed(seed)
+    if prompt is None and policy.skill_dim == 0:
+        prompt = policy.skill()  # it was trained for one task, and takes no other
     if plan is None:
-        plan = usual_plans(policy) if world.has_goals else ()
+        plan = usual_plans(policy) if world.has_goals and prompt is None else ()
     if rewards is None:
-        rewards = () if world.has_goals else world.rewards
+        rewards = usual_rewards(world, prompt is not None)
     plans = [plan] if isinstance(plan, int | str) else list(plan)
     rewards = [rewards] if isinstance(rewards, str) else list(rewards)
     for name in rewards:
@@ -105,11 +114,15 @@ def run(
         outcome, kept = rollout_goals(policy, world, depth, episodes, seed, asked)
         to = {} if goal is None else {"goal": goal}
         found.append((_row({**about, "prompt": "goal", "plan": depth, **to, **outcome}), kept))
+    about |= {} if (high := getattr(prompt, "high", None)) is None else {"hierarchy": hierarchy.described(high)}
+    made: dict[str, Any] = {"rule": rule, "intercept": intercept, "data": data, "prompt": prompt}
     for name in rewards:
         if name in world.rewards:
-            outcome, kept = rollout_return(policy, world, name, episodes, seed, rule, intercept, data)
+            outcome, kept = rollout_return(policy, world, name, episodes, seed, **made)
+        elif name in world.potentials:
+            outcome, kept = rollout_reward(policy, world, name, episodes, seed, **made)
         else:
-            outcome, kept = rollout_reward(policy, world, name, episodes, seed, rule, intercept, data)
+            outcome, kept = rollout_target(policy, world, episodes, seed, **made)
         found.append((_row({**about, "prompt": "reward", "reward": name, **outcome}), kept))
     return found
 
@@ -150,3 +163,10 @@ def describe(policy: FoundationPolicy, task: str, seed: int, command: str | None
 def usual_plans(policy: FoundationPolicy) -> tuple[int | str, ...]:
     """The plans to evaluate where nobody asked for others: as many as the policy has rules for."""
     return (0, 1, 3, "auto") if policy.has_rule("direct") else (0,)
+
+
+def usual_rewards(world: tasks.Task, given: bool) -> tuple[str, ...]:
+    """The rewards to evaluate where nobody asked for others; `given`: a prompt that was made for some reward."""
+    if given and hasattr(world, "at_target"):
+        return (TARGET,)
+    return () if world.has_goals and not given else tuple(world.rewards)

@@ -22,6 +22,7 @@ from hilp.spec import Spec
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
 
+TARGET = "target"  # the reward of being at the one far place that some tasks have
 REWARD_STEPS = 300  # length of an episode under a reward prompt
 Outcome = dict[str, Any]  # the part of a row that says what came of it
 
@@ -66,6 +67,15 @@ def rollout_goals(
         prompt: Any = prompts.goals_by_reward(policy, world.near, running.goals)
     else:
         prompt = policy.goal(running.goals, plan=plan)
+    row, kept = _reach(policy, world, running, prompt, seed)
+    return {**row, **({"radius": prompt.radius} if plan == "auto" else {})}, kept
+
+
+def _reach(
+    policy: FoundationPolicy, world: tasks.Task, running: tasks.Episodes, prompt: Any, seed: int
+) -> tuple[Outcome, Rollout]:
+    """Episodes that end when their goal is reached, or at the task's limit."""
+    prompt.reset()
     goals = running.goals.copy()
     path, states = [running.observations.copy()], []
     reached = running.reached()
@@ -85,10 +95,9 @@ def rollout_goals(
     scores = _goal_scores(running, reached, seed)
     row = {
         **scores,
-        "episodes": episodes,
+        "episodes": len(reached),
         "lengths": lengths.tolist(),
         "mean_length_of_successes": float(lengths[reached].mean()) if reached.any() else None,
-        **({"radius": prompt.radius} if plan == "auto" else {}),
         **_by_goal(getattr(running, "names", ()), np.array(scores["outcomes"])),
     }
     return row, Rollout(np.stack(path), lengths, goals, reached, np.stack(states) if states else None)
@@ -124,6 +133,28 @@ def _by_goal(names: Sequence[str], outcomes: np.ndarray) -> Outcome:
     return {"by_goal": {name: float(outcomes[each == name].mean()) for name in dict.fromkeys(names)}}
 
 
+def rollout_target(
+    policy: FoundationPolicy,
+    world: Any,  # a tasks.WithTarget
+    episodes: int,
+    seed: int,
+    rule: str = "skill",
+    intercept: bool = False,
+    data: Dataset | None = None,
+    prompt: Any = None,
+) -> tuple[Outcome, Rollout]:
+    """Episodes under the reward of being at the task's target: how many get there."""
+    prompt = prompt or _reward_prompt(policy, data, world.at_target, rule, intercept)
+    running = world.target_episodes(np.random.default_rng(seed), episodes)
+    outcome, kept = _reach(policy, world, running, prompt, seed)
+    return {**outcome, "rule": rule_of(policy, prompt), "r2": finite(getattr(prompt, "r2", None))}, kept
+
+
+def rule_of(policy: FoundationPolicy, prompt: Any) -> str:
+    """How a reward became what the policy acts on, for a row."""
+    return str(prompt.kind) if policy.skill_dim else "none"
+
+
 def _reward_prompt(
     policy: FoundationPolicy, data: Dataset | None, reward: RewardFunction, rule: str, intercept: bool
 ) -> prompts.Prompt:
@@ -143,10 +174,12 @@ def rollout_reward(
     intercept: bool = False,
     data: Dataset | None = None,
     steps: int = REWARD_STEPS,
+    prompt: Any = None,
 ) -> tuple[Outcome, Rollout]:
     """Episodes under the reward f(s') - f(s) of a potential f of the task: the share of the possible gain realised."""
     f = world.potentials[name]
-    prompt = _reward_prompt(policy, data, reward_function(world, name), rule, intercept)
+    prompt = prompt or _reward_prompt(policy, data, reward_function(world, name), rule, intercept)
+    prompt.reset()
     running = world.episodes(np.random.default_rng(seed), episodes)
     path = [running.observations.copy()]
     for _ in range(steps):
@@ -179,9 +212,10 @@ def rollout_return(
     rule: str = "skill",
     intercept: bool = False,
     data: Dataset | None = None,
+    prompt: Any = None,
 ) -> tuple[Outcome, Rollout]:
     """Episodes under a reward of being somewhere: the return, and beside it what a random and the best policy earn."""
-    prompt = _reward_prompt(policy, data, world.rewards[name], rule, intercept)
+    prompt = prompt or _reward_prompt(policy, data, world.rewards[name], rule, intercept)
     returns, path, physics = run_returns(policy, world, name, prompt, episodes, seed)
     best = world.best_return(name, path[0], world.max_steps)
     _, low, high = stats.stratified_bootstrap([returns], statistic="mean", seed=seed)
@@ -189,7 +223,7 @@ def rollout_return(
         "metric": "return",
         "score": float(returns.mean()),
         "interval": [low, high],
-        "rule": prompt.kind,
+        "rule": rule_of(policy, prompt),
         "intercept": intercept,
         "r2": finite(getattr(prompt, "r2", None)),
         "best_possible": None if best is None else float(best.mean()),
@@ -231,6 +265,8 @@ def run_returns(
     Without a policy, actions are random.
     """
     world = world if policy is not None else _in_the_box(world)
+    if prompt is not None:
+        prompt.reset()
     running = world.episodes(np.random.default_rng(seed), episodes)
     chance = np.random.default_rng([seed, 1])
     returns = np.zeros(episodes)
@@ -262,6 +298,7 @@ def rollout_once(
 ) -> tuple[np.ndarray, dict[str, np.ndarray], bool]:
     """One episode under a prompt: observations, the columns beside them after each step, and whether it reached its
     goal (True: has none)."""
+    prompt.reset()
     running = world.episodes(np.random.default_rng(seed), 1, start=start, goal=goal)
     path = [running.observations[0].copy()]
     beside: dict[str, list[np.ndarray]] = {name: [] for name in world.extra_columns}
@@ -290,18 +327,29 @@ def path_return(
     return float(apply_reward(world.rewards[name], path[:-1], actions, path[1:], extras).sum())
 
 
+def has_reward(world: tasks.Task, name: str) -> bool:
+    """Whether a task has a reward of this name."""
+    return name in _rewards(world)
+
+
+def _rewards(world: tasks.Task) -> set[str]:
+    target = {TARGET} if hasattr(world, "at_target") else set()
+    return {*world.potentials, *world.rewards, *target}
+
+
 def require_reward(world: tasks.Task, name: str) -> None:
     """Raise unless a task has a reward of this name."""
-    known = {**world.potentials, **world.rewards}
-    if name not in known:
-        raise HilpError(f"task {world.name} has no reward '{name}': {nearest(name, known)}")
+    if not has_reward(world, name):
+        raise HilpError(f"task {world.name} has no reward '{name}': {nearest(name, _rewards(world))}")
 
 
-def reward_function(world: tasks.Task, name: str) -> RewardFunction:
+def reward_function(world: Any, name: str) -> RewardFunction:
     """A task's reward of this name, as a function of (s, a, s') or (s, a, s', extras)."""
     require_reward(world, name)
     if name in world.rewards:
         return world.rewards[name]
+    if name not in world.potentials:
+        return world.at_target
     f = world.potentials[name]
     return lambda s, a, s2: f(s2) - f(s)
 

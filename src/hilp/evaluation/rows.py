@@ -23,7 +23,7 @@ Metrics = dict[str, Any]  # a line of a run's metrics.jsonl
 
 
 class Cell(TypedDict, total=False):
-    """Which policy of which table a row belongs to (`hilp bench goals`, `hilp bench rewards`)."""
+    """Which policy of which table a row belongs to (`hilp bench goals`, `rewards` and `hierarchy`)."""
 
     kind: str
     label: str
@@ -36,6 +36,9 @@ class Cell(TypedDict, total=False):
     episodes: int
     intercept: bool
     errors: bool
+    reward: str
+    high_config: str
+    high_updates: int
 
 
 class Row(TypedDict):
@@ -77,6 +80,7 @@ class Row(TypedDict):
     command: NotRequired[str]
     versions: NotRequired[dict[str, str]]
     cell: NotRequired[Cell]
+    hierarchy: NotRequired[dict[str, Any]]
     embedding: NotRequired[dict[str, Any]]
     curve: NotRequired[list[dict[str, Any]]]
     held_out: NotRequired[dict[str, Any]]
@@ -138,7 +142,8 @@ CELL = Kind(
     "an object with kind, label, data, seed and more",
     lambda value: (
         _has(kind=TEXT, label=TEXT, config=TEXT, data=TEXT, data_fingerprint=TEXT, seed=COUNT, preset=TEXT,
-             updates=COUNT, episodes=COUNT, intercept=FLAG, errors=FLAG)(value)
+             updates=COUNT, episodes=COUNT, intercept=FLAG, errors=FLAG, reward=TEXT,
+             high_config=TEXT, high_updates=COUNT)(value)
         and {"label", "data"} <= value.keys()
     ),
 )  # fmt: skip
@@ -185,17 +190,17 @@ FIELDS: dict[str, Field] = {
         INTERVAL, "95% interval of the score: Wilson (success) or bootstrap over episodes (shares, return)"
     ),
     "outcomes": Field(NUMBERS, "of each episode: 1 or 0 (success), share, gain or return"),
-    "lengths": Field(COUNTS, "goal prompts: steps of each episode"),
-    "mean_length_of_successes": Field(NUMBER.or_null(), "goal prompts: null where no goal was reached"),
+    "lengths": Field(COUNTS, "goals and the target: steps of each episode"),
+    "mean_length_of_successes": Field(NUMBER.or_null(), "goals and the target: null where none was reached"),
     "radius": Field(NUMBER.or_null(), "plan auto: latent steps within which a subgoal is near enough"),
-    "rule": Field(TEXT, "how the reward became a prompt: skill or goal"),
+    "rule": Field(TEXT, "how the reward became a prompt: skill, goal, hierarchy, or none (iql)"),
     "intercept": Field(FLAG, "whether a constant was fitted beside the features"),
     "r2": Field(NUMBER.or_null(), "share of the reward's variance that the features express"),
     "best_possible": Field(NUMBER.or_null(), "return of the best policy, where it is known"),
     "score_scale": Field(NUMBER, "what brings the returns of a task to a common scale, to be averaged over tasks"),
     "random": Field(NUMBER, "what uniformly random actions score from the same starts, where it was asked for"),
     "possible": Field(NUMBERS, "of each episode: the largest possible gain"),
-    "steps": Field(COUNT, "reward prompts: steps of each episode"),
+    "steps": Field(COUNT, "rewards but the target: steps of each episode"),
     "config": Field(OBJECT, "the method's config, every key"),
     "train_seed": Field(COUNT.or_null(), "seed of the training"),
     "train_steps": Field(COUNT.or_null(), "updates of the training"),
@@ -208,6 +213,7 @@ FIELDS: dict[str, Field] = {
     "command": Field(TEXT, "the command that made the row"),
     "versions": Field(TEXTS, "of the software"),
     "cell": Field(CELL, "tables: which policy of which table this is"),
+    "hierarchy": Field(OBJECT, "under a high level: its config, reward, shift, updates and seed"),
     "embedding": Field(EMBEDDING, "tables with --errors: how far latent distances are from the true ones"),
     "curve": Field(CURVE, "tables with --curve-points: success while training, in the first row of a policy"),
     "held_out": Field(OBJECT, "without a simulator: what held-out data says of the policy, and the plan it advises"),

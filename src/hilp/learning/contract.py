@@ -2,8 +2,9 @@
 
 A method is one file with five names: `Config`, `sample(cfg, index, key)`, `init(cfg, spec, key)`,
 `update(cfg, state, batch, key) -> (state, info)` and `export(cfg, state)`. It may have more: `PRESETS`, `stages(cfg)`
-where it learns one thing after the other, and `reference(cfg)` where it learns distances (config values of a V(s, g) to
-hold them against). docs/add-a-method.md goes through them with an example.
+where it learns one thing after the other, `reference(cfg)` where it learns distances (config values of a V(s, g) to
+hold them against), and `COLUMNS`, the names of extra columns of the data that its sampler asks for (`rewards`).
+docs/add-a-method.md goes through them with an example.
 
 What it exports is a tree of arrays with `skill_dim`, `act(observation, z)` and those rules that it has; prompts ask for
 a rule, never for a method's name:
@@ -17,6 +18,13 @@ a rule, never for a method's name:
 | `cumulant(s, s')` | reward rule: features to regress a reward on |
 | `backward(s')` | reward rule: features whose reward-weighted mean is the skill |
 | `project(z)` | the valid skill in the direction of z; methods whose skill is the goal itself have none |
+| `skill_of(observations, actions, steps)` | the skill that segments of up to k steps followed, for a high level |
+| `lasts` | beside `skill_of`: the k that skills were learnt for; without it any k will do |
+| `prior(s, noise)` | the skill that standard normal noise draws from p(z given s) |
+
+A segment is rows (batch x (k + 1)) and the actions between them (batch x k), of which the first `steps` are real; one
+that met its episode's end stays on the last row. An export with `skill_dim` 0 was trained for one task and takes no
+prompt.
 """
 
 from __future__ import annotations

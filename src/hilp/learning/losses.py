@@ -62,6 +62,27 @@ def averaged(average: Tree, online: Tree, rate: float, updates: Array | int = 1)
     return () if rate == 1.0 else polyak(average, online, jnp.maximum(rate, 1.0 / updates))
 
 
+def semi_mdp(rewards: Array, terminals: Array, steps: Array, discount: float) -> tuple[Array, Array]:
+    """What segments of up to k steps earn, discounted, and what a value after them counts for (each: batch).
+
+    rewards, terminals: batch x k; steps (batch): how many of the k are real. Nothing is earned after a terminal step,
+    and no value counts behind one; a segment cut short by its episode's end counts the value there at discount^steps.
+    """
+    ahead = jnp.arange(rewards.shape[1])
+    real = ahead < steps[:, None]
+    over = (terminals > 0) & real
+    alive = real & (jnp.cumsum(over, axis=1) - over == 0)  # the terminal step itself still pays
+    total = jnp.sum(jnp.where(alive, rewards * discount**ahead, 0.0), axis=1)
+    return total, jnp.where(jnp.any(over, axis=1), 0.0, discount**steps)
+
+
+def gaussian_kl(mean: Array, log_std: Array, prior_mean: Array, prior_log_std: Array) -> Array:
+    """KL(N(mean, std) || N(prior mean, prior std)) of diagonal Gaussians, summed over the last axis."""
+    ratio = jnp.exp(2.0 * (log_std - prior_log_std))
+    shift = jnp.square((mean - prior_mean) * jnp.exp(-prior_log_std))
+    return jnp.sum(prior_log_std - log_std + 0.5 * (ratio + shift - 1.0), axis=-1)
+
+
 def orthonormal(features: Array) -> Array:
     """Pull the second moment of features (batch x dim) towards the identity, up to a constant: E[(x.y)^2] - 2 E[x.x].
 

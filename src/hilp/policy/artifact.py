@@ -138,7 +138,7 @@ def load(path: str | os.PathLike[str]) -> Contents:
             "package that it comes with"
         )
     try:
-        config, spec, preparation, like = _described(description, weights)
+        config, spec, preparation, like = described(description, weights)
         provenance = Provenance.from_json(dict(description["origin"]))
         parts = tuple((str(n), tuple(map(int, shape))) for n, shape in description.get("observation_parts", []))
     except (*DAMAGE, HilpError) as error:
@@ -152,8 +152,8 @@ def load(path: str | os.PathLike[str]) -> Contents:
     return Contents(config, spec, core, preparation, bank, provenance, parts, version)
 
 
-def _described(description: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> tuple[Any, Spec, Preparation, Any]:
-    """Config, spec, preparation and the shapes of the weights, as config.json says.
+def described(description: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> tuple[Any, Spec, Preparation, Any]:
+    """Config, spec, preparation and the shapes of the weights, as config.json (or the note of a prompt) says.
 
     Shapes are found without computing: a config that asks for terabytes is known by them not to fit its file.
     """

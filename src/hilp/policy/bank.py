@@ -40,11 +40,7 @@ class Bank:
     @staticmethod
     def at(data: Dataset, rows: np.ndarray) -> Bank:
         """The transitions that start in these rows."""
-        actions = np.asarray(data.actions[rows], np.float32)
-        if data.action_scaling is not None:
-            actions = data.action_scaling.raw(actions)
-        if data.stride_actions == "sum":  # of a stride; the user acts row by row
-            actions = actions / np.float32(data.stride or 1)
+        actions = data.acted(rows)
         observations, following = (_at(data.observations, at) for at in (rows, rows + 1))
         beside = (data.extras.get(name) for name in EXTRAS)
         extras = (None if column is None else np.asarray(column[rows + 1], np.float32) for column in beside)

@@ -6,37 +6,29 @@ import dataclasses
 import json
 import os
 from collections.abc import Callable, Mapping
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
-from hilp import trees
+from hilp import above, trees
 from hilp.data.dataset import Dataset, Parts
 from hilp.errors import HilpError, PromptUnsupported, some
 from hilp.learning import methods
 from hilp.policy import artifact, planning, prompts
 from hilp.policy.bank import Bank
 from hilp.policy.forks import require_own_process
+from hilp.policy.hierarchy import HierarchyPrompt, PriorPrompt
 from hilp.policy.outside import Outside
 from hilp.policy.preparation import Preparation
 from hilp.policy.prompts import GoalPrompt, Prompt, SkillPrompt
 from hilp.policy.provenance import Provenance
+from hilp.policy.rules import Rules
 from hilp.spec import Spec
 from hilp.trees import Tree
 
 BLOCK = 4096  # images encoded at a time
-
-
-@cache
-def _compiled(rule: str, structure: Any) -> Callable[..., jax.Array]:
-    """A rule of exported policies of this structure, e.g. their `encode`, as a function of their arrays.
-
-    The arrays come as a list because jax takes a list apart much faster than a tree of modules.
-    """
-    return jax.jit(lambda leaves, *arguments: getattr(jax.tree.unflatten(structure, leaves), rule)(*arguments))
 
 
 class FoundationPolicy:
@@ -65,11 +57,18 @@ class FoundationPolicy:
 
     # ---- using it ----------------------------------------------------------------------------------------------------
 
-    def act(self, observation: Any, prompt: Prompt | np.ndarray) -> np.ndarray:
-        """The action for one observation or a batch, under a prompt or a skill vector."""
+    def act(self, observation: Any, prompt: Prompt | np.ndarray | None = None) -> np.ndarray:
+        """The action for one observation or a batch, under a prompt or a skill vector.
+
+        A policy that was trained for one task (`skill_dim` 0) needs no prompt.
+        """
         observations, single = self.batched(observation)
         self._outside.warn("observation", observations)
-        if callable(prompt):
+        if prompt is None:
+            if self.skill_dim:
+                raise HilpError(f"{self.method} acts on a prompt: give one, e.g. policy.goal(...)")
+            z = np.zeros(0, np.float32)
+        elif callable(prompt):
             self._require_own(prompt)
             z = prompt(observations)
         else:
@@ -125,6 +124,28 @@ class FoundationPolicy:
         z = z / np.linalg.norm(z, axis=-1, keepdims=True)  # a direction has no scale, and float32 loses small ones
         require_own_process()
         return np.asarray(self.core.project(z.astype(np.float32)))
+
+    def skill_of(self, observations: Tree, actions: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """The skills that segments followed: rows n x (k + 1), actions n x k between them, the first `steps` real."""
+        self.require_rule("skill_of", "cannot name the skill of a segment")
+        inside = (actions - self.preparation.action_center) / self.preparation.action_half_range
+        return self._apply("skill_of", self.preparation.observations(observations), inside.astype(np.float32), steps)
+
+    def prior_skill(self, observation: Any, noise: np.ndarray) -> np.ndarray:
+        """The skills that standard normal noise [n, skill_dim] draws from the prior at a batch of observations."""
+        self.require_rule("prior", "has no prior over skills")
+        observations, _ = self.batched(observation)
+        return self._apply("prior", self.preparation.observations(observations), noise)
+
+    @property
+    def stride(self) -> int:
+        """Rows of the user's log that a step of training spans."""
+        return self.preparation.stride
+
+    @property
+    def lasts(self) -> int | None:
+        """The steps that skills of segments were learnt for; None where any number will do."""
+        return getattr(self.core, "lasts", None)
 
     @cached_property
     def _outside(self) -> Outside:
@@ -187,6 +208,18 @@ class FoundationPolicy:
     def skill(self, z: Any = None, seed: int = 0) -> SkillPrompt:
         """Follow one latent direction, given or random."""
         return prompts.skill(self, z, seed)
+
+    def prior(self, k: int | None = None, seed: int = 0) -> PriorPrompt:
+        """Follow skills that the prior p(z | s) draws, a new one every k steps (as learnt, where the method says)."""
+        return prompts.prior(self, k, seed)
+
+    def hierarchy(self, data: Dataset, reward: Any = None, **options: Any) -> HierarchyPrompt:
+        """Train a high level that sequences skills for a reward, every k steps; see `hilp.hierarchy` for the options.
+
+        reward: a vectorised function of (s, a, s') or a formula; without one, the rewards that came with the data.
+        """
+        trained: HierarchyPrompt = above.ask("hierarchy")(self, data, reward, **options)
+        return trained
 
     def load_prompt(self, path: str | os.PathLike[str]) -> Prompt:
         """A prompt saved earlier for this very policy."""
@@ -297,18 +330,8 @@ class FoundationPolicy:
     # ---- the method's rules ------------------------------------------------------------------------------------------
 
     @cached_property
-    def _leaves(self) -> list[Any]:
-        return jax.tree.leaves(self.core)
-
-    @cached_property
-    def _rules(self) -> dict[str, Callable[..., jax.Array]]:
-        return {}
-
-    def _apply(self, rule: str, *arguments: Any) -> np.ndarray:
-        require_own_process()
-        if rule not in self._rules:
-            self._rules[rule] = _compiled(rule, jax.tree.structure(self.core))
-        return np.asarray(self._rules[rule](self._leaves, *arguments))
+    def _apply(self) -> Rules:
+        return Rules(self.core)
 
     def _require_own(self, prompt: Prompt) -> None:
         if prompt.fingerprint != self.fingerprint:

@@ -1,6 +1,7 @@
 """Prompts: callables obs -> z. Each belongs to one policy, by fingerprint, and can be saved and loaded.
 
-Prompts know a policy by what they ask of it (`Promptable`), so a policy can make prompts without a circle of imports.
+Prompts know a policy by what they ask of it (`hilp.policy.asked`). Those that hold a skill for some steps are in
+`hilp.policy.hierarchy`; `reset` tells any prompt that new episodes begin.
 """
 
 from __future__ import annotations
@@ -10,16 +11,18 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from hilp import storage, trees
 from hilp.data.dataset import Dataset, Parts
 from hilp.data.extras import Extras, RewardFunction, apply_reward
-from hilp.errors import HilpError, PromptUnsupported, some
-from hilp.policy import formulas, planning
+from hilp.errors import HilpError, PromptUnsupported, require_count, require_seed, some
+from hilp.policy import formulas, hierarchy, planning
+from hilp.policy.asked import Promptable
 from hilp.policy.bank import Bank
+from hilp.policy.hierarchy import HierarchyPrompt, PriorPrompt
 from hilp.spec import Spec
 from hilp.trees import Tree
 
@@ -29,36 +32,6 @@ Table = tuple[Tree, Tree, Any]  # labelled samples: observations, next observati
 RIDGE = 1e-6  # of the mean feature variance: keeps rank-deficient features solvable, changes nothing else
 OTHER_WAY = 0.5  # cosine below which the fits with and without an intercept ask for different things
 POOR_FIT = 0.7  # R^2 below which phi cannot express the reward and the user is told
-
-
-class Promptable(Protocol):
-    """What a prompt asks of a policy; see FoundationPolicy, which is one."""
-
-    @property
-    def method(self) -> str: ...
-    @property
-    def spec(self) -> Spec: ...
-    @property
-    def bank(self) -> Bank: ...
-    @property
-    def observation_parts(self) -> Parts: ...
-    @property
-    def fingerprint(self) -> str: ...
-    @property
-    def skill_dim(self) -> int: ...
-    @property
-    def discount(self) -> float: ...
-    @property
-    def midpoints(self) -> planning.Midpoints: ...
-    def has_rule(self, rule: str) -> bool: ...
-    def require_rule(self, rule: str, lacking: str) -> None: ...
-    def batched(self, observation: Any) -> tuple[Tree, bool]: ...
-    def encode(self, observation: Any) -> np.ndarray: ...
-    def direct(self, here: np.ndarray, there: np.ndarray) -> np.ndarray: ...
-    def aim(self, goal: Any) -> np.ndarray: ...
-    def cumulant(self, observation: Any, following: Any) -> np.ndarray: ...
-    def backward(self, following: Any) -> np.ndarray: ...
-    def project(self, z: np.ndarray) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
@@ -100,6 +73,9 @@ class GoalPrompt:
             )
         return self.policy.direct(here, target)
 
+    def reset(self, rows: Any = None) -> None:
+        """Nothing is remembered."""
+
     def save(self, path: str | Path) -> None:
         note = {"kind": self.kind, "fingerprint": self.fingerprint, "plan": self.plan, "best": self.best,
                 "radius": self.radius}  # fmt: skip
@@ -120,12 +96,17 @@ class SkillPrompt:
         count = trees.rows(observations) if isinstance(observations, Mapping) else len(np.atleast_2d(observations))
         return np.broadcast_to(self.z, (count, self.z.shape[-1]))
 
+    def reset(self, rows: Any = None) -> None:
+        """Nothing is remembered."""
+
     def save(self, path: str | Path) -> None:
         note = {"kind": self.kind, "fingerprint": self.fingerprint, "r2": self.r2}
         storage.write_arrays(Path(path), {"z": self.z}, note)
 
 
-Prompt = GoalPrompt | SkillPrompt
+Prompt = GoalPrompt | SkillPrompt | HierarchyPrompt | PriorPrompt
+KINDS = tuple(kind.kind for kind in (GoalPrompt, SkillPrompt, HierarchyPrompt, PriorPrompt))
+PRIOR_STEPS = 10  # that a skill of a prior lasts where its method does not say
 
 
 def goal(policy: Promptable, goal: Any, plan: int | str, best: int, radius: float | None) -> GoalPrompt:
@@ -180,6 +161,8 @@ def goals_by_reward(policy: Promptable, near: Callable[[Tree, Tree], np.ndarray]
 
 
 def skill(policy: Promptable, z: Any, seed: int) -> SkillPrompt:
+    if z is None and policy.skill_dim == 0:
+        return SkillPrompt(policy.fingerprint, np.zeros(0, np.float32))
     policy.require_rule("project", "has no skill rule: prompt it with a goal")
     if z is None:
         z = np.random.default_rng(seed).normal(size=policy.skill_dim)
@@ -189,6 +172,12 @@ def skill(policy: Promptable, z: Any, seed: int) -> SkillPrompt:
     if not np.isfinite(z).all() or not np.any(z):
         raise HilpError("a skill must be a finite direction, not zero or NaN")
     return SkillPrompt(policy.fingerprint, policy.project(z))
+
+
+def prior(policy: Promptable, k: int | None, seed: int) -> PriorPrompt:
+    policy.require_rule("prior", "has no prior over skills")
+    k = None if k is None else require_count("k", k)
+    return PriorPrompt(policy, hierarchy.steps_of_a_skill(policy, k, PRIOR_STEPS), require_seed(seed))
 
 
 def reward(
@@ -261,7 +250,7 @@ def _labelled(
         if function is None:
             raise HilpError("a reward prompt needs a function of (s, a, s'), a formula, or a table of labelled samples")
         if isinstance(function, str):
-            function = _formula(policy, function)
+            function = formula(policy.spec, policy.observation_parts, function)
         if data is None:
             sample = policy.bank.subsample(samples, seed)
         else:
@@ -303,11 +292,10 @@ def _table(observations: Any) -> Tree:
     return _numbers(observations, "a table of labelled samples")
 
 
-def _formula(policy: Promptable, text: str) -> RewardFunction:
+def formula(spec: Spec, observation_parts: Parts, text: str) -> RewardFunction:
     """The reward of a formula over the named parts of an observation; of images it knows nothing."""
-    spec = policy.spec
     if not spec.parts:
-        return formulas.reward(text, policy.observation_parts, spec.observation_dim, spec.action_dim)
+        return formulas.reward(text, observation_parts, spec.observation_dim, spec.action_dim)
     parts = tuple((name, shape) for name, shape, kind in spec.parts if kind != "uint8")
     size = sum(math.prod(shape) for _, shape in parts)
     on_vectors = formulas.reward(text, parts, size, spec.action_dim)
@@ -345,7 +333,7 @@ def least_squares(features: np.ndarray, rewards: np.ndarray) -> tuple[np.ndarray
 
 def load(policy: Promptable, path: Path) -> Prompt:
     arrays, note = storage.read_arrays(path)
-    if note.get("kind") not in ("goal", "skill"):
+    if note.get("kind") not in KINDS:
         raise HilpError(f"{path} is not a prompt")
     if note.get("fingerprint") != policy.fingerprint:
         owner = str(note.get("fingerprint"))[:8]
@@ -356,8 +344,12 @@ def load(policy: Promptable, path: Path) -> Prompt:
     try:
         if note["kind"] == "goal":
             return goal(policy, trees.unnamed(arrays, "goal"), note["plan"], note["best"], note["radius"])
+        if note["kind"] == "hierarchy":
+            return HierarchyPrompt.revive(policy, arrays, note, path)
+        if note["kind"] == "prior":
+            return prior(policy, note["k"], note["seed"])
         return SkillPrompt(policy.fingerprint, arrays["z"], note["r2"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise HilpError(f"{path} is not a whole prompt ({error!r}): make it again") from error
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from hilp import plugins
 from hilp.errors import HilpError, nearest
-from hilp.tasks.base import Episodes, Finite, InParts, NamedGoals, Task
+from hilp.tasks.base import Episodes, Finite, InParts, NamedGoals, Task, WithTarget
 
 __all__ = [
     "Episodes",
@@ -21,6 +21,7 @@ __all__ = [
     "InParts",
     "NamedGoals",
     "Task",
+    "WithTarget",
     "make",
     "names",
     "needs_code",

@@ -260,6 +260,24 @@ class AntMaze:
         distance: np.ndarray = np.linalg.norm(observations[..., :2] - goal[..., :2], axis=-1)
         return distance <= SUCCESS_RADIUS
 
+    @property
+    def target(self) -> np.ndarray:
+        """The middle of where D4RL draws goals, or of the cell at one end of a map's longest way."""
+        if self._protocol is None:
+            xy = self.centres(self.grid.free_cells[self.grid.cell(self.grid.target[None])[0]])
+        else:
+            noise = sum((low + high) / 2 for low, high in self._protocol.goal_noise)
+            xy = self.centres(np.array(self._protocol.goal)) + noise
+        return np.concatenate([xy, self.proprioception]).astype(np.float32)
+
+    def at_target(self, s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray:
+        """The reward of being at the target: 1 there, 0 elsewhere."""
+        return self.near(s2, self.target).astype(np.float64)
+
+    def target_episodes(self, rng: np.random.Generator, n: int) -> AntEpisodes:
+        """n episodes to the target, from D4RL's start or, on other maps, from a random cell."""
+        return self.episodes(rng, n, goal=self.target)
+
     def finite(self) -> Finite | None:
         """There is no exact restriction of the ant's physics."""
         return None

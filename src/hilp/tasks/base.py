@@ -95,6 +95,17 @@ class Task(Protocol):
     def place(self, observations: np.ndarray) -> np.ndarray: ...  # [n, 2]: where to draw an observation
 
 
+class WithTarget(Task, Protocol):
+    """A task that has one far place to be: a reward that says nothing elsewhere, for policies trained on rewards."""
+
+    @property
+    def target(self) -> np.ndarray: ...  # [obs_dim]: an observation of being there
+
+    def at_target(self, s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray: ...  # 1 there, 0 elsewhere
+
+    def target_episodes(self, rng: np.random.Generator, n: int) -> Episodes: ...  # that begin far from it; their goal
+
+
 def column_names(parts: Parts) -> dict[str, int]:
     """The columns of observations that are named parts side by side: a part's name, and a number where it has several.
 

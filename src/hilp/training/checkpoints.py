@@ -16,7 +16,8 @@ from hilp.runs import CHECKPOINTS, METRICS, RUN
 from hilp.training.run import Means, Run, scalars, weighted_mean
 
 CHECKPOINT_MINUTES = 5.0  # a slow run is saved at least this often
-IDENTITY = ("method", "config", "seed", "seeds", "validation", "data_fingerprint")  # must agree to resume
+# Must agree to resume; only a hierarchy is of a policy.
+IDENTITY = ("policy", "method", "config", "seed", "seeds", "validation", "data_fingerprint")
 
 
 class Journal:
@@ -99,8 +100,8 @@ def require_own_folder(folder: Path, description: dict[str, Any], resume: bool) 
         before = described(folder) or {}
         now = json.loads(json.dumps(description))  # tuples become lists, as on disk
         for key in IDENTITY:
-            if not _same(key, before.get(key), now[key]):
-                raise HilpError(f"cannot resume {folder}: its {_difference(key, before.get(key), now[key])}")
+            if not _same(key, before.get(key), now.get(key)):
+                raise HilpError(f"cannot resume {folder}: its {_difference(key, before.get(key), now.get(key))}")
     elif folder.exists() and not all(_is_of_a_beginning(path) for path in folder.iterdir()):
         raise HilpError(f"{folder} exists and is not the folder of a run: choose another --out")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -13,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hilp import trees
+from hilp import storage, trees
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, TrainingDiverged
 from hilp.learning import methods, sampling
@@ -57,6 +58,7 @@ class Run:
         self.preparation = Preparation.of(data, config.normalize)
         self.index, self.held_out = sampling.build_index(data.lengths, self._held_out_episodes())
         self.scratch = scratch
+        self.about: dict[str, Any] = {}  # what is to be said of it beside its own description
         keys = jnp.stack([jax.random.key(s) for s in range(seed, seed + seeds)])
         # Key 0 of the stream starts the networks; updates use keys 1, 2, ...
         first = jax.vmap(lambda key: jax.random.fold_in(key, 0))(keys)
@@ -64,7 +66,7 @@ class Run:
         budget = memory.default_device_budget() if device_budget is None else device_budget
         self.streamed = self._bytes_on_device() > budget
         self.columns = sampling.Columns(
-            {"observations": data.seen, "actions": data.actions},
+            {"observations": data.seen, "actions": data.actions, **self._extra_columns()},
             {},
             self.preparation.mean,
             self.preparation.scale,
@@ -183,9 +185,30 @@ class Run:
 
     def _bytes_on_device(self) -> int:
         parts = trees.named(as_numbers(trees.over(lambda part: part[:1], self.data.seen)), "observations")
-        row = sum(part.nbytes for part in parts.values()) + 4 * self.data.action_dim
+        row = sum(part.nbytes for part in parts.values())
+        row += 4 * (self.data.action_dim + len(methods.columns(self.config)))
         sizes = [sum(map(self._column_size, stage.columns.values())) for stage in self.stages]
         return self.data.rows * (row + 4 * self.seeds * max(sizes))
+
+    def _extra_columns(self) -> dict[str, np.ndarray]:
+        """The columns that the method asks for by name beside observations and actions: a number a row."""
+        wanted = methods.columns(self.config)
+        for name in wanted:
+            if name not in self.data.extras:
+                raise HilpError(
+                    f"{methods.name_of(self.config)} learns from the column '{name}', which {self.data.name} does not "
+                    "have: label the data with a reward first (hilp.label, --reward)"
+                )
+            if self.data.extras[name].shape != (self.data.rows,):
+                raise HilpError(f"the column '{name}' of {self.data.name} is not one number a row")
+        return {name: self.data.extras[name] for name in wanted}
+
+    @property
+    def data_fingerprint(self) -> str:
+        """Of all that this training sees: extra columns, where the method asks for some, included."""
+        extra = self._extra_columns()
+        own = self.data.fingerprint
+        return own if not extra else hashlib.sha256((own + storage.checksum(extra)).encode()).hexdigest()[: len(own)]
 
     def _held_out_episodes(self) -> np.ndarray | None:
         if self.validation == 0.0:
@@ -218,7 +241,7 @@ class Run:
         """The policy of each seed, with its bank of data states."""
         provenance = Provenance(
             data=self.data.name,
-            data_fingerprint=self.data.fingerprint,
+            data_fingerprint=self.data_fingerprint,
             task=self.data.task,
             first_observation=_first_observation(self.data),
             steps=step,
@@ -246,11 +269,12 @@ class Run:
             "seed": self.seed,
             "seeds": self.seeds,
             "validation": self.validation,
-            "data_fingerprint": self.data.fingerprint,
+            "data_fingerprint": self.data_fingerprint,
             "data": self.data.name,
             "stride": self.preparation.stride,
             **({} if self.fit_line is None else {"chosen": self.fit_line}),
             "steps": steps,
+            **self.about,
             "command": command or " ".join(sys.argv),
             "versions": versions(),
         }

@@ -38,6 +38,8 @@ MODULES: dict[str, tuple[str, dict[str, str]]] = {
     "iql-fdm": ("hilp.learning.methods.iql", {"features": "fdm"}),
     "iql-lap": ("hilp.learning.methods.iql", {"features": "lap"}),
     "iql-rand": ("hilp.learning.methods.iql", {"features": "rand"}),
+    "opal": ("hilp.learning.methods.opal", {}),
+    "iql": ("hilp.learning.methods.reward_iql", {}),
 }
 
 
@@ -106,6 +108,11 @@ def stages(config: Any) -> tuple[Stage, ...]:
     if not found or found[-1].until is not None or any(stage.until is None for stage in found[:-1]):
         raise HilpError(f"{method.__name__}: every stage but the last must say until when, and the last must not")
     return found
+
+
+def columns(config: Any) -> tuple[str, ...]:
+    """The columns that a method needs of the data beside observations and actions: none for most."""
+    return getattr(of(config), "COLUMNS", ())
 
 
 def presets(name: str) -> tuple[Preset, ...]:

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
+from hilp import trees
 from hilp.learning import hilbert, losses, networks, sampling
 from hilp.learning.configs import AUTO, Fitted, require
 from hilp.learning.contract import Info, Preset, Stage
@@ -105,6 +106,11 @@ class Policy(eqx.Module):
     def cumulant(self, observation: Tree, next_observation: Tree) -> Array:
         """Features whose inner product with z is the reward that skill z maximises."""
         return self.phi(next_observation) - self.phi(observation)
+
+    def skill_of(self, observations: Tree, actions: Array, steps: Array) -> Array:
+        """The skill that a segment followed: the unit displacement from its first state to its last."""
+        first, last = (trees.over(lambda part, at=at: part[:, at], observations) for at in (0, -1))
+        return self.direct(self.encode(first), self.encode(last))
 
     def project(self, z: Array) -> Array:
         """The skill in the direction of z: skills live on the unit sphere."""

@@ -204,6 +204,26 @@ class Maze:
         """Whether each observation counts as at the goal."""
         return at_goal(observations, goal)
 
+    # One far place
+
+    @cached_property
+    def target(self) -> np.ndarray:
+        """The middle of a cell at one end of the longest way through the maze."""
+        _, cell = np.unravel_index(self.cell_steps.argmax(), self.cell_steps.shape)
+        return (self.cell_corners[cell] + 0.5).astype(np.float32)
+
+    def at_target(self, s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray:
+        """The reward of being at the target: 1 there, 0 elsewhere."""
+        return at_goal(s2, self.target).astype(np.float64)
+
+    def target_episodes(self, rng: np.random.Generator, n: int) -> MazeEpisodes:
+        """n episodes to the target, from anywhere at least half of the longest way from it."""
+        way = self.cell_steps[:, self.cell(self.target[None])[0]]
+        xy = self.starts(rng, n)
+        while (near := 2 * way[self.cell(xy)] < way.max()).any():
+            xy[near] = self.starts(rng, int(near.sum()))
+        return MazeEpisodes(self, xy, np.tile(self.target.astype(np.float64), (n, 1)))
+
     # Cells
 
     @cached_property

@@ -1,0 +1,106 @@
+"""`hilp hierarchy`: a high-level policy that sequences the skills of a trained one, for a reward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hilp.commands import common
+from hilp.errors import printable
+
+if TYPE_CHECKING:
+    from hilp.policy.policy import FoundationPolicy
+
+
+@dataclass(frozen=True)
+class Flags(common.Reading):
+    """Train a high level that chooses one of a policy's skills every k steps, from data with rewards."""
+
+    run: common.RunFolder
+    """folder of a run or of a policy whose skills are those of segments: hilp, opal"""
+    data: str
+    """a built-in name (see `hilp data list`), a native folder or a file; of the policy's task"""
+    out: str
+    """folder to train in; the prompt is written there"""
+    reward: str | None = None
+    """a reward of the task ('target': being at its one far place) or a formula (default: the data's own rewards)"""
+    shift: float | None = None
+    """added to every reward (default: 0; with 'target' -1, so that time counts)"""
+    ends: bool = False
+    """an episode is over once it has earned more than 0 (always so with 'target')"""
+    task: str | None = None
+    """task whose reward it is (default: the one the policy's data was collected in)"""
+    k: int | None = None
+    """steps that a skill lasts (default: as it was learnt, else 10)"""
+    preset: str = "laptop"
+    """laptop (two cores, minutes) or paper (the paper's tables)"""
+    steps: int | None = None
+    """gradient updates (default: the preset's)"""
+    seed: int = 0
+    """random seed"""
+    seeds: int = 1
+    """train this many seeds at once: seed, seed + 1, ..."""
+    resume: bool = False
+    """continue from the newest intact checkpoint in --out"""
+    set: tuple[str, ...] = ()
+    """config values of the high level to change: key=value ..."""
+    validation: float = 0.0
+    """share of episodes held out for validation losses"""
+    checkpoint_every: int | None = None
+    """updates between two checkpoints (default: a tenth of the run)"""
+    keep: int = 2
+    """checkpoints kept on disk"""
+    json: bool = False
+    """print a JSON line about the trained prompt, and no progress"""
+
+
+def run(flags: Flags) -> int:
+    from hilp import presets
+    from hilp.learning import methods
+    from hilp.runs import PROMPT, seed_folder
+    from hilp.training.hierarchy import hierarchy
+
+    common.require_counts(flags, "steps", "seeds", "k", "checkpoint_every", "keep")
+    policy, _ = common.load_policy(flags.run)
+    data = common.load_data(flags.data, flags, task=flags.task)
+    preset = presets.high_level(flags.preset, data.task)
+    config = methods.configure(preset.config, common.config_values(flags.set))
+    steps = preset.steps if flags.steps is None else flags.steps
+    made = hierarchy(
+        policy,
+        data,
+        steps=steps,
+        k=flags.k,
+        config=config,
+        **reward_options(flags, policy),
+        seed=flags.seed,
+        seeds=flags.seeds,
+        out=flags.out,
+        resume=flags.resume,
+        checkpoint_every=flags.checkpoint_every,
+        keep=flags.keep,
+        validation=flags.validation,
+        quiet=flags.json,
+        command=common.command(),
+    )
+    prompts = made if isinstance(made, list) else [made]
+    out = Path(flags.out)
+    files = [str((out if flags.seeds == 1 else seed_folder(out, p.high.about["seed"])) / PROMPT) for p in prompts]
+    if flags.json:
+        told = {"out": flags.out, "prompts": files, "policy": policy.fingerprint, "k": prompts[0].high.k}
+        common.print_json({**told, "steps": steps, "preset": flags.preset})
+    else:
+        count = "a high level" if len(files) == 1 else f"{len(files)} high levels"
+        next_command = f"hilp evaluate {common.quoted(flags.run)} --load {common.quoted(files[0])}"
+        print(f"trained {count} in {printable(flags.out)}: try `{next_command}`")
+    return 0
+
+
+def reward_options(flags: Any, policy: FoundationPolicy) -> dict[str, Any]:
+    """What the flags say about the reward, as `hierarchy` takes it."""
+    if flags.reward is None:
+        return {"reward": None, "shift": flags.shift or 0.0, "ends": flags.ends}
+    world = common.task_if_known(policy, flags.task)
+    named = {"reward": common.reward_of(flags.reward, policy, world), "named": flags.reward}
+    return {**named, **common.usual_shift(flags.reward, flags.shift, flags.ends)}

@@ -1,0 +1,99 @@
+"""Data with rewards: the two columns that methods which learn from rewards read, a number for each transition.
+
+`rewards` and `terminals` stand in the row that the transition begins in. They come from what the data recorded, or from
+a function of (s, a, s'). A terminal transition is the last that pays; a walk that goes on behind it is still data.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from hilp import trees
+from hilp.data.dataset import Dataset
+from hilp.data.extras import Extras, RewardFunction, apply_reward
+from hilp.data.mistakes import first_few
+from hilp.errors import HilpError
+
+REWARDS, TERMINALS = "rewards", "terminals"
+BLOCK = 1 << 16  # transitions that a function is asked about at a time
+
+
+def label(data: Dataset, reward: RewardFunction | None = None, *, shift: float = 0.0, ends: bool = False) -> Dataset:
+    """The same data with rewards and terminals: of a vectorised function of (s, a, s'), or those that it recorded.
+
+    ends: a transition that earns more than 0 is terminal, as where a goal is reached. shift: added to every reward, and
+    so to none behind a terminal; -1 makes reaching a goal a matter of time, as the paper does for AntMaze.
+    """
+    if not isinstance(data, Dataset):
+        raise HilpError(f"data must be a Dataset, not a {type(data).__name__}: make one with hilp.load(...)")
+    if not math.isfinite(shift):
+        raise HilpError(f"a reward is shifted by a finite number, not {shift}")
+    rewards, terminals = recorded(data) if reward is None else (computed(data, reward), np.zeros(data.rows, bool))
+    at = data.transition_rows
+    bad = at[~np.isfinite(rewards[at])]
+    if len(bad):
+        raise HilpError(f"the reward is NaN or infinite for {len(bad)} of {len(at)} transitions, rows {first_few(bad)}")
+    if np.ptp(rewards[at]) == 0.0:
+        raise HilpError(
+            f"the reward is {rewards[at[0]]:g} for all {len(at)} transitions of {data.name}, so it asks for nothing: "
+            "is the place or the event that it rewards in the data?"
+        )
+    if ends:
+        terminals = terminals | (rewards > 0)
+    columns = {REWARDS: (rewards + shift).astype(np.float32), TERMINALS: terminals.astype(np.float32)}
+    return replace(data, extras={**data.extras, **columns})
+
+
+def recorded(data: Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """The rewards and terminals that came with the data, by row of s.
+
+    `rewards` (D4RL, Minari) came with the action, `reward` (ExORL) with the state that it led to. Where the row behind
+    an episode's last transition is flagged terminal, as in D4RL's files, its step has no next state: what it paid and
+    its end go to the step before it.
+    """
+    if REWARDS in data.extras:
+        rewards = _numbers(data, REWARDS)
+        name = next((name for name in (TERMINALS, "terminations") if name in data.extras), None)
+        terminals = np.zeros(data.rows, bool) if name is None else _numbers(data, name) > 0
+        last = data.starts + data.lengths - 1
+        lost = last[terminals[last] & (data.lengths > 1)]
+        rewards[lost - 1] += rewards[lost]
+        terminals[lost - 1] = True
+        rewards[lost], terminals[lost] = 0.0, False  # labelled again, data stays as it is
+        return rewards, terminals
+    if "reward" in data.extras:
+        over = _numbers(data, "discount") == 0 if "discount" in data.extras else np.zeros(data.rows, bool)
+        return np.roll(_numbers(data, "reward"), -1), np.roll(over, -1)
+    raise HilpError(f"{data.name} has no column 'rewards' or 'reward': give a reward, e.g. a function of (s, a, s')")
+
+
+def computed(data: Dataset, function: RewardFunction) -> np.ndarray:
+    """What a function of (s, a, s'), or of (s, a, s', extras), gives for each transition; 0 in last rows."""
+    found = np.zeros(data.rows)
+    for first in range(0, data.transitions, BLOCK):
+        rows = data.transition_rows[first : first + BLOCK]
+        before, after = (
+            trees.over(lambda part, at=at: np.array(part[at]), data.observations) for at in (rows, rows + 1)
+        )
+        rewards = apply_reward(function, before, np.array(data.acted(rows)), after, Extras.of(data, rows))
+        try:
+            own = np.asarray(rewards, np.float64)
+        except (TypeError, ValueError) as error:
+            raise HilpError(f"the reward must be numbers: {error}") from error
+        if own.shape != rows.shape:
+            raise HilpError(
+                f"the reward must give one number per transition: {len(rows)} transitions, rewards {own.shape}"
+            )
+        found[rows] = own
+    return found
+
+
+def _numbers(data: Dataset, name: str) -> np.ndarray:
+    """A column of one number a row."""
+    column = np.asarray(data.extras[name])
+    if column.size != data.rows:
+        raise HilpError(f"the column '{name}' of {data.name} is not one number a row, but {column.shape[1:]}")
+    return column.reshape(-1).astype(np.float64)

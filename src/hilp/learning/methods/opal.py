@@ -1,0 +1,161 @@
+"""OPAL (Ajay et al. 2021), the skills that the paper compares HILP with: a variational autoencoder of k-step segments.
+
+q(z | segment) is a bidirectional GRU, pi(a | s, z) the decoder, p(z | s) the prior; the loss is that of the ELBO,
+-sum over steps of log pi(a_i | s_i, z) + beta KL(q || p). The paper's table says two GRU layers, MLPs of (256, 256) and
+beta 0.1. Ours to settle: 256 units a direction, means and deviations straight from the last state of both directions,
+log-deviations clipped as the actor's are; a segment that its episode's end cuts short counts its real steps only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from hilp.learning import losses, networks, sampling
+from hilp.learning.configs import require
+from hilp.learning.contract import Info, Preset
+from hilp.learning.methods import preset_values as values
+from hilp.learning.sampling import Batch
+from hilp.spec import Spec
+from hilp.trees import Tree
+
+
+@dataclass(frozen=True)
+class Config:
+    """Hyper-parameters; the defaults are the paper's table for hierarchical RL."""
+
+    dim: int = 8  # latent dimension
+    k: int = 10  # steps of a segment, and so of a skill
+    gru: int = 256  # units a direction
+    gru_layers: int = 2
+    hidden: tuple[int, ...] = (256, 256)  # layers of the prior
+    actor_hidden: tuple[int, ...] = (256, 256)  # layers of the decoder
+    kl_weight: float = 0.1  # beta: larger makes skills simpler and the prior better
+    batch: int = 256  # segments per update
+    lr: float = 3e-4  # Adam, every network
+    normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
+
+    def __post_init__(self) -> None:
+        require(
+            self,
+            {
+                "at least 1": ("dim", "k", "gru", "gru_layers", "batch"),
+                "sizes of at least 1": ("hidden", "actor_hidden"),
+                "at least 0": ("lr", "kl_weight"),
+            },
+        )
+
+
+class Networks(eqx.Module):
+    """Encoder, decoder and prior, trained by one loss."""
+
+    encoder: networks.BidirectionalGru
+    posterior: networks.Dense  # the encoder's last states to mean and log-deviation
+    prior: networks.Mlp
+    actor: networks.GaussianActor
+
+    def encode(self, observations: Array, actions: Array, real: Array) -> tuple[Array, Array]:
+        """Mean and log-deviation of q(z | segment), of batch x k states and actions."""
+        seen = self.encoder(jnp.concatenate([observations, actions], axis=-1), real)
+        return gaussian(self.posterior(seen))
+
+    def foresee(self, observation: Tree) -> tuple[Array, Array]:
+        """Mean and log-deviation of p(z | s)."""
+        return gaussian(self.prior(networks.join(observation)))
+
+
+class State(NamedTuple):
+    """Everything that training changes."""
+
+    nets: Networks
+    opt: optax.OptState
+
+
+class Policy(eqx.Module):
+    """What is left after training: skills of segments, skills from the prior, and what acts on them."""
+
+    nets: Networks
+    skill_dim: int = eqx.field(static=True)
+    lasts: int = eqx.field(static=True)  # steps that a skill was learnt for
+
+    def act(self, observation: Tree, z: Array) -> Array:
+        return jnp.clip(self.nets.actor(networks.join(observation, z)), -1.0, 1.0)
+
+    def skill_of(self, observations: Tree, actions: Array, steps: Array) -> Array:
+        """The posterior's mean."""
+        return self.nets.encode(side_by_side(observations), actions, real_steps(actions, steps))[0]
+
+    def prior(self, observation: Tree, noise: Array) -> Array:
+        mean, log_std = self.nets.foresee(observation)
+        return mean + jnp.exp(log_std) * noise
+
+
+def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
+    rows, steps = sampling.segments(index, key, cfg.batch, cfg.k)
+    wanted = {"observations": {"observations": rows}, "actions": {"actions": rows[:, :-1]}}
+    return sampling.Rows(wanted, {"steps": steps})
+
+
+def init(cfg: Config, spec: Spec, key: Array) -> State:
+    key_encoder, key_posterior, key_prior, key_actor = jax.random.split(key, 4)
+    nets = Networks(
+        networks.BidirectionalGru(spec.observation_dim + spec.action_dim, cfg.gru, cfg.gru_layers, key_encoder),
+        networks.Dense(2 * cfg.gru, 2 * cfg.dim, key_posterior),
+        networks.Mlp(spec.observation_dim, cfg.hidden, 2 * cfg.dim, key_prior),
+        networks.GaussianActor(spec.observation_dim + cfg.dim, cfg.actor_hidden, spec.action_dim, key_actor),
+    )
+    return State(nets, optax.adam(cfg.lr).init(nets))
+
+
+def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
+    noise = jax.random.normal(key, (cfg.batch, cfg.dim))
+    (_, info), grads = jax.value_and_grad(loss, has_aux=True)(state.nets, cfg, batch, noise)
+    updates, opt = optax.adam(cfg.lr).update(grads, state.opt)
+    return State(optax.apply_updates(state.nets, updates), opt), info
+
+
+def export(cfg: Config, state: State) -> Policy:
+    return Policy(state.nets, cfg.dim, cfg.k)
+
+
+def loss(nets: Networks, cfg: Config, batch: Batch, noise: Array) -> tuple[Array, Info]:
+    """The negative ELBO of segments, z drawn from the posterior by `noise` (batch x dim)."""
+    s, real = side_by_side(batch.observations), real_steps(batch.actions, batch.steps)
+    mean, log_std = nets.encode(s, batch.actions, real)
+    kl = jnp.mean(losses.gaussian_kl(mean, log_std, *gaussian(nets.prior(s[:, 0]))))
+    z = mean + jnp.exp(log_std) * noise
+    held = jnp.broadcast_to(z[:, None], (*s.shape[:2], z.shape[-1]))  # one skill for all steps of a segment
+    log_prob = nets.actor.log_prob(jnp.concatenate([s, held], axis=-1), batch.actions)  # batch x k
+    imitation = -jnp.mean(jnp.sum(jnp.where(real, log_prob, 0.0), axis=1))
+    total = imitation + cfg.kl_weight * kl
+    return total, {"actor_loss": imitation, "kl": kl, "loss": total}
+
+
+def side_by_side(observations: Tree) -> Array:
+    """The states that actions were taken in, one vector each: batch x k x obs."""
+    return jax.vmap(networks.join, in_axes=1, out_axes=1)(observations)[:, :-1]
+
+
+def real_steps(actions: Array, steps: Array) -> Array:
+    """Which of a segment's steps lie before its episode's end: batch x k."""
+    return jnp.arange(actions.shape[1]) < jnp.asarray(steps)[:, None]
+
+
+def gaussian(outputs: Array) -> tuple[Array, Array]:
+    """Mean and log-deviation from the two halves of a network's outputs."""
+    mean, log_std = jnp.split(outputs, 2, axis=-1)
+    return mean, jnp.clip(log_std, *networks.LOG_STD_RANGE)
+
+
+LAPTOP = {"gru": 64, "hidden": (128, 128), "actor_hidden": (128, 128), "batch": 128, "lr": 1e-3, "normalize": True}
+PRESETS = (
+    Preset("laptop", LAPTOP, steps=8_000),
+    Preset("laptop", values.ANT_ACTOR, steps=values.ANT_STEPS, tasks=values.ANTMAZES),
+    Preset("paper", steps=500_000),
+)

@@ -1,0 +1,164 @@
+"""IQL (Kostrikov et al. 2022) on data with rewards: one policy for one task, without skills.
+
+Flat, k = 1, it is the baseline beside both hierarchies. With k > 1 it is the paper's high level: its "actions" are
+skills that last k steps, its transitions are segments (s_t, z, what k steps earned, s_t+k) of a semi-MDP.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from hilp.learning import losses, networks, sampling
+from hilp.learning.configs import require
+from hilp.learning.contract import Info, Preset
+from hilp.learning.methods import preset_values as values
+from hilp.learning.sampling import Batch
+from hilp.spec import Spec
+from hilp.trees import Tree
+
+CRITICS = 2
+COLUMNS = ("rewards", "terminals")  # of the transition that begins in a row
+
+
+@dataclass(frozen=True)
+class Config:
+    """Hyper-parameters; the defaults are the paper's table for hierarchical RL, but for k."""
+
+    k: int = 1  # steps that an action lasts
+    hidden: tuple[int, ...] = (512, 512, 512)  # layers of V and Q
+    value_norm: bool = False  # LayerNorm in V and Q; the paper has it for Kitchen
+    actor_hidden: tuple[int, ...] = (256, 256)  # layers of the policy
+    batch: int = 256  # segments per update
+    lr: float = 3e-4  # Adam, every network
+    discount: float = 0.99  # of one step
+    expectile: float = 0.9  # of V(s)
+    temperature: float = 1.0  # AWR: larger trusts the critic, smaller imitates the data
+    weight_max: float = 100.0  # AWR weights are cut here
+    target_rate: float = 0.005  # EMA of the critic's target
+    actor_rate: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
+    normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
+
+    def __post_init__(self) -> None:
+        require(
+            self,
+            {
+                "at least 1": ("k", "batch"),
+                "sizes of at least 1": ("hidden", "actor_hidden"),
+                "between 0 and 1": ("discount", "expectile"),
+                "from 0 to 1": ("target_rate",),
+                "at least 0": ("lr", "temperature"),
+                "above 0": ("weight_max",),
+                "above 0, at most 1": ("actor_rate",),
+            },
+        )
+
+
+class State(NamedTuple):
+    """Everything that training changes."""
+
+    value: Any
+    critic: tuple[Any, ...]  # of 2
+    critic_target: tuple[Any, ...]
+    actor: networks.GaussianActor
+    actor_average: networks.GaussianActor | tuple[()]  # () at rate 1: the actor itself is kept
+    opt: optax.OptState
+
+
+class Policy(eqx.Module):
+    """What is left after training: pi(a | s)."""
+
+    actor: networks.GaussianActor
+
+    @property
+    def skill_dim(self) -> int:
+        return 0
+
+    def act(self, observation: Tree, z: Array) -> Array:
+        return jnp.clip(self.actor(networks.join(observation, z)), -1.0, 1.0)
+
+
+def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
+    rows, steps = sampling.segments(index, key, cfg.batch, cfg.k)
+    wanted = {
+        "observations": {"observation": rows[:, 0], "next_observation": rows[:, -1]},
+        "actions": {"action": rows[:, 0]},
+        "rewards": {"rewards": rows[:, :-1]},
+        "terminals": {"terminals": rows[:, :-1]},
+    }
+    return sampling.Rows(wanted, {"steps": steps})
+
+
+def init(cfg: Config, spec: Spec, key: Array) -> State:
+    key_value, key_critic, key_actor = jax.random.split(key, 3)
+    network: Any = networks.Trunk if cfg.value_norm else networks.Mlp
+    value = network(spec.observation_dim, cfg.hidden, 1, key_value)
+    size_sa = spec.observation_dim + spec.action_dim
+    critic = networks.ensemble(network, CRITICS, size_sa, cfg.hidden, 1, key=key_critic)
+    actor = networks.GaussianActor(spec.observation_dim, cfg.actor_hidden, spec.action_dim, key_actor)
+    opt = optax.adam(cfg.lr).init((value, critic, actor))
+    return State(value, critic, critic, actor, losses.averaged(actor, actor, cfg.actor_rate), opt)
+
+
+def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
+    s, next_s = networks.join(batch.observation), networks.join(batch.next_observation)
+    sa = jnp.concatenate([s, batch.action], axis=-1)
+    target_q = jnp.min(networks.apply_all(state.critic_target, sa)[..., 0], axis=0)
+    value_grad = jax.value_and_grad(losses.expectile_value_loss, has_aux=True)
+    (loss_v, v), grad_v = value_grad(state.value, s, target_q, cfg.expectile)
+
+    earned, carry = losses.semi_mdp(batch.rewards, batch.terminals, batch.steps, cfg.discount)
+    target = earned + carry * state.value(next_s)[..., 0]
+    loss_q, grad_q = jax.value_and_grad(losses.critic_loss)(state.critic, sa, target)
+
+    weight = losses.awr_weight(target_q - v, cfg.temperature, cfg.weight_max)
+    loss_a, grad_a = jax.value_and_grad(losses.awr_loss)(state.actor, s, batch.action, weight)
+
+    nets = (state.value, state.critic, state.actor)
+    updates, opt = optax.adam(cfg.lr).update((grad_v, grad_q, grad_a), state.opt)
+    value, critic, actor = optax.apply_updates(nets, updates)
+    state = State(
+        value=value,
+        critic=critic,
+        critic_target=losses.polyak(state.critic_target, critic, cfg.target_rate),
+        actor=actor,
+        actor_average=losses.averaged(state.actor_average, actor, cfg.actor_rate, opt[0].count),
+        opt=opt,
+    )
+    return state, {
+        "value_loss": loss_v,
+        "critic_loss": loss_q,
+        "actor_loss": loss_a,
+        "value": jnp.mean(v),
+        "awr_weight": jnp.mean(weight),
+    }
+
+
+def export(cfg: Config, state: State) -> Policy:
+    return Policy(state.actor_average or state.actor)
+
+
+# Flat IQL is not in the paper's table: its AWR temperature is that of IQL's own AntMaze experiments.
+PRESETS = (
+    Preset(None, {"temperature": 10.0, "actor_hidden": (512, 512, 512)}),
+    Preset("laptop", {**values.LAPTOP_TRUNKS, "target_rate": 0.02}, steps=8_000),
+    Preset("laptop", {**values.ANT, **values.ANT_AVERAGE, "discount": values.ANT_DISCOUNT}, tasks=values.ANTMAZES),
+    Preset("paper", steps=500_000),
+)
+
+HIGH_LEVEL_PRESETS = (
+    Preset(None, {"k": 10}),
+    # A maze turns more often than every ten steps; and one update can lose or find the way round a corner.
+    Preset("laptop", {**values.LAPTOP_TRUNKS, "target_rate": 0.02, "k": 5, "actor_rate": 2e-3}, steps=8_000),
+    Preset(
+        "laptop", {"k": 10, "discount": values.ANT_DISCOUNT, **values.ANT_AVERAGE}, steps=20_000, tasks=values.ANTMAZES
+    ),
+    Preset("paper", steps=500_000),
+    Preset("paper", {"expectile": 0.7, "value_norm": True}, steps=500_000, tasks=values.KITCHENS),
+)

@@ -1,0 +1,182 @@
+"""Hierarchies: a high level pi(z | s) over the skills of a trained policy, learnt offline from data with rewards.
+
+Every segment of k steps is labelled with the skill that it followed, once for all rows; then IQL takes skills for
+actions, k steps for one, in the loop that trains everything else.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, TypedDict, Unpack, overload
+
+import numpy as np
+
+from hilp import presets, trees
+from hilp.data import rewards, thinning
+from hilp.data.dataset import Dataset
+from hilp.data.scaling import ActionScaling
+from hilp.errors import HilpError, require_count
+from hilp.learning import methods
+from hilp.policy import prompts
+from hilp.policy.hierarchy import HierarchyPrompt, HighLevel, steps_of_a_skill
+from hilp.policy.policy import FoundationPolicy
+from hilp.runs import PROMPT, seed_folder
+from hilp.spec import Spec
+from hilp.training import loop
+from hilp.training.checkpoints import Journal
+
+BLOCK = 8192  # segments whose skills are named at a time
+
+
+class Options(TypedDict, total=False):
+    """What `hierarchy` takes beside policy, data, reward and seeds."""
+
+    steps: int | None
+    k: int | None
+    shift: float
+    ends: bool
+    config: Any
+    preset: str
+    seed: int
+    out: str | os.PathLike[str] | None
+    resume: bool
+    checkpoint_every: int | None
+    keep: int
+    validation: float
+    device_budget: int | None
+    quiet: bool
+    command: str | None
+    named: str | None
+
+
+@overload
+def hierarchy(  # type: ignore[overload-overlap]  # 1 is an int, too
+    policy: FoundationPolicy, data: Dataset, reward: Any = None, *, seeds: Literal[1] = 1, **options: Unpack[Options]
+) -> HierarchyPrompt: ...
+@overload
+def hierarchy(
+    policy: FoundationPolicy, data: Dataset, reward: Any = None, *, seeds: int, **options: Unpack[Options]
+) -> list[HierarchyPrompt]: ...
+def hierarchy(
+    policy: FoundationPolicy,
+    data: Dataset,
+    reward: Any = None,
+    *,
+    steps: int | None = None,
+    k: int | None = None,
+    shift: float = 0.0,
+    ends: bool = False,
+    config: Any = None,
+    preset: str = "laptop",
+    seed: int = 0,
+    seeds: int = 1,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    checkpoint_every: int | None = None,
+    keep: int = 2,
+    validation: float = 0.0,
+    device_budget: int | None = None,
+    quiet: bool = False,
+    command: str | None = None,
+    named: str | None = None,
+) -> HierarchyPrompt | list[HierarchyPrompt]:
+    """Train a high level that chooses one of the policy's skills every k steps, for a reward; a prompt comes out.
+
+    reward: a vectorised function of (s, a, s') (or of (s, a, s', extras)), a formula over the observation's parts, or
+    nothing: the rewards that came with the data. shift, ends: see `hilp.label`. k: steps that a skill lasts (10, or as
+    the policy's skills were learnt). config: that of the method `iql`, instead of `preset` (laptop or paper). The other
+    arguments are those of `hilp.pretrain`; `named` is what the reward is called in what is written.
+    """
+    policy.require_rule("skill_of", "cannot name the skill of a segment, so no high level can choose among its skills")
+    if not isinstance(data, Dataset):
+        raise HilpError(f"data must be a Dataset, not a {type(data).__name__}: make one with hilp.load(...)")
+    data = own_data(policy, data, reward is None)
+    usual = presets.high_level(preset, data.task)
+    config = usual.config if config is None else config
+    if methods.name_of(config) != presets.HIGH_LEVEL:
+        raise HilpError(f"a high level is trained by {presets.HIGH_LEVEL}, not by {methods.name_of(config)}")
+    config = replace(config, k=steps_of_a_skill(policy, None if k is None else require_count("k", k), config.k))
+    longest = int(data.lengths.max(initial=1)) - 1
+    if config.k > longest:
+        raise HilpError(f"k={config.k} is longer than every episode of {data.name} (the longest has {longest} steps)")
+    steps = usual.steps if steps is None else steps
+    loop.require_numbers(1, steps=steps, seeds=seeds, keep=keep, checkpoint_every=checkpoint_every)
+    loop.require_numbers(0, seed=seed)
+    if not 0.0 <= validation < 1.0:
+        raise HilpError(f"validation is a share of the episodes, at least 0 and below 1, not {validation}")
+    if isinstance(reward, str):
+        named, reward = named or reward, prompts.formula(policy.spec, policy.observation_parts, reward)
+    labelled = rewards.label(data, reward, shift=shift, ends=ends)
+    about = {
+        "policy": policy.fingerprint,
+        "reward": named or ("the data's own" if reward is None else getattr(reward, "__name__", "a function")),
+        "shift": shift,
+        "ends": ends,
+    }
+
+    folder = None if out is None else Path(out)
+    run = loop.prepare(config, with_skills(policy, labelled, config.k), seed, seeds, validation, device_budget, folder)
+    run.about = about
+    journal = Journal(folder, keep)
+    with loop.alone_in(folder, command):
+        start, state = journal.begin(run, steps, resume, command)
+        log, checkpoint = max(1, steps // loop.LINES_PER_RUN), checkpoint_every or max(1, steps // 10)
+        pace = loop.Pace(log, checkpoint, evaluate=steps, look=steps)
+        state, _ = loop.loop(run, state, start, loop.End(steps), pace, journal, quiet=quiet)
+        found = []
+        for number, core in enumerate(run.exports(state), seed):
+            known = {**about, "data": data.name, "updates": steps, "seed": number}
+            spec = Spec.of(data.observations, policy.skill_dim)
+            prompt = HierarchyPrompt(policy, HighLevel(config, spec, core, run.preparation, known))
+            if folder is not None:
+                home = folder if seeds == 1 else seed_folder(folder, number)
+                home.mkdir(exist_ok=True)
+                prompt.save(home / PROMPT)
+            found.append(prompt)
+    return found[0] if seeds == 1 else found
+
+
+def own_data(policy: FoundationPolicy, data: Dataset, recorded: bool) -> Dataset:
+    """Data with the observations and actions that a policy takes, thinned as that of its training was."""
+    spec = Spec.of(data.observations, data.action_dim)
+    if spec != policy.spec:
+        raise HilpError(
+            f"{data.name} has {spec.observation_dim} observation and {spec.action_dim} action numbers, this policy "
+            f"{policy.spec.observation_dim} and {policy.spec.action_dim}: use data of the task that it was trained on"
+        )
+    stride = policy.preparation.stride
+    if stride == 1 or (data.stride or 1) > 1:
+        return data
+    if recorded:
+        raise HilpError(
+            f"steps of this policy span {stride} rows, and the rewards of {data.name} are of one row each: give a "
+            "reward as a function or a formula"
+        )
+    return thinning.thinned(data, stride)
+
+
+def with_skills(policy: FoundationPolicy, data: Dataset, k: int) -> Dataset:
+    """The same data with the skill of each row's segment for an action, scaled to [-1, 1]."""
+    skills = segment_skills(policy, data, k)
+    used = skills[data.transition_rows]
+    if not np.isfinite(used).all():
+        raise HilpError(f"the skills of this policy on {data.name} hold a NaN or an infinity")
+    scaling = ActionScaling.of_range(used.min(axis=0), used.max(axis=0))
+    return replace(data, actions=scaling.scaled(skills), action_scaling=scaling, stride_actions="mean")
+
+
+def segment_skills(policy: FoundationPolicy, data: Dataset, k: int) -> np.ndarray:
+    """[rows, skill_dim]: the skill that the data followed for k steps from each row, or to the end of its episode."""
+    last = np.repeat(data.starts + data.lengths - 1, data.lengths)
+    skills = np.zeros((data.rows, policy.skill_dim), np.float32)
+    for first in range(0, data.rows, BLOCK):
+        # The last block goes back over rows that it shares with the one before: one program for all of them.
+        at = np.arange(max(0, min(first, data.rows - BLOCK)), min(first + BLOCK, data.rows))
+        rows = np.minimum(at[:, None] + np.arange(k + 1), last[at, None])
+        observations = trees.over(lambda part, rows=rows: np.asarray(part[rows]), data.observations)
+        if not policy.spec.parts:
+            observations = np.asarray(observations, np.float32)
+        skills[at] = policy.skill_of(observations, data.acted(rows[:, :-1]), np.minimum(last[at] - at, k))
+    return skills
