@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 
 import hilp
 from hilp.cli import main
-from hilp.data import audit, convert, isolated, spill
+from hilp.data import arrow, audit, convert, isolated, spill
 from hilp.errors import HilpError
 
 COLUMNS = {"observations": ["x", "y"], "actions": ["u"], "episode_ids": "run", "time": "t"}
@@ -202,10 +203,19 @@ def test_what_pandas_writes_is_what_is_read(rows: list[tuple[str, float, float]]
 def test_large_files_need_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spill, "IN_MEMORY", 1000)
     monkeypatch.setattr(hilp.data.formats.csv, "CHUNK", 5)
-    monkeypatch.setattr(hilp.data.formats.parquet, "BATCH", 4)
     for ending in ("csv", "parquet"):
         WRITERS[f"plain.{ending}"](frame(), tmp_path / f"log.{ending}")
         same(hilp.load(tmp_path / f"log.{ending}", columns=COLUMNS), frame())
+
+
+def test_batches_of_a_parquet_file_fit_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow, "BATCH", 4)
+    log = frame()
+    pq.write_table(pa.Table.from_pandas(log), tmp_path / "log.parquet", row_group_size=5)
+    file = arrow.Parquet(str(tmp_path / "log.parquet"), "run")
+    for start, stop in [(0, 3), (2, 9), (9, 17), (1, 4), (0, 24), (20, 24), (5, 5)]:
+        for name in ("x", "run", "load"):
+            np.testing.assert_array_equal(file.read(name, start, stop), log[name].to_numpy()[start:stop])
 
 
 # ---- HDF5 with a group an episode ------------------------------------------------------------------------------------
@@ -363,7 +373,7 @@ def test_faults_in_a_lerobot_folder_are_told(tmp_path: Path) -> None:
 def test_vectors_of_different_lengths_are_told(tmp_path: Path) -> None:
     table = pa.table({"s": pa.array([[1.0, 2.0], [3.0]]), "u": [0.0, 0.0]})
     pq.write_table(table, tmp_path / "log.parquet")
-    with pytest.raises(HilpError, match=r"log.parquet: the rows of 's' are not all of 2 numbers"):
+    with pytest.raises(HilpError, match=r"log.parquet cannot be read: the rows of 's' are not all of 2 numbers"):
         hilp.load(tmp_path / "log.parquet", columns={"observations": "s", "actions": ["u"]})
 
 
@@ -385,12 +395,16 @@ def test_csv_needs_no_other_library(tmp_path: Path) -> None:
     frame().to_csv(tmp_path / "log.csv", index=False)
     frame().to_parquet(tmp_path / "log.parquet")
     script = (
-        "import sys; sys.modules |= dict.fromkeys(('pandas', 'pyarrow', 'h5py'))\n"
+        "import sys; sys.modules |= dict.fromkeys(('pandas', 'h5py'))\n"
         "import hilp\n"
         f"print(hilp.load('log.csv', columns={COLUMNS!r}).rows)\n"
         f"hilp.load('log.parquet', columns={COLUMNS!r})"
     )
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    (tmp_path / "pyarrow.py").write_text("raise ImportError(name='pyarrow')")  # as where it is not installed
+    known = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=known, capture_output=True, text=True, timeout=300
+    )
     assert done.stdout.strip() == "24"
     assert done.stderr.strip().splitlines()[-1].endswith("needs pyarrow: pip install 'hilp[formats]'")
 

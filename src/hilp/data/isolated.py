@@ -1,8 +1,9 @@
-"""HDF5 and Minari files, read by a child process.
+"""HDF5, Minari and Parquet files, read by a child process.
 
 The HDF5 library trusts the files it reads: a few flipped bits are enough to make it loop for ever or end the process
-(about one in five hundred damaged files did, with HDF5 2.0). So a child reads, and when it dies or stalls, that is an
-error message here. The child is started when first needed, serves all files, and ends with this process.
+(about one in five hundred damaged files did, with HDF5 2.0), and the one for Parquet crashes on some, too. So a child
+reads, and when it dies or stalls, that is an error message here. The child is started when first needed, serves all
+files, and ends with this process.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from hilp.data import arrow
 from hilp.data.columns import BLOCK_BYTES, DEFLATE_LIMIT, NUMBERS, fill, row_bytes
 from hilp.data.mistakes import reason
 from hilp.errors import HilpError
@@ -126,27 +128,29 @@ def ask(path: Path, request: Mapping[str, Any]) -> Answer:
             _child.close()
             _child = None
             how = f"takes for ever ({STALL_SECONDS:.0f} s)" if isinstance(error, TimeoutError) else "crashes"
-            raise HilpError(f"{path} is damaged: the HDF5 library {how} on it: restore it from a copy") from error
+            library = "Parquet" if "ids" in request else "HDF5"
+            raise HilpError(f"{path} is damaged: the {library} library {how} on it: restore it from a copy") from error
         except BaseException:  # interrupted between question and answer: the pipe is out of step
             _child.process.kill()
             _child.close()
             _child = None
             raise
     if "missing" in note:
-        raise HilpError(f"reading {path} needs {note['missing']}: pip install 'hilp[formats]'")
+        raise HilpError(f"reading {path} needs {note['missing'].partition('.')[0]}: pip install 'hilp[formats]'")
     if "error" in note:
         raise HilpError(f"{path} cannot be read: {note['error']}")
     return note, arrays
 
 
 @dataclass(frozen=True)
-class Hdf5Column:
-    """One array of an HDF5 file."""
+class FileColumn:
+    """One array of an HDF5 file, or a column of a Parquet file."""
 
     path: Path
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype
+    how: tuple[tuple[str, str], ...] = (("do", "rows"),)  # what else is asked for with its rows
 
     def __getitem__(self, rows: slice) -> np.ndarray:
         start, stop, _ = rows.indices(self.shape[0])
@@ -154,7 +158,7 @@ class Hdf5Column:
         parts = [np.empty((0, *self.shape[1:]), self.dtype)]
         for first in range(start, stop, step):
             count = min(step, stop - first)
-            request = {"do": "rows", "name": self.name, "start": first, "stop": first + count}
+            request = {**dict(self.how), "name": self.name, "start": first, "stop": first + count}
             part = ask(self.path, request)[1]["rows"]
             if part.shape != (count, *self.shape[1:]) or part.dtype != self.dtype:
                 raise HilpError(f"{self.path} is damaged: '{self.name}' changes its shape while it is read")
@@ -162,17 +166,28 @@ class Hdf5Column:
         return parts[1] if len(parts) == 2 else np.concatenate(parts)
 
 
-def open_hdf5(path: Path) -> tuple[dict[str, Hdf5Column], list[str]]:
+def open_hdf5(path: Path) -> tuple[dict[str, FileColumn], list[str]]:
     """The arrays of numbers in an HDF5 file, by their path inside it, and the names of what is not."""
     note, _ = ask(path, {"do": "columns"})
     limit = DEFLATE_LIMIT * (path.stat().st_size + 64)
     path = path.absolute()  # rows are read as they are needed, wherever this process then is
     columns = {}
     for name, shape, dtype in note["columns"]:
-        column = Hdf5Column(path, name, tuple(shape), np.dtype(dtype))
+        column = FileColumn(path, name, tuple(shape), np.dtype(dtype))
         if column.shape[0] * row_bytes(column.shape, column.dtype) > limit:
             raise HilpError(f"{path} is damaged: its '{name}' claims to be {column.shape}, more than the file can hold")
         columns[name] = column
+    return columns, note["others"]
+
+
+def open_parquet(path: Path, ids: str) -> tuple[dict[str, FileColumn], list[str]]:
+    """The columns of a Parquet file that are of use, and the names of the others; `ids` may hold names of episodes."""
+    note, _ = ask(path, {"do": "parquet", "ids": ids})
+    path = path.absolute()
+    how = (("do", "parquet rows"), ("ids", ids))
+    columns = {
+        name: FileColumn(path, name, tuple(shape), np.dtype(dtype), how) for name, shape, dtype in note["columns"]
+    }
     return columns, note["others"]
 
 
@@ -240,6 +255,7 @@ def _serve() -> None:
     os.dup2(2, 1)  # what libraries print must not end up between our answers
     _limit_memory()
     doing = {"columns": _columns, "rows": _rows, "minari": _minari, "steps": _steps, "episodes": _episodes}
+    doing |= {"parquet": _parquet, "parquet rows": _parquet_rows}
     while True:
         try:
             request, _ = _receive(requests)
@@ -308,6 +324,29 @@ def _columns(request: dict[str, Any]) -> Answer:
 def _rows(request: dict[str, Any]) -> Answer:
     column = _file(request["path"])[request["name"]]
     return {}, {"rows": column[request["start"] : request["stop"]]}
+
+
+_decoding: tuple[tuple[str, str], arrow.Parquet] | None = None
+
+
+def _decoder(request: dict[str, Any], afresh: bool = False) -> arrow.Parquet:
+    """The Parquet file, kept open as long as it is the one asked about."""
+    global _decoding
+    asked = (request["path"], request["ids"])
+    if _decoding is None or _decoding[0] != asked or afresh:
+        _decoding = None
+        _decoding = (asked, arrow.Parquet(*asked))
+    return _decoding[1]
+
+
+def _parquet(request: dict[str, Any]) -> Answer:
+    opened = _decoder(request, afresh=True)
+    columns = [(name, column.shape, column.dtype.str) for name, column in opened.columns.items()]
+    return {"columns": columns, "others": [name for name in opened.names if name not in opened.columns]}, {}
+
+
+def _parquet_rows(request: dict[str, Any]) -> Answer:
+    return {}, {"rows": _decoder(request).read(request["name"], request["start"], request["stop"])}
 
 
 def _minari(request: dict[str, Any]) -> Answer:
