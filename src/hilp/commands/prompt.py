@@ -124,6 +124,8 @@ def check(flags: Flags, kind: str, policy: FoundationPolicy, world: Any | None) 
     if flags.video:
         common.require_video(world, flags.video)
     names = some([name for name, _, _ in policy.spec.parts])
+    if names and flags.goal is not None and not goals.is_row(flags.goal):
+        goals.find(flags.goal, policy)  # says what to give instead
     if names and flags.start is not None:
         raise HilpError(f"--start takes numbers, but this policy has observations by name ({names}): leave it out")
     if world is None and not flags.start and not len(policy.bank):
