@@ -19,7 +19,7 @@ from hilp.data.dataset import Dataset
 from hilp.data.formats import minari
 from hilp.data.source import Source, of_dataset
 from hilp.errors import HilpError, nearest
-from hilp.tasks import dmc, kitchen, maze
+from hilp.tasks import dmc, kitchen, maze, ogbench
 
 BUILT_IN = "built-in"
 BUILT_IN_STEPS = 300_000  # transitions of a built-in data set
@@ -120,9 +120,11 @@ def _collect(name: str, steps: int | None, seed: int, options: dict[str, Any]) -
 
 
 def _with_task(data: Data, source: Any, convention: str | None) -> Data:
-    """The data with the task that its ExORL folder or its Kitchen file is named after, where the sizes fit."""
+    """The data with the task that its ExORL folder or its file is named after, where the sizes fit."""
     if convention == "kitchen":
         return _of_kitchen(data, source)
+    if data.format == "ogbench" and isinstance(source, str | os.PathLike):
+        return _of_ogbench(data, Path(source))
     if data.format != "exorl" or not isinstance(source, str | os.PathLike):
         return data
     folder = Path(source).resolve()
@@ -136,6 +138,19 @@ def _with_task(data: Data, source: Any, convention: str | None) -> Data:
         return replace(data, notes=(note, *data.notes))
     note = f"taken as data of the task {domain}, after its folder"
     return replace(data, task=domain, observation_parts=parts, notes=(note, *data.notes))
+
+
+def _of_ogbench(data: Data, path: Path) -> Data:
+    """A file of OGBench's with the task that it is named after (pointmaze-large-stitch-v0-val.npz)."""
+    name = path.name.removesuffix(".npz").removesuffix("-val").removesuffix(ogbench.VERSION)
+    about = ogbench.of_data(name)
+    if about is None or data.task is not None:
+        return data
+    if data.observation_dim != about.observation_dim:
+        note = f"the file is named {name}, with observations of {about.observation_dim} numbers: not taken as that task"
+        return replace(data, notes=(note, *data.notes))
+    note = f"taken as data of the task {name}, after its name"
+    return replace(data, task=name, notes=(note, *data.notes))
 
 
 def _of_kitchen(data: Data, source: Any) -> Data:

@@ -14,7 +14,7 @@ REACHED = "target_reached"  # extra column, bool: whether the script is at its t
 
 
 def outcome(data: Dataset) -> dict[str, int | float]:
-    """Targets that a script took up, reached, and lost to an episode's end; the share of those it was let finish.
+    """Targets that a script took up, how many it reached and their share, and how many an episode's end cut short.
 
     Empty for data without targets.
     """
@@ -25,11 +25,9 @@ def outcome(data: Dataset) -> dict[str, int | float]:
     firsts = np.flatnonzero(np.diff(number, prepend=-1) | np.diff(episode, prepend=-1))  # first row of each target
     got = np.logical_or.reduceat(reached, firsts)
     last = np.diff(episode[firsts], append=data.episodes) > 0  # of its episode
-    cut_short = int((last & ~got).sum())
-    finished = len(got) - cut_short
     return {
         "targets": len(got),
         "targets_reached": int(got.sum()),
-        "targets_cut_short": cut_short,
-        "script_success": float(got.sum() / finished) if finished else 0.0,
+        "targets_cut_short": int((last & ~got).sum()),
+        "script_success": float(got.mean()),
     }

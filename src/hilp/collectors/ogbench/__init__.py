@@ -69,4 +69,5 @@ def collect(
             shards.add(episodes)
             if progress:
                 progress(shards.transitions())
-        return shards.finish(f"{world.name.removesuffix(VERSION)}-{kind}", world.name)
+        name = f"{world.name.removesuffix(VERSION)}-{kind}"
+        return shards.finish(name, name)  # a name of the same task, which presets know by its kind of data, too

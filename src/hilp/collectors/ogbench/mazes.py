@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from hilp.collectors import targets
-from hilp.collectors.ogbench.bodies import Ants, Points
+from hilp.collectors.ogbench.bodies import Ants, Walkers
 from hilp.collectors.processes import Episode
 from hilp.errors import HilpError
 from hilp.tasks import ogbench
@@ -156,7 +156,10 @@ class Collector:
         number, lengths = piece
         rng = np.random.default_rng([self._seed, number])
         errands = Errands(self._world, self._ways, self._kind, rng, len(lengths))
-        bodies = (Points if self._world.about.body == "point" else Ants)(self._world, rng, errands.starts)
+        if self._world.about.body == "point":
+            bodies: Walkers | Ants = Walkers(self._world, errands.starts)
+        else:
+            bodies = Ants(self._world, rng, errands.starts)
         columns = run(bodies, errands, self._kind, NOISE[self._world.about.body], rng, max(lengths))
         return [
             {
@@ -169,7 +172,7 @@ class Collector:
 
 
 def run(
-    bodies: Points | Ants, errands: Errands, kind: str, noise: float, rng: np.random.Generator, steps: int
+    bodies: Walkers | Ants, errands: Errands, kind: str, noise: float, rng: np.random.Generator, steps: int
 ) -> dict[str, np.ndarray]:
     """Columns [n, steps + 1, ...] of n episodes, actions one row less."""
     observations, actions = [bodies.observations], []

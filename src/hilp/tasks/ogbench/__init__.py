@@ -6,10 +6,10 @@ Names are OGBench's, with or without the version at the end: `pointmaze-large-v0
 
 from __future__ import annotations
 
-from hilp.tasks.ogbench.environments import NAMES, find, of_data, takes
+from hilp.tasks.ogbench.environments import NAMES, VERSION, find, of_data, takes
 from hilp.tasks.ogbench.task import OgbenchTask
 
-__all__ = ["OgbenchTask", "find", "make", "names", "of_data", "takes"]
+__all__ = ["VERSION", "OgbenchTask", "find", "make", "names", "of_data", "takes"]
 
 
 def names() -> tuple[str, ...]:

@@ -13,7 +13,8 @@ import numpy as np
 
 from hilp.errors import HilpError
 from hilp.tasks.antmaze import CELL, AntMaze, draw_walls
-from hilp.tasks.ogbench.task import EXTRA, OgbenchTask, seeded, shallow_copy
+from hilp.tasks.ogbench.points import Points
+from hilp.tasks.ogbench.task import EXTRA, OgbenchEpisodes, OgbenchTask, seeded, shallow_copy
 from hilp.tasks.simulator import import_simulator
 
 if TYPE_CHECKING:
@@ -86,6 +87,11 @@ class OgbenchMaze(OgbenchTask):
 
     # Environments
 
+    def _side_by_side(self, envs: list[Any], goals: np.ndarray, names: list[str], by_observation: bool) -> Any:
+        if self.about.body == "point" and self.env._teleport_info is None:
+            return PointEpisodes(self, envs, goals, names, by_observation)
+        return super()._side_by_side(envs, goals, names, by_observation)
+
     def _twin(self, env: Any) -> Any:
         twin = shallow_copy(env)
         twin.data = import_simulator(EXTRA).MjData(env.model)
@@ -109,3 +115,23 @@ class OgbenchMaze(OgbenchTask):
             raise HilpError(f"an observation of {self.name} does not tell the whole state: it cannot be put into one")
         speed = observation[positions:] if len(observation) > positions else np.zeros(velocities)
         env.set_state(observation[:positions], speed)
+
+
+class PointEpisodes(OgbenchEpisodes):
+    """Points begin where their environments do and then go on without them."""
+
+    def __init__(
+        self, world: OgbenchMaze, envs: list[Any], goals: np.ndarray, names: list[str], by_observation: bool
+    ) -> None:
+        super().__init__(world, envs, goals, names, by_observation)
+        self._radius, self._points = world.radius, Points(world, np.stack([env.get_xy() for env in envs]))
+        self._goal_xy = goals if by_observation else np.stack([env.cur_goal_xy for env in envs])
+
+    def step(self, actions: np.ndarray) -> None:
+        """One step of all; a point without an action stays where it is."""
+        self._points.step(np.clip(np.asarray(actions, np.float64), -1, 1))
+        self.observations = self._points.observations
+
+    def reached(self) -> np.ndarray:
+        distance: np.ndarray = np.linalg.norm(self._points.xy - self._goal_xy, axis=1)
+        return distance <= self._radius

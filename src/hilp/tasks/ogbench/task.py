@@ -125,7 +125,20 @@ class OgbenchTask(ABC):
         if isinstance(goal, str):
             numbers, goal = [self._task_number(goal)] * n, None
         start, goal = self._given(start, "start"), self._given(goal, "goal")
-        return OgbenchEpisodes(self, numbers, rng.integers(2**31, size=n).tolist(), start, goal)
+        envs, goals = [self._twin(self.env) for _ in numbers], []
+        for env, number, seed in zip(envs, numbers, rng.integers(2**31, size=n).tolist(), strict=True):
+            _, drawn = self._reset(env, number, seed)
+            goals.append(drawn if goal is None else goal)
+            if start is not None:
+                self.set_state(env, start)
+        names = [self.goal_names[number - 1] for number in numbers]
+        return self._side_by_side(envs, np.stack(goals), names, by_observation=goal is not None)
+
+    def _side_by_side(
+        self, envs: list[Any], goals: np.ndarray, names: list[str], by_observation: bool
+    ) -> OgbenchEpisodes:
+        """Episodes in environments that have been reset."""
+        return OgbenchEpisodes(self, envs, goals, names, by_observation)
 
     def goal_named(self, name: str, rng: np.random.Generator) -> np.ndarray:
         """The goal observation of an evaluation task, drawn as for an episode of it."""
@@ -189,19 +202,12 @@ class OgbenchEpisodes:
     """n episodes running side by side, each in an environment of its own; what is observed is float32."""
 
     def __init__(
-        self, world: OgbenchTask, tasks: list[int], seeds: list[int], start: np.ndarray | None, goal: np.ndarray | None
+        self, world: OgbenchTask, envs: list[Any], goals: np.ndarray, names: list[str], by_observation: bool
     ) -> None:
-        self._world, self._by_observation = world, goal is not None
-        self.names = [world.goal_names[task - 1] for task in tasks]  # the task of each episode
-        self._envs = [world._twin(world.env) for _ in tasks]
-        goals = []
-        for env, task, seed in zip(self._envs, tasks, seeds, strict=True):
-            _, drawn = world._reset(env, task, seed)
-            goals.append(drawn if goal is None else goal)
-            if start is not None:
-                world.set_state(env, start)
-        self.goals = np.stack(goals).astype(np.float32)
-        self.observations = np.stack([world._observe(env) for env in self._envs]).astype(np.float32)
+        """`names` are the tasks of the episodes; `by_observation`: their goals are an observation of the user's."""
+        self._world, self._envs, self.names, self._by_observation = world, envs, names, by_observation
+        self.goals = goals.astype(np.float32)
+        self.observations = np.stack([world._observe(env) for env in envs]).astype(np.float32)
 
     def step(self, actions: np.ndarray) -> None:
         """One step of all but the episodes that rest: at their goal, with an action of exactly zero.
