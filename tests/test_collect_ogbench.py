@@ -50,7 +50,7 @@ def test_points_move_as_in_the_environment_to_the_bit(maze: OgbenchMaze) -> None
     rng = np.random.default_rng(0)
     ways = mazes.Ways(maze)
     starts = ways.centres[rng.integers(len(ways.cells), size=12)] + rng.uniform(-1.2, 1.2, (12, 2))
-    points = Points(maze, starts)
+    points = Points(maze.env.model, maze.walls, starts)
     envs = [maze._twin(maze.env) for _ in starts]
     for env, xy in zip(envs, starts, strict=True):
         env.reset(seed=0)

@@ -7,7 +7,8 @@
 | explore | a random direction, a new one every ten steps | 501 rows |
 
 The way is the environment's own (`get_oracle_subgoal`), from the middle of one cell to that of the next. A point's
-action is the unit direction, an ant's that of our controller.
+action is the unit direction, an ant's that of our controller, which also leaves the middle of its last cell for the
+goal.
 """
 
 from __future__ import annotations
@@ -126,7 +127,10 @@ class Errands:
         """Unit directions [n, 2] to where the oracle would have each robot go next."""
         cell = self._ways.ground.free_cell(xy)
         self._cell = np.where(cell < 0, self._cell, cell)  # a leg that pushes off can lift an ant over a wall's edge
-        way = self._ways.centres[self._ways.ahead[self._goal_cell, self._cell]] - xy
+        to = self._ways.centres[self._ways.ahead[self._goal_cell, self._cell]]
+        if self._world.about.body == "ant":  # whose goals are so small that many are not reached from the middle
+            to = np.where((self._cell == self._goal_cell)[:, None], self.goals, to)
+        way = to - xy
         return way / (np.linalg.norm(way, axis=1, keepdims=True) + 1e-6)
 
     def arrive(self, xy: np.ndarray) -> None:
@@ -157,7 +161,7 @@ class Collector:
         rng = np.random.default_rng([self._seed, number])
         errands = Errands(self._world, self._ways, self._kind, rng, len(lengths))
         if self._world.about.body == "point":
-            bodies: Walkers | Ants = Walkers(self._world, errands.starts)
+            bodies: Walkers | Ants = Walkers(self._world.env.model, self._world.walls, errands.starts)
         else:
             bodies = Ants(self._world, rng, errands.starts)
         columns = run(bodies, errands, self._kind, NOISE[self._world.about.body], rng, max(lengths))

@@ -124,7 +124,8 @@ class PointEpisodes(OgbenchEpisodes):
         self, world: OgbenchMaze, envs: list[Any], goals: np.ndarray, names: list[str], by_observation: bool
     ) -> None:
         super().__init__(world, envs, goals, names, by_observation)
-        self._radius, self._points = world.radius, Points(world, np.stack([env.get_xy() for env in envs]))
+        starts = np.stack([env.get_xy() for env in envs])
+        self._radius, self._points = world.radius, Points(world.env.model, world.walls, starts)
         self._goal_xy = goals if by_observation else np.stack([env.cur_goal_xy for env in envs])
 
     def step(self, actions: np.ndarray) -> None:

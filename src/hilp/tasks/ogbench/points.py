@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from hilp.tasks.antmaze import CELL
 from hilp.tasks.simulator import import_simulator
-
-if TYPE_CHECKING:
-    from hilp.tasks.ogbench.mazes import OgbenchMaze
 
 STEP = 0.2  # how far an action of 1 moves a point along its axis
 RADIUS = 0.7  # of its ball
@@ -25,10 +22,10 @@ class Points:
     simulator need not be asked. It starts each solution from the last one, which is therefore kept for each point.
     """
 
-    def __init__(self, world: OgbenchMaze, xy: np.ndarray) -> None:
-        self._mujoco, self._model = import_simulator("OGBench"), world.env.model
-        self._data = self._mujoco.MjData(self._model)
-        self._walls = world.walls
+    def __init__(self, model: Any, walls: np.ndarray, xy: np.ndarray) -> None:
+        """Points at xy [n, 2] in the compiled model of a maze with these walls [rows, columns]."""
+        self._mujoco, self._model, self._walls = import_simulator("OGBench"), model, walls
+        self._data = self._mujoco.MjData(model)
         self.xy = np.array(xy, np.float64)
         self._warm = np.zeros_like(self.xy)
 
