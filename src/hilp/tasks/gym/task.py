@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -284,26 +285,32 @@ class GymTask:
             raise HilpError(f"there is no step of {self.name} to film")
         env = self._maker(True)
         try:
-            if env.render_mode != "rgb_array":
-                raise HilpError(
-                    f"{self.name} cannot be filmed: let what makes it take render_mode, and make it with 'rgb_array'"
-                )
-            seed, wanted, actions = np.split(physics, [1, 1 + self.goal_dim], axis=1)
-            env.reset(seed=int(seed[0, 0]))
-            if self.goal_dim:
-                set_goal(env, wanted[0])
-            frames, over = [env.render()], False
-            for action in actions:
-                if not over:
-                    _, _, terminated, truncated, _ = env.step(self.actions.raw(action))
-                    over = terminated or truncated
-                    frames.append(env.render())
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of what renderers import
+                return self._played(env, physics)
         except HilpError:
             raise
         except Exception as error:  # renderers fail in their own ways, a package that is missing among them
             raise HilpError(f"{self.name} cannot be filmed: {reason(error)}") from error
         finally:
             env.close()
+
+    def _played(self, env: Any, physics: np.ndarray) -> np.ndarray:
+        """Frames of the steps that `extra("physics")` noted, played again."""
+        if env.render_mode != "rgb_array":
+            raise HilpError(
+                f"{self.name} cannot be filmed: let what makes it take render_mode, and make it with 'rgb_array'"
+            )
+        seed, wanted, actions = np.split(physics, [1, 1 + self.goal_dim], axis=1)
+        env.reset(seed=int(seed[0, 0]))
+        if self.goal_dim:
+            set_goal(env, wanted[0])
+        frames, over = [env.render()], False
+        for action in actions:
+            if not over:
+                _, _, terminated, truncated, _ = env.step(self.actions.raw(action))
+                over = terminated or truncated
+                frames.append(env.render())
         return np.asarray(frames, np.uint8)
 
 
