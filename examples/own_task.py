@@ -1,9 +1,12 @@
 """A Gymnasium environment of your own as a task: a point that is pushed over a table, with goals and a reward.
 
+python examples/own_task.py [UPDATES]               # the whole way in Python; or in the shell:
 hilp data collect --task examples/own_task.py:make --out table --steps 20000
 hilp pretrain --data table --out runs/table --steps 2000
 hilp evaluate runs/table --task examples/own_task.py:make --rewards right --random
 """
+
+import sys
 
 import gymnasium
 import numpy as np
@@ -43,3 +46,12 @@ def make():
         reward={"right": lambda s, a, s2: s2[:, 0]},
         max_steps=60,
     )
+
+
+if __name__ == "__main__":
+    task = make()
+    data = hilp.collect(task, "wander", steps=20_000)
+    preset = hilp.preset("hilp", "laptop")
+    policy = hilp.pretrain(preset.config, data, steps=int(sys.argv[1]) if len(sys.argv) > 1 else 2_000)
+    for row in hilp.evaluate(policy, task, plan=(0, 3), rewards="right", episodes=20):
+        print(row["prompt"], row.get("plan", row.get("reward")), row["metric"], round(row["score"], 2))
