@@ -94,17 +94,20 @@ def write_log(path: Path, rate: int, runs: int = RUNS, seed: int = 0) -> None:
 
 
 def read_log(path: Path) -> hilp.Dataset:
-    """Episodes end where a reading is missing; the base becomes cosine and sine; nothing is said about time."""
-    run, _, q1, q2, _, u1, u2 = np.loadtxt(path, delimiter=",", skiprows=1).T
-    whole = np.isfinite(q1)
-    episode = (run + np.cumsum(~whole))[whole]
-    log = {"observations": seen_by_networks(np.stack([q1, q2], 1)[whole]), "actions": np.stack([u1, u2], 1)[whole]}
-    return hilp.load({**log, "episode_ids": episode}, rescale_actions=True, drop_short=True)
+    """As `hilp data inspect` advises for this file; nothing is said about time."""
+    return hilp.load(
+        path,
+        columns={"observations": ["q1", "q2", "gripper"], "actions": ["u1", "u2"], "episode_ids": "run"},
+        split="nan",  # episodes end where a reading is missing
+        angles="auto",  # networks see the sine and cosine of the base, which wraps
+        drop="constant",  # and no gripper
+        rescale_actions=True,  # degrees a second to [-1, 1]; the policy answers in degrees a second
+    )
 
 
-def seen_by_networks(joints: np.ndarray) -> np.ndarray:
-    base = np.deg2rad(joints[:, 0])
-    return np.stack([np.cos(base), np.sin(base), joints[:, 1]], axis=1)
+def readings(joints: np.ndarray) -> np.ndarray:
+    """A row of the log: the joints, and the gripper."""
+    return np.concatenate([joints, np.full((len(joints), 1), 0.5)], axis=1)
 
 
 # ---- reaching --------------------------------------------------------------------------------------------------------
@@ -142,12 +145,12 @@ def prompted(policy: hilp.FoundationPolicy, plan: int | str, hold: int = 1) -> C
     """The policy on its way to goals; `hold` asks it at every so many ticks only and holds its command in between."""
 
     def make(goals: np.ndarray) -> Act:
-        go, tick, commands = policy.goal(seen_by_networks(goals), plan=plan), 0, np.zeros_like(goals)
+        go, tick, commands = policy.goal(readings(goals), plan=plan), 0, np.zeros_like(goals)
 
         def act(joints: np.ndarray, active: np.ndarray) -> np.ndarray:
             nonlocal tick, commands
             if tick % hold == 0:
-                seen = seen_by_networks(joints)
+                seen = readings(joints)
                 commands = policy.act(seen, go(seen, active=active))
             tick += 1
             return commands

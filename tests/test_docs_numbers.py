@@ -262,6 +262,15 @@ def speed() -> Table:
     return [["name", "value", "ratio", "against"], *lines]
 
 
+def arm() -> Table:
+    lines = [["logged at", "stride", "random", "the operator", "plan 0", "plan auto", "plan 0, held for a stride"]]
+    for row in kept("arm"):
+        found = [percent(result["reached"]) for result in row["results"].values()]
+        assert list(row["results"]) == ["random", "operator", "plan 0", "plan auto", "plan 0, held"]
+        lines.append([f"{row['rate']} Hz", str(row["stride"]), *found])
+    return lines
+
+
 RESULTS = "docs/results.md"
 MAZE_REWARDS = "Zero-shot RL on the maze (laptop)"
 MADE: dict[tuple[str, str, str], Callable[[], Table]] = {  # page, heading, beginning of the header
@@ -275,6 +284,7 @@ MADE: dict[tuple[str, str, str], Callable[[], Table]] = {  # page, heading, begi
     (RESULTS, "Latent dimension and embedding error on AntMaze", "dim | 2"): dimension_antmaze,
     (RESULTS, MAZE_REWARDS, "method | region"): zero_shot_maze,
     (RESULTS, "Zero-shot RL on the walker (laptop)", "method | seed"): zero_shot_walker,
+    (RESULTS, "An arm at four rates (laptop)", "logged at | stride"): arm,
     (RESULTS, "Speed", "name | value"): speed,
 }
 WITHOUT_NUMBERS = {  # tables that show no result

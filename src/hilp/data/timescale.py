@@ -28,6 +28,7 @@ BLOCK = 8192  # rows whose places are found at a time
 PLACES = 160  # that cover the data
 CANDIDATES = 4000  # rows that places are chosen from
 APART = 5.0  # times the sensors' error that places are apart at least: visits are told by where a row lies
+WIDE = 10.0  # steps: columns that span fewer, as the width of a corridor, say little about ways and count for less
 VISIT = 0.45  # a row within this share of the distance between places visits one; below a half it visits no other
 HOPS = 3  # places ahead that an edge leads to: with edges to the next place alone, zigzag would look like a detour
 QUICK = 0.2  # quantile of the steps that trajectories took along an edge: neither the luckiest nor the usual
@@ -117,7 +118,9 @@ class Sample:
             return _untold()
         deviation = values[finite].std(axis=0)
         varied = deviation > 1e-9 * np.maximum(1.0, np.abs(values[finite]).max(axis=0))
-        values = np.where(finite[:, None], values, np.nan)[:, varied] / deviation[varied]
+        values = np.where(finite[:, None], values, np.nan)
+        step = _step(values[np.searchsorted(self.rows, self.triples)])
+        values = values[:, varied] / np.maximum(deviation, WIDE * step)[varied]
         at = np.searchsorted(self.rows, self.graph)
         whole = finite[at]
         points, rows, episode = values[at][whole], self.graph[whole], self.episode[whole]
@@ -151,6 +154,12 @@ class Sample:
 
 def _untold() -> TimeScale:
     return TimeScale(None, None, None, 1, USUAL_DISCOUNT)
+
+
+def _step(triples: np.ndarray) -> np.ndarray:
+    """The usual length of a single step, of each column."""
+    steps = np.diff(triples[np.isfinite(triples).all(axis=(1, 2))], axis=1)
+    return np.sqrt(np.square(steps).mean(axis=(0, 1))) if len(steps) else np.zeros(triples.shape[2])
 
 
 def _noise(triples: np.ndarray) -> tuple[float, float | None]:
