@@ -80,7 +80,8 @@ def change() -> Callable[..., hilp.FoundationPolicy]:
     """Makes a policy with some parts of another one replaced."""
 
     def changed(policy: hilp.FoundationPolicy, **parts: Any) -> hilp.FoundationPolicy:
-        names = ("config", "spec", "core", "preparation", "bank", "provenance")
+        names = ("config", "spec", "core", "preparation", "bank", "provenance", "graph")
+        parts = {"graph": None, **parts} if "bank" in parts else parts  # whose landmarks are states of the bank
         return hilp.FoundationPolicy(**{name: parts.get(name, getattr(policy, name)) for name in names})
 
     return changed

@@ -69,7 +69,7 @@ def test_a_policy_of_version_1_keeps_its_prompts_when_saved_again(kept: hilp.Fou
 
 
 def test_the_fingerprint_covers_the_bank(tiny: hilp.FoundationPolicy, change: Change, tmp_path: Path) -> None:
-    assert tiny.version == 2
+    assert tiny.version == 3
     seen = {tiny.fingerprint}
     for name in ("observations", "actions", "next_observations"):
         column = np.array(getattr(tiny.bank, name))
@@ -84,7 +84,7 @@ def test_the_fingerprint_covers_the_bank(tiny: hilp.FoundationPolicy, change: Ch
     tiny.save(tmp_path / "one")
     other.save(tmp_path / "two")
     shutil.copy(tmp_path / "two" / "bank.safetensors", tmp_path / "one")
-    assert "bank.safetensors was changed" in refusal(tmp_path / "one")
+    assert "bank.safetensors or graph.safetensors was changed" in refusal(tmp_path / "one")
 
 
 def test_a_version_1_fingerprint_does_not(kept: hilp.FoundationPolicy) -> None:
@@ -248,7 +248,7 @@ def forged(folder: Path, edit: Callable[[dict[str, Any]], Any]) -> Path:
     edit(config)
     weights, columns = (storage.read_arrays(folder / name)[0] for name in ("weights.safetensors", "bank.safetensors"))
     identity = {key: config[key] for key in artifact.IDENTITY}
-    config["fingerprint"] = artifact._fingerprint(identity, weights, columns if config["version"] > 1 else None)
+    config["fingerprint"] = artifact._fingerprint(identity, weights, *([columns] if config["version"] > 1 else []))
     (folder / "config.json").write_text(json.dumps(config))
     return folder
 
@@ -316,7 +316,7 @@ def test_weights_of_another_type_than_the_network(tmp_path: Path) -> None:
     doubled = {key: value.astype(np.float64) for key, value in weights.items()}
     storage.write_arrays(tmp_path / "policy" / "weights.safetensors", doubled)
     config = json.loads((tmp_path / "policy" / "config.json").read_text())
-    config["fingerprint"] = artifact._fingerprint({key: config[key] for key in artifact.IDENTITY}, doubled, None)
+    config["fingerprint"] = artifact._fingerprint({key: config[key] for key in artifact.IDENTITY}, doubled)
     (tmp_path / "policy" / "config.json").write_text(json.dumps(config))
     assert "does not fit its config" in refusal(tmp_path / "policy")
 

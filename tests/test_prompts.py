@@ -19,7 +19,7 @@ from hilp import storage
 from hilp.learning import networks
 from hilp.policy import planning
 from hilp.policy.bank import Bank
-from hilp.policy.prompts import least_squares
+from hilp.policy.reward_prompts import least_squares
 
 Change = Callable[..., hilp.FoundationPolicy]
 GOAL = [6.5, 1.5]
@@ -188,7 +188,7 @@ def test_the_skill_is_the_direction_of_the_solution(tiny: hilp.FoundationPolicy)
     s, s2 = tiny.bank.observations, tiny.bank.next_observations
     r = s2[:, 0] - s[:, 0]
     z, r2 = least_squares(tiny.encode(s2) - tiny.encode(s), r)
-    earn = quietly(lambda: tiny.reward((s, s2, r)))
+    earn = quietly(lambda: tiny.reward((s, s2, r), rule="skill"))
     np.testing.assert_allclose(earn.z, unit(z), atol=1e-4)
     assert earn.r2 == pytest.approx(r2, abs=1e-4)
     x = observations()
@@ -217,15 +217,17 @@ def test_a_table_of_labelled_samples_is_the_function(tiny: hilp.FoundationPolicy
 
     own = tiny.bank
     table = (own.observations, own.next_observations, f(own.observations, own.actions, own.next_observations))
-    one, two = quietly(lambda: tiny.reward(table)), quietly(lambda: tiny.reward(function=f))
+    one, two = (
+        quietly(lambda asked=asked: tiny.reward(**asked, rule="skill")) for asked in ({"data": table}, {"function": f})
+    )
     np.testing.assert_array_equal(one.z, two.z)
     assert one.r2 == two.r2
 
     drawn = Bank.draw(tiny_data, 400, seed=9)
     table = (drawn.observations, drawn.next_observations, f(drawn.observations, drawn.actions, drawn.next_observations))
-    asked = quietly(lambda: tiny.reward(tiny_data, f, samples=400, seed=9))
-    np.testing.assert_array_equal(asked.z, quietly(lambda: tiny.reward(table)).z)
-    other_sample = quietly(lambda: tiny.reward(tiny_data, f, samples=400, seed=10))
+    asked = quietly(lambda: tiny.reward(tiny_data, f, samples=400, seed=9, rule="skill"))
+    np.testing.assert_array_equal(asked.z, quietly(lambda: tiny.reward(table, rule="skill")).z)
+    other_sample = quietly(lambda: tiny.reward(tiny_data, f, samples=400, seed=10, rule="skill"))
     assert not np.array_equal(asked.z, other_sample.z)
 
 
@@ -293,13 +295,16 @@ def test_a_function_that_writes_into_its_arguments_harms_nothing(
     def careful(s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray:
         return s2[:, 0] - s[:, 0]
 
-    one, two = (quietly(lambda function=function: policy.reward(function=function)) for function in (careless, careful))
+    one, two = (
+        quietly(lambda function=function: policy.reward(function=function, rule="skill"))
+        for function in (careless, careful)
+    )
     np.testing.assert_allclose(one.z, two.z, atol=1e-5)
     for name, column in before.columns().items():
         np.testing.assert_array_equal(policy.bank.columns()[name], column)
     assert change(policy).fingerprint == fingerprint
     one, two = (
-        quietly(lambda function=function: policy.reward(tiny_data, function, samples=300))
+        quietly(lambda function=function: policy.reward(tiny_data, function, samples=300, rule="skill"))
         for function in (lambda s, a, s2: careless(s, a, s2, SimpleNamespace(after=lambda name: a)), careful)
     )
     np.testing.assert_allclose(one.z, two.z, atol=1e-5)
@@ -473,11 +478,14 @@ def test_a_constant_in_the_reward_changes_nothing_with_an_intercept(
     assert float(turned.z @ one.z) < 0.5 * np.linalg.norm(turned.z) * np.linalg.norm(one.z)
 
 
+FORMULA = "observation[0] - before(observation[0]) - 0.1*norm(action)"
+
+
 def test_a_formula_is_a_reward(tiny: hilp.FoundationPolicy) -> None:
-    by_hand = quietly(
-        lambda: tiny.reward(function=lambda s, a, s2: s2[:, 0] - s[:, 0] - 0.1 * np.linalg.norm(a, axis=1))
+    function, text = lambda s, a, s2: s2[:, 0] - s[:, 0] - 0.1 * np.linalg.norm(a, axis=1), FORMULA
+    by_hand, formula = (
+        quietly(lambda asked=asked: tiny.reward(function=asked, rule="skill")) for asked in (function, text)
     )
-    formula = quietly(lambda: tiny.reward(function="observation[0] - before(observation[0]) - 0.1*norm(action)"))
     np.testing.assert_allclose(formula.z, by_hand.z, atol=1e-5)
     with pytest.raises(hilp.HilpError, match="unknown function 'open'"):
         tiny.reward(function="open(observation)")

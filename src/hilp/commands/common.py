@@ -73,7 +73,7 @@ def label(data: Dataset, reward: str | None, shift: float | None = None, ends: b
     """The data with rewards: those of its task or of a formula, or its own."""
     from hilp import tasks
     from hilp.data import rewards
-    from hilp.policy import prompts
+    from hilp.policy import reward_prompts
     from hilp.spec import Spec
 
     if reward is None:
@@ -87,7 +87,7 @@ def label(data: Dataset, reward: str | None, shift: float | None = None, ends: b
     names = [*dict(data.observation_parts), *(name for name, _, _ in spec.parts)]
     function = named_reward(reward, names, world)
     if function is None:
-        function = prompts.formula(spec, data.observation_parts, reward)
+        function = reward_prompts.formula(spec, data.observation_parts, reward)
     return rewards.label(data, function, **usual_shift(reward, shift, ends))
 
 
@@ -128,11 +128,11 @@ def numbers(text: str, flag: str) -> np.ndarray:
 
 
 def plan(text: str) -> int | str:
-    """The recursions of a plan."""
-    if text == "auto":
+    """The recursions of a plan, or the name of a way to plan."""
+    if text in ("auto", "graph"):
         return text
     if not (text.isascii() and text.isdecimal() and len(text) < 10):
-        raise HilpError(f"--plan takes numbers of recursions or 'auto', not '{text}'")
+        raise HilpError(f"--plan takes numbers of recursions, 'auto' or 'graph', not '{text}'")
     return int(text)
 
 

@@ -32,8 +32,8 @@ class Flags(common.Reading):
     """named rewards of the task to prompt with as well, or 'all' (default: all, in a task without goals)"""
     load: str | None = None
     """a saved prompt, such as a hierarchy, to evaluate under --rewards (default: 'target' where the task has one)"""
-    rule: Literal["skill", "goal"] = "skill"
-    """turn a reward into a skill, or into the goal of highest reward (HILP-G)"""
+    rule: Literal["skill", "goal", "graph"] = "skill"
+    """turn a reward into a skill, the goal of highest reward (HILP-G), or a plan on the graph of the data"""
     intercept: bool = False
     """fit a constant beside the features, so that adding one to the reward changes nothing"""
     data: str | None = None

@@ -40,9 +40,9 @@ class Flags(common.Reading):
     load: str | None = None
     """a prompt saved earlier for this policy"""
     plan: str | None = None
-    """midpoint recursions of the goal prompt (default: auto where the policy can plan)"""
-    rule: Literal["skill", "goal"] = "skill"
-    """turn a reward into a skill, or into the goal of highest reward (HILP-G)"""
+    """midpoint recursions of the goal prompt, 'auto', or 'graph': on ways of the data (default: auto if it can plan)"""
+    rule: Literal["auto", "skill", "goal", "graph"] = "auto"
+    """turn a reward into a skill, the goal of highest reward (HILP-G), or a plan on the graph; auto: by its R2"""
     intercept: bool = False
     """fit a constant beside the features, so that adding one to the reward changes nothing"""
     data: str | None = None
@@ -109,7 +109,7 @@ def check(flags: Flags, kind: str, policy: FoundationPolicy, world: Any | None) 
     for flag, given, kinds in (
         ("--plan", flags.plan is not None, ("goal",)),
         ("--data", flags.data is not None and not goals.is_row(flags.goal), ("reward", "goal row:...")),
-        ("--rule goal", flags.rule == "goal", ("reward", "labels")),
+        (f"--rule {flags.rule}", flags.rule != "auto", ("reward", "labels")),
         ("--intercept", flags.intercept, ("reward", "labels")),
     ):
         if given and kind not in kinds:

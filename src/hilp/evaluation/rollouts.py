@@ -15,7 +15,7 @@ from hilp.errors import HilpError, nearest, some
 from hilp.evaluation import stats
 from hilp.evaluation.goals import Goal
 from hilp.evaluation.rows import GAIN, finite
-from hilp.policy import prompts
+from hilp.policy import prompts, reward_prompts
 from hilp.policy.policy import FoundationPolicy
 from hilp.spec import Spec
 
@@ -64,7 +64,7 @@ def rollout_goals(
     """
     running = world.episodes(np.random.default_rng(seed), episodes, **({} if goal is None else {"goal": goal.asked}))
     if plan == 0 and not policy.has_rule("direct") and not policy.has_rule("aim"):
-        prompt: Any = prompts.goals_by_reward(policy, world.near, running.goals)
+        prompt: Any = reward_prompts.goals_by_reward(policy, world.near, running.goals)
     else:
         prompt = policy.goal(running.goals, plan=plan)
     row, kept = _reach(policy, world, running, prompt, seed)

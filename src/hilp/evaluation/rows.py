@@ -130,7 +130,7 @@ INTERVAL = Kind(
     lambda value: _is_list(_is_number)(value) and len(value) == 2 and value[0] <= value[1],
 )
 PROMPT = Kind("'goal' or 'reward'", lambda value: value in ("goal", "reward") and isinstance(value, str))
-PLAN = Kind("a number of recursions or 'auto'", lambda value: _is_count(value) or value == "auto")
+PLAN = Kind("a number of recursions, 'auto' or 'graph'", lambda value: _is_count(value) or value in ("auto", "graph"))
 OBJECT = Kind("an object", lambda value: isinstance(value, dict))
 TEXTS = Kind("an object of texts", lambda value: isinstance(value, dict) and all(map(TEXT.holds, value.values())))
 SHARES = Kind(
@@ -193,7 +193,7 @@ FIELDS: dict[str, Field] = {
     "lengths": Field(COUNTS, "goals and the target: steps of each episode"),
     "mean_length_of_successes": Field(NUMBER.or_null(), "goals and the target: null where none was reached"),
     "radius": Field(NUMBER.or_null(), "plan auto: latent steps within which a subgoal is near enough"),
-    "rule": Field(TEXT, "how the reward became a prompt: skill, goal, hierarchy, or none (iql)"),
+    "rule": Field(TEXT, "how the reward became a prompt: skill, goal, graph, hierarchy, or none (iql)"),
     "intercept": Field(FLAG, "whether a constant was fitted beside the features"),
     "r2": Field(NUMBER.or_null(), "share of the reward's variance that the features express"),
     "best_possible": Field(NUMBER.or_null(), "return of the best policy, where it is known"),

@@ -25,6 +25,7 @@ from hilp.errors import HilpError
 from hilp.learning import methods
 from hilp.policy.bank import Bank
 from hilp.policy.forks import require_own_process
+from hilp.policy.graph import Graph
 from hilp.policy.preparation import Preparation
 from hilp.policy.provenance import Provenance
 from hilp.runs import CONFIG
@@ -32,8 +33,8 @@ from hilp.spec import Spec
 from hilp.versions import versions
 
 FORMAT = "hilp-policy"
-VERSION = 2  # 1: the fingerprint does not cover the bank
-WEIGHTS, BANK = "weights.safetensors", "bank.safetensors"
+VERSION = 3  # 1: the fingerprint does not cover the bank; 2: there is no graph of the data
+WEIGHTS, BANK, GRAPH = "weights.safetensors", "bank.safetensors", "graph.safetensors"
 IDENTITY = ("method", "config", "spec", "preparation")  # what the fingerprint covers beside the arrays
 SHOWN = 200  # characters of somebody else's error
 DAMAGE = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
@@ -50,6 +51,7 @@ class Contents:
     bank: Bank
     provenance: Provenance
     observation_parts: Parts = ()  # named parts of one flat vector
+    graph: Graph | None = None  # of the data that it was trained on; methods without distances have none
     version: int = VERSION
 
     def identity(self) -> dict[str, Any]:
@@ -61,9 +63,10 @@ class Contents:
         }
 
     def fingerprint(self) -> str:
-        """Hash of all that acts: method, config, preparation, weights and, from version 2 on, the bank."""
-        bank = self.bank.columns() if self.version > 1 else None
-        return _fingerprint(self.identity(), storage.flatten(self.core), bank)
+        """Hash of all that acts: method, config, preparation, weights and, from version 2 on, bank and graph."""
+        kept = [self.bank.columns()] if self.version > 1 else []
+        kept += [] if self.graph is None else [self.graph.columns()]
+        return _fingerprint(self.identity(), storage.flatten(self.core), *kept)
 
 
 def save(contents: Contents, path: str | os.PathLike[str]) -> Path:
@@ -97,12 +100,15 @@ def _write(contents: Contents, folder: Path) -> None:
     """config.json comes last: a folder without one is no policy."""
     storage.write_arrays(folder / WEIGHTS, storage.flatten(contents.core))
     storage.write_arrays(folder / BANK, contents.bank.columns())
+    if contents.graph is not None:
+        storage.write_arrays(folder / GRAPH, contents.graph.columns())
     description = {
         "format": FORMAT,
         "version": contents.version,
         **contents.identity(),
         "fingerprint": contents.fingerprint(),
         "observation_parts": [[name, list(shape)] for name, shape in contents.observation_parts],
+        "graph": contents.graph is not None,
         "origin": {"versions": versions(), **contents.provenance.to_json()},
     }
     storage.write_json(folder / CONFIG, description)
@@ -123,15 +129,19 @@ def load(path: str | os.PathLike[str]) -> Contents:
         raise HilpError(f"{folder / CONFIG} is incomplete (no '{lacking[0]}'): restore it from a copy")
     weights, _ = storage.read_arrays(folder / WEIGHTS)
     columns, _ = storage.read_arrays(folder / BANK)
+    # Said in config.json, because the file of a policy that was here before may still lie in the folder.
+    graph_columns = storage.read_arrays(folder / GRAPH)[0] if description.get("graph") else None
     # Before anything is built from the config, which would fail in its own way on a changed value.
     identity = {key: description[key] for key in IDENTITY}
     try:
-        found = _fingerprint(identity, weights, columns if version > 1 else None)
+        kept = [columns] if version > 1 else []
+        found = _fingerprint(identity, weights, *kept, *([] if graph_columns is None else [graph_columns]))
     except RecursionError:
         raise HilpError(f"{folder / CONFIG} is damaged (it is nested too deep): restore it from a copy") from None
     if found != description["fingerprint"]:
-        files = f"{CONFIG}, {WEIGHTS} or {BANK}" if version > 1 else f"{CONFIG} or {WEIGHTS}"
-        raise HilpError(f"{folder}: {files} was changed (fingerprints differ): restore a copy")
+        files = (CONFIG, WEIGHTS, BANK, GRAPH)[: version + 1]
+        named = f"{', '.join(files[:-1])} or {files[-1]}"
+        raise HilpError(f"{folder}: {named} was changed (fingerprints differ): restore a copy")
     if description["method"] not in methods.names():
         raise HilpError(
             f"{folder} is a policy of the method '{description['method']}', which is not installed here: install the "
@@ -149,7 +159,11 @@ def load(path: str | os.PathLike[str]) -> Contents:
         bank = Bank.from_columns(columns, spec)
     except DAMAGE as error:
         raise HilpError(f"{folder / BANK} is not the bank of this policy: restore it from a copy") from error
-    return Contents(config, spec, core, preparation, bank, provenance, parts, version)
+    try:
+        graph = None if graph_columns is None else Graph.from_columns(graph_columns, len(bank))
+    except DAMAGE as error:
+        raise HilpError(f"{folder / GRAPH} is not the graph of this policy: restore it from a copy") from error
+    return Contents(config, spec, core, preparation, bank, provenance, parts, graph, version)
 
 
 def described(description: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> tuple[Any, Spec, Preparation, Any]:
@@ -169,11 +183,8 @@ def described(description: Mapping[str, Any], weights: Mapping[str, np.ndarray])
     return config, spec, preparation, like
 
 
-def _fingerprint(
-    identity: Mapping[str, Any], weights: Mapping[str, np.ndarray], bank: Mapping[str, np.ndarray] | None
-) -> str:
+def _fingerprint(identity: Mapping[str, Any], *arrays: Mapping[str, np.ndarray]) -> str:
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode())
-    digest.update(storage.checksum(weights).encode())
-    if bank is not None:
-        digest.update(storage.checksum(bank).encode())
+    for columns in arrays:
+        digest.update(storage.checksum(columns).encode())
     return digest.hexdigest()[:32]

@@ -7,8 +7,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from hilp.data.dataset import Parts
+from hilp.errors import HilpError, PromptUnsupported
 from hilp.policy import planning
 from hilp.policy.bank import Bank
+from hilp.policy.routes import Routes
 from hilp.spec import Spec
 from hilp.trees import Tree
 
@@ -36,6 +38,8 @@ class Promptable(Protocol):
     def lasts(self) -> int | None: ...
     @property
     def midpoints(self) -> planning.Midpoints: ...
+    @property
+    def routes(self) -> Routes: ...
     def has_rule(self, rule: str) -> bool: ...
     def require_rule(self, rule: str, lacking: str) -> None: ...
     def batched(self, observation: Any) -> tuple[Tree, bool]: ...
@@ -46,3 +50,24 @@ class Promptable(Protocol):
     def backward(self, following: Any) -> np.ndarray: ...
     def project(self, z: np.ndarray) -> np.ndarray: ...
     def prior_skill(self, observation: Any, noise: np.ndarray) -> np.ndarray: ...
+
+
+def has_graph(policy: Promptable) -> bool:
+    """Whether a policy has what a graph of its data is made of."""
+    return policy.has_rule("direct") and policy.has_rule("discount") and len(policy.bank) > 0
+
+
+def require_graph(policy: Promptable) -> None:
+    """Raise unless a policy has what a graph of its data is made of."""
+    if not policy.has_rule("direct"):
+        raise PromptUnsupported(f"{policy.method} has no latent distances, so it has no graph of its data: use plan=0")
+    policy.require_rule("discount", "does not say how far its distances reach, so it has no graph of its data")
+    if not len(policy.bank):
+        raise HilpError("this policy was saved without a bank of states, so it has no graph of its data: use plan=0")
+
+
+def numbers(values: Any, name: str) -> np.ndarray:
+    try:
+        return np.asarray(values, np.float64)
+    except (TypeError, ValueError) as error:
+        raise HilpError(f"{name} must be numbers: {error}") from error

@@ -81,7 +81,7 @@ class Midpoints:
         here = np.asarray(here, np.float32)
         for start in range(0, len(here), BLOCK):
             block = slice(start, start + BLOCK)
-            to_here = self._square_distance_table(here[block]) if most else None
+            to_here = self.square_distance_table(here[block]) if most else None
             active = np.arange(start, min(start + BLOCK, len(here)))
             for _ in range(most):
                 if recursions == "auto":
@@ -89,12 +89,12 @@ class Midpoints:
                 if not len(active):
                     break
                 assert to_here is not None
-                cost = np.maximum(to_here[active - start], self._square_distance_table(u[active]))
+                cost = np.maximum(to_here[active - start], self.square_distance_table(u[active]))
                 winners = np.argpartition(cost, best - 1, axis=1)[:, :best]  # queries x best
                 u[active] = self.latents[winners].mean(axis=1)
         return u
 
-    def _square_distance_table(self, points: np.ndarray) -> np.ndarray:
+    def square_distance_table(self, points: np.ndarray) -> np.ndarray:
         squares = np.einsum("nd,nd->n", points, points)
         return np.maximum(
             self.squares - 2.0 * np.einsum("qd,dn->qn", points, self.by_dimension) + squares[:, None], 0.0

@@ -16,14 +16,17 @@ from hilp import above, trees
 from hilp.data.dataset import Dataset, Parts
 from hilp.errors import HilpError, PromptUnsupported, some
 from hilp.learning import methods
-from hilp.policy import artifact, planning, prompts
+from hilp.policy import artifact, graph, graph_rewards, planning, prompts, reward_prompts
+from hilp.policy.asked import require_graph
 from hilp.policy.bank import Bank
 from hilp.policy.forks import require_own_process
+from hilp.policy.graph import Graph
 from hilp.policy.hierarchy import HierarchyPrompt, PriorPrompt
 from hilp.policy.outside import Outside
 from hilp.policy.preparation import Preparation
 from hilp.policy.prompts import GoalPrompt, Prompt, SkillPrompt
 from hilp.policy.provenance import Provenance
+from hilp.policy.routes import Routes
 from hilp.policy.rules import Rules
 from hilp.spec import Spec
 from hilp.trees import Tree
@@ -43,6 +46,7 @@ class FoundationPolicy:
         bank: Bank,
         provenance: Provenance | None = None,
         observation_parts: Parts = (),
+        graph: Graph | None = None,
         version: int = artifact.VERSION,
     ):
         self.method = methods.name_of(config)
@@ -52,6 +56,7 @@ class FoundationPolicy:
         self.preparation = preparation
         self.bank = bank
         self.observation_parts = observation_parts
+        self.graph = graph
         self.provenance = provenance or Provenance()
         self.version = version  # of the format it came in: a policy keeps its fingerprint, and so its prompts
 
@@ -164,20 +169,47 @@ class FoundationPolicy:
     @cached_property
     def midpoints(self) -> planning.Midpoints:
         """Latents of the kept data states, for planning."""
-        observations = self.bank.observations
+        return planning.Midpoints(self.encode_all(self.bank.observations))
+
+    def encode_all(self, observations: Tree) -> np.ndarray:
+        """`encode` of any number of rows; images in blocks, because they need more memory than their latents do."""
         if not self.spec.parts:
-            return planning.Midpoints(self.encode(observations))
-        blocks = [slice(first, first + BLOCK) for first in range(0, max(1, len(self.bank)), BLOCK)]
+            return self.encode(observations)
+        blocks = [slice(first, first + BLOCK) for first in range(0, max(1, trees.rows(observations)), BLOCK)]
         latents = [self.encode(trees.over(lambda part, block=block: part[block], observations)) for block in blocks]
-        return planning.Midpoints(np.concatenate(latents))
+        return np.concatenate(latents)
+
+    @cached_property
+    def routes(self) -> Routes:
+        """The graph of the data, for planning. Without one from training, that of the bank's own transitions."""
+        if self.graph is None:
+            following = self.encode_all(self.bank.next_observations)
+            pairs = np.stack([self.midpoints.latents, following], axis=1).reshape(-1, following.shape[1])
+            drawn = graph.build(self.midpoints.latents, pairs, np.full(len(self.bank), 2), self.discount)
+            return Routes(drawn, self.midpoints, self.discount)
+        return Routes(self.graph, self.midpoints, self.discount)
+
+    def with_graph(self, data: Dataset, seed: int = 0) -> FoundationPolicy:
+        """This policy with the graph of trajectories, as training leaves it: for policies that have none."""
+        require_graph(self)
+        rows, lengths = graph.trajectories(data.lengths, seed)
+        latents = self.encode_all(trees.over(lambda part: part[rows], data.observations))
+        contents = dataclasses.replace(
+            self._contents(),
+            graph=graph.build(self.midpoints.latents, latents, lengths, self.discount, seed),
+            version=artifact.VERSION,
+        )
+        return FoundationPolicy(**{f.name: getattr(contents, f.name) for f in dataclasses.fields(contents)})
 
     # ---- prompts -----------------------------------------------------------------------------------------------------
 
     def goal(
         self, goal: Any, plan: int | str = 0, best: int = planning.BEST, radius: float | None = None
     ) -> GoalPrompt:
-        """Reach a goal observation. `plan` is the number of midpoint recursions, or "auto".
+        """Reach a goal observation. `plan` is the number of midpoint recursions, "auto", or "graph".
 
+        "graph" heads for states of the data that are nearest to the goal by way of the graph of the data, and tells
+        beforehand what it knows (`path`, `steps`, `support`, `reachable`).
         radius: `auto` recurses until the subgoal is within so many latent steps; a share of phi's horizon if not given.
         """
         prompt = prompts.goal(self, goal, plan, best, radius)
@@ -186,12 +218,13 @@ class FoundationPolicy:
 
     def reward(
         self,
-        data: Dataset | prompts.Table | None = None,
+        data: Dataset | reward_prompts.Table | None = None,
         function: Callable[..., np.ndarray] | str | None = None,
         samples: int = 10_000,
         seed: int = 0,
-        rule: str = "skill",
+        rule: str = "auto",
         intercept: bool = False,
+        discount: float = graph_rewards.DISCOUNT,
     ) -> Prompt:
         """Maximise a reward: a vectorised function of (s, a, s'), a formula, or a table (s, s', r) of labelled samples.
 
@@ -201,9 +234,11 @@ class FoundationPolicy:
         a fourth argument for named extra columns: x.before("qpos") at s, x.after("qpos") at s'; the bank keeps the
         column `physics` only. rule="goal" makes the state of highest reward the goal (HILP-G) instead of finding the
         skill that follows the reward; methods without a reward rule do so always. intercept=True fits a constant beside
-        the features, so that adding one to the reward changes nothing.
+        the features, so that adding one to the reward changes nothing. rule="graph" plans on the graph of the data, by
+        value iteration with this `discount`; rule="auto" finds the skill (rule="skill"), or, where phi cannot express
+        the reward and says so by a low R^2, plans on the graph.
         """
-        return prompts.reward(self, data, function, samples, seed, rule, intercept)
+        return reward_prompts.reward(self, data, function, samples, seed, rule, intercept, discount)
 
     def skill(self, z: Any = None, seed: int = 0) -> SkillPrompt:
         """Follow one latent direction, given or random."""

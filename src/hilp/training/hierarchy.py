@@ -19,7 +19,7 @@ from hilp.data.dataset import Dataset
 from hilp.data.scaling import ActionScaling
 from hilp.errors import HilpError, require_count
 from hilp.learning import methods
-from hilp.policy import prompts
+from hilp.policy import reward_prompts
 from hilp.policy.hierarchy import HierarchyPrompt, HighLevel, steps_of_a_skill
 from hilp.policy.policy import FoundationPolicy
 from hilp.runs import PROMPT, seed_folder
@@ -107,7 +107,7 @@ def hierarchy(
     if not 0.0 <= validation < 1.0:
         raise HilpError(f"validation is a share of the episodes, at least 0 and below 1, not {validation}")
     if isinstance(reward, str):
-        named, reward = named or reward, prompts.formula(policy.spec, policy.observation_parts, reward)
+        named, reward = named or reward, reward_prompts.formula(policy.spec, policy.observation_parts, reward)
     labelled = rewards.label(data, reward, shift=shift, ends=ends)
     about = {
         "policy": policy.fingerprint,

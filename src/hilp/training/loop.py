@@ -22,6 +22,7 @@ from hilp.data import checks
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, TrainingStopped, require_count
 from hilp.learning import methods
+from hilp.policy.asked import has_graph
 from hilp.policy.forks import require_own_process
 from hilp.policy.policy import FoundationPolicy
 from hilp.runs import HELD_OUT, POLICY, seed_folder
@@ -159,6 +160,7 @@ def pretrain(
         state, steps = loop(run, state, start, end, pace, journal, evaluate, bank, quiet, on_metrics=on_metrics)
         moving = None if watch is None else watch.change
         policies = run.policies(state, steps, bank, moving)
+        policies = [policy.with_graph(run.trained_on) if has_graph(policy) else policy for policy in policies]
         if folder is not None:
             kept = run.held_out_data(HELD_OUT_ROWS)
             if kept is not None:  # so that the policy can be measured wherever the data has gone

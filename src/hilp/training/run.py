@@ -228,6 +228,12 @@ class Run:
         whole = np.cumsum(np.asarray(self.data.lengths)[episodes]) <= most
         return self.data.select(episodes[: max(1, int(whole.sum()))])
 
+    @property
+    def trained_on(self) -> Dataset:
+        """The data without the episodes that are held out."""
+        held_out = self._held_out_episodes()
+        return self.data if held_out is None else self.data.select(np.flatnonzero(~held_out))
+
     # ---- what comes out ----------------------------------------------------------------------------------------------
 
     def exports(self, state: Any) -> list[Any]:

@@ -1,0 +1,129 @@
+"""Rewards planned on the graph of the data: a model of the reward on landmarks, then value iteration.
+
+A reward is taken to be r(s, s') = rho(s') + u(s') - u(s): what it pays to be somewhere, and what it pays to get there.
+A fit of both at once leaves some noise in rho, and staying for ever where that noise is highest would pay more than any
+potential does. So the simplest of three models is taken that explains held-out samples as well as the best: rho alone,
+u alone, both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.sparse import csr_matrix, hstack
+from scipy.sparse.linalg import lsqr
+
+from hilp.policy.routes import Routes
+
+Model = Literal["being", "getting", "both"]
+MODELS: tuple[Model, ...] = ("being", "getting", "both")  # the simplest first
+
+DISCOUNT = 0.99  # of rewards, a step
+DAMPING = (
+    0.3  # of the least squares, beside rewards of unit variance: landmarks that no sample is near stay at the mean
+)
+AS_GOOD = 0.02  # of R^2 that a simpler model may lack
+SOLVER_STEPS = 200
+SWEEPS = 3_000  # bound of value iteration
+ENOUGH = 1e-4  # of the range of values: where value iteration ends
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a reward is worth on every landmark."""
+
+    being: np.ndarray  # rho [k], a step
+    getting: np.ndarray  # u [k]
+    values: np.ndarray  # [k]: discounted return from there, without u
+    discount: float
+    r2: float  # share of the variance of held-out samples that the model explains
+    model: Model
+
+
+def plan(routes: Routes, before: np.ndarray, after: np.ndarray, rewards: np.ndarray, discount: float) -> Plan:
+    """From labelled transitions, as latents [n, D] of s and s' and rewards [n]."""
+    count = len(routes.graph)
+    at, to = (_weights(routes, latents) for latents in (before, after))
+    mean, deviation = rewards.mean(), rewards.std()
+    wanted = (rewards - mean) / deviation
+    train = np.random.default_rng(0).permutation(len(wanted)) % 2 == 0
+    scores = {}
+    for model in MODELS:
+        found = _fit(model, at[train], to[train], wanted[train])
+        scores[model] = _explained(at[~train], to[~train], wanted[~train], *found)
+    model = next(model for model in MODELS if scores[model] >= max(scores.values()) - AS_GOOD)
+    being, getting = _fit(model, at, to, wanted)
+    being, getting = being * deviation + mean, getting * deviation
+    assert being.shape == getting.shape == (count,)
+    return Plan(being, getting, _values(routes, being, getting, discount), discount, scores[model], model)
+
+
+def _weights(routes: Routes, latents: np.ndarray) -> csr_matrix:
+    """States as weighted means of the landmarks around them, n x k."""
+    near, shares = routes.shares(latents)
+    rows = np.repeat(np.arange(len(latents)), near.shape[1])
+    return csr_matrix((shares.ravel(), (rows, near.ravel())), (len(latents), len(routes.graph)))
+
+
+def _fit(model: Model, at: csr_matrix, to: csr_matrix, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """rho and u, both [k], by damped least squares."""
+    none = np.zeros(at.shape[1])
+
+    def solve(columns: csr_matrix) -> np.ndarray:
+        return lsqr(columns, wanted, damp=DAMPING, iter_lim=SOLVER_STEPS)[0]
+
+    if model == "being":
+        return solve(to), none
+    if model == "getting":
+        return none, solve(to - at)
+    both = solve(hstack([to, to - at]).tocsr())
+    return both[: len(none)], both[len(none) :]
+
+
+def _explained(at: csr_matrix, to: csr_matrix, wanted: np.ndarray, being: np.ndarray, getting: np.ndarray) -> float:
+    """R^2 up to a constant."""
+    variance = np.var(wanted)
+    left = wanted - to @ being - (to - at) @ getting
+    return 1.0 - float(np.var(left) / variance) if variance > 0 else 0.0
+
+
+def _values(routes: Routes, being: np.ndarray, getting: np.ndarray, discount: float) -> np.ndarray:
+    """Value iteration over staying where one is and taking an edge, which lasts as many steps as it has.
+
+    Guessed edges are for graphs that have no others: a way that nobody has gone is no plan to earn by.
+    """
+    graph, count = routes.graph, len(routes.graph)
+    taken = graph.counts > 0 if (graph.counts > 0).any() else np.ones(len(graph.counts), bool)
+    origin, target, steps = graph.origin[taken], graph.target[taken], graph.steps[taken].astype(np.float64)
+    later = discount**steps
+    on_the_way = (1.0 - later) / (1.0 - discount) * 0.5 * (being[origin] + being[target])
+    earned = on_the_way + np.sqrt(later) * (getting[target] - getting[origin])
+    leaving, first = np.unique(origin, return_index=True)  # edges lie in the order of where they begin
+    values = staying = being / (1.0 - discount)
+    for _ in range(SWEEPS if len(leaving) else 0):
+        best = np.full(count, -np.inf)
+        best[leaving] = np.maximum.reduceat(earned + later * values[target], first)
+        new = np.maximum(staying, best)
+        change, values = float(np.abs(new - values).max()), new
+        if change <= ENOUGH * max(float(np.ptp(new)), 1e-12):
+            break
+    return values
+
+
+def subgoals(routes: Routes, plan: Plan, here: np.ndarray, best: int) -> np.ndarray:
+    """The latents to head for, agents x D: of the bank's states within the trust radius of an agent, the mean of the
+    `best` that are worth most, counting what is earned until there. Where staying pays, these lie around the agent.
+    """
+    near, shares = routes.shares(here)
+    being, getting = (np.sum(column[near] * shares, axis=1) for column in (plan.being, plan.getting))
+    found = np.array(here)
+    for agent, states, steps in routes.surroundings(here, best):
+        own, weights = routes.bank_shares(states)
+        worth, earns, gets = (np.sum(c[own] * weights, axis=1) for c in (plan.values, plan.being, plan.getting))
+        later = plan.discount**steps
+        on_the_way = (1.0 - later) / (1.0 - plan.discount) * 0.5 * (being[agent] + earns)
+        score = on_the_way + np.sqrt(later) * (gets - getting[agent]) + later * worth
+        found[agent] = routes.mean_of_best(states, -score, best)
+    return found

@@ -1,0 +1,223 @@
+"""Rewards as prompts: the skill that follows one, the goal that it points at, or a plan on the graph of the data."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from hilp import trees
+from hilp.data.dataset import Dataset, Parts
+from hilp.data.extras import Extras, RewardFunction, apply_reward
+from hilp.errors import HilpError, some
+from hilp.policy import formulas, graph_prompts, graph_rewards, planning, prompts
+from hilp.policy.asked import Promptable, has_graph, numbers, require_graph
+from hilp.policy.bank import Bank
+from hilp.policy.prompts import Prompt, SkillPrompt
+from hilp.spec import Spec
+from hilp.trees import Tree
+
+Reward = RewardFunction | str  # a formula over the named parts of an observation, see hilp.policy.formulas
+Table = tuple[Tree, Tree, Any]  # labelled samples: observations, next observations, rewards
+
+SAMPLES_A_LANDMARK = 50  # for a model of a reward on the graph
+RIDGE = 1e-6  # of the mean feature variance: keeps rank-deficient features solvable, changes nothing else
+OTHER_WAY = 0.5  # cosine below which the fits with and without an intercept ask for different things
+POOR_FIT = 0.7  # R^2 below which phi cannot express the reward and the user is told
+
+
+def goals_by_reward(policy: Promptable, near: Callable[[Tree, Tree], np.ndarray], goals: Tree) -> SkillPrompt:
+    """One skill a goal, for methods that have no goal rule: that of the reward of being at the goal.
+
+    near(observations, goal) says which of the bank's states count as there; where none does, nobody can say what the
+    goal means, and the skill is that of nothing: a random one would be as good.
+    """
+    policy.require_rule("cumulant", "has no goal rule and no reward rule")
+    sample = policy.bank
+    if not len(sample):
+        raise HilpError("this policy was saved without a bank of states, so it cannot say what a goal's reward is")
+    features = policy.cumulant(sample.observations, sample.next_observations)
+    skills = []
+    for number in range(trees.rows(goals)):
+        one = trees.over(lambda rows, number=number: rows[number], goals)
+        there = near(sample.next_observations, one).astype(np.float64)
+        z, _ = least_squares(features, there)
+        skills.append(policy.project(z) if np.any(z) else np.zeros(policy.skill_dim))
+    return SkillPrompt(policy.fingerprint, np.asarray(skills, np.float32))
+
+
+def reward(
+    policy: Promptable,
+    data: Dataset | Table | None,
+    function: Reward | None,
+    samples: int,
+    seed: int,
+    rule: str,
+    intercept: bool,
+    discount: float = graph_rewards.DISCOUNT,
+) -> Prompt:
+    """The skill of a reward (section 5.1 of the paper), by the rule of the policy's method, or the goal it points at.
+
+    By regression: z* = argmin E[(r - <features, z>)^2], closed form. By the backward map: z* = E[r B(s')]. Both are
+    then projected onto the policy's skills. By goal: the s' of highest reward among the samples. By graph: value
+    iteration on the graph of the data, for rewards that are no direction of phi.
+
+    Without an intercept, as in the paper, the mean of the reward is explained by the mean of the features. A policy
+    cannot earn more or less of a constant, so where the two fits disagree the user is told.
+    """
+    if rule not in ("auto", "skill", "goal", "graph"):
+        raise HilpError(f"a reward prompt finds a 'skill', a 'goal' or a way on the 'graph', or 'auto', not '{rule}'")
+    if rule == "graph":
+        require_graph(policy)
+        return graph_prompts.reward(policy, *_latent_samples(policy, data, function, samples, seed), discount)
+    by_goal = rule == "goal" or not (policy.has_rule("cumulant") or policy.has_rule("backward"))
+    if by_goal and not policy.has_rule("direct"):
+        policy.require_rule("aim", "has no goal rule" if rule == "goal" else "has no reward rule")
+    before, after, rewards = _labelled(policy, data, function, samples, seed)
+    if by_goal:
+        best = int(np.argmax(rewards))
+        return prompts.goal(policy, trees.over(lambda rows: rows[best], after), 0, planning.BEST, None)
+    features = policy.cumulant(before, after) if policy.has_rule("cumulant") else policy.backward(after)
+    if not np.isfinite(features).all():
+        raise HilpError("the observations of the labelled samples hold a NaN or an infinity")
+    fits = {False: (features, rewards), True: (features - features.mean(axis=0), rewards - rewards.mean())}
+    x, r = fits[intercept]
+    z, r2 = least_squares(x, r)
+    if policy.has_rule("backward"):
+        z = r @ features / len(r)
+    elif not intercept and cosine(z, least_squares(*fits[True])[0]) < OTHER_WAY:
+        warnings.warn(
+            f"the mean of this reward ({rewards.mean():.3g}), not its differences, decides this prompt: subtract it, "
+            "or pass intercept=True (--intercept)",
+            stacklevel=3,
+        )
+    if not np.any(z):
+        raise HilpError("phi does not change on the sampled data, so no skill can follow a reward")
+    if r2 < POOR_FIT and rule == "auto" and has_graph(policy):
+        on_graph = graph_prompts.reward(policy, *_latent_samples(policy, data, function, samples, seed), discount)
+        if on_graph.r2 >= POOR_FIT:
+            warnings.warn(
+                f"a direction of phi expresses only R^2 = {r2:.2f} of this reward, so it is planned on the graph of "
+                f"the data instead (R^2 = {on_graph.r2:.2f}); rule='skill' (--rule skill) asks for the direction",
+                stacklevel=3,
+            )
+            return on_graph
+    if r2 < POOR_FIT:
+        warnings.warn(
+            f"phi expresses only R^2 = {r2:.2f} of this reward: the prompt follows the part it can express; prefer "
+            "smooth rewards (for `hilp`, differences of a smooth potential), or a larger latent dimension",
+            stacklevel=3,
+        )
+    return SkillPrompt(policy.fingerprint, policy.project(z), r2)
+
+
+def _latent_samples(
+    policy: Promptable, data: Dataset | Table | None, function: Reward | None, samples: int, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Labelled transitions as latents. A model of a reward has two numbers a landmark, so it wants more of them."""
+    wanted = max(samples, SAMPLES_A_LANDMARK * len(policy.routes.graph))
+    before, after, rewards = _labelled(policy, data, function, wanted, seed)
+    return policy.encode(before), policy.encode(after), rewards
+
+
+def _labelled(
+    policy: Promptable,
+    data: Dataset | Table | None,
+    function: Reward | None,
+    samples: int,
+    seed: int,
+) -> tuple[Tree, Tree, np.ndarray]:
+    """s, s' and the reward of sampled transitions, checked."""
+    if isinstance(data, tuple):
+        if function is not None or len(data) != 3:
+            raise HilpError(
+                "a table of labelled samples is (observations, next_observations, rewards), with no function"
+            )
+        before, after = (_table(tree) for tree in data[:2])
+        rewards = numbers(data[2], "a table of labelled samples")
+    else:
+        if function is None:
+            raise HilpError("a reward prompt needs a function of (s, a, s'), a formula, or a table of labelled samples")
+        if isinstance(function, str):
+            function = formula(policy.spec, policy.observation_parts, function)
+        if data is None:
+            sample = policy.bank.subsample(samples, seed)
+        else:
+            if Spec.of(data.observations, data.action_dim).parts != policy.spec.parts:
+                takes = some([name for name, _, _ in policy.spec.parts]) or "plain vectors"
+                raise HilpError(f"the observations of {data.name} are not those of this policy ({takes})")
+            rows = Bank.rows(data, samples, seed)
+            sample = Bank.at(data, rows)
+        asked = sample.copy()  # what a function writes into its arguments changes neither the bank nor the features
+        extras = Extras({}, asked.next_extras, "the bank") if data is None else Extras.of(data, rows)
+        found = apply_reward(function, asked.observations, asked.actions, asked.next_observations, extras)
+        before, after, rewards = sample.observations, sample.next_observations, numbers(found, "the reward")
+    shapes = [trees.over(np.shape, tree) for tree in (before, after)]
+    if policy.spec.parts:
+        fits = isinstance(before, Mapping) and isinstance(after, Mapping) and shapes[0] == shapes[1]
+        fits = fits and all(shape[:1] == rewards.shape for shape in shapes[0].values())
+    else:
+        fits = shapes[0] == shapes[1] and len(shapes[0]) == 2 and rewards.shape == shapes[0][:1]
+    if not fits:
+        raise HilpError(
+            f"the reward must give one number per transition: {shapes[0]} observations, {shapes[1]} next "
+            f"observations, rewards {rewards.shape}"
+        )
+    if not len(rewards):
+        raise HilpError("there is no transition to ask the reward about: pass a data set, or a table that is not empty")
+    bad = np.flatnonzero(~np.isfinite(rewards))
+    if len(bad):
+        raise HilpError(
+            f"the reward is NaN or infinite for {len(bad)} of {len(rewards)} transitions, first at {bad[0]}"
+        )
+    if np.ptp(rewards) == 0.0:
+        raise HilpError("the reward is the same everywhere in the sampled data, so it asks for nothing")
+    return before, after, rewards
+
+
+def _table(observations: Any) -> Tree:
+    if isinstance(observations, Mapping):
+        return trees.over(np.asarray, observations)  # bytes stay bytes
+    return numbers(observations, "a table of labelled samples")
+
+
+def formula(spec: Spec, observation_parts: Parts, text: str) -> RewardFunction:
+    """The reward of a formula over the named parts of an observation; of images it knows nothing."""
+    if not spec.parts:
+        return formulas.reward(text, observation_parts, spec.observation_dim, spec.action_dim)
+    parts = tuple((name, shape) for name, shape, kind in spec.parts if kind != "uint8")
+    size = sum(math.prod(shape) for _, shape in parts)
+    on_vectors = formulas.reward(text, parts, size, spec.action_dim)
+
+    def flat(tree: Tree) -> np.ndarray:
+        rows = trees.rows(tree)
+        return np.concatenate([np.zeros((rows, 0)), *(tree[name].reshape(rows, -1) for name, _ in parts)], axis=1)
+
+    return lambda s, a, s2, extras: on_vectors(flat(s), a, flat(s2), extras)
+
+
+def cosine(a: np.ndarray, b: np.ndarray) -> float:
+    """Of the angle between two vectors; 1 where one is zero."""
+    lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return float(a @ b) / lengths if lengths > 0.0 else 1.0
+
+
+def least_squares(features: np.ndarray, rewards: np.ndarray) -> tuple[np.ndarray, float]:
+    """z = (E[x x'] + ridge I)^-1 E[r x], no intercept, and the share of the reward's variance it explains.
+
+    Features of a low-dimensional world do not fill their space, so the second moment is close to singular; the ridge is
+    RIDGE times its mean eigenvalue. R^2 = 1 - Var[r - <x, z>] / Var[r]: a constant that is left over asks for nothing.
+    """
+    x = np.asarray(features, np.float64)
+    r = np.asarray(rewards, np.float64)
+    moment = x.T @ x / len(x)
+    ridge = RIDGE * np.trace(moment) / len(moment)
+    if ridge == 0.0:
+        return np.zeros(x.shape[1]), 0.0
+    z = np.linalg.solve(moment + ridge * np.eye(len(moment)), x.T @ r / len(x))
+    variance = np.var(r)
+    r2 = 1.0 - float(np.var(r - x @ z) / variance) if variance > 0 else 0.0
+    return z, r2

@@ -1,0 +1,296 @@
+"""The graph of the data: its edges, its distances, what it says beforehand, and rewards planned on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hilp
+from hilp.learning.hilbert import discounted, undiscounted
+from hilp.policy import graph, graph_rewards, planning
+from hilp.policy.patience import REACHES, Patience
+from hilp.policy.routes import GUESS, Routes
+
+DISCOUNT = 0.99  # trust radius: 9 latent steps
+
+
+def line(length: int, start: float = 0.0) -> np.ndarray:
+    """A walk along a line, one step a row, with latents that are positions."""
+    return np.stack([start + np.arange(length), np.zeros(length)], axis=1).astype(np.float32)
+
+
+def routes(bank: np.ndarray, walks: list[np.ndarray]) -> Routes:
+    drawn = graph.build(bank, np.concatenate(walks), np.array([len(walk) for walk in walks]), DISCOUNT)
+    return Routes(drawn, planning.Midpoints(bank), DISCOUNT)
+
+
+def steps_between(found: Routes, here: np.ndarray, goal: np.ndarray) -> float:
+    return float(found.steps_left(here[None], goal[None], found.to_goals(goal[None]))[0])
+
+
+# ---- landmarks and edges ---------------------------------------------------------------------------------------------
+
+
+def test_landmarks_cover_the_bank_and_keep_apart() -> None:
+    points = np.random.default_rng(0).uniform(0, 10, (500, 2)).astype(np.float32)
+    chosen, radius = graph.cover(points, 1.0, 0)
+    apart = np.linalg.norm(points[chosen][:, None] - points[chosen][None], axis=-1)
+    assert radius == 1.0 and np.all(apart[~np.eye(len(chosen), dtype=bool)] > 1.0)
+    assert graph.nearest(points, points[chosen], 1)[1].max() <= 1.0
+
+
+def test_a_bank_too_wide_for_so_many_landmarks_gets_a_wider_net(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph, "MOST_LANDMARKS", 10)
+    points = np.random.default_rng(0).uniform(0, 10, (500, 2)).astype(np.float32)
+    chosen, radius = graph.cover(points, 0.1, 0)
+    assert len(chosen) <= 10 and radius > 0.1
+
+
+def test_the_quantile_of_each_key_by_hand() -> None:
+    keys, costs = np.array([7, 3, 7, 7, 3, 7, 7, 7]), np.array([6.0, 9.0, 1.0, 5.0, 2.0, 4.0, 2.0, 3.0])
+    unique, quick, counts = graph.quickest(keys, costs)
+    assert unique.tolist() == [3, 7] and counts.tolist() == [2, 6]
+    assert quick.tolist() == [2.0, 2.0]  # of 6 costs the one at place int(0.2 * 5) = 1
+
+
+def test_steps_along_a_line_are_its_length_and_never_less() -> None:
+    walk = line(60)
+    found = routes(walk, [walk])
+    for goal in (20, 40, 59):
+        steps = steps_between(found, walk[0], walk[goal])
+        assert goal - 1e-3 <= steps <= 1.5 * goal
+
+
+def test_edges_have_the_direction_of_the_data() -> None:
+    walk = line(60)
+    found = routes(walk, [walk])  # always forwards
+    assert steps_between(found, walk[0], walk[50]) < 100
+    assert steps_between(found, walk[50], walk[0]) > GUESS, "nobody went back"
+
+
+def test_a_wall_that_phi_does_not_see_is_not_crossed() -> None:
+    """Two corridors that lie 1 apart in latents, joined at one end only: the way leads around."""
+    there, back = line(60), line(60)[::-1] + np.array([0, 1], np.float32)
+    walk = np.concatenate([there, back])
+    bank = walk
+    found = routes(bank, [walk])
+    across = steps_between(found, there[20], back[-30] + np.array([0, 0], np.float32))
+    assert np.linalg.norm(there[20] - back[-30]) < 15, "phi thinks it near"
+    assert across > 60 or across <= planning.trust_radius(DISCOUNT) * 2  # within the trust radius phi is believed
+
+
+def test_exact_distances_of_a_maze() -> None:
+    """Random walks on the finite maze; latents are true places, so only the graph knows of walls."""
+    world: Any = hilp.make_task("maze-medium")
+    finite = world.finite()
+    rng, walks = np.random.default_rng(0), []
+    for _ in range(300):
+        rows = [int(rng.integers(len(finite.observations)))]
+        motion = int(rng.integers(finite.successors.shape[1]))
+        for _ in range(40):
+            if rng.random() < 0.2:
+                motion = int(rng.integers(finite.successors.shape[1]))
+            rows.append(int(finite.successors[rows[-1], motion]))
+        walks.append(np.array(rows))
+    scale = 2 / 0.4  # twice as long as a step, so that no neighbourhood reaches across a wall
+    places = (finite.observations * scale).astype(np.float32)
+    bank = places[np.concatenate(walks)][::3]
+    found = routes(bank, [places[walk] for walk in walks])
+    sample = rng.choice(len(places), 40, replace=False)
+    to_goals = found.to_goals(places[sample])
+    near, apart = graph.nearest(places[sample], found.landmarks, 1)
+    estimate = to_goals[:, near[:, 0]] + apart[:, 0]
+    exact = finite.steps[np.ix_(sample, sample)].T
+    far = exact > 5
+    ratio = estimate[far] / exact[far]
+    assert np.corrcoef(estimate[far], exact[far])[0, 1] > 0.85
+    assert 1.0 < np.median(ratio) < 2.5
+
+
+# ---- odd banks -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 2, 10])
+def test_small_banks(count: int) -> None:
+    walk = line(count)
+    found = routes(walk, [walk])
+    assert steps_between(found, walk[0], walk[-1]) == pytest.approx(
+        undiscounted(np.float64(count - 1), DISCOUNT), abs=1
+    )
+
+
+def test_duplicates_are_one_landmark() -> None:
+    walk = np.zeros((50, 2), np.float32)
+    found = routes(walk, [walk])
+    assert len(found.graph) == 1 and steps_between(found, walk[0], walk[0]) == pytest.approx(0, abs=1e-6)
+
+
+def test_a_policy_without_a_bank_says_so(tiny: hilp.FoundationPolicy, change: Any) -> None:
+    empty = change(tiny, bank=hilp.policy.bank.Bank.from_columns(
+        {name: column[:0] for name, column in tiny.bank.columns().items()}, tiny.spec), graph=None)  # fmt: skip
+    with pytest.raises(hilp.HilpError, match="without a bank"):
+        empty.goal(tiny.bank.observations[0], plan="graph")
+
+
+# ---- certificates ----------------------------------------------------------------------------------------------------
+
+
+def test_outlook_of_a_way_that_was_seen() -> None:
+    walk = line(60)
+    found = routes(walk, [walk, walk, walk])
+    outlook = found.outlook(walk[0], walk[50], found.to_goals(walk[50][None])[0])
+    assert outlook.reachable == "yes" and outlook.support is not None and outlook.support >= 3
+    assert 50 <= outlook.steps <= 75
+    places = walk[outlook.path][:, 0]
+    assert np.all(np.diff(places) > 0), "landmarks come in the order of the way"
+
+
+def test_outlook_of_a_room_that_nothing_leads_to() -> None:
+    walk, room = line(60), line(30, start=1000.0)
+    bank = np.concatenate([walk, room])
+    found = routes(bank, [walk, room])
+    outlook = found.outlook(walk[0], room[5], found.to_goals(room[5][None])[0])
+    assert outlook.reachable == "no" and outlook.steps == np.inf and not len(outlook.path)
+
+
+def test_outlook_of_a_way_that_only_phi_knows() -> None:
+    """Two walks that end and begin a few steps apart, and no trajectory that goes on from one to the other."""
+    one, two = line(30), line(30, start=32.0)
+    found = routes(np.concatenate([one, two]), [one, two])
+    outlook = found.outlook(one[0], two[-1], found.to_goals(two[-1][None])[0])
+    assert outlook.reachable == "unknown" and outlook.support == 0 and 50 < outlook.steps < 120
+
+
+def test_a_goal_off_the_graph_is_unknown() -> None:
+    walk = line(60)
+    found = routes(walk, [walk])
+    off = np.array([30.0, 40.0], np.float32)
+    assert found.outlook(walk[0], off, found.to_goals(off[None])[0]).reachable == "unknown"
+
+
+# ---- patience --------------------------------------------------------------------------------------------------------
+
+
+def test_patience_tries_something_else_and_forgets_a_new_episode() -> None:
+    patience, rows = Patience(9.0, 4.0), np.arange(2)
+    here = np.zeros((2, 2))
+    seen = []
+    for step in range(8):
+        left = np.array([50.0 - 3 * step, 50.0])  # the second stands still
+        seen.append(patience.reaches(here, left, rows)[0].tolist())
+    assert all(reach == 9.0 for reach, _ in seen)
+    assert seen[0][1] == 9.0 and seen[-1][1] == 9.0 * REACHES[1]
+    elsewhere = here + np.array([[0.0, 0.0], [50.0, 0.0]])
+    assert patience.reaches(elsewhere, np.array([20.0, 50.0]), rows)[0].tolist() == [9.0, 9.0]
+
+
+# ---- rewards ---------------------------------------------------------------------------------------------------------
+
+
+def both_ways(length: int = 60) -> Routes:
+    walk = line(length)
+    return routes(walk, [walk, walk[::-1].copy()] * 3)
+
+
+def labelled(found: Routes) -> tuple[np.ndarray, np.ndarray]:
+    before = np.concatenate([found.bank.latents[:-1], found.bank.latents[1:]])
+    return before, np.concatenate([found.bank.latents[1:], found.bank.latents[:-1]])
+
+
+def test_value_iteration_is_dynamic_programming_on_a_line() -> None:
+    """Being at the right end pays 1 a step: the value at x is discount^(59 - x) / (1 - discount)."""
+    found = both_ways()
+    before, after = labelled(found)
+    paid = (after[:, 0] >= 50).astype(float)
+    plan = graph_rewards.plan(found, before, after, paid, 0.95)
+    assert plan.model == "being" and plan.r2 > 0.8
+    order = np.argsort(found.landmarks[:, 0])
+    places, values = found.landmarks[order, 0], plan.values[order]
+    exact = 0.95 ** np.maximum(50 - places, 0) / 0.05
+    assert np.corrcoef(np.log(values[places < 48]), np.log(exact[places < 48]))[0, 1] > 0.97
+    assert values[places > 53].min() > 0.8 * exact.max()
+
+
+def test_a_potential_is_known_as_one_and_climbed() -> None:
+    found = both_ways()
+    before, after = labelled(found)
+    plan = graph_rewards.plan(found, before, after, after[:, 0] - before[:, 0], 0.99)
+    assert plan.model == "getting"
+    here = np.array([[20.0, 0.0], [40.0, 0.0]], np.float32)
+    assert np.all(graph_rewards.subgoals(found, plan, here, 3)[:, 0] > here[:, 0] + 0.5)
+    down = graph_rewards.plan(found, before, after, before[:, 0] - after[:, 0], 0.99)
+    assert np.all(graph_rewards.subgoals(found, down, here, 3)[:, 0] < here[:, 0] - 0.5)
+
+
+def test_staying_where_staying_pays() -> None:
+    found = both_ways()
+    before, after = labelled(found)
+    plan = graph_rewards.plan(found, before, after, (np.abs(after[:, 0] - 30) <= 4).astype(float), 0.95)
+    assert abs(float(graph_rewards.subgoals(found, plan, np.array([[30.0, 0.0]], np.float32), 3)[0, 0]) - 30) < 5
+
+
+# ---- through a policy ------------------------------------------------------------------------------------------------
+
+
+def test_training_leaves_a_graph_that_is_saved_with_the_policy(tiny: hilp.FoundationPolicy, tmp_path: Path) -> None:
+    assert tiny.graph is not None and (tiny.graph.counts > 0).any()
+    again = hilp.FoundationPolicy.load(tiny.save(tmp_path / "policy"))
+    assert again.graph is not None
+    for name, column in tiny.graph.columns().items():
+        np.testing.assert_array_equal(column, again.graph.columns()[name])
+    assert again.fingerprint == tiny.fingerprint
+
+
+def test_the_graph_of_equal_data_is_equal(tiny: hilp.FoundationPolicy, tiny_data: hilp.Dataset) -> None:
+    assert tiny.with_graph(tiny_data).fingerprint == tiny.fingerprint
+
+
+def test_a_damaged_graph_is_refused(run_copy: Path) -> None:
+    path = run_copy / "policy" / "graph.safetensors"
+    path.write_bytes(path.read_bytes()[:-4])
+    with pytest.raises(hilp.HilpError, match="graph"):
+        hilp.FoundationPolicy.load(run_copy)
+
+
+def test_graph_prompts_come_back_as_they_were(tiny: hilp.FoundationPolicy, tmp_path: Path) -> None:
+    x = tiny.bank.observations[:7]
+    for prompt in (
+        tiny.goal(tiny.bank.observations[100], plan="graph"),
+        tiny.reward(function=lambda s, a, s2: (s2[:, 0] > 5).astype(float), rule="graph"),
+    ):
+        prompt.save(tmp_path / "prompt")
+        again = tiny.load_prompt(tmp_path / "prompt")
+        np.testing.assert_array_equal(again(x), prompt(x))
+
+
+def test_a_policy_says_what_it_knows_of_a_goal(tiny: hilp.FoundationPolicy) -> None:
+    start, goal = tiny.bank.observations[0], tiny.bank.observations[1000]
+    prompt = tiny.goal(goal, plan="graph")
+    assert prompt.reachable(start) in ("yes", "unknown") and prompt.steps(start) > 0
+    assert prompt.path(start).shape[1] == 2
+    assert tiny.goal(goal, plan=0).steps(start) == prompt.steps(start)
+    with pytest.raises(hilp.HilpError, match="one goal"):
+        tiny.goal(tiny.bank.observations[:3], plan="graph").outlook(start)
+
+
+def test_a_policy_of_an_older_version_plans_with_its_bank(tiny: hilp.FoundationPolicy, change: Any) -> None:
+    old = change(tiny, graph=None)
+    prompt = old.goal(tiny.bank.observations[1000], plan="graph")
+    assert prompt(tiny.bank.observations[:5]).shape == (5, tiny.skill_dim)
+
+
+def test_mistakes(tiny: hilp.FoundationPolicy) -> None:
+    with pytest.raises(hilp.HilpError, match="'auto' or 'graph'"):
+        tiny.goal(tiny.bank.observations[0], plan="dijkstra")
+    with pytest.raises(hilp.HilpError, match="between 0 and 1"):
+        tiny.reward(function=lambda s, a, s2: s2[:, 0], rule="graph", discount=1.0)
+    with pytest.raises(hilp.HilpError, match="not 'grph'"):
+        tiny.reward(function=lambda s, a, s2: s2[:, 0], rule="grph")
+
+
+def test_discounted_and_back() -> None:
+    steps = np.array([0.0, 1.0, 30.0])
+    np.testing.assert_allclose(undiscounted(discounted(steps, DISCOUNT), DISCOUNT), steps, atol=1e-9)
