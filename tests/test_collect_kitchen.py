@@ -40,7 +40,7 @@ def test_scripts_do_their_subtask(world: Kitchen, subtask: str) -> None:
         assert action.shape == (9,) and np.isfinite(action).all()
         running.step(action[None])
         steps += 1
-    done = dict(zip(running.subtasks, running._done[0], strict=True))
+    done = dict(zip(running.subtasks, running.done[0], strict=True))
     assert done[subtask] and steps < 100
     assert sum(done.values()) == 1, "and nothing else"
 
@@ -129,7 +129,7 @@ def test_a_collected_episode_replays_to_the_same_score(world: Kitchen, tmp_path:
         cook.step()
     assert (running.observations[0] == data.observations[280]).all()
     wanted = [list(cook.running.subtasks).index(name) for name in running.subtasks]
-    assert running.shares()[0] == cook.running._done[0, wanted].mean() and running.shares()[0] in (0.25, 0.5, 0.75)
+    assert running.shares()[0] == cook.running.done[0, wanted].mean() and running.shares()[0] in (0.25, 0.5, 0.75)
 
 
 @pytest.mark.usefixtures("short")

@@ -175,7 +175,7 @@ def test_threads_change_nothing(mixed: Kitchen) -> None:
 def test_rows_say_which_share_was_done(mixed: Kitchen) -> None:
     running = mixed.episodes(np.random.default_rng(0), 4)
     assert isinstance(running, KitchenEpisodes) and isinstance(running, tasks.InParts)
-    running._done[0, :2] = running._done[1] = True
+    running.done[0, :2] = running.done[1] = True
     row = rollouts._goal_scores(running, running.reached(), seed=0)
     assert row["metric"] == "share of the subtasks" and row["outcomes"] == [0.5, 1, 0, 0]
     assert row["score"] == 0.375 and row["interval"][0] < 0.375 < row["interval"][1]

@@ -322,7 +322,7 @@ class KitchenEpisodes:
         self._readings = np.empty((len(rngs), world.observation_dim))  # the last, which actions are relative to
         for episode in range(len(rngs)):
             self._read(episode)
-        self._done = np.zeros((len(rngs), len(self.subtasks) or 1), bool)  # counted from the first step on
+        self.done = np.zeros((len(rngs), len(self.subtasks) or 1), bool)  # [n, subtasks]: so far
         self.observations = self._readings.astype(np.float32)
 
     def step(self, actions: np.ndarray) -> None:
@@ -336,7 +336,7 @@ class KitchenEpisodes:
             list(self._world.pool.map(lambda part: self._advance(part, actions), parts))
         self.observations = self._readings.astype(np.float32)
         positions = np.stack([data.qpos for data in self.data])
-        self._done |= self._world.done(positions, self._goal, self.subtasks)
+        self.done |= self._world.done(positions, self._goal, self.subtasks)
 
     def _advance(self, episodes: np.ndarray, actions: np.ndarray) -> None:
         simulator = self._simulator
@@ -364,11 +364,11 @@ class KitchenEpisodes:
 
     def shares(self) -> np.ndarray:
         """The share of the subtasks [n] done so far: done is done, also where it is undone later."""
-        share: np.ndarray = self._done.mean(axis=1)
+        share: np.ndarray = self.done.mean(axis=1)
         return share
 
     def reached(self) -> np.ndarray:
-        return np.all(self._done, axis=1)
+        return np.all(self.done, axis=1)
 
 
 def names() -> list[str]:
