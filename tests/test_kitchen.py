@@ -137,19 +137,25 @@ def test_goals_are_the_papers(mixed: Kitchen, partial: Kitchen) -> None:
     assert partial.goal[:9].tolist() == partial.simulator.resting[:9].tolist()
     running = mixed.for_data(first).episodes(np.random.default_rng(0), 3)
     assert (running.goals == goal.astype(np.float32)).all() and running.subtasks == NAMES["kitchen-mixed"]
+    for name, columns in partial.simulator.columns.items():
+        part = name.replace(" ", "_")
+        assert partial.columns[part if len(columns) == 1 else f"{part}_0"] == columns[0]
     assert len(kitchen.make("kitchen").subtasks) == 7
     assert NAMES["kitchen-partial"] == NAMES["kitchen-complete"] != NAMES["kitchen-mixed"]
 
 
 def test_goals_by_name_ask_for_one_subtask(mixed: Kitchen) -> None:
-    goals = mixed.named_goals
-    assert len(goals) == 8 and (goals["kitchen-mixed"] == mixed.goal).all()
+    assert isinstance(mixed, tasks.NamedGoals) and len(mixed.goal_names) == 8
+    assert (mixed.goal_named("kitchen-mixed") == mixed.goal).all()
     assert set(mixed.asked_for(mixed.goal)) == set(mixed.subtasks)
-    light = goals["light-switch"]
+    assert mixed.asked_for(mixed.goal_named("microwave+kettle")) == ("microwave", "kettle")
+    light = mixed.goal_named("light-switch")
     assert mixed.asked_for(light) == ("light switch",)
     assert np.delete(light, [17, 18]).tolist() == np.delete(mixed.simulator.resting, [17, 18]).tolist()
     done = np.stack([light, mixed.simulator.resting])
     assert mixed.near(done, light).tolist() == [True, False]
+    assert mixed.asked_for(mixed.goal_base()) == ()
+    assert mixed.episodes(np.random.default_rng(0), 1, goal="light-switch").subtasks == ("light switch",)
     running = mixed.episodes(np.random.default_rng(0), 1, goal=light)
     assert running.subtasks == ("light switch",)
     # A goal that moves nothing is a pose of the arm.
@@ -266,6 +272,7 @@ def test_mistakes_are_told(mixed: Kitchen) -> None:
         (lambda: tasks.make("kitchen-partal"), "did you mean 'kitchen-partial'"),
         (lambda: mixed.episodes(rng, 1, start=np.zeros(5)), "must be an observation of 30 finite numbers"),
         (lambda: mixed.episodes(rng, 1, goal=np.full(30, np.nan)), "must be an observation of 30 finite numbers"),
+        (lambda: mixed.goal_named("microwave+ketle"), "no goal 'ketle': did you mean 'kettle'"),
         (lambda: mixed.for_data(np.zeros(60)), "30 numbers"),
         (lambda: mixed.potential_max("right"), "no named rewards"),
         (lambda: mixed.episodes(rng, 1).extra("physics"), "no column 'physics'"),

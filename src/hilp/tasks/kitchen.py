@@ -52,6 +52,7 @@ HANDLES = {  # subtask -> the simulator's mark on what the hand has to touch
     "kettle": "kettle_site",
 }
 HAND = "end_effector"
+SUBTASKS = {name.replace(" ", "-"): name for name in sorted(HANDLES)}  # by the names that are typed
 D4RL_SUBTASKS = ("microwave", "kettle", "light switch", "slide cabinet")
 # The data of "complete" and "partial" differ, their evaluation does not.
 NAMES: dict[str, tuple[str, ...]] = {
@@ -174,24 +175,22 @@ class Kitchen:
         return self._goal(np.zeros(self.observation_dim), self.subtasks)
 
     @property
-    def named_goals(self) -> dict[str, np.ndarray]:
-        """Goals by name: the task's own, and each subtask alone with everything else left as it was."""
-        alone = {name.replace(" ", "-"): self._goal(self.simulator.resting, [name]) for name in sorted(HANDLES)}
-        return {self.name: self.goal, **alone}
-
-    @property
     def goal_names(self) -> tuple[str, ...]:
-        return tuple(self.named_goals)
+        """The task's own goal, and each subtask alone; several subtasks are joined by a plus."""
+        return (self.name, *SUBTASKS)
 
-    def goal_named(self, name: str, rng: np.random.Generator) -> np.ndarray:
-        """A goal by name; nothing about it is random."""
-        known = self.named_goals
-        if name not in known:
-            raise HilpError(f"{self.name} has no goal '{name}': {nearest(name, known)}")
-        return known[name]
+    def goal_named(self, name: str, rng: np.random.Generator | None = None) -> np.ndarray:
+        """The goal [30] of this name: `light-switch`, or `microwave+kettle`. What it does not name stays as it was."""
+        if name == self.name:
+            return self.goal
+        subtasks = name.split("+")
+        for subtask in subtasks:
+            if subtask not in SUBTASKS:
+                raise HilpError(f"{self.name} has no goal '{subtask}': {nearest(subtask, self.goal_names)}")
+        return self._goal(self.simulator.resting, [SUBTASKS[subtask] for subtask in subtasks])
 
-    def goal_base(self, rng: np.random.Generator) -> np.ndarray:
-        """What the columns of a goal are that nobody speaks of: as they rest."""
+    def goal_base(self, rng: np.random.Generator | None = None) -> np.ndarray:
+        """An observation that a goal of a few columns takes the others from: nothing has been touched."""
         return self._goal(self.simulator.resting, ())
 
     def _goal(self, base: np.ndarray, subtasks: Sequence[str]) -> np.ndarray:

@@ -203,5 +203,6 @@ PRESETS = (
         {"dim": 32, "discount": 0.99, "lr": 3e-4, "target_rate": 0.005},
         tasks=(*values.ANTMAZES, *values.KITCHENS),
     ),
+    Preset("laptop", {"normalize": False}, tasks=values.KITCHENS),
     Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.KITCHENS),
 )

@@ -110,6 +110,12 @@ PRESETS = (
     Preset("laptop", {**values.ANT_ACTOR, **values.ANT_AVERAGE}, steps=values.ANT_STEPS, tasks=values.ANTMAZES),
     Preset("laptop", steps=values.OGBENCH_STEPS, tasks=(*values.OGBENCH_POINTS, *values.OGBENCH_ARMS)),
     Preset("paper", {"actor_hidden": (256, 256)}, tasks=values.ANTMAZE_LARGE),
+    Preset(
+        "laptop",
+        {**values.KITCHEN_ACTOR, **values.KITCHEN_AVERAGE},
+        steps=values.KITCHEN_LAPTOP_STEPS,
+        tasks=values.KITCHENS,
+    ),
     Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.KITCHENS),
     Preset("paper", values.STITCH_GOALS, tasks=values.OGBENCH_STITCHES),
 )

@@ -210,5 +210,11 @@ PRESETS = (
         steps=values.ANT_LONG_STEPS,
         tasks=values.ANTMAZES,
     ),
+    Preset(
+        "laptop",
+        {**values.KITCHEN_ACTOR, "discount": values.KITCHEN_DISCOUNT, "goal_discount": values.KITCHEN_DISCOUNT},
+        steps=values.KITCHEN_LAPTOP_STEPS,
+        tasks=values.KITCHENS,
+    ),
     Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.KITCHENS),
 )

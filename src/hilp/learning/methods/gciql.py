@@ -171,6 +171,17 @@ PRESETS = (
     ),
     Preset("paper", {"actor_hidden": (256, 256)}, tasks=values.ANTMAZE_LARGE),
     Preset(None, {"expectile": 0.7, "temperature": 1.0}, tasks=(*values.ANTMAZE_ULTRA, *values.KITCHENS)),
+    Preset(
+        "laptop",
+        {
+            **values.KITCHEN_ACTOR,
+            **values.KITCHEN_AVERAGE,
+            "discount": values.KITCHEN_DISCOUNT,
+            "goal_discount": values.KITCHEN_DISCOUNT,
+        },
+        steps=values.KITCHEN_LAPTOP_STEPS,
+        tasks=values.KITCHENS,
+    ),
     Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.KITCHENS),
     # OGBench's values; networks stay ours, its actors have GELU and a deviation of one.
     Preset("paper", {"temperature": 10.0, "actor_goal_random": 0.0}, tasks=values.OGBENCH),

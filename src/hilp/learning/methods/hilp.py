@@ -327,5 +327,21 @@ PRESETS = (
         {"phi_discount": values.OGBENCH_GIANT_DISCOUNT, "goal_discount": values.OGBENCH_GIANT_DISCOUNT},
         tasks=values.OGBENCH_GIANTS,
     ),
+    Preset(
+        "laptop",
+        {
+            **values.KITCHEN_ACTOR,
+            **values.KITCHEN_AVERAGE,
+            "dim": 32,  # as in the paper: many things can be done in any order
+            "phi_discount": values.KITCHEN_DISCOUNT,
+            "goal_discount": values.KITCHEN_DISCOUNT,
+            "discount": values.KITCHEN_DISCOUNT,
+            "bound_targets": True,
+            "schedule": "sequential",
+            "phi_steps": 6_000,
+        },
+        steps=values.KITCHEN_LAPTOP_STEPS,
+        tasks=values.KITCHENS,
+    ),
     Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.KITCHENS),
 )

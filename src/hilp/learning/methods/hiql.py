@@ -243,4 +243,5 @@ PRESETS = (
         tasks=values.ANTMAZES,
     ),
     Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.KITCHENS),
+    Preset("laptop", values.KITCHEN_ACTOR, steps=values.KITCHEN_LAPTOP_STEPS, tasks=values.KITCHENS),
 )

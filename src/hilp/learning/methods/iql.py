@@ -185,5 +185,11 @@ PRESETS = (
         steps=8_000,
     ),
     Preset("laptop", {**values.ANT, "discount": 0.99}, steps=values.ANT_LONG_STEPS, tasks=values.ANTMAZES),
+    Preset(
+        "laptop",
+        {**values.KITCHEN_ACTOR, "discount": values.KITCHEN_DISCOUNT},
+        steps=values.KITCHEN_LAPTOP_STEPS,
+        tasks=values.KITCHENS,
+    ),
     Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.KITCHENS),
 )
