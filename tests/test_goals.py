@@ -40,7 +40,7 @@ def test_numbers_columns_and_rows(tiny: hilp.FoundationPolicy, tiny_data: hilp.D
     [
         ("row:-1", "from 0 on, not '-1'"),
         ("row:", "from 0 on"),
-        ("row:2000", "the states that this policy keeps has rows 0 to 1999"),
+        ("row:2000", "what this policy keeps has rows 0 to 1999"),
         ("row:99999999999999999999", "from 0 on"),
         ("x=3", "also needs y"),
         ("x=3,z=4", "has no column 'z': choose from: x, y"),

@@ -91,7 +91,7 @@ def _numbers(text: str) -> np.ndarray | None:
 
 def _row(text: str, policy: FoundationPolicy, data: Dataset | None) -> Any:
     observations = policy.bank.observations if data is None else data.observations
-    where = "the states that this policy keeps" if data is None else f"the data set {data.name}"
+    where = "what this policy keeps" if data is None else f"the data set {data.name}"
     count = trees.rows(observations)
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
         raise HilpError(f"{ROW} takes the number of a row from 0 on, not '{text}'")

@@ -78,8 +78,11 @@ def find(name: str) -> Environment:
     if found is not None:
         return found
     plain = name.removesuffix(VERSION)
-    if plain.startswith(("visual-", "powderworld-")):
-        raise HilpError(f"{name} observes images: its tasks with states are {', '.join(NAMES)}")
+    if plain.startswith("powderworld-"):
+        raise HilpError(f"{name} observes images, which tasks here do not: it has no version with states")
+    if plain.startswith("visual-"):
+        with_states = find(plain.removeprefix("visual-") + VERSION)
+        raise HilpError(f"{name} observes images, which tasks here do not: take {with_states.name}")
     if "-singletask" in plain:
         instead = plain.split("-singletask")[0]
         raise HilpError(f"{name} is one goal as a reward: take {instead} and one of its goals, task1 to task5")
