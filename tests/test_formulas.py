@@ -357,16 +357,17 @@ def test_not_text(text: Any) -> None:
 
 
 UNKNOWN = "unknown name, neither a part of the observation nor an extra column"
+FORM = "; a reward for moving is e.g. 'height - before(height)'"
 NAMES = "action, food, height, joints, observation, orientations, place, up, velocity"
 
 
 @pytest.mark.parametrize(
     ("text", "piece", "problem"),
     [
-        ("heihgt + 1", "heihgt", f"{UNKNOWN} of the farm: did you mean 'height'?"),
-        ("fod", "fod", f"{UNKNOWN} of the farm: did you mean 'food'?"),
-        ("acton[0]", "acton", f"{UNKNOWN} of the farm: did you mean 'action'?"),
-        ("before(short)", "short", f"{UNKNOWN} at s of the farm: choose from: {NAMES}"),
+        ("heihgt + 1", "heihgt", f"{UNKNOWN} of the farm: did you mean 'height'?{FORM}"),
+        ("fod", "fod", f"{UNKNOWN} of the farm: did you mean 'food'?{FORM}"),
+        ("acton[0]", "acton", f"{UNKNOWN} of the farm: did you mean 'action'?{FORM}"),
+        ("before(short)", "short", f"{UNKNOWN} at s of the farm: choose from: {NAMES}{FORM}"),
         ("word", "word", "this extra column does not hold numbers"),
         ("short", "short", "this extra column has shape (2,) for 5 transitions"),
         ("place", None, f"it gives 2 numbers (shape (2,)) {TOO_MANY}"),

@@ -133,6 +133,8 @@ def _parse(flags: type, verb: str, words: list[str]) -> Any:
     import tyro
 
     known = {"--help"}
+    texts = {f"--{name}" for name, kind in typing.get_type_hints(flags).items() if kind == str | None}
+    words = _joined(words, texts)
     for name, kind in typing.get_type_hints(flags, include_extras=True).items():
         known |= {f"--{name.replace('_', '-')}"}
         known |= {alias for note in getattr(kind, "__metadata__", ()) for alias in getattr(note, "aliases", None) or ()}
@@ -158,6 +160,17 @@ def _parse(flags: type, verb: str, words: list[str]) -> Any:
         if wrong:
             message = f"{wrong[1]} cannot be '{wrong[2]}'"
         raise HilpError(f"{message} (see hilp {verb} --help)") from None
+
+
+def _joined(words: list[str], texts: set[str]) -> list[str]:
+    """A text that begins with a minus, as in --reward "-abs(x-5)" or --goal -1,2, goes to the flag before it."""
+    joined: list[str] = []
+    for word in words:
+        if joined and joined[-1] in texts and word.startswith("-") and not word.startswith("--") and word != "-h":
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def _merge_repeated(words: list[str]) -> list[str]:

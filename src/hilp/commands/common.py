@@ -51,7 +51,7 @@ def require_video(world: Any, path: str) -> None:
     """Raise where a task cannot be filmed or the file has no such ending, before anything is run for it."""
     from hilp.report import video
 
-    if not hasattr(world, "film"):
+    if not hasattr(world, "film") and not world.has_goals:  # what has goals has a plan to draw a film on
         raise HilpError(f"{world.name} cannot be recorded as a video: draw it with `hilp prompt --picture`")
     if Path(path).suffix.lower() not in video.ENDINGS:
         raise HilpError(f"--video takes a file that ends in {', '.join(video.ENDINGS)}, not '{path}'")
@@ -92,9 +92,15 @@ def label(data: Dataset, reward: str | None, shift: float | None = None, ends: b
 
 
 def reward_of(text: str, policy: FoundationPolicy, world: Any | None) -> Any:
-    """The reward of a task that a text names, or the text itself where it is a formula."""
-    parts = [*dict(policy.observation_parts), *(name for name, _, _ in policy.spec.parts)]
-    return named_reward(text, parts, world) or text
+    """The reward that a text names or is the formula of; over parts, images among them, the policy reads it itself."""
+    from hilp.policy import formulas
+
+    columns = {} if world is None else dict(world.columns)
+    parts = [*columns, *dict(policy.observation_parts), *(name for name, _, _ in policy.spec.parts)]
+    named = named_reward(text, parts, world)
+    if named is not None or policy.spec.parts:
+        return named or text
+    return formulas.reward(text, policy.observation_parts, policy.spec.observation_dim, policy.spec.action_dim, columns)
 
 
 def named_reward(text: str, parts: Iterable[str], world: Any | None) -> RewardFunction | None:
@@ -106,7 +112,11 @@ def named_reward(text: str, parts: Iterable[str], world: Any | None) -> RewardFu
     if text.isidentifier() and text not in parts:
         if world is None:
             raise HilpError(f"'{text}' is a name: name the task whose reward it is with --task, or give a formula")
-        rollouts.require_reward(world, text)  # says which names there are
+        try:
+            rollouts.require_reward(world, text)  # says which names there are
+        except HilpError as error:
+            known = next(iter(world.columns), "observation[0]")
+            raise HilpError(f"{error}; or give a formula, e.g. '{known} - before({known})'") from None
     return None
 
 

@@ -40,7 +40,7 @@ class Flags(common.Reading):
     """in a task: data set to label with the rewards (default: the transitions kept in the policy); without one: data to
     measure the policy on, a file or 'held-out' for the episodes that its run kept from training"""
     video: str | None = None
-    """GIF, WebP or MP4 file to record the first episode of each reward to (the reward's name is added)"""
+    """GIF, WebP or MP4 file to record the first episode of each prompt to (the prompt's name is added)"""
     random: bool = False
     """also say what uniformly random actions score from the same starts"""
     episodes: int = 50
@@ -175,7 +175,7 @@ def evaluate(
     if flags.rows is None and world.has_goals:  # a report shows what lies beside its policy, where there is a map
         trajectories.keep(home / runs.TRAJECTORIES, found)
     if flags.video:
-        record(world, found, Path(flags.video), f"-{seed_folder.name}" if seed_folder else "")
+        record(policy, world, found, Path(flags.video), f"-{seed_folder.name}" if seed_folder else "")
     return rows
 
 
@@ -193,12 +193,16 @@ def beside_random(rows: list[Row], world: Any, flags: Flags) -> None:
             row["random"] = float(returns.mean())
 
 
-def record(world: Any, found: list[tuple[Row, Rollout]], target: Path, suffix: str) -> None:
+def record(policy: FoundationPolicy, world: Any, found: list[tuple[Row, Rollout]], target: Path, suffix: str) -> None:
     """Film the first episode of each rollout; the prompt's name goes before the file's ending."""
-    from hilp.report import video
+    from hilp.report import films, video
 
     for row, rollout in found:
         name = f"plan-{row['plan']}" if row["prompt"] == "goal" else f"reward-{row['reward']}"
-        frames = world.film(*rollout.episode(0))
         stem = f"{target.stem}-{name.replace(' ', '-')}{suffix}"
-        video.write(target.with_stem(stem), frames, getattr(world, "fps", common.VIDEO_FPS))
+        if hasattr(world, "film"):
+            frames, fps = world.film(*rollout.episode(0)), getattr(world, "fps", common.VIDEO_FPS)
+        else:
+            goal = rollout.goals[0] if row["prompt"] == "goal" else None
+            frames, fps = films.on_plan(policy, world, {name: rollout.episode(0)[0]}, goal), films.FPS
+        video.write(target.with_stem(stem), frames, fps)

@@ -60,7 +60,7 @@ class Flags(common.Reading):
     picture: str | None = None
     """PNG, SVG or PDF file to draw the trajectory to"""
     video: str | None = None
-    """GIF, WebP or MP4 file to record the episode to (simulated tasks)"""
+    """GIF, WebP or MP4 file to record the episode to; in a maze beside the same goal without a plan"""
     json: bool = False
     """print JSON"""
 
@@ -237,28 +237,87 @@ def act_in_task(
     to = asked.named if asked is not None and asked.named is not None and goal is not None else goal
     path, beside, reached = rollouts.rollout_once(policy, world, prompt, start, to, steps, flags.seed)
     facts = {"task": world.name, "start": path[0].tolist(), "end": path[-1].tolist(), "steps": len(path) - 1}
-    if flags.reward is not None and flags.reward in world.rewards:
-        facts["return"] = rollouts.path_return(policy, world, flags.reward, prompt, path, beside)
+    earned = rewards_along(flags, policy, world, prompt, path, beside)
+    if earned is not None:
+        facts |= score(flags.reward, world, path, float(earned.sum()))
     prompt.reset()  # the skill of the episode's first step
     facts["z"] = np.asarray(prompt(path[:1]))[0].tolist()
-    if goal is not None:
+    if goal is not None and flags.reward is None:
         facts["reached"] = reached
     if flags.picture:
-        draw(flags.picture, world, path, goal, reached, title=f"{kind} prompt")
+        draw(flags.picture, world, path, goal, reached, earned, title=f"{kind} prompt")
         facts["picture"] = flags.picture
     if flags.video:
-        from hilp.report import video
-
-        fps = getattr(world, "fps", common.VIDEO_FPS)
-        facts["video"] = str(video.write(flags.video, world.film(path, beside.get("physics")), fps))
+        facts["video"] = film(flags, policy, world, prompt, path, beside, to)
     return facts
 
 
-def draw(target: str, world: Any, path: np.ndarray, goal: np.ndarray | None, reached: bool, title: str) -> None:
-    """The trajectory of one episode on the plan of its task."""
+def rewards_along(
+    flags: Flags, policy: FoundationPolicy, world: Any, prompt: Any, path: np.ndarray, beside: dict[str, np.ndarray]
+) -> np.ndarray | None:
+    """The reward of each step of an episode; None without a reward, or where it takes columns that a task lacks."""
+    from hilp.evaluation import rollouts
+
+    if flags.reward is None:
+        return None
+    try:
+        return rollouts.path_rewards(policy, world, common.reward_of(flags.reward, policy, world), prompt, path, beside)
+    except HilpError:  # an extra column of the data
+        return None
+
+
+def score(name: str | None, world: Any, path: np.ndarray, earned: float) -> dict[str, float]:
+    """What an episode scored under a reward: its return, and of getting somewhere the share of what was possible."""
+    if name not in world.potentials:
+        return {"return": earned}
+    possible = world.potential_max(name) - float(world.potentials[name](path[:1])[0])
+    return {"gain": earned, **({"share of the possible gain": earned / possible} if possible > 0 else {})}
+
+
+def film(
+    flags: Flags,
+    policy: FoundationPolicy,
+    world: Any,
+    prompt: Any,
+    path: np.ndarray,
+    beside: dict[str, np.ndarray],
+    goal: Any,
+) -> str:
+    """Record the episode: as the simulator shows it, or on the plan, where a goal is shown without a plan beside."""
+    from hilp.evaluation import rollouts
+    from hilp.report import films, video
+
+    fps = getattr(world, "fps", common.VIDEO_FPS)
+    if hasattr(world, "film"):
+        return str(video.write(str(flags.video), world.film(path, beside.get("physics")), fps))
+    target = getattr(prompt, "goal", None)
+    plan = getattr(prompt, "plan", "graph")
+    panels = {str(flags.reward or "skill") if target is None else f"plan {plan}": path}
+    if target is not None and plan != 0:
+        direct = policy.goal(target, plan=0)
+        steps = world.max_steps if flags.steps is None else flags.steps
+        other, _, _ = rollouts.rollout_once(policy, world, direct, path[0], goal, steps, flags.seed)
+        panels = {"plan 0": other, **panels}
+    return str(video.write(str(flags.video), films.on_plan(policy, world, panels, target), films.FPS))
+
+
+def draw(
+    target: str,
+    world: Any,
+    path: np.ndarray,
+    goal: np.ndarray | None,
+    reached: bool,
+    earned: np.ndarray | None,
+    title: str,
+) -> None:
+    """The trajectory of one episode on the plan of its task; under a reward coloured by what it has earned so far."""
     import numpy as np
 
     from hilp.report import figures
 
+    if earned is not None:
+        said = f"{title}: earned {earned.sum():.3g}"
+        figures.save(figures.earnings(world, path, np.concatenate([[0.0], np.cumsum(earned)]), said), target)
+        return
     goals = np.full_like(path[:1], np.nan) if goal is None else goal[None]
     figures.save(figures.trajectories(world, [path], path[:1], goals, np.array([reached]), title), target)

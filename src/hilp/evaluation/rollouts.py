@@ -313,18 +313,18 @@ def rollout_once(
     return np.stack(path), columns, goal is None or bool(running.reached()[0])
 
 
-def path_return(
+def path_rewards(
     policy: FoundationPolicy,
     world: tasks.Task,
-    name: str,
+    reward: RewardFunction,
     prompt: Any,
     path: np.ndarray,
     beside: dict[str, np.ndarray],
-) -> float:
-    """What one episode [t + 1, obs], with the columns [t, ...] beside it, earned under a reward of its task."""
+) -> np.ndarray:
+    """What each step of one episode [t + 1, obs], with the columns [t, ...] beside it, earned: float64 [t]."""
     extras = Extras({}, beside, world.name)
     actions = policy.act(path[:-1], prompt)
-    return float(apply_reward(world.rewards[name], path[:-1], actions, path[1:], extras).sum())
+    return np.asarray(apply_reward(reward, path[:-1], actions, path[1:], extras), np.float64)
 
 
 def has_reward(world: tasks.Task, name: str) -> bool:

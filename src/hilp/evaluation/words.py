@@ -214,6 +214,9 @@ def _theorem_words(exact: Numbers) -> list[str]:
             f"pairs; on these the direction is optimal for {_percent(learned['optimal_where_condition'])}."
         )
     return [
+        "What the theorem says: always make the motion that takes phi straight towards the goal's phi, and you are on "
+        "a shortest way, wherever the map is right to less than a quarter of a step all around you (eps_e is its "
+        "largest error there) and some motion goes almost exactly that way (eps_d is by how much the best one misses).",
         f"Over all pairs the greedy latent motion is optimal for {_percent(exact['greedy_motion_optimal'])} (a random "
         f"motion: {_percent(exact['random_motion_optimal'])}).",
         f"{promise} Motions within latent length 1, as the theorem has them, are optimal for "

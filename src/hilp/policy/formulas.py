@@ -24,7 +24,7 @@ import ast
 import functools
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
@@ -39,12 +39,26 @@ DEEPEST = 100  # levels of the syntax tree; Python's own stack must hold them, a
 SHOWN_FORMULA, SHOWN_PIECE = 120, 60  # characters in an error
 
 
-def reward(text: str, parts: Parts, observation_dim: int, action_dim: int) -> RewardFunction:
-    """The reward of a formula, as a function of (s, a, s', extras) that gives float64 [n].
+@dataclass(frozen=True)
+class Formula:
+    """A reward as a function of (s, a, s', extras) that gives float64 [n], and the text it was read from."""
+
+    text: str
+    function: RewardFunction
+    change: Formula | None = None  # f - before(f), where f is a formula of s' alone: what it gains in a step
+
+    def __call__(self, s: np.ndarray, a: np.ndarray, s2: np.ndarray, extras: Extras) -> np.ndarray:
+        return self.function(s, a, s2, extras)
+
+
+def reward(
+    text: str, parts: Parts, observation_dim: int, action_dim: int, columns: Mapping[str, int] | None = None
+) -> Formula:
+    """The reward of a formula; `columns` are more names of single numbers of an observation.
 
     What is wrong whatever the data is an error here; what depends on extra columns is one when the function is asked.
     """
-    reader = _Reader(text, parts, observation_dim)
+    reader = _Reader(text, parts, observation_dim, columns or {})
     evaluate = reader.read()
 
     def function(s: np.ndarray, a: np.ndarray, s2: np.ndarray, extras: Extras) -> np.ndarray:
@@ -62,7 +76,13 @@ def reward(text: str, parts: Parts, observation_dim: int, action_dim: int) -> Re
     if not reader.extra_names:
         observations, actions = np.zeros((1, observation_dim)), np.zeros((1, action_dim))
         function(observations, actions, observations, None)  # type: ignore[arg-type]  # which no name asks for
-    return function
+    if not reader.is_of_a_state or reader.extra_names:
+        return Formula(reader.text, function)
+    first = reader.text if reader.text.isidentifier() else f"({reader.text})"
+    change = Formula(
+        f"{first} - before({reader.text})", lambda s, a, s2, x: function(s, a, s2, x) - function(s2, a, s, x)
+    )
+    return Formula(reader.text, function, change)
 
 
 # ---- what a formula is evaluated on ----------------------------------------------------------------------------------
@@ -205,7 +225,7 @@ REFUSED: dict[type[ast.AST], str] = {
 class _Reader:
     """One formula, on its way from text to numpy operations."""
 
-    def __init__(self, text: str, parts: Parts, observation_dim: int) -> None:
+    def __init__(self, text: str, parts: Parts, observation_dim: int, columns: Mapping[str, int]) -> None:
         if not isinstance(text, str):
             raise HilpError(f"a reward formula is text, such as 'height - 0.1*norm(action)', not {type(text).__name__}")
         self.text = " ".join(text.split())  # one line, so that a formula may be folded in a file
@@ -215,6 +235,8 @@ class _Reader:
         for name, shape in parts:
             self.columns[name] = begin, shape
             begin += math.prod(shape)
+        self.columns = {name: (at, ()) for name, at in columns.items()} | self.columns
+        self.is_of_a_state = True  # so far: neither the action nor before() is in it
         if parts and begin != observation_dim:
             raise self.error(f"the parts of an observation have {begin} numbers, but an observation {observation_dim}")
 
@@ -311,6 +333,7 @@ class _Reader:
         if name == "action":
             if is_before:
                 raise self.error("the action lies between s and s': take it out of before()", node)
+            self.is_of_a_state = False
             return lambda moment: moment.actions
         if name in self.columns:
             begin, shape = self.columns[name]
@@ -330,7 +353,8 @@ class _Reader:
             hint = nearest(name, {*self.columns, "observation", "action", *has})
             kind = "extra column at s" if moment.is_before else "extra column"
             problem = f"unknown name, neither a part of the observation nor an {kind} of {extras.owner}: {hint}"
-            raise self.error(problem, node) from None
+            known = next((n for n, (_, shape) in self.columns.items() if math.prod(shape) == 1), "observation[0]")
+            raise self.error(f"{problem}; a reward for moving is e.g. '{known} - before({known})'", node) from None
         try:
             column = np.asarray(column, np.float64)
         except (TypeError, ValueError):
@@ -364,6 +388,7 @@ class _Reader:
             return self._apply(node, function, [inner(argument) for argument in node.args])
         if is_before:
             raise self.error("before() inside of before(): only s and s' are known", node)
+        self.is_of_a_state = False
         piece = inner(node.args[0], True)
         return lambda moment: piece(moment.before())
 

@@ -70,6 +70,8 @@ def reward(
     """
     if rule not in ("auto", "skill", "goal", "graph"):
         raise HilpError(f"a reward prompt finds a 'skill', a 'goal' or a way on the 'graph', or 'auto', not '{rule}'")
+    if isinstance(function, str):
+        function = formula(policy.spec, policy.observation_parts, function)
     if rule == "graph":
         require_graph(policy)
         return graph_prompts.reward(policy, *_latent_samples(policy, data, function, samples, seed), discount)
@@ -107,15 +109,35 @@ def reward(
             return on_graph
     if r2 < POOR_FIT:
         warnings.warn(
-            f"phi expresses only R^2 = {r2:.2f} of this reward: the prompt follows the part it can express; prefer "
-            "smooth rewards (for `hilp`, differences of a smooth potential), or a larger latent dimension",
+            f"phi expresses only R^2 = {r2:.2f} of this reward: the prompt follows the part it can express; "
+            f"{_what_else(policy, function, before, after, intercept)}",
             stacklevel=3,
         )
     return SkillPrompt(policy.fingerprint, policy.project(z), r2)
 
 
+def _what_else(policy: Promptable, function: Any, before: Tree, after: Tree, intercept: bool) -> str:
+    """What to try instead of a reward that phi cannot express; the form that rewards a change only where it fits."""
+    tips = ["prefer smooth rewards", "a larger latent dimension"]
+    if policy.has_rule("direct") or policy.has_rule("aim"):
+        tips.insert(0, 'make the state of highest reward a goal with rule="goal" (--rule goal)')
+    if has_graph(policy):
+        tips.insert(0, 'plan it on the graph of the data with rule="graph" (--rule graph)')
+    change = function.change if isinstance(function, formulas.Formula) else None
+    if change is not None and policy.has_rule("cumulant"):
+        actions = np.zeros((trees.rows(after), policy.spec.action_dim))
+        rewards = change(before, actions, after, Extras({}, {}, "the bank"))
+        features = policy.cumulant(before, after)
+        if intercept:
+            features, rewards = features - features.mean(axis=0), rewards - rewards.mean()
+        found = least_squares(features, rewards)[1]
+        if found >= POOR_FIT:
+            tips.insert(0, f"reward the change instead, '{change.text}' (R^2 = {found:.2f})")
+    return ", or ".join(tips)
+
+
 def _latent_samples(
-    policy: Promptable, data: Dataset | Table | None, function: Reward | None, samples: int, seed: int
+    policy: Promptable, data: Dataset | Table | None, function: RewardFunction | None, samples: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Labelled transitions as latents. A model of a reward has two numbers a landmark, so it wants more of them."""
     wanted = max(samples, SAMPLES_A_LANDMARK * len(policy.routes.graph))
@@ -126,7 +148,7 @@ def _latent_samples(
 def _labelled(
     policy: Promptable,
     data: Dataset | Table | None,
-    function: Reward | None,
+    function: RewardFunction | None,
     samples: int,
     seed: int,
 ) -> tuple[Tree, Tree, np.ndarray]:
@@ -141,8 +163,6 @@ def _labelled(
     else:
         if function is None:
             raise HilpError("a reward prompt needs a function of (s, a, s'), a formula, or a table of labelled samples")
-        if isinstance(function, str):
-            function = formula(policy.spec, policy.observation_parts, function)
         if data is None:
             sample = policy.bank.subsample(samples, seed)
         else:

@@ -193,14 +193,15 @@ def _trajectories(world: tasks.Task, rows: Sequence[Row], kept: Sequence[Kept]) 
     )
     notes = {
         "goal": "the same starts and goals in every panel",
-        "reward": "from random starts; blue where at least half of the possible gain or return was realised",
+        "reward": "from random starts, coloured by the share of what was possible; the score is that of all episodes",
     }
     shown = []
     for kind, note in notes.items():
         own = [entry for entry in wanted if entry.prompt == kind]
         if own:
             most = max(len(entry.rollout.lengths) for entry in own)
-            uri = figures.png_data_uri(trajectory_figure(world, own))
+            fig = trajectory_figure(world, own) if kind == "goal" else _earnings_figure(world, own, rows)
+            uri = figures.png_data_uri(fig)
             shown.append((uri, f"{most} episode{'' if most == 1 else 's'}, {note}."))
     return Section("Trajectories", text, shown)
 
@@ -210,9 +211,29 @@ def _fits(entry: Kept, world: tasks.Task) -> bool:
 
 
 def trajectory_figure(world: tasks.Task, kept: Sequence[Kept]) -> Figure:
-    """The episodes of goal prompts, or of reward prompts, side by side."""
+    """The episodes of goal prompts side by side."""
     named = {entry.title: _trials(entry) for entry in kept}
     return figures.trajectory_grid(world, named, f"Trajectories of {kept[0].prompt} prompts")
+
+
+def _earnings_figure(world: tasks.Task, kept: Sequence[Kept], rows: Sequence[Row]) -> Figure:
+    """The episodes of reward prompts side by side, coloured by what they earned of what they could."""
+    by_prompt = {files.prompt_of(row): row for row in rows}
+    named = {}
+    for entry in kept:
+        row = by_prompt[entry.task, entry.prompt, entry.name]
+        paths = _trials(entry)[0]
+        outcomes = np.asarray(row.get("outcomes", []), float)[: len(paths)]
+        if len(outcomes) < len(paths):  # a row of an earlier version: only whether it was at least half is known
+            shares = entry.rollout.reached.astype(float)
+        elif row["metric"] == files.GAIN:
+            possible = np.asarray(row.get("possible", np.ones(len(paths))), float)[: len(paths)]
+            shares = np.divide(outcomes, possible, out=np.ones_like(outcomes), where=possible > 0)
+        else:
+            best = row.get("best_possible") or float(max(row["outcomes"]))
+            shares = outcomes / best if best > 0 else np.zeros_like(outcomes)
+        named[entry.title] = paths, shares, _number(row["metric"])(row["score"])
+    return figures.earnings_grid(world, named)
 
 
 def _trials(kept: Kept) -> tuple[list[np.ndarray], np.ndarray, np.ndarray, np.ndarray]:

@@ -15,6 +15,8 @@ from hilp.report.figures.latents import latent_map as latent_map
 from hilp.report.figures.maps import Plan as Plan
 from hilp.report.figures.maps import distance_field as distance_field
 from hilp.report.figures.maps import distance_fields as distance_fields
+from hilp.report.figures.maps import earnings as earnings
+from hilp.report.figures.maps import earnings_grid as earnings_grid
 from hilp.report.figures.maps import trajectories as trajectories
 from hilp.report.figures.maps import trajectory_grid as trajectory_grid
 from hilp.report.figures.style import BLUE as BLUE

@@ -30,6 +30,7 @@ from hilp.report.figures.style import (
     SOFT,
     TEXT_SIZE,
     VERMILLION,
+    as_vector,
     draw_suptitle,
     draw_title,
     require_some,
@@ -75,12 +76,53 @@ def trajectory_grid(task: Plan, named: Mapping[str, Trials], title: str = "Traje
     return fig
 
 
+def earnings(task: Plan, path: ArrayLike, earned: ArrayLike, title: str = "Reward prompt") -> Figure:
+    """One path [T, obs] on the task's plan, coloured by what had been earned at each of its states [T]."""
+    fig, (ax,) = plan_panels(task, 1, 1)
+    xy, values = places_of(task, path, "path"), as_vector(earned, "earned")
+    if len(values) != len(xy):
+        raise ValueError(f"one number a state of the path ({len(xy)}), not {len(values)}")
+    low, high = float(values.min()), float(values.max())
+    line = LineCollection(list(np.stack([xy[:-1], xy[1:]], axis=1)), cmap=DISTANCE_MAP, linewidths=2.5)
+    line.set(array=values[1:], norm=Normalize(low, high if high > low else low + 1.0), zorder=3, capstyle="round")
+    ax.add_collection(line, autolim=False)
+    ax.plot(*xy[:1].T, "o", mfc="white", mec=INK, ms=6, mew=1.4, zorder=4)
+    ax.plot(*xy[-1:].T, "s", color=INK, mec="white", ms=6, zorder=4)
+    _bar(fig, ax, line, "earned so far (circle: start, square: end)")
+    draw_title(ax, title)
+    return fig
+
+
+def earnings_grid(
+    task: Plan,
+    named: Mapping[str, tuple[Sequence[ArrayLike], ArrayLike, str]],
+    title: str = "Trajectories of reward prompts",
+) -> Figure:
+    """A panel per reward prompt: its paths, coloured by the share [n] of what each could have earned, and its score."""
+    require_some(named, "named")
+    fig, axes = plan_panels(task, len(named), min(len(named), 3 if len(named) != 4 else 2))
+    for ax, (name, (paths, shares, score)) in zip(axes, named.items(), strict=True):
+        lines = [places_of(task, path, f"paths[{i}]") for i, path in enumerate(paths)]
+        values = as_vector(shares, "shares")
+        if len(values) != len(lines):
+            raise ValueError(f"one share a path ({len(lines)}), not {len(values)}")
+        drawn = LineCollection(lines, cmap=DISTANCE_MAP, norm=Normalize(0, 1), linewidths=1.5, alpha=0.85)
+        drawn.set(array=np.clip(values, 0, 1), zorder=3, capstyle="round")
+        ax.add_collection(drawn, autolim=False)
+        ax.plot(*np.array([line[0] for line in lines]).T, "o", mfc="white", mec=SOFT, ms=5, mew=1.3, zorder=4)
+        draw_title(ax, name, size=TEXT_SIZE + 0.5, weight="normal")
+        ax.set_title(score, loc="right", fontsize=TEXT_SIZE, color=SOFT, pad=6)
+    _bar(fig, axes[-1], drawn, "share of what was possible")
+    draw_suptitle(fig, title)
+    return fig
+
+
 def distance_field(
     task: Plan, observations: ArrayLike, distances: ArrayLike, goal: ArrayLike, title: str = "Distance to the goal"
 ) -> Figure:
     """Distance from every observation to one goal, as coloured squares on the plan; nan (no way) is grey."""
     fig, axes = plan_panels(task, 1, 1)
-    _draw_fields(fig, axes, task, observations, [distances], goal)
+    draw_fields(fig, axes, task, observations, [distances], goal)
     draw_title(axes[0], title)
     return fig
 
@@ -95,7 +137,7 @@ def distance_fields(
     """Several distance fields (say learned and exact) side by side under one colour scale."""
     require_some(fields, "fields")
     fig, axes = plan_panels(task, len(fields), len(fields))
-    _draw_fields(fig, axes, task, observations, list(fields.values()), goal)
+    draw_fields(fig, axes, task, observations, list(fields.values()), goal)
     for ax, name in zip(axes, fields, strict=True):
         draw_title(ax, name, size=TEXT_SIZE + 0.5, weight="normal")
     draw_suptitle(fig, title)
@@ -158,7 +200,7 @@ def _trials_legend(fig: Figure) -> None:
     fig.legend(handles=handles, loc="outside lower center", ncols=4, **PLAIN_LEGEND)
 
 
-def _draw_fields(
+def draw_fields(
     fig: Figure,
     axes: Sequence[Axes],
     task: Plan,
@@ -180,9 +222,13 @@ def _draw_fields(
         squares = draw_squares(ax, xy, cmap=matplotlib.colormaps[DISTANCE_MAP].with_extremes(bad="#c9ced8"), norm=norm)
         squares.set_array(field)
         draw_stars(ax, star, VERMILLION, 14)
+    _bar(fig, axes[-1], squares, "distance, latent steps", integer=True)
+
+
+def _bar(fig: Figure, ax: Axes, drawn: Any, label: str, integer: bool = False) -> None:
     # A bar inside the last panel's coordinates is exactly as high as the plan, whatever the layout makes of it.
-    bar = fig.colorbar(squares, cax=axes[-1].inset_axes((1.025, 0, 0.03, 1)), ticks=MaxNLocator(6, integer=True))
-    bar.set_label("distance, latent steps", fontsize=TEXT_SIZE, color=INK)
+    bar = fig.colorbar(drawn, cax=ax.inset_axes((1.025, 0, 0.03, 1)), ticks=MaxNLocator(6, integer=integer))
+    bar.set_label(label, fontsize=TEXT_SIZE, color=INK)
     bar.ax.tick_params(labelsize=SMALL_SIZE, colors=SOFT, length=2)
     bar.outline.set_visible(False)
 
