@@ -26,7 +26,7 @@ from hilp.training.program import drawn_batch
 from test_train import CONFIG, walks
 
 PAGE = Path(__file__).parent.parent / "docs" / "metrics.md"
-OF_THE_LOOP = {"step", "steps_per_second", "success", "success_plan", "evaluation_step", "validation_..."}
+OF_THE_LOOP = {"step", "steps_per_second", "success", "success_plan", "evaluation_step", "phi_change", "validation_..."}
 
 
 # ---- the page --------------------------------------------------------------------------------------------------------
