@@ -127,6 +127,15 @@ def test_goals_are_columns_of_the_observation(inside: bool) -> None:
     testing.check_task(world)
 
 
+def test_goals_look_like_usual_states_near_them() -> None:
+    world = hilp.gym_task(Reach)
+    states = np.stack([np.full(60, 7.0), np.linspace(0, 3, 60)], axis=1)
+    states[25] = (999.0, 1.26)  # an odd one, and the nearest
+    goals = world.for_states(states).episodes(np.random.default_rng(0), 1, goal=np.array([1.26])).goals
+    np.testing.assert_allclose(goals, [[7.0, 1.26]], rtol=1e-6)
+    assert hilp.gym_task("Pendulum-v1").for_states(states).goal_dim == 0
+
+
 def test_an_episode_that_ends_stays_where_it_is_and_earns_nothing() -> None:
     world = hilp.gym_task(Reach, max_steps=40)
     assert world.action_dim == 1 and world.name == "Reach" and world.task is None
@@ -159,11 +168,11 @@ def test_a_goal_can_be_given_in_either_space() -> None:
 
 def test_policies_in_the_units_of_a_log(tiny: hilp.FoundationPolicy, change: Any) -> None:
     world = tasks.make("gym:Pendulum-v1")
-    assert rollouts.in_units_of(tiny, world) is world
+    assert rollouts.fitted(tiny, world) is world
     preparation = dataclasses.replace(
         tiny.preparation, action_center=np.zeros(2, np.float32), action_half_range=np.full(2, 2, np.float32)
     )
-    own = rollouts.in_units_of(change(tiny, preparation=preparation), world)
+    own = rollouts.fitted(change(tiny, preparation=preparation), world)
     paths = []
     for one, action in ((world, 0.5), (own, 1.0)):
         running = one.episodes(np.random.default_rng(0), 1)

@@ -237,7 +237,7 @@ def task_of(policy: FoundationPolicy, name: str | None) -> Any:
     """The task of this name, or the one that a policy's data was collected in."""
     from hilp.evaluation import rollouts
 
-    return rollouts.in_units_of(policy, rollouts.task_of(policy, name))
+    return rollouts.fitted(policy, rollouts.task_of(policy, name))
 
 
 def task_if_known(policy: FoundationPolicy, name: str | None) -> Any | None:

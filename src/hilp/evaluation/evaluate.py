@@ -12,7 +12,7 @@ from hilp.evaluation import goals
 from hilp.evaluation.rollouts import (
     TARGET,
     Rollout,
-    in_units_of,
+    fitted,
     require_fit,
     require_reward,
     rollout_goals,
@@ -90,7 +90,7 @@ def run(
     command: str | None = None,
 ) -> list[tuple[Row, Rollout]]:
     """`evaluate`, and beside each row the episodes behind it."""
-    world = in_units_of(policy, task_of(policy, task) if isinstance(task, str) else task)
+    world = fitted(policy, task_of(policy, task) if isinstance(task, str) else task)
     require_fit("this policy", policy.spec, world)
     episodes, seed = require_count("episodes", episodes), require_seed(seed)
     if prompt is None and policy.skill_dim == 0:
@@ -135,7 +135,7 @@ def evaluate_in_training(
     policy: FoundationPolicy, world: tasks.Task, seed: int, episodes: int = TRAINING_EPISODES
 ) -> dict[str, float]:
     """What a policy in training reaches: some goals, and with the paper's plan where it can plan."""
-    world = in_units_of(policy, world)
+    world = fitted(policy, world)
     plans: dict[str, int] = {"success": 0}
     if policy.has_rule("direct") and len(policy.bank):
         plans["success_plan"] = planning.RECURSIONS

@@ -364,8 +364,15 @@ def task_of(policy: FoundationPolicy, name: str | None = None) -> Any:
     return world if first is None or len(first) != world.observation_dim else world.for_data(np.asarray(first))
 
 
-def in_units_of(policy: FoundationPolicy, world: tasks.Task) -> Any:
-    """The task as a policy acts in it: tasks act in [-1, 1], logs of a robot may be in the robot's own units."""
+def fitted(policy: FoundationPolicy, world: tasks.Task) -> Any:
+    """The task as a policy acts in it, where the task has forms of its own for that.
+
+    Tasks act in [-1, 1], logs of a robot may be in the robot's own units; and goals may look like states of the
+    policy's data.
+    """
+    states = policy.bank.observations
+    if hasattr(world, "for_states") and not policy.spec.parts and policy.spec.observation_dim == world.observation_dim:
+        world = world.for_states(states)
     preparation = policy.preparation
     beyond = (np.abs(preparation.action_center) + preparation.action_half_range > 1 + 1e-3).any()
     return world.with_own_units(True) if beyond and hasattr(world, "with_own_units") else world

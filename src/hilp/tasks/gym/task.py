@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 OWN_REWARD = "own"  # the name of the environment's own reward
 STEPS = 1000  # of an episode, where neither the environment nor the caller has a limit
 PROBES, PROBE_STEPS = 3, 4  # episodes and steps from which it is seen how goals and observations hang together
+NEIGHBOURS = 16  # states of the data around a goal, of which it takes the looks of the most usual one
 NOT_TYPED = {"env", "goal", "reward", "success", "place", "name"}  # what `gym_task` takes and no name can hold
 Reward = Callable[..., np.ndarray]
 
@@ -154,6 +155,7 @@ class GymTask:
         self.rewards: Mapping[str, Reward] = dict(usual if reward is None else reward)
         self.extra_columns = ("physics", "own_reward") if columns is None else ("physics",)
         self._base: np.ndarray | None = None
+        self._states: np.ndarray | None = None
         if goal is not None and not callable(goal):
             self._given_goal(goal)  # a mistake is told now
 
@@ -210,7 +212,12 @@ class GymTask:
         return value
 
     def goal_observation(self, goal: np.ndarray) -> np.ndarray:
-        """What a goal [k] of the goal space looks like: a state of the data, or of a reset, with the goal achieved."""
+        """What a goal [k] of the goal space looks like: a usual state of the data near it, with the goal achieved.
+
+        Without data, a state after a reset; but those can be unlike all others (a gripper that has not settled).
+        """
+        if self._states is not None:
+            return self._usual_state(goal)
         if self._base is None:
             env = self.pool.pop() if self.pool else self._maker(False)
             self._base = self.layout.vector(env.reset(seed=0)[0])
@@ -218,6 +225,25 @@ class GymTask:
         observation: np.ndarray = self._base.copy()
         observation[self.layout.goal_columns] = goal
         return observation
+
+    def _usual_state(self, goal: np.ndarray) -> np.ndarray:
+        assert self._states is not None
+        columns = self.layout.goal_columns
+        away = np.linalg.norm(self._states[:, columns] - goal, axis=1)
+        near = self._states[np.argsort(away, kind="stable")[:NEIGHBOURS]]
+        spread = self._states.std(axis=0)
+        odd = np.abs(near - np.median(near, axis=0)) / np.where(spread > 0, spread, 1.0)
+        observation: np.ndarray = near[int(np.argmin(odd.sum(axis=1)))].copy()
+        observation[columns] = goal
+        return observation
+
+    def for_states(self, states: np.ndarray) -> GymTask:
+        """The same task with goals that look like states [n, obs] of the data, but for what is to be achieved."""
+        if self.layout.goal_columns is None or not len(states):
+            return self
+        other = copy.copy(self)
+        other._states = np.asarray(states, np.float64)
+        return other
 
     def for_data(self, first: np.ndarray) -> GymTask:
         """The same task with goals that look like the first observation of the data, but for what is to be achieved."""
