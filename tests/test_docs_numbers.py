@@ -260,6 +260,60 @@ def zero_shot_walker() -> Table:
     return [["method", "seed", *rewards, "mean"], *lines]
 
 
+# 100 x success of OGBench's published files at 10^6 updates: pointmaze large and giant, stitch (Park et al. 2025).
+OGBENCH_PUBLISHED = {
+    "gc-bc": (7, 0),
+    "gc-iql": (12, 0),
+    "gc-iql-q": (31, 0),
+    "qrl": (84, 50),
+    "crl": (0, 0),
+    "hiql": (13, 0),
+}
+
+
+def ogbench() -> Table:
+    """What has been run of it: mean and standard deviation where there are several seeds, else the interval."""
+
+    def ours(data: str, label: str, plan: Any) -> str:
+        rows = [
+            row
+            for row in kept("goals-ogbench")
+            if (row["cell"]["data"], row["cell"]["label"], row["plan"]) == (data, label, plan)
+        ]
+        if len(rows) > 1:
+            return f"{spread([100 * row['score'] for row in rows])} ({len(rows)})"
+        return "".join(
+            f"{100 * row['score']:.0f} [{100 * row['interval'][0]:.0f}, {100 * row['interval'][1]:.0f}]" for row in rows
+        )
+
+    known = {row["cell"]["label"] for row in kept("goals-ogbench")}
+    lines: Table = []
+    for label in ("hilp", *OGBENCH_PUBLISHED):
+        for plan in ((0, 3, "auto") if label == "hilp" else (0,)) if label in known else ():
+            line = [f"{label}, plan {plan}" if label == "hilp" else label]
+            for column, size in enumerate(("large", "giant")):
+                published = OGBENCH_PUBLISHED.get(label)
+                line += [ours(f"pointmaze-{size}-stitch", label, plan), "" if not published else str(published[column])]
+            lines.append(line)
+    return [["method", "large-stitch", "published", "giant-stitch", "published"], *lines]
+
+
+def ogbench_scripts() -> Table:
+    rows = kept("ogbench-scripts")
+    lines = [
+        [
+            row["data"],
+            f"{row['transitions']:,}",
+            f"{row['targets']:,}",
+            f"{row['targets_reached']:,}",
+            f"{row['targets_cut_short']:,}",
+            percent(row["script_success"]),
+        ]
+        for row in rows
+    ]
+    return [["data", "transitions", "targets", "reached", "cut short", "success"], *lines]
+
+
 def speed() -> Table:
     rows = {row["name"]: row for row in (*kept("speed"), *kept("data"))}
     order = ("train_step", "sf_train_step", "plan", "act", "memory", "import", "help", "convert", "stream")
@@ -295,6 +349,8 @@ MADE: dict[tuple[str, str, str], Callable[[], Table]] = {  # page, heading, begi
     (RESULTS, "Learning faster, and extracting policies", " | maze-large"): ablation,
     (RESULTS, "AntMaze (laptop)", "method | success"): antmaze,
     (RESULTS, "Latent dimension and embedding error on AntMaze", "dim | 2"): dimension_antmaze,
+    (RESULTS, "OGBench (laptop)", "method | large-stitch"): ogbench,
+    (RESULTS, "OGBench (laptop)", "data | transitions"): ogbench_scripts,
     (RESULTS, MAZE_REWARDS, "method | region"): zero_shot_maze,
     (RESULTS, "Zero-shot RL on the walker (laptop)", "method | seed"): zero_shot_walker,
     (RESULTS, "An arm at four rates (laptop)", "logged at | stride"): arm,
