@@ -300,6 +300,13 @@ def test_the_skill_of_a_segment_is_its_unit_displacement(tiny: hilp.FoundationPo
     assert not found[first].any()
 
 
+def test_a_segment_ends_where_the_task_does() -> None:
+    data = episodes(5, 4, rewards=[0] * 9, terminals=[0, 0, 1, 0, 0, 1, 0, 0, 0])
+    assert hierarchy.segment_ends(data).tolist() == [3, 3, 3, 4, 4, 6, 8, 8, 8]
+    plain = episodes(5, 4)
+    assert hierarchy.segment_ends(plain).tolist() == [4] * 5 + [8] * 4
+
+
 def test_several_seeds_and_formulas(tiny: hilp.FoundationPolicy, tiny_data: hilp.Dataset, tmp_path: Path) -> None:
     config = reward_iql.Config(**SMALL)
     two = tiny.hierarchy(tiny_data, "observation[0]", steps=3, seeds=2, config=config, quiet=True, out=tmp_path / "run")

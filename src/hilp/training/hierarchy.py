@@ -167,9 +167,23 @@ def with_skills(policy: FoundationPolicy, data: Dataset, k: int) -> Dataset:
     return replace(data, actions=scaling.scaled(skills), action_scaling=scaling, stride_actions="mean")
 
 
-def segment_skills(policy: FoundationPolicy, data: Dataset, k: int) -> np.ndarray:
-    """[rows, skill_dim]: the skill that the data followed for k steps from each row, or to the end of its episode."""
+def segment_ends(data: Dataset) -> np.ndarray:
+    """[rows]: the last row that a segment from each row may reach, the end of its episode or of a terminal transition.
+
+    Behind a terminal transition data may go on, as a walk does that was at its goal; where it goes then is no part of
+    how it got there.
+    """
     last = np.repeat(data.starts + data.lengths - 1, data.lengths)
+    if rewards.TERMINALS not in data.extras:
+        return last
+    rows = np.arange(data.rows)
+    over = np.where(np.asarray(data.extras[rewards.TERMINALS]) > 0, rows + 1, data.rows)
+    return np.minimum(last, np.minimum.accumulate(over[::-1])[::-1])
+
+
+def segment_skills(policy: FoundationPolicy, data: Dataset, k: int) -> np.ndarray:
+    """[rows, skill_dim]: the skill that the data followed for k steps from each row, or to where that ends."""
+    last = segment_ends(data)
     skills = np.zeros((data.rows, policy.skill_dim), np.float32)
     for first in range(0, data.rows, BLOCK):
         # The last block goes back over rows that it shares with the one before: one program for all of them.

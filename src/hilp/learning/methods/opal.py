@@ -153,9 +153,9 @@ def gaussian(outputs: Array) -> tuple[Array, Array]:
     return mean, jnp.clip(log_std, *networks.LOG_STD_RANGE)
 
 
-LAPTOP = {"gru": 64, "hidden": (128, 128), "actor_hidden": (128, 128), "batch": 128, "lr": 1e-3, "normalize": True}
+LAPTOP = {"gru": 32, "hidden": (128, 128), "actor_hidden": (128, 128), "batch": 64, "lr": 1e-3, "normalize": True}
 PRESETS = (
     Preset("laptop", LAPTOP, steps=8_000),
-    Preset("laptop", values.ANT_ACTOR, steps=values.ANT_STEPS, tasks=values.ANTMAZES),
+    Preset("laptop", {**values.ANT_ACTOR, "gru": 64, "batch": 128}, steps=values.ANT_STEPS, tasks=values.ANTMAZES),
     Preset("paper", steps=500_000),
 )

@@ -144,18 +144,26 @@ def export(cfg: Config, state: State) -> Policy:
     return Policy(state.actor_average or state.actor)
 
 
+# Values see thin walls only with LayerNorm here, and one update can lose or find the way round a corner.
+LAPTOP = {**values.LAPTOP_TRUNKS, "target_rate": 0.02, "value_norm": True, "actor_rate": 2e-3}
+
 # Flat IQL is not in the paper's table: its AWR temperature is that of IQL's own AntMaze experiments.
 PRESETS = (
     Preset(None, {"temperature": 10.0, "actor_hidden": (512, 512, 512)}),
-    Preset("laptop", {**values.LAPTOP_TRUNKS, "target_rate": 0.02}, steps=8_000),
-    Preset("laptop", {**values.ANT, **values.ANT_AVERAGE, "discount": values.ANT_DISCOUNT}, tasks=values.ANTMAZES),
+    Preset("laptop", LAPTOP, steps=4_000),
+    Preset(
+        "laptop",
+        {**values.ANT, **values.ANT_AVERAGE, "discount": values.ANT_DISCOUNT},
+        steps=values.ANT_STEPS,
+        tasks=values.ANTMAZES,
+    ),
     Preset("paper", steps=500_000),
 )
 
 HIGH_LEVEL_PRESETS = (
     Preset(None, {"k": 10}),
-    # A maze turns more often than every ten steps; and one update can lose or find the way round a corner.
-    Preset("laptop", {**values.LAPTOP_TRUNKS, "target_rate": 0.02, "k": 5, "actor_rate": 2e-3}, steps=8_000),
+    # A maze turns more often than every ten steps.
+    Preset("laptop", {**LAPTOP, "k": 5}, steps=4_000),
     Preset(
         "laptop", {"k": 10, "discount": values.ANT_DISCOUNT, **values.ANT_AVERAGE}, steps=20_000, tasks=values.ANTMAZES
     ),
