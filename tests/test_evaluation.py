@@ -137,7 +137,7 @@ def test_a_reward_row_is_the_share_of_the_possible_gain() -> None:
 def test_one_episode_under_a_prompt() -> None:
     world, walker = hall(), Walker()
     start, goal = np.array([1.5, 1.5]), np.array([5.5, 1.5])
-    toward = SimpleNamespace(z=goal - start)
+    toward = SimpleNamespace(z=goal - start, reset=lambda: None)
     path, _, reached = rollouts.rollout_once(walker, world, toward, start, goal, 40, 0)  # type: ignore[arg-type]
     assert reached and len(path) - 1 == 9 and path[0].tolist() == [1.5, 1.5]
     path, _, reached = rollouts.rollout_once(walker, world, toward, start, goal, 8, 0)  # type: ignore[arg-type]

@@ -138,8 +138,6 @@ def pretrain(
     folder = None if out is None else Path(out)
     before = described(folder) if resume and folder is not None else None
     run = prepare(config, data, seed, seeds, validation, device_budget, folder, before)
-    if run.fit_line is not None and not quiet:
-        print(f"hilp: {run.fit_line}", file=sys.stderr)
     if steps <= run.last_stage_begins:
         print(
             f"hilp: warning: all {steps} updates train phi and none the policy: ask for more steps or lower phi_steps "
@@ -155,6 +153,8 @@ def pretrain(
     until = {**({"settled": True} if settle else {}), **({"minutes": minutes} if minutes else {})}
     with alone_in(folder, command):
         start, state = journal.begin(run, steps, resume, command, until)
+        if run.fit_line is not None and not quiet:
+            print(f"hilp: {run.fit_line}", file=sys.stderr)
         end = End(steps, settle, None if minutes is None else 60 * minutes, watch)
         end.recall(journal.noted)
         state, steps = loop(run, state, start, end, pace, journal, evaluate, bank, quiet, on_metrics=on_metrics)
