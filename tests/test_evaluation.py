@@ -13,6 +13,7 @@ import pytest
 import hilp
 from hilp.evaluation import evaluate, rollouts
 from hilp.evaluation import rows as files
+from hilp.policy.preparation import Preparation
 from hilp.policy.provenance import Provenance
 from hilp.report import page
 from hilp.spec import Spec
@@ -40,7 +41,9 @@ class Walker:
     """A scripted policy: where `walks` says so it goes straight to its goal, elsewhere it never moves."""
 
     method, fingerprint = "scripted", "0" * 32
-    settings, spec = {"dim": 32}, Spec(2, 2)
+    settings, spec, skill_dim = {"dim": 32}, Spec(2, 2), 2
+    bank = SimpleNamespace(observations=np.zeros((0, 2)))
+    preparation = Preparation(np.zeros(2), np.ones(2), np.zeros(2), np.ones(2))
 
     def __init__(self, walks: Any = True) -> None:
         self.walks, self.provenance = walks, Provenance(seed=3, steps=70, data="none")

@@ -75,7 +75,7 @@ def _reach(
     policy: FoundationPolicy, world: tasks.Task, running: tasks.Episodes, prompt: Any, seed: int
 ) -> tuple[Outcome, Rollout]:
     """Episodes that end when their goal is reached, or at the task's limit."""
-    prompt.reset()
+    begin(prompt)
     goals = running.goals.copy()
     path, states = [running.observations.copy()], []
     reached = running.reached()
@@ -101,6 +101,12 @@ def _reach(
         **_by_goal(getattr(running, "names", ()), np.array(scores["outcomes"])),
     }
     return row, Rollout(np.stack(path), lengths, goals, reached, np.stack(states) if states else None)
+
+
+def begin(prompt: Any) -> None:
+    """Tell a prompt that new episodes begin; one of the user's own need not care."""
+    if hasattr(prompt, "reset"):
+        prompt.reset()
 
 
 def over(running: tasks.Episodes) -> np.ndarray:
@@ -179,7 +185,7 @@ def rollout_reward(
     """Episodes under the reward f(s') - f(s) of a potential f of the task: the share of the possible gain realised."""
     f = world.potentials[name]
     prompt = prompt or _reward_prompt(policy, data, reward_function(world, name), rule, intercept)
-    prompt.reset()
+    begin(prompt)
     running = world.episodes(np.random.default_rng(seed), episodes)
     path = [running.observations.copy()]
     for _ in range(steps):
@@ -265,8 +271,7 @@ def run_returns(
     Without a policy, actions are random.
     """
     world = world if policy is not None else _in_the_box(world)
-    if prompt is not None:
-        prompt.reset()
+    begin(prompt)
     running = world.episodes(np.random.default_rng(seed), episodes)
     chance = np.random.default_rng([seed, 1])
     returns = np.zeros(episodes)
@@ -298,7 +303,7 @@ def rollout_once(
 ) -> tuple[np.ndarray, dict[str, np.ndarray], bool]:
     """One episode under a prompt: observations, the columns beside them after each step, and whether it reached its
     goal (True: has none)."""
-    prompt.reset()
+    begin(prompt)
     running = world.episodes(np.random.default_rng(seed), 1, start=start, goal=goal)
     path = [running.observations[0].copy()]
     beside: dict[str, list[np.ndarray]] = {name: [] for name in world.extra_columns}
