@@ -375,12 +375,13 @@ def fitted(policy: FoundationPolicy, world: tasks.Task) -> Any:
     Tasks act in [-1, 1], logs of a robot may be in the robot's own units; and goals may look like states of the
     policy's data.
     """
-    states = policy.bank.observations
     if hasattr(world, "for_states") and not policy.spec.parts and policy.spec.observation_dim == world.observation_dim:
-        world = world.for_states(states)
+        world = world.for_states(policy.bank.observations)
+    if not hasattr(world, "with_own_units"):
+        return world
     preparation = policy.preparation
     beyond = (np.abs(preparation.action_center) + preparation.action_half_range > 1 + 1e-3).any()
-    return world.with_own_units(True) if beyond and hasattr(world, "with_own_units") else world
+    return world.with_own_units(True) if beyond else world
 
 
 def _in_the_box(world: tasks.Task) -> Any:
