@@ -333,6 +333,30 @@ def arm() -> Table:
     return lines
 
 
+def kitchen() -> Table:
+    file = "goals-kitchen"
+    rows = {(row["cell"]["label"], row["plan"]): row for row in kept(file) if row["task"] == "kitchen-mixed"}
+    lines = [["method", "subtasks of four", "25 x return [95%]", "the paper, on D4RL's data"]]
+    for (label, plan), row in rows.items():
+        assert row["metric"] == "share of the subtasks" and row["episodes"] == 50
+        low, high = (100 * bound for bound in row["interval"])
+        name = label if plan == 0 else f"{label}, plan {plan}"
+        theirs = paper.goal_conditioned("kitchen-mixed", "hilp-plan" if (label, plan) == ("hilp", 3) else name)
+        score = f"{100 * row['score']:.0f} [{low:.0f}, {high:.0f}]"
+        lines.append([name, f"{4 * row['score']:.2f}", score, "" if theirs is None else f"{theirs[0]:.0f}"])
+    return lines
+
+
+def kitchen_scripts() -> Table:
+    rows = {(row["script"], row["noise"]): row for row in kept("kitchen-scripts")}
+    ways = [(noise, way) for noise in (0.0, 0.1) for way in ("alone", "chained")]
+    lines = [["script", *(f"noise {noise:g}, {way}" for noise, way in ways), "steps"]]
+    for script in dict.fromkeys(script for script, _ in rows):
+        counts = [f"{rows[script, noise][way]['done']} of {rows[script, noise][way]['tries']}" for noise, way in ways]
+        lines.append([script, *counts, f"{rows[script, 0.1]['chained']['mean_steps']:.0f}"])
+    return lines
+
+
 RESULTS = "docs/results.md"
 MAZE_REWARDS = "Zero-shot RL on the maze (laptop)"
 PAIRS = "prompt, 400 random start-goal pairs"
@@ -351,6 +375,8 @@ MADE: dict[tuple[str, str, str], Callable[[], Table]] = {  # page, heading, begi
     (RESULTS, "Latent dimension and embedding error on AntMaze", "dim | 2"): dimension_antmaze,
     (RESULTS, "OGBench (laptop)", "method | large-stitch"): ogbench,
     (RESULTS, "OGBench (laptop)", "data | transitions"): ogbench_scripts,
+    (RESULTS, "Kitchen (laptop)", "method | subtasks of four"): kitchen,
+    (RESULTS, "Kitchen (laptop)", "script | noise 0, alone"): kitchen_scripts,
     (RESULTS, MAZE_REWARDS, "method | region"): zero_shot_maze,
     (RESULTS, "Zero-shot RL on the walker (laptop)", "method | seed"): zero_shot_walker,
     (RESULTS, "An arm at four rates (laptop)", "logged at | stride"): arm,
