@@ -101,6 +101,12 @@ def test_jumps_inside_episodes_are_placed(tmp_path):
     report = inspect(arrays)
     assert report.jumps == 1
     assert "after rows 349): check where episodes end" in warned(report, "observations jump 1 times inside episodes")
+    assert "detect_jumps" in warned(report, "observations jump")
+    log = tmp_path / "log.csv"  # which has no such option
+    numbers = np.column_stack([arrays["observations"][:, :2], arrays["actions"][:, :1]])
+    np.savetxt(log, numbers, delimiter=",", header="x,y,u", comments="")
+    logged = inspect(log, columns={"observations": ["x", "y"], "actions": ["u"]})
+    assert "detect_jumps" not in warned(logged, "observations jump")
     merged = {**walk(LONG), "episode_lengths": np.array([500] * 4)}
     assert inspect(merged).jumps == 16
 

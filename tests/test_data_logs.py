@@ -167,8 +167,19 @@ def test_what_is_not_utf8_is_said(tmp_path: Path) -> None:
 
 def test_without_columns_the_way_is_shown(tmp_path: Path) -> None:
     frame().to_csv(tmp_path / "log.csv", index=False)
-    with pytest.raises(HilpError, match=r"no 'observations' array among: load, t, u, x, y .*columns="):
+    with pytest.raises(HilpError, match=r"among: load, t, u, x, y .*columns=.* / --columns observations="):
         hilp.load(tmp_path / "log.csv")
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_column_of_words_is_offered_for_episodes(kind: str, tmp_path: Path) -> None:
+    log = frame().assign(trial="a")
+    path = tmp_path / f"log.{kind}"
+    log.to_csv(path, index=False) if kind == "csv" else log.to_parquet(path)
+    with pytest.raises(HilpError, match="there is no array 'trail' for episode_ids: did you mean 'trial'"):
+        hilp.load(path, columns={**COLUMNS, "episode_ids": "trail"})
+    with pytest.raises(HilpError, match=r"there is no array 'trail' for actions: (?!.*'trial')"):
+        hilp.load(path, columns={**COLUMNS, "actions": "trail"})
 
 
 def test_files_of_a_folder_must_agree(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ SHORT_EPISODES = 10  # rows
 UNEVEN = 1e4  # ratio of the scales of two observation columns
 MOST_NAMED = 5  # columns in a flag that is advised
 INDEX_BYTES = 12  # a row of the sampler's tables
+CUT_AT_JUMPS = ("arrays", "npz", "hdf5", "d4rl")  # what the reader that cuts there takes
 
 
 @dataclass(frozen=True)
@@ -53,11 +54,12 @@ class Seen:
 def about_episodes(source: Source, jumped: np.ndarray, copies: list[int]) -> list[Warning]:
     found = []
     if len(jumped):
+        cuts = "; format='d4rl' with detect_jumps=True cuts there" if source.format in CUT_AT_JUMPS else ""
         found.append(
             Warning(
                 f"observations jump {len(jumped)} times inside episodes, as at an unmarked reset",
                 f"after {source.where(jumped)}",
-                "check where episodes end and whether angles wrap; format='d4rl' with detect_jumps=True cuts there",
+                f"check where episodes end and whether angles wrap{cuts}",
             )
         )
     if copies:

@@ -63,9 +63,10 @@ def of_table(
     }
     for key in ("observations", "actions"):
         if key not in parts and not trees.get(key):
+            way = f" (say which it is with columns={{'{key}': ...}} / --columns {key}=...)"
             raise HilpError(
                 f"{table.name}: there is no '{key}' array among: {some(sorted(table.columns)) or 'nothing'}"
-                + ("" if columns else f" (say which it is with columns={{'{key}': ...}})" if table.columns else "")
+                + ("" if columns or not table.columns else way)
             )
     listed = {what for what, names in (columns or {}).items() if not isinstance(names, str)}
     observations = parts_of(
@@ -187,7 +188,9 @@ def _chosen(table: Table, columns: Columns) -> dict[str, list[str]]:
             raise HilpError(f"{table.name}: columns must name an array, or a list of arrays, for {what}")
         for name in found:
             if name not in table.columns:
-                close = nearest(name, table.columns)
+                # Episodes of a log may be called by words, which are columns only once they are named for this.
+                words = table.others if what == "episode_ids" and table.kind in ("csv", "parquet") else ()
+                close = nearest(name, [*table.columns, *words])
                 raise HilpError(f"{table.name}: there is no array '{name}' for {what}: {close}")
             if name in user:
                 both = what if user[name] == what else f"{user[name]} and {what}"
