@@ -4,7 +4,7 @@
 |---|---|
 | `task3` | a goal that the task has a name for |
 | `row:1234` | the observation in that row of a data set, or of the states that a policy keeps |
-| `x=3,y=4` | these columns; the others as the task says |
+| `x=3,y=4` | these columns; the others as the task says; without a task all columns that networks see |
 | `3.0,4.0` | a whole observation |
 """
 
@@ -60,7 +60,7 @@ def find(
             "policy.goal(...).save(FILE) in Python, then --load FILE"
         )
     if "=" in text:
-        return Goal(_columns(text, world, seed))
+        return Goal(_columns(text, policy, world, seed))
     numbers = _numbers(text)
     if numbers is not None:
         return Goal(numbers)
@@ -101,29 +101,48 @@ def _row(text: str, policy: FoundationPolicy, data: Dataset | None) -> Any:
     return trees.over(lambda part: np.array(part[int(text)]), observations)
 
 
-def _columns(text: str, world: Task | None, seed: int) -> np.ndarray:
-    if world is None:
+def _columns(text: str, policy: FoundationPolicy, world: Task | None, seed: int) -> np.ndarray:
+    columns = _recorded(policy) if world is None else getattr(world, "columns", {})
+    owner = "this policy" if world is None else world.name
+    if not columns and world is None:
         raise HilpError(f"'{text}' names columns: name the task that has them with --task, or give {ROW}0 or numbers")
-    columns = getattr(world, "columns", {})
     if not columns:
-        raise HilpError(f"the columns of {world.name} have no names: give {ROW}0 or all numbers of a goal")
+        raise HilpError(f"the columns of {owner} have no names: give {ROW}0 or all numbers of a goal")
     given: dict[str, float] = {}
     for part in text.split(","):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or name in given:
             raise HilpError(f"a goal by columns is x=3,y=4 with each name once, not '{text}'")
         if name not in columns:
-            raise HilpError(f"{world.name} has no column '{name}': {nearest(name, columns)}")
+            raise HilpError(f"{owner} has no column '{name}': {nearest(name, columns)}")
         try:
             given[name] = float(value)
         except ValueError:
             raise HilpError(f"column {name} of a goal takes a number, not '{value}'") from None
-    if not isinstance(world, NamedGoals):
-        raise HilpError(f"{world.name} does not say what the rest of a goal is: give {ROW}0 or all its numbers")
-    goal = np.array(world.goal_base(np.random.default_rng(seed)), np.float32)
+    if world is None:
+        goal = _unseen(policy)
+    elif isinstance(world, NamedGoals):
+        goal = np.array(world.goal_base(np.random.default_rng(seed)), np.float32)
+    else:
+        raise HilpError(f"{owner} does not say what the rest of a goal is: give {ROW}0 or all its numbers")
     for name, number in given.items():
         goal[columns[name]] = number
     needed = [name for name, column in columns.items() if np.isnan(goal[column]) and name not in given]
     if needed:
-        raise HilpError(f"a goal of {world.name} also needs {some(needed)}")
+        raise HilpError(f"a goal of {owner} also needs {some(needed)}")
+    return goal
+
+
+def _recorded(policy: FoundationPolicy) -> dict[str, int]:
+    """The columns of a log that a policy was trained on, where each has a name of its own."""
+    parts = policy.observation_parts
+    alone = len(parts) == policy.spec.observation_dim and all(np.prod(shape) == 1 for _, shape in parts)
+    return {name: column for column, (name, _) in enumerate(parts)} if alone else {}
+
+
+def _unseen(policy: FoundationPolicy) -> np.ndarray:
+    """A goal of which all is open but the columns that networks do not see, which may be any."""
+    goal = np.array(policy.bank.observations[0], np.float32)
+    view = policy.preparation.view
+    goal[list(range(len(goal)) if view is None else view.seen)] = np.nan
     return goal
