@@ -15,6 +15,7 @@ import pytest
 from nbclient import NotebookClient
 
 NOTEBOOK = Path(__file__).parent.parent / "examples" / "quickstart.ipynb"
+CELLS, PICTURES = 10, 6
 
 
 def executed(folder: Path) -> Any:
@@ -39,17 +40,20 @@ def test_stored_outputs_are_whole() -> None:
     stored = nbformat.read(NOTEBOOK, as_version=4)
     nbformat.validate(stored)
     code = [cell for cell in stored.cells if cell.cell_type == "code"]
-    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1)), "not run from top to bottom"
+    assert [cell.execution_count for cell in code] == list(range(1, CELLS + 1)), "not run from top to bottom"
     wrong = [x for x in outputs(stored) if x.output_type == "error" or x.get("name") == "stderr"]
     assert not wrong
-    assert pictures(stored) == 3
-    assert NOTEBOOK.stat().st_size < 1_000_000
+    assert pictures(stored) == PICTURES
+    assert NOTEBOOK.stat().st_size < 300_000
 
 
 def test_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HILP_UPDATES", "20")
     monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-    assert pictures(executed(tmp_path)) == 3
+    found = executed(tmp_path)
+    assert pictures(found) == PICTURES
+    last = [output["text"] for output in outputs(found) if output.get("name") == "stdout"][-1]
+    assert last == "the same policy: True\nthe same action: True\n"
 
 
 if __name__ == "__main__":
