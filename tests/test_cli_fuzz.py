@@ -32,6 +32,8 @@ FATAL = {
     "bench": ["--only", "nosuch"],
     "bench rewards": ["--out", "new", "--data", "nosuch.npz"],
     "bench goals": ["--out", "new", "--data", "nosuch.npz"],
+    "bench hierarchy": ["--out", "new", "--data", "nosuch.npz"],
+    "hierarchy": ["nosuch"],
     "data list": [],
     "data inspect": ["nosuch"],
     "data convert": ["nosuch", "new"],

@@ -65,7 +65,7 @@ def test_flat_iql_learns_from_a_reward_by_name(run: Words, maze_data: Path, tmp_
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--reward", "x"], "has no reward 'x'"),
+        (["--reward", "xx"], "has no reward 'xx'"),
         (["--reward", "target", "--k", "5000"], "k=5000 is longer than every episode"),
         (["--reward", "0*observation[0]"], "asks for nothing"),
         (["--reward", "observation[0]/0"], "NaN or infinite"),

@@ -208,7 +208,7 @@ def test_names_of_any_bytes(run: Run, tmp_path: Path, monkeypatch: pytest.Monkey
     """Data, run and pictures under such names, all the way; nothing that is printed speaks to the terminal."""
     data, out = tmp_path / f"{ODD}.npz", tmp_path / NASTY
     rng = np.random.default_rng(0)
-    np.savez(data, observations=rng.uniform(1, 2, (200, 2)), actions=rng.uniform(-1, 1, (200, 2)),
+    np.savez(data, observations=rng.uniform(0, 9, (200, 2)), actions=rng.uniform(-1, 1, (200, 2)),
              episode_lengths=[100, 100])  # fmt: skip
     commands: list[list[Any]] = [
         ["data", "inspect", data],

@@ -189,9 +189,9 @@ def test_flipped_bits_of_a_native_folder_are_errors(tmp_path):
 
 
 def test_what_cannot_be_read_is_raised(tmp_path):
-    (tmp_path / "log.csv").write_text("a,b\n")
+    (tmp_path / "log.txt.gz").write_bytes(b"\x1f\x8b a,b")
     with pytest.raises(HilpError, match="is not a file hilp can read"):
-        inspect(tmp_path / "log.csv")
+        inspect(tmp_path / "log.txt.gz")
     with pytest.raises(HilpError, match="'flaten' is no option"):
         inspect(walk(), flaten=True)
 

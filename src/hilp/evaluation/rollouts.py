@@ -363,7 +363,10 @@ def task_of(policy: FoundationPolicy, name: str | None = None) -> Any:
     """A task, by default the one that the policy's data names, in the form that it has on that data."""
     recorded = policy.provenance.task
     if name is None and recorded is None:
-        raise HilpError("this policy's data does not say which task it comes from: name one with --task")
+        raise HilpError(
+            "this policy's data does not say which task it comes from: name one with --task, or measure the policy on "
+            "episodes with `hilp evaluate RUN --data FILE`"
+        )
     world = tasks.recorded(str(recorded)) if name is None else tasks.make(name)
     first = policy.provenance.first_observation
     return world if first is None or len(first) != world.observation_dim else world.for_data(np.asarray(first))
