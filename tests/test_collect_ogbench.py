@@ -274,11 +274,14 @@ def test_a_cube_out_of_view_is_seen() -> None:
         assert play.stays_in_view(world, observations) == stays
 
 
-def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_from_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from hilp import cli
 
     out, rows = str(tmp_path / "d"), tmp_path / "rows.jsonl"
     asked = ["--task", "pointmaze-large-v0", "--kind", "stitch", "--steps", "900", "--out", out, "--rows", str(rows)]
+    monkeypatch.setattr("sys.argv", ["hilp", "data", "collect", *asked])
     assert cli.main(["data", "collect", *asked]) == 0
     assert "targets: 5" in capsys.readouterr().out
     row = json.loads(rows.read_text())
