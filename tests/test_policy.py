@@ -210,7 +210,7 @@ def test_a_skill_that_is_nowhere(tiny: hilp.FoundationPolicy, bad: float) -> Non
         with pytest.raises(hilp.HilpError, match="the skill holds a NaN or an infinity"):
             tiny.act(observations(), skill)
     for skill in ("north", ["a"] * 8, None):
-        with pytest.raises(hilp.HilpError, match="a skill|acts on a prompt"):
+        with pytest.raises(hilp.HilpError, match=r"a skill|acts on a prompt"):
             tiny.act(observations(), skill)
 
 
