@@ -44,6 +44,7 @@ def emitted(name: str) -> set[str]:
             state = methods.of(config).init(config, Spec(3, 2), key)
             own = {name: f(config, state, jnp.asarray(data.observations)) for name, f in stage.columns.items()}
             shared = {"observations": jnp.asarray(data.observations), "actions": jnp.asarray(data.actions)}
+            shared |= dict.fromkeys(("rewards", "terminals"), jnp.zeros(data.rows))  # of methods with rewards
             columns = sampling.Columns(shared, own, np.zeros(3, np.float32), np.ones(3, np.float32))
             batch = partial(drawn_batch, config, stage.sample)((columns, index), key, jnp.int32(0))
             return stage.update(config, state, batch, key)[1]
