@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -20,6 +22,14 @@ from hilp.runs import PROMPT
 
 Words = Callable[..., tuple[int, str, str]]
 HIGH = ["--set", "hidden=16,16", "actor_hidden=16,16", "batch=32"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _compile_quickly() -> Iterator[None]:
+    """These networks run for milliseconds; compiling them well takes far longer than running them badly."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +75,7 @@ def test_flat_iql_learns_from_a_reward_by_name(run: Words, maze_data: Path, tmp_
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--reward", "xx"], "has no reward 'xx'"),
+        (["--reward", "nowhere"], "has no reward 'nowhere'"),
         (["--reward", "target", "--k", "5000"], "k=5000 is longer than every episode"),
         (["--reward", "0*observation[0]"], "asks for nothing"),
         (["--reward", "observation[0]/0"], "NaN or infinite"),
@@ -96,7 +106,7 @@ def test_more_mistakes(refused: Callable[..., str], tiny_run: Path, tiny_data_fo
 def test_a_table_is_filled_once_and_shows_the_paper(run: Words, maze_data: Path, tmp_path: Path) -> None:
     words = ["bench", "hierarchy", "--data", maze_data, "--seeds", "1", "--steps", "5", "--high-steps", "4", "--out",
              tmp_path, "--episodes", "3", "--methods", "iql", "hilp", "--high-set", "hidden=8", "batch=16", "--set",
-             "batch=16"]  # fmt: skip
+             "batch=16", "hidden=8", "actor_hidden=8"]  # fmt: skip
     code, said, _ = run(*words)
     assert code == 0 and "100 x success" in said
     rows = files.read_rows(tmp_path / "hierarchy.jsonl")
@@ -121,9 +131,8 @@ def test_a_killed_hierarchy_goes_on_to_the_same_bits(
         return ["hierarchy", str(tiny_run), "--data", str(tiny_data_folder), "--reward", "observation[0]", "--out",
                 str(tmp_path / out), "--checkpoint-every", "20", "--json", *HIGH, *more]  # fmt: skip
 
-    child = subprocess.Popen(
-        [sys.executable, "-c", "from hilp.cli import main; main()", *words("killed", "--steps", "1000000")]
-    )
+    command = [sys.executable, "-c", "from hilp.cli import main; main()", *words("killed", "--steps", "1000000")]
+    child = subprocess.Popen(command, env={**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"})
     deadline = time.monotonic() + 300
     while not list((tmp_path / "killed" / "checkpoints").glob("step-*.safetensors")):
         assert child.poll() is None and time.monotonic() < deadline

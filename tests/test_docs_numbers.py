@@ -314,6 +314,18 @@ def ogbench_scripts() -> Table:
     return [["data", "transitions", "targets", "reached", "cut short", "success"], *lines]
 
 
+def hierarchies() -> Table:
+    """Success of each method over seeds, and the steps that successful episodes took."""
+    lines = []
+    for label, shown in (("iql", "flat IQL"), ("opal", "a high level over OPAL"), ("hilp", "a high level over HILP")):
+        rows = [row for row in kept("hierarchy-maze") if row["cell"]["label"] == label]
+        assert len(rows) == 4
+        each = ", ".join(f"{100 * row['score']:.0f}" for row in rows)
+        steps = mean([row["mean_length_of_successes"] for row in rows])
+        lines.append([shown, spread([100 * row["score"] for row in rows]), each, steps])
+    return [["method", "100 x success", "seeds 0 to 3", "steps of successes"], *lines]
+
+
 def speed() -> Table:
     rows = {row["name"]: row for row in (*kept("speed"), *kept("data"))}
     order = ("train_step", "sf_train_step", "plan", "act", "memory", "import", "help", "convert", "stream")
@@ -380,6 +392,7 @@ MADE: dict[tuple[str, str, str], Callable[[], Table]] = {  # page, heading, begi
     (RESULTS, MAZE_REWARDS, "method | region"): zero_shot_maze,
     (RESULTS, "Zero-shot RL on the walker (laptop)", "method | seed"): zero_shot_walker,
     (RESULTS, "An arm at four rates (laptop)", "logged at | stride"): arm,
+    (RESULTS, "Hierarchies", "method | 100 x success"): hierarchies,
     (RESULTS, "Speed", "name | value"): speed,
 }
 WITHOUT_NUMBERS = {  # tables that show no result

@@ -65,7 +65,7 @@ def test_segments_of_hand_made_episodes_reach_the_update_as_they_are() -> None:
         9: {0: (1 + 2 * 0.5 + 4 * 0.25, 0.0, 3), 1: (2 + 4 * 0.5, 0.0, 3), 2: (4, 0.0, 3), 4: (8, 0.5, 5)},
     }
     for k, rows in wanted.items():
-        config = reward_iql.Config(k=k, batch=64, discount=0.5)
+        config = reward_iql.Config(**{**SMALL, "k": k, "batch": 64, "discount": 0.5})
         run = Run(config, data)
         batch = sampling.gather(run.columns, reward_iql.sample(config, run.index, jax.random.key(0)))
         total, carry = losses.semi_mdp(batch.rewards, batch.terminals, batch.steps, 0.5)
@@ -200,15 +200,15 @@ def test_both_layers_and_directions_count_and_padding_does_not() -> None:
 
 
 def test_opal_loses_what_its_equation_says() -> None:
-    config = opal.Config(**OPAL)
+    config = opal.Config(**{**OPAL, "batch": 6})
     state = opal.init(config, Spec(2, 1), jax.random.key(0))
     data = episodes(8, 3)
     run = Run(config, data)
     batch = sampling.gather(run.columns, opal.sample(config, run.index, jax.random.key(0)))
-    noise = jax.random.normal(jax.random.key(1), (32, 3))
+    noise = jax.random.normal(jax.random.key(1), (6, 3))
     total, info = opal.loss(state.nets, config, batch, noise)
     wanted, kls = [], []
-    for i in range(32):  # a segment at a time, cut to its real steps
+    for i in range(6):  # a segment at a time, cut to its real steps
         n = int(batch.steps[i])
         s, a = batch.observations[i : i + 1, :n], batch.actions[i : i + 1, :n]
         mean, log_std = state.nets.encode(s, a, jnp.ones((1, n), bool))
@@ -389,3 +389,16 @@ def test_skills_last_as_long_as_they_were_learnt_for() -> None:
     other = episodes(9)
     with pytest.raises(hilp.HilpError, match="use data of the task that it was trained on"):
         policy.hierarchy(replace(other, observations=np.zeros((9, 5), np.float32)), lambda s, a, s2: s[:, 0])
+
+
+# ---- what comes out --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_high_level_finds_the_far_place_of_a_maze() -> None:
+    """Half of the laptop's updates, in the medium maze, from starts that are far from it."""
+    data, world = hilp.collect("maze-medium", "navigate", 100_000), hilp.make_task("maze-medium")
+    policy = hilp.pretrain(hilp.preset("hilp", "laptop").config, data, steps=4000, bank=0, quiet=True)
+    prompt = policy.hierarchy(data, world.at_target, shift=-1.0, ends=True, steps=3000, quiet=True)
+    (row,) = hilp.evaluate(policy, world, prompt=prompt, episodes=100)
+    assert row["score"] >= 0.7
