@@ -84,7 +84,9 @@ class HierarchyCell(Cell):
         policy = self.train(world, folder, quiet, command, labelled if self.flat else None)
         if self.flat:
             return self.evaluate(policy, world, command, rewards=self.reward)
-        high = folder / f"high-{file_name(self.reward)}-{digest(methods.described(self.high_config))}"
+        # Skills that were trained on are other skills: their high level begins anew.
+        about = {"policy": policy.fingerprint, **methods.described(self.high_config)}
+        high = folder / f"high-{file_name(self.reward)}-{digest(about)}"
         prompt = hierarchy(
             policy,
             labelled,
