@@ -256,9 +256,14 @@ class Cell:
             row["random"] = float(rollouts.random_return(world, row["reward"], self.episodes, self.seed).mean())
         return found
 
+    @property
+    def changed(self) -> bool:
+        """Whether the config is not simply the preset's."""
+        return bool(self.entry.values)
+
     def folder(self, out: Path) -> Path:
         """Of the run."""
-        changed = f"-{digest(methods.described(self.config))}" if self.entry.values else ""
+        changed = f"-{digest(methods.described(self.config))}" if self.changed else ""
         return out / file_name(self.data.name) / f"{file_name(self.label)}{changed}" / f"seed-{self.seed}"
 
     def train(

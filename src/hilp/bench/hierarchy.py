@@ -22,6 +22,9 @@ from hilp.training.hierarchy import hierarchy
 
 METHODS = ("iql", "opal", "hilp")  # flat IQL is ours to add, the others in the paper's order
 PAPER_STEPS = 500_000  # of the paper's table, also where other tables have more for the same method
+PAPER_KITCHEN = {"phi_expectile": 0.7}  # of HILP here, and not in the paper's goal-conditioned table
+# A skill that is held cannot be put right at every step: the last update of an actor may have lost a corner for good.
+HELD_SKILLS = {"actor_rate": 2e-3}
 TARGET_SHIFT = {"shift": -1.0, "ends": True}  # the paper's AntMaze: every step costs, until the goal
 
 
@@ -40,9 +43,17 @@ class HierarchyCell(Cell):
 
     @property
     def config(self) -> Any:
-        paper_kitchen = self.size == "paper" and self.data.task in KITCHENS and self.entry.method == "hilp"
-        values = {"phi_expectile": 0.7} if paper_kitchen else {}  # here, and not in the paper's goal-conditioned table
-        return methods.configure(self.preset.config, {**values, **self.entry.values})
+        usual = self.preset.config
+        values: dict[str, Any] = {}
+        if self.entry.method == "hilp" and self.size == "laptop" and usual.actor_rate == 1.0:
+            values = HELD_SKILLS
+        elif self.entry.method == "hilp" and self.size == "paper" and self.data.task in KITCHENS:
+            values = PAPER_KITCHEN
+        return methods.configure(usual, {**values, **self.entry.values})
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.config != self.preset.config)
 
     @property
     def updates(self) -> int:
