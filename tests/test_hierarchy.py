@@ -344,6 +344,19 @@ def test_a_hierarchy_that_was_stopped_ends_in_the_same_bits(
         tiny.hierarchy(tiny_data, "observation[1]", steps=30, out=tmp_path / "parts", resume=True, **options)
 
 
+def test_a_hierarchy_goes_on_where_skills_are_computed_otherwise(
+    tiny: hilp.FoundationPolicy, tiny_data: hilp.Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another machine or compiler rounds otherwise: policy, data, reward and k are still the same."""
+    options = {"config": reward_iql.Config(**SMALL), "quiet": True, "out": tmp_path / "run"}
+    tiny.hierarchy(tiny_data, "observation[0]", steps=2, **options)
+    exact = hierarchy.segment_skills
+    monkeypatch.setattr(hierarchy, "segment_skills", lambda *of: np.nextafter(exact(*of), np.float32(2)))
+    tiny.hierarchy(tiny_data, "observation[0]", steps=4, resume=True, **options)
+    with pytest.raises(hilp.HilpError, match="its config has k=1, not 3"):
+        tiny.hierarchy(tiny_data, "observation[0]", k=3, steps=6, resume=True, **options)
+
+
 # ---- mistakes --------------------------------------------------------------------------------------------------------
 
 

@@ -26,6 +26,7 @@ from hilp.runs import PROMPT, seed_folder
 from hilp.spec import Spec
 from hilp.training import loop
 from hilp.training.checkpoints import Journal
+from hilp.training.run import fingerprint_with
 
 BLOCK = 8192  # segments whose skills are named at a time
 
@@ -114,6 +115,11 @@ def hierarchy(
         "reward": named or ("the data's own" if reward is None else getattr(reward, "__name__", "a function")),
         "shift": shift,
         "ends": ends,
+        # Of what was labelled, not of the skills: their last bits are another machine's or another compiler's matter,
+        # and a run goes on there.
+        "data_fingerprint": fingerprint_with(
+            labelled, {name: labelled.extras[name] for name in methods.columns(config)}
+        ),
     }
 
     folder = None if out is None else Path(out)

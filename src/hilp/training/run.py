@@ -206,9 +206,7 @@ class Run:
     @property
     def data_fingerprint(self) -> str:
         """Of all that this training sees: extra columns, where the method asks for some, included."""
-        extra = self._extra_columns()
-        own = self.data.fingerprint
-        return own if not extra else hashlib.sha256((own + storage.checksum(extra)).encode()).hexdigest()[: len(own)]
+        return fingerprint_with(self.data, self._extra_columns())
 
     def _held_out_episodes(self) -> np.ndarray | None:
         if self.validation == 0.0:
@@ -284,6 +282,12 @@ class Run:
             "command": command or " ".join(sys.argv),
             "versions": versions(),
         }
+
+
+def fingerprint_with(data: Dataset, extra: Mapping[str, np.ndarray]) -> str:
+    """Of data together with extra columns of it, where there are some."""
+    own = data.fingerprint
+    return own if not extra else hashlib.sha256((own + storage.checksum(extra)).encode()).hexdigest()[: len(own)]
 
 
 def as_numbers(tree: trees.Tree) -> trees.Tree:
