@@ -335,6 +335,24 @@ def test_laptop_presets_are_small_and_see_as_far_as_the_task_needs() -> None:
                 assert found.config.goal_discount == horizon, (name, task)
 
 
+def test_laptop_presets_weigh_as_ogbench_does() -> None:
+    """Sizes and rates are a laptop's; what OGBench tuned for its data is not made worse for that."""
+    of = lambda name, task, size: presets.preset(name, size, task).config  # noqa: E731
+    for task in ("pointmaze-large-stitch", "pointmaze-giant-navigate", "cube-single-play", "scene"):
+        for name in (*NAMES, "gc-bc", "gc-iql", "gc-iql-q"):
+            for key in ("actor_goal_random", "bc_weight", "extraction", "temperature", "discount", "goal_discount"):
+                ours, theirs = (getattr(of(name, task, size), key, None) for size in ("laptop", "paper"))
+                assert ours == theirs, (name, task, key)
+
+
+def test_hilp_sees_as_far_as_the_data_of_a_point_maze_goes() -> None:
+    for task in ("pointmaze-large-stitch", "pointmaze-giant-stitch"):
+        config = presets.preset("hilp", "laptop", task).config
+        assert config.phi_discount == config.goal_discount == "auto"
+    assert presets.preset("hilp", "laptop", "cube-single-play").config.phi_discount == 0.99
+    assert presets.preset("hilp", "paper", "pointmaze-giant-stitch").config.phi_discount == 0.995
+
+
 def test_presets_that_were_there_are_as_they_were() -> None:
     """The mazes of the paper keep its values, though OGBench has mazes of the same names."""
     for task in (*values.ANTMAZE_LARGE, *values.ANTMAZE_ULTRA):

@@ -117,5 +117,5 @@ PRESETS = (
         tasks=values.KITCHENS,
     ),
     Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.KITCHENS),
-    Preset("paper", values.STITCH_GOALS, tasks=values.OGBENCH_STITCHES),
+    Preset(None, values.STITCH_GOALS, tasks=values.OGBENCH_STITCHES),
 )

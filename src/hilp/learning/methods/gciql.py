@@ -184,6 +184,6 @@ PRESETS = (
     ),
     Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.KITCHENS),
     # OGBench's values; networks stay ours, its actors have GELU and a deviation of one.
-    Preset("paper", {"temperature": 10.0, "actor_goal_random": 0.0}, tasks=values.OGBENCH),
-    Preset("paper", values.STITCH_GOALS, tasks=values.OGBENCH_STITCHES),
+    Preset(None, {"temperature": 10.0, "actor_goal_random": 0.0}, tasks=values.OGBENCH),
+    Preset(None, values.STITCH_GOALS, tasks=values.OGBENCH_STITCHES),
 )

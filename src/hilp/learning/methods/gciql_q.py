@@ -140,8 +140,8 @@ def export(cfg: Config, state: State) -> Policy:
 
 PRESETS = (
     *gciql.PRESETS,
-    Preset("paper", {"extraction": "ddpg+bc"}, tasks=values.OGBENCH),
-    Preset("paper", {"bc_weight": 0.3}, tasks=values.OGBENCH_ANTS),
-    Preset("paper", {"bc_weight": 0.003}, tasks=values.OGBENCH_POINTS),
-    Preset("paper", {"bc_weight": 1.0}, tasks=values.OGBENCH_ARMS),
+    Preset(None, {"extraction": "ddpg+bc"}, tasks=values.OGBENCH),
+    Preset(None, {"bc_weight": 0.3}, tasks=values.OGBENCH_ANTS),
+    Preset(None, {"bc_weight": 0.003}, tasks=values.OGBENCH_POINTS),
+    Preset(None, {"bc_weight": 1.0}, tasks=values.OGBENCH_ARMS),
 )

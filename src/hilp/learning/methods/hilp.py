@@ -316,14 +316,14 @@ PRESETS = (
         steps=values.ANT_LONG_STEPS,
         tasks=values.ANTMAZES,
     ),
+    Preset("laptop", steps=values.OGBENCH_STEPS, tasks=(*values.OGBENCH_POINTS, *values.OGBENCH_ARMS)),
     Preset(
         "laptop",
         {"phi_discount": values.OGBENCH_DISCOUNT, "goal_discount": values.OGBENCH_DISCOUNT},
-        steps=values.OGBENCH_STEPS,
-        tasks=(*values.OGBENCH_POINTS, *values.OGBENCH_ARMS),
+        tasks=values.OGBENCH_ARMS,
     ),
     Preset(
-        None,
+        "paper",
         {"phi_discount": values.OGBENCH_GIANT_DISCOUNT, "goal_discount": values.OGBENCH_GIANT_DISCOUNT},
         tasks=values.OGBENCH_GIANTS,
     ),
