@@ -175,6 +175,48 @@ def test_wrapped_angles_are_recognised(period: float) -> None:
     assert not any("angles" in w.what or "never change" in w.what for w in quiet.warnings)
 
 
+def test_a_wrap_is_told_once_and_a_reset_beside_it_is_still_found() -> None:
+    report = audit.inspect(arm(), columns=COLUMNS)
+    assert report.jumps == 0 and not any("unmarked reset" in w.what for w in report.warnings)
+    log = arm(runs=4, steps=240)
+    inside = 240 + 100
+    log["elbow"][inside:480] += 500.0
+    log["base"][inside:480] = (log["base"][inside:480] + 270.0) % 360.0 - 180.0
+    report = audit.inspect(log, columns=COLUMNS)
+    assert report.jumps == 1
+    assert [w.where for w in report.warnings if "unmarked reset" in w.what] == [f"after rows {inside - 1}"]
+    assert any("as angles that wrap" in w.what for w in report.warnings)
+
+
+def test_actions_are_called_by_the_columns_of_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = arm()
+    log["u2"] = np.where(log["u2"] > 0, 1.0, -1.0)
+    report = audit.inspect(log, columns=COLUMNS)
+    assert [column.name for column in report.actions] == ["u1", "u2"]
+    assert [w.where for w in report.warnings if "smallest or largest" in w.what] == ["column u2: 100%"]
+    folder = hilp.load(log, columns=COLUMNS).save(tmp_path / "arm")
+    assert [column.name for column in audit.inspect(folder).actions] == ["u1", "u2"]
+    together = np.stack([log.pop("u1"), log.pop("u2")], axis=1)
+    report = audit.inspect({**log, "u": together}, columns={**COLUMNS, "actions": "u"})
+    assert [column.name for column in report.actions] == ["u[0]", "u[1]"]
+
+
+def test_convert_says_what_it_repaired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = arm()
+    log["elbow"][100] = np.nan
+    np.savez(tmp_path / "arm.npz", **log)
+    words = [f"{key}={name if isinstance(name, str) else ','.join(name)}" for key, name in COLUMNS.items()]
+    asked = ["data", "convert", str(tmp_path / "arm.npz"), str(tmp_path / "out"), "--columns", *words]
+    asked += ["--split", "nan", "--angles", "auto", "--drop", "constant"]
+    assert main(asked) == 0
+    said = capsys.readouterr().out
+    assert "note: split 12 episodes into 13 at 1 row with NaN or infinities" in said
+    assert "note: networks do not see 1 constant column: grip" in said
+    assert "note: networks see the sine and cosine of base, an angle of period 360" in said
+    assert main([*asked, "--overwrite", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["notes"]) == 3
+
+
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=25, deadline=None)
 def test_what_is_no_angle_is_taken_for_none(seed: int) -> None:

@@ -95,6 +95,8 @@ class Broken:
         ({"near": lambda observations, goals: np.zeros(len(observations), bool)}, "a goal is at itself"),
         ({"rewards": {"odd": lambda s, a, s2: np.zeros(2)}}, "reward 'odd' is one number a transition"),
         ({"place": lambda observations: observations[:, :1]}, "place"),
+        ({"columns": None}, "columns names numbers of an observation"),
+        ({"columns": {"x": 2}}, "columns has one that observations lack"),
     ],
 )
 def test_the_suite_tells_what_is_wrong(changes: dict[str, Any], told: str) -> None:
@@ -112,6 +114,11 @@ def test_actions_of_any_box_are_minus_one_to_one() -> None:
     np.testing.assert_allclose(actions.raw(np.array([-1, -1])), [[-2, 0]])
     np.testing.assert_allclose(actions.raw(np.array([0.5, 7])), [[1, 10]])  # and no farther
     np.testing.assert_allclose(actions.scaled(np.array([[1.0, 5.0]])), [[0.5, 0.0]])
+
+
+def test_columns_have_the_names_of_the_parts_of_an_observation() -> None:
+    assert hilp.gym_task("Pendulum-v1").columns == {"observation_0": 0, "observation_1": 1, "observation_2": 2}
+    assert hilp.gym_task(lambda: Reach(False)).columns == {"observation_0": 0, "observation_1": 1, "achieved_goal": 2}
 
 
 @pytest.mark.parametrize("inside", [True, False])

@@ -95,7 +95,7 @@ def reward_of(text: str, policy: FoundationPolicy, world: Any | None) -> Any:
     """The reward that a text names or is the formula of; over parts, images among them, the policy reads it itself."""
     from hilp.policy import formulas
 
-    columns = dict(getattr(world, "columns", {}))  # a task of somebody else may name none
+    columns = {} if world is None else dict(world.columns)
     parts = [*columns, *dict(policy.observation_parts), *(name for name, _, _ in policy.spec.parts)]
     named = named_reward(text, parts, world)
     if named is not None or policy.spec.parts:
@@ -115,7 +115,7 @@ def named_reward(text: str, parts: Iterable[str], world: Any | None) -> RewardFu
         try:
             rollouts.require_reward(world, text)  # says which names there are
         except HilpError as error:
-            known = next(iter(getattr(world, "columns", {})), "observation[0]")
+            known = next(iter(world.columns), "observation[0]")
             raise HilpError(f"{error}; or give a formula, e.g. '{known} - before({known})'") from None
     return None
 

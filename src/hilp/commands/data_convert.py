@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from hilp.commands import common
-from hilp.errors import HilpError
+from hilp.errors import HilpError, printable
 
 
 @dataclass(frozen=True)
@@ -31,21 +31,25 @@ class Flags(common.Reading):
 
 
 def run(flags: Flags) -> int:
-    written = write_exorl(flags) if flags.to == "exorl" else write(flags)
-    common.tell({"out": str(written), "to": flags.to}, flags.json)
+    written, notes = write_exorl(flags) if flags.to == "exorl" else write(flags)
+    if not flags.json:
+        for note in notes:
+            print(f"note: {printable(note)}")
+    common.tell({"out": str(written), "to": flags.to} | ({"notes": notes} if flags.json else {}), flags.json)
     return 0
 
 
-def write_exorl(flags: Flags) -> Path:
+def write_exorl(flags: Flags) -> tuple[Path, list[str]]:
     from hilp.data.formats import exorl
 
     if flags.overwrite:
         raise HilpError("--to exorl does not overwrite: choose another folder")
     data = common.load_data(flags.source, flags)
-    return exorl.write(data, flags.target)
+    return exorl.write(data, flags.target), list(data.notes)
 
 
-def write(flags: Flags) -> Path:
+def write(flags: Flags) -> tuple[Path, list[str]]:
+    """Where it was written, and what was decided or repaired on the way."""
     from hilp.collectors import named
     from hilp.data import convert
     from hilp.training.progress import Bar
@@ -57,7 +61,7 @@ def write(flags: Flags) -> Path:
     if flags.task is not None:
         source = named.in_task(source, flags.task)
     with Bar(quiet=flags.json) as bar:
-        return convert.convert(
+        written = convert.convert(
             source,
             flags.target,
             verify=verify,
@@ -66,3 +70,4 @@ def write(flags: Flags) -> Path:
             rescale_actions=flags.rescale_actions,
             progress=bar,
         )
+    return written, list(source.notes)

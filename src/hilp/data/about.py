@@ -9,7 +9,7 @@ from typing import Any
 from hilp.data.scaling import ActionScaling
 from hilp.data.view import View
 
-Parts = tuple[tuple[str, tuple[int, ...]], ...]  # named parts of an observation, side by side: name, shape of a row
+Parts = tuple[tuple[str, tuple[int, ...]], ...]  # named parts of a row, side by side: name, shape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +22,7 @@ class About:
     endings: Mapping[str, int] = field(default_factory=dict)  # how many episodes end in which way, where the data says
     notes: tuple[str, ...] = ()  # what the reader decided or left out, one line each
     observation_parts: Parts = ()
+    action_parts: Parts = ()  # where columns of a log make up an action
     action_scaling: ActionScaling | None = None  # where actions were rescaled
     stride: int | None = None  # rows of the log that one step spans; None where nobody said, as 1 but free to be chosen
     stride_actions: str = "mean"  # how the commands of a stride became one: mean or sum

@@ -132,16 +132,15 @@ def about_observations(moments: Moments, twins: list[list[int]], names: Sequence
     return found
 
 
-def about_angles(wrapped: Sequence[Wrapped], names: Sequence[str], seen: Seen) -> list[Warning]:
-    """Columns that jump by a period, where networks do not see them as angles yet."""
-    found = [angle for angle in wrapped if angle.column in seen.columns - seen.angles]
-    if not found:
+def about_angles(wrapped: Sequence[Wrapped], names: Sequence[str]) -> list[Warning]:
+    """Columns that jump by a period, which networks do not see as angles yet."""
+    if not wrapped:
         return []
-    jumps = [f"{names[a.column]}: {a.wraps} times by {'2 pi' if a.period < 7 else '360'}" for a in found]
-    asked = ",".join(names[angle.column] for angle in found) if len(found) <= MOST_NAMED else "auto"
+    jumps = [f"{names[a.column]}: {a.wraps} times by {'2 pi' if a.period < 7 else '360'}" for a in wrapped]
+    asked = ",".join(names[angle.column] for angle in wrapped) if len(wrapped) <= MOST_NAMED else "auto"
     return [
         Warning(
-            f"{counted(len(found), 'observation column')} jump{'s' * (len(found) == 1)} by one period, as angles that "
+            f"{counted(len(wrapped), 'observation column')} jump{'s' * (len(wrapped) == 1)} by one period, as angles that "
             "wrap do",
             some(jumps),
             f"angles='auto' / --angles {asked} shows networks their sine and cosine",
@@ -149,14 +148,14 @@ def about_angles(wrapped: Sequence[Wrapped], names: Sequence[str], seen: Seen) -
     ]
 
 
-def about_actions(acted: Moments, whole_numbers: bool, rescale: bool) -> list[Warning]:
+def about_actions(acted: Moments, names: Sequence[str], whole_numbers: bool, rescale: bool) -> list[Warning]:
     found = []
     varied = acted.low < acted.high
     if not varied.all():
         found.append(
             Warning(
                 "action columns never change, so nothing can be learnt about them",
-                f"columns {first_few(np.flatnonzero(~varied))}",
+                f"columns {first_few([names[c] for c in np.flatnonzero(~varied)])}",
                 "leave them out, or check what was recorded as the action",
             )
         )
@@ -173,7 +172,7 @@ def about_actions(acted: Moments, whole_numbers: bool, rescale: bool) -> list[Wa
         found.append(
             Warning(
                 "most actions are at their smallest or largest value",
-                ", ".join(f"column {c}: {acted.at_limits[c]:.0%}" for c in full[:5]),
+                ", ".join(f"column {names[c]}: {acted.at_limits[c]:.0%}" for c in full[:5]),
                 "check that they were not clipped by a wrong scale",
             )
         )

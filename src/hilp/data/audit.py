@@ -1,4 +1,5 @@
-"""Inspect: what to know of a data set before training on it. One pass, block by block, whatever the format.
+"""Inspect: what to know of a data set before training on it. One pass, block by block, whatever the format; a second
+one for jumps where angles wrap.
 
 Errors are what training would refuse. Warnings are what may hurt: what was seen, where, and what to do about it.
 """
@@ -6,14 +7,14 @@ Errors are what training would refuse. Warnings are what may hurt: what was seen
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from hilp.data import advice, load
 from hilp.data.advice import Seen, Warning
-from hilp.data.angles import Wraps
+from hilp.data.angles import Wrapped, Wraps
 from hilp.data.checks import Health, structural_problems
 from hilp.data.columns import row_bytes
 from hilp.data.jumps import StepSizes, jumps
@@ -24,6 +25,7 @@ from hilp.data.measures import (
     EpisodeHashes,
     Moments,
     Paths,
+    action_names,
     column_names,
     vector_parts,
     vectors,
@@ -32,6 +34,7 @@ from hilp.data.mistakes import size_text
 from hilp.data.source import Kind, Source
 from hilp.data.tables import endings
 from hilp.data.timescale import Sample, TimeScale
+from hilp.data.view import View
 
 BINS = 12
 
@@ -133,17 +136,17 @@ def _examine(source: Source, rescale: bool, damages: list[str] | None, progress:
 
     inside = np.ones(source.rows - 1, bool)
     inside[source.stops[:-1] - 1] = False
-    jumped = jumps(steps.sizes, inside)
+    twins = [] if columns is None else columns.twins(apart_from=moments.constant)
+    seen = Seen.of(source, len(parts))
+    wrapped = [] if wraps is None else [angle for angle in wraps.found() if angle.column in seen.columns - seen.angles]
+    jumped = jumps(_sizes_with_angles(source, wrapped, len(parts)) if wrapped else steps.sizes, inside)
     copies = hashes.copies()
     errors = [*(damages or []), *structural, *health.problems(rescale)]
-    twins = [] if columns is None else columns.twins(apart_from=moments.constant)
-    wrapped = [] if wraps is None else wraps.found()
-    seen = Seen.of(source, len(parts))
     warnings = [
         *advice.about_episodes(source, jumped, copies),
         *advice.about_observations(moments, twins, names, seen),
-        *advice.about_angles(wrapped, names, seen),
-        *advice.about_actions(acted, whole_numbers, rescale),
+        *advice.about_angles(wrapped, names),
+        *advice.about_actions(acted, action_names(source), whole_numbers, rescale),
         *advice.about_memory(source),
     ]
     return Report(
@@ -161,7 +164,7 @@ def _examine(source: Source, rescale: bool, damages: list[str] | None, progress:
         endings=_endings(source, flags),
         observations=moments.stats(parts, names),
         images=_images(source),
-        actions=acted.stats(),
+        actions=acted.stats(names=action_names(source)),
         extras=_extras(source),
         jumps=len(jumped),
         duplicate_episodes=len(copies),
@@ -171,6 +174,17 @@ def _examine(source: Source, rescale: bool, damages: list[str] | None, progress:
         time_scale=pace.result(),
         paths=paths.result(),
     )
+
+
+def _sizes_with_angles(source: Source, wrapped: list[Wrapped], width: int) -> np.ndarray:
+    """The sizes of steps with these columns as the angles that they are: a wrap, told as such, is no jump."""
+    view = source.view or View(width, tuple(range(width)))
+    angles = {**dict(view.angles), **{angle.column: angle.period for angle in wrapped}}
+    view = replace(view, angles=tuple(sorted(angles.items())))
+    steps = StepSizes()
+    for _, block in source.blocks():
+        steps.add(view(vectors(block.observations)))
+    return steps.sizes
 
 
 def _empty(source: Source, errors: list[str], verified: bool | None) -> Report:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from hilp import trees
+from hilp.data.about import Parts
 from hilp.data.source import Block, Kind, Source
 
 MOST_COLUMNS = 512  # that are measured and reported one by one; images have more
@@ -54,9 +55,18 @@ def column_names(source: Source) -> list[str]:
     if not isinstance(source.observation, Kind):
         parts = vector_parts(source.observation)
         return [f"{part} {number - parts.index(part)}" for number, part in enumerate(parts)]
-    sizes = [(name, int(np.prod(shape))) for name, shape in source.observation_parts]
-    if sum(size for _, size in sizes) != source.observation_dim:
-        return [str(number) for number in range(source.observation_dim)]
+    return _names(source.observation_parts, source.observation_dim)
+
+
+def action_names(source: Source) -> list[str]:
+    """What to call each number of an action, by the same rule."""
+    return _names(source.action_parts, source.action.shape[0])
+
+
+def _names(parts: Parts, width: int) -> list[str]:
+    sizes = [(name, int(np.prod(shape))) for name, shape in parts]
+    if sum(size for _, size in sizes) != width:
+        return [str(number) for number in range(width)]
     return [name if size == 1 else f"{name}[{number}]" for name, size in sizes for number in range(size)]
 
 

@@ -81,6 +81,7 @@ def describe(about: About) -> dict[str, Any]:
         "observation_parts": [[name, list(shape)] for name, shape in about.observation_parts],
         "action_center": None if scaling is None else scaling.center.tolist(),
         "action_half_range": None if scaling is None else scaling.half_range.tolist(),
+        **({"action_parts": [[name, list(shape)] for name, shape in about.action_parts]} if about.action_parts else {}),
         **({} if about.stride is None else {"stride": about.stride, "stride_actions": about.stride_actions}),
         **({} if about.view is None else {"view": about.view.to_json()}),
     }
@@ -175,7 +176,10 @@ def _about(folder: Path, manifest: Mapping[str, Any]) -> About:
     scaling = [manifest.get(key) for key in ("action_center", "action_half_range")]
     try:
         center, half_range = (None if v is None else np.asarray(v, np.float32) for v in scaling)
-        parts = tuple((str(name), tuple(map(int, shape))) for name, shape in manifest.get("observation_parts", []))
+        parts, acted = (
+            tuple((str(name), tuple(map(int, shape))) for name, shape in manifest.get(key, []))
+            for key in ("observation_parts", "action_parts")
+        )
         stride = None if manifest.get("stride") is None else max(1, int(manifest["stride"]))
         view = View.from_json(manifest["view"]) if "view" in manifest else None
     except (TypeError, ValueError) as error:
@@ -187,6 +191,7 @@ def _about(folder: Path, manifest: Mapping[str, Any]) -> About:
         endings=manifest["endings"],
         notes=tuple(manifest["notes"]),
         observation_parts=parts,
+        action_parts=acted,
         action_scaling=None if center is None or half_range is None else ActionScaling(center, half_range),
         stride=stride,
         stride_actions=str(manifest.get("stride_actions", "mean")),

@@ -102,7 +102,7 @@ def _row(text: str, policy: FoundationPolicy, data: Dataset | None) -> Any:
 
 
 def _columns(text: str, policy: FoundationPolicy, world: Task | None, seed: int) -> np.ndarray:
-    columns = _recorded(policy) if world is None else getattr(world, "columns", {})
+    columns = _recorded(policy) if world is None else world.columns
     owner = "this policy" if world is None else world.name
     if not columns and world is None:
         raise HilpError(f"'{text}' names columns: name the task that has them with --task, or give {ROW}0 or numbers")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from hilp.data import tables
+from hilp.data.about import Parts
 from hilp.data.columns import NUMBERS
 from hilp.data.source import Source, chain, choose_extras
 from hilp.data.tables import Part, Table, identity_of, lay_out, left_out, open_table, parts_of, without_short
@@ -98,9 +99,14 @@ def of_table(
     kept = {name: others[name] for name in choose_extras(others, extras, table.name)}
     found = lay_out(renamed, table.kind, lengths, observations, actions, following, kept, endings, notes)
     if columns and "observations" in columns:
-        shapes = {name: renamed.columns[name].shape[1:] for name in parts["observations"]}
-        found = replace(found, observation_parts=tuple(shapes.items()))
+        found = replace(found, observation_parts=_shapes(renamed, parts["observations"]))
+    if columns and "actions" in columns:
+        found = replace(found, action_parts=_shapes(renamed, parts["actions"]))
     return without_short(found) if drop_short else found
+
+
+def _shapes(table: Table, names: Sequence[str]) -> Parts:
+    return tuple({name: table.columns[name].shape[1:] for name in names}.items())
 
 
 def of_tables(

@@ -12,7 +12,7 @@ import numpy as np
 from hilp import plugins
 from hilp.data.mistakes import reason
 from hilp.errors import HilpError, require_count
-from hilp.tasks.base import Finite
+from hilp.tasks.base import Finite, column_names
 from hilp.tasks.gym import finding
 from hilp.tasks.gym.episodes import FLAGS, GymEpisodes, set_goal
 from hilp.tasks.gym.spaces import Actions, is_goal_space, layout
@@ -131,6 +131,7 @@ class GymTask:
         seen, told = self._probe(env) if is_goal_space(env.observation_space) else ([], False)
         self.layout = layout(env.observation_space, seen, name)
         self.observation_dim, self.observation_parts = self.layout.dim, self.layout.parts
+        self.columns = column_names(self.layout.parts)
         columns = self.layout.goal_columns
         self.goal_dim = 0 if columns is None else len(columns)
         self.has_goals = columns is not None or goal is not None
