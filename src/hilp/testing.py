@@ -257,7 +257,7 @@ def check_task_facts(world: Any) -> None:
     for name in ("max_steps", "observation_dim", "action_dim"):
         assert isinstance(getattr(world, name, None), int) and getattr(world, name) >= 1, f"{name} must be at least 1"
     columns = getattr(world, "columns", None)
-    assert isinstance(columns, Mapping), "columns names numbers of an observation: {'x': 0}, or {} where none has a name"
+    assert isinstance(columns, Mapping), "columns names numbers of an observation: {'x': 0}, or {} where none has one"
     assert all(0 <= at < world.observation_dim for at in columns.values()), "columns has one that observations lack"
     assert world.score_scale > 0, "score_scale brings returns to a common scale, so it is above 0"
     assert world.has_goals or world.rewards or world.potentials, "a task has goals or rewards"

@@ -140,8 +140,8 @@ def about_angles(wrapped: Sequence[Wrapped], names: Sequence[str]) -> list[Warni
     asked = ",".join(names[angle.column] for angle in wrapped) if len(wrapped) <= MOST_NAMED else "auto"
     return [
         Warning(
-            f"{counted(len(wrapped), 'observation column')} jump{'s' * (len(wrapped) == 1)} by one period, as angles that "
-            "wrap do",
+            f"{counted(len(wrapped), 'observation column')} jump{'s' * (len(wrapped) == 1)} by one period, as "
+            "angles that wrap do",
             some(jumps),
             f"angles='auto' / --angles {asked} shows networks their sine and cosine",
         )
