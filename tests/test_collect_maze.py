@@ -65,6 +65,17 @@ def test_every_free_cell_is_visited(kind: str, name: str) -> None:
     assert visits.min() >= 10
 
 
+def test_data_of_one_way_mazes_goes_through_doors_one_way() -> None:
+    world = maze.make("maze-oneway")
+    for kind in ALL_KINDS:
+        data = collect(world, kind, 30_000, 0)
+        cells = world.cell(data["observations"])
+        inside = np.flatnonzero(world.cells[tuple(world.free_cells[cells].T)] == "v")
+        rows = np.setdiff1d(inside, np.cumsum(data["episode_lengths"]) - 1)
+        down = np.floor(data["observations"][rows, 1]) - np.floor(data["observations"][rows + 1, 1])
+        assert (down == 1).sum() > 20 and set(down.tolist()) <= {0.0, 1.0}, kind
+
+
 def test_followers_travel_far_and_stitched_episodes_do_not(large: Maze) -> None:
     def travel(kind: str) -> np.ndarray:
         """The longest cell path from an episode's start to any of its states, for each full episode."""
@@ -85,8 +96,9 @@ def test_progress_counts_up_to_the_total(large: Maze) -> None:
     assert seen == sorted(seen) and seen[-1] == 30_001 and len(seen) == 3
 
 
-def test_routes_are_shortest() -> None:
-    world = maze.make("maze-four-rooms")
+@pytest.mark.parametrize("name", ["maze-four-rooms", "maze-oneway"])
+def test_routes_are_shortest(name: str) -> None:
+    world = maze.make(name)
     ahead = routes(world, np.random.default_rng(0))
     goals, cells = np.indices(ahead.shape)
     away = goals != cells

@@ -167,10 +167,20 @@ def brute_force_steps(world: Maze) -> np.ndarray:
             for up in (-0.5, 0.5)
         )
 
+    def passes(x: int, y: int, right: int, up: int) -> bool:
+        """Whether doors let the centre onto the edge between two cells, where it is on its way across."""
+        if (x if right else y) % 10:
+            return True
+        own = {">": (1, 0), "<": (-1, 0), "^": (0, 1), "v": (0, -1)}
+        beside = [((y + sign * up) // 10, (x + sign * right) // 10) for sign in (-1, 1)]
+        return all(own.get(world.cells[rows - 1 - row, column], (right, up)) == (right, up) for row, column in beside)
+
     def along(x: int, y: int, dx: int, dy: int) -> tuple[int, int]:
+        right, up = int(np.sign(dx)), int(np.sign(dy))
         for _ in range(abs(dx) + abs(dy)):
-            if fits(x + np.sign(dx), y + np.sign(dy)):
-                x, y = x + int(np.sign(dx)), y + int(np.sign(dy))
+            if not (fits(x + right, y + up) and passes(x + right, y + up, right, up)):
+                break
+            x, y = x + right, y + up
         return x, y
 
     def slide(x: int, y: int, dx: int, dy: int) -> tuple[int, int]:
@@ -252,8 +262,8 @@ def test_distances_are_a_metric(name: str, mazes: dict[str, Maze]) -> None:
     assert (np.diag(steps) == 0).all() and (steps[~np.eye(len(steps), dtype=bool)] > 0).all()
     for via in np.random.default_rng(0).integers(len(steps), size=20):
         assert (steps <= steps[:, via, None] + steps[via]).all()
-    # A blocked motion ends where a shorter free one would, and every free motion can be undone.
-    assert (steps == steps.T).all()
+    # A blocked motion ends where a shorter free one would, and every free motion can be undone, but not through a door.
+    assert (steps == steps.T).all() != mazes[name].has_doors
 
 
 def test_unreachable_is_minus_one() -> None:
@@ -401,6 +411,125 @@ def test_maps_may_be_digits_spaces_and_indented() -> None:
     ):
         assert (Maze("b", text).walls == expected).all()
         assert maze.looks_like_map(text)
+
+
+# One-way doors
+
+DOOR = """
+######
+#.>..#
+#....#
+######
+"""
+RING = """
+#####
+#.>.#
+#.#.#
+#.<.#
+#####
+"""
+
+
+def test_a_door_is_entered_and_left_in_its_direction_only() -> None:
+    world = Maze("door", DOOR)
+    right, left, up, down = (np.array([move], float) for move in ((1, 0), (-1, 0), (0, 1), (0, -1)))
+
+    def moved(x: float, y: float, move: np.ndarray) -> list[float]:
+        return [round(float(part), 6) for part in world.step(np.array([[x, y]]), move)[0]]
+
+    assert moved(1.7, 2.5, right) == [2.1, 2.5]  # in
+    assert moved(2.7, 2.5, right) == [3.1, 2.5]  # out
+    assert moved(3.3, 2.5, left) == [3.1, 2.5]  # not in from behind: stopped at a touch, as by a wall
+    assert moved(2.3, 2.5, left) == [2.1, 2.5]  # not out backwards
+    assert moved(2.7, 2.5, left) == [2.3, 2.5]  # inside it may turn round
+    assert moved(2.5, 1.7, up) == [2.5, 1.9] and moved(2.5, 2.3, down) == [2.5, 2.1]  # not from or to a side
+    assert moved(3.5, 1.7, up) == [3.5, 2.1]  # beside the door the way is free
+    assert moved(3.02, 2.5, left) == [3.02, 2.5]  # a robot that has just left stays; it is not thrown out
+    # Diagonally: along x it is stopped at the door, along y it slides.
+    assert moved(3.3, 2.7, left + down) == [3.1, 2.3]
+    assert moved(3.3, 2.3, left + down) == [2.9, 1.9]  # down first, and past the door below it
+
+
+@pytest.mark.parametrize(("door", "cell"), [(">", (0, 1)), ("<", (0, -1)), ("^", (-1, 0)), ("v", (1, 0))])
+def test_doors_of_all_directions(door: str, cell: tuple[int, int]) -> None:
+    world = Maze("cross", f"#####\n#...#\n#.{door}.#\n#...#\n#####")
+    rng = np.random.default_rng(0)
+    xy = np.concatenate([world.starts(rng, 20_000), rng.uniform(2.1, 2.9, (2000, 2))])
+    after = world.step(xy, rng.uniform(-1, 1, xy.shape))
+    inside, then = (np.all(np.floor(at) == 2, axis=1) for at in (xy, after))
+    crossed = np.floor(after) - np.floor(xy)
+    direction = np.array([cell[1], -cell[0]])
+    for who in (inside & ~then, ~inside & then):
+        assert who.sum() > 20
+        # A diagonal step may turn the corner of the door's own side, never another one.
+        assert (crossed[who] @ direction == 1).all()
+
+
+def test_directed_distances_equal_a_brute_force_search() -> None:
+    for text in (DOOR, RING, "######\n#.>..#\n#.##.#\n#....#\n#.v^.#\n#....#\n######"):
+        world = Maze("small", text)
+        finite = world.finite()
+        assert finite is not None
+        assert (finite.steps == brute_force_steps(world)).all() and not (finite.steps == finite.steps.T).all()
+
+
+def test_directed_distances_counted_by_hand() -> None:
+    world = Maze("ring", RING)
+    finite = world.finite()
+    assert finite is not None
+    here, there = world.nearest(np.array([[1.5, 3.5], [3.5, 3.5]]))
+    assert finite.steps[here, there] == 5  # two cells through the door
+    # Back through the lower one: 1.6 down to 1.9, 1.2 left to 2.1 with the rest of the way down, ... as walked below.
+    path, back = np.array([[3.5, 3.5]]), 0
+    for action in ([0, -1], [0, -1], [0, -1], [0, -1], *([[-1, 0]] * 5), *([[0, 1]] * 4)):
+        path, back = world.step(path, np.array([action])), back + 1
+    assert np.allclose(path, [[1.5, 3.5]]) and finite.steps[there, here] <= back
+    assert world.cell_steps[world.cell(np.array([[3.5, 3.5]]))[0], world.cell(np.array([[1.5, 3.5]]))[0]] == 6
+    assert world.target_episodes(np.random.default_rng(0), 5).goals.shape == (5, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("#####\n#.>##\n#...#\n#####", "the door '>' at row 2, column 3 of the map leads into a wall: free the cell"),
+        ("#####\n##>.#\n#...#\n#####", "the door '>' at row 2, column 3 of the map has a wall before it"),
+        ("#####\n#.>.#\n#####", "no way from row 2, column 3 to row 2, column 2: turn a door, or open another way"),
+        ("######\n#.><.#\n#....#\n######", "no way from row 2, column 3 to row 2, column 2"),
+        ("#####\n#.<.#\n#####", "no way from row 2, column 2 to row 2, column 3"),
+        ("####\n#.>#\n####", "leads into a wall"),
+        ("####\n#.V#\n####", "unknown character 'V' at row 2, column 3"),
+    ],
+)
+def test_mistakes_with_doors_are_named(text: str, message: str) -> None:
+    with pytest.raises(HilpError) as caught:
+        Maze("wrong", text)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_map_with_doors_travels_as_its_text_and_an_ant_has_none() -> None:
+    world = tasks.make(DOOR)
+    assert ">" in world.map_text and tasks.make(world.task).map_text == world.map_text
+    with pytest.raises(HilpError, match="one-way doors, which only the built-in maze has"):
+        tasks.make("antmaze:\n" + RING)
+
+
+def test_doors_are_drawn() -> None:
+    from matplotlib.figure import Figure
+
+    ax = Figure().add_subplot()
+    Maze("ring", RING).draw(ax)
+    tips = sorted(tuple(np.round(patch.get_xy()[2], 3)) for patch in ax.patches)
+    assert tips == [(2.2, 1.5), (2.8, 3.5)]  # to the left below, to the right above
+    env = gym_maze.MazeEnv(RING, render_mode="rgb_array")
+    env.reset(seed=0, options={"start": (1.5, 2.5), "goal": (3.5, 2.5)})
+    image = env.render()
+    assert image is not None
+    size = len(image) // 5
+    pixels = np.argwhere((image == (194, 87, 26)).all(axis=-1))
+    assert {tuple(pixel // size) for pixel in pixels} == {(1, 2), (3, 2)}
+    upper = pixels[pixels[:, 0] < 2 * size]
+    heights = [np.sum(upper[:, 1] == 2 * size + column) for column in (10, 20)]
+    assert heights[0] > heights[1] > 0  # it narrows to the right
 
 
 def test_a_map_may_be_a_file(tmp_path) -> None:  # type: ignore[no-untyped-def]

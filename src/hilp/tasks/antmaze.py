@@ -120,6 +120,8 @@ class AntMaze:
         """With a layout its evaluation, without one random free cells; `workers` threads share the physics."""
         self.name, self.workers = name, workers
         self.grid = Maze(name, map_text)  # the cells and the ways between them
+        if self.grid.has_doors:
+            raise HilpError(f"the map of {name} has one-way doors, which only the built-in maze has: free those cells")
         self.map_text = self.grid.map_text
         self.task = name if name in NAMES else MAP_PREFIX + "\n" + self.map_text  # `make` gives this task again
         self._protocol = layout.protocol if layout else None

@@ -12,11 +12,13 @@ import numpy as np
 
 import hilp.tasks.maze as mazes
 from hilp.errors import HilpError, nearest
+from hilp.tasks.maze import doors
 
 ENV_ID = "hilp/Maze-v0"
 
 _CELL_PIXELS = 32
 _FLOOR, _WALL, _GOAL, _AGENT = (255, 255, 255), (74, 78, 87), (129, 199, 132), (25, 118, 210)
+_DOOR = (194, 87, 26)
 
 
 class MazeEnv(gymnasium.Env[np.ndarray, np.ndarray]):
@@ -69,6 +71,9 @@ class MazeEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             return None
         walls = self.maze.walls.repeat(_CELL_PIXELS, axis=0).repeat(_CELL_PIXELS, axis=1)
         image = np.where(walls[..., None], _WALL, _FLOOR).astype(np.uint8)
+        for row, column in np.argwhere(np.isin(self.maze.cells, list(doors.DOORS))):
+            cell = (slice(at * _CELL_PIXELS, (at + 1) * _CELL_PIXELS) for at in (row, column))
+            image[tuple(cell)][doors.painted(self.maze.cells[row, column], _CELL_PIXELS)] = _DOOR
         height, width = walls.shape
         x = (np.arange(width) + 0.5) / _CELL_PIXELS
         y = (height - np.arange(height)[:, None] - 0.5) / _CELL_PIXELS

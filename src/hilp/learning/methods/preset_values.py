@@ -81,5 +81,5 @@ OGBENCH_GIANT_GOALS = {"discount": OGBENCH_GIANT_DISCOUNT, "goal_discount": OGBE
 STITCH_GOALS = {"actor_goal_random": 0.5}  # an episode of these ends before it could show a far goal
 
 # Where OGBench's tuned values go beyond OGBench: its point mazes are most like ours, its arms like the kitchen's.
-POINTS = (*OGBENCH_POINTS, *(f"maze-{name}" for name in ("four-rooms", "medium", "large", "ultra", "custom")))
+POINTS = (*OGBENCH_POINTS, *(f"maze-{name}" for name in ("four-rooms", "medium", "large", "ultra", "oneway", "custom")))
 ARMS = (*OGBENCH_ARMS, *KITCHENS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks.maze.maps import MAZES, looks_like_map, parse_map, read_map
+from hilp.tasks.maze.maps import MAZES, looks_like_map, parse_cells, read_map
 from hilp.tasks.maze.world import (
     MOTIONS,
     RADIUS,
@@ -32,7 +32,7 @@ __all__ = [
     "looks_like_map",
     "make",
     "names",
-    "parse_map",
+    "parse_cells",
     "read_map",
     "takes",
 ]

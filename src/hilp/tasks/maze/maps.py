@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from hilp.errors import HilpError
+from hilp.tasks.maze.doors import DOORS, cell_name, require_ways
 
 # The map and the step limit of each named maze. The limit is four times the longest exact distance (given behind it),
 # rounded up to a multiple of 50: enough for a policy that wanders a little, too little for one that is lost.
@@ -73,6 +74,20 @@ MAZES: dict[str, tuple[str, int]] = {
         """,
         200,  # 41
     ),
+    "maze-oneway": (
+        """
+        ############
+        #....>.....#
+        #.##.#.#.#.#
+        #.<....#...#
+        #^####v###v#
+        #..#.#.....#
+        ##.#.#.#.###
+        #..<...<...#
+        ############
+        """,
+        250,  # 54, by a way whose way back has 6
+    ),
 }
 
 
@@ -83,7 +98,7 @@ def read_map(path: str) -> tuple[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         raise HilpError(f"cannot read the map {path}: it must be a text file ({error})") from error
     try:
-        parse_map(text)
+        parse_cells(text)
     except HilpError as error:
         raise HilpError(f"{path}: {error}") from error
     # A name goes into rows and pages; the file's own may be no text at all.
@@ -95,8 +110,8 @@ def looks_like_map(text: str) -> bool:
     return "\n" in text or os.path.isfile(text)
 
 
-def parse_map(text: str) -> np.ndarray:
-    """The walls [rows, columns] of a map, after checking that it is closed and all of one piece."""
+def parse_cells(text: str) -> np.ndarray:
+    """A map as characters [rows, columns] ('#', '.', doors), after checking that it is closed and all of one piece."""
     lines = textwrap.dedent(text).splitlines()
     while lines and not lines[0].strip():
         lines.pop(0)
@@ -110,40 +125,40 @@ def parse_map(text: str) -> np.ndarray:
                 f"row {row + 1} of the map has {len(line)} cells but row 1 has {len(lines[0])}: make all rows equal"
             )
         for column, character in enumerate(line):
-            if character not in "#1. 0":
+            if character not in "#1. 0" + DOORS:
                 raise HilpError(
-                    f"unknown character {character!r} at {_cell_name(row, column)} of the map: "
-                    "use '#' or '1' for walls and '.', '0' or a space for free cells"
+                    f"unknown character {character!r} at {cell_name(row, column)} of the map: "
+                    "use '#' or '1' for walls, '.', '0' or a space for free cells, '>', '<', '^' or 'v' for one-way "
+                    "doors"
                 )
-    walls = np.array([[character in "#1" for character in line] for line in lines])
+    plain = str.maketrans("1 0", "#..")
+    cells = np.array([list(line.translate(plain)) for line in lines])
+    walls = cells == "#"
     border = np.ones_like(walls)
     border[1:-1, 1:-1] = False
     gaps = np.argwhere(border & ~walls)
     if len(gaps):
-        raise HilpError(f"the border of the map is open at {_cell_name(*gaps[0])}: put a '#' there")
+        raise HilpError(f"the border of the map is open at {cell_name(*gaps[0])}: put a '#' there")
     free = [(int(row), int(column)) for row, column in np.argwhere(~walls)]
     if not free:
         raise HilpError("the map has no free cell: open at least two with '.'")
     if len(free) == 1:
-        raise HilpError(f"the map has only one free cell, at {_cell_name(*free[0])}: open one beside it with '.'")
+        raise HilpError(f"the map has only one free cell, at {cell_name(*free[0])}: open one beside it with '.'")
     pieces = _pieces(free)
     if len(pieces) > 1:
         smallest = min(pieces, key=len)
         raise HilpError(
-            f"the free cell at {_cell_name(*min(smallest))} of the map is cut off from the rest: "
+            f"the free cell at {cell_name(*min(smallest))} of the map is cut off from the rest: "
             "open a wall beside it or close it with '#'"
         )
-    return walls
+    require_ways(cells)
+    return cells
 
 
 def cell_corners(walls: np.ndarray) -> np.ndarray:
     """[cells, 2]: the lower left corner of each free cell, row after row of the map."""
     row, column = np.nonzero(~walls)
     return np.stack([column, len(walls) - 1 - row], axis=1).astype(np.float64)
-
-
-def _cell_name(row: int, column: int) -> str:
-    return f"row {row + 1}, column {column + 1}"
 
 
 def _pieces(free: list[tuple[int, int]]) -> list[set[tuple[int, int]]]:

@@ -2,7 +2,8 @@
 
 World units are cells. x grows to the right and y upwards; row 0 of a map is its top. The robot is a square of
 half-width RADIUS that moves up to STEP per axis and step, along one axis and then the other (in the order that gets
-farther), and slides along the walls.
+farther), and slides along the walls. One-way doors (`hilp.tasks.maze.doors`) stop it as walls do where it comes from a
+wrong side.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import numpy as np
 
 from hilp.errors import HilpError, nearest
 from hilp.tasks.base import Finite
-from hilp.tasks.maze.maps import MAZES, cell_corners, parse_map
+from hilp.tasks.maze.doors import DOORS, closed, draw_doors
+from hilp.tasks.maze.maps import MAZES, cell_corners, parse_cells
 from hilp.tasks.maze.rewards import StateReward, best_return, rewards
 
 if TYPE_CHECKING:
@@ -48,12 +50,16 @@ class Maze:
 
     def __init__(self, name: str, map_text: str, max_steps: int | None = None) -> None:
         self.name = name
-        self.walls = parse_map(map_text)  # [rows, columns] bool
-        self.map_text = "\n".join("".join("#" if wall else "." for wall in row) for row in self.walls)
+        self.cells = parse_cells(map_text)  # [rows, columns]: '#', '.', or a door
+        self.walls = self.cells == "#"  # bool
+        self.map_text = "\n".join("".join(row) for row in self.cells)
+        self.has_doors = bool(np.isin(self.cells, list(DOORS)).any())
         self.free_cells = np.argwhere(~self.walls)  # [cells, 2]: row, column
         rows, columns = self.walls.shape
         self._height = rows
         self._wall_at = np.ascontiguousarray(self.walls[::-1].T).ravel()  # [column * rows + row from the bottom]
+        shut = closed(self.cells)[:, ::-1].transpose(0, 2, 1)  # [side, column, row from the bottom]
+        self._shut_at = np.ascontiguousarray(shut).reshape(4, -1)  # whether a door forbids to leave through each side
         self._centre = np.array([columns / 2, rows / 2])
         self._given_max_steps = max_steps
         self.task = name if MAZES.get(name, ("",))[0] == map_text else self.map_text  # `make` gives this maze again
@@ -91,7 +97,8 @@ class Maze:
         xy = np.asarray(xy, np.float64)
         move = STEP * np.clip(np.asarray(action, np.float64), -1, 1)
         moved = self._slide(xy, move, first=0)
-        # Around a corner only one order is free. Taking it makes every motion reversible, so distances are symmetric.
+        # Around a corner only one order is free. Taking it makes every motion reversible, so distances are symmetric
+        # but for doors.
         stopped = np.flatnonzero((moved != xy + move).any(axis=1))
         other = self._slide(xy[stopped], move[stopped], first=1)
         start = xy[stopped]
@@ -103,12 +110,12 @@ class Maze:
         """Move along one axis, then along the other."""
         position = [xy[:, 0], xy[:, 1]]
         for axis in (first, 1 - first):
-            strides = (self._height, 1) if axis == 0 else (1, self._height)
-            position[axis] = self._advance(position[axis], move[:, axis], position[1 - axis], strides)
+            position[axis] = self._advance(position[axis], move[:, axis], position[1 - axis], axis)
         return np.stack(position, axis=1)
 
-    def _advance(self, start: np.ndarray, move: np.ndarray, across: np.ndarray, strides: tuple[int, int]) -> np.ndarray:
-        """Move along one axis and stop at walls; `strides` lead to the next cell along and across the motion."""
+    def _advance(self, start: np.ndarray, move: np.ndarray, across: np.ndarray, axis: int) -> np.ndarray:
+        """Move along one axis and stop at walls, and at doors from the wrong side."""
+        strides = (self._height, 1) if axis == 0 else (1, self._height)  # to the next cell along and across the motion
         side = np.where(move < 0, -1.0, 1.0)
         end = start + move
         # STEP is less than a cell, so the robot can meet a wall only in the cells that its front ends in.
@@ -120,7 +127,15 @@ class Maze:
         blocked |= self._wall_at.take(ahead + last * strides[1], mode="clip")
         # Never backwards: a start that rounding put into the wall stays, it is not thrown out on the other side.
         touching = np.where(side > 0, np.maximum(front - RADIUS, start), np.minimum(front + (1 + RADIUS), start))
-        return np.where(blocked, touching, end)
+        moved = np.where(blocked, touching, end)
+        if not self.has_doors:
+            return moved
+        cell = np.floor(start)
+        here = cell.astype(np.intp) * strides[0] + np.floor(across).astype(np.intp) * strides[1]
+        forwards, backwards = (self._shut_at[2 * axis + back].take(here, mode="clip") for back in (0, 1))
+        shut = np.where(side > 0, forwards, backwards) & (np.floor(moved) != cell)
+        before = np.where(side > 0, np.maximum(cell + (1 - RADIUS), start), np.minimum(cell + RADIUS, start))
+        return np.where(shut, before, moved)
 
     def valid(self, xy: np.ndarray) -> np.ndarray:
         """Whether a robot at each xy [n, 2] is on the map and in no wall (touching one is fine)."""
@@ -245,11 +260,12 @@ class Maze:
 
     @cached_property
     def neighbours(self) -> np.ndarray:
-        """[cells, 4]: the free cell to the right, left, top and bottom; the cell itself where there is a wall."""
+        """[cells, 4]: the free cell to the right, left, top and bottom; the cell itself where there is no way."""
         column, row = self.cell_corners.T.astype(np.intp)
         beside = [self._cell_at[column + right, row + up] for right, up in ((1, 0), (-1, 0), (0, 1), (0, -1))]
         own = np.arange(len(self.free_cells), dtype=np.int32)
-        return np.stack([np.where(cell < 0, own, cell) for cell in beside], axis=1)
+        shut = self._shut_at[:, column * self._height + row]  # side x cells
+        return np.stack([np.where((cell < 0) | no, own, cell) for cell, no in zip(beside, shut, strict=True)], axis=1)
 
     @cached_property
     def cell_steps(self) -> np.ndarray:
@@ -295,12 +311,13 @@ class Maze:
     # Pictures
 
     def draw(self, ax: Axes) -> None:
-        """Draw the walls."""
+        """Draw the walls and the doors."""
         from matplotlib.colors import ListedColormap
 
         rows, columns = self.walls.shape
         colours = ListedColormap(["#ffffff", "#4a4e57"])
         ax.imshow(self.walls, cmap=colours, vmin=0, vmax=1, extent=(0, columns, 0, rows), zorder=0)
+        draw_doors(self.cells, ax)
         ax.set_aspect("equal")
         ax.set_xticks([])
         ax.set_yticks([])
