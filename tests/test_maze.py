@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from hilp import tasks
 from hilp.errors import HilpError
-from hilp.tasks import gym_maze, maze
+from hilp.tasks import antmaze, gym_maze, maze
 from hilp.tasks.maze import MOTIONS, RADIUS, STEP, SUCCESS_RADIUS, Maze
 
 CORRIDOR = "######\n#....#\n######"
@@ -510,7 +510,7 @@ def test_a_map_with_doors_travels_as_its_text_and_an_ant_has_none() -> None:
     world = tasks.make(DOOR)
     assert ">" in world.map_text and tasks.make(world.task).map_text == world.map_text
     with pytest.raises(HilpError, match="one-way doors, which only the built-in maze has"):
-        tasks.make("antmaze:\n" + RING)
+        antmaze.make("antmaze:" + RING)
 
 
 def test_doors_are_drawn() -> None:
