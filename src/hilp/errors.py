@@ -19,6 +19,10 @@ class PromptUnsupported(HilpError):
     """The method behind a policy has no rule for the prompt asked of it."""
 
 
+class FolderBusy(HilpError):
+    """Another process writes the folder."""
+
+
 class TrainingStopped(HilpError):
     """Training was interrupted and saved."""
 

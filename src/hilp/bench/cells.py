@@ -11,10 +11,10 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, Self
 
 import jax
 import numpy as np
@@ -103,6 +103,34 @@ def _is_number(text: str) -> bool:
         return False
 
 
+class Missing(NamedTuple):
+    """A cell whose rows are to be made, its number in the table, and its task."""
+
+    number: int
+    cell: Cell
+    world: tasks.Task
+
+
+Keep = Callable[[int, list[Row]], None]  # takes the rows of a cell, by its number
+Run = Callable[[Sequence[Missing], int, Keep], None]  # of all missing cells of a table with so many
+
+
+def one_by_one(
+    missing: Sequence[Missing],
+    total: int,
+    keep: Keep,
+    *,
+    out: Path,
+    quiet: bool,
+    command: str,
+    tell: Callable[[str], None],
+) -> None:
+    """Cells one after the other in this process."""
+    for number, cell, world in missing:
+        tell(f"cell {number} of {total}: {cell.title}")
+        keep(number, cell.run(world, out, quiet=quiet, command=command))
+
+
 def fill(
     kind: Kind,
     rows: dict[str, Entry],
@@ -113,32 +141,20 @@ def fill(
     steps: int | None,
     episodes: int,
     intercept: bool,
-    out: Path,
     file: Path,
-    quiet: bool,
-    command: str,
-    tell: Callable[[str], None],
+    run: Run,
     errors: bool = False,
     curve_points: int = 0,
     make: Callable[[tasks.Task], Callable[..., Cell]] | None = None,
 ) -> list[Row]:
-    """Train and prompt what the file of rows lacks, one cell after the other; all rows of this table.
+    """Train and prompt what the file of rows lacks; all rows of this table.
 
+    run: how missing cells are run, e.g. `one_by_one`; rows are added to the file here and nowhere else.
     errors: rows of policies with distances also say how far these are from the true ones (`embedding`).
     curve_points: how often policies are sent to goals while they are trained, for a learning curve.
     make: the kind of cell that a table has in a task, where it is not the usual one.
     """
-    worlds = {}
-    for source, found in data.items():
-        if found.task is None:
-            raise HilpError(f"{source} does not say which task it comes from: name it with --task")
-        world = tasks.recorded(found.task)
-        rollouts.require_fit(source, Spec.of(found.observations, found.action_dim), world)
-        worlds[source] = world.for_data(np.asarray(found.observations[0]))
-        if kind == "rewards" and not worlds[source].rewards:
-            raise HilpError(f"task {found.task} of {source} has no named rewards: try `hilp bench goals`")
-        if kind == "goals" and not worlds[source].has_goals:
-            raise HilpError(f"task {found.task} of {source} has no goals: try `hilp bench rewards`")
+    worlds = {source: world_of(kind, source, found) for source, found in data.items()}
     kinds = {source: Cell if make is None else make(world) for source, world in worlds.items()}
     cells = [
         kinds[source](
@@ -151,16 +167,29 @@ def fill(
     for cell in cells:
         cell.check(worlds[cell.source])  # a mistake in a value is told before the first cell is trained
     known = files.read_rows(file) if file.is_file() else []
-    kept: list[Row] = []
-    for number, cell in enumerate(cells, 1):
-        have = cell.complete(known, worlds[cell.source])
-        if have is None:
-            tell(f"cell {number} of {len(cells)}: {cell.label}, {cell.data.name}, seed {cell.seed}")
-            have = cell.run(worlds[cell.source], out, quiet=quiet, command=command)
-            files.append_rows(file, have, instead_of=cell.owns)  # of an interrupted write, some may be there
-            known = files.read_rows(file)
-        kept += have
-    return kept
+    kept = {number: cell.complete(known, worlds[cell.source]) for number, cell in enumerate(cells, 1)}
+
+    def keep(number: int, have: list[Row]) -> None:
+        files.append_rows(file, have, instead_of=cells[number - 1].owns)  # an interrupted write may have left some
+        kept[number] = have
+
+    missing = [Missing(n, cell, worlds[cell.source]) for n, cell in enumerate(cells, 1) if kept[n] is None]
+    run(missing, len(cells), keep)
+    return [row for number in kept for row in kept[number] or ()]
+
+
+def world_of(kind: Kind, source: str, data: Dataset) -> tasks.Task:
+    """The task that a table of this kind prompts policies of this data in."""
+    if data.task is None:
+        raise HilpError(f"{source} does not say which task it comes from: name it with --task")
+    world = tasks.recorded(data.task)
+    rollouts.require_fit(source, Spec.of(data.observations, data.action_dim), world)
+    world = world.for_data(np.asarray(data.observations[0]))
+    if kind == "rewards" and not world.rewards:
+        raise HilpError(f"task {data.task} of {source} has no named rewards: try `hilp bench goals`")
+    if kind == "goals" and not world.has_goals:
+        raise HilpError(f"task {data.task} of {source} has no goals: try `hilp bench rewards`")
+    return world
 
 
 @dataclass(frozen=True)
@@ -181,6 +210,22 @@ class Cell:
     curve_points: int  # no part of the identity: evaluating on the way changes nothing
 
     @property
+    def title(self) -> str:
+        """The cell for people."""
+        return f"{self.label}, {self.data.name}, seed {self.seed}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All but the data, in strings and numbers: another process makes the cell of them again (`of`)."""
+        own = {part.name: getattr(self, part.name) for part in fields(self) if part.name != "data"}
+        return {**own, "entry": asdict(self.entry)}
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any], data: Dataset) -> Self:
+        """The cell behind its settings."""
+        return cls(**{**settings, "entry": Entry(**settings["entry"]), "data": data})
+
+    @property
     def preset(self) -> presets.Preset:
         return presets.preset(self.entry.method, self.size, self.data.task)
 
@@ -192,6 +237,10 @@ class Cell:
     @property
     def updates(self) -> int:
         return self.preset.steps if self.steps is None else self.steps
+
+    def trainings(self, out: Path) -> dict[Path, int]:
+        """The folders that this cell trains in, the last name a pattern, and the updates of each."""
+        return {self.folder(out): self.updates}
 
     @property
     def identity(self) -> files.Cell:
@@ -304,11 +353,26 @@ class Cell:
         exact = reference.exact_error(policy, world)
         if exact is not None:
             return exact
-        steps = reference.phi_updates(self.config, self.updates)
-        value = reference.Reference(self.data, reference.value_config(policy), steps, VALUE_SEED)
-        folder = out / file_name(self.data.name) / f"value-{digest(value.identity)}"
-        found = reference.value_error(policy, value, value.train_once(folder, quiet))
+        folder, value = self.value(policy.reference, out)
+        found = reference.value_error(policy, value, value.train_once(folder, quiet, wait=True))
         return {**found, "value": folder.name}
+
+    def value(self, values: Mapping[str, Any], out: Path) -> tuple[Path, reference.Reference]:
+        """The V(s, g) of these config values that distances are held against, and the folder that keeps it."""
+        steps = reference.phi_updates(self.config, self.updates)
+        value = reference.Reference(self.data, reference.value_config_of(values), steps, VALUE_SEED)
+        return out / file_name(self.data.name) / f"value-{digest(value.identity)}", value
+
+    def shared_value(self, world: tasks.Task, out: Path) -> tuple[Path, reference.Reference] | None:
+        """The same before there is a policy, so that it can be trained beside; None where none will be needed.
+
+        Of a method that does not say what V it needs, the first cell that asks trains it.
+        """
+        method = methods.of(self.config)
+        spec = Spec(world.observation_dim, world.action_dim)
+        if not self.errors or not hasattr(method, "reference") or not has_rule("direct", self.config, spec):
+            return None
+        return None if world.finite() is not None else self.value(method.reference(self.config), out)
 
 
 @cache

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from hilp import presets, runs, tasks
 from hilp.bench.cells import Cell, digest, file_name, has_rule
@@ -71,6 +72,15 @@ class HierarchyCell(Cell):
     @property
     def high_updates(self) -> int:
         return self.high.steps if self.high_steps is None else self.high_steps
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any], data: Dataset) -> Self:
+        pairs = tuple((key, value) for key, value in settings["high_values"])  # JSON has lists only
+        return super().of({**settings, "high_values": pairs}, data)
+
+    def trainings(self, out: Path) -> dict[Path, int]:
+        high = self.folder(out) / f"high-{file_name(self.reward)}-*"
+        return super().trainings(out) | ({} if self.flat else {high: self.high_updates})
 
     @property
     def identity(self) -> files.Cell:

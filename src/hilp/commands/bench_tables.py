@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hilp.commands import common
-from hilp.errors import HilpError, printable
+from hilp.errors import HilpError, printable, require_count
 
 if TYPE_CHECKING:
+    from hilp.bench import cells
     from hilp.evaluation.rows import Row
 
 
@@ -39,6 +41,12 @@ class TableFlags(common.Reading):
     """JSONL file of rows to add to (default: named after the table, in --out)"""
     json: bool = False
     """print the table as JSON, and no progress"""
+    engine: Literal["local"] = "local"
+    """where cells are run: processes of this machine"""
+    jobs: int = 1
+    """cells at once, each in a process of its own that has its share of the cores"""
+    retries: int = 2
+    """how often a cell is tried again when its process is lost"""
 
 
 def fill(
@@ -47,29 +55,51 @@ def fill(
     """The rows of a table, run where they are missing (by one process at a time), and the key of its sweep."""
     from hilp import storage
     from hilp.bench import cells
+    from hilp.collectors import named
 
-    common.require_counts(flags, "steps", "seeds", "episodes")
+    common.require_counts(flags, "steps", "seeds", "episodes", "jobs")
+    require_count("--retries", flags.retries, 0)
     sweep = _sweep(flags.sweep)
     variants = [_variant(text) for text in flags.variants]
     entries = cells.entries(flags.methods or usual, common.config_values(flags.set), sweep, variants)
     out = Path(flags.out)
+    recipes = {source: flags.recipe(source) | {"task": flags.task} for source in flags.data}
     with storage.locked(out, common.command()):
         rows = cells.fill(
             kind,
             entries,
-            {source: common.load_data(source, flags, task=flags.task) for source in flags.data},
+            {source: named.load(**recipe) for source, recipe in recipes.items()},
             range(flags.seed, flags.seed + flags.seeds),
             size=flags.preset,
             steps=flags.steps,
             episodes=flags.episodes,
-            out=out,
             file=Path(flags.rows) if flags.rows else out / f"{kind}.jsonl",
-            quiet=flags.json,
-            command=common.command(),
-            tell=lambda text: None if flags.json else print(printable(text), flush=True),
+            run=_way(flags, out, recipes),
             **extra,
         )
     return rows, None if sweep is None else sweep[0]
+
+
+def _way(flags: Any, out: Path, recipes: dict[str, dict[str, Any]]) -> cells.Run:
+    """How cells are run: one after the other in this process, or several at once in others."""
+    from hilp.bench import cells, engines
+    from hilp.bench.board import Board
+
+    def tell(text: str) -> None:
+        if not flags.json:
+            print(printable(text), flush=True)
+
+    if flags.jobs == 1:
+        return partial(cells.one_by_one, out=out, quiet=flags.json, command=common.command(), tell=tell)
+    return partial(
+        engines.run,
+        engine=engines.Local(flags.jobs),
+        retries=flags.retries,
+        out=out,
+        recipes=recipes,
+        command=common.command(),
+        board=Board(flags.json, tell),
+    )
 
 
 def _sweep(text: str | None) -> tuple[str, list[str]] | None:

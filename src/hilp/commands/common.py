@@ -27,7 +27,12 @@ if TYPE_CHECKING:
 RunFolder = Annotated[Positional[str], arg(metavar="RUN")]
 PICTURES = (".png", ".svg", ".pdf")
 VIDEO_FPS = 30.0
-MOST = {"seeds": 10_000, "episodes": 1_000_000, "workers": 10_000}  # each takes memory before it is begun
+MOST = {
+    "seeds": 10_000,
+    "episodes": 1_000_000,
+    "workers": 10_000,
+    "jobs": 1_000,
+}  # each takes memory before it is begun
 
 
 # ---- values of flags -------------------------------------------------------------------------------------------------
@@ -176,6 +181,10 @@ class Reading:
         given = {"split": self.split, "angles": self.angles, "drop": self.drop}
         return found | {name: value for name, value in given.items() if value is not None}
 
+    def recipe(self, source: str) -> dict[str, Any]:
+        """What `named.load` takes to read a source as the flags say, in strings and numbers."""
+        return {"source": source, "format": self.format, "rescale_actions": self.rescale_actions, **self.options()}
+
     def words(self) -> list[str]:
         """The flags again, to be typed in another command."""
         words = [f"--format {quoted(self.format)}"] if self.format else []
@@ -190,8 +199,7 @@ def load_data(source: str, reading: Reading, verify: bool = False, **more: Any) 
     """The data set that --data names, read as the flags of `Reading` and --verify say; `more` goes to `hilp.load`."""
     from hilp.collectors import named
 
-    options = reading.options() | ({"verify": True} if verify else {}) | more
-    return named.load(source, reading.format, rescale_actions=reading.rescale_actions, **options)
+    return named.load(**reading.recipe(source) | ({"verify": True} if verify else {}) | more)
 
 
 def column_names(texts: tuple[str, ...]) -> dict[str, list[str] | str]:

@@ -35,7 +35,12 @@ Numbers = dict[str, Any]
 
 def value_config(policy: FoundationPolicy) -> monolithic.Config:
     """V(s, g) at the size of the policy's networks, with its phi's goals and discount, at expectile 0.9."""
-    found: monolithic.Config = methods.configure(monolithic.Config(), policy.reference)
+    return value_config_of(policy.reference)
+
+
+def value_config_of(values: Mapping[str, Any]) -> monolithic.Config:
+    """The same by the values that a method's `reference` names."""
+    found: monolithic.Config = methods.configure(monolithic.Config(), dict(values))
     return found
 
 
@@ -65,11 +70,19 @@ class Reference:
         )
         return model
 
-    def train_once(self, folder: Path, quiet: bool) -> monolithic.Value:
-        """The V that a folder keeps; trained and put there where there is none yet, by one process at a time."""
-        with storage.locked(folder, "training V(s, g)"):
+    @staticmethod
+    def is_in(folder: Path) -> bool:
+        """Whether a folder keeps a V."""
+        return (folder / VALUE_WEIGHTS).is_file()
+
+    def train_once(self, folder: Path, quiet: bool, wait: bool = False) -> monolithic.Value:
+        """The V that a folder keeps; trained and put there where there is none yet, by one process at a time.
+
+        wait: for another one that trains it, instead of an error.
+        """
+        with storage.locked(folder, "training V(s, g)", wait=wait):
             weights = folder / VALUE_WEIGHTS
-            if not weights.is_file():
+            if not self.is_in(folder):
                 model = self.train(quiet)
                 storage.write_json(folder / VALUE, {**self.identity, "data": self.data.name, "versions": versions()})
                 storage.write_arrays(weights, storage.flatten(model))  # last: a folder that has them is complete

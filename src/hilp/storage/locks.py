@@ -6,20 +6,22 @@ import contextlib
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from hilp.errors import HilpError
+from hilp.errors import FolderBusy, HilpError
 
 LOCK = ".lock"  # in the folder, as long as somebody writes it
+LOOK_SECONDS = 0.5  # between two looks at a lock that is waited for
 
 
 @contextlib.contextmanager
-def locked(folder: Path, what: str) -> Iterator[None]:
+def locked(folder: Path, what: str, wait: bool = False) -> Iterator[None]:
     """Nobody else writes this folder meanwhile (it is made where it is missing); the lock ends with the process.
 
-    `what` is said to whoever comes second, e.g. the command.
+    `what` is said to whoever comes second, e.g. the command. wait: for the first, instead of an error.
     """
     try:
         import fcntl
@@ -37,7 +39,10 @@ def locked(folder: Path, what: str) -> Iterator[None]:
             except BlockingIOError:
                 holder = _holder(handle)
                 os.close(handle)
-                raise HilpError(
+                if wait:
+                    time.sleep(LOOK_SECONDS)
+                    continue
+                raise FolderBusy(
                     f"{folder} is being written by {holder}: wait for it, or choose another folder"
                 ) from None
             except OSError:  # a disk that knows no locks

@@ -1,0 +1,210 @@
+"""Engines: many cells of a table at once. What is common to them: handing out, trying again, keeping, stopping."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, NamedTuple, Protocol
+
+from hilp.bench import worker
+from hilp.bench.board import Board
+from hilp.bench.cells import Keep, Missing
+from hilp.bench.orders import LOG, ROWS, Order, Recipe, of_cells
+from hilp.errors import HilpError, TrainingStopped, counted
+from hilp.evaluation import rows as files
+
+RETRIES = 2  # of a cell whose process was lost
+LOOK_SECONDS = 0.1  # between two looks at processes
+SAVE_SECONDS = 300.0  # that cells have to save themselves when the table is stopped
+GPU_SHARE = 0.9  # of a card's memory, divided among the processes on it
+
+
+class Ended(NamedTuple):
+    """How a try ended."""
+
+    order: Order
+    rows: list[files.Row] | None  # None where it failed
+    problem: str = ""
+    final: bool = False  # another try would end the same way
+
+
+class Engine(Protocol):
+    """Where orders are carried out."""
+
+    @property
+    def room(self) -> bool:
+        """Whether one more order can be taken now."""
+        ...
+
+    def submit(self, order: Order) -> None: ...
+    def ended(self) -> list[Ended]:
+        """Tries that ended since the last look; waits a moment where there are none."""
+        ...
+
+    def stop(self) -> None:
+        """Let what runs save itself, and end."""
+        ...
+
+    def close(self) -> None:
+        """End whatever is left, at once."""
+        ...
+
+
+def run(
+    missing: Sequence[Missing],
+    total: int,
+    keep: Keep,
+    *,
+    engine: Engine,
+    retries: int,
+    out: Path,
+    recipes: Mapping[str, Recipe],
+    command: str,
+    board: Board,
+) -> None:
+    """Run these cells on an engine, each as often as its process is lost but `retries` times again at most.
+
+    A cell that cannot be run does not keep others from it; all that failed are told in the end.
+    """
+    orders = of_cells(missing, out, recipes, command)
+    if not orders:
+        engine.close()
+        return
+    waiting, running, tries = deque(orders), set[str](), Counter[str]()
+    failed: dict[str, str] = {}
+    done = 0
+    try:
+        with board.showing(orders, total):
+            while waiting or running:
+                while waiting and engine.room:
+                    order = waiting.popleft()
+                    order.prepare()
+                    engine.submit(order)
+                    running.add(order.place)
+                for order, rows, problem, final in engine.ended():
+                    running.remove(order.place)
+                    tries[order.place] += 1
+                    if rows is not None:
+                        if order.job == "cell":
+                            keep(order.number, rows)
+                            done += 1
+                        order.clear()
+                        board.done(order)
+                    elif final or tries[order.place] > retries:
+                        failed[order.title] = problem
+                        board.failed(order, problem)
+                    else:
+                        waiting.appendleft(order)
+                        board.again(order, problem)
+                board.show(running)
+    except KeyboardInterrupt:
+        board.say(f"stopping: {counted(len(running), 'cell')} will be saved (once more stops at once)")
+        engine.stop()
+        raise TrainingStopped(
+            f"stopped with {done} of {counted(len(missing), 'missing cell')} done: give the command again to go on"
+        ) from None
+    finally:
+        engine.close()
+    if failed:
+        title, problem = next(iter(failed.items()))
+        more = "" if len(failed) == 1 else f" ({', '.join(failed)})"
+        raise HilpError(
+            f"{counted(len(failed), 'cell')} of {len(missing)} failed{more}; {title}: {problem} (rows of others are "
+            "kept: give the command again to go on)"
+        )
+
+
+# ---- processes of this machine ---------------------------------------------------------------------------------------
+
+
+class Local:
+    """A process a cell, so many at once; losing one loses no other."""
+
+    def __init__(self, jobs: int) -> None:
+        self._jobs = jobs
+        self._limits = limits(max(1, cores() // jobs), 1 / jobs)
+        self._running: dict[subprocess.Popen[bytes], Order] = {}
+
+    @property
+    def room(self) -> bool:
+        return len(self._running) < self._jobs
+
+    def submit(self, order: Order) -> None:
+        # -P: Python would look for packages in the current folder first, where the user may have anything.
+        words = [sys.executable, "-P", "-m", worker.__name__]
+        environment = {**self._limits, **os.environ}
+        with open(order.at / LOG, "ab") as log:
+            process = subprocess.Popen(
+                words, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment, start_new_session=True
+            )  # a session of its own: Ctrl-C is for this process, which then asks the others to save
+        self._running[process] = order
+        try:
+            stdin(process).write(order.text().encode() + b"\n")
+            stdin(process).flush()
+        except BrokenPipeError:
+            pass  # it is gone already, which `ended` will see
+
+    def ended(self) -> list[Ended]:
+        found = [self._end(process) for process in list(self._running) if process.poll() is not None]
+        if not found:
+            time.sleep(LOOK_SECONDS)
+        return found
+
+    def _end(self, process: subprocess.Popen[bytes]) -> Ended:
+        order = self._running.pop(process)
+        stdin(process).close()
+        return outcome(order, process.returncode)
+
+    def stop(self) -> None:
+        for process in self._running:
+            process.send_signal(signal.SIGTERM)
+        until = time.monotonic() + SAVE_SECONDS
+        try:
+            for process in self._running:
+                process.wait(max(0.1, until - time.monotonic()))
+        except (KeyboardInterrupt, subprocess.TimeoutExpired):
+            self.close()
+
+    def close(self) -> None:
+        for process in self._running:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            stdin(process).close()
+        self._running.clear()
+
+
+def stdin(process: subprocess.Popen[bytes]) -> IO[bytes]:
+    assert process.stdin is not None
+    return process.stdin
+
+
+def outcome(order: Order, code: int) -> Ended:
+    """What came of an order whose process ended with this code."""
+    if code == worker.DONE:
+        return Ended(order, files.read_rows(order.at / ROWS))
+    words = order.last_words().removeprefix("hilp: ").removeprefix("error: ")
+    if code in worker.FINAL:
+        return Ended(order, None, words, final=True)
+    lost = (
+        f"its process was ended by {signal.Signals(-code).name}" if code < 0 else f"its process ended with code {code}"
+    )
+    return Ended(order, None, f"{lost} ({order.at / LOG}{': ' + words if words and code > 0 else ''})")
+
+
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def limits(threads: int, share: float) -> dict[str, str]:
+    """The environment of a process that has so many threads, and its share of the memory of a card."""
+    names = ("PJRT_NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    own = dict.fromkeys(names, str(threads))
+    return {**own, **({"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{GPU_SHARE * share:.3f}"} if share < 1 else {})}
