@@ -347,3 +347,33 @@ def wait_for(what: Callable[[], Any], seconds: float = 60.0) -> Any:
             return found
         time.sleep(0.05)
     raise AssertionError("in vain")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--jobs", "0"], "--jobs must be at least 1"),
+        (["--retries", "-1"], "--retries must be at least 0"),
+        (["--address", "10.0.0.1:6379"], "--address is for --engine ray"),
+        (["--engine", "ray", "--jobs", "2"], "--jobs is for --engine local"),
+        (
+            ["--engine", "ray", "--gpus-per-cell", "1.5"],
+            "--gpus-per-cell must be a whole number, or a fraction below 1",
+        ),
+        (["--engine", "spark"], "--engine"),
+    ],
+)
+def test_mistakes(words: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert table(tmp_path, "maze-medium", *words) == 2
+    said = capsys.readouterr().err
+    assert says in said and said.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_ray_one_line_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert table(tmp_path, "maze-medium", "--engine", "ray") == 2
+    said = capsys.readouterr().err
+    assert "pip install 'hilp[ray]'" in said and said.count("\n") == 1

@@ -110,10 +110,15 @@ def of_cells(missing: Sequence[cells.Missing], out: Path, recipes: Mapping[str, 
 
 def carry_out(order: Order) -> Path:
     """Do what is ordered; the file of rows that came of it (a V has none)."""
-    os.chdir(order.folder)  # as the command was given there, so are its paths
     place = order.at
-    place.mkdir(parents=True, exist_ok=True)
-    storage.write_json(place / STARTED, {"host": socket.gethostname(), "pid": os.getpid()})
+    try:
+        os.chdir(order.folder)  # as the command was given there, so are its paths
+        place.mkdir(parents=True, exist_ok=True)
+        storage.write_json(place / STARTED, {"host": socket.gethostname(), "pid": os.getpid()})
+    except OSError as error:
+        raise HilpError(
+            f"{socket.gethostname()} cannot write {place} ({error.strerror}): all machines of a table need its folder"
+        ) from error
     data = named.load(**order.recipe)
     kind = order.settings["kind"]
     made = (hierarchy.HierarchyCell if kind == "hierarchy" else cells.Cell).of(order.settings, data)

@@ -22,17 +22,25 @@ FINAL = (MISTAKE, DIVERGED)  # another try would end the same way
 def main() -> int:
     order = orders.Order.read(sys.stdin.readline())
     threading.Thread(target=_stop_at_the_end_of_input, daemon=True).start()
+    code, said = work(order)
+    if said:
+        print(f"hilp: {said}", file=sys.stderr, flush=True)
+    return code
+
+
+def work(order: orders.Order) -> tuple[int, str]:
+    """Carry an order out; how it ended, and what was wrong, in one line."""
     try:
         orders.carry_out(order)
-        return DONE
+        return DONE, ""
     except TrainingStopped as error:
-        return _say(str(error), STOPPED)
+        return STOPPED, _line(str(error))
     except TrainingDiverged as error:
-        return _say(f"stopped: {error}", DIVERGED)
+        return DIVERGED, _line(f"stopped: {error}")
     except HilpError as error:
-        return _say(f"error: {error}", MISTAKE)
+        return MISTAKE, _line(f"error: {error}")
     except KeyboardInterrupt:
-        return _say("stopped", STOPPED)
+        return STOPPED, "stopped"
 
 
 def _stop_at_the_end_of_input() -> None:
@@ -42,9 +50,8 @@ def _stop_at_the_end_of_input() -> None:
     os.kill(os.getpid(), signal.SIGTERM)  # which training takes as a wish to stop
 
 
-def _say(message: str, code: int) -> int:
-    print(f"hilp: {printable(' '.join(message.split()))}", file=sys.stderr, flush=True)
-    return code
+def _line(text: str) -> str:
+    return printable(" ".join(text.split()))
 
 
 if __name__ == "__main__":

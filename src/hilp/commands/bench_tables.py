@@ -11,7 +11,7 @@ from hilp.commands import common
 from hilp.errors import HilpError, printable, require_count
 
 if TYPE_CHECKING:
-    from hilp.bench import cells
+    from hilp.bench import cells, engines
     from hilp.evaluation.rows import Row
 
 
@@ -41,12 +41,18 @@ class TableFlags(common.Reading):
     """JSONL file of rows to add to (default: named after the table, in --out)"""
     json: bool = False
     """print the table as JSON, and no progress"""
-    engine: Literal["local"] = "local"
-    """where cells are run: processes of this machine"""
+    engine: Literal["local", "ray"] = "local"
+    """where cells are run: on this machine, or on a Ray cluster (pip install 'hilp[ray]')"""
     jobs: int = 1
-    """cells at once, each in a process of its own that has its share of the cores"""
+    """cells at once on this machine, each in a process of its own that has its share of the cores"""
     retries: int = 2
-    """how often a cell is tried again when its process is lost"""
+    """how often a cell is tried again when its process or its machine is lost"""
+    address: str | None = None
+    """ray: address of the cluster, host:port (default: one that runs on this machine, or one of its own)"""
+    cpus_per_cell: float = 1.0
+    """ray: cores of a cell"""
+    gpus_per_cell: float = 0.0
+    """ray: cards of a cell; a fraction shares a card and its memory"""
 
 
 def fill(
@@ -59,6 +65,7 @@ def fill(
 
     common.require_counts(flags, "steps", "seeds", "episodes", "jobs")
     require_count("--retries", flags.retries, 0)
+    engine = _engine(flags)
     sweep = _sweep(flags.sweep)
     variants = [_variant(text) for text in flags.variants]
     entries = cells.entries(flags.methods or usual, common.config_values(flags.set), sweep, variants)
@@ -74,14 +81,35 @@ def fill(
             steps=flags.steps,
             episodes=flags.episodes,
             file=Path(flags.rows) if flags.rows else out / f"{kind}.jsonl",
-            run=_way(flags, out, recipes),
+            run=_way(flags, engine, out, recipes),
             **extra,
         )
     return rows, None if sweep is None else sweep[0]
 
 
-def _way(flags: Any, out: Path, recipes: dict[str, dict[str, Any]]) -> cells.Run:
-    """How cells are run: one after the other in this process, or several at once in others."""
+def _engine(flags: Any) -> engines.Engine | None:
+    """What runs several cells at once; None where they are run one after the other in this process."""
+    from hilp.bench import engines
+
+    usual = {"address": None, "cpus_per_cell": 1.0, "gpus_per_cell": 0.0}
+    given = [name for name, value in usual.items() if getattr(flags, name) != value]
+    if flags.engine == "local":
+        if given:
+            raise HilpError(f"--{given[0].replace('_', '-')} is for --engine ray")
+        return None if flags.jobs == 1 else engines.Local(flags.jobs)
+    if flags.jobs != 1:
+        raise HilpError("--jobs is for --engine local: Ray runs as many cells at once as --cpus-per-cell allows")
+    for name, low in (("cpus_per_cell", 0.01), ("gpus_per_cell", 0.0)):
+        value = getattr(flags, name)
+        if not low <= value < 10_000 or (value > 1 and value != int(value)):
+            raise HilpError(f"--{name.replace('_', '-')} must be a whole number, or a fraction below 1, not {value}")
+    from hilp.bench.cluster import Cluster
+
+    return Cluster(flags.address, flags.cpus_per_cell, flags.gpus_per_cell)
+
+
+def _way(flags: Any, engine: engines.Engine | None, out: Path, recipes: dict[str, dict[str, Any]]) -> cells.Run:
+    """How cells are run."""
     from hilp.bench import cells, engines
     from hilp.bench.board import Board
 
@@ -89,17 +117,11 @@ def _way(flags: Any, out: Path, recipes: dict[str, dict[str, Any]]) -> cells.Run
         if not flags.json:
             print(printable(text), flush=True)
 
-    if flags.jobs == 1:
-        return partial(cells.one_by_one, out=out, quiet=flags.json, command=common.command(), tell=tell)
-    return partial(
-        engines.run,
-        engine=engines.Local(flags.jobs),
-        retries=flags.retries,
-        out=out,
-        recipes=recipes,
-        command=common.command(),
-        board=Board(flags.json, tell),
-    )
+    known: dict[str, Any] = {"out": out, "command": common.command()}
+    if engine is None:
+        return partial(cells.one_by_one, quiet=flags.json, tell=tell, **known)
+    board = Board(flags.json, tell)
+    return partial(engines.run, engine=engine, retries=flags.retries, recipes=recipes, board=board, **known)
 
 
 def _sweep(text: str | None) -> tuple[str, list[str]] | None:
