@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -185,6 +186,15 @@ def test_rows_say_which_share_was_done(mixed: Kitchen) -> None:
     row = rollouts._goal_scores(running, running.reached(), seed=0)
     assert row["metric"] == "share of the subtasks" and row["outcomes"] == [0.5, 1, 0, 0]
     assert row["score"] == 0.375 and row["interval"][0] < 0.375 < row["interval"][1]
+
+
+def test_one_episode_says_which_share_was_done(partial: Kitchen, cooked: tuple[np.ndarray, np.ndarray]) -> None:
+    actions = iter(cooked[0])
+    policy = SimpleNamespace(act=lambda observations, prompt: next(actions)[None])
+    prompt = SimpleNamespace(reset=lambda: None)
+    wanted = "microwave+hinge-cabinet"  # the first of what is cooked, and what nobody does
+    _, _, share = rollouts.rollout_once(policy, partial, prompt, None, wanted, 120, 0)  # type: ignore[arg-type]
+    assert share == 0.5
 
 
 def test_d4rl_files_are_known_by_their_names(tmp_path: Path) -> None:

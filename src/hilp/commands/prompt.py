@@ -235,7 +235,7 @@ def act_in_task(
     start = common.numbers(flags.start, "--start") if flags.start else None
     steps = world.max_steps if flags.steps is None else flags.steps
     to = asked.named if asked is not None and asked.named is not None and goal is not None else goal
-    path, beside, reached = rollouts.rollout_once(policy, world, prompt, start, to, steps, flags.seed)
+    path, beside, share = rollouts.rollout_once(policy, world, prompt, start, to, steps, flags.seed)
     facts = {"task": world.name, "start": path[0].tolist(), "end": path[-1].tolist(), "steps": len(path) - 1}
     earned = rewards_along(flags, policy, world, prompt, path, beside)
     if earned is not None:
@@ -243,9 +243,11 @@ def act_in_task(
     prompt.reset()  # the skill of the episode's first step
     facts["z"] = np.asarray(prompt(path[:1]))[0].tolist()
     if goal is not None and flags.reward is None:
-        facts["reached"] = reached
+        facts["reached"] = share == 1
+        if 0 < share < 1:
+            facts[rollouts.SHARE] = share
     if flags.picture:
-        draw(flags.picture, world, path, goal, reached, earned, title=f"{kind} prompt")
+        draw(flags.picture, world, path, goal, share == 1, earned, title=f"{kind} prompt")
         facts["picture"] = flags.picture
     if flags.video:
         facts["video"] = film(flags, policy, world, prompt, path, beside, to)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
 
 TARGET = "target"  # the reward of being at the one far place that some tasks have
+SHARE = "share of the subtasks"  # the metric of goals that are reached part by part
 REWARD_STEPS = 300  # length of an episode under a reward prompt
 Outcome = dict[str, Any]  # the part of a row that says what came of it
 
@@ -119,7 +120,7 @@ def _goal_scores(running: tasks.Episodes, reached: np.ndarray, seed: int) -> Out
     if isinstance(running, tasks.InParts):
         shares = running.shares()
         _, low, high = stats.stratified_bootstrap([shares], statistic="mean", seed=seed)
-        metric, outcomes = "share of the subtasks", shares
+        metric, outcomes = SHARE, shares
     else:
         low, high = stats.wilson(int(reached.sum()), len(reached))
         metric, outcomes = "success", reached.astype(float)
@@ -300,9 +301,9 @@ def rollout_once(
     goal: np.ndarray | str | None,
     steps: int,
     seed: int,
-) -> tuple[np.ndarray, dict[str, np.ndarray], bool]:
-    """One episode under a prompt: observations, the columns beside them after each step, and whether it reached its
-    goal (True: has none)."""
+) -> tuple[np.ndarray, dict[str, np.ndarray], float]:
+    """One episode under a prompt: observations, the columns beside them after each step, and the share of its goal that
+    it reached (1: all of it, or it has none; between 0 and 1 where goals have parts)."""
     begin(prompt)
     running = world.episodes(np.random.default_rng(seed), 1, start=start, goal=goal)
     path = [running.observations[0].copy()]
@@ -315,7 +316,10 @@ def rollout_once(
         for name, column in beside.items():
             column.append(running.extra(name)[0])
     columns = {name: np.stack(column) for name, column in beside.items() if column}
-    return np.stack(path), columns, goal is None or bool(running.reached()[0])
+    reached = 1.0 if goal is None else float(running.reached()[0])
+    if goal is not None and isinstance(running, tasks.InParts):
+        reached = float(running.shares()[0])
+    return np.stack(path), columns, reached
 
 
 def path_rewards(
