@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hilp.collectors import kitchen as collector
+from hilp.collectors import targets
 from hilp.collectors.kitchen import Cook, collect, plan_of
 from hilp.collectors.kitchen_scripts import SCRIPTS, Hand, moved
 from hilp.errors import HilpError
@@ -130,6 +131,13 @@ def test_a_collected_episode_replays_to_the_same_score(world: Kitchen, tmp_path:
     assert (running.observations[0] == data.observations[280]).all()
     wanted = [list(cook.running.subtasks).index(name) for name in running.subtasks]
     assert running.shares()[0] == cook.running.done[0, wanted].mean() and running.shares()[0] in (0.25, 0.5, 0.75)
+    number, reached = data.extra("target"), data.extra("target_reached")
+    taken_up = [int(reached[:281][number[:281] == target].any()) for target in range(int(number[:281].max()) + 1)]
+    assert number[0] == -1 and not reached[number == -1].any() and len(taken_up) <= 4
+    assert sum(taken_up) == cook.running.done.sum(), "what it does, it sets out to do"
+    told = targets.outcome(data)
+    assert told["targets"] == len(taken_up) + (number[281:].max() >= 0)
+    assert told["targets_reached"] == sum(taken_up) + reached[281:].any()
 
 
 @pytest.mark.usefixtures("short")

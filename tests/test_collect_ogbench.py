@@ -168,6 +168,11 @@ def test_targets_are_counted(maze: OgbenchMaze, tmp_path: Path) -> None:
     data = Dataset(rows, rows, np.array([4, 3]), {"target": number, "target_reached": reached})
     told = {"targets": 4, "targets_reached": 2, "targets_cut_short": 1, "script_success": 0.5}
     assert targets.outcome(data) == told
+    # At no target: before the first, between two, and in an episode's end, so that the one before was not cut short.
+    number, reached = np.array([-1, 0, -1, 1, 1, 2, -1]), np.array([0, 1, 0, 0, 0, 0, 0], bool)
+    data = Dataset(rows, rows, np.array([4, 3]), {"target": number, "target_reached": reached})
+    told = {"targets": 4, "targets_reached": 1, "targets_cut_short": 1, "script_success": 0.25}
+    assert targets.outcome(data) == told
 
 
 def test_ants_walk_by_our_controller_in_ogbenchs_physics() -> None:

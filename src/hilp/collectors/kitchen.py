@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hilp.collectors import processes
+from hilp.collectors import processes, targets
 from hilp.collectors.kitchen_scripts import JOINTS, SCRIPTS, Actions, Hand, rest
 from hilp.collectors.processes import Episode
 from hilp.errors import HilpError, nearest
@@ -42,6 +42,7 @@ class Cook:
         self.running = world.episodes(rng, 1)  # of all subtasks, whichever count later
         self.rng, self._breaks = rng, breaks
         self.hand = Hand(world.simulator, self.running.data[0])
+        self.target, self.subtask = targets.NONE, ""  # what the last action was for; what is to be broken off is none
         self._actions = self._all(deque(plan))
 
     def step(self, noise: float = ACTION_NOISE) -> np.ndarray:
@@ -52,18 +53,28 @@ class Cook:
         self.running.step(action[None])
         return action
 
+    @property
+    def reached(self) -> bool:
+        """Whether the subtask that it is at is done."""
+        return bool(self.target != targets.NONE and self.running.done[0, self.running.subtasks.index(self.subtask)])
+
     def _all(self, plan: deque[str]) -> Actions:
+        taken_up = 0
         while plan:
             subtask = plan.popleft()
             most = None
             if self.rng.random() < self._breaks:
                 most = int(self.rng.integers(*BREAK_STEPS))
                 plan.append(subtask)
+                self.target = targets.NONE
+            else:
+                self.target, self.subtask, taken_up = taken_up, subtask, taken_up + 1
             for taken, action in enumerate(SCRIPTS[subtask](self.hand)):
                 if taken == most:
                     yield from self.hand.back(1.0)
                     break
                 yield action
+        self.target = targets.NONE
         yield from rest(self.hand)
 
 
@@ -101,7 +112,7 @@ def collect(
     name = f"kitchen-{kind}"
     if world.name not in ("kitchen", name):
         raise HilpError(f"data of kind {kind} belongs to {name}, not to {world.name}: take --task kitchen")
-    identity = {"task": name, "kind": kind, "steps": steps, "seed": seed}
+    identity = {"task": name, "kind": kind, "steps": steps, "seed": seed, "targets": True}  # no earlier rows among them
     lengths = np.full(-(-steps // EPISODE_STEPS), EPISODE_STEPS)
     lengths[-1] -= lengths.sum() - steps
     _ = world.simulator  # where it is not installed, say so before there is a folder
@@ -129,8 +140,15 @@ class _Collector:
         plan = plan_of(self.kind, rng)
         cook = Cook(self.world, plan, rng, BREAK_CHANCE if self.kind == "mixed" else 0.0)
         observations = [cook.running.observations[0]]
-        actions = []
+        actions, number, reached = [], [targets.NONE], [False]
         for _ in range(steps):
             actions.append(cook.step())
             observations.append(cook.running.observations[0])
-        return {"observations": np.stack(observations), "actions": np.stack(actions)}
+            number.append(cook.target)
+            reached.append(cook.reached)
+        return {
+            "observations": np.stack(observations),
+            "actions": np.stack(actions),
+            targets.NUMBER: np.array(number, np.int32),
+            targets.REACHED: np.array(reached),
+        }
