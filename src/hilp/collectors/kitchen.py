@@ -140,15 +140,15 @@ class _Collector:
         plan = plan_of(self.kind, rng)
         cook = Cook(self.world, plan, rng, BREAK_CHANCE if self.kind == "mixed" else 0.0)
         observations = [cook.running.observations[0]]
-        actions, number, reached = [], [targets.NONE], [False]
+        actions, errands, reached = [], [targets.NONE], [False]
         for _ in range(steps):
             actions.append(cook.step())
             observations.append(cook.running.observations[0])
-            number.append(cook.target)
+            errands.append(cook.target)
             reached.append(cook.reached)
         return {
             "observations": np.stack(observations),
             "actions": np.stack(actions),
-            targets.NUMBER: np.array(number, np.int32),
+            targets.NUMBER: np.array(errands, np.int32),
             targets.REACHED: np.array(reached),
         }
