@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hilp.errors import HilpError, nearest
+from hilp.tasks import sight
 from hilp.tasks.maze import RADIUS, STEP, Maze
 
 if TYPE_CHECKING:
@@ -109,7 +110,11 @@ def collect(
     """Exactly `steps` transitions; a map of the user's own travels as its text: the file it came from may not."""
     from hilp.data.load import from_arrays  # here: mazes are also walked by what reads no data
 
-    data = from_arrays(walks(maze, kind, steps, seed, progress), name=f"{maze.name}-{kind}")
+    arrays: dict[str, Any] = walks(maze, kind, steps, seed, progress)
+    if sight.spec_of(maze).parts:
+        places = arrays["observations"]
+        arrays = {**arrays, "observations": sight.see(maze, places), "physics": places}
+    data = from_arrays(arrays, name=f"{maze.name}-{kind}")
     data = replace(data, task=maze.task)
     if out is not None:
         data.save(out, overwrite=overwrite)

@@ -19,10 +19,11 @@ from hilp.data.dataset import Dataset
 from hilp.data.formats import minari
 from hilp.data.source import Source, of_dataset
 from hilp.errors import HilpError, nearest
-from hilp.tasks import dmc, kitchen, maze, ogbench
+from hilp.tasks import dmc, kitchen, maze, ogbench, sight
 
 BUILT_IN = "built-in"
 BUILT_IN_STEPS = 300_000  # transitions of a built-in data set
+BUILT_IN_FRAMES = 100_000  # the same where they are pictures, which are 300 MB then
 BUILT_IN_KIND = "navigate"  # what "maze-large" stands for
 
 Data = TypeVar("Data", Dataset, Source)
@@ -30,8 +31,8 @@ Data = TypeVar("Data", Dataset, Source)
 
 def built_in_names() -> dict[str, tuple[str, str]]:
     """Built-in data sets: name -> (task, kind of collector)."""
-    names = {task: (task, BUILT_IN_KIND) for task in maze.MAZES}
-    return names | {f"{task}-{kind}": (task, kind) for task in maze.MAZES for kind in sorted(collect_maze.KINDS)}
+    names = {task: (task, BUILT_IN_KIND) for task in maze.names()}
+    return names | {f"{task}-{kind}": (task, kind) for task in maze.names() for kind in sorted(collect_maze.KINDS)}
 
 
 def load(
@@ -76,11 +77,11 @@ def in_task(data: Data, task: str) -> Data:
     """The data as that of a task; an error where it has other sizes."""
     world = tasks.make(task)
     action_dim = data.action_dim if isinstance(data, Dataset) else math.prod(data.action.shape)
-    sizes = (data.observation_dim, action_dim)
-    if sizes != (world.observation_dim, world.action_dim):
+    sizes, wanted = (data.observation_dim, action_dim), sight.spec_of(world)
+    if sizes != (wanted.observation_dim, wanted.action_dim):
         raise HilpError(
             f"{data.name} has {sizes[0]} observation and {sizes[1]} action numbers, task {world.name} has "
-            f"{world.observation_dim} and {world.action_dim}: choose the task it comes from"
+            f"{wanted.observation_dim} and {wanted.action_dim}: choose the task it comes from"
         )
     return replace(data, task=task)
 
@@ -115,7 +116,8 @@ def _collect(name: str, steps: int | None, seed: int, options: dict[str, Any]) -
     if name not in names:
         raise HilpError(f"there is no built-in data set '{name}': {nearest(name, names)}")
     task, kind = names[name]
-    count = BUILT_IN_STEPS if steps is None else steps
+    usual = BUILT_IN_FRAMES if sight.spec_of(tasks.make(task)).parts else BUILT_IN_STEPS
+    count = usual if steps is None else steps
     return replace(collectors.collect(task, kind, count, seed), format=BUILT_IN)
 
 

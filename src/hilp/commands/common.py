@@ -250,9 +250,14 @@ def task_of(policy: FoundationPolicy, name: str | None) -> Any:
 
 def task_if_known(policy: FoundationPolicy, name: str | None) -> Any | None:
     """The same, or None where neither the flags nor the policy's data name one."""
-    if name is None and policy.spec.parts:  # no task has observations by name
+    from hilp.tasks import sight
+
+    if not (name or policy.provenance.task):
         return None
-    return task_of(policy, name) if name or policy.provenance.task else None
+    world = task_of(policy, name)
+    if name is None and not sight.spec_of(world).parts and policy.spec.parts:  # its data saw more than the task has
+        return None
+    return world
 
 
 # ---- what is printed -------------------------------------------------------------------------------------------------

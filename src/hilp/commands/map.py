@@ -41,6 +41,7 @@ class Flags(common.Reading):
 def run(flags: Flags) -> int:
     from hilp.evaluation import goals, rollouts
     from hilp.report import figures, page
+    from hilp.tasks import sight
 
     common.require_counts(flags, "points")
     if flags.out is not None:
@@ -58,14 +59,16 @@ def run(flags: Flags) -> int:
     sample = states(flags, policy, world)
     target = home / "latents.png" if flags.out is None else Path(flags.out)
     drawn = sample.subsample(flags.points, flags.seed).observations
-    facts: dict[str, Any] = {"policy": policy.fingerprint, "task": world.name, "points": len(drawn)}
+    latents = policy.encode_all(drawn)
+    facts: dict[str, Any] = {"policy": policy.fingerprint, "task": world.name, "points": len(latents)}
     pictures = {}
     if policy.has_rule("direct"):
-        goal = page.evaluation_goal(world, goal, flags.seed)
+        goal = page.evaluation_goal(world, goal, flags.seed)  # a state, also where policies see pictures
         facts["goal"] = goal.tolist()
         beside = target.with_stem(f"{target.stem}-distances")
         pictures["distances"] = (page.learned_distances(policy, world, sample, goal), beside)
-    pictures["latents"] = (figures.latent_map(world, drawn, policy.encode(drawn), flatten=flags.flatten), target)
+    places = sight.read(world, drawn)
+    pictures["latents"] = (figures.latent_map(world, places, latents, flatten=flags.flatten), target)
     common.tell(facts | {name: str(figures.save(*picture)) for name, picture in pictures.items()}, flags.json)
     return 0
 

@@ -30,7 +30,8 @@ class Flags(common.Reading):
     run: common.RunFolder
     """folder of a run or of a policy"""
     goal: str | None = None
-    """goal: task3 (a name of the task), row:1234 (of --data, or of the policy's states), x=3,y=4, or all numbers"""
+    """goal: task3 (a name of the task), row:1234 (of --data, or of the policy's states), x=3,y=4, all numbers, or
+    photo.png"""
     reward: str | None = None
     """named reward of the task, or a formula over the observation, e.g. "height - 0.1*norm(action)\""""
     labels: str | None = None
@@ -125,8 +126,8 @@ def check(flags: Flags, kind: str, policy: FoundationPolicy, world: Any | None) 
         common.require_video(world, flags.video)
     names = some([name for name, _, _ in policy.spec.parts])
     if names and flags.goal is not None and not goals.is_row(flags.goal):
-        goals.find(flags.goal, policy)  # says what to give instead
-    if names and flags.start is not None:
+        goals.find(flags.goal, policy, world)  # says what to give instead
+    if names and flags.start is not None and world is None:
         raise HilpError(f"--start takes numbers, but this policy has observations by name ({names}): leave it out")
     if world is None and not flags.start and not len(policy.bank):
         instead = "act in Python" if names else "name an observation to act at with --start"
@@ -230,18 +231,21 @@ def act_in_task(
     import numpy as np
 
     from hilp.evaluation import rollouts
+    from hilp.tasks import sight
 
-    goal = prompt.goal if prompt.kind == "goal" and world.has_goals else None
+    goal = sight.read(world, prompt.goal) if prompt.kind == "goal" and world.has_goals else None
     start = common.numbers(flags.start, "--start") if flags.start else None
     steps = world.max_steps if flags.steps is None else flags.steps
     to = asked.named if asked is not None and asked.named is not None and goal is not None else goal
+    if to is not None and sight.spec_of(world).parts:
+        to = prompt.goal  # the task finds the free place that a picture shows
     path, beside, share = rollouts.rollout_once(policy, world, prompt, start, to, steps, flags.seed)
     facts = {"task": world.name, "start": path[0].tolist(), "end": path[-1].tolist(), "steps": len(path) - 1}
     earned = rewards_along(flags, policy, world, prompt, path, beside)
     if earned is not None:
         facts |= score(flags.reward, world, path, float(earned.sum()))
     prompt.reset()  # the skill of the episode's first step
-    facts["z"] = np.asarray(prompt(path[:1]))[0].tolist()
+    facts["z"] = np.asarray(prompt(sight.see(world, path[:1])))[0].tolist()
     if goal is not None and flags.reward is None:
         facts["reached"] = share == 1
         if 0 < share < 1:
@@ -288,6 +292,7 @@ def film(
     """Record the episode: as the simulator shows it, or on the plan, where a goal is shown without a plan beside."""
     from hilp.evaluation import rollouts
     from hilp.report import films, video
+    from hilp.tasks import sight
 
     fps = getattr(world, "fps", common.VIDEO_FPS)
     if hasattr(world, "film"):
@@ -300,7 +305,8 @@ def film(
         steps = world.max_steps if flags.steps is None else flags.steps
         other, _, _ = rollouts.rollout_once(policy, world, direct, path[0], goal, steps, flags.seed)
         panels = {"plan 0": other, **panels}
-    return str(video.write(str(flags.video), films.on_plan(policy, world, panels, target), films.FPS))
+    shown = None if target is None else sight.read(world, target)
+    return str(video.write(str(flags.video), films.on_plan(policy, world, panels, shown), films.FPS))
 
 
 def draw(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hilp.policy.policy import FoundationPolicy
 
 KIND, TRANSITIONS = "navigate", 300_000
+FRAMES = 100_000  # transitions of data that are pictures
 PLANS: tuple[int | str, ...] = (0, 1, 3, "auto")
 PAIRS = 400  # start-goal pairs
 CORRELATION_PAIRS = 50_000
@@ -82,24 +83,33 @@ def run(flags: Flags) -> int:
 def run_several(flags: Flags) -> int:
     """One quickstart after the other, and what they say together; what is finished is not made again."""
     from hilp import presets, runs
+    from hilp.learning import methods
     from hilp.storage import lines
 
     folder = Path(flags.out)
     if (folder / runs.RUN).is_file():
         raise HilpError(f"{folder} holds a single quickstart: choose another --out for several")
     file = Path(flags.rows) if flags.rows else folder / "results.jsonl"
-    preset = presets.preset("hilp", "laptop")
-    config = json.loads(json.dumps(dataclasses.asdict(preset.config)))  # tuples become lists, as in a file
-    alike = {"task": flags.task, "config": config, "steps": flags.steps or preset.steps, "pairs": PAIRS}
+    preset = presets.preset("hilp", "laptop", flags.task)
+    alike = {"task": flags.task, "steps": flags.steps or preset.steps, "pairs": PAIRS}
+
+    def is_alike(line: dict[str, Any]) -> bool:
+        if not all(line.get(key) == value for key, value in alike.items()):
+            return False
+        try:  # by a config that may have had fewer keys
+            return bool(methods.revived("hilp", line["config"]) == preset.config)
+        except (HilpError, KeyError, TypeError, AttributeError):
+            return False
 
     def kept() -> list[dict[str, Any]]:
         every = [line for _, line in lines.read(file)] if file.is_file() else []
-        return [line for line in every if all(line.get(key) == value for key, value in alike.items())]
+        return [line for line in every if is_alike(line)]
 
     for seed in range(flags.seed, flags.seed + flags.seeds):
 
         def same(line: dict[str, Any], seed: int = seed) -> bool:
-            return all(line.get(key) == value for key, value in {**alike, "seed": seed, "machine": machine()}.items())
+            own = {"seed": seed, "machine": machine()}
+            return is_alike(line) and all(line.get(key) == value for key, value in own.items())
 
         if any(map(same, kept())) and not flags.overwrite:
             print(f"seed {seed}: already in {printable(str(file))}", file=sys.stderr)
@@ -210,14 +220,15 @@ def story(
     from hilp.evaluation import evaluate, trajectories
     from hilp.evaluation import rows as files
     from hilp.report import figures, page
+    from hilp.tasks import sight
     from hilp.training import loop
 
-    preset = presets.preset("hilp", "laptop")
+    preset = presets.preset("hilp", "laptop", task)
     updates = steps or preset.steps
     seconds: dict[str, float] = {}
     with timed(seconds, "total"), contextlib.ExitStack() as stack:
         with timed(seconds, "collect"):
-            data = collect(task, KIND, TRANSITIONS, seed)
+            data = collect(task, KIND, FRAMES if sight.spec_of(world).parts else TRANSITIONS, seed)
         with timed(seconds, "pretrain"):
             policy = loop.pretrain(
                 preset.config,
@@ -290,9 +301,10 @@ def rank_correlation(policy: FoundationPolicy, world: tasks.Task, seed: int) -> 
     import numpy as np
 
     from hilp.evaluation import stats
+    from hilp.tasks import sight
 
     finite = world.finite()
     assert finite is not None, "the quickstart runs in mazes, which have one"
-    latents = policy.encode(finite.observations)
+    latents = policy.encode_all(sight.see(world, finite.observations))
     a, b = np.random.default_rng(seed).integers(len(latents), size=(2, CORRELATION_PAIRS))
     return stats.spearman(finite.steps[a, b], np.linalg.norm(latents[a] - latents[b], axis=1))

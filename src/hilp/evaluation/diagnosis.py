@@ -15,6 +15,7 @@ from hilp.evaluation.reference import PAIRS, Numbers, Reference, compare_with_va
 from hilp.learning.methods import monolithic
 from hilp.policy.policy import FoundationPolicy
 from hilp.spec import Spec
+from hilp.tasks import sight
 
 STEPS = 5_000  # updates of V(s, g)
 
@@ -54,7 +55,7 @@ def diagnose(
         "seed": seed,
     }
     if world is not None and finite is not None:
-        latents = policy.encode(finite.observations)
+        latents = policy.encode_all(sight.see(world, finite.observations))
         numbers = theory.examine(finite.successors, finite.steps, latents, policy.discount, seed=seed)
         result["exact"] = {"task": world.name, **numbers}
     if data is not None:

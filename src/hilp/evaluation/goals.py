@@ -6,6 +6,7 @@
 | `row:1234` | the observation in that row of a data set, or of the states that a policy keeps |
 | `x=3,y=4` | these columns; the others as the task says; without a task all columns that networks see |
 | `3.0,4.0` | a whole observation |
+| `photo.png` | a picture, where policies see one; it is brought to their size |
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import numpy as np
 
 from hilp import trees
 from hilp.errors import HilpError, nearest, some
-from hilp.tasks import NamedGoals, Task
+from hilp.evaluation import pictures
+from hilp.tasks import NamedGoals, Task, sight
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
@@ -53,17 +55,20 @@ def find(
     text = text.strip()
     if text.startswith(ROW):
         return Goal(_row(text.removeprefix(ROW), policy, data))
-    if policy.spec.parts:
+    if pictures.is_file(text):
+        return Goal(pictures.observation(text, policy.spec))
+    shown = world is not None and hasattr(world, "see")  # a state that can be turned into what the policy sees
+    if policy.spec.parts and not shown:
         names = some([name for name, _, _ in policy.spec.parts])
         raise HilpError(
-            f"this policy has observations by name ({names}), so '{text}' is no goal: give a row of data, {ROW}0, or "
-            "policy.goal(...).save(FILE) in Python, then --load FILE"
+            f"this policy has observations by name ({names}), so '{text}' is no goal: give a row of data, {ROW}0, a "
+            "picture, photo.png, or policy.goal(...).save(FILE) in Python, then --load FILE"
         )
     if "=" in text:
-        return Goal(_columns(text, policy, world, seed))
+        return Goal(sight.see(world, _columns(text, policy, world, seed)))
     numbers = _numbers(text)
     if numbers is not None:
-        return Goal(numbers)
+        return Goal(sight.see(world, numbers) if shown else numbers)
     if world is None:
         raise HilpError(
             f"'{text}' is a name: name the task whose goal it is with --task, or give {ROW}0 or numbers separated by "

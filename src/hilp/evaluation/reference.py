@@ -23,6 +23,7 @@ from hilp.learning.methods import monolithic
 from hilp.policy.policy import FoundationPolicy
 from hilp.policy.preparation import Preparation
 from hilp.spec import Spec
+from hilp.tasks import sight
 from hilp.training import loop
 from hilp.training.run import as_numbers
 from hilp.versions import versions
@@ -138,7 +139,8 @@ def exact_error(policy: FoundationPolicy, world: tasks.Task) -> Numbers | None:
     if finite is None:
         return None
     starts = theory.choose_starts(len(finite.steps))
-    found = theory.embedding(finite.steps, policy.encode(finite.observations), policy.discount, starts)
+    latents = policy.encode_all(sight.see(world, finite.observations))
+    found = theory.embedding(finite.steps, latents, policy.discount, starts)
     return {"against": "exact", **_in_short(found)}
 
 

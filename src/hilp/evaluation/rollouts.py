@@ -18,6 +18,7 @@ from hilp.evaluation.rows import GAIN, finite
 from hilp.policy import prompts, reward_prompts
 from hilp.policy.policy import FoundationPolicy
 from hilp.spec import Spec
+from hilp.tasks import sight
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
@@ -67,7 +68,7 @@ def rollout_goals(
     if plan == 0 and not policy.has_rule("direct") and not policy.has_rule("aim"):
         prompt: Any = reward_prompts.goals_by_reward(policy, world.near, running.goals)
     else:
-        prompt = policy.goal(running.goals, plan=plan)
+        prompt = policy.goal(sight.seen_goals(running), plan=plan)
     row, kept = _reach(policy, world, running, prompt, seed)
     return {**row, **({"radius": prompt.radius} if plan == "auto" else {})}, kept
 
@@ -84,8 +85,8 @@ def _reach(
     for step in range(world.max_steps):
         if (reached | over(running)).all():
             break
-        z = prompt(running.observations, active=~reached)
-        actions = policy.act(running.observations, z)
+        seen = sight.seen(running)
+        actions = policy.act(seen, prompt(seen, active=~reached))
         actions[reached] = 0.0
         running.step(actions)
         now = running.reached() & ~reached
@@ -190,7 +191,7 @@ def rollout_reward(
     running = world.episodes(np.random.default_rng(seed), episodes)
     path = [running.observations.copy()]
     for _ in range(steps):
-        running.step(policy.act(running.observations, prompt))
+        running.step(policy.act(sight.seen(running), prompt))
         path.append(running.observations.copy())
     start = f(path[0])
     possible = world.potential_max(name) - start
@@ -282,7 +283,7 @@ def run_returns(
         if policy is None:
             actions = chance.uniform(-1, 1, (episodes, world.action_dim))
         else:
-            actions = policy.act(running.observations, prompt)
+            actions = policy.act(sight.seen(running), prompt)
         alive = ~over(running)
         running.step(actions)
         beside = {column: running.extra(column) for column in world.extra_columns}
@@ -311,7 +312,7 @@ def rollout_once(
     for _ in range(steps):
         if (goal is not None and running.reached()[0]) or over(running)[0]:
             break
-        running.step(policy.act(running.observations, prompt))
+        running.step(policy.act(sight.seen(running), prompt))
         path.append(running.observations[0].copy())
         for name, column in beside.items():
             column.append(running.extra(name)[0])
@@ -332,7 +333,7 @@ def path_rewards(
 ) -> np.ndarray:
     """What each step of one episode [t + 1, obs], with the columns [t, ...] beside it, earned: float64 [t]."""
     extras = Extras({}, beside, world.name)
-    actions = policy.act(path[:-1], prompt)
+    actions = policy.act(sight.see(world, path[:-1]), prompt)
     return np.asarray(apply_reward(reward, path[:-1], actions, path[1:], extras), np.float64)
 
 
@@ -398,13 +399,15 @@ def _in_the_box(world: tasks.Task) -> Any:
 
 def require_fit(what: str, spec: Spec, world: tasks.Task) -> None:
     """Raise unless a policy or a data set has the observations and actions of a task."""
-    if spec.parts:
-        names = some([name for name, _, _ in spec.parts])
+    wanted = sight.spec_of(world)
+    if spec.parts != wanted.parts:
+        names, its = ([f"{name} {kind} {shape}" for name, shape, kind in one.parts] for one in (spec, wanted))
+        has = f"observations by name ({some(names)})" if names else "plain vectors"
         raise HilpError(
-            f"{what} has observations by name ({names}), task {world.name} has plain vectors: use it without a task"
+            f"{what} has {has}, task {world.name} has {some(its) if its else 'plain vectors'}: use it without a task"
         )
-    if (spec.observation_dim, spec.action_dim) != (world.observation_dim, world.action_dim):
+    if (spec.observation_dim, spec.action_dim) != (wanted.observation_dim, wanted.action_dim):
         raise HilpError(
             f"{what} has {spec.observation_dim} observation and {spec.action_dim} action numbers, task {world.name} "
-            f"has {world.observation_dim} and {world.action_dim}: choose the task it comes from"
+            f"has {wanted.observation_dim} and {wanted.action_dim}: choose the task it comes from"
         )

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from hilp.learning import hilbert, losses, networks
+from hilp.learning import hilbert, images, losses, networks
 from hilp.learning.contract import Info
 from hilp.learning.sampling import Batch
 from hilp.spec import Spec
@@ -37,6 +37,10 @@ class Settings(Protocol):
     def phi_discount(self) -> float: ...
     @property
     def phi_expectile(self) -> float: ...
+    @property
+    def encoder(self) -> images.Encoder: ...
+    @property
+    def augment(self) -> images.Augment: ...
 
 
 class Phi(NamedTuple):
@@ -49,7 +53,7 @@ class Phi(NamedTuple):
 def init(cfg: Settings, spec: Spec, key: Array) -> Phi:
     key_nets, key_teacher = jax.random.split(key)
     count = HILBERT_ENSEMBLE if cfg.features == "hilbert" else 1
-    sizes = (spec.observation_dim, cfg.phi_hidden, cfg.dim)
+    sizes = (images.layout(cfg, spec), cfg.phi_hidden, cfg.dim)
     nets = tuple(networks.Feature(*sizes, k) for k in jax.random.split(key_nets, count))
     obs, act, dim, hidden = spec.observation_dim, spec.action_dim, cfg.dim, cfg.phi_hidden
     teachers: dict[str, Callable[[], Any]] = {

@@ -4,14 +4,15 @@
 `TanhActor` to the zero-shot half; `UnitActor` to the rivals, whose trunks are those of the goal-conditioned half.
 
 Every network maps the last axis and broadcasts over the others. An observation that is a named tree is laid out as one
-vector by `join`, at the entrance of a network and nowhere before. An ensemble is a tuple of networks; `apply_all` runs
-it and puts its networks first in the output.
+vector by `join`, at the entrance of a network and nowhere before; where pictures are among its parts, a network has
+eyes of its own (`hilp.learning.images`). An ensemble is a tuple of networks; `apply_all` runs it and puts its networks
+first in the output.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
@@ -19,6 +20,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from hilp import trees
+from hilp.learning import images
+from hilp.learning.images import join as join
 from hilp.spec import Spec
 from hilp.trees import Tree
 
@@ -31,23 +34,9 @@ ACTION_BOX = 1.0 - 1e-6  # the zero-shot half acts inside this
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
-def join(observation: Tree, *others: Array) -> Array:
-    """One vector a row, as dense layers take it: an observation and what stands beside it.
-
-    A named tree is put side by side in the order of its names; the bytes of an image become numbers from 0 to 1. Its
-    arrays have one batch axis (a segment's second one is `jax.vmap`'s), because only a plain vector shows where a row
-    begins.
-    """
-    if isinstance(observation, Mapping):
-        parts = [as_numbers(observation[name]) for name in sorted(observation)]
-        return jnp.concatenate([*parts, *others], axis=-1)
-    return jnp.concatenate([observation, *others], axis=-1) if others else observation
-
-
-def as_numbers(part: Array) -> Array:
-    """A part of an observation as one vector a row."""
-    rows = part.reshape(part.shape[0], -1)
-    return rows.astype(jnp.float32) / 255.0 if part.dtype == jnp.uint8 else rows
+def reads(network: GaussianActor | UnitActor | SquashedActor) -> int:
+    """How many numbers a row of an actor's input has."""
+    return int(network.hidden[0].weight.shape[0]) if network.eyes is None else network.eyes.reads
 
 
 def stacked(*observations: Tree) -> Tree:
@@ -101,8 +90,10 @@ class Trunk(eqx.Module):
     hidden: tuple[Dense, ...]
     norms: tuple[LayerNorm, ...]
     out: Dense
+    eyes: images.Eyes | None
 
-    def __init__(self, size_in: int, hidden: Sequence[int], size_out: int, key: Array):
+    def __init__(self, size_in: images.Input, hidden: Sequence[int], size_out: int, key: Array):
+        self.eyes, size_in = images.eyes(size_in, key)
         keys = jax.random.split(key, len(hidden) + 1)
         sizes = [size_in, *hidden]
         self.hidden = tuple(Dense(a, b, k) for a, b, k in zip(sizes, sizes[1:], keys, strict=False))
@@ -110,11 +101,9 @@ class Trunk(eqx.Module):
         self.out = Dense(sizes[-1], size_out, keys[-1])
 
     def __call__(self, x: Tree) -> Array:
-        x = join(x)
+        x = images.see(self.eyes, join(x))
         if x.size < FOLD_FROM_ROWS * x.shape[-1]:
-            for dense, norm in zip(self.hidden, self.norms, strict=True):
-                x = norm(jax.nn.gelu(dense(x), approximate=True))
-            return self.out(x)
+            return self.out(self._layers(x))
         product, bias = x @ self.hidden[0].weight, self.hidden[0].bias
         inverse_std = jnp.ones((*x.shape[:-1], 1), x.dtype)
         for norm, dense in zip(self.norms, (*self.hidden[1:], self.out), strict=True):
@@ -122,6 +111,15 @@ class Trunk(eqx.Module):
             weight, bias = fold(norm, dense)
             product = x @ weight
         return product * inverse_std + bias
+
+    def features(self, x: Tree) -> Array:
+        """The last hidden layer, after its LayerNorm: what the output is a linear map of."""
+        return self._layers(images.see(self.eyes, join(x)))
+
+    def _layers(self, x: Array) -> Array:
+        for dense, norm in zip(self.hidden, self.norms, strict=True):
+            x = norm(jax.nn.gelu(dense(x), approximate=True))
+        return x
 
 
 def fold(norm: LayerNorm, dense: Dense) -> tuple[Array, Array]:
@@ -172,8 +170,10 @@ class GaussianActor(eqx.Module):
     hidden: tuple[Dense, ...]
     mean: Dense
     log_std: Array
+    eyes: images.Eyes | None
 
-    def __init__(self, size_in: int, hidden: Sequence[int], action_dim: int, key: Array):
+    def __init__(self, size_in: images.Input, hidden: Sequence[int], action_dim: int, key: Array):
+        self.eyes, size_in = images.eyes(size_in, key)
         keys = jax.random.split(key, len(hidden) + 1)
         sizes = [size_in, *hidden]
         self.hidden = tuple(Dense(a, b, k) for a, b, k in zip(sizes, sizes[1:], keys, strict=False))
@@ -182,6 +182,7 @@ class GaussianActor(eqx.Module):
 
     def __call__(self, x: Array) -> Array:
         """The mean action, not clipped."""
+        x = images.see(self.eyes, x)
         for dense in self.hidden:
             x = jax.nn.relu(dense(x))
         return self.mean(x)
@@ -198,8 +199,10 @@ class UnitActor(eqx.Module):
 
     hidden: tuple[Dense, ...]
     mean: Dense
+    eyes: images.Eyes | None
 
-    def __init__(self, size_in: int, hidden: Sequence[int], action_dim: int, key: Array):
+    def __init__(self, size_in: images.Input, hidden: Sequence[int], action_dim: int, key: Array):
+        self.eyes, size_in = images.eyes(size_in, key)
         keys = jax.random.split(key, len(hidden) + 1)
         sizes = [size_in, *hidden]
         self.hidden = tuple(Dense(a, b, k) for a, b, k in zip(sizes, sizes[1:], keys, strict=False))
@@ -207,6 +210,7 @@ class UnitActor(eqx.Module):
 
     def __call__(self, x: Array) -> Array:
         """The mean action, not clipped."""
+        x = images.see(self.eyes, x)
         for dense in self.hidden:
             x = jax.nn.gelu(dense(x), approximate=True)
         return self.mean(x)
@@ -221,8 +225,10 @@ class SquashedActor(eqx.Module):
 
     hidden: tuple[Dense, ...]
     head: Dense  # mean and log-std
+    eyes: images.Eyes | None
 
-    def __init__(self, size_in: int, hidden: Sequence[int], action_dim: int, key: Array):
+    def __init__(self, size_in: images.Input, hidden: Sequence[int], action_dim: int, key: Array):
+        self.eyes, size_in = images.eyes(size_in, key)
         keys = jax.random.split(key, len(hidden) + 1)
         sizes = [size_in, *hidden]
         self.hidden = tuple(Dense(a, b, k) for a, b, k in zip(sizes, sizes[1:], keys, strict=False))
@@ -241,6 +247,7 @@ class SquashedActor(eqx.Module):
         return jnp.tanh(before), jnp.sum(log_normal - log_slope, axis=-1)
 
     def _gaussian(self, x: Array) -> tuple[Array, Array]:
+        x = images.see(self.eyes, x)
         for dense in self.hidden:
             x = jax.nn.relu(dense(x))
         mean, log_std = jnp.split(self.head(x), 2, axis=-1)
@@ -297,69 +304,35 @@ class Feature(eqx.Module):
 
     entrance: Entrance
     out: Dense
+    eyes: images.Eyes | None
 
-    def __init__(self, size_in: int, hidden: tuple[int, int], dim: int, key: Array):
+    def __init__(self, size_in: images.Input, hidden: tuple[int, int], dim: int, key: Array):
+        self.eyes, size_in = images.eyes(size_in, key)
         key_entrance, key_out = jax.random.split(key)
         self.entrance = Entrance(size_in, hidden, key_entrance)
         self.out = orthogonal(hidden[1], dim, key_out)
 
     def __call__(self, x: Tree) -> Array:
-        return self.out(self.entrance(join(x)))
+        return self.out(self.entrance(images.see(self.eyes, join(x))))
 
 
 class Mlp(eqx.Module):
     """Plain ReLU layers: the decoders that teach a feature, and values without LayerNorm."""
 
     layers: tuple[Dense, ...]
+    eyes: images.Eyes | None
 
-    def __init__(self, size_in: int, hidden: Sequence[int], size_out: int, key: Array):
+    def __init__(self, size_in: images.Input, hidden: Sequence[int], size_out: int, key: Array):
+        self.eyes, size_in = images.eyes(size_in, key)
         sizes = [size_in, *hidden, size_out]
         keys = jax.random.split(key, len(sizes) - 1)
         self.layers = tuple(orthogonal(a, b, k) for a, b, k in zip(sizes, sizes[1:], keys, strict=False))
 
     def __call__(self, x: Array) -> Array:
+        x = images.see(self.eyes, x)
         for dense in self.layers[:-1]:
             x = jax.nn.relu(dense(x))
         return self.layers[-1](x)
-
-
-class BidirectionalGru(eqx.Module):
-    """Layers of gated recurrent units, each over a sequence and over its reverse; the second layer reads both."""
-
-    layers: tuple[tuple[eqx.nn.GRUCell, eqx.nn.GRUCell], ...]  # forwards, backwards
-
-    def __init__(self, size_in: int, hidden: int, layers: int, key: Array):
-        sizes = [size_in, *[2 * hidden] * (layers - 1)]
-        keys = jax.random.split(key, (layers, 2))
-        cell = eqx.nn.GRUCell
-        self.layers = tuple(
-            (cell(n, hidden, key=k[0]), cell(n, hidden, key=k[1])) for n, k in zip(sizes, keys, strict=True)
-        )
-
-    def __call__(self, x: Array, real: Array) -> Array:
-        """The last state of both directions: batch x 2 hidden, of x (batch x steps x in) where `real` (batch x steps).
-
-        A step that is not real changes no state, so a padded sequence gives what the sequence alone does.
-        """
-        ends = []
-        for forwards, backwards in self.layers:
-            ahead, behind = along(forwards, x, real), along(backwards, x[:, ::-1], real[:, ::-1])
-            ends = [ahead[:, -1], behind[:, -1]]
-            x = jnp.concatenate([ahead, behind[:, ::-1]], axis=-1)
-        return jnp.concatenate(ends, axis=-1)
-
-
-def along(cell: eqx.nn.GRUCell, x: Array, real: Array) -> Array:
-    """The states of a recurrent unit after each step, from zero on: batch x steps x hidden."""
-
-    def step(state: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
-        now, counts = inputs
-        state = jnp.where(counts[:, None], jax.vmap(cell)(now, state), state)
-        return state, state
-
-    start = jnp.zeros((x.shape[0], cell.hidden_size), x.dtype)
-    _, states = jax.lax.scan(step, start, (jnp.swapaxes(x, 0, 1), jnp.swapaxes(real, 0, 1)))
-    return jnp.swapaxes(states, 0, 1)
 
 
 class SuccessorMap(eqx.Module):

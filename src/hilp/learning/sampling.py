@@ -5,7 +5,7 @@ Drawing and gathering are apart so that the same key picks the same rows whereve
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -70,6 +70,14 @@ class Batch:
 
     def __contains__(self, name: str) -> bool:
         return name in self._arrays
+
+    def items(self) -> Iterable[tuple[str, Tree]]:
+        """All that it holds, by name."""
+        return self._arrays.items()
+
+    def having(self, **arrays: Tree) -> Batch:
+        """The same batch with some arrays in the places of those of their names."""
+        return Batch(**{**self._arrays, **arrays})
 
     def tree_flatten_with_keys(self) -> tuple[list[tuple[Any, Tree]], tuple[str, ...]]:
         names = tuple(sorted(self._arrays))

@@ -22,9 +22,10 @@ from hilp.evaluation.trajectories import Kept
 from hilp.learning import hilbert
 from hilp.policy.bank import Bank
 from hilp.policy.policy import FoundationPolicy
-from hilp.report import figures
+from hilp.report import figures, strips
 from hilp.report.markup import Section, page
 from hilp.runs import METRICS, PAGE, ROWS, TRAJECTORIES, find, home
+from hilp.tasks import sight
 
 SHOWN_PAIRS = 20_000
 SHOWN_LATENTS = 800  # by t-SNE, in a second or two
@@ -51,6 +52,7 @@ def build(
         sections.append(_results(group, "Results" if len(by_task) == 1 else f"Results in {name}"))
     if world is not None and world.has_goals and world.name in by_task:  # robots have no map to draw on
         sections.append(_trajectories(world, by_task[world.name], kept))
+    sections += strips.section(policy)
     if world is not None:
         sections += _representation(policy, world)
     sections += _training(metrics)
@@ -251,8 +253,10 @@ def evaluation_goal(world: tasks.Task, goal: np.ndarray | None = None, seed: int
 def learned_distances(policy: FoundationPolicy, world: tasks.Task, states: Bank, goal: np.ndarray) -> Figure:
     """|phi(s) - phi(g)| over the states of a sample."""
     observations = states.subsample(FIELD_STATES, 0).observations
-    distances = np.linalg.norm(policy.encode(observations) - policy.encode(goal), axis=1)
-    return figures.distance_field(world, observations, distances, goal, "Learned distance to the goal")
+    at_goal = policy.encode(sight.see(world, goal))
+    distances = np.linalg.norm(policy.encode_all(observations) - at_goal, axis=1)
+    places = sight.read(world, observations)
+    return figures.distance_field(world, places, distances, goal, "Learned distance to the goal")
 
 
 def _representation(policy: FoundationPolicy, world: tasks.Task) -> list[Section]:
@@ -265,9 +269,9 @@ def _representation(policy: FoundationPolicy, world: tasks.Task) -> list[Section
         return []
     field = learned_distances(policy, world, policy.bank, evaluation_goal(world))
     shown = policy.bank.subsample(SHOWN_LATENTS, 0).observations
-    latents = policy.encode(shown)
+    latents = policy.encode_all(shown)
     flatten = figures.choose_flatten(latents)
-    latent = figures.latent_map(world, shown, latents, flatten=flatten)
+    latent = figures.latent_map(world, sight.read(world, shown), latents, flatten=flatten)
     how = "by t-SNE, neighbours beside neighbours" if flatten == "tsne" else "in two principal directions (PCA)"
     text = (
         f"States of the data. {world.name} has no exact distances to compare with; hilp diagnose with --data "
@@ -275,13 +279,13 @@ def _representation(policy: FoundationPolicy, world: tasks.Task) -> list[Section
     )
     pictures = [
         (figures.png_data_uri(field), "Learned distance |phi(s) - phi(g)| to the star, a goal of the evaluation."),
-        (figures.png_data_uri(latent), f"The latent space at {len(shown):,} states {how}, coloured by place."),
+        (figures.png_data_uri(latent), f"The latent space at {len(latents):,} states {how}, coloured by place."),
     ]
     return [Section("What phi has learned", text, pictures)]
 
 
 def _against_exact(policy: FoundationPolicy, world: tasks.Task, finite: tasks.Finite) -> Section:
-    latents = policy.encode(finite.observations)
+    latents = policy.encode_all(sight.see(world, finite.observations))
     discount = policy.discount
     goal = int(np.argmax(finite.steps.max(axis=1)))  # a corner: the state with the farthest point
     learned = np.linalg.norm(latents - latents[goal], axis=1)

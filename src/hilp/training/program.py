@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hilp.learning import methods, sampling
+from hilp.learning import images, methods, sampling
 from hilp.spec import Spec
 
 SEED_AXES = sampling.Columns(shared=None, own=0, mean=None, scale=None)  # type: ignore[arg-type]
@@ -34,7 +34,7 @@ def chunk_program(config: Any, stage: int, several: bool, streamed: bool) -> Cal
     """
     own = methods.stages(config)[stage]
     batch_of = stored_batch if streamed else partial(drawn_batch, config, own.sample)
-    chunk = chunk_function(partial(own.update, config), batch_of)
+    chunk = chunk_function(partial(shifted_update, config, own.update), batch_of)
     if several:
         source_axes: Any = 0 if streamed else (SEED_AXES, None)
         chunk = jax.vmap(chunk, in_axes=(0, source_axes, 0, None, None))
@@ -69,6 +69,11 @@ def chunk_function(update: Callable[..., Any], batch_of: Callable[..., Any]) -> 
         return jax.lax.fori_loop(start, start + count, body, (state, sums, bad))
 
     return chunk
+
+
+def shifted_update(config: Any, update: Callable[..., Any], state: Any, batch: Any, key: jax.Array) -> Any:
+    """An update whose pictures, where there are some, are shifted at random."""
+    return update(config, state, images.augmented(config, batch, key), key)
 
 
 def drawn_batch(config: Any, sample: Callable[..., sampling.Rows], source: Any, key: jax.Array, i: jax.Array) -> Any:

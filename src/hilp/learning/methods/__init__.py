@@ -122,10 +122,13 @@ def presets(name: str) -> tuple[Preset, ...]:
 
 # ---- what was made before --------------------------------------------------------------------------------------------
 
-LATER_KEYS = {
-    "actor_rate": 1.0,
-    "actor_goal_random": 0.0,
-}  # config keys younger than kept runs and rows -> the value that changes nothing
+LATER_KEYS: dict[str, tuple[Any, ...]] = {
+    "actor_rate": (1.0,),
+    "actor_goal_random": (0.0,),
+    "encoder": ("paper",),  # of pictures, which were not looked at before
+    "augment": ("rows", "apart"),
+    "policy_sees": ("observations",),
+}  # config keys younger than kept runs and rows -> the defaults that change nothing
 # A key that once chose between what are two methods now: its values, and the keys that only the second of them has.
 VARIANT, VARIANTS = "variant", {"gc-iql": "v", "gc-iql-q": "q"}
 V_ALSO_HAD = {"extraction": "awr", "bc_weight": 0.3}
@@ -140,8 +143,7 @@ def described(config: Any) -> dict[str, Any]:
     """
     values = dataclasses.asdict(config)
     for field in dataclasses.fields(config):
-        neutral = LATER_KEYS.get(field.name)
-        if neutral is not None and values[field.name] == neutral == field.default:  # found again without it
+        if values[field.name] == field.default and field.default in LATER_KEYS.get(field.name, ()):  # found without it
             del values[field.name]
     path = type(config).__module__
     for name, variant in VARIANTS.items():

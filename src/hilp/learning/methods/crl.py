@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from hilp.learning import losses, networks, sampling
+from hilp.learning import images, losses, networks, sampling
 from hilp.learning.configs import require
 from hilp.learning.contract import Info, Preset
 from hilp.learning.methods import gcbc
@@ -40,6 +40,8 @@ class Config:
     actor_goal_random: float = 0.0  # share of the actor's goals drawn from the whole data set; the others lie ahead
     bc_weight: float = 0.1  # larger imitates the data
     actor_rate: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in OGBench
+    encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
+    augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
     normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
 
     def __post_init__(self) -> None:
@@ -81,10 +83,10 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_phi, key_psi, key_actor = jax.random.split(key, 3)
-    size_sa = spec.observation_dim + spec.action_dim
-    phi = networks.ensemble(networks.Trunk, CRITICS, size_sa, cfg.hidden, cfg.latent, key=key_phi)
-    psi = networks.ensemble(networks.Trunk, CRITICS, spec.observation_dim, cfg.hidden, cfg.latent, key=key_psi)
-    actor = networks.UnitActor(2 * spec.observation_dim, cfg.actor_hidden, spec.action_dim, key_actor)
+    seen = images.layout(cfg, spec)
+    phi = networks.ensemble(networks.Trunk, CRITICS, seen + spec.action_dim, cfg.hidden, cfg.latent, key=key_phi)
+    psi = networks.ensemble(networks.Trunk, CRITICS, seen, cfg.hidden, cfg.latent, key=key_psi)
+    actor = networks.UnitActor(2 * seen, cfg.actor_hidden, spec.action_dim, key_actor)
     average = losses.averaged(actor, actor, cfg.actor_rate)
     return State(phi, psi, actor, average, optax.adam(cfg.lr).init((phi, psi, actor)))
 

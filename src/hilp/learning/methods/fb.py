@@ -16,7 +16,7 @@ import optax
 from jax import Array
 
 from hilp import trees
-from hilp.learning import features, losses, networks, sampling
+from hilp.learning import features, images, losses, networks, sampling
 from hilp.learning.configs import require
 from hilp.learning.contract import Info, Preset
 from hilp.learning.methods import preset_values as values
@@ -44,6 +44,8 @@ class Config:
     skill_mix: float = 0.5  # share of skills that are B of states of the data instead of the sphere's
     noise: float = 0.2  # TD3's smoothing of actions
     noise_clip: float = 0.3  # the noise is cut here
+    encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
+    augment: images.Augment = "apart"  # random shifts of pictures: of s, s' and goals each their own
     normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
 
     def __post_init__(self) -> None:
@@ -69,6 +71,8 @@ class State(NamedTuple):
     actor: networks.TanhActor
     opt: optax.OptState  # of F and B
     actor_opt: optax.OptState
+    eyes: images.Shared  # in front of all networks
+    eyes_opt: optax.OptState
 
 
 class Policy(eqx.Module):
@@ -77,13 +81,14 @@ class Policy(eqx.Module):
     features: networks.Feature
     actor: networks.TanhActor
     skill_dim: int = eqx.field(static=True)
+    eyes: images.Shared
 
     def act(self, observation: Tree, z: Array) -> Array:
-        return self.actor(observation, z)
+        return self.actor(images.look(self.eyes, observation), z)
 
     def backward(self, observation: Tree) -> Array:
         """Reward rule: the skill of a reward r is the direction of E[r(s') B(s')]."""
-        return features.sphere(self.features(observation))
+        return features.sphere(self.features(images.look(self.eyes, observation)))
 
     def aim(self, goal: Tree) -> Array:
         """Goal rule: the skill of a goal is B(g)."""
@@ -101,6 +106,7 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_forward, key_backward, key_actor = jax.random.split(key, 3)
+    eyes, spec = images.shared(cfg, spec, key)
     forward = networks.SuccessorMap(spec, cfg.dim, cfg.entrance, cfg.hidden, cfg.dim, HEADS, key_forward)
     backward = networks.Feature(spec.observation_dim, cfg.backward_hidden, cfg.dim, key_backward)
     actor = networks.TanhActor(spec, cfg.dim, cfg.entrance, cfg.hidden, key_actor)
@@ -113,12 +119,15 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
         actor=actor,
         opt=adam.init((forward, backward)),
         actor_opt=adam.init(actor),
+        eyes=eyes,
+        eyes_opt=images.taught_from(cfg.lr, eyes),
     )
 
 
 def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
-    """One step of F and B, then one of the actor."""
+    """One step of F and B, and of the eyes where there are pictures, then one of the actor."""
     key_skill, key_next, key_actor = jax.random.split(key, 3)
+    batch, back = images.coded(state.eyes, batch)
     z = draw_skills(cfg, state.backward, batch, key_skill)
     adam = optax.adam(cfg.lr)
 
@@ -129,7 +138,9 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     old_measure = jnp.min(jnp.einsum("hbd,cd->hbc", old_forward, old_backward), axis=0)  # batch x batch
     old_q = jnp.min(jnp.einsum("hbd,bd->hb", old_forward, z), axis=0)  # batch
     nets = (state.forward, state.backward)
-    (_, info), grads = jax.value_and_grad(measure_loss, has_aux=True)(nets, cfg, batch, z, old_measure, old_q)
+    (_, info), grads, of_codes = images.graded(
+        state.eyes, lambda nets, batch: measure_loss(nets, cfg, batch, z, old_measure, old_q), nets, batch
+    )
     updates, opt = adam.update(grads, state.opt)
     forward, backward = optax.apply_updates(nets, updates)
 
@@ -138,6 +149,7 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
         state.actor, forward, batch.observation, z, noise
     )
     updates, actor_opt = adam.update(grads, state.actor_opt)
+    eyes, eyes_opt = images.taught(cfg.lr, state.eyes, state.eyes_opt, back, of_codes)
     state = State(
         forward=forward,
         forward_target=losses.polyak(state.forward_target, forward, cfg.target_rate),
@@ -146,12 +158,14 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
         actor=optax.apply_updates(state.actor, updates),
         opt=opt,
         actor_opt=actor_opt,
+        eyes=eyes,
+        eyes_opt=eyes_opt,
     )
     return state, {**info, "actor_loss": loss_actor}
 
 
 def export(cfg: Config, state: State) -> Policy:
-    return Policy(state.backward, state.actor, cfg.dim)
+    return Policy(state.backward, state.actor, cfg.dim, state.eyes)
 
 
 def draw_skills(cfg: Config, backward: networks.Feature, batch: Batch, key: Array) -> Array:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from hilp.learning import losses, networks, sampling
+from hilp.learning import images, losses, networks, sampling
 from hilp.learning.configs import require
 from hilp.learning.contract import Info, Preset
 from hilp.learning.methods import preset_values as values
@@ -32,6 +32,8 @@ class Config:
     lr: float = 3e-4  # Adam
     actor_goal_random: float = 0.0  # share of the goals drawn from the whole data set; the others lie ahead
     actor_rate: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
+    encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
+    augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
     normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
 
     def __post_init__(self) -> None:
@@ -62,7 +64,7 @@ class Policy(eqx.Module):
 
     @property
     def skill_dim(self) -> int:
-        return self.actor.hidden[0].weight.shape[0] // 2  # the actor takes a state and, of the same size, the skill
+        return networks.reads(self.actor) // 2  # the actor takes a state and, of the same size, the skill
 
     def act(self, observation: Tree, z: Array) -> Array:
         return jnp.clip(self.actor(networks.join(observation, z)), -1.0, 1.0)
@@ -83,7 +85,7 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
-    actor = networks.GaussianActor(2 * spec.observation_dim, cfg.actor_hidden, spec.action_dim, key)
+    actor = networks.GaussianActor(2 * images.layout(cfg, spec), cfg.actor_hidden, spec.action_dim, key)
     return State(actor, losses.averaged(actor, actor, cfg.actor_rate), optax.adam(cfg.lr).init(actor))
 
 

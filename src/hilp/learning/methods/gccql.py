@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from hilp.learning import losses, networks, sampling
+from hilp.learning import images, losses, networks, sampling
 from hilp.learning.configs import require, require_shares
 from hilp.learning.contract import Info, Preset
 from hilp.learning.methods import preset_values as values
@@ -47,6 +47,8 @@ class Config:
     goal_random: float = 0.3  # share of goals drawn from the whole data set
     conservative: float = 5.0  # weight of the conservative term: larger keeps Q of unseen actions lower
     samples: int = 10  # actions drawn from each of the uniform, the current and the next policy's distribution
+    encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
+    augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
     normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
 
     def __post_init__(self) -> None:
@@ -81,7 +83,7 @@ class Policy(eqx.Module):
 
     @property
     def skill_dim(self) -> int:
-        return self.actor.hidden[0].weight.shape[0] // 2  # the actor takes a state and, of the same size, the skill
+        return networks.reads(self.actor) // 2  # the actor takes a state and, of the same size, the skill
 
     def act(self, observation: Tree, z: Array) -> Array:
         return self.actor(networks.join(observation, z))
@@ -100,7 +102,7 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_critic, key_actor = jax.random.split(key)
-    size_sg = 2 * spec.observation_dim
+    size_sg = 2 * images.layout(cfg, spec)
     size_sga = size_sg + spec.action_dim
     critic = networks.ensemble(networks.Trunk, CRITICS, size_sga, cfg.hidden, 1, key=key_critic)
     actor = networks.SquashedActor(size_sg, cfg.actor_hidden, spec.action_dim, key_actor)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from hilp.learning import hilbert, losses, networks, sampling
+from hilp.learning import hilbert, images, losses, networks, sampling
 from hilp.learning.configs import require, require_shares
 from hilp.learning.contract import Info, Preset
 from hilp.learning.methods import gcbc
@@ -46,6 +46,8 @@ class Config:
     temperature: float = 3.0  # AWR: larger trusts the values, smaller imitates the data
     weight_max: float = 100.0  # AWR weights are cut here
     actor_rate: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
+    encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
+    augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
     normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
 
     def __post_init__(self) -> None:
@@ -88,7 +90,7 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_value, _, key_actor = jax.random.split(key, 3)  # the second is the critics' in gc-iql-q
-    size_sg = 2 * spec.observation_dim
+    size_sg = 2 * images.layout(cfg, spec)
     value = networks.ensemble(networks.Trunk, VALUES, size_sg, cfg.hidden, 1, key=key_value)
     actor = networks.GaussianActor(size_sg, cfg.actor_hidden, spec.action_dim, key_actor)
     return State(

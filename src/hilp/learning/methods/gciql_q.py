@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from hilp.learning import losses, networks
+from hilp.learning import images, losses, networks
 from hilp.learning.configs import require, require_shares
 from hilp.learning.contract import Info, Preset
 from hilp.learning.methods import gciql
@@ -46,6 +46,8 @@ class Config:
     weight_max: float = 100.0  # AWR weights are cut here
     bc_weight: float = 0.3  # ddpg+bc: larger imitates the data
     actor_rate: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights
+    encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
+    augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
     normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
 
     def __post_init__(self) -> None:
@@ -81,7 +83,7 @@ sample = gciql.sample  # and so are the goals
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_value, key_critic, key_actor = jax.random.split(key, 3)
-    size_sg = 2 * spec.observation_dim
+    size_sg = 2 * images.layout(cfg, spec)
     size_sga = size_sg + spec.action_dim
     value = networks.ensemble(networks.Trunk, 1, size_sg, cfg.hidden, 1, key=key_value)
     critic = networks.ensemble(networks.Trunk, CRITICS, size_sga, cfg.hidden, 1, key=key_critic)

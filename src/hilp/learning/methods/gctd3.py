@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from hilp.learning import losses, networks, sampling
+from hilp.learning import images, losses, networks, sampling
 from hilp.learning.configs import require
 from hilp.learning.contract import Info, Preset
 from hilp.learning.methods import preset_values as values
@@ -42,6 +42,8 @@ class Config:
     target_rate: float = 0.01  # EMA of the critic's target
     noise: float = 0.2  # TD3's smoothing of actions
     noise_clip: float = 0.3  # the noise is cut here
+    encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
+    augment: images.Augment = "apart"  # random shifts of pictures: of s, s' and goals each their own
     normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
 
     def __post_init__(self) -> None:
@@ -65,23 +67,26 @@ class State(NamedTuple):
     actor: networks.TanhActor
     critic_opt: optax.OptState
     actor_opt: optax.OptState
+    eyes: images.Shared  # in front of both networks
+    eyes_opt: optax.OptState
 
 
 class Policy(eqx.Module):
     """What is left after training: pi(a | s, g)."""
 
     actor: networks.TanhActor
+    eyes: images.Shared
 
     @property
     def skill_dim(self) -> int:
-        return self.actor.state.first.weight.shape[0]  # the skill is a goal, which is a state
+        return self.actor.state.first.weight.shape[0]  # the skill is a goal, which is a state (of pictures: its code)
 
     def act(self, observation: Tree, z: Array) -> Array:
-        return self.actor(observation, z)
+        return self.actor(images.look(self.eyes, observation), z)
 
     def aim(self, goal: Tree) -> Array:
         """The skill of a goal is the goal."""
-        return networks.join(goal)
+        return networks.join(images.look(self.eyes, goal))
 
 
 def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
@@ -93,46 +98,54 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_critic, key_actor = jax.random.split(key)
+    eyes, spec = images.shared(cfg, spec, key)
     goal_dim = spec.observation_dim
     critic = networks.SuccessorMap(spec, goal_dim, cfg.entrance, cfg.hidden, 1, HEADS, key_critic)
     actor = networks.TanhActor(spec, goal_dim, cfg.entrance, cfg.hidden, key_actor)
     adam = optax.adam(cfg.lr)
-    return State(critic, critic, actor, adam.init(critic), adam.init(actor))
+    eyes_opt = images.taught_from(cfg.lr, eyes)
+    return State(critic, critic, actor, adam.init(critic), adam.init(actor), eyes, eyes_opt)
 
 
 def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
-    """One step of the critic, then one of the actor."""
+    """One step of the critic, and of the eyes where there are pictures, then one of the actor."""
     key_next, key_actor = jax.random.split(key)
     adam = optax.adam(cfg.lr)
     next_noise = networks.smoothing_noise(key_next, batch.action.shape, cfg.noise, cfg.noise_clip)
+    batch, back = images.coded(state.eyes, batch)
     goal = networks.join(batch.goal)
     next_action = state.actor.explore(batch.next_observation, goal, next_noise)
     next_q = jnp.min(state.critic_target(batch.next_observation, next_action, goal)[..., 0], axis=0)
     target = (batch.arrived - 1.0) + cfg.discount * (1.0 - batch.arrived) * next_q
-    loss_critic, grads = jax.value_and_grad(critic_loss)(state.critic, batch, goal, target)
+    (loss_critic, _), grads, of_codes = images.graded(
+        state.eyes, lambda critic, batch: (critic_loss(critic, batch, target), None), state.critic, batch
+    )
     updates, critic_opt = adam.update(grads, state.critic_opt)
     critic = optax.apply_updates(state.critic, updates)
 
     noise = networks.smoothing_noise(key_actor, batch.action.shape, cfg.noise, cfg.noise_clip)
     loss_actor, grads = jax.value_and_grad(actor_loss)(state.actor, critic, batch.observation, goal, noise)
     updates, actor_opt = adam.update(grads, state.actor_opt)
+    eyes, eyes_opt = images.taught(cfg.lr, state.eyes, state.eyes_opt, back, of_codes)
     state = State(
         critic=critic,
         critic_target=losses.polyak(state.critic_target, critic, cfg.target_rate),
         actor=optax.apply_updates(state.actor, updates),
         critic_opt=critic_opt,
         actor_opt=actor_opt,
+        eyes=eyes,
+        eyes_opt=eyes_opt,
     )
     return state, {"critic_loss": loss_critic, "actor_loss": loss_actor, "value": jnp.mean(next_q)}
 
 
 def export(cfg: Config, state: State) -> Policy:
-    return Policy(state.actor)
+    return Policy(state.actor, state.eyes)
 
 
-def critic_loss(critic: networks.SuccessorMap, batch: Batch, goal: Array, target: Array) -> Array:
+def critic_loss(critic: networks.SuccessorMap, batch: Batch, target: Array) -> Array:
     """Both heads towards -1 + discount * Q', and towards 0 where the transition arrives."""
-    q = critic(batch.observation, batch.action, goal)[..., 0]  # heads x batch
+    q = critic(batch.observation, batch.action, networks.join(batch.goal))[..., 0]  # heads x batch
     return jnp.sum(jnp.mean(jnp.square(q - target[None]), axis=1))
 
 

@@ -16,7 +16,8 @@ import optax
 from jax import Array
 
 from hilp import trees
-from hilp.learning import hilbert, losses, networks, sampling
+from hilp.errors import HilpError
+from hilp.learning import hilbert, images, losses, networks, sampling
 from hilp.learning.configs import AUTO, Fitted, require
 from hilp.learning.contract import Info, Preset, Stage
 from hilp.learning.methods import preset_values as values
@@ -54,6 +55,11 @@ class Config:
     bound_targets: bool = False  # targets of phi never say farther than the trajectory itself took; not in the paper
     n_step: int = 1  # steps of the trajectory that targets of phi look over; not in the paper
     actor_rate: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
+    encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
+    augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
+    policy_sees: Literal["observations", "phi"] = (
+        "observations"  # sequential: "phi" is the last layer of the frozen phi
+    )
     normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
 
     def __post_init__(self) -> None:
@@ -69,6 +75,10 @@ class Config:
                 "above 0, at most 1": ("actor_rate",),
             },
         )
+        if self.policy_sees == "phi" and self.schedule != "sequential":
+            raise HilpError(
+                "config key 'policy_sees' can be phi for a sequential schedule only: phi must be trained first"
+            )
 
 
 class State(NamedTuple):
@@ -91,13 +101,15 @@ class Policy(eqx.Module):
     phi: networks.Trunk
     actor: networks.GaussianActor
     skill_dim: int = eqx.field(static=True)
+    through_phi: bool = eqx.field(static=True)  # whether the actor sees what phi makes of a state
     discount: float = eqx.field(static=True)  # of distances: phi tells them apart up to about 1 / (1 - discount) steps
 
     def encode(self, observation: Tree) -> Array:
         return self.phi(observation)
 
     def act(self, observation: Tree, z: Array) -> Array:
-        return jnp.clip(self.actor(networks.join(observation, z)), -1.0, 1.0)
+        seen = self.phi.features(observation) if self.through_phi else observation
+        return jnp.clip(self.actor(networks.join(seen, z)), -1.0, 1.0)
 
     def direct(self, here: Array, there: Array) -> Array:
         """Goal rule: the unit direction from one latent to another (Eq. 9)."""
@@ -134,13 +146,17 @@ def sample_policy(cfg: Config, index: sampling.Index, key: Array) -> sampling.Ro
     """Transitions with the latents of a phi that is trained already; the policy has no goals."""
     key_at, _ = jax.random.split(key)
     rows = sampling.Rows.of_transitions(at := sampling.transitions(index, key_at, cfg.batch))
-    return rows._replace(columns={**rows.columns, "latents": {"latent": at, "next_latent": at + 1}})
+    columns = {**rows.columns, "latents": {"latent": at, "next_latent": at + 1}}
+    if cfg.policy_sees == "phi":
+        columns["views"] = columns.pop("observations")  # under the same names, so that no picture is looked at again
+    return rows._replace(columns=columns)
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_phi, key_value, key_critic, key_actor = jax.random.split(key, 4)
-    size_sz = spec.observation_dim + cfg.dim
-    phi = networks.ensemble(networks.Trunk, PHIS, spec.observation_dim, cfg.hidden, cfg.dim, key=key_phi)
+    seen = images.layout(cfg, spec)
+    size_sz = (cfg.hidden[-1] if cfg.policy_sees == "phi" else seen) + cfg.dim
+    phi = networks.ensemble(networks.Trunk, PHIS, seen, cfg.hidden, cfg.dim, key=key_phi)
     value = networks.Trunk(size_sz, cfg.hidden, 1, key_value)
     size_sza = size_sz + spec.action_dim
     critic = networks.ensemble(networks.Trunk, CRITICS, size_sza, cfg.hidden, 1, key=key_critic)
@@ -182,9 +198,10 @@ def update_policy(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[
 def stages(cfg: Config) -> tuple[Stage, ...]:
     if cfg.schedule == "joint":
         return (Stage(sample, update),)
+    through = {"views": views} if cfg.policy_sees == "phi" else {}
     return (
         Stage(sample, update_phi, until=cfg.phi_steps),
-        Stage(sample_policy, update_policy, columns={"latents": latents}),
+        Stage(sample_policy, update_policy, columns={"latents": latents} | through),
     )
 
 
@@ -193,13 +210,19 @@ def latents(cfg: Config, state: State, observation: Tree) -> Array:
     return state.phi[0](observation)
 
 
+def views(cfg: Config, state: State, observation: Tree) -> Array:
+    """What a policy that sees through phi sees, computed once for each row of the data: batch x hidden."""
+    return state.phi[0].features(observation)
+
+
 def export(cfg: Config, state: State) -> Policy:
-    return Policy(state.phi[0], state.actor_average or state.actor, cfg.dim, cfg.phi_discount)
+    through_phi = cfg.policy_sees == "phi"
+    return Policy(state.phi[0], state.actor_average or state.actor, cfg.dim, through_phi, cfg.phi_discount)
 
 
 def reference(cfg: Config) -> dict[str, object]:
     """Config values of a V(s, g) to hold phi's distances against: its sizes, its goals and its discount."""
-    same = ("hidden", "batch", "lr", "goal_discount", "goal_random", "bound_targets", "normalize")
+    same = ("hidden", "batch", "lr", "goal_discount", "goal_random", "bound_targets", "encoder", "augment", "normalize")
     return {
         **{name: getattr(cfg, name) for name in same},
         "discount": cfg.phi_discount,
@@ -344,4 +367,10 @@ PRESETS = (
         tasks=values.KITCHENS,
     ),
     Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.KITCHENS),
+    Preset(
+        "laptop",
+        {**values.LAPTOP_PIXELS, "schedule": "sequential", "phi_steps": 8_000, "policy_sees": "phi"},
+        steps=16_000,
+        tasks=values.MAZE_PIXELS,
+    ),
 )

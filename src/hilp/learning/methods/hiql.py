@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from hilp.learning import hilbert, losses, networks, sampling
+from hilp.learning import hilbert, images, losses, networks, sampling
 from hilp.learning.configs import require, require_shares
 from hilp.learning.contract import Info, Preset
 from hilp.learning.methods import preset_values as values
@@ -51,6 +51,8 @@ class Config:
     high_temperature: float = 3.0  # AWR of the high policy
     weight_max: float = 100.0  # AWR weights are cut here
     actor_rate: float = 1.0  # below 1: the policies kept are moving averages of their weights; not in OGBench
+    encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
+    augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
     normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
 
     def __post_init__(self) -> None:
@@ -74,8 +76,8 @@ class Representation(eqx.Module):
 
     net: networks.Trunk
 
-    def __init__(self, observation_dim: int, hidden: tuple[int, ...], size: int, key: Array):
-        self.net = networks.Trunk(2 * observation_dim, hidden, size, key)
+    def __init__(self, seen: Any, hidden: tuple[int, ...], size: int, key: Array):
+        self.net = networks.Trunk(2 * seen, hidden, size, key)
 
     def __call__(self, observation: Tree, goal: Tree) -> Array:
         return on_sphere(self.net(networks.join(observation, networks.join(goal))))
@@ -113,7 +115,7 @@ class Policy(eqx.Module):
 
     @property
     def skill_dim(self) -> int:
-        return self.high.hidden[0].weight.shape[0] // 2  # it takes a state and, of the same size, the skill
+        return networks.reads(self.high) // 2  # it takes a state and, of the same size, the skill
 
     def act(self, observation: Tree, z: Array) -> Array:
         subgoal = on_sphere(self.high(networks.join(observation, z)))
@@ -145,7 +147,7 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_rep, key_value, key_low, key_high = jax.random.split(key, 4)
-    size = spec.observation_dim
+    size = images.layout(cfg, spec)
     rep = Representation(size, cfg.hidden, cfg.rep_dim, key_rep)
     value = networks.ensemble(networks.Trunk, VALUES, size + cfg.rep_dim, cfg.hidden, 1, key=key_value)
     actors = Actors(

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from hilp.learning import features, hilbert, losses, networks, sampling
+from hilp.learning import features, hilbert, images, losses, networks, sampling
 from hilp.learning.configs import require
 from hilp.learning.contract import Info, Preset
 from hilp.learning.methods import preset_values as values
@@ -47,6 +47,8 @@ class Config:
     weight_max: float = 100.0  # AWR weights are cut here
     bc_weight: float = 0.3  # ddpg+bc: larger imitates the data
     target_rate: float = 0.005  # EMA of the critic's target
+    encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
+    augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
     normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
 
     def __post_init__(self) -> None:
@@ -105,7 +107,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_phi, key_value, key_critic, key_actor = jax.random.split(key, 4)
     settings: Any = cfg  # lacks only what Hilbert features need
     phi = features.init(settings, spec, key_phi)
-    size_sz = spec.observation_dim + cfg.dim
+    size_sz = images.layout(cfg, spec) + cfg.dim
     value = networks.Trunk(size_sz, cfg.hidden, 1, key_value)
     size_sza = size_sz + spec.action_dim
     critic = networks.ensemble(networks.Trunk, CRITICS, size_sza, cfg.hidden, 1, key=key_critic)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from hilp.learning import hilbert, losses, networks, sampling
+from hilp.learning import hilbert, images, losses, networks, sampling
 from hilp.learning.contract import Info
 from hilp.learning.sampling import Batch
 from hilp.spec import Spec
@@ -38,6 +38,8 @@ class Config:
     goal_random: float = 0.375  # share of the other goals drawn from the whole data set
     goal_here: float = 0.2  # share of goals that are the state itself: V(s, s) = 0 must be learnt, phi has it built in
     bound_targets: bool = False  # targets never say farther than the trajectory itself took; as phi's, not in the paper
+    encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
+    augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
     normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
 
 
@@ -75,7 +77,7 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
-    value = networks.ensemble(networks.Trunk, VALUES, 2 * spec.observation_dim, cfg.hidden, 1, key=key)
+    value = networks.ensemble(networks.Trunk, VALUES, 2 * images.layout(cfg, spec), cfg.hidden, 1, key=key)
     return State(value=value, target=value, opt=optax.adam(cfg.lr).init(value))
 
 

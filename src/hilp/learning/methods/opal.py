@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from hilp.learning import losses, networks, sampling
+from hilp.learning import images, losses, networks, recurrent, sampling
 from hilp.learning.configs import require
 from hilp.learning.contract import Info, Preset
 from hilp.learning.methods import preset_values as values
@@ -39,6 +39,8 @@ class Config:
     kl_weight: float = 0.1  # beta: larger makes skills simpler and the prior better
     batch: int = 256  # segments per update
     lr: float = 3e-4  # Adam, every network
+    encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
+    augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
     normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
 
     def __post_init__(self) -> None:
@@ -55,19 +57,24 @@ class Config:
 class Networks(eqx.Module):
     """Encoder, decoder and prior, trained by one loss."""
 
-    encoder: networks.BidirectionalGru
+    encoder: recurrent.BidirectionalGru
     posterior: networks.Dense  # the encoder's last states to mean and log-deviation
     prior: networks.Mlp
     actor: networks.GaussianActor
+    eyes: images.Eyes | None  # one pair for all three
 
     def encode(self, observations: Array, actions: Array, real: Array) -> tuple[Array, Array]:
-        """Mean and log-deviation of q(z | segment), of batch x k states and actions."""
+        """Mean and log-deviation of q(z | segment), of batch x k states behind the eyes and actions."""
         seen = self.encoder(jnp.concatenate([observations, actions], axis=-1), real)
         return gaussian(self.posterior(seen))
 
     def foresee(self, observation: Tree) -> tuple[Array, Array]:
         """Mean and log-deviation of p(z | s)."""
-        return gaussian(self.prior(networks.join(observation)))
+        return gaussian(self.prior(self.see(networks.join(observation))))
+
+    def see(self, rows: Array) -> Array:
+        """Observations as the networks take them."""
+        return images.see(self.eyes, rows)
 
 
 class State(NamedTuple):
@@ -85,11 +92,11 @@ class Policy(eqx.Module):
     lasts: int = eqx.field(static=True)  # steps that a skill was learnt for
 
     def act(self, observation: Tree, z: Array) -> Array:
-        return jnp.clip(self.nets.actor(networks.join(observation, z)), -1.0, 1.0)
+        return jnp.clip(self.nets.actor(networks.join(self.nets.see(networks.join(observation)), z)), -1.0, 1.0)
 
     def skill_of(self, observations: Tree, actions: Array, steps: Array) -> Array:
         """The posterior's mean."""
-        return self.nets.encode(side_by_side(observations), actions, real_steps(actions, steps))[0]
+        return self.nets.encode(self.nets.see(side_by_side(observations)), actions, real_steps(actions, steps))[0]
 
     def prior(self, observation: Tree, noise: Array) -> Array:
         mean, log_std = self.nets.foresee(observation)
@@ -104,11 +111,13 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_encoder, key_posterior, key_prior, key_actor = jax.random.split(key, 4)
+    eyes, size = images.eyes(images.layout(cfg, spec), key)
     nets = Networks(
-        networks.BidirectionalGru(spec.observation_dim + spec.action_dim, cfg.gru, cfg.gru_layers, key_encoder),
+        recurrent.BidirectionalGru(size + spec.action_dim, cfg.gru, cfg.gru_layers, key_encoder),
         networks.Dense(2 * cfg.gru, 2 * cfg.dim, key_posterior),
-        networks.Mlp(spec.observation_dim, cfg.hidden, 2 * cfg.dim, key_prior),
-        networks.GaussianActor(spec.observation_dim + cfg.dim, cfg.actor_hidden, spec.action_dim, key_actor),
+        networks.Mlp(size, cfg.hidden, 2 * cfg.dim, key_prior),
+        networks.GaussianActor(size + cfg.dim, cfg.actor_hidden, spec.action_dim, key_actor),
+        eyes,
     )
     return State(nets, optax.adam(cfg.lr).init(nets))
 
@@ -126,7 +135,7 @@ def export(cfg: Config, state: State) -> Policy:
 
 def loss(nets: Networks, cfg: Config, batch: Batch, noise: Array) -> tuple[Array, Info]:
     """The negative ELBO of segments, z drawn from the posterior by `noise` (batch x dim)."""
-    s, real = side_by_side(batch.observations), real_steps(batch.actions, batch.steps)
+    s, real = nets.see(side_by_side(batch.observations)), real_steps(batch.actions, batch.steps)
     mean, log_std = nets.encode(s, batch.actions, real)
     kl = jnp.mean(losses.gaussian_kl(mean, log_std, *gaussian(nets.prior(s[:, 0]))))
     z = mean + jnp.exp(log_std) * noise

@@ -20,6 +20,10 @@ LAPTOP_SUCCESSORS: dict[str, Any] = {
     "normalize": True,
 }
 
+MAZE_PIXELS = tuple(f"maze-{size}-pixels" for size in ("four-rooms", "medium", "large", "ultra", "oneway"))
+# Where the robot stands is all that there is to see, so pictures are not shifted.
+LAPTOP_PIXELS: dict[str, Any] = {"encoder": "light", "augment": "none", "batch": 128}
+
 
 def _with_kinds(names: tuple[str, ...], *kinds: str) -> tuple[str, ...]:
     """Tasks by their bare name, and by that of their data."""

@@ -18,7 +18,7 @@ import optax
 from jax import Array
 
 from hilp.errors import HilpError
-from hilp.learning import losses, networks, sampling
+from hilp.learning import images, losses, networks, sampling
 from hilp.learning.configs import require
 from hilp.learning.contract import Info, Preset
 from hilp.learning.methods import gcbc
@@ -44,6 +44,8 @@ class Config:
     actor_goal_random: float = 0.0  # share of the actor's goals drawn from the whole data set; the others lie ahead
     bc_weight: float = 0.003  # larger imitates the data
     actor_rate: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in OGBench
+    encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
+    augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
     normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
 
     def __post_init__(self) -> None:
@@ -67,7 +69,7 @@ class Quasimetric(eqx.Module):
     phi: networks.Trunk
     mix: Array  # its sigmoid is the share of the groups' mean, the rest is that of their maximum
 
-    def __init__(self, size_in: int, hidden: tuple[int, ...], latent: int, key: Array):
+    def __init__(self, size_in: images.Input, hidden: tuple[int, ...], latent: int, key: Array):
         self.phi = networks.Trunk(size_in, hidden, latent, key)
         self.mix = jnp.zeros((), jnp.float32)
 
@@ -125,10 +127,10 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_phi, key_dynamics, key_actor = jax.random.split(key, 3)
-    distance = Quasimetric(spec.observation_dim, cfg.hidden, cfg.latent, key_phi)
+    distance = Quasimetric(images.layout(cfg, spec), cfg.hidden, cfg.latent, key_phi)
     dynamics = networks.Trunk(cfg.latent + spec.action_dim, cfg.hidden, cfg.latent, key_dynamics)
     log_weight = jnp.zeros((), jnp.float32)
-    actor = networks.UnitActor(2 * spec.observation_dim, cfg.actor_hidden, spec.action_dim, key_actor)
+    actor = networks.UnitActor(2 * images.layout(cfg, spec), cfg.actor_hidden, spec.action_dim, key_actor)
     return State(
         distance=distance,
         dynamics=dynamics,

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from hilp.learning import losses, networks, sampling
+from hilp.learning import images, losses, networks, sampling
 from hilp.learning.configs import require
 from hilp.learning.contract import Info, Preset
 from hilp.learning.methods import preset_values as values
@@ -43,6 +43,8 @@ class Config:
     weight_max: float = 100.0  # AWR weights are cut here
     target_rate: float = 0.005  # EMA of the critic's target
     actor_rate: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
+    encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
+    augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
     normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
 
     def __post_init__(self) -> None:
@@ -98,10 +100,11 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_value, key_critic, key_actor = jax.random.split(key, 3)
     network: Any = networks.Trunk if cfg.value_norm else networks.Mlp
-    value = network(spec.observation_dim, cfg.hidden, 1, key_value)
-    size_sa = spec.observation_dim + spec.action_dim
+    seen = images.layout(cfg, spec)
+    value = network(seen, cfg.hidden, 1, key_value)
+    size_sa = seen + spec.action_dim
     critic = networks.ensemble(network, CRITICS, size_sa, cfg.hidden, 1, key=key_critic)
-    actor = networks.GaussianActor(spec.observation_dim, cfg.actor_hidden, spec.action_dim, key_actor)
+    actor = networks.GaussianActor(seen, cfg.actor_hidden, spec.action_dim, key_actor)
     opt = optax.adam(cfg.lr).init((value, critic, actor))
     return State(value, critic, critic, actor, losses.averaged(actor, actor, cfg.actor_rate), opt)
 

@@ -18,7 +18,7 @@ import optax
 from jax import Array
 
 from hilp.errors import HilpError
-from hilp.learning import features, losses, networks, sampling
+from hilp.learning import features, images, losses, networks, sampling
 from hilp.learning.configs import require
 from hilp.learning.contract import Info, Preset
 from hilp.learning.methods import preset_values as values
@@ -54,6 +54,8 @@ class Config:
     skill_mix: float = 0.5  # share of skills that come from features of the data instead of the sphere
     noise: float = 0.2  # TD3's smoothing of actions
     noise_clip: float = 0.3  # the noise is cut here
+    encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
+    augment: images.Augment = "apart"  # random shifts of pictures: of s, s' and goals each their own
     normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
 
     def __post_init__(self) -> None:
@@ -83,6 +85,8 @@ class State(NamedTuple):
     phi_opt: optax.OptState
     psi_opt: optax.OptState
     actor_opt: optax.OptState
+    eyes: images.Shared  # in front of all networks
+    eyes_opt: optax.OptState
 
 
 class Policy(eqx.Module):
@@ -94,12 +98,13 @@ class Policy(eqx.Module):
     kind: features.Kind = eqx.field(static=True)
     difference: bool = eqx.field(static=True)
     skill_dim: int = eqx.field(static=True)
+    eyes: images.Shared
 
     def encode(self, observation: Tree) -> Array:
-        return features.scale(self.kind, self.phi(observation))
+        return features.scale(self.kind, self.phi(images.look(self.eyes, observation)))
 
     def act(self, observation: Tree, z: Array) -> Array:
-        return self.actor(observation, z)
+        return self.actor(images.look(self.eyes, observation), z)
 
     def cumulant(self, observation: Tree, next_observation: Tree) -> Array:
         """Features whose inner product with z is the reward that skill z maximises."""
@@ -132,6 +137,7 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_phi, key_psi, key_actor = jax.random.split(key, 3)
+    eyes, spec = images.shared(cfg, spec, key)
     phi = features.init(cfg, spec, key_phi)
     psi = networks.SuccessorMap(spec, cfg.dim, cfg.entrance, cfg.hidden, cfg.dim, HEADS, key_psi)
     actor = networks.TanhActor(spec, cfg.dim, cfg.entrance, cfg.hidden, key_actor)
@@ -145,13 +151,21 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
         phi_opt=optax.adam(cfg.phi_lr).init(phi),
         psi_opt=optax.adam(cfg.lr).init(psi),
         actor_opt=optax.adam(cfg.lr).init(actor),
+        eyes=eyes,
+        eyes_opt=images.taught_from(cfg.lr, eyes),
     )
 
 
 def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
-    """One step of phi, of psi and of the actor, in this order; phi's step is not seen before the next update."""
+    """One step of phi, of psi and of the actor, in this order; phi's step is not seen before the next update.
+
+    Of pictures all three see codes. The losses of phi and psi teach the eyes together, the actor's does not.
+    """
     key_skill, key_next, key_actor = jax.random.split(key, 3)
-    (_, phi_info), grads = jax.value_and_grad(features.loss, has_aux=True)(state.phi, cfg, state.phi_target, batch)
+    batch, back = images.coded(state.eyes, batch)
+    (_, phi_info), grads, of_phi = images.graded(
+        state.eyes, lambda phi, batch: features.loss(phi, cfg, state.phi_target, batch), state.phi, batch
+    )
     phi, phi_opt = _step(cfg.phi_lr, grads, state.phi_opt, state.phi)
 
     phi_mean, x = cumulants(cfg, state, batch)
@@ -161,13 +175,16 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     next_action = state.actor.explore(batch.next_observation, z, next_noise)
     next_psi = losses.smaller_head(state.psi_target(batch.next_observation, next_action, z), z)
     target = x + cfg.discount * next_psi  # batch x dim
-    loss_psi, grads = jax.value_and_grad(psi_loss)(state.psi, cfg, batch, z, target)
+    (loss_psi, _), grads, of_psi = images.graded(
+        state.eyes, lambda psi, batch: (psi_loss(psi, cfg, batch, z, target), None), state.psi, batch
+    )
     psi, psi_opt = _step(cfg.lr, grads, state.psi_opt, state.psi)
 
     noise = networks.smoothing_noise(key_actor, batch.action.shape, cfg.noise, cfg.noise_clip)
     loss_actor, grads = jax.value_and_grad(losses.successor_actor_loss)(state.actor, psi, batch.observation, z, noise)
     actor, actor_opt = _step(cfg.lr, grads, state.actor_opt, state.actor)
 
+    eyes, eyes_opt = images.taught(cfg.lr, state.eyes, state.eyes_opt, back, of_phi, of_psi)
     hilbertian = cfg.features == "hilbert"
     state = State(
         phi=phi,
@@ -179,18 +196,20 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
         phi_opt=phi_opt,
         psi_opt=psi_opt,
         actor_opt=actor_opt,
+        eyes=eyes,
+        eyes_opt=eyes_opt,
     )
     return state, {**phi_info, "psi_loss": loss_psi, "actor_loss": loss_actor, "skill_reward": jnp.mean(_inner(x, z))}
 
 
 def export(cfg: Config, state: State) -> Policy:
-    parts = (state.phi.nets[0], state.phi_mean, state.actor, cfg.features, cfg.cumulant == "diff", cfg.dim)
+    parts = (state.phi.nets[0], state.phi_mean, state.actor, cfg.features, cfg.cumulant == "diff", cfg.dim, state.eyes)
     return HilbertPolicy(*parts, cfg.phi_discount) if cfg.features == "hilbert" else Policy(*parts)
 
 
 def reference(cfg: Config) -> dict[str, object]:
     """Config values of a V(s, g) to hold phi's distances against: its sizes, its goals and its discount."""
-    same = ("batch", "goal_discount", "goal_random", "normalize")
+    same = ("batch", "goal_discount", "goal_random", "encoder", "normalize")
     return {
         **{name: getattr(cfg, name) for name in same},
         "hidden": cfg.phi_hidden,

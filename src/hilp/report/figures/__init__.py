@@ -19,6 +19,8 @@ from hilp.report.figures.maps import earnings as earnings
 from hilp.report.figures.maps import earnings_grid as earnings_grid
 from hilp.report.figures.maps import trajectories as trajectories
 from hilp.report.figures.maps import trajectory_grid as trajectory_grid
+from hilp.report.figures.sheets import contact_sheet as contact_sheet
+from hilp.report.figures.sheets import film_strips as film_strips
 from hilp.report.figures.style import BLUE as BLUE
 from hilp.report.figures.style import INK as INK
 from hilp.report.figures.style import LINE as LINE

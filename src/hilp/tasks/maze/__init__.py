@@ -6,6 +6,7 @@ import os
 
 from hilp.errors import HilpError, nearest
 from hilp.tasks.maze.maps import MAZES, looks_like_map, parse_cells, read_map
+from hilp.tasks.maze.pixels import PixelMaze
 from hilp.tasks.maze.world import (
     MOTIONS,
     RADIUS,
@@ -17,6 +18,7 @@ from hilp.tasks.maze.world import (
     at_goal,
     fewest_steps,
 )
+from hilp.tasks.sight import SUFFIX
 
 __all__ = [
     "MAZES",
@@ -27,6 +29,7 @@ __all__ = [
     "TOUCH",
     "Maze",
     "MazeEpisodes",
+    "PixelMaze",
     "at_goal",
     "fewest_steps",
     "looks_like_map",
@@ -40,18 +43,20 @@ __all__ = [
 
 def names() -> list[str]:
     """The mazes that have a name."""
-    return sorted(MAZES)
+    return [*sorted(MAZES), *sorted(f"{name}{SUFFIX}" for name in MAZES)]
 
 
 def takes(name: str) -> bool:
     """Whether this is a maze: its name, its map or the path of one."""
-    return name in MAZES or looks_like_map(name)
+    return name.removesuffix(SUFFIX) in MAZES or looks_like_map(name)
 
 
 def make(name: str) -> Maze:
     """The maze of this name, of this map (a text of several lines) or of the map in this file."""
     if name in MAZES:
         return Maze(name, *MAZES[name])
+    if name.removesuffix(SUFFIX) in MAZES:  # seen as pictures
+        return PixelMaze(name, *MAZES[name.removesuffix(SUFFIX)])
     if "\n" in name:
         return Maze("maze-custom", name)
     if not os.path.isfile(name):

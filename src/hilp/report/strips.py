@@ -1,0 +1,57 @@
+"""A plan as the pictures of its midpoints: the strip of a film that nobody took."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from hilp.learning.images import pictures
+from hilp.policy.policy import FoundationPolicy
+from hilp.report import figures
+from hilp.report.markup import Section
+
+STRIPS = 3
+HALVINGS = 3  # of the way: seven midpoints between a start and a goal
+PAIRS = 200  # that the far ones are chosen from
+
+
+def section(policy: FoundationPolicy) -> list[Section]:
+    """Plans between far states of the data, where policies see pictures and have distances to plan with."""
+    if not pictures(policy.spec) or not policy.has_rule("direct") or len(policy.bank) < 2:
+        return []
+    part = next(iter(pictures(policy.spec)))
+    frames = np.asarray(policy.bank.observations[part])
+    latents = policy.midpoints.latents
+    shown = []
+    for start, goal in far_pairs(latents):
+        rows = plan(policy, start, goal)
+        left = np.linalg.norm(latents[rows] - latents[goal], axis=1)
+        words = ["start", *(f"{steps:.0f} to go" for steps in left[1:-1]), "goal"]
+        shown.append((frames[rows], words))
+    size = sum(column.nbytes for column in policy.bank.columns().values())
+    text = (
+        "A plan halves the way between two states, again and again: each midpoint is a latent, and what is shown is "
+        "the picture of the state of the data that is nearest to it. Numbers are latent steps to the goal.\n\n"
+        f"The policy keeps {len(policy.bank):,} transitions for this, {size / 2**20:.0f} MB."
+    )
+    uri = figures.png_data_uri(figures.film_strips(shown, "Plans in pictures"))
+    return [Section("Plans in pictures", text, [(uri, f"{len(shown)} plans of {2**HALVINGS - 1} midpoints.")])]
+
+
+def far_pairs(latents: np.ndarray, count: int = STRIPS) -> list[tuple[int, int]]:
+    """Rows of far starts and goals: of random pairs those that are farthest apart."""
+    a, b = np.random.default_rng(0).integers(len(latents), size=(2, PAIRS))
+    order = np.argsort(-np.linalg.norm(latents[a] - latents[b], axis=1))
+    return [(int(a[n]), int(b[n])) for n in order[:count]]
+
+
+def plan(policy: FoundationPolicy, start: int, goal: int, halvings: int = HALVINGS) -> np.ndarray:
+    """Rows of the bank on the way from one of its states to another, both included."""
+    midpoints = policy.midpoints
+    way = [midpoints.latents[start], midpoints.latents[goal]]
+    for _ in range(halvings):
+        between = [midpoints.subgoal(a, b, recursions=1) for a, b in itertools.pairwise(way)]
+        way = [latent for pair in zip(way, [*between, way[-1]], strict=True) for latent in pair][:-1]
+    inner = [int(np.argmin(midpoints.square_distances(latent))) for latent in way[1:-1]]
+    return np.array([start, *inner, goal])

@@ -1,0 +1,178 @@
+"""The maze seen from above: pictures of 32 x 32 pixels, drawn by numpy, from which the robot's place can be read again.
+
+Nothing but the robot is red, so how red a pixel is says how much of it the robot covers, and the middle of all red is
+where the robot is. It is drawn far larger than it is: a robot of a quarter of a pixel would be lost on a small network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hilp.errors import HilpError
+from hilp.tasks import sight
+from hilp.tasks.base import Finite
+from hilp.tasks.maze.rewards import StateReward, best_return, rewards
+from hilp.tasks.maze.world import RADIUS, Maze, MazeEpisodes, at_goal
+
+SIDE = 32  # pixels of a picture
+PART = "pixels"  # the name of the picture in an observation
+ROBOT = 1.0 + RADIUS  # radius of the robot in pictures, in cells: as near as it comes to the edge of the map
+FLOOR, WALL, DOOR, BEYOND = (0, 168, 150), (0, 62, 92), (0, 96, 224), (0, 22, 36)  # no red in any of them
+RED = (255, 96, 64)
+BLOCK = 1024  # pictures drawn at a time
+ASTRAY = 0.3  # cells that a place may be read inside a wall, by rounding
+
+
+class PixelMaze(Maze):
+    """A maze whose policies see pictures. Its own observations, rewards and goals stay places."""
+
+    sees = ((PART, (SIDE, SIDE, 3), "uint8"),)
+    extra_columns: tuple[str, ...] = ("physics",)  # the place
+
+    def __init__(self, name: str, map_text: str, max_steps: int | None = None) -> None:
+        super().__init__(name, map_text, max_steps)
+        self.task = name
+        plain = self.potentials
+        self.potentials = {label: self._of_pictures_too(f) for label, f in plain.items()}
+
+    def _of_pictures_too(self, potential: Callable[[np.ndarray], np.ndarray]) -> Callable[[Any], np.ndarray]:
+        return lambda observations: potential(self._places(observations))
+
+    # ---- pictures ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _scale(self) -> float:
+        """Pixels of a cell."""
+        return SIDE / max(self.walls.shape)
+
+    @cached_property
+    def _corner(self) -> np.ndarray:
+        """Where the lower left corner of the map is in the picture, in pixels from its lower left one."""
+        rows, columns = self.walls.shape
+        return (SIDE - self._scale * np.array([columns, rows])) / 2
+
+    @cached_property
+    def _pixels(self) -> tuple[np.ndarray, np.ndarray]:
+        """x of the columns and y of the rows of a picture, in cells; row 0 is the top."""
+        middle = np.arange(SIDE) + 0.5
+        x, y = (middle - self._corner[0]) / self._scale, (SIDE - middle - self._corner[1]) / self._scale
+        return x.astype(np.float32), y.astype(np.float32)
+
+    @cached_property
+    def _ground(self) -> np.ndarray:
+        """[SIDE, SIDE, 3] float32: the map without a robot."""
+        fine = 4  # points a pixel along each axis: walls have edges between pixels
+        x, y = ((np.arange(fine * SIDE) + 0.5) / fine for _ in range(2))
+        column = np.floor((x - self._corner[0]) / self._scale).astype(int)
+        row = self._height - 1 - np.floor((SIDE - y - self._corner[1]) / self._scale).astype(int)
+        rows, columns = self.walls.shape
+        on_map = ((row >= 0) & (row < rows))[:, None] & ((column >= 0) & (column < columns))[None]
+        cells = self.cells[np.clip(row, 0, rows - 1)[:, None], np.clip(column, 0, columns - 1)[None]]
+        colours = np.where((cells == "#")[..., None], WALL, np.where((cells == ".")[..., None], FLOOR, DOOR))
+        colours = np.where(on_map[..., None], colours, BEYOND)
+        return colours.reshape(SIDE, fine, SIDE, fine, 3).mean(axis=(1, 3)).astype(np.float32)
+
+    def see(self, places: np.ndarray) -> dict[str, np.ndarray]:
+        """Pictures of the robot at places [n, 2]."""
+        places = np.asarray(places, np.float32)
+        pictures = np.empty((len(places), SIDE, SIDE, 3), np.uint8)
+        x, y = self._pixels
+        bare, towards = (self._ground + 0.5).astype(np.uint8), np.array(RED, np.float32) - self._ground
+        wide = min(SIDE, int(2 * ROBOT * self._scale) + 2)  # pixels that the robot can touch along an axis
+        for first in range(0, len(places), BLOCK):
+            at = places[first : first + BLOCK]
+            left = np.floor(self._corner[0] + self._scale * (at[:, 0] - ROBOT))
+            top = np.floor(SIDE - self._corner[1] - self._scale * (at[:, 1] + ROBOT))
+            columns, rows = (
+                np.clip(edge, 0, SIDE - wide).astype(np.intp)[:, None] + np.arange(wide) for edge in (left, top)
+            )
+            square = np.square(y[rows] - at[:, 1:])[:, :, None] + np.square(x[columns] - at[:, :1])[:, None, :]
+            covered = np.maximum(1.0 - np.sqrt(square) * np.float32(1.0 / ROBOT), 0.0)[..., None]  # n x wide x wide x 1
+            window = (rows[:, :, None], columns[:, None, :])
+            block = pictures[first : first + BLOCK]
+            block[:] = bare
+            block[(np.arange(len(at))[:, None, None], *window)] = self._ground[window] + covered * towards[window] + 0.5
+        return {PART: pictures}
+
+    def read(self, observations: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The places [n, 2] of the robot in pictures, to a few hundredths of a cell; NaN where there is no robot."""
+        pictures = np.asarray(observations[PART])
+        places = np.empty((len(pictures), 2))
+        x, y = self._pixels
+        for first in range(0, len(pictures), BLOCK):
+            red = pictures[first : first + BLOCK, :, :, 0].astype(np.float32)
+            total = red.sum(axis=(1, 2))
+            total[total == 0] = np.nan
+            places[first : first + BLOCK, 0] = red.sum(axis=1) @ x / total
+            places[first : first + BLOCK, 1] = red.sum(axis=2) @ y / total
+        return places
+
+    def _places(self, observations: Any) -> np.ndarray:
+        """Places as they are, or those that pictures show."""
+        return self.read(observations) if isinstance(observations, Mapping) else np.asarray(observations)
+
+    # ---- the same maze, of pictures too ------------------------------------------------------------------------------
+
+    @cached_property
+    def rewards(self) -> Mapping[str, StateReward]:
+        """Rewards of being somewhere, of places or of pictures."""
+
+        def of_places(reward: StateReward) -> StateReward:
+            return lambda s, a, s2: reward(self._places(s), a, self._places(s2))
+
+        return {name: of_places(reward) for name, reward in rewards(self.walls).items()}
+
+    def best_return(self, name: str, observations: np.ndarray, steps: int) -> np.ndarray | None:
+        finite: Finite | None = self.finite()
+        return None if finite is None else best_return(finite, self.rewards[name], self.nearest(observations), steps)
+
+    def near(self, observations: Any, goal: Any) -> np.ndarray:
+        return at_goal(self._places(observations), sight.read(self, goal))
+
+    def at_target(self, s: Any, a: np.ndarray, s2: Any) -> np.ndarray:
+        return super().at_target(self._places(s), a, self._places(s2))
+
+    def place(self, observations: Any) -> np.ndarray:
+        return self._places(observations)[:, :2]
+
+    def episodes(self, rng: np.random.Generator, n: int, start: Any = None, goal: Any = None) -> PixelEpisodes:
+        """As those of any maze; starts and goals are places or pictures."""
+        given = [None if one is None else self._given_place(one) for one in (start, goal)]
+        running = super().episodes(rng, n, *given)
+        return PixelEpisodes(self, running.xy, running.goals.astype(np.float64))
+
+    def target_episodes(self, rng: np.random.Generator, n: int) -> PixelEpisodes:
+        running = super().target_episodes(rng, n)
+        return PixelEpisodes(self, running.xy, running.goals.astype(np.float64))
+
+    def _given_place(self, observation: Any) -> np.ndarray:
+        """A place of a user's; of a picture the free place nearest to what is seen, because reading it rounds."""
+        if not isinstance(observation, Mapping):
+            return np.asarray(observation, np.float64)
+        seen = self.read({PART: np.asarray(observation[PART])[None]})[0]
+        inside = np.clip(seen, self._rooms[:, :2], self._rooms[:, :2] + self._rooms[:, 2:])
+        gaps = np.linalg.norm(inside - seen, axis=1)
+        if not np.isfinite(seen).all() or gaps.min() > ASTRAY:
+            raise HilpError(f"there is no robot on the floor of {self.name} in this picture: nothing else in it is red")
+        return np.asarray(inside[gaps.argmin()])
+
+
+class PixelEpisodes(MazeEpisodes):
+    """n episodes running side by side, with what policies see of them."""
+
+    maze: PixelMaze
+
+    @property
+    def seen(self) -> dict[str, np.ndarray]:
+        return self.maze.see(self.observations)
+
+    @cached_property
+    def seen_goals(self) -> dict[str, np.ndarray]:
+        return self.maze.see(self.goals)
+
+    def extra(self, name: str) -> np.ndarray:
+        return self.observations if name == "physics" else super().extra(name)
