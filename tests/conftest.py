@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 
 import hilp
@@ -29,6 +31,29 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["JAX_COMPILATION_CACHE_DIR"] = folder.name
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
         os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+
+
+CACHED = 1.5e9  # bytes of compiled programs that a worker may gather: two of them and CI's machine have 24 GB
+_resident_after_clearing = 0.0
+
+
+def resident_bytes() -> float:
+    """Of this process; 0 where the system does not tell."""
+    try:
+        return float(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0.0
+
+
+@pytest.fixture(autouse=True)
+def few_programs() -> Iterator[None]:
+    """Drops compiled programs when they have grown large; those needed again come from the cache on disk."""
+    global _resident_after_clearing
+    yield
+    if resident_bytes() - _resident_after_clearing > CACHED:
+        jax.clear_caches()
+        gc.collect()
+        _resident_after_clearing = resident_bytes()
 
 
 @pytest.fixture(scope="session")
