@@ -16,6 +16,7 @@ import numpy as np
 from hilp.errors import HilpError, nearest
 
 Line = dict[str, Any]
+WALKS_DISCOUNT = 0.97  # of the latents of walks: that of the mazes
 OBSERVATION, ACTION = 29, 8  # AntMaze, the paper's goal-conditioned shapes
 
 
@@ -179,6 +180,56 @@ def plan() -> Line:
     }
 
 
+def graph() -> Line:
+    """Seconds to build the graph of the data (50,000 states of a bank, 300,000 rows, D 8) once training ends."""
+    from hilp.policy.graph import build
+
+    rng = np.random.default_rng(0)
+    latents, lengths = maze_like_walks(rng, 300, 1_000, 8)
+    bank = latents[rng.choice(len(latents), 50_000, replace=False)]
+    found = build(bank, latents, lengths, WALKS_DISCOUNT)
+    ours = best(lambda: build(bank, latents, lengths, WALKS_DISCOUNT), 3)
+    landmarks, sample = bank[found.landmarks], latents[::10]
+
+    def direct() -> None:
+        for one in np.array_split(sample, 10):
+            np.linalg.norm(one[:, None] - landmarks, axis=2).argmin(axis=1)
+
+    theirs = 100 * best(direct, 1)
+    return {
+        "value": round(ours, 2),
+        "unit": "s",
+        "ratio": round(theirs / ours, 1),
+        "against": f"direct NumPy: the nearest of {len(found)} landmarks of every row alone, {theirs:.1f} s",
+        "edges": len(found.steps),
+    }
+
+
+def graph_step() -> Line:
+    """Latency of one step of a graph prompt for one agent, against one of the paper's plan on the same bank (D 32)."""
+    from hilp.policy.graph import build
+    from hilp.policy.planning import Midpoints
+    from hilp.policy.routes import Routes
+
+    rng = np.random.default_rng(0)
+    latents, lengths = maze_like_walks(rng, 300, 1_000, 32)
+    bank = Midpoints(latents[rng.choice(len(latents), 50_000, replace=False)])
+    routes = Routes(build(bank.latents, latents, lengths, WALKS_DISCOUNT), bank, WALKS_DISCOUNT)
+    queries = [bank.latents[[i]] for i in rng.integers(len(bank), size=20)]
+    goal = bank.latents[[0]]
+    to_goal, patience, rows = routes.to_goals(goal), routes.patience(), np.arange(1)
+    on_graph = lambda: [routes.subgoals(here, goal, to_goal, 50, patience, rows) for here in queries]  # noqa: E731
+    by_midpoints = lambda: [bank.subgoals(here, goal, 3, 50) for here in queries]  # noqa: E731
+    times = [(best(on_graph, 3), best(by_midpoints, 3)) for _ in range(4)]  # in turns: a machine's pace changes
+    ours, theirs = (min(turn) / len(queries) for turn in zip(*times, strict=True))
+    return {
+        "value": round(1e3 * ours, 3),
+        "unit": "ms",
+        "ratio": round(ours / theirs, 2),
+        "against": f"a step of plan 3 on the same bank, {1e3 * theirs:.2f} ms",
+    }
+
+
 def act() -> Line:
     """Latency of `act` for a single observation under a goal prompt, at the paper's shapes."""
     import jax
@@ -270,6 +321,8 @@ BENCHMARKS: dict[str, Callable[[], Line]] = {
     "train_step": train_step,
     "sf_train_step": sf_train_step,
     "plan": plan,
+    "graph": graph,
+    "graph_step": graph_step,
     "act": act,
     "memory": memory,
     "import": import_time,
@@ -288,11 +341,19 @@ def random_data(rows: int) -> Any:
     return Dataset(observations, actions, lengths, name="noise")
 
 
-def maze_like_latents(rng: np.random.Generator, count: int, dim: int) -> np.ndarray:
-    """A curved two-dimensional sheet with noise: what phi makes of a maze."""
-    place = rng.uniform(0.0, 1.0, (count, 2))
+def maze_like_latents(rng: np.random.Generator, count: int, dim: int, place: np.ndarray | None = None) -> np.ndarray:
+    """A curved two-dimensional sheet with noise, at random places or given ones: what phi makes of a maze."""
+    place = rng.uniform(0.0, 1.0, (count, 2)) if place is None else place
     waves = np.sin(place @ rng.normal(0.0, 2.5, (2, dim)) + rng.uniform(0.0, 6.0, dim))
     return (10.0 * waves + 0.1 * rng.standard_normal((count, dim))).astype(np.float32)
+
+
+def maze_like_walks(rng: np.random.Generator, walks: int, length: int, dim: int) -> tuple[np.ndarray, np.ndarray]:
+    """Random walks on that sheet, one behind the other, and their lengths."""
+    start = rng.uniform(0.0, 1.0, (1, walks, 2))
+    place = start + np.cumsum(rng.normal(0.0, 0.004, (length, walks, 2)), axis=0)
+    folded = np.abs((place + 1.0) % 2.0 - 1.0).transpose(1, 0, 2).reshape(-1, 2)  # edges of the sheet reflect
+    return maze_like_latents(rng, len(folded), dim, folded), np.full(walks, length)
 
 
 def _start_time(arguments: list[str]) -> Line:

@@ -27,7 +27,7 @@ LAGS = 10  # numbers of steps at which trajectories are looked at
 QUANTILE = 0.2  # of the observed steps between two neighbourhoods: quick, but not the luckiest alone
 MOST_LANDMARKS = 3_000
 MOST_ROWS = 300_000  # of trajectories that are looked at: more would only be more of the same
-BLOCK = 4_096  # states held against all landmarks at a time
+BLOCK = 512  # states held against all landmarks at a time, so that the table stays in cache
 
 
 @dataclass(frozen=True)
@@ -127,29 +127,47 @@ def cover(points: np.ndarray, radius: float, seed: int) -> tuple[np.ndarray, flo
     Where more than MOST_LANDMARKS would be needed, the radius grows. Taken at random, so that common states are not
     more likely to be left out than rare ones are to be taken.
     """
+    order = np.random.default_rng(seed).permutation(len(points))
     while True:
-        left = np.random.default_rng(seed).permutation(len(points))
-        chosen: list[int] = []
-        while len(left) and len(chosen) <= MOST_LANDMARKS:
-            chosen.append(int(left[0]))
-            apart = np.square(points[left] - points[left[0]]).sum(axis=1)
-            left = left[apart > radius * radius]
+        chosen = np.zeros(0, np.int64)
+        for first in range(0, len(order), BLOCK):
+            block = order[first : first + BLOCK]
+            if len(chosen):  # most of a block is covered by what the blocks before have left
+                block = block[nearest(points[block], points[chosen], 1)[1][:, 0] > radius]
+            chosen = np.concatenate([chosen, _apart(points, block, radius)])
+            if len(chosen) > MOST_LANDMARKS:
+                break
         if len(chosen) <= MOST_LANDMARKS:
-            return np.sort(np.asarray(chosen, np.int64)), radius
+            return np.sort(chosen), radius
         radius *= 1.25
 
 
+def _apart(points: np.ndarray, rows: np.ndarray, radius: float) -> np.ndarray:
+    """Of these rows, one after the other, those that are farther than `radius` from all taken before."""
+    taken = []
+    while len(rows):
+        taken.append(rows[0])
+        rows = rows[np.square(points[rows] - points[rows[0]]).sum(axis=1) > radius * radius]
+    return np.asarray(taken, np.int64)
+
+
 def nearest(points: np.ndarray, landmarks: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The `count` landmarks nearest to each point and how far they are, in no order: [n, count] twice."""
+    """The `count` landmarks nearest to each point and how far they are, the nearest first: [n, count] twice."""
     count = min(count, len(landmarks))
     numbers, apart = np.zeros((len(points), count), np.int32), np.zeros((len(points), count), np.float32)
-    squares = np.square(landmarks).sum(axis=1)
+    # |x - w|^2 = |x|^2 + (|w|^2 - 2 x.w): one product with a column of ones, and x itself decides nothing.
+    center = landmarks.mean(axis=0)  # rounding errors grow with the squares
+    others = landmarks - center
+    table_of = np.concatenate([-2.0 * others.T, np.square(others).sum(axis=1)[None]]).astype(np.float32)
     for first in range(0, len(points), BLOCK):
         block = points[first : first + BLOCK]
-        table = squares - 2.0 * block @ landmarks.T + np.square(block).sum(axis=1)[:, None]  # block x landmarks
-        found = np.argpartition(table, count - 1, axis=1)[:, :count]
-        numbers[first : first + BLOCK] = found
-        apart[first : first + BLOCK] = np.sqrt(np.maximum(np.take_along_axis(table, found, axis=1), 0.0))
+        table = np.concatenate([block - center, np.ones((len(block), 1))], axis=1, dtype=np.float32) @ table_of
+        for place in range(count):
+            found = table.argmin(axis=1)
+            numbers[first : first + BLOCK, place] = found
+            apart[first : first + BLOCK, place] = np.sqrt(np.square(block - landmarks[found]).sum(axis=1))
+            if place + 1 < count:
+                np.put_along_axis(table, found[:, None], np.inf, axis=1)
     return numbers, apart
 
 
