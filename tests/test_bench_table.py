@@ -135,7 +135,7 @@ def test_a_cell_that_lacks_a_row_is_run_again_and_has_each_row_once(
     whole = bench_goals(tmp_path, tiny_data_folder, *words)
     assert [(row["method"], row["plan"]) for row in whole] == [
         ("gc-bc", 0),
-        *(("hilp", p) for p in (0, 1, 2, 3, "auto")),
+        *(("hilp", p) for p in cells.GOAL_PLANS),
     ]
     assert ran == ["gc-bc 0", "hilp 0"]
     path = tmp_path / "rows.jsonl"
@@ -147,6 +147,16 @@ def test_a_cell_that_lacks_a_row_is_run_again_and_has_each_row_once(
     assert tables_told[0] == tables_told[1]
 
 
+def test_rows_made_before_there_were_graphs_are_a_whole_cell(
+    tmp_path: Path, tiny_data_folder: Path, ran: list[str]
+) -> None:
+    words = ("hilp", "--episodes", "2", "--seeds", "1", "--json")
+    rows = bench_goals(tmp_path, tiny_data_folder, *words)
+    kept = [row for row in rows if row["plan"] in cells.EARLIER_GOAL_PLANS]
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in kept))
+    assert bench_goals(tmp_path, tiny_data_folder, *words) == kept and ran == ["hilp 0"]
+
+
 def test_a_kill_in_the_middle_of_the_rows_of_a_cell(
     tmp_path: Path, tiny_data_folder: Path, ran: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,7 +165,7 @@ def test_a_kill_in_the_middle_of_the_rows_of_a_cell(
     real = os.pwrite
 
     def killed(handle: int, data: bytes, offset: int) -> int:
-        if data.count(b"\n") == 5:  # the rows of hilp
+        if data.count(b"\n") == len(cells.GOAL_PLANS):  # the rows of hilp
             real(handle, data[: data.index(b"\n") + 40], offset)
             raise KeyboardInterrupt
         return real(handle, data, offset)
@@ -189,9 +199,9 @@ def test_goals_table_has_a_line_for_each_plan_and_takes_errors_later(
     small = ("--episodes", "4", "--seeds", "1")
     before = bench_goals(tmp_path, tiny_data_folder, "gc-bc", "hilp", "iql-rand", *small)
     said = capsys.readouterr().out
-    assert all(label in said for label in ("gc-bc", "hilp, plan 3", "hilp, plan auto", "iql-rand"))
+    assert all(label in said for label in ("gc-bc", "hilp, plan 3", "hilp, plan auto", "hilp, plan graph", "iql-rand"))
     assert [(row["method"], row["plan"]) for row in before] == [
-        ("gc-bc", 0), *(("hilp", plan) for plan in (0, 1, 2, 3, "auto")), ("iql-rand", 0)]  # fmt: skip
+        ("gc-bc", 0), *(("hilp", plan) for plan in cells.GOAL_PLANS), ("iql-rand", 0)]  # fmt: skip
     assert (tmp_path / "out" / "goals-plan-maze-medium-navigate-hilp.png").is_file()
     picture = tmp_path / "out" / "goals-errors-maze-medium-navigate.png"
     assert "embedding" not in said and not picture.exists()
@@ -199,9 +209,9 @@ def test_goals_table_has_a_line_for_each_plan_and_takes_errors_later(
 
     rows = bench_goals(tmp_path, tiny_data_folder, "gc-bc", "hilp", *small, "--errors")
     said = capsys.readouterr().out
-    assert rows[:7] == before and all(row["cell"]["errors"] for row in rows[7:])
-    of_bc, *of_hilp = rows[7:]
-    assert [row["outcomes"] for row in of_hilp] == [row["outcomes"] for row in before[1:6]], "the same policy"
+    assert rows[:9] == before and all(row["cell"]["errors"] for row in rows[9:])
+    of_bc, *of_hilp = rows[9:]
+    assert [row["outcomes"] for row in of_hilp] == [row["outcomes"] for row in before[1:8]], "the same policy"
     assert "embedding" not in of_bc, "it has no distances"
     assert len({json.dumps(row["embedding"]) for row in of_hilp}) == 1
     found = of_hilp[0]["embedding"]

@@ -283,7 +283,7 @@ def test_a_policy_of_an_older_version_plans_with_its_bank(tiny: hilp.FoundationP
 
 
 def test_mistakes(tiny: hilp.FoundationPolicy) -> None:
-    with pytest.raises(hilp.HilpError, match="'auto' or 'graph'"):
+    with pytest.raises(hilp.HilpError, match="one of auto, graph, midpoints"):
         tiny.goal(tiny.bank.observations[0], plan="dijkstra")
     with pytest.raises(hilp.HilpError, match="between 0 and 1"):
         tiny.reward(function=lambda s, a, s2: s2[:, 0], rule="graph", discount=1.0)

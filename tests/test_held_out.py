@@ -125,7 +125,7 @@ def test_training_on_own_data_ends_in_numbers(tmp_path: Path, capsys: pytest.Cap
     assert "rank correlation" in told and f"hilp evaluate {run} --data held-out" in told
     kept = Dataset.open(run / runs.HELD_OUT)
     assert kept.episodes == 2 and json.loads((run / runs.RUN).read_text())["validation"] == 0.1
-    assert hilp.FoundationPolicy.load(run).provenance.plan in (0, 1, 3, "auto")
+    assert hilp.FoundationPolicy.load(run).provenance.plan in (0, 1, 3, "auto", "graph")
     assert cli.main(["evaluate", str(run), "--data", "held-out", "--plan", "0", "--episodes", "5"]) == 0  # as suggested
     assert cli.main(["evaluate", str(run), "--plan", "0", "--episodes", "5", "--json"]) == 0  # nothing else is known
     row = json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -136,7 +136,7 @@ def test_training_on_own_data_ends_in_numbers(tmp_path: Path, capsys: pytest.Cap
     )
     np.savez(tmp_path / "more.npz", **carts(episodes=5, seed=3))
     assert cli.main(["evaluate", str(run), "--data", str(tmp_path / "more.npz"), "--plan", "0", "--episodes", "5"]) == 0
-    assert len(rows.read_rows(run / runs.ROWS)) == 4 + 3
+    assert len(rows.read_rows(run / runs.ROWS)) == 5 + 3
     assert cli.main(["report", str(run)]) == 0 and "estimated success" in (run / runs.PAGE).read_text()
     assert cli.main(["diagnose", str(run)]) == 0 and "advises plan" in capsys.readouterr().out
     assert cli.main([*asked, "--resume"]) == 0  # with the share that it began with

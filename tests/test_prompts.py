@@ -59,9 +59,28 @@ def test_a_plan_is_the_unit_direction_to_its_subgoal(tiny: hilp.FoundationPolicy
     np.testing.assert_allclose(z, unit(subgoals - here), atol=1e-3)
 
 
-def test_auto_has_a_radius_of_its_own(tiny: hilp.FoundationPolicy) -> None:
-    assert tiny.goal(GOAL, plan="auto").radius == planning.trust_radius(tiny.config.phi_discount)
-    assert tiny.goal(GOAL, plan="auto", radius=1.5).radius == 1.5
+def test_midpoints_have_a_radius_of_their_own(tiny: hilp.FoundationPolicy) -> None:
+    assert tiny.goal(GOAL, plan="midpoints").near_enough == planning.trust_radius(tiny.config.phi_discount)
+    assert tiny.goal(GOAL, plan="midpoints", radius=1.5).near_enough == 1.5
+
+
+def test_auto_is_the_graph_where_there_is_one_and_midpoints_where_not(tiny: hilp.FoundationPolicy, change: Any) -> None:
+    x = observations()
+    np.testing.assert_array_equal(tiny.goal(GOAL, plan="auto")(x), tiny.goal(GOAL, plan="graph")(x))
+    chosen = tiny.goal(GOAL, plan="auto", radius=1.5)(x)
+    np.testing.assert_array_equal(chosen, tiny.goal(GOAL, plan="midpoints", radius=1.5)(x))
+    earlier = change(tiny, graph=None)
+    np.testing.assert_array_equal(earlier.goal(GOAL, plan="auto")(x), earlier.goal(GOAL, plan="midpoints")(x))
+
+
+def test_auto_takes_midpoints_where_the_data_shows_no_way(tiny: hilp.FoundationPolicy, change: Any) -> None:
+    """A graph whose edges are all guesses."""
+    x = observations()
+    guessing = change(tiny, graph=replace(tiny.graph, counts=np.zeros_like(tiny.graph.counts)))
+    near = np.linalg.norm(guessing.encode(x) - guessing.encode(GOAL), axis=1) <= guessing.routes.trust
+    assert not near.all()
+    found, wanted = (guessing.goal(GOAL, plan=plan)(x) for plan in ("auto", "midpoints"))
+    np.testing.assert_array_equal(found[~near], wanted[~near])
 
 
 def test_auto_needs_to_know_how_far_distances_reach(tiny: hilp.FoundationPolicy, change: Change) -> None:

@@ -32,7 +32,8 @@ from hilp.training import fitting, loop
 
 Kind = Literal["rewards", "goals", "hierarchy"]
 GOAL_METHODS = ("gc-bc", "gc-iql", "gc-cql", "fb", "iql-fdm", "iql-lap", "iql-rand", "hilp")  # paper's order
-GOAL_PLANS: tuple[int | str, ...] = (0, 1, 2, 3, "auto")
+GOAL_PLANS: tuple[int | str, ...] = (0, 1, 2, 3, "midpoints", "graph", "auto")
+EARLIER_GOAL_PLANS: tuple[int | str, ...] = (0, 1, 2, 3, "auto")  # of rows made before there were graphs
 REWARD_METHODS = ("gc-td3", "sf-cl", "sf-rand", "sf-idm", "sf-ae", "sf-lap", "sf-fdm", "fb", "sf-hilp")  # paper's order
 VALUE_SEED = 0  # of V(s, g): all policies on a data set are compared with the same one, on the same pairs
 
@@ -275,7 +276,10 @@ class Cell:
     def complete(self, rows: Sequence[Row], world: tasks.Task) -> list[Row] | None:
         """This cell's rows in the order of its prompts, None where one is lacking."""
         own = {files.prompt_of(row)[-1]: row for row in rows if self.owns(row)}
-        return [own[name] for name in self.prompts(world)] if own and own.keys() >= {*self.prompts(world)} else None
+        wanted = self.prompts(world)
+        if self.kind == "goals" and own.keys() == {*EARLIER_GOAL_PLANS}:
+            wanted = EARLIER_GOAL_PLANS
+        return [own[name] for name in wanted] if own and own.keys() >= {*wanted} else None
 
     def run(self, world: tasks.Task, out: Path, *, quiet: bool, command: str) -> list[Row]:
         """Train (or go on training) the policy and prompt it."""

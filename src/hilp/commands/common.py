@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional, arg
 
 from hilp.errors import MOST as MOST_STEPS
-from hilp.errors import HilpError, printable, require_count, require_seed
+from hilp.errors import HilpError, printable, require_count, require_seed, some
 
 if TYPE_CHECKING:
     import numpy as np
@@ -144,10 +144,12 @@ def numbers(text: str, flag: str) -> np.ndarray:
 
 def plan(text: str) -> int | str:
     """The recursions of a plan, or the name of a way to plan."""
-    if text in ("auto", "graph"):
+    from hilp.policy import planning
+
+    if text in planning.NAMED:
         return text
     if not (text.isascii() and text.isdecimal() and len(text) < 10):
-        raise HilpError(f"--plan takes numbers of recursions, 'auto' or 'graph', not '{text}'")
+        raise HilpError(f"--plan takes numbers of recursions or one of {some(planning.NAMED)}, not '{text}'")
     return int(text)
 
 

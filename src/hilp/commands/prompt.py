@@ -41,7 +41,7 @@ class Flags(common.Reading):
     load: str | None = None
     """a prompt saved earlier for this policy"""
     plan: str | None = None
-    """midpoint recursions of the goal prompt, 'auto', or 'graph': on ways of the data (default: auto if it can plan)"""
+    """midpoint recursions of the goal prompt, 'graph' (ways of the data), 'midpoints', or 'auto' (default if it can)"""
     rule: Literal["auto", "skill", "goal", "graph"] = "auto"
     """turn a reward into a skill, the goal of highest reward (HILP-G), or a plan on the graph; auto: by its R2"""
     intercept: bool = False

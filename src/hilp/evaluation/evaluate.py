@@ -23,6 +23,7 @@ from hilp.evaluation.rollouts import (
 )
 from hilp.evaluation.rows import Row
 from hilp.policy import hierarchy, planning
+from hilp.policy.asked import has_graph
 from hilp.policy.policy import FoundationPolicy
 from hilp.policy.prompts import Prompt
 from hilp.versions import versions
@@ -50,8 +51,8 @@ def evaluate(
 ) -> list[Row]:
     """Roll out goal prompts (one row a plan) and named reward prompts (one row each) in a task.
 
-    plan: by default 0, 1, 3 and "auto" where the policy can plan, 0 where it only knows goals, nothing in a task
-    without goals. goal: one goal for all episodes, as `hilp.evaluation.goals` reads it ("task3", "row:12", "x=3,y=4"),
+    plan: by default 0, 1, 3, "auto" and "graph" where the policy can plan, 0 where it only knows goals, nothing in a
+    task without goals. goal: one for all episodes, as `hilp.evaluation.goals` reads it ("task3", "row:12", "x=3,y=4"),
     instead of those of the task; rows are of the policy's own states. rewards: names of the task's rewards; by default
     all of a task that has no goals. "target" is that of being at one far place, which mazes have. prompt: evaluate this
     one, a trained hierarchy say, under `rewards` (by default "target" where there is one) instead of making one for
@@ -162,7 +163,9 @@ def describe(policy: FoundationPolicy, task: str, seed: int, command: str | None
 
 def usual_plans(policy: FoundationPolicy) -> tuple[int | str, ...]:
     """The plans to evaluate where nobody asked for others: as many as the policy has rules for."""
-    return (0, 1, 3, "auto") if policy.has_rule("direct") else (0,)
+    if not policy.has_rule("direct"):
+        return (0,)
+    return (0, 1, 3, "auto", "graph") if has_graph(policy) else (0, 1, 3, "auto")
 
 
 def usual_rewards(world: tasks.Task, given: bool) -> tuple[str, ...]:

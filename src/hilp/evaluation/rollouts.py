@@ -15,7 +15,7 @@ from hilp.errors import HilpError, nearest, some
 from hilp.evaluation import stats
 from hilp.evaluation.goals import Goal
 from hilp.evaluation.rows import GAIN, finite
-from hilp.policy import prompts, reward_prompts
+from hilp.policy import planning, prompts, reward_prompts
 from hilp.policy.policy import FoundationPolicy
 from hilp.spec import Spec
 from hilp.tasks import sight
@@ -70,7 +70,8 @@ def rollout_goals(
     else:
         prompt = policy.goal(sight.seen_goals(running), plan=plan)
     row, kept = _reach(policy, world, running, prompt, seed)
-    return {**row, **({"radius": prompt.radius} if plan == "auto" else {})}, kept
+    by_midpoints = plan in planning.NAMED and prompt.patience is None
+    return {**row, **({"radius": prompt.near_enough} if by_midpoints else {})}, kept
 
 
 def _reach(

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from hilp.errors import HilpError
+from hilp.errors import HilpError, some
 from hilp.evaluation import stats
+from hilp.policy import planning
 from hilp.storage import lines
 
 LARGEST = 1e12  # of a number: beyond it nothing that is measured here lies, and pictures have no room
@@ -130,7 +131,10 @@ INTERVAL = Kind(
     lambda value: _is_list(_is_number)(value) and len(value) == 2 and value[0] <= value[1],
 )
 PROMPT = Kind("'goal' or 'reward'", lambda value: value in ("goal", "reward") and isinstance(value, str))
-PLAN = Kind("a number of recursions, 'auto' or 'graph'", lambda value: _is_count(value) or value in ("auto", "graph"))
+PLAN = Kind(
+    f"a number of recursions, or one of {some(planning.NAMED)}",
+    lambda value: _is_count(value) or value in planning.NAMED,
+)
 OBJECT = Kind("an object", lambda value: isinstance(value, dict))
 TEXTS = Kind("an object of texts", lambda value: isinstance(value, dict) and all(map(TEXT.holds, value.values())))
 SHARES = Kind(
@@ -192,7 +196,10 @@ FIELDS: dict[str, Field] = {
     "outcomes": Field(NUMBERS, "of each episode: 1 or 0 (success), share, gain or return"),
     "lengths": Field(COUNTS, "goals and the target: steps of each episode"),
     "mean_length_of_successes": Field(NUMBER.or_null(), "goals and the target: null where none was reached"),
-    "radius": Field(NUMBER.or_null(), "plan auto: latent steps within which a subgoal is near enough"),
+    "radius": Field(
+        NUMBER.or_null(),
+        "plans by midpoints, as `auto` once was: latent steps within which one is near enough",
+    ),
     "rule": Field(TEXT, "how the reward became a prompt: skill, goal, graph, hierarchy, or none (iql)"),
     "intercept": Field(FLAG, "whether a constant was fitted beside the features"),
     "r2": Field(NUMBER.or_null(), "share of the reward's variance that the features express"),

@@ -10,6 +10,7 @@ from hilp.data.dataset import Parts
 from hilp.errors import HilpError, PromptUnsupported
 from hilp.policy import planning
 from hilp.policy.bank import Bank
+from hilp.policy.graph import Graph
 from hilp.policy.routes import Routes
 from hilp.spec import Spec
 from hilp.trees import Tree
@@ -38,6 +39,8 @@ class Promptable(Protocol):
     def lasts(self) -> int | None: ...
     @property
     def midpoints(self) -> planning.Midpoints: ...
+    @property
+    def graph(self) -> Graph | None: ...
     @property
     def routes(self) -> Routes: ...
     def has_rule(self, rule: str) -> bool: ...

@@ -113,13 +113,13 @@ def _values(routes: Routes, being: np.ndarray, getting: np.ndarray, discount: fl
 
 
 def subgoals(routes: Routes, plan: Plan, here: np.ndarray, best: int) -> np.ndarray:
-    """The latents to head for, agents x D: of the bank's states within the trust radius of an agent, the mean of the
-    `best` that are worth most, counting what is earned until there. Where staying pays, these lie around the agent.
+    """The latents to head for, agents x D: of the bank's states within the trust radius of an agent, the mean of
+    those that are worth most, counting what is earned until there. Where staying pays, these lie around the agent.
     """
     near, shares = routes.shares(here)
     being, getting = (np.sum(column[near] * shares, axis=1) for column in (plan.being, plan.getting))
     found = np.array(here)
-    for agent, states, steps in routes.surroundings(here, best):
+    for agent, states, steps in routes.surroundings(here):
         own, weights = routes.bank_shares(states)
         worth, earns, gets = (np.sum(c[own] * weights, axis=1) for c in (plan.values, plan.being, plan.getting))
         later = plan.discount**steps

@@ -2,8 +2,8 @@
 
 A policy without noise in a world without noise that stands still once stands still for ever: it sees the same state,
 heads for the same subgoal and takes the same action into the same corner. The graph knows that there is a way, so an
-agent that has not come nearer for a while is given a nearer subgoal, which leads around the corner instead of across
-it, and, where that does not help either, one at random, which leads away from it.
+agent that has not come nearer for a while is sent astray for as long, to a random state around it, which leads away
+from the corner; then given a nearer subgoal, which leads around it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-REACHES = (1.0, 0.5, 0.25, 1.0, 0.7, 0.35)  # of the trust radius, one after the other
-ASTRAY = 3  # the one of them whose subgoal is a random state
+REACHES = (1.0, 1.0, 0.5, 1.0)  # of the trust radius, one after the other
+ASTRAY = (False, True, False, True)  # which of them lead to a random state
 LEAST = 3  # steps without progress before anything is tried
 PROGRESS = 0.5  # steps nearer that count as getting nearer
 
@@ -26,7 +26,6 @@ class Patience:
     def __init__(self, trust: float, steps: float):
         """trust: the radius, in latents; steps: the same in steps, after which patience ends."""
         self.trust, self.steps = trust, max(LEAST, steps)
-        self.rng = np.random.default_rng(0)
         self._begin(0)
 
     def reset(self, rows: Any = None) -> None:
@@ -39,13 +38,16 @@ class Patience:
     def _forget(self, rows: Any) -> None:
         self.nearest[rows] = self.tried_at[rows] = np.inf
         self.waited[rows] = self.level[rows] = 0
+        self.heads_for[rows] = NOWHERE
 
     def _begin(self, agents: int) -> None:
+        self.rng = np.random.default_rng(0)
         self.here: np.ndarray | None = None  # latents at the last call
         self.nearest = np.full(agents, np.inf)  # fewest steps to the goal since something was tried
         self.tried_at = np.full(agents, np.inf)  # steps to the goal when it was
         self.waited = np.zeros(agents, np.int64)
         self.level = np.zeros(agents, np.int64)
+        self.heads_for = np.full(agents, NOWHERE)  # of those that go astray: a state of the bank
 
     def reaches(self, here: np.ndarray, steps_left: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Of the agents in these rows: the radius, in latents, within which to choose a subgoal, and whether at random.
@@ -66,5 +68,16 @@ class Patience:
         again = rows[stuck]
         self.level[again] = (self.level[again] + 1) % len(REACHES)
         self.waited[again] = 0
+        self.heads_for[again] = NOWHERE
         self.nearest[again] = self.tried_at[again] = steps_left[stuck]
-        return self.trust * np.asarray(REACHES)[self.level[rows]], self.level[rows] == ASTRAY
+        level = self.level[rows]
+        return self.trust * np.asarray(REACHES)[level], np.asarray(ASTRAY)[level]
+
+    def astray(self, agent: int, states: np.ndarray) -> int:
+        """One of these states of the bank, the same one until something else is tried."""
+        if self.heads_for[agent] == NOWHERE:
+            self.heads_for[agent] = self.rng.choice(states)
+        return int(self.heads_for[agent])
+
+
+NOWHERE = -1

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 RECURSIONS = 3  # of the paper
+NAMED = ("auto", "graph", "midpoints")  # plans beside numbers of recursions
 BEST = 50  # latents averaged into the subgoal (k)
 TRUST_SHARE = 0.09  # `auto` stops recursing once the subgoal is as near as this share of what phi can tell apart
 MOST_RECURSIONS = 12  # bound of `auto`

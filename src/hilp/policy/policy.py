@@ -206,11 +206,12 @@ class FoundationPolicy:
     def goal(
         self, goal: Any, plan: int | str = 0, best: int = planning.BEST, radius: float | None = None
     ) -> GoalPrompt:
-        """Reach a goal observation. `plan` is the number of midpoint recursions, "auto", or "graph".
+        """Reach a goal observation. `plan` is a number of midpoint recursions, "auto", "graph" or "midpoints".
 
         "graph" heads for states of the data that are nearest to the goal by way of the graph of the data, and tells
-        beforehand what it knows (`path`, `steps`, `support`, `reachable`).
-        radius: `auto` recurses until the subgoal is within so many latent steps; a share of phi's horizon if not given.
+        beforehand what it knows (`path`, `steps`, `support`, `reachable`). "midpoints" recurses until the subgoal is
+        within `radius` latent steps; a share of phi's horizon if not given. "auto" follows the graph wherever the data
+        shows a way, and midpoints where it does not, or where the policy is of a version before graphs.
         """
         prompt = prompts.goal(self, goal, plan, best, radius)
         self._outside.warn("goal", self.batched(prompt.goal)[0])

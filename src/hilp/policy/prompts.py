@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from hilp import storage, trees
-from hilp.errors import HilpError, PromptUnsupported, require_count, require_seed
+from hilp.errors import HilpError, PromptUnsupported, require_count, require_seed, some
 from hilp.policy import graph_prompts, hierarchy, planning
 from hilp.policy.asked import Promptable, numbers, require_graph
 from hilp.policy.graph_prompts import GraphRewardPrompt
 from hilp.policy.hierarchy import HierarchyPrompt, PriorPrompt
 from hilp.policy.patience import Patience
-from hilp.policy.routes import Outlook
+from hilp.policy.routes import GUESS, Outlook
 from hilp.trees import Tree
 
 
@@ -29,7 +29,8 @@ class GoalPrompt:
     """Reach a goal, by the rule of the policy's method.
 
     By direction: z points from phi(s) to u, anew at every step; u is the goal, a midpoint found by planning, or the
-    next place on the way there on the graph of the data. By name: z is the one skill that the goal stands for, wherever
+    next place on the way there on the graph of the data. Plan "auto" takes the way that the data shows, and midpoints
+    where it shows none. By name: z is the one skill that the goal stands for, wherever
     the agent is.
     """
 
@@ -37,10 +38,10 @@ class GoalPrompt:
     goal: Tree  # [obs] or [n, obs], or named parts of that
     plan: int | str
     best: int
-    radius: float | None  # of plan "auto"
+    radius: float | None  # of midpoints, where somebody chose one
     latent: np.ndarray = field(repr=False)  # phi(goal), or the skill that the goal stands for
-    to_goal: np.ndarray | None = field(default=None, repr=False)  # plan "graph": steps from landmarks, [k] or [n, k]
-    patience: Patience | None = field(default=None, repr=False, compare=False)  # plan "graph": what agents have tried
+    to_goal: np.ndarray | None = field(default=None, repr=False)  # on the graph: steps from landmarks, [k] or [n, k]
+    patience: Patience | None = field(default=None, repr=False, compare=False)  # on the graph: what agents have tried
 
     kind = "goal"
 
@@ -60,15 +61,30 @@ class GoalPrompt:
             return target
         here = self.policy.encode(observations)
         rows = np.arange(len(here)) if active is None else np.flatnonzero(active)
+        by_midpoints = rows if self.plan != 0 else rows[:0]
         if self.patience is not None:
             assert self.to_goal is not None
-            steps = np.broadcast_to(self.to_goal, (count, self.to_goal.shape[-1]))
-            target[rows] = self.policy.routes.subgoals(here, target, steps, self.best, self.patience, rows)
-        elif self.plan != 0:
-            target[rows] = self.policy.midpoints.subgoals(
-                here[rows], target[rows], self.plan, self.best, self.radius or 0.0
+            routes, steps = self.policy.routes, np.broadcast_to(self.to_goal, (count, self.to_goal.shape[-1]))
+            shown = np.ones(len(rows), bool)
+            if self.plan == "auto":
+                shown = routes.steps_left(here[rows], target[rows], steps[rows]) < GUESS
+            by_midpoints, rows = rows[~shown], rows[shown]
+            target[rows] = routes.subgoals(here, target, steps, self.best, self.patience, rows)
+        if len(by_midpoints):
+            named = isinstance(self.plan, str)
+            target[by_midpoints] = self.policy.midpoints.subgoals(
+                here[by_midpoints],
+                target[by_midpoints],
+                "auto" if named else self.plan,
+                self.best,
+                self.near_enough if named else 0.0,
             )
         return self.policy.direct(here, target)
+
+    @property
+    def near_enough(self) -> float:
+        """The radius, in latent steps, within which a midpoint is not divided further; of plans without a number."""
+        return planning.trust_radius(self.policy.discount) if self.radius is None else self.radius
 
     def reset(self, rows: Any = None) -> None:
         """New episodes begin, of all agents or of those in these rows: what a plan has tried is forgotten."""
@@ -140,27 +156,30 @@ def goal(policy: Promptable, goal: Any, plan: int | str, best: int, radius: floa
     by_direction = policy.has_rule("direct")
     if not by_direction:
         policy.require_rule("aim", "has no goal rule: prompt it with a reward, e.g. that of being at the goal")
-    if plan not in ("auto", "graph") and not (
+    if plan not in planning.NAMED and not (
         isinstance(plan, int) and not isinstance(plan, bool) and 0 <= plan <= planning.MOST_RECURSIONS
     ):
         most = planning.MOST_RECURSIONS
-        raise HilpError(f"plan is a number of recursions from 0 to {most}, 'auto' or 'graph', not {plan!r}")
+        raise HilpError(
+            f"plan is a number of recursions from 0 to {most} or one of {some(planning.NAMED)}, not {plan!r}"
+        )
     if plan == "graph":
         require_graph(policy)
     if plan != 0 and not by_direction:
         raise PromptUnsupported(f"{policy.method} has no latent distances to find midpoints with: use plan=0")
     if plan != 0 and not len(policy.bank):
         raise HilpError("this policy was saved without a bank of states, so it cannot plan: use plan=0")
-    if plan == "auto" and radius is None:
+    if plan in ("auto", "midpoints") and radius is None:
         policy.require_rule(
             "discount", "does not say how far its distances reach: use a number of recursions as plan, or pass a radius"
         )
-        radius = planning.trust_radius(policy.discount)
     if best < 1 or (radius is not None and not radius > 0.0):
         raise HilpError(f"planning needs at least one best midpoint and a radius above 0, not {best} and {radius}")
+    # Policies of versions before the graph, and those who choose a radius, have "auto" as it was: midpoints.
+    on_graph = plan == "graph" or (plan == "auto" and radius is None and policy.graph is not None)
     goals, single = policy.batched(goal)
     latent = policy.encode(goals) if by_direction else policy.aim(goals)
-    to_goal = policy.routes.to_goals(latent) if plan == "graph" else None
+    to_goal = policy.routes.to_goals(latent) if on_graph else None
     return GoalPrompt(
         policy,
         trees.over(lambda rows: rows[0], goals) if single else goals,
@@ -169,7 +188,7 @@ def goal(policy: Promptable, goal: Any, plan: int | str, best: int, radius: floa
         radius,
         latent[0] if single else latent,
         to_goal[0] if single and to_goal is not None else to_goal,
-        policy.routes.patience() if plan == "graph" else None,
+        policy.routes.patience() if on_graph else None,
     )
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from hilp.policy import planning
+
 LOOKS_RIGHT: dict[str, Callable[[Any], bool]] = {  # pages and tables show these, and folders come from strangers
     **dict.fromkeys(("data", "data_fingerprint", "task"), lambda value: isinstance(value, str)),
     **dict.fromkeys(("steps", "seed"), lambda value: type(value) is int and value >= 0),
@@ -14,7 +16,7 @@ LOOKS_RIGHT: dict[str, Callable[[Any], bool]] = {  # pages and tables show these
         isinstance(value, list) and all(type(number) in (int, float) for number in value)
     ),
     "moving": lambda value: type(value) in (int, float) and value >= 0,
-    "plan": lambda value: value == "auto" or (type(value) is int and value >= 0),
+    "plan": lambda value: value in planning.NAMED or (type(value) is int and value >= 0),
     "versions": lambda value: isinstance(value, dict) and all(isinstance(text, str) for text in value.values()),
 }
 

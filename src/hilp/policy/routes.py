@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -17,6 +18,9 @@ from hilp.policy.patience import Patience
 
 NEIGHBOURS = 4  # landmarks by which a state is placed on the graph
 GUESS = 1e6  # steps that an edge costs on top, where no trajectory was seen to take it
+BEST_SHARE = 0.1  # of the states around an agent that a subgoal is averaged over, at most
+FEW = 3  # states that it is averaged over at least
+LEAST = 10  # states that count as around an agent, however far
 BLOCK = 32  # agents whose distances to the bank are held at a time
 
 Reachable = Literal["yes", "no", "unknown"]
@@ -82,16 +86,16 @@ class Routes:
         self, here: np.ndarray, goals: np.ndarray, to_goals: np.ndarray, best: int, patience: Patience, rows: np.ndarray
     ) -> np.ndarray:
         """The latents to head for, of those agents that `rows` names: of the bank's states around an agent, the mean of
-        the `best` that are nearest to its goal by way of the graph; the goal itself once it is that near.
+        those that are nearest to its goal by way of the graph; the goal itself once it is that near.
         """
         steps_left = self.steps_left(here[rows], goals[rows], to_goals[rows])
         reaches, astray = patience.reaches(here, steps_left, rows)
         found = np.array(goals[rows])
-        far = np.flatnonzero(np.linalg.norm(found - here[rows], axis=1) > reaches)
-        for agent, states, _ in self.surroundings(here[rows[far]], best, reaches[far]):
+        far = np.flatnonzero(astray | (np.linalg.norm(found - here[rows], axis=1) > reaches))
+        for agent, states, _ in self.surroundings(here[rows[far]], reaches[far]):
             number = far[agent]
             if astray[number]:
-                found[number] = self.bank.latents[patience.rng.choice(states)]
+                found[number] = self.bank.latents[patience.astray(rows[number], states)]
                 continue
             steps = np.min(to_goals[rows[number]][self.placed[states]] + self.beside[states], axis=1)
             found[number] = self.mean_of_best(states, steps, best)
@@ -100,21 +104,25 @@ class Routes:
     # ---- what goals and rewards share --------------------------------------------------------------------------------
 
     def surroundings(
-        self, here: np.ndarray, least: int, reaches: np.ndarray | None = None
+        self, here: np.ndarray, reaches: np.ndarray | None = None
     ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """Of each agent the states of the bank within its reach, or the `least` nearest, and their steps from it."""
+        """Of each agent the states of the bank within its reach, or the LEAST nearest, and their steps from it."""
         radii = np.full(len(here), self.trust) if reaches is None else reaches
         for first in range(0, len(here), BLOCK):
             table = self.bank.square_distance_table(here[first : first + BLOCK])
             for number, squares in enumerate(table, first):
                 states = np.flatnonzero(squares <= radii[number] ** 2)
-                if len(states) < least:
-                    states = planning.smallest(squares, min(least, len(squares)))
+                if len(states) < LEAST:
+                    states = planning.smallest(squares, min(LEAST, len(squares)))
                 yield number, states, undiscounted(np.sqrt(squares[states]), self.discount)
 
     def mean_of_best(self, states: np.ndarray, costs: np.ndarray, best: int) -> np.ndarray:
-        """The mean latent of those states of the bank that cost least."""
-        return self.bank.latents[states[planning.smallest(costs, min(best, len(states)))]].mean(axis=0)
+        """The mean latent of those states of the bank that cost least: `best` of them, but no more than a share.
+
+        Where data is thin, 50 states are all that lie around an agent, and their mean is where it stands.
+        """
+        count = min(best, len(states), max(FEW, math.ceil(BEST_SHARE * len(states))))
+        return self.bank.latents[states[planning.smallest(costs, count)]].mean(axis=0)
 
     def shares(self, latents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Latents as weighted means of the landmarks around them: which, and how much of each; both n x neighbours."""
