@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import os
 import subprocess
@@ -197,6 +198,44 @@ def test_one_episode_says_which_share_was_done(partial: Kitchen, cooked: tuple[n
     assert share == 0.5
 
 
+def test_the_reward_is_the_number_of_subtasks_that_are_done(mixed: Kitchen) -> None:
+    """Of each step, as in D4RL's files; that of a place ends an episode, this one goes on paying."""
+    at = np.tile(mixed.simulator.resting, (4, 1))
+    for count, name in ((3, "microwave"), (2, "light switch"), (1, "hinge cabinet")):  # the last counts elsewhere
+        at[:count, mixed.simulator.columns[name]] = mixed.simulator.targets[name]
+    assert mixed.at_target(at, np.zeros((4, 9)), at.astype(np.float32)).tolist() == [2, 2, 1, 0]
+    assert mixed.at_target(at, at, mixed.target[None]).tolist() == [4]
+    assert rollouts.has_reward(mixed, "target")
+    assert rollouts.usual_shift(mixed, "target") == {"shift": 0.0, "ends": False}
+    assert rollouts.usual_shift(tasks.make("maze-medium"), "target") == {"shift": -1.0, "ends": True}
+
+
+def test_a_high_level_learns_the_kitchens_reward(mixed: Kitchen, cooked: tuple[np.ndarray, np.ndarray]) -> None:
+    """From data to a row; the score is D4RL's, a share of the four subtasks."""
+    actions, _ = cooked
+    running = kitchen.make("kitchen-partial", threads=1).episodes(np.random.default_rng(0), 1)
+    path = [running.observations[0].copy()]
+    for action in actions[:60]:
+        running.step(action[None])
+        path.append(running.observations[0].copy())
+    data = hilp.Dataset(
+        np.stack(path), np.concatenate([actions[:60], actions[:1]]).astype(np.float32), np.array([61]), task=mixed.name
+    )
+    policy = hilp.pretrain(hilp.preset("opal", "laptop", mixed.name).config, data, steps=1, quiet=True, bank=0)
+    prompt = policy.hierarchy(data, mixed.at_target, steps=1, quiet=True)
+    assert prompt.high.config.k == 10 and not prompt.high.config.normalize
+    (row,) = hilp.evaluate(policy, _short(mixed), prompt=prompt, episodes=2)
+    assert (row["reward"], row["rule"], row["metric"]) == ("target", "hierarchy", "share of the subtasks")
+    assert row["outcomes"] == [0.0, 0.0] and row["lengths"] == [3, 3]
+
+
+def _short(world: Kitchen) -> Kitchen:
+    """The same task with episodes of a few steps."""
+    short = copy.copy(world)
+    short.max_steps = 3
+    return short
+
+
 def test_d4rl_files_are_known_by_their_names(tmp_path: Path) -> None:
     h5py = pytest.importorskip("h5py")
     rows = np.random.default_rng(0).normal(size=(12, 60)).astype(np.float32)
@@ -284,7 +323,7 @@ def test_mistakes_are_told(mixed: Kitchen) -> None:
         (lambda: mixed.episodes(rng, 1, goal=np.full(30, np.nan)), "must be an observation of 30 finite numbers"),
         (lambda: mixed.goal_named("microwave+ketle"), "no goal 'ketle': did you mean 'kettle'"),
         (lambda: mixed.for_data(np.zeros(60)), "30 numbers"),
-        (lambda: mixed.potential_max("right"), "no named rewards"),
+        (lambda: mixed.potential_max("right"), "no reward 'right': 'target' counts its subtasks"),
         (lambda: mixed.episodes(rng, 1).extra("physics"), "no column 'physics'"),
     ):
         with pytest.raises(HilpError, match=message):

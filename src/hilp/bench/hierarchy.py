@@ -26,7 +26,6 @@ PAPER_STEPS = 500_000  # of the paper's table, also where other tables have more
 PAPER_KITCHEN = {"phi_expectile": 0.7}  # of HILP here, and not in the paper's goal-conditioned table
 # A skill that is held cannot be put right at every step: the last update of an actor may have lost a corner for good.
 HELD_SKILLS = {"actor_rate": 2e-3}
-TARGET_SHIFT = {"shift": -1.0, "ends": True}  # the paper's AntMaze: every step costs, until the goal
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,8 @@ class HierarchyCell(Cell):
     def run(self, world: tasks.Task, out: Path, *, quiet: bool, command: str) -> list[Row]:
         """Train (or go on training) skills and high level, or the flat policy, and evaluate."""
         folder = self.folder(out)
-        labelled = self.labelled(world)
+        function, usual = rollouts.reward_function(world, self.reward), rollouts.usual_shift(world, self.reward)
+        labelled = rewards.label(self.data, function, **usual)  # first: a reward that asks for nothing is refused
         policy = self.train(world, folder, quiet, command, labelled if self.flat else None)
         if self.flat:
             return self.evaluate(policy, world, command, rewards=self.reward)
@@ -110,7 +110,9 @@ class HierarchyCell(Cell):
         high = folder / f"high-{file_name(self.reward)}-{digest(about)}"
         prompt = hierarchy(
             policy,
-            labelled,
+            self.data,
+            function,
+            **usual,
             steps=self.high_updates,
             config=self.high_config,
             seed=self.seed,
@@ -126,10 +128,6 @@ class HierarchyCell(Cell):
         """Flat policies are trained for one reward, skills for any."""
         own = super().folder(out)
         return own.with_name(f"{own.name}-{file_name(self.reward)}") if self.flat else own
-
-    def labelled(self, world: tasks.Task) -> Dataset:
-        options: dict[str, Any] = TARGET_SHIFT if self.reward == rollouts.TARGET else {}
-        return rewards.label(self.data, rollouts.reward_function(world, self.reward), **options)
 
     def evaluate(self, policy: FoundationPolicy, world: tasks.Task, command: str, **prompts: Any) -> list[Row]:
         found = super().evaluate(policy, world, command, plan=(), **prompts)

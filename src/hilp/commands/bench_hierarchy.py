@@ -22,7 +22,7 @@ class Flags(bench_tables.TableFlags):
     methods: tuple[str, ...] = ()
     """methods to compare: those with skills of segments, and iql without any (default: iql opal hilp)"""
     reward: str | None = None
-    """the task's reward to learn (default: 'target', being at its one far place)"""
+    """the task's reward to learn (default: 'target', its one far place or its subtasks)"""
     high_steps: int | None = None
     """gradient updates of each high level (default: the preset's)"""
     high_set: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ def run(flags: Flags) -> int:
     if flags.json:
         common.print_json({"table": table})
         return 0
-    score = "100 x success" if all(row["metric"] == "success" for row in rows) else "return"
+    score = " or ".join(dict.fromkeys("return" if m == "return" else f"100 x {m}" for m in (r["metric"] for r in rows)))
     title = f"{score}, {flags.preset}, {flags.episodes} episodes, {tables.spread_words(rows)}"
     title += " (ours / paper)" if any(" / " in cell for line in table[1] for cell in line[1:]) else ""
     common.print_table(*table, title=title)

@@ -93,7 +93,7 @@ def label(data: Dataset, reward: str | None, shift: float | None = None, ends: b
     function = named_reward(reward, names, world)
     if function is None:
         function = reward_prompts.formula(spec, data.observation_parts, reward)
-    return rewards.label(data, function, **usual_shift(reward, shift, ends))
+    return rewards.label(data, function, **shifted(reward, world, shift, ends))
 
 
 def reward_of(text: str, policy: FoundationPolicy, world: Any | None) -> Any:
@@ -125,12 +125,12 @@ def named_reward(text: str, parts: Iterable[str], world: Any | None) -> RewardFu
     return None
 
 
-def usual_shift(reward: str, shift: float | None, ends: bool) -> dict[str, Any]:
-    """How a named reward is learnt from: that of a target as the paper does AntMaze, where time is what counts."""
-    from hilp.evaluation.rollouts import TARGET
+def shifted(reward: str, world: Any | None, shift: float | None, ends: bool) -> dict[str, Any]:
+    """How a named reward is learnt from: as the flags say, else as is usual for it."""
+    from hilp.evaluation.rollouts import usual_shift
 
-    far = reward == TARGET
-    return {"shift": (-1.0 if far else 0.0) if shift is None else shift, "ends": ends or far}
+    usual = usual_shift(world, reward)
+    return {"shift": usual["shift"] if shift is None else shift, "ends": ends or usual["ends"]}
 
 
 def numbers(text: str, flag: str) -> np.ndarray:

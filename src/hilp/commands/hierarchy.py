@@ -24,11 +24,11 @@ class Flags(common.Reading):
     out: str
     """folder to train in; the prompt is written there"""
     reward: str | None = None
-    """a reward of the task ('target': being at its one far place) or a formula (default: the data's own rewards)"""
+    """a reward of the task ('target': its far place or its subtasks) or a formula (default: the data's own rewards)"""
     shift: float | None = None
-    """added to every reward (default: 0; with 'target' -1, so that time counts)"""
+    """added to every reward (default: 0; with 'target' of a place -1, so that time counts)"""
     ends: bool = False
-    """an episode is over once it has earned more than 0 (always so with 'target')"""
+    """an episode is over once it has earned more than 0 (always so with 'target' of a place)"""
     task: str | None = None
     """task whose reward it is (default: the one the policy's data was collected in)"""
     k: int | None = None
@@ -103,4 +103,4 @@ def reward_options(flags: Any, policy: FoundationPolicy) -> dict[str, Any]:
         return {"reward": None, "shift": flags.shift or 0.0, "ends": flags.ends}
     world = common.task_if_known(policy, flags.task)
     named = {"reward": common.reward_of(flags.reward, policy, world), "named": flags.reward}
-    return {**named, **common.usual_shift(flags.reward, flags.shift, flags.ends)}
+    return {**named, **common.shifted(flags.reward, world, flags.shift, flags.ends)}

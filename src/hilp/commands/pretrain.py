@@ -33,9 +33,9 @@ class Flags(common.Reading):
     reward: str | None = None
     """for iql, which learns from rewards: one of the task, 'target', or a formula (default: the data's own)"""
     shift: float | None = None
-    """for iql: added to every reward (default: 0; with 'target' -1, so that time counts)"""
+    """for iql: added to every reward (default: 0; with 'target' of a place -1, so that time counts)"""
     ends: bool = False
-    """for iql: an episode is over once it has earned more than 0 (always so with 'target')"""
+    """for iql: an episode is over once it has earned more than 0 (always so with 'target' of a place)"""
     preset: str = "laptop"
     """laptop (two cores, minutes) or paper (the paper's tables)"""
     steps: int | Literal["auto"] | None = None

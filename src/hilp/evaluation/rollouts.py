@@ -23,7 +23,7 @@ from hilp.tasks import sight
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
 
-TARGET = "target"  # the reward of being at the one far place that some tasks have
+TARGET = "target"  # the reward of being at the one far place that some tasks have, or of their subtasks
 SHARE = "share of the subtasks"  # the metric of goals that are reached part by part
 REWARD_STEPS = 300  # length of an episode under a reward prompt
 Outcome = dict[str, Any]  # the part of a row that says what came of it
@@ -352,6 +352,12 @@ def require_reward(world: tasks.Task, name: str) -> None:
     """Raise unless a task has a reward of this name."""
     if not has_reward(world, name):
         raise HilpError(f"task {world.name} has no reward '{name}': {nearest(name, _rewards(world))}")
+
+
+def usual_shift(world: Any, name: str) -> dict[str, Any]:
+    """How a task's reward is learnt from: that of a place to be as the paper does AntMaze, where every step costs."""
+    far = name == TARGET and getattr(world, "target_ends", True)
+    return {"shift": -1.0, "ends": True} if far else {"shift": 0.0, "ends": False}
 
 
 def reward_function(world: Any, name: str) -> RewardFunction:

@@ -109,6 +109,7 @@ class AntMaze:
     action_dim = 8
     family = "antmaze"
     has_goals = True
+    target_ends = True
     columns: Mapping[str, int] = {"x": 0, "y": 1, "height": 2}
     goal_names: tuple[str, ...] = ()
     extra_columns: tuple[str, ...] = ()

@@ -98,10 +98,14 @@ class Task(Protocol):
 class WithTarget(Task, Protocol):
     """A task that has one far place to be: a reward that says nothing elsewhere, for policies trained on rewards."""
 
+    target_ends: bool  # whether an episode is over there, so that time is what counts; else a target pays part by part
+
     @property
     def target(self) -> np.ndarray: ...  # [obs_dim]: an observation of being there
 
-    def at_target(self, s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray: ...  # 1 there, 0 elsewhere
+    def at_target(
+        self, s: np.ndarray, a: np.ndarray, s2: np.ndarray
+    ) -> np.ndarray: ...  # 1 there, 0 elsewhere; of a target that has parts, how many of them s2 has
 
     def target_episodes(self, rng: np.random.Generator, n: int) -> Episodes: ...  # that begin far from it; their goal
 

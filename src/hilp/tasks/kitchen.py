@@ -129,6 +129,7 @@ class Kitchen:
     family = "kitchen"
     max_steps = MAX_STEPS
     has_goals = True
+    target_ends = False
     columns: Mapping[str, int] = column_names(PARTS)
     extra_columns: tuple[str, ...] = ()
     score_scale = 1.0
@@ -223,6 +224,22 @@ class Kitchen:
         goal = np.asarray(goal, np.float64)
         return np.all(self.done(np.asarray(observations, np.float64), goal, self.asked_for(goal)), axis=1)
 
+    # Rewards
+
+    @property
+    def target(self) -> np.ndarray:
+        """All subtasks done."""
+        return self.goal.astype(np.float32)
+
+    def at_target(self, s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray:
+        """D4RL's reward of a step: how many of the task's subtasks are done behind it."""
+        found: np.ndarray = self.done(np.asarray(s2, np.float64), self.goal, self.subtasks).sum(axis=1)
+        return found.astype(np.float64)
+
+    def target_episodes(self, rng: np.random.Generator, n: int) -> KitchenEpisodes:
+        """D4RL's episodes."""
+        return self.episodes(rng, n)
+
     # The task
 
     def episodes(
@@ -246,7 +263,9 @@ class Kitchen:
         return value
 
     def potential_max(self, name: str) -> float:
-        raise HilpError(f"{self.name} has no named rewards: give a function of observations")
+        raise HilpError(
+            f"{self.name} has no reward '{name}': 'target' counts its subtasks, or give a function of observations"
+        )
 
     def best_return(self, name: str, observations: np.ndarray, steps: int) -> np.ndarray | None:
         return None

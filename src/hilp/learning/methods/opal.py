@@ -166,5 +166,11 @@ LAPTOP = {"gru": 32, "hidden": (128, 128), "actor_hidden": (128, 128), "batch": 
 PRESETS = (
     Preset("laptop", LAPTOP, steps=8_000),
     Preset("laptop", {**values.ANT_ACTOR, "gru": 64, "batch": 128}, steps=values.ANT_STEPS, tasks=values.ANTMAZES),
+    Preset(
+        "laptop",
+        {**values.KITCHEN_ACTOR, "gru": 64, "batch": 128},
+        steps=values.KITCHEN_LAPTOP_STEPS,
+        tasks=values.KITCHENS,
+    ),
     Preset("paper", steps=500_000),
 )

@@ -43,6 +43,7 @@ class Maze:
     action_dim = 2
     family = "maze"
     has_goals = True
+    target_ends = True
     columns: Mapping[str, int] = {"x": 0, "y": 1}
     goal_names: tuple[str, ...] = ()
     extra_columns: tuple[str, ...] = ()
