@@ -60,8 +60,24 @@ def test_from_skills_to_a_table_row(run: Words, run_copy: Path, tiny_data_folder
     assert files.read_rows(run_copy / "rows.jsonl")[-1]["policy"] == told["policy"]
     code, said, _ = run("evaluate", run_copy, "--load", out / PROMPT, "--rewards", "right", "region", "--episodes", "2")
     assert code == 0 and "region" in said
-    code, said, _ = run("prompt", run_copy, "--load", out / PROMPT, "--steps", "6", "--json")
-    assert code == 0 and json.loads(said)["steps"] == 6
+    picture = tmp_path / "walk.png"
+    code, said, _ = run("prompt", run_copy, "--load", out / PROMPT, "--steps", "6", "--picture", picture, "--json")
+    told = json.loads(said)
+    assert code == 0 and (told["steps"], told["reached"]) == (6, False) and picture.is_file()
+    there = ",".join(map(str, hilp.make_task("maze-medium").target))
+    code, said, _ = run("prompt", run_copy, "--load", out / PROMPT, "--start", there, "--json")
+    told = json.loads(said)
+    assert code == 0 and (told["steps"], told["reached"]) == (0, True)  # it is where it was trained to get to
+
+
+def test_skills_of_the_prior(run: Words, refused: Callable[..., str], tiny_run: Path, tiny_data_folder: Path,
+                             tmp_path: Path) -> None:  # fmt: skip
+    out = tmp_path / "opal"
+    words = ["--method", "opal", "--set", "dim=3", "gru=4", "hidden=8", "actor_hidden=8", "batch=8", "k=4"]
+    assert run("pretrain", "--data", tiny_data_folder, "--out", out, "--steps", "2", "--bank", "9", *words)[0] == 0
+    code, said, _ = run("prompt", out, "--skill", "prior", "--steps", "6", "--json")
+    assert code == 0 and len(json.loads(said)["z"]) == 3
+    assert "hilp has no prior over skills" in refused("prompt", tiny_run, "--skill", "prior")
 
 
 def test_flat_iql_learns_from_a_reward_by_name(run: Words, maze_data: Path, tmp_path: Path) -> None:

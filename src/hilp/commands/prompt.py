@@ -37,7 +37,7 @@ class Flags(common.Reading):
     labels: str | None = None
     """npz file of labelled samples: observations, next_observations, rewards"""
     skill: str | None = None
-    """'random', or a latent direction as numbers separated by commas"""
+    """'random', 'prior' (opal: what the data would do, drawn anew every k steps), or numbers separated by commas"""
     load: str | None = None
     """a prompt saved earlier for this policy"""
     plan: str | None = None
@@ -162,6 +162,8 @@ def make_prompt(flags: Flags, policy: FoundationPolicy, world: Any | None, goal:
         usual = "auto" if policy.has_rule("direct") else 0
         plan = usual if flags.plan is None else common.plan(flags.plan)
         return policy.goal(goal.observation, plan=plan)
+    if flags.skill == "prior":
+        return policy.prior(seed=flags.seed)
     if flags.skill is not None:
         skill = None if flags.skill == "random" else common.numbers(flags.skill, "--skill")
         return policy.skill(skill, seed=flags.seed)
@@ -233,7 +235,7 @@ def act_in_task(
     from hilp.evaluation import rollouts
     from hilp.tasks import sight
 
-    goal = sight.read(world, prompt.goal) if prompt.kind == "goal" and world.has_goals else None
+    goal = destination(prompt, world)
     start = common.numbers(flags.start, "--start") if flags.start else None
     steps = world.max_steps if flags.steps is None else flags.steps
     to = asked.named if asked is not None and asked.named is not None and goal is not None else goal
@@ -251,11 +253,23 @@ def act_in_task(
         if 0 < share < 1:
             facts[rollouts.SHARE] = share
     if flags.picture:
-        draw(flags.picture, world, path, goal, share == 1, earned, title=f"{kind} prompt")
+        title = f"{prompt.kind if kind == 'load' else kind} prompt"
+        draw(flags.picture, world, path, goal, share == 1, earned, title=title)
         facts["picture"] = flags.picture
     if flags.video:
         facts["video"] = film(flags, policy, world, prompt, path, beside, to)
     return facts
+
+
+def destination(prompt: Any, world: Any) -> np.ndarray | None:
+    """Where an episode ends: at the prompt's goal, or at the far place that a high level was trained to get to."""
+    from hilp.evaluation import rollouts
+    from hilp.tasks import sight
+
+    if prompt.kind == "hierarchy":
+        far = prompt.high.about.get("reward") == rollouts.TARGET and getattr(world, "target_ends", False)
+        return world.target if far else None
+    return sight.read(world, prompt.goal) if prompt.kind == "goal" and world.has_goals else None
 
 
 def rewards_along(
