@@ -217,6 +217,32 @@ def test_convert_says_what_it_repaired(tmp_path: Path, capsys: pytest.CaptureFix
     assert len(json.loads(capsys.readouterr().out)["notes"]) == 3
 
 
+def test_other_logs_are_read_as_the_runs_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, seed in (("arm.npz", 0), ("other.npz", 1)):
+        np.savez(tmp_path / name, **arm(seed=seed))
+    words = [f"{key}={name if isinstance(name, str) else ','.join(name)}" for key, name in COLUMNS.items()]
+    run, other = str(tmp_path / "run"), str(tmp_path / "other.npz")
+    tiny = ["--steps", "5", "--set", "hidden=16,16", "actor_hidden=16,16", "batch=32", "phi_discount=0.97"]
+    assert main(["pretrain", "--data", str(tmp_path / "arm.npz"), "--out", run, "--columns", *words, *tiny]) == 0
+    assert "columns" in json.loads((tmp_path / "run" / "reading.json").read_text())
+    capsys.readouterr()
+    for folder in (run, str(tmp_path / "run" / "policy")):
+        assert main(["evaluate", folder, "--data", other, "--plan", "0", "--json"]) == 0
+        said = capsys.readouterr()
+        assert "is read as the run's own data: --columns observations=base,elbow,grip" in said.err
+    by_flags = ["evaluate", run, "--data", other, "--plan", "0", "--json", "--columns", *words]
+    assert main(by_flags) == 0
+    again = capsys.readouterr()
+    assert "own data" not in again.err
+    assert json.loads(again.out)["held_out"] == json.loads(said.out)["held_out"]
+    native = hilp.load(arm(seed=1), columns=COLUMNS).save(tmp_path / "native")
+    assert main(["evaluate", run, "--data", str(native), "--plan", "0", "--json"]) == 0  # needs no columns
+    assert "own data" not in capsys.readouterr().err
+    (tmp_path / "run" / "reading.json").write_text("[]")
+    assert main(["evaluate", run, "--data", other]) == 2
+    assert "reading.json is damaged" in capsys.readouterr().err
+
+
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=25, deadline=None)
 def test_what_is_no_angle_is_taken_for_none(seed: int) -> None:

@@ -3,6 +3,7 @@
 | file | what |
 |---|---|
 | `run.json` | command, method, config, seeds, data fingerprint, versions |
+| `reading.json` | how its data was read, where flags said so: other data of the kind is read alike |
 | `metrics.jsonl` | one line per log interval: losses, rate, held-out losses, the latest evaluation |
 | `metrics.csv`, `tensorboard/`, `wandb/` | the same, where a logger was asked for |
 | `checkpoints/` | the newest training states, each with a checksum |
@@ -25,6 +26,7 @@ RUN, METRICS, CHECKPOINTS, POLICY, ROWS, PAGE = (
     "run.json", "metrics.jsonl", "checkpoints", "policy", "rows.jsonl", "report.html")  # fmt: skip
 PROMPT = "prompt.safetensors"
 TRAJECTORIES = "trajectories.safetensors"
+READING = "reading.json"
 HELD_OUT = "held-out"
 CONFIG = "config.json"  # in the folder of a policy, written last
 
@@ -61,9 +63,20 @@ def home(folder: Path) -> Path:
 
 def held_out(folder: Path) -> Path | None:
     """The episodes that the run behind a policy's or a run's folder did not train on, where it kept any."""
-    place = home(folder)
-    place = place.parent if re.fullmatch("seed-[0-9]+", place.name) else place  # seeds share what their run held out
+    place = _shared(folder)
     return place / HELD_OUT if (place / HELD_OUT / "dataset.json").is_file() else None
+
+
+def reading(folder: Path) -> Path | None:
+    """How the data of the run behind a policy's or a run's folder was read, where that is kept."""
+    place = _shared(folder)
+    return place / READING if (place / READING).is_file() else None
+
+
+def _shared(folder: Path) -> Path:
+    """Where that lies which the seeds of a run share."""
+    place = home(folder)
+    return place.parent if re.fullmatch("seed-[0-9]+", place.name) else place
 
 
 def seed_folder(run: Path, seed: int) -> Path:

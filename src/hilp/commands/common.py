@@ -8,7 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -195,6 +195,38 @@ class Reading:
         for flag, value in (("--split", self.split), ("--angles", self.angles), ("--drop", self.drop)):
             words += [f"{flag} {quoted(value)}"] if value else []
         return words + (["--rescale-actions"] if self.rescale_actions else [])
+
+    def keep_in(self, run: str, source: str) -> None:
+        """Note in a run how its data was read, for other data of the kind."""
+        from hilp import runs, storage
+
+        if self.words():
+            given = {known.name: getattr(self, known.name) for known in fields(Reading)}
+            storage.write_json(Path(run) / runs.READING, {"data": source, **given})
+
+
+def read_as_trained(run: str, source: str, flags: Reading, **more: Any) -> Dataset:
+    """Data for a policy: read as the flags say, or without any, as a run read its own of the same kind of file."""
+    kept = None if flags.words() else _kept_reading(Path(run), Path(source))
+    if kept is not None:
+        print(f"hilp: {printable(source)} is read as the run's own data: {' '.join(kept.words())}", file=sys.stderr)
+    return load_data(source, kept or flags, **more)
+
+
+def _kept_reading(run: Path, source: Path) -> Reading | None:
+    from hilp import runs
+    from hilp.data import native
+
+    path = runs.reading(run)
+    if path is None or not source.exists() or native.is_native(source):
+        return None
+    try:
+        found = json.loads(path.read_text())
+        if Path(found.pop("data")).suffix != source.suffix:
+            return None
+        return Reading(**{name: tuple(value) if isinstance(value, list) else value for name, value in found.items()})
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise HilpError(f"{path} is damaged ({error}): delete it, and say how to read the data by flags") from error
 
 
 def load_data(source: str, reading: Reading, verify: bool = False, **more: Any) -> Dataset:

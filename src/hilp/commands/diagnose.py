@@ -39,7 +39,7 @@ def run(flags: Flags) -> int:
     kept = runs.held_out(Path(flags.run)) if policy.has_rule("direct") else None
     data = None
     if flags.data:
-        data = common.load_data(flags.data, flags)
+        data = common.read_as_trained(flags.run, flags.data, flags)
     unseen = None if kept is None else held_out.measure(policy, Dataset.open(kept), seed=flags.seed)
     if world is None and data is None and unseen is not None:
         result: dict[str, Any] = {"policy": policy.fingerprint, "method": policy.method}

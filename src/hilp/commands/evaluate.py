@@ -93,7 +93,7 @@ def run(flags: Flags) -> int:
 
 
 def read(flags: Flags) -> Dataset:
-    return common.load_data(str(flags.data), flags)
+    return common.read_as_trained(flags.run, str(flags.data), flags)
 
 
 def held_out_data(flags: Flags, policy: FoundationPolicy) -> Dataset | None:

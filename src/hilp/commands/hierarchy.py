@@ -63,7 +63,7 @@ def run(flags: Flags) -> int:
 
     common.require_counts(flags, "steps", "seeds", "k", "checkpoint_every", "keep")
     policy, _ = common.load_policy(flags.run)
-    data = common.load_data(flags.data, flags, task=flags.task)
+    data = common.read_as_trained(flags.run, flags.data, flags, task=flags.task)
     preset = presets.high_level(flags.preset, data.task)
     config = methods.configure(preset.config, common.config_values(flags.set))
     steps = preset.steps if flags.steps is None else flags.steps

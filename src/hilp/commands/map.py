@@ -82,7 +82,7 @@ def states(flags: Flags, policy: FoundationPolicy, world: Any) -> Bank:
 
     sample = policy.bank
     if flags.data is not None:
-        data = common.load_data(flags.data, flags)
+        data = common.read_as_trained(flags.run, flags.data, flags)
         rollouts.require_fit("this data", Spec.of(data.observations, data.action_dim), world)
         sample = Bank.draw(data, max(flags.points, page.FIELD_STATES), flags.seed)
     if len(sample) == 0:

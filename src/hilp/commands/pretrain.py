@@ -92,6 +92,7 @@ def run(flags: Flags) -> int:
     steps, minutes = planned(flags, preset)
     data = labelled(flags, data, preset.config)
     policies = train(flags, data, preset, steps, minutes, world)
+    flags.keep_in(flags.out, flags.data)
     measured = measure(flags, data, policies)
     if flags.json:
         told = {"out": flags.out, "policies": [policy.fingerprint for policy in policies], "data": data.fingerprint}

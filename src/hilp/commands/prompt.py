@@ -143,7 +143,7 @@ def goal_of(flags: Flags, policy: FoundationPolicy, world: Any | None) -> Goal |
 
     if flags.goal is None:
         return None
-    data = None if flags.data is None else common.load_data(flags.data, flags)
+    data = None if flags.data is None else common.read_as_trained(flags.run, flags.data, flags)
     return goals.find(flags.goal, policy, world, data, flags.seed)
 
 
@@ -173,7 +173,7 @@ def make_prompt(flags: Flags, policy: FoundationPolicy, world: Any | None, goal:
         samples = labelled_samples(flags.labels, [name for name, _, _ in policy.spec.parts])
         return policy.reward(samples, rule=flags.rule, intercept=flags.intercept)
     assert flags.reward is not None
-    data = None if flags.data is None else common.load_data(flags.data, flags)
+    data = None if flags.data is None else common.read_as_trained(flags.run, flags.data, flags)
     reward = common.reward_of(flags.reward, policy, world)
     return policy.reward(data, reward, rule=flags.rule, intercept=flags.intercept)
 
