@@ -224,7 +224,10 @@ def _kept_reading(run: Path, source: Path) -> Reading | None:
         found = json.loads(path.read_text())
         if Path(found.pop("data")).suffix != source.suffix:
             return None
-        return Reading(**{name: tuple(value) if isinstance(value, list) else value for name, value in found.items()})
+        given: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in found.items()
+        }
+        return Reading(**given)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise HilpError(f"{path} is damaged ({error}): delete it, and say how to read the data by flags") from error
 
