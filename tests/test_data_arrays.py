@@ -133,8 +133,11 @@ def test_the_data_set_is_not_the_users_memory():
 
 def test_images_are_flattened_only_when_asked():
     arrays = {**walk(), "observations": np.random.default_rng(0).integers(0, 256, (ROWS, 4, 5, 3), np.uint8)}
-    with pytest.raises(HilpError, match=r"observations are images of \(4, 5, 3\) in each row: pass flatten=True"):
-        hilp.load(arrays)
+    seen = hilp.load(arrays).observations
+    assert seen.keys() == {"pixels"} and seen["pixels"].shape == (ROWS, 4, 5, 3)
+    floats = {**arrays, "observations": arrays["observations"].astype(np.float64)}
+    with pytest.raises(HilpError, match=r"observations are arrays of \(4, 5, 3\) in each row: pass flatten=True"):
+        hilp.load(floats)
     data = hilp.load(arrays, flatten=True)
     assert data.observations.dtype == np.uint8 and data.observation_dim == 60
     np.testing.assert_array_equal(data.observations[8], arrays["observations"][8].reshape(-1))

@@ -215,8 +215,9 @@ def test_ogbench_train_and_validation(tmp_path, save):
 def test_ogbench_images_and_single_rows(tmp_path):
     arrays = {**ogbench_arrays((3, 1, 4)), "observations": np.arange(8 * 48, dtype=np.uint8).reshape(8, 4, 4, 3)}
     np.savez(tmp_path / "visual.npz", **arrays)
-    with pytest.raises(HilpError, match="pass flatten=True"):
-        hilp.load(tmp_path / "visual.npz")
+    seen = hilp.load(tmp_path / "visual.npz")
+    assert seen.lengths.tolist() == [3, 4] and seen.observations["pixels"].dtype == np.uint8
+    np.testing.assert_array_equal(seen.observations["pixels"][3:], arrays["observations"][4:])
     data = hilp.load(tmp_path / "visual.npz", flatten=True)
     assert data.lengths.tolist() == [3, 4] and data.observations.dtype == np.uint8
     np.testing.assert_array_equal(data.observations[3:], arrays["observations"][4:].reshape(4, -1))
@@ -419,8 +420,14 @@ def test_minari_dict_observations_by_named_keys(minari_store, monkeypatch):
         assert data.extra("observations/camera").shape == (ROWS, 4, 4, 3)
     with pytest.raises(HilpError, match="there is no observation key 'positon': did you mean 'position'"):
         hilp.load("walks/parts-v0", observation_keys=["positon"])
-    with pytest.raises(HilpError, match=r"images of \(4, 4, 3\) in each row: pass flatten=True"):
-        hilp.load("walks/parts-v0", observation_keys="camera")
+    for block in (2, 1 << 16):
+        monkeypatch.setattr(sources, "MOST_BLOCK_ROWS", block)
+        seen = hilp.load("walks/parts-v0", observation_keys=["camera", "position"], extras=())
+        assert {name: (part.shape[1:], part.dtype.name) for name, part in seen.observations.items()} == {
+            "camera": ((4, 4, 3), "uint8"),
+            "position": ((2,), "float32"),
+        }
+        np.testing.assert_array_equal(seen.observations["camera"], data.extra("observations/camera"))
     images = hilp.load("walks/parts-v0", observation_keys="camera", flatten=True, extras=())
     assert images.observations.dtype == np.uint8 and images.observation_dim == 48 and not images.extras
 

@@ -42,6 +42,7 @@ def load(
     rescale_actions: bool = False,
     stride: int | str | None = None,
     stride_actions: Literal["mean", "sum"] = "mean",
+    frames: int | None = None,
     task: str | None = None,
     steps: int | None = None,
     seed: int = 0,
@@ -52,7 +53,8 @@ def load(
     The format is recognised by content (`Dataset.format` says which it was) unless `format` names one of FORMATS;
     `options` are those of its reader, plus `episodes` (the first so many) and `extras` (names of the extra columns to
     keep). `stride` keeps every so many rows ("auto": as the data's time scale asks for), with the commands in between
-    averaged or, with stride_actions="sum", added up; where nobody says one, training may choose. `task` names the task
+    averaged or, with stride_actions="sum", added up; where nobody says one, training may choose. `frames` is how many
+    pictures networks see at once, a row's and those before it, where observations are films. `task` names the task
     of data that names none, or another one. `steps` and `seed` apply to built-in names, which are collected on the
     spot. The result is checked: what cannot be trained on is an error that says which rows and what to do.
     """
@@ -63,14 +65,19 @@ def load(
     }
     if _is_built_in(source, format):
         data = loading.load(_collect(str(source), steps, seed, options), **prepared)
-        return data if task is None else in_task(data, task)
-    if steps is not None:
+    elif steps is not None:
         raise HilpError(
             f"steps is for built-in data sets, and {loading.name_of(source)} is none: take fewer episodes with "
             "episodes="
         )
-    data = _with_task(loading.load(source, format, **prepared, **options), source, options.get("convention"))
-    return data if task is None else in_task(data, task)
+    else:
+        data = _with_task(loading.load(source, format, **prepared, **options), source, options.get("convention"))
+    data = data if task is None else in_task(data, task)
+    if frames is None:
+        return data
+    if (data.stride or 1) > 1:
+        raise HilpError(f"{data.name}: frames are those of neighbouring rows, which a stride leaves out: choose one")
+    return data.in_frames(frames).as_checked()  # of rows that were checked
 
 
 def in_task(data: Data, task: str) -> Data:

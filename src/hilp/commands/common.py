@@ -172,6 +172,8 @@ class Reading:
     """columns whose sine and cosine networks see, with a period where they do not wrap: q1,q2=360, or auto"""
     drop: str | None = None
     """columns that networks do not see: constant, duplicate or constant,duplicate"""
+    frames: int | None = None
+    """pictures of films that networks see at once, a row's and those before it (default: as the data says, or 1)"""
     rescale_actions: bool = False
     """map each action column's range to [-1, 1]; a policy maps its actions back"""
 
@@ -185,7 +187,8 @@ class Reading:
 
     def recipe(self, source: str) -> dict[str, Any]:
         """What `named.load` takes to read a source as the flags say, in strings and numbers."""
-        return {"source": source, "format": self.format, "rescale_actions": self.rescale_actions, **self.options()}
+        found = {"source": source, "format": self.format, "rescale_actions": self.rescale_actions, **self.options()}
+        return found if self.frames is None else {**found, "frames": self.frames}
 
     def words(self) -> list[str]:
         """The flags again, to be typed in another command."""
@@ -194,6 +197,7 @@ class Reading:
             words += [f"{flag} {' '.join(map(quoted, values))}"] if values else []
         for flag, value in (("--split", self.split), ("--angles", self.angles), ("--drop", self.drop)):
             words += [f"{flag} {quoted(value)}"] if value else []
+        words += [] if self.frames is None else [f"--frames {self.frames}"]
         return words + (["--rescale-actions"] if self.rescale_actions else [])
 
     def keep_in(self, run: str, source: str) -> None:

@@ -26,6 +26,7 @@ class About:
     action_scaling: ActionScaling | None = None  # where actions were rescaled
     stride: int | None = None  # rows of the log that one step spans; None where nobody said, as 1 but free to be chosen
     stride_actions: str = "mean"  # how the commands of a stride became one: mean or sum
+    frames: int = 1  # of a picture and those before it that networks see at once
     view: View | None = None  # of observations, where networks do not see them as they are
 
     def about(self) -> dict[str, Any]:

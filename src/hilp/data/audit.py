@@ -25,6 +25,7 @@ from hilp.data.measures import (
     EpisodeHashes,
     Moments,
     Paths,
+    Stills,
     action_names,
     column_names,
     vector_parts,
@@ -68,6 +69,7 @@ class Report:
     verified: bool | None  # hashes agree; None where the format has none
     time_scale: TimeScale | None = None  # None where there are no rows to tell
     paths: list[np.ndarray] = field(repr=False, default_factory=list)  # some episodes, for the picture
+    stills: list[tuple[str, np.ndarray]] = field(repr=False, default_factory=list)  # pictures of some, likewise
 
     @property
     def exit_code(self) -> int:
@@ -76,7 +78,7 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """Everything but the picture, for `json.dumps`."""
-        return {key: value for key, value in asdict(self).items() if key != "paths"}
+        return {key: value for key, value in asdict(self).items() if key not in ("paths", "stills")}
 
 
 def inspect(
@@ -107,7 +109,7 @@ def _examine(source: Source, rescale: bool, damages: list[str] | None, progress:
     parts = vector_parts(source.observation)
     names = column_names(source)
     health, steps, hashes, paths = Health(source), StepSizes(), EpisodeHashes(), Paths(source)
-    pace = Sample(source.lengths)
+    pace, stills = Sample(source.lengths), Stills(source)
     wraps = Wraps(source, len(parts)) if len(parts) <= MOST_COLUMNS else None
     moments, acted = Moments(len(parts)), Moments(source.action.shape[0])
     columns = ColumnHashes(len(parts)) if len(parts) <= MOST_COLUMNS else None
@@ -122,6 +124,7 @@ def _examine(source: Source, rescale: bool, damages: list[str] | None, progress:
         seen_rows = rows if source.view is None else source.view(rows)
         steps.add(seen_rows)
         paths.add(first, rows)
+        stills.add(first, block)
         pace.add(first, seen_rows)
         hashes.add(block, health.last_rows(first, len(block.actions)))
         if columns is not None:
@@ -173,6 +176,7 @@ def _examine(source: Source, rescale: bool, damages: list[str] | None, progress:
         verified=None if damages is None else not damages,
         time_scale=pace.result(),
         paths=paths.result(),
+        stills=stills.result(),
     )
 
 

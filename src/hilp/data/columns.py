@@ -244,9 +244,16 @@ def sha256_of(path: Path, beside: Callable[[int], None] | None = None) -> str:
     return digest.hexdigest()
 
 
-def fingerprint_of(observations: trees.Tree, actions: Column, lengths: Column, view: View | None = None) -> str:
-    """Hash of names, types, shapes and bytes of columns, read a block at a time, and of how networks see them."""
+def fingerprint_of(
+    observations: trees.Tree, actions: Column, lengths: Column, view: View | None = None, frames: int = 1
+) -> str:
+    """Hash of names, types, shapes and bytes of columns, read a block at a time, and of how networks see them.
+
+    Of pictures that are seen in stacks of `frames` each frame counts once, as it is stored.
+    """
     digest = hashlib.sha256()
+    if frames > 1:
+        digest.update(f"frames {frames}".encode())
     if view is not None:
         digest.update(view.text.encode())
     columns: dict[str, Column] = {**trees.named(observations, "observations"), "actions": actions, "lengths": lengths}

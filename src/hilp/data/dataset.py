@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from hilp import trees
-from hilp.data import native
+from hilp.data import frames, native
 from hilp.data.about import About
 from hilp.data.about import Parts as Parts
 from hilp.data.columns import fingerprint_of
@@ -96,7 +96,7 @@ class Dataset(About):
     @cached_property
     def fingerprint(self) -> str:
         """Hash of everything that training sees; equal data has an equal fingerprint wherever it lies."""
-        return fingerprint_of(self.observations, self.actions, self.lengths, self.view)
+        return fingerprint_of(frames.stored(self.observations), self.actions, self.lengths, self.view, self.frames)
 
     def extra(self, name: str) -> np.ndarray:
         """An extra column by name, a value per row: `data.extra("physics")[data.transition_rows + 1]` is at each s'.
@@ -117,7 +117,12 @@ class Dataset(About):
     def select(self, episodes: np.ndarray) -> Dataset:
         """A data set of these episodes only."""
         slices = [slice(int(self.starts[e]), int(self.starts[e] + self.lengths[e])) for e in episodes]
-        take = lambda array: np.concatenate([array[:0], *(array[s] for s in slices)])  # noqa: E731
+
+        def take(array: Any) -> Any:
+            if isinstance(array, frames.Frames):
+                return array.select(slices)
+            return np.concatenate([array[:0], *(array[s] for s in slices)])
+
         return replace(
             self,
             observations=trees.over(take, self.observations),
@@ -127,9 +132,14 @@ class Dataset(About):
             endings={},
         )
 
+    def in_frames(self, count: int) -> Dataset:
+        """The same data, of whose pictures networks see `count` at once, that of a row and those before it."""
+        plain = frames.stored(self.observations)
+        return replace(self, observations=frames.stacked(plain, self.lengths, count), frames=count, checked=())
+
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> Path:
         """Write the native folder. It appears whole or not at all."""
-        columns = native.columns_of(self.observations, self.actions, self.extras)
+        columns = native.columns_of(frames.stored(self.observations), self.actions, self.extras)
         return native.write(Path(path), columns, self.lengths, self, overwrite)
 
     @staticmethod
@@ -138,4 +148,6 @@ class Dataset(About):
         columns, about = native.read(Path(path), in_memory, verify)
         extras = {name.removeprefix("extra."): column for name, column in columns.items() if name.startswith("extra.")}
         observations = trees.unnamed(columns, native.OBSERVATIONS)
+        if about.frames > 1:
+            observations = frames.stacked(observations, columns["lengths"], about.frames)
         return Dataset(observations, columns["actions"], columns["lengths"], extras, **about.about())

@@ -17,6 +17,7 @@ from hilp.data.source import Block, Kind, Source
 MOST_COLUMNS = 512  # that are measured and reported one by one; images have more
 SHOWN_EPISODES = 24  # in the picture
 SHOWN_ROWS = 400  # of an episode in the picture
+STILL_EPISODES, STILLS = 4, 12  # whose pictures are shown, and how many of each
 
 
 @dataclass(frozen=True)
@@ -201,3 +202,33 @@ class Paths:
     def result(self) -> list[np.ndarray]:
         edges = np.cumsum([len(rows) for rows in self._wanted])[:-1]
         return np.split(np.concatenate(self._found), edges)
+
+
+class Stills:
+    """Some pictures of some episodes, for a contact sheet."""
+
+    def __init__(self, source: Source):
+        kinds = {} if isinstance(source.observation, Kind) else source.observation
+        self._names = [name for name, kind in kinds.items() if kind.dtype == np.uint8 and len(kind.shape) == 3]
+        episodes = np.unique(np.linspace(0, source.episodes - 1, STILL_EPISODES).round().astype(int))
+        self._rows = {
+            int(e): np.unique(np.linspace(source.stops[e] - source.lengths[e], source.stops[e] - 1, STILLS).astype(int))
+            for e in episodes
+        }
+        self._found: dict[tuple[str, int], list[np.ndarray]] = {(n, e): [] for n in self._names for e in self._rows}
+
+    def add(self, first: int, block: Block) -> None:
+        for name in self._names:
+            for episode, rows in self._rows.items():
+                own = rows[(rows >= first) & (rows < first + len(block.actions))] - first
+                if len(own):
+                    self._found[name, episode].append(np.array(block.observations[name][own]))
+
+    def result(self) -> list[tuple[str, np.ndarray]]:
+        """A line each: what it shows, and pictures [n, height, width, channels]."""
+        several = len(self._names) > 1
+        return [
+            (f"{name}, episode {episode}" if several else f"episode {episode}", np.concatenate(parts))
+            for (name, episode), parts in self._found.items()
+            if parts
+        ]

@@ -26,7 +26,8 @@ from hilp.data.view import View
 from hilp.errors import HilpError
 
 FORMAT = "hilp-dataset"
-PLAIN, TREES, VIEWED = 1, 2, 3  # versions: plain; observations of named parts; a view of them. None reads a later one
+# Versions: plain; observations of named parts; a view of them; pictures seen in stacks. None reads a later one.
+PLAIN, TREES, VIEWED, STACKED = 1, 2, 3, 4
 MANIFEST = "dataset.json"
 CHECKSUM = "checksum"
 OBSERVATIONS = "observations"
@@ -84,6 +85,7 @@ def describe(about: About) -> dict[str, Any]:
         **({"action_parts": [[name, list(shape)] for name, shape in about.action_parts]} if about.action_parts else {}),
         **({} if about.stride is None else {"stride": about.stride, "stride_actions": about.stride_actions}),
         **({} if about.view is None else {"view": about.view.to_json()}),
+        **({} if about.frames == 1 else {"frames": about.frames}),
     }
 
 
@@ -102,12 +104,12 @@ def seal(folder: Path, about: About, columns: Sequence[str], beside: Callable[[i
     }
     manifest = {
         "format": FORMAT,
-        "version": VIEWED if about.view is not None else PLAIN if parts is None else TREES,
+        "version": _version(about, parts is not None),
         **describe(about),
         **({} if parts is None else {"observation_names": parts}),
         "rows": opened["actions"].shape[0],
         "episodes": opened["lengths"].shape[0],
-        "fingerprint": fingerprint_of(observations, opened["actions"], opened["lengths"], about.view),
+        "fingerprint": fingerprint_of(observations, opened["actions"], opened["lengths"], about.view, about.frames),
         "extras": extras,
         "files": files,
     }
@@ -182,6 +184,7 @@ def _about(folder: Path, manifest: Mapping[str, Any]) -> About:
         )
         stride = None if manifest.get("stride") is None else max(1, int(manifest["stride"]))
         view = View.from_json(manifest["view"]) if "view" in manifest else None
+        frames = max(1, int(manifest.get("frames", 1)))
     except (TypeError, ValueError) as error:
         raise HilpError(f"{folder / MANIFEST} is damaged: {reason(error)}: write the data set again") from error
     return About(
@@ -195,8 +198,16 @@ def _about(folder: Path, manifest: Mapping[str, Any]) -> About:
         action_scaling=None if center is None or half_range is None else ActionScaling(center, half_range),
         stride=stride,
         stride_actions=str(manifest.get("stride_actions", "mean")),
+        frames=frames,
         view=view,
     )
+
+
+def _version(about: About, named: bool) -> int:
+    """The oldest that can say it."""
+    if about.frames > 1:
+        return STACKED
+    return VIEWED if about.view is not None else TREES if named else PLAIN
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -207,9 +218,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         manifest = json.loads(text)
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
             raise HilpError(f"{path} is not a hilp data set (its format is not '{FORMAT}')")
-        if manifest.get("version") not in (PLAIN, TREES, VIEWED):
+        if manifest.get("version") not in (PLAIN, TREES, VIEWED, STACKED):
             raise HilpError(
-                f"{folder} has format version {manifest.get('version')}, this hilp reads {PLAIN} to {VIEWED}"
+                f"{folder} has format version {manifest.get('version')}, this hilp reads {PLAIN} to {STACKED}"
             )
         checksum = manifest.pop(CHECKSUM, None)
         # Comparing the text as well finds flipped bits that JSON does not care about.

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hilp import trees
+from hilp.data import frames
 from hilp.data.about import About
 from hilp.data.columns import BLOCK_BYTES, row_bytes
 from hilp.data.dataset import Dataset
@@ -122,11 +123,13 @@ def gather(source: Source) -> Dataset:
             columns[name][first : first + len(values)] = values
     observations = trees.unnamed(columns, "observations")
     extras = {name: columns[f"extra.{name}"] for name in source.extras}
+    observations = frames.stacked(observations, source.lengths, source.frames)
     return Dataset(observations, columns["actions"], source.lengths, extras, **source.about())
 
 
 def of_dataset(data: Dataset) -> Source:
-    """A data set that is there already."""
+    """A data set that is there already; of stacks of frames each frame once."""
+    observations = frames.stored(data.observations)
 
     def kind(column: np.ndarray) -> Kind:
         return Kind(column.shape[1:], column.dtype)
@@ -134,11 +137,11 @@ def of_dataset(data: Dataset) -> Source:
     def read(start: int, stop: int) -> Block:
         rows = lambda column: np.asarray(column[start:stop])  # noqa: E731
         extras = {name: rows(column) for name, column in data.extras.items()}
-        return Block(trees.over(rows, data.observations), rows(data.actions), extras)
+        return Block(trees.over(rows, observations), rows(data.actions), extras)
 
     return Source(
         lengths=np.asarray(data.lengths, np.int64),
-        observation=trees.over(kind, data.observations),
+        observation=trees.over(kind, observations),
         action=kind(data.actions),
         extras={name: kind(column) for name, column in data.extras.items()},
         read=read,

@@ -127,6 +127,14 @@ def _masked(value: Any, levels: int = MOST_LEVELS) -> bool:
     return isinstance(value, np.ma.MaskedArray)
 
 
+PICTURE = "pixels"  # what observations that are nothing but a picture are called
+
+
+def is_picture(column: Column) -> bool:
+    """Whether a column has a picture in each row: bytes [height, width, channels]."""
+    return column.dtype == np.uint8 and len(column.shape) == 4
+
+
 class Part:
     """One or more columns side by side, as float32 rows; `keep` names the numbers of a row that are wanted."""
 
@@ -186,8 +194,9 @@ class Part:
 class NamedParts:
     """A named tree of columns: bytes stay bytes and keep their shape, everything else is float32 vectors."""
 
-    def __init__(self, table: Table, what: str):
-        self.columns: dict[str, Column] = trees.unnamed(table.columns, what)
+    def __init__(self, table: Table, what: str, columns: Mapping[str, Column] | None = None):
+        """columns: those that are its parts, by name; without them the columns `what/...`."""
+        self.columns = dict(trees.unnamed(table.columns, what) if columns is None else columns)
         self.rows = min((column.shape[:1] or (0,))[0] for column in self.columns.values())
         self.kind: dict[str, Kind] = {}
         for name, column in self.columns.items():
@@ -210,11 +219,21 @@ class NamedParts:
 
 
 def parts_of(
-    table: Table, what: str, names: Sequence[str] | None, flatten: bool = False, single: bool = False
+    table: Table,
+    what: str,
+    names: Sequence[str] | None,
+    flatten: bool = False,
+    single: bool = False,
+    keep: Sequence[int] | None = None,
 ) -> Part | NamedParts:
-    """One array of these columns; without names the tree of the columns `what/...`."""
+    """One array of these columns, or where there are pictures among them a tree; without names that of `what/...`."""
+    if names is not None and not flatten and any(is_picture(table[name]) for name in names):
+        called = {name: PICTURE if len(names) == 1 and "/" not in name else name.rpartition("/")[2] for name in names}
+        if len(set(called.values())) < len(names):
+            raise HilpError(f"{table.name}: two parts of {what} have one name: give each a name of its own")
+        return NamedParts(table, what, {called[name]: table[name] for name in names})
     if names is not None:
-        return Part(table, what, names, flatten, single=single)
+        return Part(table, what, names, flatten, keep, single)
     if flatten:
         raise HilpError(f"{table.name}: {what} are named parts, which keep their shapes: leave out flatten")
     return NamedParts(table, what)

@@ -43,6 +43,8 @@ def thinned(data: Dataset, stride: int, commands: Commands = "mean") -> Dataset:
         raise HilpError(f"{data.name} is thinned already, by {data.stride}: load it anew with another stride")
     if stride == 1:
         return replace(data, stride=1)
+    if data.frames > 1:
+        raise HilpError(f"{data.name}: frames are those of neighbouring rows, which a stride leaves out: choose one")
     strides = (np.asarray(data.lengths) - 1) // stride  # of each episode
     kept = np.flatnonzero(strides >= 1)
     if not len(kept):

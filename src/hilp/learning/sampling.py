@@ -14,9 +14,13 @@ import numpy as np
 from jax import Array
 
 from hilp import trees
+from hilp.data.frames import Frames
 from hilp.errors import HilpError, nearest, some
 from hilp.trees import Tree
 
+jax.tree_util.register_pytree_node(  # stacks of frames go to the device as what is stored, and are built there
+    Frames, lambda frames: ((frames.stored, frames.first), frames.count), lambda count, parts: Frames(*parts, count)
+)
 ACTION_LIMIT = 1.0 - 1e-5  # data actions are clipped to this, so that a squashed density stays finite
 
 

@@ -13,6 +13,7 @@ from hilp.data.dataset import Dataset
 from hilp.spec import Spec
 from hilp.trees import Tree
 
+MOST_PICTURES = 64 << 20  # bytes of pictures that a bank keeps
 EXTRAS = ("physics", "own_reward")  # columns of the data that are kept for rewards
 
 
@@ -28,8 +29,11 @@ class Bank:
 
     @staticmethod
     def draw(data: Dataset, count: int, seed: int) -> Bank:
-        """At most `count` transitions, drawn without replacement."""
-        return Bank.at(data, Bank.rows(data, count, seed))
+        """At most `count` transitions, drawn without replacement; fewer where they are pictures, which are large."""
+        parts = trees.named(data.observations, "observations").values()
+        picture = sum(int(np.prod(part.shape[1:])) for part in parts if part.dtype == np.uint8 and len(part.shape) == 4)
+        most = count if not picture else min(count, max(1, MOST_PICTURES // (2 * picture)))
+        return Bank.at(data, Bank.rows(data, most, seed))
 
     @staticmethod
     def rows(data: Dataset, count: int, seed: int) -> np.ndarray:
@@ -51,6 +55,11 @@ class Bank:
         """The columns beside the observations at s', by the names that the data has for them."""
         columns = ((name, getattr(self, f"next_{name}")) for name in EXTRAS)
         return {name: column for name, column in columns if column is not None}
+
+    @property
+    def bytes(self) -> int:
+        """What it takes in memory and on disk."""
+        return sum(column.nbytes for column in self.columns().values())
 
     def subsample(self, count: int, seed: int) -> Bank:
         """At most `count` of them, drawn without replacement."""

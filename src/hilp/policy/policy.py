@@ -171,12 +171,14 @@ class FoundationPolicy:
         """Latents of the kept data states, for planning."""
         return planning.Midpoints(self.encode_all(self.bank.observations))
 
-    def encode_all(self, observations: Tree) -> np.ndarray:
-        """`encode` of any number of rows; images in blocks, because they need more memory than their latents do."""
+    def encode_all(self, observations: Tree, rows: np.ndarray | None = None) -> np.ndarray:
+        """`encode` of any number of rows, or of these; images in blocks, because they take more memory than latents."""
         if not self.spec.parts:
-            return self.encode(observations)
-        blocks = [slice(first, first + BLOCK) for first in range(0, max(1, trees.rows(observations)), BLOCK)]
-        latents = [self.encode(trees.over(lambda part, block=block: part[block], observations)) for block in blocks]
+            return self.encode(observations if rows is None else observations[rows])
+        count = trees.rows(observations) if rows is None else len(rows)
+        blocks: list[Any] = [slice(first, first + BLOCK) for first in range(0, max(1, count), BLOCK)]
+        wanted = blocks if rows is None else [rows[block] for block in blocks]
+        latents = [self.encode(trees.over(lambda part, at=at: part[at], observations)) for at in wanted]
         return np.concatenate(latents)
 
     @cached_property
@@ -193,7 +195,7 @@ class FoundationPolicy:
         """This policy with the graph of trajectories, as training leaves it: for policies that have none."""
         require_graph(self)
         rows, lengths = graph.trajectories(data.lengths, seed)
-        latents = self.encode_all(trees.over(lambda part: part[rows], data.observations))
+        latents = self.encode_all(data.observations, rows)
         contents = dataclasses.replace(
             self._contents(),
             graph=graph.build(self.midpoints.latents, latents, lengths, self.discount, seed),

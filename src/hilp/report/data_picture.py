@@ -1,4 +1,4 @@
-"""The picture of `hilp data inspect`: some episodes in the plane, and how long episodes are."""
+"""The picture of `hilp data inspect`: some episodes in the plane, and how long they are; of images a contact sheet."""
 
 from __future__ import annotations
 
@@ -26,9 +26,13 @@ def require_file(path: str | os.PathLike[str]) -> Path:
 
 
 def save(report: Report, path: Path) -> None:
-    """Draw to a file."""
+    """Draw to a file; pictures to a contact sheet, in a file of its own where there are numbers, too."""
     try:
-        figures.save(draw(report), path)
+        if report.stills:
+            sheet = figures.contact_sheet(report.stills, f"{report.name}: {report.transitions:,} transitions")
+            figures.save(sheet, path.with_stem(f"{path.stem}-pictures") if report.observations else path)
+        if report.observations or not report.stills:
+            figures.save(draw(report), path)
     except OSError as error:
         raise HilpError(f"cannot write {path}: {error.strerror or error}") from error
 

@@ -29,11 +29,10 @@ def section(policy: FoundationPolicy) -> list[Section]:
         left = np.linalg.norm(latents[rows] - latents[goal], axis=1)
         words = ["start", *(f"{steps:.0f} to go" for steps in left[1:-1]), "goal"]
         shown.append((frames[rows], words))
-    size = sum(column.nbytes for column in policy.bank.columns().values())
     text = (
         "A plan halves the way between two states, again and again: each midpoint is a latent, and what is shown is "
         "the picture of the state of the data that is nearest to it. Numbers are latent steps to the goal.\n\n"
-        f"The policy keeps {len(policy.bank):,} transitions for this, {size / 2**20:.0f} MB."
+        f"The policy keeps {len(policy.bank):,} transitions for this, {policy.bank.bytes / 2**20:.0f} MB."
     )
     uri = figures.png_data_uri(figures.film_strips(shown, "Plans in pictures"))
     return [Section("Plans in pictures", text, [(uri, f"{len(shown)} plans of {2**HALVINGS - 1} midpoints.")])]

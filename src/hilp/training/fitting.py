@@ -34,7 +34,7 @@ def fitted(config: Any, data: Dataset, before: Mapping[str, Any] | None = None) 
     keys = configs.to_fit(config)
     if not keys:
         return Fit(config, data)
-    stride_open = HORIZON in keys and data.stride is None and data.task is None
+    stride_open = HORIZON in keys and data.stride is None and data.task is None and data.frames == 1
     if before is not None:
         values = {key: value for key, value in dict(before.get("config") or {}).items() if key in keys}
         stride = before.get("stride", 1)

@@ -22,6 +22,7 @@ from hilp.data import checks
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, TrainingStopped, require_count
 from hilp.learning import methods
+from hilp.learning.images import pictures
 from hilp.policy.asked import has_graph
 from hilp.policy.forks import require_own_process
 from hilp.policy.policy import FoundationPolicy
@@ -167,6 +168,9 @@ def pretrain(
                 kept.save(folder / HELD_OUT, overwrite=True)
             for number, policy in enumerate(policies):
                 policy.save((folder if seeds == 1 else seed_folder(folder, seed + number)) / POLICY)
+    if pictures(run.spec) and not quiet:
+        kept = policies[0].bank
+        print(f"hilp: the policy keeps {len(kept):,} transitions, {kept.bytes / 2**20:.0f} MB", file=sys.stderr)
     if watch is not None and not quiet and (line := watch.still_moving(steps)):
         print(f"hilp: {line}", file=sys.stderr)
     return policies[0] if seeds == 1 else policies

@@ -42,7 +42,8 @@ def read(
     becomes a named extra column. Observations may be a named tree: a dict of arrays, or `observations/NAME` in a file.
 
     `columns` says what these arrays are called in the source, {"observations": ["qpos", "qvel"], "actions": "ctrl"}:
-    several are put side by side. `flatten` allows rows that are images; `drop_short` leaves out episodes of one row.
+    several are put side by side. Rows of bytes [height, width, channels] stay pictures, in a named tree (`pixels` where
+    there is nothing else); `flatten` lays them out as plain numbers; `drop_short` leaves out episodes of one row.
     """
     return of_table(open_table(source), columns, flatten, drop_short, extras)
 
@@ -98,7 +99,7 @@ def of_table(
             raise HilpError(f"{table.name}: extra column '{name}' is not numbers ({column.dtype}): drop it")
     kept = {name: others[name] for name in choose_extras(others, extras, table.name)}
     found = lay_out(renamed, table.kind, lengths, observations, actions, following, kept, endings, notes)
-    if columns and "observations" in columns:
+    if columns and "observations" in columns and isinstance(observations, Part):
         found = replace(found, observation_parts=_shapes(renamed, parts["observations"]))
     if columns and "actions" in columns:
         found = replace(found, action_parts=_shapes(renamed, parts["actions"]))

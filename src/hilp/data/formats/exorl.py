@@ -19,7 +19,7 @@ from hilp.data.columns import NUMBERS, open_npz
 from hilp.data.dataset import Dataset
 from hilp.data.mistakes import path_of
 from hilp.data.source import Block, Kind, Source, by_episode, choose_extras
-from hilp.data.tables import Part, Table, identity_of, without_short
+from hilp.data.tables import Part, Table, identity_of, parts_of, without_short
 from hilp.errors import HilpError, require_count
 
 TIME = "20000101T000000"  # names begin with a time; a constant one keeps equal data in equal files
@@ -40,7 +40,7 @@ def read(
     if not files:
         raise HilpError(f"{source} has no .npz files: give the folder of an algorithm, <domain>/<algorithm>")
     first = Table(str(files[0]), "npz", open_npz(files[0]))
-    observation = Part(first, "observation", ["observation"], flatten).kind
+    observation = parts_of(first, "observation", ["observation"], flatten).kind
     action = Part(first, "action", ["action"]).kind
     rows = len(first["observation"][:])
     available = {
@@ -57,11 +57,10 @@ def read(
 
     def episode(number: int) -> Block:
         table = Table(str(files[number]), "npz", open_npz(files[number], needed))
-        parts = Part(table, "observation", ["observation"], flatten), Part(table, "action", ["action"])
+        parts = parts_of(table, "observation", ["observation"], flatten), Part(table, "action", ["action"])
         if (parts[0].kind, parts[1].kind) != (observation, action) or parts[1].rows != lengths[number]:
-            raise HilpError(
-                f"{table.name} does not fit the first file: {parts[0].kind.shape} and {parts[1].kind.shape}"
-            )
+            shapes = [table[name].shape for name in ("observation", "action")]
+            raise HilpError(f"{table.name} does not fit the first file: {shapes[0]} and {shapes[1]}")
         shifted = np.zeros((parts[1].rows, *action.shape), np.float32)
         shifted[:-1] = parts[1].read(0, parts[1].rows)[1:]
         columns = {}

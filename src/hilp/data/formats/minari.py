@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hilp import storage
+from hilp import storage, trees
 from hilp.data import isolated
 from hilp.data.mistakes import reason
 from hilp.data.source import Block, Kind, Source, by_episode, choose_extras
-from hilp.data.tables import Part, Table, identity_of, without_short
+from hilp.data.tables import NamedParts, Part, Table, identity_of, parts_of, without_short
 from hilp.errors import HilpError, nearest, some
 
 KITCHEN_KEY, KITCHEN_WIDTH = "observation", 59  # of FrankaKitchen: positions and speeds of robot and objects
@@ -31,6 +31,8 @@ def read(
     extras: Sequence[str] | None = None,
 ) -> Source:
     """A local Minari data set, by id or by folder. Dict observations need `observation_keys`, put side by side.
+
+    Where pictures are among them, observations are a named tree of them.
 
     The convention "kitchen" takes the 30 positions of FrankaKitchen's observations, as in D4RL's files.
 
@@ -54,7 +56,7 @@ def read(
             raise HilpError("convention='kitchen' says which observations to take: leave out observation_keys")
         chosen = [KITCHEN_KEY]
 
-    def whole(episode: Mapping[str, np.ndarray], number: int) -> tuple[Part, Part, dict[str, np.ndarray]]:
+    def whole(episode: Mapping[str, np.ndarray], number: int) -> tuple[Part | NamedParts, Part, dict[str, np.ndarray]]:
         """Observations, actions and extras of an episode, checked and padded to a row per observation."""
         table = Table(f"{name}, episode {number}", "minari", episode)
         parts = _keys(episode, chosen, name)
@@ -64,7 +66,7 @@ def read(
                 f"{name}: observations of Kitchen have {KITCHEN_WIDTH} numbers, these have "
                 f"{', '.join(map(str, episode[parts[0]].shape[1:]))}: leave out convention='kitchen'"
             )
-        observations = Part(table, "observations", parts, flatten, keep)
+        observations = parts_of(table, "observations", parts, flatten, keep=keep)
         actions = Part(table, "actions", ["actions"] if "actions" in episode else _no_actions(episode, name))
         steps = int(lengths[number]) - 1
         if (observations.rows, actions.rows) != (steps + 1, steps):
@@ -93,11 +95,9 @@ def read(
     def block(episode: Mapping[str, np.ndarray], number: int) -> Block:
         if lengths[number] < 2:  # left out below; only its rows are wanted
             empty = {key: np.zeros((1, *kind.shape), kind.dtype) for key, kind in kinds.items()}
-            return Block(
-                np.zeros((1, *observations.kind.shape), observations.kind.dtype),
-                np.zeros((1, *actions.kind.shape), np.float32),
-                empty,
-            )
+            kind = observations.kind
+            blank = trees.over(lambda kind: np.zeros((1, *kind.shape), kind.dtype), kind)
+            return Block(blank, np.zeros((1, *actions.kind.shape), np.float32), empty)
         own = whole(episode, number)
         found = {key: Kind(own[2][key].shape[1:], own[2][key].dtype) for key in kept if key in own[2]}
         if (own[0].kind, own[1].kind, found) != (observations.kind, actions.kind, kinds):
@@ -110,6 +110,7 @@ def read(
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     first = isolated.read_minari(folder, sample, sample + 1)[0]
     named = tuple((key, first[f"observations/{key}"].shape[1:]) for key in chosen or () if convention is None)
+    named = named if isinstance(observations, Part) else ()  # a tree has its own names
     found = Source(
         observation_parts=named,
         name=name,

@@ -369,8 +369,8 @@ PRESETS = (
     Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.KITCHENS),
     Preset(
         "laptop",
-        {**values.LAPTOP_PIXELS, "schedule": "sequential", "phi_steps": 8_000, "policy_sees": "phi"},
-        steps=16_000,
+        {**values.LAPTOP_PIXELS, "schedule": "sequential", "phi_steps": 3_000, "policy_sees": "phi"},
+        steps=10_000,
         tasks=values.MAZE_PIXELS,
     ),
 )
