@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from hilp.bench import sight
 from hilp.errors import HilpError, nearest
 
 Line = dict[str, Any]
@@ -325,6 +326,9 @@ BENCHMARKS: dict[str, Callable[[], Line]] = {
     "graph_step": graph_step,
     "act": act,
     "memory": memory,
+    "films": sight.films,
+    "maze_frames": sight.maze_frames,
+    "walker_frames": sight.walker_frames,
     "import": import_time,
     "help": help_time,
 }

@@ -11,10 +11,10 @@ randomness of a block comes from (seed, block), so a collection that was killed 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,12 +24,11 @@ from jax import Array
 
 from hilp import storage
 from hilp.collectors.shards import Shards, collection
+from hilp.data import native
+from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, nearest
 from hilp.learning import losses, networks
 from hilp.tasks import dmc
-
-if TYPE_CHECKING:
-    from hilp.data.dataset import Dataset
 
 KINDS = ("random", "rnd", "apt")
 CLIP = 5.0  # of standardised observations
@@ -317,13 +316,22 @@ def collect(
     config: Config | None = None,
     overwrite: bool = False,
 ) -> Dataset:
-    """Exactly `steps` transitions in whole episodes (the last may be shorter), with an extra column "physics"."""
+    """Exactly `steps` transitions in whole episodes (the last may be shorter), with an extra column "physics".
+
+    Of a robot that is seen by a camera, states are collected first, in a folder beside, and then drawn.
+    """
     if kind not in KINDS:
         raise HilpError(f"unknown kind of {world.domain_name} data '{kind}': {nearest(kind, KINDS)}")
     if steps < 1:
         raise HilpError(f"cannot collect {steps} transitions: ask for at least 1")
     if workers is not None:
         world = dmc.make(world.name, threads=workers)
+    if isinstance(world, dmc.PixelDmc):
+        native.require_free(out, overwrite)
+        beside = out.with_name(f"{out.name}-states")  # what is drawn: kept, because collecting takes longer
+        plain = collect(world.plain, kind, steps, seed, beside, progress, None, config, overwrite)
+        seen = replace(world.rendered(plain), name=f"{world.name}-{kind}")
+        return Dataset.open(seen.save(out, overwrite=overwrite))
     cfg = Config() if config is None else config
     identity = {"task": world.domain_name, "kind": kind, "steps": steps, "seed": seed, "side_by_side": cfg.side_by_side}
     with collection(out, identity, overwrite) as shards:

@@ -50,11 +50,19 @@ def write_exorl(flags: Flags) -> tuple[Path, list[str]]:
 
 def write(flags: Flags) -> tuple[Path, list[str]]:
     """Where it was written, and what was decided or repaired on the way."""
+    from hilp import tasks
     from hilp.collectors import named
     from hilp.data import convert
     from hilp.training.progress import Bar
 
     assert flags.to != "exorl"
+    if flags.task is not None and hasattr(world := tasks.make(flags.task), "rendered"):
+        if flags.to != "native":
+            raise HilpError(f"pictures of {flags.task} are written as a native folder only: leave out --to {flags.to}")
+        data = common.load_data(flags.source, flags)
+        with Bar(quiet=flags.json) as bar:
+            seen = world.rendered(data, lambda done: bar("drawing", done, data.rows))
+        return seen.save(flags.target, overwrite=flags.overwrite), list(data.notes)
     options = flags.options()
     verify = options.pop("verify", True)
     source = named.open_source(flags.source, flags.format, **options)

@@ -120,4 +120,5 @@ PRESETS = (
     ),
     Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.KITCHENS),
     Preset(None, values.STITCH_GOALS, tasks=values.OGBENCH_STITCHES),
+    Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
 )

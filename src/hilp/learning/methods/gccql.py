@@ -219,4 +219,5 @@ PRESETS = (
         tasks=values.KITCHENS,
     ),
     Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.KITCHENS),
+    Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
 )

@@ -188,4 +188,5 @@ PRESETS = (
     # OGBench's values; networks stay ours, its actors have GELU and a deviation of one.
     Preset(None, {"temperature": 10.0, "actor_goal_random": 0.0}, tasks=values.OGBENCH),
     Preset(None, values.STITCH_GOALS, tasks=values.OGBENCH_STITCHES),
+    Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
 )

@@ -157,4 +157,9 @@ def actor_loss(
     return -jnp.mean(jnp.min(critic(observation, action, goal)[..., 0], axis=0))
 
 
-PRESETS = (Preset("laptop", values.LAPTOP_SUCCESSORS, steps=20_000),)
+PRESETS = (
+    Preset("laptop", values.LAPTOP_SUCCESSORS, steps=20_000),
+    Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
+    Preset("laptop", values.LAPTOP_FILMS, tasks=values.DMC_PIXELS),
+    Preset("paper", values.PAPER_FILMS, steps=values.PAPER_FILM_STEPS, tasks=values.DMC_PIXELS),
+)

@@ -173,4 +173,5 @@ PRESETS = (
         tasks=values.KITCHENS,
     ),
     Preset("paper", steps=500_000),
+    Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
 )

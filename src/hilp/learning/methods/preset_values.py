@@ -21,8 +21,12 @@ LAPTOP_SUCCESSORS: dict[str, Any] = {
 }
 
 MAZE_PIXELS = tuple(f"maze-{size}-pixels" for size in ("four-rooms", "medium", "large", "ultra", "oneway"))
+DMC_PIXELS = tuple(f"{name}-pixels" for name in ("walker", "cheetah", "quadruped", "jaco"))
 # Where the robot stands is all that there is to see, so pictures are not shifted.
 LAPTOP_PIXELS: dict[str, Any] = {"encoder": "light", "augment": "none", "batch": 128}
+LAPTOP_FILMS: dict[str, Any] = {"encoder": "light", "batch": 128}
+PAPER_FILMS: dict[str, Any] = {"entrance": (512, 512), "batch": 512}
+PAPER_FILM_STEPS = 500_000
 
 
 def _with_kinds(names: tuple[str, ...], *kinds: str) -> tuple[str, ...]:

@@ -211,4 +211,5 @@ PRESETS = (
     ),
     Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.KITCHENS),
     Preset("laptop", values.KITCHEN_ACTOR, steps=values.KITCHEN_LAPTOP_STEPS, tasks=values.KITCHENS),
+    Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
 )

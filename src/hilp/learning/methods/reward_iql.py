@@ -170,6 +170,7 @@ PRESETS = (
         tasks=values.KITCHENS,
     ),
     Preset("paper", steps=500_000),
+    Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
 )
 
 HIGH_LEVEL_PRESETS = (
@@ -182,4 +183,5 @@ HIGH_LEVEL_PRESETS = (
     Preset(None, {"expectile": KITCHEN_EXPECTILE, "value_norm": True}, tasks=values.KITCHENS),
     Preset("laptop", {"k": 10, "normalize": False, **values.KITCHEN_AVERAGE}, steps=10_000, tasks=values.KITCHENS),
     Preset("paper", steps=500_000),
+    Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
 )

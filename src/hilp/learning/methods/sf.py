@@ -271,6 +271,9 @@ PRESETS = (
         },
         steps=20_000,
     ),
-    Preset(None, {"phi_discount": 0.96}, tasks=("walker",)),
-    Preset(None, {"loss": "q"}, tasks=("quadruped", "jaco")),
+    Preset(None, {"phi_discount": 0.96}, tasks=("walker", "walker-pixels")),
+    Preset(None, {"loss": "q"}, tasks=("quadruped", "jaco", "quadruped-pixels", "jaco-pixels")),
+    Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
+    Preset("laptop", values.LAPTOP_FILMS, tasks=values.DMC_PIXELS),
+    Preset("paper", values.PAPER_FILMS, steps=values.PAPER_FILM_STEPS, tasks=values.DMC_PIXELS),
 )

@@ -31,6 +31,11 @@ class DmcEpisodes:
     def _observe(self) -> None:
         self.observations = self._domain.observe(self._views).astype(np.float32)
 
+    @property
+    def simulations(self) -> list[Any]:
+        """MuJoCo's data of each, as they are now."""
+        return self._simulations
+
     def step(self, actions: np.ndarray) -> None:
         """One step of control with actions [n, act] inside [-1, 1]."""
         controls = self._low + self._half_range * (np.clip(np.asarray(actions, np.float64), -1, 1) + 1)

@@ -1,0 +1,86 @@
+"""What pictures cost: training on films that stay on disk, and drawing them."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hilp.errors import HilpError
+
+Line = dict[str, Any]
+FRAMES, SIDE, STEPS = 20_000, 32, 64
+
+
+def films() -> Line:
+    """Updates a second of phi on pictures streamed from a folder, over the same networks fed from device memory."""
+    from hilp.data.dataset import Dataset
+    from hilp.learning import configs
+    from hilp.presets import preset
+    from hilp.training.run import Run
+
+    rng = np.random.default_rng(0)
+    frames = rng.integers(0, 256, (FRAMES, SIDE, SIDE, 3), np.uint8)
+    made = Dataset({"pixels": frames}, np.zeros((FRAMES, 2), np.float32), np.full(FRAMES // 100, 100), name="noise")
+    values = {"phi_discount": 0.97, "goal_discount": 0.97}
+    config = configs.changed(preset("hilp", "laptop", "maze-large-pixels").config, values)
+    with tempfile.TemporaryDirectory(prefix="hilp-bench-") as folder:
+        data = Dataset.open(made.save(Path(folder) / "film"))
+        runs = {"device": Run(config, data, device_budget=2**62), "stream": Run(config, data, device_budget=0)}
+        states = {name: run.advance(run.fresh, 0, 32)[0] for name, run in runs.items()}  # compiles, touches the file
+        seconds: dict[str, list[float]] = {name: [] for name in runs}
+        for turn in range(3):
+            for name, run in runs.items():
+                start = time.perf_counter()
+                states[name], _ = run.advance(states[name], 32 + turn * STEPS, STEPS)
+                seconds[name].append(time.perf_counter() - start)
+    rate = {name: STEPS / min(times) for name, times in seconds.items()}
+    return {
+        "value": round(rate["stream"], 1),
+        "unit": "updates/s",
+        "ratio": round(rate["stream"] / rate["device"], 2),
+        "against": f"the same pictures on the device, {rate['device']:.1f} updates/s; {SIDE}x{SIDE}x3, "
+        f"batch {config.batch}, light encoder",
+    }
+
+
+def maze_frames() -> Line:
+    """Pictures a second of the maze seen from above."""
+    from hilp import tasks
+
+    world: Any = tasks.make("maze-large-pixels")
+    places = world.starts(np.random.default_rng(0), 4_096)
+    return _rate(lambda: world.see(places), len(places), "32x32x3")
+
+
+def walker_frames() -> Line:
+    """Pictures a second of DeepMind Control's walker."""
+    from hilp import tasks
+
+    try:
+        world: Any = tasks.make("walker-pixels")
+        physics = world.episodes(np.random.default_rng(0), 1).extra("physics").repeat(200, axis=0)
+    except (HilpError, ImportError) as error:
+        return {"value": None, "unit": "frames/s", "ratio": None, "against": f"not measured: {error}"}
+    return _rate(lambda: world.frames(physics), len(physics), "64x64x3, without shadows, reflections, multisampling")
+
+
+def _rate(draw: Callable[[], Any], count: int, what: str) -> Line:
+    """Frames a second, and against copying as many bytes."""
+    pictures = draw()
+    array = pictures["pixels"] if isinstance(pictures, dict) else pictures
+    times = []
+    for run in (draw, array.copy):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return {
+        "value": round(count / times[0]),
+        "unit": "frames/s",
+        "ratio": round(times[0] / times[1], 1),
+        "against": f"copying these pictures ({what}), {count / times[1]:,.0f} frames/s",
+    }

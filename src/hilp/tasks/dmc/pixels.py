@@ -1,0 +1,93 @@
+"""DeepMind Control seen by a camera: 64 x 64 pixels, three frames at once, as in the paper's experiments from pixels.
+
+Pictures are drawn from physics states, so data that holds them (as ExORL's does) can be seen without simulating again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hilp.data.frames import Recent
+from hilp.errors import HilpError
+from hilp.tasks.dmc.episodes import DmcEpisodes
+from hilp.tasks.dmc.task import Dmc
+from hilp.tasks.pictures import drawing
+from hilp.tasks.sight import SUFFIX
+
+if TYPE_CHECKING:
+    from hilp.data.dataset import Dataset
+
+SIDE = 64  # pixels of a picture
+FRAMES = 3  # that policies see at once
+PART = "pixels"
+PHYSICS = "physics"
+BLOCK = 1000  # pictures between two words of progress
+
+
+class PixelDmc(Dmc):
+    """A robot whose policies see pictures; rewards are of its physics, as ever."""
+
+    sees = ((PART, (SIDE, SIDE, 3 * FRAMES), "uint8"),)
+
+    def __init__(self, name: str, rewards: Sequence[str], threads: int | None = None) -> None:
+        super().__init__(name.removesuffix(SUFFIX), rewards, threads)
+        self.name = name
+
+    @property
+    def plain(self) -> Dmc:
+        """The same robot, by its states."""
+        return Dmc(self.name.removesuffix(SUFFIX), tuple(self.rewards), self.threads)
+
+    def episodes(
+        self, rng: np.random.Generator, n: int, start: np.ndarray | None = None, goal: np.ndarray | None = None
+    ) -> PixelDmcEpisodes:
+        plain = super().episodes(rng, n, start, goal)
+        return PixelDmcEpisodes(self, plain)
+
+    def rendered(self, data: Dataset, progress: Callable[[int], None] | None = None) -> Dataset:
+        """Data of this robot's states with pictures of them as observations, in stacks; each frame is kept once."""
+        if PHYSICS not in data.extras:
+            raise HilpError(
+                f"{data.name} has no column '{PHYSICS}', from which pictures are drawn: keep it in the data"
+            )
+        physics = data.extras[PHYSICS]
+        pictures = np.empty((data.rows, SIDE, SIDE, 3), np.uint8)
+        for first in range(0, data.rows, BLOCK):
+            pictures[first : first + BLOCK] = self.frames(np.asarray(physics[first : first + BLOCK]), (SIDE, SIDE))
+            if progress:
+                progress(min(first + BLOCK, data.rows))
+        seen = replace(data, observations={PART: pictures}, task=self.name, observation_parts=(), view=None, checked=())
+        return seen.in_frames(FRAMES)
+
+
+class PixelDmcEpisodes:
+    """n episodes running side by side, and what a camera sees of each."""
+
+    def __init__(self, world: PixelDmc, plain: DmcEpisodes) -> None:
+        self._plain, self._recent = plain, Recent(FRAMES)
+        domain = world.domain
+        self._camera = domain.model.camera(domain.camera).id
+        self._screen = ExitStack()  # closed with these episodes: opening it takes longer than a picture
+        self._draw = self._screen.enter_context(drawing(domain.mujoco, domain.model, SIDE, SIDE))
+        self._look()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._plain, name)
+
+    def _look(self) -> None:
+        pictures = np.empty((len(self._plain.observations), SIDE, SIDE, 3), np.uint8)
+        for data, picture in zip(self._plain.simulations, pictures, strict=True):
+            self._draw(data, self._camera, picture)
+        self.seen = {PART: self._recent.add(pictures)}
+
+    def step(self, actions: np.ndarray) -> None:
+        self._plain.step(actions)
+        self._look()
+
+    def __del__(self) -> None:
+        self._screen.close()
