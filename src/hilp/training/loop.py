@@ -169,8 +169,8 @@ def pretrain(
             for number, policy in enumerate(policies):
                 policy.save((folder if seeds == 1 else seed_folder(folder, seed + number)) / POLICY)
     if pictures(run.spec) and not quiet:
-        kept = policies[0].bank
-        print(f"hilp: the policy keeps {len(kept):,} transitions, {kept.bytes / 2**20:.0f} MB", file=sys.stderr)
+        own = policies[0].bank
+        print(f"hilp: the policy keeps {len(own):,} transitions, {own.bytes / 2**20:.0f} MB", file=sys.stderr)
     if watch is not None and not quiet and (line := watch.still_moving(steps)):
         print(f"hilp: {line}", file=sys.stderr)
     return policies[0] if seeds == 1 else policies

@@ -6,6 +6,7 @@ Pictures are drawn from physics states, so data that holds them (as ExORL's does
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ import numpy as np
 
 from hilp.data.frames import Recent
 from hilp.errors import HilpError
+from hilp.tasks.dmc.domains import Domain
 from hilp.tasks.dmc.episodes import DmcEpisodes
 from hilp.tasks.dmc.task import Dmc
 from hilp.tasks.pictures import drawing
@@ -47,7 +49,7 @@ class PixelDmc(Dmc):
         self, rng: np.random.Generator, n: int, start: np.ndarray | None = None, goal: np.ndarray | None = None
     ) -> PixelDmcEpisodes:
         plain = super().episodes(rng, n, start, goal)
-        return PixelDmcEpisodes(self, plain)
+        return PixelDmcEpisodes(self.name, self.domain, plain.simulations, self.threads, self.pool)
 
     def rendered(self, data: Dataset, progress: Callable[[int], None] | None = None) -> Dataset:
         """Data of this robot's states with pictures of them as observations, in stacks; each frame is kept once."""
@@ -65,29 +67,22 @@ class PixelDmc(Dmc):
         return seen.in_frames(FRAMES)
 
 
-class PixelDmcEpisodes:
+class PixelDmcEpisodes(DmcEpisodes):
     """n episodes running side by side, and what a camera sees of each."""
 
-    def __init__(self, world: PixelDmc, plain: DmcEpisodes) -> None:
-        self._plain, self._recent = plain, Recent(FRAMES)
-        domain = world.domain
+    def __init__(self, name: str, domain: Domain, simulations: list[Any], threads: int, pool: Executor | None) -> None:
+        self._recent = Recent(FRAMES)
         self._camera = domain.model.camera(domain.camera).id
         self._screen = ExitStack()  # closed with these episodes: opening it takes longer than a picture
         self._draw = self._screen.enter_context(drawing(domain.mujoco, domain.model, SIDE, SIDE))
-        self._look()
+        super().__init__(name, domain, simulations, threads, pool)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._plain, name)
-
-    def _look(self) -> None:
-        pictures = np.empty((len(self._plain.observations), SIDE, SIDE, 3), np.uint8)
-        for data, picture in zip(self._plain.simulations, pictures, strict=True):
+    def _observe(self) -> None:
+        super()._observe()
+        pictures = np.empty((len(self.simulations), SIDE, SIDE, 3), np.uint8)
+        for data, picture in zip(self.simulations, pictures, strict=True):
             self._draw(data, self._camera, picture)
         self.seen = {PART: self._recent.add(pictures)}
-
-    def step(self, actions: np.ndarray) -> None:
-        self._plain.step(actions)
-        self._look()
 
     def __del__(self) -> None:
         self._screen.close()
