@@ -333,6 +333,25 @@ def test_cells_end_when_the_table_does(tiny_data_folder: Path, tmp_path: Path) -
         assert not (metrics.parent / ".lock").exists(), "saved, and not killed"
 
 
+@pytest.mark.slow
+def test_two_jobs_are_nearly_twice_as_fast(tiny_data_folder: Path, tmp_path: Path) -> None:
+    """Against cells one after the other in one process, which starts only once; one thread each."""
+    if engines.cores() < 2:
+        pytest.skip("one core cannot run two cells at once")
+    words = ["--methods", "gc-bc", "--seeds", 4, "--steps", 6000, "--episodes", 2, "--json"]
+    limits = engines.limits(1, 1.0)
+    seconds = {}
+    for jobs in (1, 2):
+        out = tmp_path / str(jobs)
+        given = ["bench", "goals", "--data", tiny_data_folder, "--out", out, "--jobs", jobs, *words]
+        start = [sys.executable, "-c", "import sys; from hilp.cli import main; sys.exit(main())", *map(str, given)]
+        began = time.monotonic()
+        subprocess.run(start, check=True, env={**os.environ, **limits}, stdout=subprocess.DEVNULL)
+        seconds[jobs] = time.monotonic() - began
+    print(f"one after the other {seconds[1]:.1f} s, two at once {seconds[2]:.1f} s")
+    assert seconds[1] / seconds[2] >= 1.6, seconds
+
+
 def is_running(pid: int) -> bool:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, 0)

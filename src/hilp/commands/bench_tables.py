@@ -52,7 +52,7 @@ class TableFlags(common.Reading):
     cpus_per_cell: float = 1.0
     """ray: cores of a cell"""
     gpus_per_cell: float = 0.0
-    """ray: cards of a cell; a fraction shares a card and its memory"""
+    """ray: 1 gives a cell a card, a fraction shares one and its memory"""
 
 
 def fill(
@@ -99,10 +99,11 @@ def _engine(flags: Any) -> engines.Engine | None:
         return None if flags.jobs == 1 else engines.Local(flags.jobs)
     if flags.jobs != 1:
         raise HilpError("--jobs is for --engine local: Ray runs as many cells at once as --cpus-per-cell allows")
-    for name, low in (("cpus_per_cell", 0.01), ("gpus_per_cell", 0.0)):
-        value = getattr(flags, name)
-        if not low <= value < 10_000 or (value > 1 and value != int(value)):
-            raise HilpError(f"--{name.replace('_', '-')} must be a whole number, or a fraction below 1, not {value}")
+    cpus = flags.cpus_per_cell
+    if not 0.01 <= cpus < 10_000 or (cpus > 1 and cpus != int(cpus)):
+        raise HilpError(f"--cpus-per-cell must be a whole number, or a fraction of 1, not {cpus}")
+    if not 0 <= flags.gpus_per_cell <= 1:
+        raise HilpError(f"--gpus-per-cell must be from 0 to 1, as a cell trains on one card, not {flags.gpus_per_cell}")
     from hilp.bench.cluster import Cluster
 
     return Cluster(flags.address, flags.cpus_per_cell, flags.gpus_per_cell)

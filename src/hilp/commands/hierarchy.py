@@ -47,6 +47,8 @@ class Flags(common.Reading):
     """config values of the high level to change: key=value ..."""
     validation: float = 0.0
     """share of episodes held out for validation losses"""
+    devices: int = 1
+    """devices that share out each batch"""
     checkpoint_every: int | None = None
     """updates between two checkpoints (default: a tenth of the run)"""
     keep: int = 2
@@ -61,7 +63,7 @@ def run(flags: Flags) -> int:
     from hilp.runs import PROMPT, seed_folder
     from hilp.training.hierarchy import hierarchy
 
-    common.require_counts(flags, "steps", "seeds", "k", "checkpoint_every", "keep")
+    common.require_counts(flags, "steps", "seeds", "k", "checkpoint_every", "keep", "devices")
     policy, _ = common.load_policy(flags.run)
     data = common.read_as_trained(flags.run, flags.data, flags, task=flags.task)
     preset = presets.high_level(flags.preset, data.task)
@@ -81,6 +83,7 @@ def run(flags: Flags) -> int:
         checkpoint_every=flags.checkpoint_every,
         keep=flags.keep,
         validation=flags.validation,
+        devices=flags.devices,
         quiet=flags.json,
         command=common.command(),
     )

@@ -66,6 +66,14 @@ class Flags(common.Reading):
     """compare a native folder with its checksums first"""
     device_budget: float | None = None
     """MiB of data to put on the device; larger data is streamed (default: half of the device's memory)"""
+    devices: int | None = None
+    """devices that share out each batch (default: 1; with --coordinator all of all processes)"""
+    coordinator: str | None = None
+    """train together with processes on other machines: host:port of the first, or auto under SLURM or Open MPI"""
+    processes: int | None = None
+    """with --coordinator host:port: how many processes there are"""
+    process: int | None = None
+    """with --coordinator host:port: which one this is, from 0; the first one writes the run"""
     eval_task: str | None = None
     """evaluate goal prompts in this task while training"""
     eval_every: int | None = None
@@ -82,8 +90,10 @@ class Flags(common.Reading):
 
 def run(flags: Flags) -> int:
     from hilp import presets, tasks
+    from hilp.training import sharing
 
     check(flags)
+    devices = common.devices_of(flags)
     presets.preset(flags.method, flags.preset)  # a wrong name is told before data is read
     world = None if flags.eval_task is None else tasks.make(flags.eval_task)
     more = {"stride": flags.stride, "stride_actions": flags.stride_actions, "task": flags.task}
@@ -91,7 +101,9 @@ def run(flags: Flags) -> int:
     preset = presets.preset(flags.method, flags.preset, data.task)
     steps, minutes = planned(flags, preset)
     data = labelled(flags, data, preset.config)
-    policies = train(flags, data, preset, steps, minutes, world)
+    policies = train(flags, data, preset, steps, minutes, world, devices)
+    if not sharing.writes(devices):
+        return 0
     flags.keep_in(flags.out, flags.data)
     measured = measure(flags, data, policies)
     if flags.json:
@@ -122,7 +134,7 @@ def check(flags: Flags) -> None:
 
     if flags.steps != "auto":
         common.require_counts(flags, "steps")
-    common.require_counts(flags, "seeds", "eval_every", "checkpoint_every", "keep")
+    common.require_counts(flags, "seeds", "eval_every", "checkpoint_every", "keep", "devices", "processes")
     loggers.require(flags.log)
     if flags.bank is not None and flags.bank < 0:
         raise HilpError(f"--bank must be at least 0, not {flags.bank}")
@@ -158,14 +170,20 @@ def planned(flags: Flags, preset: Preset) -> tuple[int | Literal["auto"], float 
 
 
 def train(
-    flags: Flags, data: Dataset, preset: Preset, steps: int | Literal["auto"], minutes: float | None, world: Any | None
+    flags: Flags,
+    data: Dataset,
+    preset: Preset,
+    steps: int | Literal["auto"],
+    minutes: float | None,
+    world: Any | None,
+    devices: int,
 ) -> list[FoundationPolicy]:
     """The policies, one a seed; with a task to evaluate in, they are sent to its goals while they are trained."""
     from hilp.evaluation import rollouts
     from hilp.evaluation.evaluate import evaluate_in_training
     from hilp.learning import methods
     from hilp.spec import Spec
-    from hilp.training import loggers, loop
+    from hilp.training import loggers, loop, sharing
 
     evaluate = None
     if world is not None:
@@ -173,7 +191,7 @@ def train(
         evaluate = partial(evaluate_in_training, world=world.for_data(data.observations[0]), seed=flags.seed)
     config = methods.configure(preset.config, common.config_values(flags.set))
     about = {"method": flags.method, "data": data.name, "seed": flags.seed, "steps": steps, **methods.described(config)}
-    with loggers.opened(flags.log, flags.out, about) as on_metrics:
+    with loggers.opened(flags.log if sharing.writes(devices) else (), flags.out, about) as on_metrics:
         trained = loop.pretrain(
             config,
             data,
@@ -192,6 +210,7 @@ def train(
             checkpoint_every=flags.checkpoint_every,
             keep=flags.keep,
             device_budget=None if flags.device_budget is None else int(flags.device_budget * 2**20),
+            devices=devices,
             quiet=flags.json,
             command=common.command(),
         )

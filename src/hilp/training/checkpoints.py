@@ -14,17 +14,18 @@ from hilp.errors import HilpError
 from hilp.learning import methods
 from hilp.runs import CHECKPOINTS, METRICS, RUN
 from hilp.training.run import Means, Run, scalars, weighted_mean
+from hilp.training.sharing import placed
 
 CHECKPOINT_MINUTES = 5.0  # a slow run is saved at least this often
 # Must agree to resume; only a hierarchy is of a policy.
-IDENTITY = ("policy", "method", "config", "seed", "seeds", "validation", "data_fingerprint")
+IDENTITY = ("policy", "method", "config", "seed", "seeds", "validation", "data_fingerprint", "devices")
 
 
 class Journal:
-    """The folder of a run in training; with no folder it keeps nothing."""
+    """The folder of a run in training; with no folder it keeps nothing. Of several processes one writes it."""
 
-    def __init__(self, folder: Path | None, keep: int = 2) -> None:
-        self.folder, self.keep = folder, keep
+    def __init__(self, folder: Path | None, keep: int = 2, writes: bool = True) -> None:
+        self.folder, self.keep, self.writes = folder, keep, writes
         self.noted: dict[str, Any] = {}  # what the checkpoint that a run goes on from says beside its state
         self._waiting: list[tuple[int, Means]] = []  # chunks since the last metrics row
         self._saved_at = time.monotonic()
@@ -36,10 +37,14 @@ class Journal:
         if self.folder is None:
             return 0, run.fresh
         description = {**run.description(steps, command), **({"until": dict(until)} if until else {})}
-        require_own_folder(self.folder, description, resume)
+        if self.writes:
+            require_own_folder(self.folder, description, resume)
         start, state, self.noted = newest_checkpoint(self.folder, run.fresh) if resume else (0, run.fresh, {})
+        state = state if run.mesh is None or start == 0 else placed(state, run.mesh)
         if start > steps:
             raise HilpError(f"{self.folder} is already at step {start}, past the {steps} asked for: ask for more steps")
+        if not self.writes:
+            return start, state
         planned = planned_steps(self.folder) if resume else None
         if planned is not None and steps < planned:
             print(
@@ -65,7 +70,7 @@ class Journal:
         """A row of metrics: the means since the last one, and more; written where there is a folder."""
         row = {"step": step, **scalars(weighted_mean(self._waiting)), **more}
         self._waiting = []
-        if self.folder is not None:
+        if self.folder is not None and self.writes:
             try:
                 with open(self.folder / METRICS, "a") as file:
                     file.write(json.dumps(row) + "\n")
@@ -80,7 +85,7 @@ class Journal:
 
     def save(self, state: Any, step: int, beside: Mapping[str, Any] | None = None) -> None:
         """Write a checkpoint, with what is to be known beside the state, and drop old ones."""
-        if self.folder is None:
+        if self.folder is None or not self.writes:
             return
         folder = self.folder / CHECKPOINTS
         path = folder / f"step-{step:09d}.safetensors"
@@ -141,6 +146,8 @@ def _difference(key: str, before: Any, now: Any) -> str:
     if isinstance(before, dict) and isinstance(now, dict):
         odd = next(k for k in {**before, **now} if before.get(k) != now.get(k))
         return f"config has {odd}={before.get(odd)}, not {now.get(odd)}"
+    if key == "devices":
+        return f"batches are shared out among {before or 1} devices, not {now or 1}"
     return f"{key} is {before}, not {now}"
 
 

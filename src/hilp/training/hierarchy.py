@@ -24,7 +24,7 @@ from hilp.policy.hierarchy import HierarchyPrompt, HighLevel, steps_of_a_skill
 from hilp.policy.policy import FoundationPolicy
 from hilp.runs import PROMPT, seed_folder
 from hilp.spec import Spec
-from hilp.training import loop
+from hilp.training import loop, sharing
 from hilp.training.checkpoints import Journal
 from hilp.training.run import fingerprint_with
 
@@ -47,6 +47,7 @@ class Options(TypedDict, total=False):
     keep: int
     validation: float
     device_budget: int | None
+    devices: int
     quiet: bool
     command: str | None
     named: str | None
@@ -79,6 +80,7 @@ def hierarchy(
     keep: int = 2,
     validation: float = 0.0,
     device_budget: int | None = None,
+    devices: int = 1,
     quiet: bool = False,
     command: str | None = None,
     named: str | None = None,
@@ -123,20 +125,23 @@ def hierarchy(
     }
 
     folder = None if out is None else Path(out)
-    run = loop.prepare(config, with_skills(policy, labelled, config.k), seed, seeds, validation, device_budget, folder)
+    writes = sharing.writes(require_count("devices", devices))
+    scratch = folder if writes else None
+    skilled = with_skills(policy, labelled, config.k)
+    run = loop.prepare(config, skilled, seed, seeds, validation, device_budget, scratch, devices=devices)
     run.about = about
-    journal = Journal(folder, keep)
-    with loop.alone_in(folder, command):
+    journal = Journal(folder, keep, writes)
+    with loop.alone_in(folder if writes else None, command):
         start, state = journal.begin(run, steps, resume, command)
         log, checkpoint = max(1, steps // loop.LINES_PER_RUN), checkpoint_every or max(1, steps // 10)
         pace = loop.Pace(log, checkpoint, evaluate=steps, look=steps)
-        state, _ = loop.loop(run, state, start, loop.End(steps), pace, journal, quiet=quiet)
+        state, _ = loop.loop(run, state, start, loop.End(steps), pace, journal, quiet=quiet or not writes)
         found = []
         for number, core in enumerate(run.exports(state), seed):
             known = {**about, "data": data.name, "updates": steps, "seed": number}
             spec = Spec.of(data.observations, policy.skill_dim)
             prompt = HierarchyPrompt(policy, HighLevel(config, spec, core, run.preparation, known))
-            if folder is not None:
+            if folder is not None and writes:
                 home = folder if seeds == 1 else seed_folder(folder, number)
                 home.mkdir(exist_ok=True)
                 prompt.save(home / PROMPT)

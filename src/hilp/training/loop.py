@@ -27,7 +27,7 @@ from hilp.policy.asked import has_graph
 from hilp.policy.forks import require_own_process
 from hilp.policy.policy import FoundationPolicy
 from hilp.runs import HELD_OUT, POLICY, seed_folder
-from hilp.training import fitting, memory, settling
+from hilp.training import fitting, memory, settling, sharing
 from hilp.training.checkpoints import Journal, described
 from hilp.training.progress import Progress
 from hilp.training.run import Run, scalars
@@ -70,6 +70,7 @@ class Options(TypedDict, total=False):
     checkpoint_every: int | None
     keep: int
     device_budget: int | None
+    devices: int
     evaluate: Evaluate | None
     eval_every: int | None
     on_metrics: OnMetrics | None
@@ -102,6 +103,7 @@ def pretrain(
     checkpoint_every: int | None = None,
     keep: int = 2,
     device_budget: int | None = None,
+    devices: int = 1,
     evaluate: Evaluate | None = None,
     eval_every: int | None = None,
     on_metrics: OnMetrics | None = None,
@@ -118,7 +120,8 @@ def pretrain(
     scores of the policy every `eval_every` steps, as soon as it has had an update. on_metrics: called with each row of
     metrics (docs/metrics.md) every `log_every` steps; if it raises, the run is saved and stops. keep: checkpoints kept
     on disk. device_budget: bytes of data that may be put on the device (default: half of its memory); larger data is
-    read from where it is while training.
+    read from where it is while training. devices: how many share out each batch; where several processes train together
+    (`jax.distributed`), all of theirs, and the first process writes.
     """
     methods.name_of(config)  # a model that only explains policies is no method
     settle = steps == "auto"
@@ -138,7 +141,9 @@ def pretrain(
     )
     folder = None if out is None else Path(out)
     before = described(folder) if resume and folder is not None else None
-    run = prepare(config, data, seed, seeds, validation, device_budget, folder, before)
+    writes = sharing.writes(require_count("devices", devices))
+    scratch = folder if writes else None
+    run = prepare(config, data, seed, seeds, validation, device_budget, scratch, before, devices)
     if steps <= run.last_stage_begins:
         print(
             f"hilp: warning: all {steps} updates train phi and none the policy: ask for more steps or lower phi_steps "
@@ -150,9 +155,11 @@ def pretrain(
     if settle and watch is None:
         name = methods.name_of(config)
         raise HilpError(f"steps='auto' watches distances, which {name} does not train all the time: give a number")
-    journal = Journal(folder, keep)
+    journal = Journal(folder, keep, writes)
+    if not writes:
+        quiet, evaluate, on_metrics = True, None, None
     until = {**({"settled": True} if settle else {}), **({"minutes": minutes} if minutes else {})}
-    with alone_in(folder, command):
+    with alone_in(folder if writes else None, command):
         start, state = journal.begin(run, steps, resume, command, until)
         if run.fit_line is not None and not quiet:
             print(f"hilp: {run.fit_line}", file=sys.stderr)
@@ -162,7 +169,7 @@ def pretrain(
         moving = None if watch is None else watch.change
         policies = run.policies(state, steps, bank, moving)
         policies = [policy.with_graph(run.trained_on) if has_graph(policy) else policy for policy in policies]
-        if folder is not None:
+        if folder is not None and writes:
             kept = run.held_out_data(HELD_OUT_ROWS)
             if kept is not None:  # so that the policy can be measured wherever the data has gone
                 kept.save(folder / HELD_OUT, overwrite=True)
@@ -194,6 +201,7 @@ def prepare(
     device_budget: int | None = None,
     scratch: Path | None = None,
     before: Mapping[str, Any] | None = None,
+    devices: int = 1,
 ) -> Run:
     """A run of a config on data, checked and fitted to each other. before: what a resumed run said of itself."""
     lists = {f.name: tuple(v) for f in dataclasses.fields(config) if isinstance(v := getattr(config, f.name), list)}
@@ -203,7 +211,7 @@ def prepare(
         raise HilpError(f"data must be a Dataset, not a {type(data).__name__}: make one with hilp.load(...)")
     checks.require_trainable(data)
     fit = fitting.fitted(config, data, before)
-    return Run(fit.config, fit.data, seed, seeds, validation, device_budget, scratch, fit.line)
+    return Run(fit.config, fit.data, seed, seeds, validation, device_budget, scratch, fit.line, devices)
 
 
 @dataclass
@@ -252,18 +260,19 @@ def loop(
     watched = journal.folder is not None or on_metrics is not None
     step, chunk = start, 1
     progress = Progress(steps, start, quiet, verb)
-    with progress, stop_requests() as asked, memory.enough(journal.folder, start):
-        while not end.reached(step):
+    over = end.reached(step)
+    with progress, stop_requests() as asked, memory.enough(journal.folder if journal.writes else None, start):
+        while not over:
             count = min(chunk, pace.boundary(step) - step, steps - step)
             began = time.perf_counter()
             state, means = run.advance(state, step, count)
             took = time.perf_counter() - began
-            chunk = next_chunk(chunk, count, took)
             step += count
             end.spent += took
             if end.watch is not None and step % pace.look == 0:
                 end.watch.look(state)
-            over = end.reached(step)
+            chunk = next_chunk(chunk, count, took)
+            chunk, over, stop = sharing.agreed(run.mesh, chunk, end.reached(step), bool(asked))
             if watched:
                 journal.add(count, means)
             progress.advance(count, scalars(means), evaluation)
@@ -276,11 +285,11 @@ def loop(
                 row = journal.log(step, {**run.validate(state, step), **evaluation, **evaluated_at, **moved, **rate})
                 if on_metrics is not None:
                     tell(on_metrics, row, journal, state, end)
-            if step % pace.checkpoint == 0 or over or journal.late or asked:
+            if step % pace.checkpoint == 0 or over or journal.late or stop:
                 journal.save(state, step, end.note())
-            if asked and journal.folder is None:
+            if stop and journal.folder is None:
                 raise KeyboardInterrupt
-            if asked and not over:
+            if stop and not over:
                 raise TrainingStopped(f"stopped at step {step} and saved; go on with --resume --out {journal.folder}")
     return state, step
 

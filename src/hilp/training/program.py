@@ -11,37 +11,47 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from hilp.learning import images, methods, sampling
 from hilp.spec import Spec
+from hilp.training import sharing
 
 SEED_AXES = sampling.Columns(shared=None, own=0, mean=None, scale=None)  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=32)
-def initialiser(config: Any, spec: Spec, several: bool) -> Callable[..., Any]:
+def initialiser(config: Any, spec: Spec, several: bool, mesh: Mesh | None = None) -> Callable[..., Any]:
     """The compiled `init` of a config, for one seed or several."""
     init = partial(methods.of(config).init, config, spec)
-    return jax.jit(jax.vmap(init) if several else init)
+    return jax.jit(jax.vmap(init) if several else init, **_out(mesh))
 
 
 @lru_cache(maxsize=32)
-def chunk_program(config: Any, stage: int, several: bool, streamed: bool) -> Callable[..., Any]:
+def chunk_program(
+    config: Any, stage: int, several: bool, streamed: bool, mesh: Mesh | None = None
+) -> Callable[..., Any]:
     """The compiled chunk of a stage of a config, for one seed or several; shared by the runs of a session.
 
     Of (state, source, keys, first update, count): the state after them, sums of the metrics, first NaN of each. Seeds
-    share the data on the device, but each has its own computed columns.
+    share the data on the device, but each has its own computed columns. mesh: the devices that share out the batch.
     """
     own = methods.stages(config)[stage]
     batch_of = stored_batch if streamed else partial(drawn_batch, config, own.sample)
-    chunk = chunk_function(partial(shifted_update, config, own.update), batch_of)
+    chunk = chunk_function(partial(shifted_update, config, own.update), batch_of, mesh)
     if several:
         source_axes: Any = 0 if streamed else (SEED_AXES, None)
         chunk = jax.vmap(chunk, in_axes=(0, source_axes, 0, None, None))
-    return jax.jit(chunk, donate_argnums=0)
+    return jax.jit(chunk, donate_argnums=0, **_out(mesh))
 
 
-def chunk_function(update: Callable[..., Any], batch_of: Callable[..., Any]) -> Callable[..., Any]:
+def _out(mesh: Mesh | None) -> dict[str, Any]:
+    return {} if mesh is None else {"out_shardings": sharing.everywhere(mesh)}
+
+
+def chunk_function(
+    update: Callable[..., Any], batch_of: Callable[..., Any], mesh: Mesh | None = None
+) -> Callable[..., Any]:
     """`count` updates as one loop with a dynamic bound, so every chunk length runs the same compiled code.
 
     `batch_of(source, key, i)` is the batch of the chunk's i-th update.
@@ -51,7 +61,11 @@ def chunk_function(update: Callable[..., Any], batch_of: Callable[..., Any]) -> 
 
     def one(state: Any, source: Any, key: jax.Array, i: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
         key_rows, key_update = jax.random.split(key)
-        return update(state, batch_of(source, key_rows, i), key_update)
+        batch = batch_of(source, key_rows, i)
+        if mesh is None:
+            return update(state, batch, key_update)
+        state, info = update(state, sharing.shared_out(batch, mesh), key_update)
+        return sharing.on_each(state, mesh), info
 
     def chunk(state: Any, source: Any, key: jax.Array, start: jax.Array, count: jax.Array) -> Any:
         shapes = jax.eval_shape(one, state, source, key, count)[1]

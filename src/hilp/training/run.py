@@ -26,6 +26,7 @@ from hilp.policy.provenance import Provenance
 from hilp.spec import Spec
 from hilp.training import memory
 from hilp.training.program import chunk_program, initialiser
+from hilp.training.sharing import local, mesh_of, placed
 from hilp.training.stream import BLOCK, Stream, scratch_array
 from hilp.versions import versions
 
@@ -48,14 +49,18 @@ class Run:
         device_budget: int | None = None,
         scratch: Path | None = None,
         fit_line: str | None = None,
+        devices: int = 1,
     ) -> None:
-        """scratch: folder for columns too large for memory; the system's choice without. fit_line: what was chosen."""
+        """scratch: folder for columns too large for memory; the system's choice without. fit_line: what was chosen.
+        devices: how many share out each batch.
+        """
         self.fit_line = fit_line
         self.config, self.data, self.seed, self.seeds, self.validation = config, data, seed, seeds, validation
         self.method = methods.of(config)
         self.stages = methods.stages(config)
         self.spec = Spec.of(data.seen, data.action_dim)  # of the networks
         memory.require_fit(config, self.spec, seeds)
+        self.mesh = mesh_of(devices, getattr(config, "batch", devices))
         self.preparation = Preparation.of(data, config.normalize)
         self.index, self.held_out = sampling.build_index(data.lengths, self._held_out_episodes())
         self.scratch = scratch
@@ -63,7 +68,8 @@ class Run:
         keys = jnp.stack([jax.random.key(s) for s in range(seed, seed + seeds)])
         # Key 0 of the stream starts the networks; updates use keys 1, 2, ...
         first = jax.vmap(lambda key: jax.random.fold_in(key, 0))(keys)
-        self.keys = keys[0] if seeds == 1 else keys
+        self._own_keys = keys[0] if seeds == 1 else keys  # of this process
+        self.keys = self._own_keys if self.mesh is None else placed(self._own_keys, self.mesh)
         budget = memory.default_device_budget() if device_budget is None else device_budget
         self.streamed = self._bytes_on_device() > budget
         self.columns = sampling.Columns(
@@ -75,10 +81,14 @@ class Run:
         if not self.streamed:
             # device_put, not jnp.asarray: on a CPU it shares the memory of a mapped file where it can
             shared = {name: as_numbers(column) for name, column in self.columns.shared.items()}
-            self.columns = jax.device_put(self.columns._replace(shared=shared))
+            self.columns = placed(self.columns._replace(shared=shared), self.mesh)
+            if self.mesh is not None:
+                self.index, self.held_out = placed((self.index, self.held_out), self.mesh)
         self._stage = -1  # that the columns and the stream are of
         self._stream: Stream | None = None
-        self.fresh = initialiser(config, self.spec, seeds > 1)(first[0] if seeds == 1 else first)
+        first = first[0] if seeds == 1 else first
+        first = first if self.mesh is None else placed(first, self.mesh)
+        self.fresh = initialiser(config, self.spec, seeds > 1, self.mesh)(first)
 
     # ---- updates -----------------------------------------------------------------------------------------------------
 
@@ -134,11 +144,11 @@ class Run:
         Of each piece: the state after it, its updates, the sums of the metrics, the first NaN of each.
         """
         self.enter(stage, state)
-        chunk = chunk_program(self.config, stage, self.seeds > 1, self.streamed)
+        chunk = chunk_program(self.config, stage, self.seeds > 1, self.streamed, self.mesh)
         while count:
             now = count if self._stream is None else min(count, BLOCK)
             source = (self.columns, index) if self._stream is None else self._stream.block(index, step)
-            state, sums, bad = chunk(state, source, self.keys, jnp.int32(step), jnp.int32(now))
+            state, sums, bad = chunk(state, source, self.keys, np.int32(step), np.int32(now))
             step, count = step + now, count - now
             yield state, now, sums, bad
 
@@ -153,11 +163,12 @@ class Run:
         if stage == self._stage:
             return
         own: dict[str, Any] = {
-            name: self._computed(function, state) for name, function in self.stages[stage].columns.items()
+            name: self._computed(function, local(state, self.mesh))
+            for name, function in self.stages[stage].columns.items()
         }
-        self.columns = self.columns._replace(own=own if self.streamed else jax.device_put(own))
+        self.columns = self.columns._replace(own=own if self.streamed else placed(own, self.mesh))
         if self.streamed:
-            self._stream = Stream(self.config, self.stages[stage].sample, self.columns, self.keys)
+            self._stream = Stream(self.config, self.stages[stage].sample, self.columns, self._own_keys, self.mesh)
         self._stage = stage
 
     def _computed(self, function: Callable[..., Any], state: Any) -> np.ndarray:
@@ -190,7 +201,8 @@ class Run:
         row = sum(part.nbytes for part in parts.values())
         row += 4 * (self.data.action_dim + len(methods.columns(self.config)))
         sizes = [sum(map(self._column_size, stage.columns.values())) for stage in self.stages]
-        return self.data.rows * (row + 4 * self.seeds * max(sizes))
+        copies = 1 if self.mesh is None or jax.devices()[0].platform != "cpu" else self.mesh.size  # in one memory
+        return copies * self.data.rows * (row + 4 * self.seeds * max(sizes))
 
     def _extra_columns(self) -> dict[str, np.ndarray]:
         """The columns that the method asks for by name beside observations and actions: a number a row."""
@@ -238,6 +250,7 @@ class Run:
 
     def exports(self, state: Any) -> list[Any]:
         """What the method exports, of each seed."""
+        state = local(state, self.mesh)
         own = (
             [state] if self.seeds == 1 else [jax.tree.map(lambda leaf, n=n: leaf[n], state) for n in range(self.seeds)]
         )
@@ -278,6 +291,7 @@ class Run:
             "data_fingerprint": self.data_fingerprint,
             "data": self.data.name,
             "stride": self.preparation.stride,
+            **({} if self.mesh is None else {"devices": self.mesh.size}),
             **({} if self.fit_line is None else {"chosen": self.fit_line}),
             "steps": steps,
             **self.about,

@@ -13,9 +13,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from hilp.errors import HilpError
 from hilp.learning import sampling
+from hilp.training.sharing import placed_rows
 
 BLOCK = 32  # updates whose batches are gathered at a time
 
@@ -24,9 +26,16 @@ class Stream:
     """Blocks of batches from columns on the host; the next block is gathered while the device works."""
 
     def __init__(
-        self, config: Any, sample: Callable[..., sampling.Rows], columns: sampling.Columns, keys: jax.Array
+        self,
+        config: Any,
+        sample: Callable[..., sampling.Rows],
+        columns: sampling.Columns,
+        keys: jax.Array,
+        mesh: Mesh | None = None,
     ) -> None:
+        """mesh: the devices that share out each batch."""
         self.columns = columns
+        self._mesh = mesh
         self._keys = keys
         self._ahead: tuple[Any, Future[Any]] | None = None  # what is being gathered
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hilp-stream")
@@ -50,12 +59,12 @@ class Stream:
     def _gather(self, index: sampling.Index, start: int) -> Any:
         rows = jax.tree.map(np.asarray, self._rows(index, self._keys, jnp.int32(start)))
         if self._keys.ndim == 0 or not self.columns.own:
-            return jax.device_put(sampling.gather(self.columns, rows, np))
+            return placed_rows(sampling.gather(self.columns, rows, np), self._mesh, axis=1 + self._keys.ndim)
         batches = []
         for seed in range(len(self._keys)):
             columns = self.columns._replace(own={name: column[seed] for name, column in self.columns.own.items()})
             batches.append(sampling.gather(columns, jax.tree.map(lambda drawn, n=seed: drawn[n], rows), np))
-        return jax.device_put(jax.tree.map(lambda *parts: np.stack(parts), *batches))
+        return placed_rows(jax.tree.map(lambda *parts: np.stack(parts), *batches), self._mesh, axis=2)
 
 
 def scratch_array(shape: tuple[int, ...], folder: Path | None) -> np.ndarray:

@@ -1,0 +1,134 @@
+"""Several devices: the rows of a batch shared out among them, everything else the same on each; on one machine or more.
+
+The state of a run is on every device in full, so what is saved, exported and resumed does not know how many there were.
+Sums over a batch are then taken in another order: results are those of one device but for rounding, and the number of
+devices is part of a run's identity.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from hilp.errors import HilpError, counted, require_count
+
+ROWS = "rows"  # the axis of a mesh: rows of a batch
+
+
+def mesh_of(count: int, batch: int) -> Mesh | None:
+    """The first so many devices, of all processes; None for one, which needs no mesh."""
+    require_count("devices", count)
+    together = jax.process_count()
+    if together > 1 and count != jax.device_count():
+        have = jax.device_count()
+        raise HilpError(f"{together} processes train together on all their devices: devices={have}, not {count}")
+    if count == 1:
+        return None
+    if count > jax.device_count():
+        kind = jax.devices()[0].platform
+        trial = f" (to try it out on one: XLA_FLAGS=--xla_force_host_platform_device_count={count})"
+        raise HilpError(
+            f"devices={count}, and JAX sees {counted(jax.device_count(), 'device')} here ({kind})"
+            f"{trial if kind == 'cpu' else ''}"
+        )
+    if batch % count:
+        raise HilpError(f"a batch of {batch} rows cannot be shared out evenly among {count} devices: change batch")
+    return Mesh(np.asarray(jax.devices()[:count]), (ROWS,))
+
+
+def everywhere(mesh: Mesh) -> NamedSharding:
+    """All of an array on every device."""
+    return NamedSharding(mesh, PartitionSpec())
+
+
+# ---- inside of programs ----------------------------------------------------------------------------------------------
+
+
+def shared_out(batch: Any, mesh: Mesh) -> Any:
+    """A batch with its rows shared out."""
+    return jax.tree.map(lambda leaf: jax.lax.with_sharding_constraint(leaf, _of_rows(leaf.shape, 0, mesh)), batch)
+
+
+def on_each(state: Any, mesh: Mesh) -> Any:
+    """A state that is whole on every device."""
+    return jax.lax.with_sharding_constraint(state, everywhere(mesh))
+
+
+def _of_rows(shape: tuple[int, ...], axis: int, mesh: Mesh) -> NamedSharding:
+    """Rows along an axis, where they can be shared out; else everywhere."""
+    divided = len(shape) > axis and shape[axis] % mesh.size == 0
+    return NamedSharding(mesh, PartitionSpec(*[None] * axis, ROWS)) if divided else everywhere(mesh)
+
+
+# ---- to devices, and from them ---------------------------------------------------------------------------------------
+
+
+def placed(tree: Any, mesh: Mesh | None) -> Any:
+    """A tree on the device, or on each of several; every process has all of it beforehand."""
+    if mesh is None:
+        return jax.device_put(tree)
+    return jax.tree.map(lambda leaf: _place(leaf, everywhere(mesh)), tree)
+
+
+def placed_rows(tree: Any, mesh: Mesh | None, axis: int) -> Any:
+    """A tree of blocks of batches, whose rows lie along an axis, on the device or shared out among several."""
+    if mesh is None:
+        return jax.device_put(tree)
+    return jax.tree.map(lambda leaf: _place(leaf, _of_rows(leaf.shape, axis, mesh)), tree)
+
+
+def _place(leaf: Any, sharding: NamedSharding) -> jax.Array:
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        data = _place(jax.random.key_data(leaf), sharding)
+        return jax.jit(jax.random.wrap_key_data, out_shardings=sharding)(data)
+    here = np.asarray(leaf)
+    return jax.make_array_from_callback(here.shape, sharding, lambda part: here[part])
+
+
+def local(tree: Any, mesh: Mesh | None) -> Any:
+    """A tree that is whole on every device, on the first one of this process alone."""
+    return tree if mesh is None else jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), tree)
+
+
+# ---- several processes -----------------------------------------------------------------------------------------------
+
+
+def join(coordinator: str, processes: int | None, process: int | None, devices: int | None = None) -> int:
+    """Train together with other processes; on how many devices: as many as were asked for, or all.
+
+    coordinator: host:port of the first process, or "auto" under SLURM or Open MPI, which say the rest.
+    """
+    known: dict[str, Any] = {}
+    if coordinator != "auto":
+        if processes is None or process is None or not 0 <= process < processes:
+            raise HilpError(
+                "--coordinator host:port needs --processes (how many) and --process (which one this is, from 0)"
+            )
+        known = {"coordinator_address": coordinator, "num_processes": processes, "process_id": process}
+    try:
+        jax.distributed.initialize(**known)
+    except (RuntimeError, ValueError) as error:
+        raise HilpError(f"cannot join the processes at {coordinator}: {' '.join(str(error).split())[:200]}") from error
+    return jax.device_count() if devices is None else devices
+
+
+def writes(devices: int) -> bool:
+    """Whether this process is the one that writes, of those that train on so many devices together."""
+    return devices == 1 or jax.process_index() == 0
+
+
+def agreed(mesh: Mesh | None, chunk: int, over: bool, stop: bool) -> tuple[int, bool, bool]:
+    """How long the next chunk is and whether the run is over, as the first process says; stop, if anybody was asked to.
+
+    Clocks and signals differ from process to process, but all must do the same.
+    """
+    if mesh is None or jax.process_count() == 1:
+        return chunk, over, stop
+    from jax.experimental import multihost_utils
+
+    said = multihost_utils.process_allgather(np.asarray([chunk, over, stop], np.int32))
+    return int(said[0, 0]), bool(said[0, 1]), bool(said[:, 2].any())

@@ -1,0 +1,160 @@
+"""Several devices: the losses of one but for rounding; killed and resumed the same bits; two processes that are as one.
+
+The devices are virtual ones of the CPU, which a process has from its start: all of it runs in processes of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hilp
+from hilp import HilpError
+from hilp.training import sharing
+from test_identity import CASES, HILP
+
+DEVICES = 4
+SEQUENTIAL = {**HILP, "schedule": "sequential", "phi_steps": 20}
+STREAMED = {"seeds": 2, "device_budget": 0, "validation": 0.2}
+# Compiling is what takes long: the suite has the smallest program, `-m slow` those of all methods.
+KILLED = {"gc-bc": (*CASES["gc-bc"][:2], STREAMED), "frozen latents": ("hilp", SEQUENTIAL, STREAMED)}
+PROGRAM = """
+import json, os, signal, sys
+sys.path.insert(0, {tests!r})
+import jax
+jax.config.update("jax_disable_most_optimizations", True)
+import hilp
+from hilp.learning import methods
+from hilp.training import sharing
+from test_identity import UPDATES, walks
+
+def train(case, devices, steps=UPDATES, kill_at=None, **more):
+    method, values, arguments = case
+    values = {{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}}
+    rows = []
+    def watch(row):
+        rows.append(row)
+        if row["step"] == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+    config = methods.configure(methods.config(method), values)
+    made = hilp.pretrain(config, walks(), steps=steps, seed=3, bank=10, quiet=True, log_every=1, on_metrics=watch,
+                         devices=devices, **{{**arguments, **more}})
+    return rows, [policy.fingerprint for policy in (made if isinstance(made, list) else [made])]
+"""
+
+
+def start(code: str, devices: int = DEVICES) -> subprocess.Popen[str]:
+    flags = f"--xla_force_host_platform_device_count={devices}"
+    tests = str(Path(__file__).parent)
+    words = [sys.executable, "-c", PROGRAM.format(tests=tests) + code]
+    return subprocess.Popen(
+        words, env={**os.environ, "XLA_FLAGS": flags}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def run(code: str, ends: int = 0) -> Any:
+    """What the code prints as JSON, last."""
+    process = start(code)
+    out, err = process.communicate(timeout=1200)
+    assert process.returncode == ends, err[-3000:]
+    return json.loads(out.splitlines()[-1]) if ends == 0 else None
+
+
+def require_equal_losses(one: dict[str, float], several: dict[str, float]) -> None:
+    assert one.keys() == several.keys() and len(one) > 2
+    for name in one.keys() - {"steps_per_second"}:
+        # Of a metric near zero, such as a difference of means, only what is left of larger numbers can be compared.
+        np.testing.assert_allclose(several[name], one[name], rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ["gc-bc", pytest.param("frozen latents", marks=pytest.mark.slow)])
+def test_four_devices_learn_as_one_and_go_on_after_a_kill(name: str, tmp_path: Path) -> None:
+    out, case = str(tmp_path / "run"), json.loads(json.dumps(KILLED[name]))
+    run(f"train({case}, {DEVICES}, kill_at=35, out={out!r}, checkpoint_every=20)", ends=-signal.SIGKILL)
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["devices"] == DEVICES
+    one, four, resumed, said = run(f"""
+one, four = train({case}, 1), train({case}, {DEVICES})
+resumed = train({case}, {DEVICES}, out={out!r}, resume=True)
+try:
+    train({case}, 1, out={out!r}, resume=True)
+except hilp.HilpError as error:
+    said = str(error)
+print(json.dumps([one, four, resumed, said]))
+""")
+    require_equal_losses(one[0][-1], four[0][-1])
+    assert resumed[0][0]["step"] == 21, "it went on from the checkpoint"
+    without = [{k: v for k, v in row.items() if k != "steps_per_second"} for row in resumed[0]]
+    expected = [{k: v for k, v in row.items() if k != "steps_per_second"} for row in four[0][20:]]
+    assert without == expected and resumed[1] == four[1], "to the bit"
+    assert "batches are shared out among 4 devices, not 1" in said
+    assert len({*one[1], *four[1]}) == 4, "of two seeds each"
+    assert hilp.FoundationPolicy.load(tmp_path / "run" / "seed-4").fingerprint == four[1][1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_every_method_learns_the_same_on_four_devices(case: str) -> None:
+    known = json.loads(json.dumps(CASES[case]))
+    one, four = run(f"print(json.dumps([train({known}, 1)[0][-1], train({known}, {DEVICES})[0][-1]]))")
+    require_equal_losses(one, four)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("budget", [{}, {"device_budget": 0}], ids=["on the device", "streamed"])
+def test_two_processes_train_and_resume_as_one(budget: dict[str, int], tmp_path: Path) -> None:
+    case = json.loads(json.dumps(("hilp", SEQUENTIAL, budget)))
+    expected = run(f"print(json.dumps(train({case}, {DEVICES})))")
+
+    def together(name: str, **more: Any) -> list[Any]:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{free.getsockname()[1]}"
+        words = {"checkpoint_every": 20, "out": str(tmp_path / name), **more}
+        both = [
+            start(f"sharing.join({address!r}, 2, {n})\nprint(json.dumps(train({case}, {DEVICES}, **{words})))", 2)
+            for n in range(2)
+        ]
+        said = [process.communicate(timeout=600) for process in both]
+        if "kill_at" in more:
+            assert both[0].returncode == -signal.SIGKILL and both[1].returncode != 0, "nobody goes on alone"
+            return []
+        assert [process.returncode for process in both] == [0, 0], said
+        return [json.loads(out.splitlines()[-1]) for out, _ in said]
+
+    first, second = together("calm")
+    require_equal_losses(expected[0][-1], first[0][-1])
+    assert second[0] == [] and second[1] == first[1], "both have the policy, one tells of it"
+    together("struck", kill_at=35)
+    resumed, _ = together("struck", resume=True)
+    assert resumed[0][0]["step"] == 21 and resumed[1] == first[1], "to the bit"
+
+
+# ---- mistakes --------------------------------------------------------------------------------------------------------
+
+
+def test_more_devices_than_there_are(tiny_data_folder: Path, tmp_path: Path, refused: Any) -> None:
+    out = tmp_path / "run"
+    said = refused("pretrain", "--data", tiny_data_folder, "--out", out, "--devices", 64)
+    assert "JAX sees" in said and "xla_force_host_platform_device_count=64" in said
+    assert "at least 1" in refused("pretrain", "--data", tiny_data_folder, "--out", out, "--devices", 0)
+    assert "name their --coordinator" in refused("pretrain", "--data", tiny_data_folder, "--out", out, "--process", 1)
+    said = refused("pretrain", "--data", tiny_data_folder, "--out", out, "--coordinator", "localhost:1", "--process", 1)
+    assert "needs --processes" in said
+
+
+def test_a_batch_that_cannot_be_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    import jax
+
+    monkeypatch.setattr(jax, "device_count", lambda: 3)
+    with pytest.raises(HilpError, match="a batch of 32 rows cannot be shared out evenly among 3 devices"):
+        sharing.mesh_of(3, 32)
+    assert sharing.mesh_of(1, 32) is None
