@@ -160,6 +160,20 @@ def test_whole_tables_although_a_worker_and_a_node_are_lost(
     assert len(fingerprints(tmp_path / "two")) == 4
 
 
+@pytest.mark.slow
+def test_ctrl_c_saves_cells_on_the_cluster(nodes: Nodes, tiny_data_folder: Path, tmp_path: Path) -> None:
+    words = ["bench", "goals", "--data", tiny_data_folder, "--out", "out", "--methods", "gc-bc", "--seeds", 3,
+             "--steps", 10**6, "--episodes", 2, *SMALL, "--engine", "ray", "--address", nodes.address]  # fmt: skip
+    start = [sys.executable, "-c", "import sys; from hilp.cli import main; sys.exit(main())", *map(str, words)]
+    process = subprocess.Popen(start, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: len(list(tmp_path.glob("out/*/*/seed-*/metrics.jsonl"))) == 2, 120)
+    assert not list(tmp_path.glob("out/*/*/seed-*/checkpoints/step-*"))
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode == 130 and "give the command again to go on" in said
+    assert len(list(tmp_path.glob("out/*/*/seed-*/checkpoints/step-*"))) == 2, "of both that ran"
+
+
 def test_the_environment_of_a_task() -> None:
     assert cluster.environment(2.0, 0.0)["JAX_PLATFORMS"] == "cpu"
     assert cluster.environment(2.0, 0.0)["PJRT_NPROC"] == "2"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -144,11 +145,9 @@ class Local:
                 words, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment, start_new_session=True
             )  # a session of its own: Ctrl-C is for this process, which then asks the others to save
         self._running[process] = order
-        try:
+        with contextlib.suppress(BrokenPipeError):  # it is gone already, which `ended` will see
             stdin(process).write(order.text().encode() + b"\n")
             stdin(process).flush()
-        except BrokenPipeError:
-            pass  # it is gone already, which `ended` will see
 
     def ended(self) -> list[Ended]:
         found = [self._end(process) for process in list(self._running) if process.poll() is not None]
@@ -158,7 +157,7 @@ class Local:
 
     def _end(self, process: subprocess.Popen[bytes]) -> Ended:
         order = self._running.pop(process)
-        stdin(process).close()
+        close_input(process)
         return outcome(order, process.returncode)
 
     def stop(self) -> None:
@@ -176,13 +175,18 @@ class Local:
             if process.poll() is None:
                 process.kill()
             process.wait()
-            stdin(process).close()
+            close_input(process)
         self._running.clear()
 
 
 def stdin(process: subprocess.Popen[bytes]) -> IO[bytes]:
     assert process.stdin is not None
     return process.stdin
+
+
+def close_input(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(BrokenPipeError):  # of what it did not read any more
+        stdin(process).close()
 
 
 def outcome(order: Order, code: int) -> Ended:
