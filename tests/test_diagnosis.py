@@ -169,7 +169,9 @@ def test_a_one_way_task_in_words() -> None:
     assert result["exact"]["asymmetry"] == pytest.approx(8 / 9)
     text = " ".join(words.sentences(result))
     assert "strongly asymmetric (asymmetry 89%)" in text and "average there and back" in text and "low" in text
+    assert "hilp pretrain --method hilp-directed" in text
     result = diagnosis.diagnose(phi, ring_task(one_way=False))
+    assert "hilp-directed" not in " ".join(words.sentences(result))
     assert result["exact"]["asymmetry"] == 0.0 and result["exact"]["rank_correlation"] > 0.97
 
 

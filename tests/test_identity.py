@@ -47,6 +47,8 @@ CASES: dict[str, Case] = {
     "hilp ddpg+bc": ("hilp", {**HILP, "extraction": "ddpg+bc"}, {}),
     "hilp streamed": ("hilp", HILP, {"device_budget": 0}),
     "hilp two seeds": ("hilp", HILP, {"seeds": 2}),
+    "hilp-directed": ("hilp-directed", {**TRUNKS, "dim": 8}, {}),
+    "hilp-directed heights": ("hilp-directed", {**TRUNKS, "dim": 8, "head": "heights", "bound_targets": True}, {}),
     "sf-hilp": ("sf-hilp", SUCCESSOR, {}),
     "sf-hilp diff": ("sf-hilp", {**SUCCESSOR, "cumulant": "diff", "loss": "q"}, {}),
     "sf-lap": ("sf-lap", SUCCESSOR, {}),
@@ -152,6 +154,7 @@ def norms(arrays: list[np.ndarray]) -> list[float]:
 QUICK = {
     "hilp",
     "hilp sequential streamed",
+    "hilp-directed",
     "sf-hilp",
     "fb",
     "gc-td3",

@@ -64,6 +64,8 @@ def check_contract(config: Any) -> None:
     if hasattr(core, "direct"):
         assert hasattr(core, "encode"), "direct(here, there) takes latents: an export with it needs encode(s)"
         assert hasattr(core, "discount"), "plans need to know how far distances are told apart: discount"
+    if hasattr(core, "distance"):
+        assert hasattr(core, "direct"), "distance(here, there) is that of latents with a direct(here, there)"
     if hasattr(core, "cumulant") or hasattr(core, "backward"):
         assert hasattr(core, "project"), "a reward becomes a skill by project(z)"
     takes_tasks = any(hasattr(core, rule) for rule in (*RULES_OF_A_GOAL, *RULES_OF_A_REWARD, *RULES_OF_SEGMENTS))

@@ -307,4 +307,4 @@ def rank_correlation(policy: FoundationPolicy, world: tasks.Task, seed: int) -> 
     assert finite is not None, "the quickstart runs in mazes, which have one"
     latents = policy.encode_all(sight.see(world, finite.observations))
     a, b = np.random.default_rng(seed).integers(len(latents), size=(2, CORRELATION_PAIRS))
-    return stats.spearman(finite.steps[a, b], np.linalg.norm(latents[a] - latents[b], axis=1))
+    return stats.spearman(finite.steps[a, b], policy.distance(latents[a], latents[b]))

@@ -11,7 +11,7 @@ from hilp.data import timescale
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, require_count, require_seed, some
 from hilp.evaluation import held_out, theory
-from hilp.evaluation.reference import PAIRS, Numbers, Reference, compare_with_value, value_config
+from hilp.evaluation.reference import PAIRS, Numbers, Reference, compare_with_value, directed_distance, value_config
 from hilp.learning.methods import monolithic
 from hilp.policy.policy import FoundationPolicy
 from hilp.spec import Spec
@@ -53,10 +53,18 @@ def diagnose(
         "discount": policy.discount,
         "expectile": policy.settings.get("phi_expectile"),
         "seed": seed,
+        "directed": policy.has_rule("distance"),
     }
     if world is not None and finite is not None:
         latents = policy.encode_all(sight.see(world, finite.observations))
-        numbers = theory.examine(finite.successors, finite.steps, latents, policy.discount, seed=seed)
+        numbers = theory.examine(
+            finite.successors,
+            finite.steps,
+            latents,
+            policy.discount,
+            seed=seed,
+            distance=directed_distance(policy),
+        )
         result["exact"] = {"task": world.name, **numbers}
     if data is not None:
         _require_own_observations(policy, data)

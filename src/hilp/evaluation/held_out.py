@@ -152,7 +152,7 @@ def distances(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Between latents, and between the observations as the networks get them, of pairs of rows."""
     s, g = _at(data.observations, first), _at(data.observations, later)
-    latent = np.linalg.norm(policy.encode(s) - policy.encode(g), axis=1)
+    latent = policy.distance(policy.encode(s), policy.encode(g))
     return latent, np.linalg.norm(_flat(policy, s) - _flat(policy, g), axis=1)
 
 

@@ -110,7 +110,7 @@ def compare_with_value(policy: FoundationPolicy, reference: Reference, model: mo
         prepared = [preparation.observations(rows) for rows in (s, g)]
         there = np.asarray(_values(model, *prepared), np.float64)  # ensemble x pairs
         back = np.asarray(_values(model, *prepared[::-1]), np.float64)
-        latent = np.linalg.norm(np.asarray(policy.encode(s) - policy.encode(g), np.float64), axis=1)
+        latent = policy.distance(policy.encode(s), policy.encode(g)).astype(np.float64)
         found.append((there, back, latent))
     there, back, latent = (np.concatenate(blocks, axis=-1) for blocks in zip(*found, strict=True))
     size = np.abs(there.mean(axis=0)).mean()
@@ -140,8 +140,13 @@ def exact_error(policy: FoundationPolicy, world: tasks.Task) -> Numbers | None:
         return None
     starts = theory.choose_starts(len(finite.steps))
     latents = policy.encode_all(sight.see(world, finite.observations))
-    found = theory.embedding(finite.steps, latents, policy.discount, starts)
+    found = theory.embedding(finite.steps, latents, policy.discount, starts, distance=directed_distance(policy))
     return {"against": "exact", **_in_short(found)}
+
+
+def directed_distance(policy: FoundationPolicy) -> theory.Distance | None:
+    """The policy's distance of latents, where it is not the Euclidean one."""
+    return policy.distance if policy.has_rule("distance") else None
 
 
 def value_error(policy: FoundationPolicy, reference: Reference, model: monolithic.Value, pairs: int = PAIRS) -> Numbers:
@@ -166,7 +171,9 @@ def phi_updates(config: Any, updates: int) -> int:
 def _in_short(found: Numbers) -> Numbers:
     """The numbers of a row; `relative` is the root of the mean squared error as a share of the mean distance."""
     error = found["error_discounted"]
+    in_steps = {"steps_off": found["error_in_steps"]["mean"]} if "error_in_steps" in found else {}
     return {
+        **in_steps,
         "mse": error["mse"],
         "mean_true": error["mean_true"],
         "relative": math.sqrt(error["mse"]) / abs(error["mean_true"]),

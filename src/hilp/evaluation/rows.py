@@ -154,8 +154,9 @@ CELL = Kind(
 EMBEDDING = Kind(
     "an object with against, mse and more",
     lambda value: (
-        _has(against=TEXT, mse=NUMBER, mean_true=NUMBER, relative=NUMBER, rank_correlation=NUMBER.or_null(),
-             disagreement=NUMBER, asymmetry=NUMBER, value_expectile=NUMBER, value_steps=COUNT, value=TEXT)(value)
+        _has(against=TEXT, mse=NUMBER, steps_off=NUMBER, mean_true=NUMBER, relative=NUMBER,
+             rank_correlation=NUMBER.or_null(), disagreement=NUMBER, asymmetry=NUMBER, value_expectile=NUMBER,
+             value_steps=COUNT, value=TEXT)(value)
         and {"against", "mse"} <= value.keys()
     ),
 )  # fmt: skip

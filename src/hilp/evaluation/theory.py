@@ -7,6 +7,7 @@ Everything is measured from `starts`, some or all of the states, to every state 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ MARGIN = 1e-5  # more than the rounding error of 4 eps_e + eps_d: the condition 
 ROUNDING = 1e-13  # of a squared distance, relative to the largest squared latent
 BLOCK = 64  # start states worked on at once, so that their tables stay small
 Numbers = dict[str, Any]
+Distance = Callable[[np.ndarray, np.ndarray], np.ndarray]  # from latents to latents; leading axes are broadcast
 
 
 def choose_starts(states: int, pairs: int = MOST_PAIRS, seed: int = 0) -> np.ndarray:
@@ -44,8 +46,15 @@ def asymmetry(steps: np.ndarray, starts: np.ndarray) -> Numbers:
     }
 
 
-def embedding(steps: np.ndarray, latents: np.ndarray, discount: float, starts: np.ndarray, seed: int = 0) -> Numbers:
-    """How well |phi(s) - phi(g)| tells the exact distance, over all pairs with a way.
+def embedding(
+    steps: np.ndarray,
+    latents: np.ndarray,
+    discount: float,
+    starts: np.ndarray,
+    seed: int = 0,
+    distance: Distance | None = None,
+) -> Numbers:
+    """How well |phi(s) - phi(g)|, or another distance of latents, tells the exact one, over all pairs with a way.
 
     A phi trained with a discount has its own scale, (1 - gamma^d) / (1 - gamma). `error_discounted` compares there;
     `error_in_steps` maps latent distances back to steps first; `error_plain` compares latent distances with steps as
@@ -53,7 +62,8 @@ def embedding(steps: np.ndarray, latents: np.ndarray, discount: float, starts: n
     """
     ways = steps[starts] > 0
     exact = steps[starts][ways].astype(np.float64)
-    latent = latent_distances(latents, starts)[ways]
+    found = latent_distances(latents, starts) if distance is None else distance(latents[starts][:, None], latents[None])
+    latent = np.asarray(found, np.float64)[ways]
     return {
         "rank_correlation": rank_correlation(latent, exact, seed),
         "error_discounted": errors(latent, hilbert.discounted(exact, discount)),
@@ -207,15 +217,18 @@ def examine(
     discount: float,
     pairs: int = MOST_PAIRS,
     seed: int = 0,
+    distance: Distance | None = None,
 ) -> Numbers:
-    """Everything above in one dict of plain numbers; the theorem for phi as learned and at its best scale."""
+    """Everything above in one dict of plain numbers; the theorem for phi as learned and at its best scale.
+
+    distance: of latents, where it is not the Euclidean one; the theorem is about that one alone.
+    """
     starts = choose_starts(len(steps), pairs, seed)
     from_starts = steps[starts]
     ways = from_starts > 0
     if not ways.any():
         raise HilpError("no state of this task can reach another: there is no distance to compare phi with")
-    scale = best_scale(steps, latents, starts)
-    return {
+    numbers = {
         "states": len(steps),
         "motions": successors.shape[1],
         "start_states": len(starts),
@@ -225,7 +238,13 @@ def examine(
         "longest_steps": int(from_starts.max()),
         "discount": discount,
         **asymmetry(steps, starts),
-        **embedding(steps, latents, discount, starts, seed),
+        **embedding(steps, latents, discount, starts, seed, distance),
+    }
+    if distance is not None:
+        return numbers
+    scale = best_scale(steps, latents, starts)
+    return {
+        **numbers,
         "greedy_motion_optimal": greedy_optimal(successors, steps, latents, starts),
         "random_motion_optimal": random_motion_optimal(successors, steps, starts),
         "theorem_as_learned": {"scale": 1.0, **theorem(successors, steps, latents, starts)},

@@ -114,16 +114,17 @@ def _exact_words(exact: Numbers, result: Numbers) -> list[str]:
     ]
     if exact["pairs_without_way"]:
         told.append(f"{exact['pairs_without_way']:,} pairs have no way between them and are left out.")
+    directed = result.get("directed", False)
     if exact["asymmetry"] is not None:
-        told.append(_asymmetry_words(exact["asymmetry"]))
-    if exact["one_way_share"] > 0:
+        told.append(_asymmetry_words(exact["asymmetry"], directed))
+    if exact["one_way_share"] > 0 and not directed:
         told.append(
             f"{_percent(exact['one_way_share'])} of the ways have no way back: |phi(s) - phi(g)| is the same both ways "
-            "and cannot show that."
+            f"and cannot show that. {NEEDS_DIRECTED}"
         )
     error = exact["error_in_steps"]
     told.append(
-        f"|phi(s) - phi(g)|, turned back into steps, is off by {error['mean']:.1f} steps on average (at most "
+        f"{_distance(directed)}, turned back into steps, is off by {error['mean']:.1f} steps on average (at most "
         f"{error['sup']:.0f})."
     )
     told += _rank_words(exact["rank_correlation"], "the exact distance", result)
@@ -134,7 +135,8 @@ def _exact_words(exact: Numbers, result: Numbers) -> list[str]:
             f"With phi_discount {result['discount']:g} distances beyond about {horizon:.0f} steps look alike, and the "
             f"longest here is {exact['longest_steps']}: raise phi_discount."
         )
-    told += _theorem_words(exact)
+    if "theorem_as_learned" in exact:
+        told += _theorem_words(exact)
     return told
 
 
@@ -146,29 +148,44 @@ def _learned_words(learned: Numbers, result: Numbers) -> list[str]:
     ]
     if learned["disagreement"] > UNSURE:
         told.append("That is much: train V longer (--steps) before trusting what follows.")
-    told.append(_asymmetry_words(learned["asymmetry"]))
+    directed = result.get("directed", False)
+    told.append(_asymmetry_words(learned["asymmetry"], directed))
     error = learned["error_discounted"]
     told.append(
-        f"|phi(s) - phi(g)| (mean {error['mean_found']:.3g}) and -V(s, g) (mean {error['mean_true']:.3g}) differ by "
-        f"{error['mean']:.2g} on average (mean squared difference {error['mse']:.2g}), on the discounted scale."
+        f"{_distance(directed)} (mean {error['mean_found']:.3g}) and -V(s, g) (mean {error['mean_true']:.3g}) differ "
+        f"by {error['mean']:.2g} on average (mean squared difference {error['mse']:.2g}), on the discounted scale."
     )
     told += _rank_words(learned["rank_correlation"], "V(s, g)", result)
     return told
 
 
-def _asymmetry_words(asymmetry: float) -> str:
+NEEDS_DIRECTED = "A directed phi can: hilp pretrain --method hilp-directed."
+
+
+def _distance(directed: bool) -> str:
+    return "d(s, g)" if directed else "|phi(s) - phi(g)|"
+
+
+def _asymmetry_words(asymmetry: float, directed: bool) -> str:
+    """What there and back differ by, and whether a directed phi is needed for it."""
     share = _percent(asymmetry)
+    if directed:
+        how = "nearly symmetric" if asymmetry <= SYMMETRIC else "asymmetric"
+        verdict = "which this directed phi can follow"
+        if asymmetry <= SYMMETRIC:
+            verdict = "so a directed phi is not needed: method hilp has fewer numbers to learn"
+        return f"Distances are {how} (asymmetry {share}), {verdict}."
     if asymmetry <= SYMMETRIC:
         return f"Distances are nearly symmetric (asymmetry {share}), as those of a Hilbert metric have to be."
     if asymmetry < ASYMMETRIC:
         return (
             f"Distances are somewhat asymmetric (asymmetry {share}): |phi(s) - phi(g)| averages there and back; expect "
-            "detours where the way back is much longer."
+            "detours where the way back is much longer, or try a directed phi (hilp pretrain --method hilp-directed)."
         )
     return (
         f"Distances are strongly asymmetric (asymmetry {share}): |phi(s) - phi(g)| can only average there and back; "
-        "expect directions that try to go against one-way transitions, and consider observations that include "
-        "velocities, or a goal-conditioned method that is no metric."
+        "expect directions that try to go against one-way transitions. Consider observations that include velocities, "
+        f"where they lack. {NEEDS_DIRECTED}"
     )
 
 

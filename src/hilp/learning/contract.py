@@ -13,6 +13,7 @@ a rule, never for a method's name:
 |---|---|
 | `encode(s)` | the latent of a state |
 | `direct(here, there)` | goal rule by direction: the skill from one latent to another, asked anew at every step |
+| `distance(here, there)` | beside `direct`: that of latents, where it is not |there - here| but directed, say |
 | `discount` | beside `direct`: distances are told apart up to about 1 / (1 - discount) steps; `plan="auto"` needs it |
 | `aim(goal)` | goal rule by name: the one skill that a goal stands for |
 | `cumulant(s, s')` | reward rule: features to regress a reward on |

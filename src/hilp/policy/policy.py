@@ -19,6 +19,7 @@ from hilp.learning import methods
 from hilp.policy import artifact, graph, graph_rewards, planning, prompts, reward_prompts
 from hilp.policy.asked import require_graph
 from hilp.policy.bank import Bank
+from hilp.policy.directed_planning import DirectedMidpoints
 from hilp.policy.forks import require_own_process
 from hilp.policy.graph import Graph
 from hilp.policy.hierarchy import HierarchyPrompt, PriorPrompt
@@ -109,6 +110,12 @@ class FoundationPolicy:
         self.require_rule("direct", "has no goal rule")
         return self._apply("direct", here, there)
 
+    def distance(self, here: np.ndarray, there: np.ndarray) -> np.ndarray:
+        """From one latent to another, on the discounted scale of steps; leading axes are broadcast."""
+        if self.has_rule("distance"):
+            return self._apply("distance", here, there)
+        return np.asarray(np.linalg.norm(np.asarray(there - here, np.float64), axis=-1))
+
     def aim(self, goal: Any) -> np.ndarray:
         """The one skill that a goal stands for, of one goal or a batch."""
         self.require_rule("aim", "has no goal rule")
@@ -169,7 +176,8 @@ class FoundationPolicy:
     @cached_property
     def midpoints(self) -> planning.Midpoints:
         """Latents of the kept data states, for planning."""
-        return planning.Midpoints(self.encode_all(self.bank.observations))
+        latents = self.encode_all(self.bank.observations)
+        return DirectedMidpoints(latents, self.distance) if self.has_rule("distance") else planning.Midpoints(latents)
 
     def encode_all(self, observations: Tree, rows: np.ndarray | None = None) -> np.ndarray:
         """`encode` of any number of rows, or of these; images in blocks, because they take more memory than latents."""

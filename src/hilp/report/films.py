@@ -33,7 +33,7 @@ def on_plan(
     if goal is not None and policy.has_rule("direct"):
         states = field_states(policy, world)
         at_goal = policy.encode(sight.see(world, goal))
-        distances = np.linalg.norm(policy.encode_all(sight.see(world, states)) - at_goal, axis=1)
+        distances = policy.distance(policy.encode_all(sight.see(world, states)), at_goal[None])
         maps.draw_fields(fig, axes, world, states, [distances] * len(axes), goal)
     for ax, name in zip(axes, paths, strict=True):
         draw_title(ax, name, size=TEXT_SIZE + 0.5, weight="normal")

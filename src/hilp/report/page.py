@@ -254,7 +254,7 @@ def learned_distances(policy: FoundationPolicy, world: tasks.Task, states: Bank,
     """|phi(s) - phi(g)| over the states of a sample."""
     observations = states.subsample(FIELD_STATES, 0).observations
     at_goal = policy.encode(sight.see(world, goal))
-    distances = np.linalg.norm(policy.encode_all(observations) - at_goal, axis=1)
+    distances = policy.distance(policy.encode_all(observations), at_goal[None])
     places = sight.read(world, observations)
     return figures.distance_field(world, places, distances, goal, "Learned distance to the goal")
 
@@ -288,7 +288,7 @@ def _against_exact(policy: FoundationPolicy, world: tasks.Task, finite: tasks.Fi
     latents = policy.encode_all(sight.see(world, finite.observations))
     discount = policy.discount
     goal = int(np.argmax(finite.steps.max(axis=1)))  # a corner: the state with the farthest point
-    learned = np.linalg.norm(latents - latents[goal], axis=1)
+    learned = policy.distance(latents, latents[goal][None])
     steps = np.where(finite.steps >= 0, finite.steps, np.nan).astype(float)
     exact = hilbert.discounted(steps[:, goal], discount)
     fields = figures.distance_fields(
@@ -298,7 +298,7 @@ def _against_exact(policy: FoundationPolicy, world: tasks.Task, finite: tasks.Fi
     a, b = rng.integers(len(latents), size=(2, SHOWN_PAIRS))
     known = finite.steps[a, b] >= 0
     a, b = a[known], b[known]
-    distance = np.linalg.norm(latents[a] - latents[b], axis=1)
+    distance = policy.distance(latents[a], latents[b])
     correlation = stats.spearman(finite.steps[a, b], distance)
     scatter = figures.scatter_distance(finite.steps[a, b], distance, correlation, curve=discount)
     # On this plane distances are those of the latents, as far as the share of the variance goes.

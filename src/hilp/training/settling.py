@@ -45,8 +45,13 @@ class Settling:
 
     def look(self, state: Any) -> None:
         """Compare distances with those of the last look."""
-        latents = np.asarray(self._encode(self._run.exports(state)[0], self._observations), np.float64)
-        now = np.linalg.norm(latents[:, None] - latents[None], axis=-1)[np.triu_indices(len(latents), 1)]
+        core = self._run.exports(state)[0]
+        latents = np.asarray(self._encode(core, self._observations), np.float64)
+        one, other = np.triu_indices(len(latents), 1)
+        if hasattr(core, "distance"):
+            now = np.asarray(core.distance(latents[one], latents[other]), np.float64)
+        else:
+            now = np.linalg.norm(latents[one] - latents[other], axis=-1)
         if self._before is not None and now.mean() > 0:
             self.change = float(np.abs(now - self._before).mean() / now.mean())
             self._still = self._still + 1 if self.change < SETTLED else 0

@@ -19,6 +19,7 @@ from hilp.learning.contract import Preset, Stage
 # Name on the command line -> module (imported when asked for), and the config values that the name stands for.
 MODULES: dict[str, tuple[str, dict[str, str]]] = {
     "hilp": ("hilp.learning.methods.hilp", {}),
+    "hilp-directed": ("hilp.learning.methods.directed", {}),
     "sf-hilp": ("hilp.learning.methods.sf", {"features": "hilbert"}),
     "sf-lap": ("hilp.learning.methods.sf", {"features": "lap"}),
     "sf-fdm": ("hilp.learning.methods.sf", {"features": "fdm"}),

@@ -1,0 +1,308 @@
+"""HILP with a directed phi, for worlds in which the way back is another way. Not in the paper, which names the limit.
+
+The distance of two latents is a quasimetric by construction: zero to oneself, the triangle inequality, and the way back
+may be longer. Eq. 6 trains it as it trains |phi(s) - phi(g)|; all else is HILP, with skills as directions in the space
+of latents. A skill z is paid <x(s') - x(s), z>, so the skill that gets nearer to a goal soonest is the one along the
+gradient of the distance, of HILP's metric that is Eq. 9.
+
+Two heads make a distance of latents x (of s) and y (of g):
+
+- `intervals`: of groups of eight intervals [x_i, max(x_i, y_i)] the length of their union, half the mean and half the
+  longest over groups (IQE, Wang and Isola 2022). The default: docs/results.md says why.
+- `heights`: |phi(s) - phi(g)| + max_i max(0, h_i(s) - h_i(g)) of a latent's two halves phi and h (as MRN, Liu et al.
+  2022): what a metric can say, and what it costs to come down.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from hilp import trees
+from hilp.errors import HilpError
+from hilp.learning import hilbert, images, losses, networks, sampling
+from hilp.learning.configs import AUTO, Fitted, require
+from hilp.learning.contract import Info, Preset
+from hilp.learning.methods import preset_values as values
+from hilp.learning.methods.qrl import INTERVALS, union_length
+from hilp.learning.sampling import Batch
+from hilp.spec import Spec
+from hilp.trees import Tree
+
+LATENTS = 2  # networks of latents; the first one is kept
+CRITICS = 2
+Head = Literal["intervals", "heights"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Hyper-parameters; the defaults are those of HILP."""
+
+    dim: int = 64  # numbers of a latent: groups of eight intervals, or half phi and half heights
+    head: Head = "intervals"  # what makes a distance of two latents
+    hidden: tuple[int, ...] = (512, 512, 512)  # layers of the latents, V and Q
+    actor_hidden: tuple[int, ...] = (512, 512, 512)  # layers of the policy
+    batch: int = 1024  # transitions per update
+    lr: float = 3e-4  # Adam, every network
+    phi_discount: Fitted = 0.99  # sets the longest distance that is told apart, about 1 / (1 - discount) steps
+    phi_expectile: float = 0.95  # nearer 1: distances of the best path in the data, not of the usual one
+    phi_target_rate: float = 0.005  # EMA of the latents' target
+    goal_discount: Fitted = 0.99  # how far ahead future goals lie
+    goal_random: float = 0.375  # share of goals drawn from the whole data set
+    discount: float = 0.99  # of the skill reward
+    expectile: float = 0.9  # of the skill value V(s, z)
+    temperature: float = 10.0  # AWR: larger trusts the critic, smaller imitates the data
+    weight_max: float = 100.0  # AWR weights are cut here
+    target_rate: float = 0.005  # EMA of the critic's target
+    bound_targets: bool = False  # targets never say farther than the trajectory itself took
+    actor_rate: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights
+    encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
+    augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
+    normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
+
+    def __post_init__(self) -> None:
+        require(
+            self,
+            {
+                "at least 1": ("dim", "batch"),
+                "sizes of at least 1": ("hidden", "actor_hidden"),
+                "between 0 and 1": ("phi_discount", "phi_expectile", "goal_discount", "discount", "expectile"),
+                "from 0 to 1": ("phi_target_rate", "target_rate", "goal_random"),
+                "at least 0": ("lr", "temperature"),
+                "above 0": ("weight_max",),
+                "above 0, at most 1": ("actor_rate",),
+            },
+        )
+        if self.dim % INTERVALS:
+            raise HilpError(f"config key 'dim' must be a multiple of {INTERVALS}, not {self.dim}")
+
+
+class State(NamedTuple):
+    """Everything that training changes."""
+
+    latent: networks.Ensemble  # of 2
+    latent_target: networks.Ensemble
+    step: Array  # how long a step of the data is, in latents: that of HILP's is one, by its loss
+    value: networks.Trunk
+    critic: networks.Ensemble  # of 2
+    critic_target: networks.Ensemble
+    actor: networks.GaussianActor
+    actor_average: networks.GaussianActor | tuple[()]  # () at rate 1: the actor itself is kept
+    latent_opt: optax.OptState
+    policy_opt: optax.OptState
+
+
+class Policy(eqx.Module):
+    """What is left after training: latents, pi, and the rules that turn tasks into skills.
+
+    Latents are given in steps of the data: what is near in all directions is so by their Euclidean distance, as HILP's.
+    """
+
+    latent: networks.Trunk
+    step: Array
+    actor: networks.GaussianActor
+    skill_dim: int = eqx.field(static=True)
+    discount: float = eqx.field(static=True)  # of distances, which are told apart up to about 1 / (1 - discount) steps
+    head: Head = eqx.field(static=True)
+
+    def encode(self, observation: Tree) -> Array:
+        return self.latent(observation) / self.step
+
+    def act(self, observation: Tree, z: Array) -> Array:
+        return jnp.clip(self.actor(networks.join(observation, z)), -1.0, 1.0)
+
+    def distance(self, here: Array, there: Array) -> Array:
+        return distance(self.head, self.step * here, self.step * there)
+
+    def direct(self, here: Array, there: Array) -> Array:
+        """Goal rule: the unit direction in which the distance shrinks soonest."""
+        return direction(self.head, here, there)
+
+    def cumulant(self, observation: Tree, next_observation: Tree) -> Array:
+        """Features whose inner product with z is the reward that skill z maximises."""
+        return self.encode(next_observation) - self.encode(observation)
+
+    def skill_of(self, observations: Tree, actions: Array, steps: Array) -> Array:
+        """The skill that a segment followed: that from its first state to its last."""
+        first, last = (trees.over(lambda part, at=at: part[:, at], observations) for at in (0, -1))
+        return self.direct(self.encode(first), self.encode(last))
+
+    def project(self, z: Array) -> Array:
+        """The skill in the direction of z: skills live on the unit sphere."""
+        return hilbert.unit(z)
+
+
+def distance(head: Head, here: Array, there: Array) -> Array:
+    """d from one latent to another, on the discounted scale of steps; leading axes are broadcast."""
+    if head == "heights":
+        half = here.shape[-1] // 2
+        fall = jnp.max(jax.nn.relu(here[..., half:] - there[..., half:]), axis=-1)
+        return fall - hilbert.value(here[..., :half], there[..., :half])
+    here, there = jnp.broadcast_arrays(here, there)
+    shape = (*here.shape[:-1], INTERVALS, here.shape[-1] // INTERVALS)  # groups last: neighbours in memory
+    lengths = union_length(here.reshape(shape), there.reshape(shape))
+    return 0.5 * (jnp.mean(lengths, axis=-1) + jnp.max(lengths, axis=-1))
+
+
+def direction(head: Head, here: Array, there: Array) -> Array:
+    """The skill from one latent to another: against the gradient of the distance."""
+    return hilbert.unit(-jax.grad(lambda x: jnp.sum(distance(head, x, there)))(here))
+
+
+def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
+    key_at, key_goal = jax.random.split(key)
+    at = sampling.transitions(index, key_at, cfg.batch)
+    goal = sampling.hindsight_goals(index, key_goal, at, cfg.goal_discount, cfg.goal_random)
+    facts = {"reached": goal == at}
+    if cfg.bound_targets:
+        facts["steps_to_goal"] = sampling.steps_to_goal(index, at, goal)
+    return sampling.Rows.of_transitions(at, {"goal": goal}, **facts)
+
+
+def init(cfg: Config, spec: Spec, key: Array) -> State:
+    key_latent, key_value, key_critic, key_actor = jax.random.split(key, 4)
+    seen = images.layout(cfg, spec)
+    size_sz = seen + cfg.dim
+    latent = networks.ensemble(networks.Trunk, LATENTS, seen, cfg.hidden, cfg.dim, key=key_latent)
+    value = networks.Trunk(size_sz, cfg.hidden, 1, key_value)
+    critic = networks.ensemble(networks.Trunk, CRITICS, size_sz + spec.action_dim, cfg.hidden, 1, key=key_critic)
+    actor = networks.GaussianActor(size_sz, cfg.actor_hidden, spec.action_dim, key_actor)
+    adam = optax.adam(cfg.lr)
+    return State(
+        latent=latent,
+        latent_target=latent,
+        step=jnp.ones((), jnp.float32),
+        value=value,
+        critic=critic,
+        critic_target=critic,
+        actor=actor,
+        actor_average=losses.averaged(actor, actor, cfg.actor_rate),
+        latent_opt=adam.init(latent),
+        policy_opt=adam.init((value, critic, actor)),
+    )
+
+
+def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
+    """One update of the latents and one of the policy, which sees the latents from before."""
+    (_, (latent_info, here)), grad = jax.value_and_grad(latent_loss, has_aux=True)(
+        state.latent, cfg, state.latent_target, batch
+    )
+    updates, latent_opt = optax.adam(cfg.lr).update(grad, state.latent_opt)
+    latent = optax.apply_updates(state.latent, updates)
+    latent_target = losses.polyak(state.latent_target, latent, cfg.phi_target_rate)
+
+    here, after = jax.lax.stop_gradient(here), state.latent[0](batch.next_observation)
+    usual = jnp.mean(jnp.linalg.norm(after - here, axis=-1))
+    step = losses.polyak(state.step, usual, cfg.phi_target_rate)
+    z = hilbert.unit(jax.random.normal(key, here.shape))
+    reward = hilbert.skill_reward(here, after, z) / step
+
+    sz = networks.join(batch.observation, z)
+    sza = jnp.concatenate([sz, batch.action], axis=-1)
+    target_q = jnp.min(networks.apply_all(state.critic_target, sza)[..., 0], axis=0)
+    value_grad = jax.value_and_grad(losses.expectile_value_loss, has_aux=True)
+    (loss_v, v), grad_v = value_grad(state.value, sz, target_q, cfg.expectile)
+
+    # No done mask: a skill has no end.
+    next_v = state.value(networks.join(batch.next_observation, z))[..., 0]
+    loss_q, grad_q = jax.value_and_grad(losses.critic_loss)(state.critic, sza, reward + cfg.discount * next_v)
+    weight = losses.awr_weight(target_q - v, cfg.temperature, cfg.weight_max)
+    loss_a, grad_a = jax.value_and_grad(losses.awr_loss)(state.actor, sz, batch.action, weight)
+
+    nets = (state.value, state.critic, state.actor)
+    updates, policy_opt = optax.adam(cfg.lr).update((grad_v, grad_q, grad_a), state.policy_opt)
+    value, critic, actor = optax.apply_updates(nets, updates)
+    state = State(
+        latent=latent,
+        latent_target=latent_target,
+        step=step,
+        value=value,
+        critic=critic,
+        critic_target=losses.polyak(state.critic_target, critic, cfg.target_rate),
+        actor=actor,
+        actor_average=losses.averaged(state.actor_average, actor, cfg.actor_rate, policy_opt[0].count),
+        latent_opt=latent_opt,
+        policy_opt=policy_opt,
+    )
+    info = {
+        **latent_info,
+        "value_loss": loss_v,
+        "critic_loss": loss_q,
+        "actor_loss": loss_a,
+        "latent_step": step,
+        "skill_reward": jnp.mean(reward),
+        "skill_value": jnp.mean(v),
+        "awr_weight": jnp.mean(weight),
+    }
+    return state, info
+
+
+def export(cfg: Config, state: State) -> Policy:
+    actor = state.actor_average or state.actor
+    return Policy(state.latent[0], state.step, actor, cfg.dim, cfg.phi_discount, cfg.head)
+
+
+def reference(cfg: Config) -> dict[str, object]:
+    """Config values of a V(s, g) to hold the distances against: its sizes, its goals and its discount."""
+    same = ("hidden", "batch", "lr", "goal_discount", "goal_random", "bound_targets", "encoder", "augment", "normalize")
+    return {
+        **{name: getattr(cfg, name) for name in same},
+        "discount": cfg.phi_discount,
+        "target_rate": cfg.phi_target_rate,
+    }
+
+
+def latent_loss(
+    latent: networks.Ensemble, cfg: Config, target: networks.Ensemble, batch: Batch
+) -> tuple[Array, tuple[Info, Array]]:
+    """Eq. 6 with V(s, g) = -d(s, g), and the latents of s by the first network, so that nobody computes them twice."""
+    count = batch.reached.shape[0]
+    online = networks.apply_all(latent, networks.stacked(batch.observation, batch.goal))  # ensemble x 2 batch x size
+    old = networks.apply_all(target, networks.stacked(batch.observation, batch.goal, batch.next_observation))
+    goal = old[:, count : 2 * count]
+    v = -distance(cfg.head, online[:, :count], online[:, count:])  # ensemble x batch
+    loss = hilbert.representation_loss(
+        v,
+        -distance(cfg.head, old[:, :count], goal),
+        -distance(cfg.head, old[:, 2 * count :], goal),
+        batch.reached,
+        cfg.phi_discount,
+        cfg.phi_expectile,
+        steps_to_goal=batch.steps_to_goal if cfg.bound_targets else None,
+    )
+    return loss, ({"phi_loss": loss, "distance": -jnp.mean(v)}, online[0, :count])
+
+
+PRESETS = (
+    Preset(
+        "laptop",
+        {
+            **values.LAPTOP_TRUNKS,
+            "phi_discount": AUTO,
+            "goal_discount": AUTO,
+            "discount": 0.98,
+            "phi_target_rate": 0.02,
+            "target_rate": 0.02,
+            "temperature": 3.0,
+            "bound_targets": True,  # detours of the data make ways longer, and a quasimetric believes them more easily
+        },
+        steps=8_000,
+    ),
+    Preset(
+        "laptop",
+        {"phi_discount": values.OGBENCH_DISCOUNT, "goal_discount": values.OGBENCH_DISCOUNT},
+        steps=values.OGBENCH_STEPS,
+        tasks=(*values.OGBENCH_POINTS, *values.OGBENCH_ARMS),
+    ),
+    Preset(
+        None,
+        {"phi_discount": values.OGBENCH_GIANT_DISCOUNT, "goal_discount": values.OGBENCH_GIANT_DISCOUNT},
+        tasks=values.OGBENCH_GIANTS,
+    ),
+)
