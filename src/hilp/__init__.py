@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hilp.errors import PromptUnsupported as PromptUnsupported
     from hilp.evaluation.diagnosis import diagnose as diagnose
     from hilp.evaluation.evaluate import evaluate as evaluate
+    from hilp.evaluation.rollouts import episode_return as episode_return
     from hilp.learning.methods import register as register_method  # noqa: F401
     from hilp.learning.methods.hilp import Config as HILP  # noqa: F401
     from hilp.policy.policy import FoundationPolicy as FoundationPolicy
@@ -38,6 +39,7 @@ _HOMES = {
     "PromptUnsupported": "hilp.errors",
     "collect": "hilp.collectors:collect",
     "diagnose": "hilp.evaluation.diagnosis:diagnose",
+    "episode_return": "hilp.evaluation.rollouts",
     "evaluate": "hilp.evaluation.evaluate:evaluate",
     "gym_task": "hilp.tasks.gym",
     "hierarchy": "hilp.training.hierarchy",

@@ -19,13 +19,16 @@ if TYPE_CHECKING:
     from hilp.policy.policy import FoundationPolicy
     from hilp.policy.prompts import Prompt
 
-KINDS = ("goal", "reward", "labels", "skill", "load")  # flags that are a prompt
+KINDS = ("goal", "reward", "labels", "skill", "load", "follow", "prefer")  # flags that are a prompt
 LABELS = ("observations", "next_observations", "rewards")
 
 
 @dataclass(frozen=True)
 class Flags(common.Reading):
-    """Prompt a policy once and watch it run in its task. Give one of --goal, --reward, --labels, --skill, --load."""
+    """Prompt a policy once and watch it run in its task.
+
+    Give one of --goal, --reward, --labels, --skill, --load, --follow, --prefer.
+    """
 
     run: common.RunFolder
     """folder of a run or of a policy"""
@@ -40,6 +43,22 @@ class Flags(common.Reading):
     """'random', 'prior' (opal: what the data would do, drawn anew every k steps), or numbers separated by commas"""
     load: str | None = None
     """a prompt saved earlier for this policy"""
+    follow: str | None = None
+    """data file whose first episode is a demonstration to follow; FILE:3 is its episode 3, counted from 0"""
+    prefer: str | None = None
+    """npz file of preferences: better and worse, segments of observations [pairs, rows, ...] each"""
+    add: tuple[str, ...] = ()
+    """saved prompts to add to this one: FILE, or WEIGHT:FILE, e.g. 0.5:earn.safetensors"""
+    then: str | None = None
+    """a saved prompt to change over to, once --until is met"""
+    until: str | None = None
+    """when --then begins: a number of steps, a formula that becomes true such as "x > 5", or 'reached' (default)"""
+    adapt: int | None = None
+    """episodes to search with among skills around the prompt's own, by what they earn (see --earn)"""
+    earn: str | None = None
+    """reward that --adapt counts (default: that of --reward, or the only one of the task)"""
+    window: int | None = None
+    """rows that --follow heads ahead (default: as far as directions are trusted)"""
     plan: str | None = None
     """midpoint recursions of the goal prompt, 'graph' (ways of the data), 'midpoints', or 'auto' (default if it can)"""
     rule: Literal["auto", "skill", "goal", "graph"] = "auto"
@@ -74,9 +93,15 @@ def run(flags: Flags) -> int:
     goal = goal_of(flags, policy, world)
     prompt = prompt_with_warnings(flags, policy, world, goal)
     facts: dict[str, Any] = {"prompt": kind, "policy": policy.fingerprint}
+    if flags.adapt is not None:
+        prompt, found = adapted(flags, policy, world, prompt)
+        facts |= found
     r2 = getattr(prompt, "r2", None)
     if r2 is not None:
         facts["r2"] = r2
+    agreement = getattr(prompt, "agreement", None)
+    if agreement is not None:
+        facts["preferences explained"] = agreement
     if world is None:
         facts |= act_once(flags, policy, prompt)
     else:
@@ -97,7 +122,7 @@ def one_prompt(flags: Flags, world: Any | None) -> tuple[Flags, str]:
         return replace(flags, reward=next(iter(world.rewards))), "reward"
     if len(given) != 1:
         raise HilpError(
-            "give exactly one of --goal, --reward, --labels, --skill, --load, or a --task that is a reward "
+            f"give exactly one of {', '.join(f'--{name}' for name in KINDS)}, or a --task that is a reward "
             f"(given: {', '.join(given) or 'none'})"
         )
     return flags, given[0]
@@ -112,13 +137,18 @@ def check(flags: Flags, kind: str, policy: FoundationPolicy, world: Any | None) 
         ("--data", flags.data is not None and not goals.is_row(flags.goal), ("reward", "goal row:...")),
         (f"--rule {flags.rule}", flags.rule != "auto", ("reward", "labels")),
         ("--intercept", flags.intercept, ("reward", "labels")),
+        ("--window", flags.window is not None, ("follow",)),
     ):
         if given and kind not in kinds:
             used = " or ".join(f"--{name}" for name in kinds)
             raise HilpError(f"{flag} changes nothing about a prompt with --{kind}: leave it out, or prompt with {used}")
-    common.require_counts(flags, "steps")
+    common.require_counts(flags, "steps", "adapt", "window")
+    if flags.until is not None and flags.then is None:
+        raise HilpError("--until says when --then begins: name a saved prompt with --then")
+    if flags.earn is not None and flags.adapt is None:
+        raise HilpError("--earn is what --adapt counts: say how many episodes to search with, --adapt 10")
     common.require_picture("--picture", flags.picture)
-    if world is None and (flags.picture or flags.video or flags.steps):
+    if world is None and (flags.picture or flags.video or flags.steps or flags.adapt):
         common.task_of(policy, flags.task)  # says that it needs one
     if world is not None:
         rollouts.require_fit("this policy", policy.spec, world)
@@ -151,7 +181,7 @@ def prompt_with_warnings(flags: Flags, policy: FoundationPolicy, world: Any | No
     """The prompt that the flags ask for; each of its warnings becomes one line."""
     with warnings.catch_warnings(record=True) as told_on_the_way:
         warnings.simplefilter("always")
-        prompt = make_prompt(flags, policy, world, goal)
+        prompt = combined(flags, policy, world, make_prompt(flags, policy, world, goal))
     for warning in told_on_the_way:
         print(f"hilp: warning: {printable(' '.join(str(warning.message).split()))}", file=sys.stderr)
     return prompt
@@ -169,6 +199,10 @@ def make_prompt(flags: Flags, policy: FoundationPolicy, world: Any | None, goal:
         return policy.skill(skill, seed=flags.seed)
     if flags.load is not None:
         return policy.load_prompt(flags.load)
+    if flags.follow is not None:
+        return policy.follow(demonstration(flags.follow, flags), window=flags.window)
+    if flags.prefer is not None:
+        return policy.prefer(preferences(flags.prefer, [name for name, _, _ in policy.spec.parts]))
     if flags.labels is not None:
         samples = labelled_samples(flags.labels, [name for name, _, _ in policy.spec.parts])
         return policy.reward(samples, rule=flags.rule, intercept=flags.intercept)
@@ -176,6 +210,76 @@ def make_prompt(flags: Flags, policy: FoundationPolicy, world: Any | None, goal:
     data = None if flags.data is None else common.read_as_trained(flags.run, flags.data, flags)
     reward = common.reward_of(flags.reward, policy, world)
     return policy.reward(data, reward, rule=flags.rule, intercept=flags.intercept)
+
+
+def combined(flags: Flags, policy: FoundationPolicy, world: Any | None, prompt: Any) -> Any:
+    """The prompt with what --add and --then say."""
+    from hilp.policy import combining
+
+    for text in flags.add:
+        weight, colon, path = text.partition(":")
+        try:
+            share = float(weight) if colon else 1.0
+        except ValueError:  # a path with a colon in it
+            share, path = 1.0, text
+        prompt = prompt + share * policy.load_prompt(path if colon else text)
+    if flags.then is None:
+        return prompt
+    until: Any = flags.until
+    if until is not None and until.strip().lstrip("+-").isdigit():
+        until = int(until)
+    ending = combining.condition_of(prompt, until, {} if world is None else dict(world.columns))
+    return combining.ThenPrompt(prompt, policy.load_prompt(flags.then), ending)
+
+
+def adapted(flags: Flags, policy: FoundationPolicy, world: Any, prompt: Any) -> tuple[Any, dict[str, Any]]:
+    """The prompt after a search with a few episodes, and what these earned."""
+    from hilp.evaluation import rollouts
+
+    name = flags.earn if flags.earn is not None else flags.reward
+    reward = None if name is None else common.reward_of(name, policy, world)
+    evaluator = rollouts.episode_return(policy, world, reward, flags.seed)
+    search = policy.adapt(prompt, evaluator, episodes=flags.adapt or 0, seed=flags.seed)
+    return search.prompt, {"earned before": search.earned[0], "earned adapted": search.earned[search.best]}
+
+
+def demonstration(text: str, flags: Flags) -> Any:
+    """The observations of one episode of a data file: FILE, or FILE:3."""
+    import numpy as np
+
+    from hilp import trees
+
+    path, colon, number = text.rpartition(":")
+    if not colon or not number.isdigit() or Path(text).exists():
+        path, number = text, "0"
+    data = common.load_data(path, flags)
+    if int(number) >= data.episodes:
+        raise HilpError(f"{path} has {data.episodes} episodes, counted from 0: there is no episode {number}")
+    first = int(data.starts[int(number)])
+    rows = slice(first, first + int(data.lengths[int(number)]))
+    return trees.over(lambda part: np.asarray(part[rows]), data.observations)
+
+
+def preferences(path: str, parts: Sequence[str]) -> list[tuple[Any, Any]]:
+    """Pairs of segments from an npz file."""
+    from hilp.data import columns
+
+    if parts:
+        raise HilpError("--prefer takes plain vectors, and this policy has observations by name: use policy.prefer")
+    wanted = "--prefer takes an npz file with 'better' and 'worse', numbers [pairs, rows, observation] each"
+    try:
+        found = columns.open_npz(Path(path), ("better", "worse"))
+        for name in ("better", "worse"):
+            if name not in found:
+                raise HilpError(f"{path} has no '{name}'")
+            if found[name].dtype.kind not in columns.NUMBERS or len(found[name].shape) != 3:
+                raise HilpError(f"'{name}' of {path} holds {found[name].dtype} of shape {tuple(found[name].shape)}")
+        better, worse = (found[name][:] for name in ("better", "worse"))
+    except HilpError as error:
+        raise HilpError(f"{wanted}: {error}") from error
+    if len(better) != len(worse):
+        raise HilpError(f"{wanted}: it has {len(better)} better and {len(worse)} worse segments")
+    return list(zip(better, worse, strict=True))
 
 
 def labelled_samples(path: str, parts: Sequence[str] = ()) -> tuple[Any, Any, np.ndarray]:
@@ -246,6 +350,8 @@ def act_in_task(
     earned = rewards_along(flags, policy, world, prompt, path, beside)
     if earned is not None:
         facts |= score(flags.reward, world, path, float(earned.sum()))
+    if hasattr(prompt, "progress"):
+        facts["followed"] = float(prompt.progress[0])
     prompt.reset()  # the skill of the episode's first step
     facts["z"] = np.asarray(prompt(sight.see(world, path[:1])))[0].tolist()
     if goal is not None and flags.reward is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -247,6 +247,25 @@ def rollout_return(
     return row, Rollout(path, lengths, no_goals, reached, physics)
 
 
+def episode_return(
+    policy: FoundationPolicy, task: str | tasks.Task, reward: str | RewardFunction | None = None, seed: int = 0
+) -> Callable[[Any], float]:
+    """A function of a prompt: what an episode in the task earns under it, each time from the same start.
+
+    reward: of the task, by name, or a function of (s, a, s'); none is needed where the task has one only.
+    """
+    world = fitted(policy, task_of(policy, task) if isinstance(task, str) else task)
+    require_fit("this policy", policy.spec, world)
+    if reward is None:
+        if len(world.rewards) != 1:
+            known = some(sorted(_rewards(world)))
+            raise HilpError(f"task {world.name} has more than one reward: say which one counts ({known})")
+        reward = next(iter(world.rewards))
+    if isinstance(reward, str):
+        require_reward(world, reward)
+    return lambda prompt: float(run_returns(policy, world, reward, prompt, 1, seed)[0][0])
+
+
 def random_success(world: tasks.Task, episodes: int, seed: int) -> float:
     """The share of goals that uniformly random actions reach, from the starts that the episodes of this seed have."""
     world = _in_the_box(world)
@@ -267,13 +286,19 @@ def random_return(world: tasks.Task, name: str, episodes: int, seed: int) -> np.
 
 
 def run_returns(
-    policy: FoundationPolicy | None, world: tasks.Task, name: str, prompt: Any, episodes: int, seed: int
+    policy: FoundationPolicy | None,
+    world: tasks.Task,
+    name: str | RewardFunction,
+    prompt: Any,
+    episodes: int,
+    seed: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Returns [n], observations [steps + 1, n, obs] and, where there are, physics [steps, n, p] of whole episodes.
 
-    Without a policy, actions are random.
+    name: of a reward of the task, or a reward. Without a policy, actions are random.
     """
     world = world if policy is not None else _in_the_box(world)
+    reward = reward_function(world, name) if isinstance(name, str) else name
     begin(prompt)
     running = world.episodes(np.random.default_rng(seed), episodes)
     chance = np.random.default_rng([seed, 1])
@@ -289,7 +314,7 @@ def run_returns(
         running.step(actions)
         beside = {column: running.extra(column) for column in world.extra_columns}
         extras = Extras({}, beside, world.name)
-        returns += alive * apply_reward(world.rewards[name], path[-1], actions, running.observations, extras)
+        returns += alive * apply_reward(reward, path[-1], actions, running.observations, extras)
         path.append(running.observations.copy())
         states += [beside["physics"]] if "physics" in beside else []
     return returns, np.stack(path), np.stack(states) if states else None
@@ -334,6 +359,7 @@ def path_rewards(
 ) -> np.ndarray:
     """What each step of one episode [t + 1, obs], with the columns [t, ...] beside it, earned: float64 [t]."""
     extras = Extras({}, beside, world.name)
+    begin(prompt)
     actions = policy.act(sight.see(world, path[:-1]), prompt)
     return np.asarray(apply_reward(reward, path[:-1], actions, path[1:], extras), np.float64)
 

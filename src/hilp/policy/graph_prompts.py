@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from hilp import storage
 from hilp.errors import HilpError
 from hilp.policy import graph_rewards, planning
+from hilp.policy.combining import Combinable, Packed
 from hilp.policy.graph_rewards import Plan
 from hilp.policy.routes import Routes
 from hilp.trees import Tree
@@ -29,7 +28,7 @@ class OnGraph(Protocol):
 
 
 @dataclass(frozen=True)
-class GraphRewardPrompt:
+class GraphRewardPrompt(Combinable):
     """Maximise a reward by way of the graph. `r2` says how well the model of the reward on landmarks explains it."""
 
     policy: OnGraph
@@ -63,11 +62,11 @@ class GraphRewardPrompt:
         near, shares = self.policy.routes.shares(np.atleast_2d(self.policy.encode(observation)))
         return float(np.sum(self.planned.values[near] * shares))
 
-    def save(self, path: str | Path) -> None:
+    def packed(self) -> Packed:
         values = asdict(self.planned)
         arrays = {name: values.pop(name) for name in ARRAYS}
         note = {"kind": self.kind, "fingerprint": self.fingerprint, "best": self.best, **values}
-        storage.write_arrays(Path(path), arrays, note)
+        return arrays, note
 
 
 ARRAYS = ("being", "getting", "values")

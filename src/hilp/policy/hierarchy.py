@@ -18,6 +18,7 @@ from hilp.errors import HilpError
 from hilp.learning import methods
 from hilp.policy import artifact
 from hilp.policy.asked import Promptable
+from hilp.policy.combining import Combinable, Packed
 from hilp.policy.preparation import Preparation
 from hilp.policy.rules import Rules
 from hilp.spec import Spec
@@ -81,7 +82,7 @@ class HighLevel:
         return self.preparation.actions(rules("act", self.preparation.observations(observations), nothing))
 
 
-class HierarchyPrompt:
+class HierarchyPrompt(Combinable):
     """A high level over the skills of one policy: pi(z | s) is asked every k steps of an episode.
 
     Where skills live on a sphere, as HILP's do, the mean is projected back to it.
@@ -112,7 +113,7 @@ class HierarchyPrompt:
         """Skills for a batch, one step later at each call."""
         return self._holding(self.policy.batched(observations)[0], self.choose)
 
-    def save(self, path: str | Path) -> None:
+    def packed(self) -> Packed:
         high = self.high
         note = {
             "kind": self.kind,
@@ -123,7 +124,7 @@ class HierarchyPrompt:
             "preparation": high.preparation.to_json(),
             "about": high.about,
         }
-        storage.write_arrays(Path(path), storage.flatten(high.core), note)
+        return storage.flatten(high.core), note
 
     @staticmethod
     def revive(
@@ -137,7 +138,7 @@ class HierarchyPrompt:
         return HierarchyPrompt(policy, HighLevel(config, spec, core, preparation, dict(note["about"])))
 
 
-class PriorPrompt:
+class PriorPrompt(Combinable):
     """Skills drawn from the prior p(z | s) of the policy's method, anew every k steps: what the data does."""
 
     kind = "prior"
@@ -164,9 +165,8 @@ class PriorPrompt:
         noise = self._rng.standard_normal((trees.rows(observations), self.policy.skill_dim)).astype(np.float32)
         return self.policy.prior_skill(observations, noise)
 
-    def save(self, path: str | Path) -> None:
-        note = {"kind": self.kind, "fingerprint": self.fingerprint, "k": self.k, "seed": self.seed}
-        storage.write_arrays(Path(path), {}, note)
+    def packed(self) -> Packed:
+        return {}, {"kind": self.kind, "fingerprint": self.fingerprint, "k": self.k, "seed": self.seed}
 
 
 def steps_of_a_skill(policy: Promptable, k: int | None, usual: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,22 @@ from hilp import above, trees
 from hilp.data.dataset import Dataset, Parts
 from hilp.errors import HilpError, PromptUnsupported, some
 from hilp.learning import methods
-from hilp.policy import artifact, graph, graph_rewards, planning, prompts, reward_prompts
+from hilp.policy import (
+    adapting,
+    artifact,
+    following,
+    graph,
+    graph_rewards,
+    planning,
+    preferences,
+    prompts,
+    reward_prompts,
+    saved_prompts,
+)
 from hilp.policy.asked import require_graph
 from hilp.policy.bank import Bank
 from hilp.policy.directed_planning import DirectedMidpoints
+from hilp.policy.following import FollowPrompt
 from hilp.policy.forks import require_own_process
 from hilp.policy.graph import Graph
 from hilp.policy.hierarchy import HierarchyPrompt, PriorPrompt
@@ -259,6 +271,26 @@ class FoundationPolicy:
         """Follow skills that the prior p(z | s) draws, a new one every k steps (as learnt, where the method says)."""
         return prompts.prior(self, k, seed)
 
+    def follow(self, trajectory: Any, window: int | None = None) -> FollowPrompt:
+        """Follow a demonstration, observations [rows, obs], at its pace or faster; a new episode may begin on its way.
+
+        window: rows ahead to head for; without one, as far as directions are trusted.
+        """
+        return following.follow(self, trajectory, window)
+
+    def prefer(self, pairs: Sequence[tuple[Any, Any]]) -> SkillPrompt:
+        """The skill that explains preferences: pairs (better, worse) of segments, observations [rows, obs] each."""
+        return preferences.prefer(self, pairs)
+
+    def adapt(self, prompt: Prompt, evaluator: Any, episodes: int = 10, seed: int = 0, **asked: Any) -> adapting.Search:
+        """Search among skills around a prompt's own with a few episodes; `prompt` of the result is what earned most.
+
+        evaluator: a function of a prompt that runs an episode and gives what it earned, or a task (then `reward` names
+        one of its rewards, where it has several). The first episode is that of the prompt as it is.
+        """
+        run = evaluator if callable(evaluator) else above.ask("episode_return")(self, evaluator, seed=seed, **asked)
+        return adapting.adapt(self, prompt, run, episodes, seed)
+
     def hierarchy(self, data: Dataset, reward: Any = None, **options: Any) -> HierarchyPrompt:
         """Train a high level that sequences skills for a reward, every k steps; see `hilp.hierarchy` for the options.
 
@@ -269,7 +301,7 @@ class FoundationPolicy:
 
     def load_prompt(self, path: str | os.PathLike[str]) -> Prompt:
         """A prompt saved earlier for this very policy."""
-        return prompts.load(self, Path(path))
+        return saved_prompts.load(self, Path(path))
 
     # ---- on disk -----------------------------------------------------------------------------------------------------
 

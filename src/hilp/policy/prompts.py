@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hilp import storage, trees
+from hilp import trees
 from hilp.errors import HilpError, PromptUnsupported, require_count, require_seed, some
-from hilp.policy import graph_prompts, hierarchy, planning
+from hilp.learning.hilbert import undiscounted
+from hilp.policy import hierarchy, planning
 from hilp.policy.asked import Promptable, numbers, require_graph
+from hilp.policy.combining import Combinable, Packed
 from hilp.policy.graph_prompts import GraphRewardPrompt
 from hilp.policy.hierarchy import HierarchyPrompt, PriorPrompt
 from hilp.policy.patience import Patience
@@ -25,7 +26,7 @@ from hilp.trees import Tree
 
 
 @dataclass(frozen=True)
-class GoalPrompt:
+class GoalPrompt(Combinable):
     """Reach a goal, by the rule of the policy's method.
 
     By direction: z points from phi(s) to u, anew at every step; u is the goal, a midpoint found by planning, or the
@@ -119,19 +120,28 @@ class GoalPrompt:
         """yes, no, or unknown: phi knows a way that the data does not show, or the goal is unlike the data."""
         return self.outlook(observation).reachable
 
-    def save(self, path: str | Path) -> None:
+    def reached(self, observations: Any) -> np.ndarray:
+        """bool [n]: observations that are as near to the goal as latent distances tell, within some steps."""
+        self.policy.require_rule("direct", "has no distances to tell whether a goal is reached: say until when")
+        here = self.policy.encode(self.policy.batched(observations)[0])
+        apart = self.policy.distance(here, np.broadcast_to(self.latent, here.shape))
+        return np.asarray(undiscounted(apart, self.policy.discount) <= NEAR)
+
+    def packed(self) -> Packed:
         note = {"kind": self.kind, "fingerprint": self.fingerprint, "plan": self.plan, "best": self.best,
                 "radius": self.radius}  # fmt: skip
-        storage.write_arrays(Path(path), trees.named(self.goal, "goal"), note)
+        return trees.named(self.goal, "goal"), note
 
 
 @dataclass(frozen=True)
-class SkillPrompt:
+class SkillPrompt(Combinable):
     """One fixed skill z, wherever the agent is; from a reward (then r2 says how well phi expresses it) or given."""
 
     fingerprint: str
     z: np.ndarray  # [dim], or [n, dim]: one for each of n agents
     r2: float | None = None
+    agreement: float | None = None  # from preferences: the share of pairs that it explains
+    policy: Promptable | None = field(default=None, repr=False, compare=False)
 
     kind = "skill"
 
@@ -142,13 +152,15 @@ class SkillPrompt:
     def reset(self, rows: Any = None) -> None:
         """Nothing is remembered."""
 
-    def save(self, path: str | Path) -> None:
-        note = {"kind": self.kind, "fingerprint": self.fingerprint, "r2": self.r2}
-        storage.write_arrays(Path(path), {"z": self.z}, note)
+    def packed(self) -> Packed:
+        note: dict[str, Any] = {"kind": self.kind, "fingerprint": self.fingerprint, "r2": self.r2}
+        if self.agreement is not None:
+            note["agreement"] = self.agreement
+        return {"z": self.z}, note
 
 
-Prompt = GoalPrompt | SkillPrompt | GraphRewardPrompt | HierarchyPrompt | PriorPrompt
-KINDS = tuple(kind.kind for kind in (GoalPrompt, SkillPrompt, GraphRewardPrompt, HierarchyPrompt, PriorPrompt))
+Prompt = GoalPrompt | SkillPrompt | GraphRewardPrompt | HierarchyPrompt | PriorPrompt | Combinable
+NEAR = 2.0  # steps from a goal at which it is reached, where nobody else says so
 PRIOR_STEPS = 10  # that a skill of a prior lasts where its method does not say
 
 
@@ -203,35 +215,10 @@ def skill(policy: Promptable, z: Any, seed: int) -> SkillPrompt:
         raise HilpError(f"a skill of this policy has {policy.skill_dim} numbers, not {z.shape}")
     if not np.isfinite(z).all() or not np.any(z):
         raise HilpError("a skill must be a finite direction, not zero or NaN")
-    return SkillPrompt(policy.fingerprint, policy.project(z))
+    return SkillPrompt(policy.fingerprint, policy.project(z), policy=policy)
 
 
 def prior(policy: Promptable, k: int | None, seed: int) -> PriorPrompt:
     policy.require_rule("prior", "has no prior over skills")
     k = None if k is None else require_count("k", k)
     return PriorPrompt(policy, hierarchy.steps_of_a_skill(policy, k, PRIOR_STEPS), require_seed(seed))
-
-
-def load(policy: Promptable, path: Path) -> Prompt:
-    arrays, note = storage.read_arrays(path)
-    if note.get("kind") not in KINDS:
-        raise HilpError(f"{path} is not a prompt")
-    if note.get("fingerprint") != policy.fingerprint:
-        owner = str(note.get("fingerprint"))[:8]
-        raise HilpError(
-            f"{path} was made for policy {owner}, not for this one ({policy.fingerprint[:8]}): "
-            "make it again with this policy"
-        )
-    try:
-        if note["kind"] == "goal":
-            return goal(policy, trees.unnamed(arrays, "goal"), note["plan"], note["best"], note["radius"])
-        if note["kind"] == "graph":
-            require_graph(policy)
-            return graph_prompts.loaded(policy, arrays, note)
-        if note["kind"] == "hierarchy":
-            return HierarchyPrompt.revive(policy, arrays, note, path)
-        if note["kind"] == "prior":
-            return prior(policy, note["k"], note["seed"])
-        return SkillPrompt(policy.fingerprint, arrays["z"], note["r2"])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise HilpError(f"{path} is not a whole prompt ({error!r}): make it again") from error

@@ -113,7 +113,7 @@ def reward(
             f"{_what_else(policy, function, before, after, intercept)}",
             stacklevel=3,
         )
-    return SkillPrompt(policy.fingerprint, policy.project(z), r2)
+    return SkillPrompt(policy.fingerprint, policy.project(z), r2, policy=policy)
 
 
 def _what_else(policy: Promptable, function: Any, before: Tree, after: Tree, intercept: bool) -> str:
