@@ -79,7 +79,6 @@ def test_names_with_and_without_the_version_and_of_data_sets() -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("visual-antmaze-large-v0", "observes images, .* take antmaze-large-v0"),
         ("powderworld-easy-v0", "observes images"),
         ("cube-single-singletask-task2-v0", "take cube-single and one of its goals"),
         ("pointmaze-larg", "did you mean 'pointmaze-large'"),

@@ -152,11 +152,13 @@ def _with_task(data: Data, source: Any, convention: str | None) -> Data:
 def _of_ogbench(data: Data, path: Path) -> Data:
     """A file of OGBench's with the task that it is named after (pointmaze-large-stitch-v0-val.npz)."""
     name = path.name.removesuffix(".npz").removesuffix("-val").removesuffix(ogbench.VERSION)
-    about = ogbench.of_data(name)
+    visual = name.startswith(ogbench.VISUAL)
+    about = ogbench.of_data(name.removeprefix(ogbench.VISUAL))
     if about is None or data.task is not None:
         return data
-    if data.observation_dim != about.observation_dim:
-        note = f"the file is named {name}, with observations of {about.observation_dim} numbers: not taken as that task"
+    size = sight.spec_of(ogbench.make(name)).observation_dim if visual else about.observation_dim
+    if data.observation_dim != size:
+        note = f"the file is named {name}, with observations of {size} numbers: not taken as that task"
         return replace(data, notes=(note, *data.notes))
     note = f"taken as data of the task {name}, after its name"
     return replace(data, task=name, notes=(note, *data.notes))

@@ -16,6 +16,7 @@ import numpy as np
 from hilp.collectors import processes
 from hilp.collectors.ogbench import mazes, play
 from hilp.errors import HilpError, nearest
+from hilp.tasks import ogbench
 from hilp.tasks.ogbench import OgbenchTask
 from hilp.tasks.ogbench.environments import VERSION
 from hilp.tasks.ogbench.mazes import OgbenchMaze
@@ -46,9 +47,17 @@ def collect(
     An interrupted collection goes on where it was when called again with the same arguments; `workers` may differ.
     """
     from hilp.collectors.shards import collection  # here, because worker processes have no use for what it imports
+    from hilp.data import native
+    from hilp.data.dataset import Dataset
+    from hilp.tasks.ogbench.visual import Visual
 
     if kind not in kinds(world):
         raise HilpError(f"unknown kind of data '{kind}' of {world.name}: {nearest(kind, kinds(world))}")
+    if isinstance(world, Visual):
+        native.require_free(out, overwrite)
+        beside = out.with_name(f"{out.name}-states")  # what is drawn: kept, because collecting takes longer
+        states = collect(ogbench.make(world.plain_name), kind, steps, seed, beside, progress, workers, overwrite)
+        return Dataset.open(world.rendered(states).save(out, overwrite=overwrite))
     if isinstance(world, OgbenchMaze):
         mazes.require(world)
         length, block = mazes.episode_steps(world, kind), mazes.block(world, kind)

@@ -373,4 +373,17 @@ PRESETS = (
         steps=10_000,
         tasks=values.MAZE_PIXELS,
     ),
+    Preset(
+        "laptop",
+        {
+            **values.LAPTOP_FILMS,
+            "phi_discount": values.OGBENCH_DISCOUNT,
+            "goal_discount": values.OGBENCH_DISCOUNT,
+            "schedule": "sequential",
+            "phi_steps": 5_000,
+            "policy_sees": "phi",
+        },
+        steps=15_000,
+        tasks=values.VISUAL_ARMS,
+    ),
 )

@@ -54,6 +54,7 @@ OGBENCH_ARMS = _with_kinds(
     "-play",
     "-noisy",
 )
+VISUAL_ARMS = tuple(f"visual-{name}" for name in OGBENCH_ARMS)
 OGBENCH = (*OGBENCH_POINTS, *OGBENCH_ANTS, *OGBENCH_ARMS)
 OGBENCH_GIANTS = (*(name for name in OGBENCH if "-giant" in name), "humanoidmaze-giant")
 OGBENCH_STITCHES = tuple(name for name in OGBENCH if name.endswith("-stitch"))

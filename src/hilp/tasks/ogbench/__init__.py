@@ -1,15 +1,17 @@
 """OGBench (Park et al. 2025): its environments with states, their five evaluation tasks and its success.
 
+`visual-cube-single` and so on are the same as policies see them in OGBench's pictures.
+
 Names are OGBench's, with or without the version at the end: `pointmaze-large-v0` or `pointmaze-large`. Only
 `antmaze-large` needs it, because without it the name is D4RL's, which has the same maze and another evaluation.
 """
 
 from __future__ import annotations
 
-from hilp.tasks.ogbench.environments import NAMES, VERSION, find, of_data, takes
+from hilp.tasks.ogbench.environments import NAMES, VERSION, VISUAL, find, of_data, takes
 from hilp.tasks.ogbench.task import OgbenchTask
 
-__all__ = ["VERSION", "OgbenchTask", "find", "make", "names", "of_data", "takes"]
+__all__ = ["VERSION", "VISUAL", "OgbenchTask", "find", "make", "names", "of_data", "takes"]
 
 
 def names() -> tuple[str, ...]:
@@ -20,6 +22,10 @@ def names() -> tuple[str, ...]:
 def make(name: str) -> OgbenchTask:
     """The task of this name."""
     about = find(name)
+    if name.startswith(VISUAL):
+        from hilp.tasks.ogbench import visual
+
+        return visual.make(about)
     if about.body in ("cube", "scene", "puzzle"):
         from hilp.tasks.ogbench.manipulation import Manipulation
 

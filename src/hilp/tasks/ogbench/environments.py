@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from hilp.errors import HilpError, nearest
 
 VERSION = "-v0"  # how every registered name ends
+VISUAL = "visual-"  # how the names of environments begin that are seen as pictures
 MAZE_KINDS, ARM_KINDS = ("navigate", "stitch", "explore"), ("play", "noisy")  # what its data sets are called
 # Names that would be another task's without their ending: antmaze-large is D4RL's, with another evaluation.
 TAKEN = ("antmaze-large",)
@@ -66,23 +67,25 @@ def takes(name: str) -> bool:
     plain = name.removesuffix(VERSION)
     return (
         _known(name) is not None
-        or (plain.startswith("visual-") and _known(plain.removeprefix("visual-") + VERSION) is not None)
+        or (plain.startswith(VISUAL) and _known(plain.removeprefix(VISUAL) + VERSION) is not None)
         or plain.startswith("powderworld-")
         or ("-singletask" in plain and _known(plain.split("-singletask")[0] + VERSION) is not None)
     )
 
 
 def find(name: str) -> Environment:
-    """The environment of a name: OGBench's, ours without the version, or that of a data set (cube-single-play-v0)."""
+    """The environment of a name: OGBench's, ours without the version, or that of a data set (cube-single-play-v0).
+
+    Of a visual one that with states.
+    """
     found = _known(name)
     if found is not None:
         return found
     plain = name.removesuffix(VERSION)
     if plain.startswith("powderworld-"):
         raise HilpError(f"{name} observes images, which tasks here do not: it has no version with states")
-    if plain.startswith("visual-"):
-        with_states = find(plain.removeprefix("visual-") + VERSION)
-        raise HilpError(f"{name} observes images, which tasks here do not: take {with_states.name}")
+    if plain.startswith(VISUAL):
+        return find(plain.removeprefix(VISUAL) + VERSION)
     if "-singletask" in plain:
         instead = plain.split("-singletask")[0]
         raise HilpError(f"{name} is one goal as a reward: take {instead} and one of its goals, task1 to task5")
