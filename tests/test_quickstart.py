@@ -65,6 +65,14 @@ def test_the_promises_of_the_readme(tmp_path: Path) -> None:
     assert results["reward_r2"]["centre"] < 0.7
 
 
+@pytest.mark.slow
+def test_the_promises_of_the_page_about_pixels(tmp_path: Path) -> None:
+    results = quickstart.quickstart(tmp_path / "q", task="maze-large-pixels", quiet=True)
+    assert results["success"]["auto"] >= 0.6
+    assert results["rank_correlation"] >= 0.9
+    assert "Plans in pictures" in (tmp_path / "q" / "report.html").read_text()
+
+
 def quickly(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Quickstarts that only say what they would; the seeds they were asked for."""
     asked: list[int] = []

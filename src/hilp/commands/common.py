@@ -80,15 +80,18 @@ def label(data: Dataset, reward: str | None, shift: float | None = None, ends: b
     from hilp.data import rewards
     from hilp.policy import reward_prompts
     from hilp.spec import Spec
+    from hilp.tasks import sight
 
     if reward is None:
         return rewards.label(data, shift=shift or 0.0, ends=ends)
     spec = Spec.of(data.observations, data.action_dim)
-    world = None
-    if data.task is not None and not spec.parts:
+    world = None if data.task is None else tasks.recorded(data.task)
+    if world is not None and spec.parts:
+        world = world if sight.spec_of(world).parts == spec.parts else None
+    elif world is not None:
         import numpy as np
 
-        world = tasks.recorded(data.task).for_data(np.asarray(data.observations[0]))
+        world = world.for_data(np.asarray(data.observations[0]))
     names = [*dict(data.observation_parts), *(name for name, _, _ in spec.parts)]
     function = named_reward(reward, names, world)
     if function is None:
@@ -307,10 +310,13 @@ def task_if_known(policy: FoundationPolicy, name: str | None) -> Any | None:
 
     if not (name or policy.provenance.task):
         return None
-    world = task_of(policy, name)
-    if name is None and not sight.spec_of(world).parts and policy.spec.parts:  # its data saw more than the task has
+    if name is not None or not policy.spec.parts:
+        return task_of(policy, name)
+    try:
+        world = task_of(policy, None)
+    except HilpError:  # it can be prompted without one
         return None
-    return world
+    return world if sight.spec_of(world).parts == policy.spec.parts else None  # data may have seen more than its task
 
 
 # ---- what is printed -------------------------------------------------------------------------------------------------
