@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hilp.bench import cells
 from hilp.commands import quickstart as command
 from hilp.evaluation import stats
 from hilp.report import paper
@@ -119,6 +120,15 @@ def success(file: str, label: str, plan: Any = 0, **where: Any) -> list[float]:
         if (row["cell"]["label"], row["plan"]) == (label, plan)
         and all(row[key] == value for key, value in where.items())
     ]
+
+
+def plans_on_the_graph() -> Table:
+    rows = kept("goals-graph")
+    lines = [["data", "seeds", *(f"plan {plan}" for plan in (0, 1, 2, 3, "midpoints", "graph", "auto"))]]
+    for name in dict.fromkeys(row["data"] for row in rows):
+        own = [[100 * r["score"] for r in rows if (r["data"], r["plan"]) == (name, p)] for p in cells.GOAL_PLANS]
+        lines.append([name, str(len(own[0])), *(spread(scores) if len(scores) > 1 else mean(scores) for scores in own)])
+    return lines
 
 
 def goals() -> Table:
@@ -342,7 +352,17 @@ def hierarchies() -> Table:
 
 def speed() -> Table:
     rows = {row["name"]: row for row in (*kept("speed"), *kept("data"))}
-    order = ("train_step", "sf_train_step", "plan", "act", "memory", "import", "help", "convert", "stream")
+    order = (
+        "train_step",
+        "sf_train_step",
+        "plan",
+        "act",
+        "memory",
+        "import",
+        "help",
+        "convert",
+        "stream",
+    )
     lines = [
         [name, f"{rows[name]['value']} {rows[name]['unit']}", str(rows[name]["ratio"]), rows[name]["against"]]
         for name in order
@@ -384,6 +404,7 @@ def kitchen_scripts() -> Table:
 
 
 RESULTS = "docs/results.md"
+GRAPH_PLANS = "Plans on the graph (laptop)"
 MAZE_REWARDS = "Zero-shot RL on the maze (laptop)"
 PAIRS = "prompt, 400 random start-goal pairs"
 MADE: dict[tuple[str, str, str], Callable[[], Table]] = {  # page, heading, beginning of the header
@@ -395,6 +416,7 @@ MADE: dict[tuple[str, str, str], Callable[[], Table]] = {  # page, heading, begi
     ("README.md", "Two commands", "prompt, 400 random starts | share of the possible gain, mean"): readme_rewards,
     (RESULTS, "The quickstart (laptop preset)", "maze | seed"): quickstart_runs,
     (RESULTS, "Goals on the mazes (laptop)", "method | maze-large"): goals,
+    (RESULTS, GRAPH_PLANS, "data | seeds"): plans_on_the_graph,
     (RESULTS, "Latent dimension and embedding error", "dim | 2"): dimension,
     (RESULTS, "Learning faster, and extracting policies", " | maze-large"): ablation,
     (RESULTS, "AntMaze (laptop)", "method | success"): antmaze,

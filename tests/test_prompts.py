@@ -73,6 +73,12 @@ def test_auto_is_the_graph_where_there_is_one_and_midpoints_where_not(tiny: hilp
     np.testing.assert_array_equal(earlier.goal(GOAL, plan="auto")(x), earlier.goal(GOAL, plan="midpoints")(x))
 
 
+def test_auto_takes_midpoints_where_landmarks_are_too_few(tiny: hilp.FoundationPolicy, change: Any) -> None:
+    x = observations()
+    coarse = change(tiny, graph=replace(tiny.graph, radius=0.6 * tiny.routes.trust))
+    np.testing.assert_array_equal(*(coarse.goal(GOAL, plan=plan)(x) for plan in ("auto", "midpoints")))
+
+
 def test_auto_takes_midpoints_where_the_data_shows_no_way(tiny: hilp.FoundationPolicy, change: Any) -> None:
     """A graph whose edges are all guesses."""
     x = observations()

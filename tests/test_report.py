@@ -26,7 +26,14 @@ from hilp.report import page
 from hilp.storage import lines
 from hilp.tasks.maze import MAZES, Maze
 
-SECTIONS = ["Results", "Trajectories", "What phi has learned", "Training", "Where this comes from"]
+SECTIONS = [
+    "Results",
+    "Trajectories",
+    "Known before acting",
+    "What phi has learned",
+    "Training",
+    "Where this comes from",
+]
 
 
 def titles(page: str) -> list[str]:

@@ -50,6 +50,8 @@ class Entry:
 # Entries that are not the bare name of a method.
 ENTRIES = {
     "sf-hilp-g": Entry("sf-hilp", {"cumulant": "diff", "phi_expectile": 0.9}, rule="goal"),
+    "hilp-graph": Entry("hilp", rule="graph"),
+    "sf-hilp-graph": Entry("sf-hilp", rule="graph"),
 }
 
 
@@ -315,9 +317,11 @@ class Cell:
         return bool(self.entry.values)
 
     def folder(self, out: Path) -> Path:
-        """Of the run."""
+        """Of the run; entries that differ in how they are prompted only share it."""
+        same = self.label in ENTRIES and not ENTRIES[self.label].values
+        label = self.entry.method if same else self.label
         changed = f"-{digest(methods.described(self.config))}" if self.changed else ""
-        return out / file_name(self.data.name) / f"{file_name(self.label)}{changed}" / f"seed-{self.seed}"
+        return out / file_name(self.data.name) / f"{file_name(label)}{changed}" / f"seed-{self.seed}"
 
     def train(
         self, world: tasks.Task, folder: Path, quiet: bool, command: str, data: Dataset | None = None

@@ -23,7 +23,7 @@ class Flags(bench_tables.TableFlags):
     data: tuple[str, ...] = ("maze-large",)
     """data sets, each with a task that has rewards: mazes by name, or what `hilp data collect` wrote"""
     methods: tuple[str, ...] = ()
-    """methods to compare; sf-hilp-g is HILP prompted with the goal of highest reward (default: the paper's nine)"""
+    """methods to compare; sf-hilp-g: the goal of highest reward, (sf-)hilp-graph: plans (default: the paper's)"""
     episodes: int = 50
     """episodes per reward"""
     intercept: bool = False

@@ -288,9 +288,13 @@ def act_in_task(
         facts["reached"] = share == 1
         if 0 < share < 1:
             facts[rollouts.SHARE] = share
+    seen_start = sight.see(world, path[0])
+    known = foresight_of(prompt, seen_start)
+    facts |= known
     if flags.picture:
         title = f"{prompt.kind if kind == 'load' else kind} prompt"
-        draw(flags.picture, world, path, goal, share == 1, earned, title=title)
+        way = sight.read(world, prompt.path(seen_start)) if known else None
+        draw(flags.picture, world, path, goal, share == 1, earned, title, way)
         facts["picture"] = flags.picture
     if flags.video:
         facts["video"] = film(flags, policy, world, prompt, path, beside, to)
@@ -306,6 +310,20 @@ def destination(prompt: Any, world: Any) -> np.ndarray | None:
         far = prompt.high.about.get("reward") == rollouts.TARGET and getattr(world, "target_ends", False)
         return world.target if far else None
     return sight.read(world, prompt.goal) if prompt.kind == "goal" and world.has_goals else None
+
+
+def foresight_of(prompt: Any, start: Any) -> dict[str, Any]:
+    """What the graph of the data said about a goal before the first step; nothing where a prompt does not ask it."""
+    import math
+
+    if getattr(prompt, "patience", None) is None:
+        return {}
+    outlook = prompt.outlook(start)
+    return {
+        "reachable": outlook.reachable,
+        "expected steps": round(outlook.steps, 1) if math.isfinite(outlook.steps) else None,
+        "transitions behind the weakest edge": outlook.support,
+    }
 
 
 def rewards_along(
@@ -367,8 +385,11 @@ def draw(
     reached: bool,
     earned: np.ndarray | None,
     title: str,
+    way: np.ndarray | None = None,
 ) -> None:
-    """The trajectory of one episode on the plan of its task; under a reward coloured by what it has earned so far."""
+    """The trajectory of one episode on the plan of its task, and beneath it the way that was expected; under a reward
+    coloured by what it has earned so far.
+    """
     import numpy as np
 
     from hilp.report import figures
@@ -378,4 +399,4 @@ def draw(
         figures.save(figures.earnings(world, path, np.concatenate([[0.0], np.cumsum(earned)]), said), target)
         return
     goals = np.full_like(path[:1], np.nan) if goal is None else goal[None]
-    figures.save(figures.trajectories(world, [path], path[:1], goals, np.array([reached]), title), target)
+    figures.save(figures.trajectories(world, [path], path[:1], goals, np.array([reached]), title, way), target)

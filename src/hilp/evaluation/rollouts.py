@@ -12,7 +12,7 @@ import numpy as np
 from hilp import tasks
 from hilp.data.extras import Extras, RewardFunction, apply_reward
 from hilp.errors import HilpError, nearest, some
-from hilp.evaluation import stats
+from hilp.evaluation import foresight, stats
 from hilp.evaluation.goals import Goal
 from hilp.evaluation.rows import GAIN, finite
 from hilp.policy import planning, prompts, reward_prompts
@@ -69,9 +69,11 @@ def rollout_goals(
         prompt: Any = reward_prompts.goals_by_reward(policy, world.near, running.goals)
     else:
         prompt = policy.goal(sight.seen_goals(running), plan=plan)
+    on_graph = getattr(prompt, "patience", None) is not None
+    said = foresight.foresee(policy, prompt, sight.seen(running)) if on_graph else {}
     row, kept = _reach(policy, world, running, prompt, seed)
-    by_midpoints = plan in planning.NAMED and prompt.patience is None
-    return {**row, **({"radius": prompt.near_enough} if by_midpoints else {})}, kept
+    radius = {"radius": prompt.near_enough} if plan in planning.NAMED and not on_graph else {}
+    return {**row, **radius, **said}, kept
 
 
 def _reach(

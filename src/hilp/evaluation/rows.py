@@ -61,6 +61,8 @@ class Row(TypedDict):
     lengths: NotRequired[list[int]]
     mean_length_of_successes: NotRequired[float | None]
     radius: NotRequired[float | None]
+    expected_steps: NotRequired[list[float | None]]
+    reachable: NotRequired[list[str]]
     rule: NotRequired[str]
     intercept: NotRequired[bool]
     r2: NotRequired[float | None]
@@ -187,7 +189,7 @@ FIELDS: dict[str, Field] = {
         NUMBER, "mean over the episodes (of gains: their sum over the sum of what was possible)", always=True
     ),
     "episodes": Field(Kind("a whole number from 1 on", lambda v: _is_count(v) and v >= 1), "how many", always=True),
-    "plan": Field(PLAN, "goal prompts: midpoint recursions"),
+    "plan": Field(PLAN, "goal prompts: midpoint recursions, or how it plans"),
     "goal": Field(TEXT, "goal prompts: the one goal that was asked for, where it was not the task that chose"),
     "by_goal": Field(SHARES, "goal prompts: success of each goal that the task has a name for"),
     "reward": Field(TEXT, "reward prompts: name of the reward"),
@@ -200,6 +202,14 @@ FIELDS: dict[str, Field] = {
     "radius": Field(
         NUMBER.or_null(),
         "plans by midpoints, as `auto` once was: latent steps within which one is near enough",
+    ),
+    "expected_steps": Field(
+        Kind("a list of numbers and nulls", _is_list(lambda value: value is None or _is_number(value))),
+        "plans on the graph, of each episode: the steps that it expected; null where the data has no way",
+    ),
+    "reachable": Field(
+        Kind("a list of 'yes', 'unknown' and 'no'", _is_list(lambda value: value in ("yes", "unknown", "no"))),
+        "plans on the graph, of each episode: whether the data shows a way to the goal",
     ),
     "rule": Field(TEXT, "how the reward became a prompt: skill, goal, graph, hierarchy, or none (iql)"),
     "intercept": Field(FLAG, "whether a constant was fitted beside the features"),
@@ -241,7 +251,7 @@ def check(value: Metrics, where: str) -> Row:
         raise HilpError(f"{where}: a {value['prompt']} prompt must have a '{needed}'")
     if value["metric"] in ("success", "share of the subtasks") and not 0 <= value["score"] <= 1:
         raise HilpError(f"{where}: 'score' must be from 0 to 1, as a {value['metric']}, not {_shown(value['score'])}")
-    for name in ("outcomes", "lengths", "possible"):
+    for name in ("outcomes", "lengths", "possible", "expected_steps", "reachable"):
         if name in value and len(value[name]) != value["episodes"]:
             raise HilpError(f"{where}: '{name}' must have one entry for each of {value['episodes']} episodes")
     return value  # type: ignore[return-value]

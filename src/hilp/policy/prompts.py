@@ -188,7 +188,8 @@ def goal(policy: Promptable, goal: Any, plan: int | str, best: int, radius: floa
     if best < 1 or (radius is not None and not radius > 0.0):
         raise HilpError(f"planning needs at least one best midpoint and a radius above 0, not {best} and {radius}")
     # Policies of versions before the graph, and those who choose a radius, have "auto" as it was: midpoints.
-    on_graph = plan == "graph" or (plan == "auto" and radius is None and policy.graph is not None)
+    has_own = plan == "auto" and radius is None and policy.graph is not None
+    on_graph = plan == "graph" or (has_own and policy.routes.tells_apart)
     goals, single = policy.batched(goal)
     latent = policy.encode(goals) if by_direction else policy.aim(goals)
     to_goal = policy.routes.to_goals(latent) if on_graph else None

@@ -21,6 +21,7 @@ GUESS = 1e6  # steps that an edge costs on top, where no trajectory was seen to 
 BEST_SHARE = 0.1  # of the states around an agent that a subgoal is averaged over, at most
 FEW = 3  # states that it is averaged over at least
 LEAST = 10  # states that count as around an agent, however far
+COARSE = 0.5  # of the trust radius: landmarks farther apart are too few to follow
 BLOCK = 32  # agents whose distances to the bank are held at a time
 
 Reachable = Literal["yes", "no", "unknown"]
@@ -46,6 +47,13 @@ class Routes:
         self.prices = np.where(graph.counts > 0, graph.steps, GUESS + graph.steps)
         self.placed, apart = nearest(bank.latents, self.landmarks, NEIGHBOURS)  # bank x neighbours
         self.beside = undiscounted(apart, discount).astype(np.float32)  # steps from states of the bank to those
+
+    @property
+    def tells_apart(self) -> bool:
+        """Whether landmarks lie well within the radius that subgoals are chosen in; states of many numbers that vary
+        freely are too many to cover.
+        """
+        return self.graph.radius <= COARSE * self.trust
 
     def patience(self) -> Patience:
         return Patience(self.trust, float(undiscounted(np.asarray(self.trust), self.discount)))

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 
 from hilp import storage, tasks
 from hilp.errors import printable
+from hilp.evaluation import foresight, stats, trajectories, words
 from hilp.evaluation import rows as files
-from hilp.evaluation import stats, trajectories, words
 from hilp.evaluation.rollouts import task_of
 from hilp.evaluation.rows import Row
 from hilp.evaluation.trajectories import Kept
@@ -53,6 +53,8 @@ def build(
     if world is not None and world.has_goals and world.name in by_task:  # robots have no map to draw on
         sections.append(_trajectories(world, by_task[world.name], kept))
     sections += strips.section(policy)
+    for name, group in by_task.items():
+        sections += _foresight(group, "" if len(by_task) == 1 else f" in {name}")
     if world is not None:
         sections += _representation(policy, world)
     sections += _training(metrics)
@@ -206,6 +208,21 @@ def _trajectories(world: tasks.Task, rows: Sequence[Row], kept: Sequence[Kept]) 
             uri = figures.png_data_uri(fig)
             shown.append((uri, f"{most} episode{'' if most == 1 else 's'}, {note}."))
     return Section("Trajectories", text, shown)
+
+
+def _foresight(rows: Sequence[Row], where: str) -> list[Section]:
+    """What the graph of the data said beforehand, against what came."""
+    row = foresight.foreseen(rows)
+    if row is None:
+        return []
+    shown = []
+    expected, realised = foresight.calibration(row)
+    if len(expected) >= 2:
+        labels = ("expected steps", "steps it took")
+        correlation = stats.spearman(expected, realised)
+        fig = figures.scatter_distance(expected, realised, correlation, 1, "Expected and realised steps", labels)
+        shown.append((figures.png_data_uri(fig), "Goals that were reached by a way that the data shows."))
+    return [Section(f"Known before acting{where}", "\n\n".join(foresight.sentences(row)), shown)]
 
 
 def _fits(entry: Kept, world: tasks.Task) -> bool:

@@ -171,6 +171,7 @@ def scatter_distance(
     corr: float,
     curve: float | None = None,
     title: str = "Learned against exact distance",
+    labels: tuple[str, str] = ("exact distance, steps", "latent distance |φ(s) − φ(g)|"),
 ) -> Figure:
     """How many pairs of states lie at each exact and latent distance (darker is more), with each column's median.
 
@@ -201,8 +202,8 @@ def scatter_distance(
         ideal = steps if curve == 1 else (1 - curve**steps) / (1 - curve)
         label = "identity" if curve == 1 else f"discounted steps (γ = {curve:g})"
         ax.plot(steps, ideal, color=VERMILLION, linewidth=1.6, linestyle=(0, (4, 2)), label=label)
-    ax.set_xlabel("exact distance, steps")
-    ax.set_ylabel("latent distance |φ(s) − φ(g)|")
+    ax.set_xlabel(labels[0])
+    ax.set_ylabel(labels[1])
     draw_title(ax, title)
     draw_note(ax, f"rank correlation {corr:.3f}\n{len(exact):,} pairs")
     draw_legend(ax, loc="upper left")

@@ -54,9 +54,16 @@ def trajectories(
     goals: ArrayLike,
     reached: ArrayLike,
     title: str = "Trajectories",
+    way: ArrayLike | None = None,
 ) -> Figure:
-    """Paths ([T, obs] each) on the task's plan: blue where the goal was reached, vermillion where it was not."""
+    """Paths ([T, obs] each) on the task's plan: blue where the goal was reached, vermillion where it was not.
+
+    way: places [n, obs] that a plan expected to pass, drawn beneath.
+    """
     fig, axes = plan_panels(task, 1, 1)
+    if way is not None and len(np.atleast_2d(way)):
+        xy = places_of(task, way, "way")
+        axes[0].plot(*xy.T, color=SOFT, linewidth=1.0, linestyle=(0, (2, 2)), marker="s", ms=3.5, zorder=2)
     _draw_trials(axes[0], task, (paths, starts, goals, reached))
     draw_title(axes[0], title)
     _trials_legend(fig)
