@@ -9,13 +9,14 @@ u alone, both.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from scipy.sparse import csr_matrix, hstack
-from scipy.sparse.linalg import lsqr
 
 from hilp.policy.routes import Routes
+
+if TYPE_CHECKING:  # scipy is imported where it is used: a policy that plans on no graph starts without it
+    from scipy.sparse import csr_matrix
 
 Model = Literal["being", "getting", "both"]
 MODELS: tuple[Model, ...] = ("being", "getting", "both")  # the simplest first
@@ -62,6 +63,8 @@ def plan(routes: Routes, before: np.ndarray, after: np.ndarray, rewards: np.ndar
 
 def _weights(routes: Routes, latents: np.ndarray) -> csr_matrix:
     """States as weighted means of the landmarks around them, n x k."""
+    from scipy.sparse import csr_matrix
+
     near, shares = routes.shares(latents)
     rows = np.repeat(np.arange(len(latents)), near.shape[1])
     return csr_matrix((shares.ravel(), (rows, near.ravel())), (len(latents), len(routes.graph)))
@@ -69,6 +72,9 @@ def _weights(routes: Routes, latents: np.ndarray) -> csr_matrix:
 
 def _fit(model: Model, at: csr_matrix, to: csr_matrix, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """rho and u, both [k], by damped least squares."""
+    from scipy.sparse import hstack
+    from scipy.sparse.linalg import lsqr
+
     none = np.zeros(at.shape[1])
 
     def solve(columns: csr_matrix) -> np.ndarray:

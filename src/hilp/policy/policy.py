@@ -40,7 +40,7 @@ from hilp.policy.preparation import Preparation
 from hilp.policy.prompts import GoalPrompt, Prompt, SkillPrompt
 from hilp.policy.provenance import Provenance
 from hilp.policy.routes import Routes
-from hilp.policy.rules import Rules
+from hilp.policy.rules import AT_GOAL, Rules
 from hilp.spec import Spec
 from hilp.trees import Tree
 
@@ -72,6 +72,7 @@ class FoundationPolicy:
         self.graph = graph
         self.provenance = provenance or Provenance()
         self.version = version  # of the format it came in: a policy keeps its fingerprint, and so its prompts
+        self._has: dict[str, bool] = {}  # rules that were asked for
 
     # ---- using it ----------------------------------------------------------------------------------------------------
 
@@ -88,6 +89,8 @@ class FoundationPolicy:
             z = np.zeros(0, np.float32)
         elif callable(prompt):
             self._require_own(prompt)
+            if single and isinstance(prompt, GoalPrompt) and prompt.by_direction:
+                return self._step(observations, prompt)
             z = prompt(observations)
         else:
             try:
@@ -102,6 +105,19 @@ class FoundationPolicy:
         z = np.broadcast_to(z, wanted)
         action = self.preparation.actions(self._apply("act", self.preparation.observations(observations), z))
         return action[0] if single else action
+
+    def _step(self, observation: Tree, prompt: GoalPrompt) -> np.ndarray:
+        """The action for one checked observation on its way to a goal: what a controller does, in few compiled calls.
+
+        Batches do not come here, so their numbers stay those of `prompt(observations)` and `act`, to the bit.
+        """
+        prepared = self.preparation.observations(observation)
+        if prompt.plan == 0:
+            action = self._apply("act_towards", prepared, prompt.one_goal)
+        else:
+            here = self._apply("encode", prepared)
+            action = self._apply("act_between", prepared, here, prompt.subgoal(here))
+        return self.preparation.actions(action)[0]
 
     def encode(self, observation: Any) -> np.ndarray:
         """phi of one observation or a batch."""
@@ -118,9 +134,10 @@ class FoundationPolicy:
         return self._apply("cumulant", self.preparation.observations(first), self.preparation.observations(second))
 
     def direct(self, here: np.ndarray, there: np.ndarray) -> np.ndarray:
-        """The skill that moves from one latent to another."""
+        """The skill that moves from one latent to another; 0 where they are the same to within rounding errors."""
         self.require_rule("direct", "has no goal rule")
-        return self._apply("direct", here, there)
+        apart = np.linalg.norm(np.asarray(there) - np.asarray(here), axis=-1, keepdims=True)
+        return np.where(apart > AT_GOAL, self._apply("direct", here, there), np.float32(0.0))
 
     def distance(self, here: np.ndarray, there: np.ndarray) -> np.ndarray:
         """From one latent to another, on the discounted scale of steps; leading axes are broadcast."""
@@ -420,7 +437,9 @@ class FoundationPolicy:
 
     def has_rule(self, rule: str) -> bool:
         """Whether the method behind this policy has a rule (see hilp.learning.contract)."""
-        return hasattr(self.core, rule)
+        if rule not in self._has:  # kept, because Equinox wraps a method anew each time that it is asked for
+            self._has[rule] = hasattr(self.core, rule)
+        return self._has[rule]
 
     def require_rule(self, rule: str, lacking: str) -> None:
         """Raise unless the method behind this policy has a rule."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -58,10 +59,15 @@ class GoalPrompt(Combinable):
         if self.latent.ndim == 2 and len(self.latent) != count:
             raise HilpError(f"this prompt holds {len(self.latent)} goals, one an observation, not {count}")
         target = np.array(np.broadcast_to(self.latent, (count, self.latent.shape[-1])))
-        if not self.policy.has_rule("direct"):
+        if not self.by_direction:
             return target
         here = self.policy.encode(observations)
         rows = np.arange(len(here)) if active is None else np.flatnonzero(active)
+        return self.policy.direct(here, self._targets(here, target, rows))
+
+    def _targets(self, here: np.ndarray, goals: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """The latents to head for, agents x dim; of agents that are not in `rows` their goals."""
+        count, target = len(here), np.array(goals)
         by_midpoints = rows if self.plan != 0 else rows[:0]
         if self.patience is not None:
             assert self.to_goal is not None
@@ -80,12 +86,33 @@ class GoalPrompt(Combinable):
                 self.best,
                 self.near_enough if named else 0.0,
             )
-        return self.policy.direct(here, target)
+        return target
 
     @property
     def near_enough(self) -> float:
         """The radius, in latent steps, within which a midpoint is not divided further; of plans without a number."""
         return planning.trust_radius(self.policy.discount) if self.radius is None else self.radius
+
+    @property
+    def by_direction(self) -> bool:
+        """Whether the skill depends on where the agent is."""
+        return self.policy.has_rule("direct")
+
+    @cached_property
+    def one_goal(self) -> np.ndarray:
+        """The latent of the goal of one agent, [1, dim]."""
+        latent = np.atleast_2d(self.latent)
+        if len(latent) != 1:
+            raise HilpError(f"this prompt holds {len(latent)} goals, one an observation, not 1")
+        return latent
+
+    def subgoal(self, here: np.ndarray) -> np.ndarray:
+        """The latent to head for, [1, dim], of one agent whose latent is `here` [1, dim]."""
+        if self.patience is not None:
+            return self._targets(here, self.one_goal, np.arange(1))
+        named = isinstance(self.plan, str)
+        how = ("auto" if named else self.plan, self.best, self.near_enough if named else 0.0)
+        return self.policy.midpoints.subgoal(here[0], self.one_goal[0], *how)[None]
 
     def reset(self, rows: Any = None) -> None:
         """New episodes begin, of all agents or of those in these rows: what a plan has tried is forgotten."""

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import dijkstra
 
 from hilp.learning.hilbert import undiscounted
 from hilp.policy import planning
@@ -62,6 +60,9 @@ class Routes:
 
     def to_goals(self, goals: np.ndarray) -> np.ndarray:
         """Steps from every landmark to each goal, goals x landmarks; equal goals are searched for once."""
+        from scipy.sparse import csr_matrix  # here: a policy that plans on no graph starts without it
+        from scipy.sparse.csgraph import dijkstra
+
         unique, numbers = np.unique(goals, axis=0, return_inverse=True)
         last = self._last_legs(unique)
         number, landmark = np.nonzero(np.isfinite(last))

@@ -1,4 +1,8 @@
-"""Rules of a method's export (hilp.learning.contract), compiled once for all exports of the same structure."""
+"""Rules of a method's export (hilp.learning.contract), compiled once for all exports of the same structure.
+
+What a controller asks at every step is put together of several rules (`TOGETHER`) in one compiled call: for a single
+observation the way into a compiled program and back costs more than what the program does.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,27 @@ from functools import cache
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from hilp.policy.forks import require_own_process
+from hilp.trees import Tree
+
+AT_GOAL = 1e-3  # latent steps: this near a direction is that of rounding errors, so there is none, and the skill is 0
+
+
+def act_between(core: Any, observation: Tree, here: jax.Array, there: jax.Array) -> jax.Array:
+    """The action that moves from one latent to another."""
+    apart = jnp.linalg.norm(there - here, axis=-1, keepdims=True)
+    return core.act(observation, jnp.where(apart > AT_GOAL, core.direct(here, there), 0.0))
+
+
+def act_towards(core: Any, observation: Tree, there: jax.Array) -> jax.Array:
+    """The action that moves towards a latent."""
+    return act_between(core, observation, core.encode(observation), there)
+
+
+TOGETHER: dict[str, Callable[..., jax.Array]] = {"act_between": act_between, "act_towards": act_towards}
 
 
 @cache
@@ -18,7 +40,12 @@ def _compiled(rule: str, structure: Any) -> Callable[..., jax.Array]:
 
     The arrays come as a list because jax takes a list apart much faster than a tree of modules.
     """
-    return jax.jit(lambda leaves, *arguments: getattr(jax.tree.unflatten(structure, leaves), rule)(*arguments))
+
+    def run(leaves: list[jax.Array], *arguments: Any) -> jax.Array:
+        core = jax.tree.unflatten(structure, leaves)
+        return TOGETHER[rule](core, *arguments) if rule in TOGETHER else getattr(core, rule)(*arguments)
+
+    return jax.jit(run)
 
 
 class Rules:

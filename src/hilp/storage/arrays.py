@@ -145,7 +145,6 @@ def flatten(tree: Any) -> dict[str, np.ndarray]:
 def unflatten(like: Tree, arrays: Mapping[str, np.ndarray], source: Path) -> Tree:
     """The tree shaped as `like` (arrays or shapes) with these leaves; a missing, extra or misshapen one is an error."""
     import jax
-    import jax.numpy as jnp
 
     paths, structure = jax.tree_util.tree_flatten_with_path(like)
     wanted = {jax.tree_util.keystr(path): leaf for path, leaf in paths}
@@ -157,4 +156,4 @@ def unflatten(like: Tree, arrays: Mapping[str, np.ndarray], source: Path) -> Tre
             raise HilpError(
                 f"{source} does not fit its config: array '{name}' is {arrays[name].shape}, not {leaf.shape}"
             )
-    return jax.tree_util.tree_unflatten(structure, [jnp.asarray(arrays[name]) for name in wanted])
+    return jax.tree_util.tree_unflatten(structure, jax.device_put([arrays[name] for name in wanted]))
