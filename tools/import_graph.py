@@ -30,14 +30,15 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "presets": (*_BASE, "data", "learning"),
     "policy": (*_BASE, "data", "learning", "presets"),
     "training": (*_BASE, "data", "learning", "presets", "policy"),
+    "export": (*_BASE, "data", "learning", "presets", "policy"),
     "tasks": (*_BASE, "data"),
     "collectors": (*_BASE, "data", "learning", "tasks"),
     "testing": (*_LEARNED, "tasks"),  # the conformance suites of methods and tasks, for those of others too
     "evaluation": _KNOWN,
     "report": (*_KNOWN, "evaluation"),
-    "bench": (*_KNOWN, "evaluation", "report"),
-    "commands": (*_KNOWN, "evaluation", "report", "bench"),
-    "cli": (*_KNOWN, "evaluation", "report", "bench", "commands"),
+    "bench": (*_KNOWN, "evaluation", "report", "export"),
+    "commands": (*_KNOWN, "evaluation", "report", "bench", "export"),
+    "cli": (*_KNOWN, "evaluation", "report", "bench", "export", "commands"),
     "__main__": ("cli",),
     "": (*_KNOWN, "evaluation"),  # hilp/__init__.py, the public names: nothing inside may ask for them there
 }

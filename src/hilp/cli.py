@@ -28,6 +28,7 @@ VERBS = {  # in the order a new user meets them
     "diagnose": "how well |phi(s) - phi(g)| fits the steps from s to g, and what that means",
     "map": "draw the latent space beside the plan of the task",
     "report": "one self-contained HTML page about a run",
+    "export": "write a policy for robots that have numpy, or an ONNX runtime, alone",
     "bench": "measure speed and memory, one JSON line each",
     "bench rewards": "train methods side by side and prompt each with the rewards of a task: zero-shot RL",
     "bench goals": "train methods side by side and send each to the goals of a task: goal-conditioned RL",

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hilp.bench import sight
+from hilp.bench import acting, sight
 from hilp.errors import HilpError, nearest
 
 Line = dict[str, Any]
@@ -272,8 +272,8 @@ MEMORY_SCRIPT = """
 import sys
 from hilp.bench import speed
 from hilp.data.dataset import Dataset
-from hilp.train import Run
-from hilp.methods import hilp
+from hilp.training.loop import Run
+from hilp.learning.methods import hilp
 def train(folder):
     data = Dataset.open(folder)
     run = Run(hilp.Config(), data, seed=0, seeds=1, validation=0.0)
@@ -325,6 +325,11 @@ BENCHMARKS: dict[str, Callable[[], Line]] = {
     "graph": graph,
     "graph_step": graph_step,
     "act": act,
+    "act_goal": acting.act_goal,
+    "act_plan": acting.act_plan,
+    "act_numpy": acting.act_numpy,
+    "act_onnx": acting.act_onnx,
+    "start": acting.start,
     "memory": memory,
     "films": sight.films,
     "maze_frames": sight.maze_frames,

@@ -15,7 +15,8 @@ class Flags:
     """Measure on this machine; every timing is a ratio against something measured in the same run."""
 
     what: Positional[Literal["speed", "data"]] = "speed"
-    """speed: train_step, plan, graph, graph_step, act, memory and others; data: convert, stream (1.3 GB of disk)"""
+    """speed: train_step, plan, graph, graph_step, act, act_goal, act_plan, act_numpy, act_onnx, start, memory and
+    others; data: convert, stream (1.3 GB of disk)"""
     only: tuple[str, ...] = ()
     """names to measure (default: all)"""
 

@@ -32,7 +32,7 @@ class View:
         return len(self.seen) + len(self.angles)
 
     @cached_property
-    def _places(self) -> tuple[np.ndarray, ...]:
+    def places(self) -> tuple[np.ndarray, ...]:
         """Columns that pass as they are and where they go; angles, where their sines go, their unit in radians."""
         turning = dict(self.angles)
         wide = [2 if column in turning else 1 for column in self.seen]
@@ -45,7 +45,7 @@ class View:
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         """One observation or a batch, as the networks see it."""
-        plain, into, turned, sines, radians = self._places
+        plain, into, turned, sines, radians = self.places
         found = np.empty((*rows.shape[:-1], self.size), np.float32)
         found[..., into] = rows[..., plain]
         angles = np.asarray(rows[..., turned], np.float64) * radians

@@ -27,6 +27,7 @@ from hilp.policy import (
     prompts,
     reward_prompts,
     saved_prompts,
+    stepping,
 )
 from hilp.policy.asked import require_graph
 from hilp.policy.bank import Bank
@@ -90,7 +91,7 @@ class FoundationPolicy:
         elif callable(prompt):
             self._require_own(prompt)
             if single and isinstance(prompt, GoalPrompt) and prompt.by_direction:
-                return self._step(observations, prompt)
+                return stepping.act(self._apply, self.preparation, observations, prompt)
             z = prompt(observations)
         else:
             try:
@@ -106,25 +107,16 @@ class FoundationPolicy:
         action = self.preparation.actions(self._apply("act", self.preparation.observations(observations), z))
         return action[0] if single else action
 
-    def _step(self, observation: Tree, prompt: GoalPrompt) -> np.ndarray:
-        """The action for one checked observation on its way to a goal: what a controller does, in few compiled calls.
-
-        Batches do not come here, so their numbers stay those of `prompt(observations)` and `act`, to the bit.
-        """
-        prepared = self.preparation.observations(observation)
-        if prompt.plan == 0:
-            action = self._apply("act_towards", prepared, prompt.one_goal)
-        else:
-            here = self._apply("encode", prepared)
-            action = self._apply("act_between", prepared, here, prompt.subgoal(here))
-        return self.preparation.actions(action)[0]
-
     def encode(self, observation: Any) -> np.ndarray:
         """phi of one observation or a batch."""
         self.require_rule("encode", "has no latent map")
         observations, single = self.batched(observation)
         latents = self._apply("encode", self.preparation.observations(observations))
         return latents[0] if single else latents
+
+    def encode_goal(self, goal: Tree) -> np.ndarray:
+        """`encode` of one checked goal [1, ...], by the program that will act on the way there."""
+        return stepping.encode_goal(self._apply, self.core, self.preparation.observations(goal))
 
     def cumulant(self, observation: Any, following: Any) -> np.ndarray:
         """The features of transitions whose inner product with a skill is the reward that skill maximises."""

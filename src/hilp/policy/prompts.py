@@ -218,7 +218,8 @@ def goal(policy: Promptable, goal: Any, plan: int | str, best: int, radius: floa
     has_own = plan == "auto" and radius is None and policy.graph is not None
     on_graph = plan == "graph" or (has_own and policy.routes.tells_apart)
     goals, single = policy.batched(goal)
-    latent = policy.encode(goals) if by_direction else policy.aim(goals)
+    encode = policy.encode_goal if single and plan == 0 else policy.encode
+    latent = encode(goals) if by_direction else policy.aim(goals)
     to_goal = policy.routes.to_goals(latent) if on_graph else None
     return GoalPrompt(
         policy,

@@ -28,20 +28,32 @@ def act_between(core: Any, observation: Tree, here: jax.Array, there: jax.Array)
 
 def act_towards(core: Any, observation: Tree, there: jax.Array) -> jax.Array:
     """The action that moves towards a latent."""
-    return act_between(core, observation, core.encode(observation), there)
+    return act_and_encode(core, observation, there)[0]
 
 
-TOGETHER: dict[str, Callable[..., jax.Array]] = {"act_between": act_between, "act_towards": act_towards}
+def act_and_encode(core: Any, observation: Tree, there: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The action that moves towards a latent, and the latent of where it is: a goal is encoded by the program of a
+    step, so that a controller compiles one program and no more before it acts.
+    """
+    here = core.encode(observation)
+    return act_between(core, observation, here, there), here
+
+
+TOGETHER: dict[str, Callable[..., Any]] = {
+    "act_between": act_between,
+    "act_towards": act_towards,
+    "act_and_encode": act_and_encode,
+}
 
 
 @cache
-def _compiled(rule: str, structure: Any) -> Callable[..., jax.Array]:
+def _compiled(rule: str, structure: Any) -> Callable[..., Any]:
     """A rule of exports of this structure, e.g. their `encode`, as a function of their arrays.
 
     The arrays come as a list because jax takes a list apart much faster than a tree of modules.
     """
 
-    def run(leaves: list[jax.Array], *arguments: Any) -> jax.Array:
+    def run(leaves: list[jax.Array], *arguments: Any) -> Any:
         core = jax.tree.unflatten(structure, leaves)
         return TOGETHER[rule](core, *arguments) if rule in TOGETHER else getattr(core, rule)(*arguments)
 
@@ -53,10 +65,14 @@ class Rules:
 
     def __init__(self, core: Any) -> None:
         self._leaves, self._structure = jax.tree.flatten(core)
-        self._known: dict[str, Callable[..., jax.Array]] = {}
+        self._known: dict[str, Callable[..., Any]] = {}
 
     def __call__(self, rule: str, *arguments: Any) -> np.ndarray:
+        return np.asarray(self.on_device(rule, *arguments))
+
+    def on_device(self, rule: str, *arguments: Any) -> Any:
+        """What a rule gives, as JAX has it: of several things, only those that somebody asks for are copied."""
         require_own_process()
         if rule not in self._known:
             self._known[rule] = _compiled(rule, self._structure)
-        return np.asarray(self._known[rule](self._leaves, *arguments))
+        return self._known[rule](self._leaves, *arguments)

@@ -1,0 +1,78 @@
+"""Policies that leave Python's large packages behind: folders for robots that have numpy, or an ONNX runtime, alone.
+
+from hilp import FoundationPolicy, export
+export.write(FoundationPolicy.load("runs/maze"), "numpy", "robot")
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hilp import storage
+from hilp.errors import HilpError, nearest
+from hilp.policy.policy import FoundationPolicy
+
+TARGETS = ("numpy", "onnx")
+OURS = {  # files and folders of exports: only these are replaced
+    "hilp_runtime.py", "policy.safetensors", "prompts", "__pycache__", "policy.json", "bank.safetensors", "act.onnx",
+    "encode.onnx", "target.onnx", "goal.onnx",
+}  # fmt: skip
+
+
+def write(
+    policy: FoundationPolicy,
+    to: str,
+    out: str | os.PathLike[str],
+    prompts: Sequence[str | os.PathLike[str]] = (),
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Write a policy for another runtime: a whole folder that was held against the policy, or nothing.
+
+    prompts: files of prompts that were saved for this policy, to go along (numpy only). What was written, as facts.
+    """
+    from hilp.export import numpy_folder, onnx_folder
+
+    if to not in TARGETS:
+        raise HilpError(f"a policy cannot be exported to '{to}': {nearest(to, TARGETS)}")
+    if to == "onnx" and prompts:
+        raise HilpError("saved prompts go along with --to numpy only: an ONNX graph remembers nothing between steps")
+    folder = storage.with_a_name(Path(out))
+    _require_place(folder, overwrite)
+    storage.clean_leftovers(folder)
+    temporary = storage.temporary_beside(folder)
+    try:
+        _make(temporary, folder)
+        if to == "numpy":
+            facts = numpy_folder.write(policy, temporary, [Path(prompt) for prompt in prompts])
+        else:
+            facts = onnx_folder.write(policy, temporary)
+        storage.swap_folder(temporary, folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return {"out": str(folder), "to": to, "method": policy.method, "fingerprint": policy.fingerprint, **facts}
+
+
+def _require_place(folder: Path, overwrite: bool) -> None:
+    """Raise where an export would replace something that nobody asked it to."""
+    if folder.exists() and not folder.is_dir():
+        raise HilpError(f"cannot write {folder}: it is a file")
+    if not folder.exists():
+        return
+    if Path.cwd().is_relative_to(folder.resolve()):  # swapped, it would be gone under our feet
+        raise HilpError(f"cannot replace {folder} from inside it: export from another folder")
+    there = {entry.name for entry in folder.iterdir()}
+    if there - OURS:
+        raise HilpError(f"{folder} holds '{min(there - OURS)}', which is no part of an export: choose another folder")
+    if there and not overwrite:
+        raise HilpError(f"{folder} holds an export already: choose another folder, or pass --overwrite")
+
+
+def _make(temporary: Path, folder: Path) -> None:
+    try:
+        temporary.mkdir(parents=True)
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        raise HilpError(f"cannot write {folder}: {getattr(error, 'strerror', None) or error}") from error

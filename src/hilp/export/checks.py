@@ -1,0 +1,103 @@
+"""What is exported, held against the policy itself, before anybody gets it.
+
+The direction to a goal divides by the distance to it, so it is as exact as the distance is large; at the goal itself,
+nearer than AT_GOAL, every runtime has the skill zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from hilp import trees
+from hilp.errors import HilpError
+from hilp.policy.policy import FoundationPolicy
+from hilp.spec import Spec
+from hilp.trees import Tree
+
+OBSERVATIONS = 1_000
+TOLERANCE = 1e-5  # of numbers, relative to the largest of their column where that is above 1
+FAR = 1.0  # latent steps beyond which directions are held against each other to TOLERANCE
+
+Run = Callable[..., np.ndarray]  # a rule as it was exported, over the inputs of its program
+
+
+def hold(policy: FoundationPolicy, exported: Mapping[str, Run], seed: int = 0) -> float:
+    """Raise unless every exported rule gives the numbers of the policy; the largest difference, relative as above."""
+    rng = np.random.default_rng(seed)
+    seen, following = observations(policy, rng), observations(policy, rng)
+    z = rng.standard_normal((OBSERVATIONS, policy.skill_dim)).astype(np.float32)
+    s, s2 = parts(policy.spec, seen), parts(policy.spec, following)
+    worst = [0.0]
+
+    def compare(rule: str, inputs: list[np.ndarray], ours: np.ndarray, allowed: Any = 1.0) -> None:
+        if rule in exported:
+            worst.append(_difference(f"{policy.method}'s '{rule}'", ours, exported[rule](*inputs), allowed))
+
+    compare("act", [*s, z], policy.act(seen, z))
+    if policy.has_rule("encode"):
+        compare("encode", s, policy.encode(seen))
+    if policy.has_rule("aim"):
+        compare("aim", s, policy.aim(seen))
+    if policy.has_rule("cumulant"):
+        compare("cumulant", [*s, *s2], policy.cumulant(seen, following))
+    if policy.has_rule("backward"):
+        compare("backward", s, policy.backward(seen))
+    if policy.has_rule("project"):
+        unit = z / np.linalg.norm(z, axis=1, keepdims=True)
+        compare("project", [unit], policy.project(z))
+    if policy.has_rule("prior"):
+        compare("prior", [*s, z], policy.prior_skill(seen, z))
+    if policy.has_rule("direct"):
+        here, there = policy.encode(seen), policy.encode(following)
+        apart = np.linalg.norm(there - here, axis=1, keepdims=True)
+        ours = policy.act(seen, policy.direct(here, there))
+        allowed = np.maximum(1.0, FAR * (1.0 + np.linalg.norm(here, axis=1, keepdims=True)) / np.maximum(apart, 1e-9))
+        compare("act_towards", [*s, there], ours, allowed)
+        compare("act_between", [*s, here, there], ours, allowed)
+        still = policy.act(seen, np.zeros_like(here))
+        compare("act_towards", [*s, here], still)
+        compare("act_between", [*s, here, here], still)
+    return max(worst)
+
+
+def observations(policy: FoundationPolicy, rng: np.random.Generator) -> Tree:
+    """Rows of the policy's bank; where it has none, noise around the data's mean."""
+    count = len(policy.bank)
+    if count:
+        rows = rng.choice(count, OBSERVATIONS, replace=count < OBSERVATIONS)
+        return trees.over(lambda part: part[rows], policy.bank.observations)
+    spec, preparation = policy.spec, policy.preparation
+
+    def noise(shape: tuple[int, ...], kind: str) -> np.ndarray:
+        if kind == "uint8":
+            return rng.integers(0, 256, (OBSERVATIONS, *shape), dtype=np.uint8)
+        return rng.standard_normal((OBSERVATIONS, *shape)).astype(np.float32)
+
+    if spec.parts:
+        drawn = {name: noise(shape, kind) for name, shape, kind in spec.parts}
+        mean, scale = preparation.mean, preparation.scale
+        return {n: part if n not in mean else mean[n] + scale[n] * part for n, part in drawn.items()}
+    plain = noise((spec.observation_dim,), "float32")
+    return plain if preparation.view is not None else preparation.mean + preparation.scale * plain
+
+
+def parts(spec: Spec, seen: Tree) -> list[np.ndarray]:
+    """Observations as the inputs of a program."""
+    return [np.asarray(seen[name]) for name, _, _ in spec.parts] if spec.parts else [np.asarray(seen)]
+
+
+def _difference(what: str, ours: np.ndarray, theirs: np.ndarray, allowed: Any) -> float:
+    if ours.shape != theirs.shape:
+        raise HilpError(f"{what} was exported wrongly: it gives {theirs.shape}, not {ours.shape}")
+    scale = np.maximum(1.0, np.abs(ours).max(axis=0, initial=0.0))
+    difference = np.abs(ours - theirs) / scale / allowed
+    worst = float(difference.max(initial=0.0))
+    if not worst <= TOLERANCE:
+        raise HilpError(
+            f"{what} was exported wrongly: it differs by {worst:.2g} from the policy, more than {TOLERANCE}; please "
+            "report it with the versions of jax and numpy"
+        )
+    return worst

@@ -1,0 +1,416 @@
+"""hilp_runtime: acts with a policy that `hilp export --to numpy` wrote. One file, and it needs numpy alone.
+
+    import hilp_runtime
+    policy = hilp_runtime.load("folder")
+    go = policy.goal(goal_observation)              # or plan=3, plan="midpoints"; policy.reward(...), policy.skill(...)
+    action = policy.act(observation, go)            # at every step; a batch of observations gives a batch of actions
+
+Loading runs no code of the folder: a policy is arrays, and programs made of the few steps that STEPS lists.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hilp.errors import HilpError
+from hilp.policy.planning import BEST, MOST_RECURSIONS, Midpoints, trust_radius
+from hilp.policy.reward_prompts import POOR_FIT, least_squares
+from hilp.storage.arrays import read_arrays
+
+FORMAT, VERSION = "hilp-numpy", 1
+POLICY = "policy.safetensors"
+STEPS: dict[str, Callable[..., Any]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "max": np.maximum, "min": np.minimum,
+    "tanh": np.tanh, "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "abs": np.abs, "sin": np.sin, "matmul": np.dot,
+    "gt": np.greater, "ge": np.greater_equal, "lt": np.less, "le": np.less_equal, "eq": np.equal, "where": np.where,
+    "sum": lambda x: np.add.reduce(x, axis=1, keepdims=True), "largest": lambda x: x.max(axis=1, keepdims=True),
+    "pad": lambda x, before, behind: np.pad(x, ((0, 0), (before, behind))), "flatten": lambda x: x.reshape(len(x), -1),
+    "concat": lambda *x: np.concatenate(x, axis=1), "slice": lambda x, first, last: x[:, first:last],
+    "take": lambda x, columns: x[:, columns], "cast": lambda x, to: x.astype(to),
+}  # fmt: skip
+
+
+class Program:
+    """Steps over rows of numbers. Values 0, 1, ... are the inputs, each step makes the next one."""
+
+    def __init__(self, described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]):
+        self.inputs = tuple(described["inputs"])
+        constants: list[Any] = []
+        places: dict[Any, int] = {}
+
+        def place(operand: Any) -> int:
+            """Where a value lies: constants first, then inputs and steps (numbered from behind the constants)."""
+            if isinstance(operand, int):
+                return operand
+            if operand not in places:
+                places[operand] = -1 - len(constants)
+                constants.append(arrays[operand] if isinstance(operand, str) else operand)
+            return places[operand]
+
+        steps = []
+        for name, *operands in described["steps"]:
+            parameters = operands.pop() if isinstance(operands[-1], dict) else {}
+            steps.append((_step(name, parameters), [place(operand) for operand in operands]))
+        self._output = place(described["output"])
+        count = len(constants)
+        self._constants = constants[::-1]  # -1 is the last of them
+        self._steps = [(run, [at + count for at in operands]) for run, operands in steps]
+        self._output += count
+
+    def __call__(self, *inputs: np.ndarray) -> np.ndarray:
+        values = self._constants.copy()
+        values += inputs
+        keep = values.append
+        for run, operands in self._steps:
+            if len(operands) == 2:
+                keep(run(values[operands[0]], values[operands[1]]))
+            else:
+                keep(run(*[values[at] for at in operands]))
+        found: np.ndarray = values[self._output]
+        return found
+
+
+def _step(name: str, parameters: dict[str, Any]) -> Callable[..., Any]:
+    run = STEPS[name]
+    return (lambda *x: run(*x, **parameters)) if parameters else run
+
+
+def load(folder: str | os.PathLike[str] | None = None) -> Policy:
+    """The policy in a folder; without one, in the folder of this file."""
+    path = Path(folder) if folder is not None else Path(__file__).parent
+    arrays, note = read_arrays(path / POLICY)
+    if note.get("format") != FORMAT or note.get("version") != VERSION:
+        raise HilpError(f"{path} is not a policy that `hilp export --to numpy` wrote for this runtime: export it again")
+    return Policy(arrays, note, path)
+
+
+class Policy:
+    """A policy that takes prompts. Observations and actions are those of the data that it was trained on."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], note: Mapping[str, Any], folder: Path):
+        self.folder, self.arrays, self.note = folder, arrays, note
+        self.method: str = note["method"]
+        self.fingerprint: str = note["fingerprint"]
+        self.skill_dim: int = note["skill_dim"]
+        self.observation_dim: int = note["observation_dim"]
+        self.action_dim: int = note["action_dim"]
+        self.parts = [(name, tuple(shape), kind) for name, shape, kind in note["parts"]]
+        self.rules = {name: Program(described, arrays) for name, described in note["programs"].items()}
+        self._midpoints: Midpoints | None = None
+
+    # ---- using it ----------------------------------------------------------------------------------------------------
+
+    def act(self, observation: Any, prompt: Any = None) -> np.ndarray:
+        """The action for one observation or a batch, under a prompt or a skill vector."""
+        observations, single = self.batched(observation)
+        if isinstance(prompt, Prompt):
+            if prompt.policy.fingerprint != self.fingerprint:
+                raise HilpError("this prompt was made for another policy: make it again with this one")
+            actions = prompt.act(observations)
+        elif prompt is None and self.skill_dim:
+            raise HilpError(f"{self.method} acts on a prompt: give one, e.g. policy.goal(...)")
+        else:
+            actions = self.act_on(observations, self._skill(() if prompt is None else prompt, observations))
+        return actions[0] if single else actions
+
+    def act_on(self, observations: list[np.ndarray], z: np.ndarray) -> np.ndarray:
+        """Actions for checked observations and skills."""
+        return self.rules["act"](*observations, z)
+
+    def encode(self, observation: Any) -> np.ndarray:
+        """phi of one observation or a batch."""
+        observations, single = self.batched(observation)
+        latents = self.rule("encode", "has no latent map")(*observations)
+        return latents[0] if single else latents
+
+    @property
+    def discount(self) -> float:
+        """Of latent distances: they are told apart up to about 1 / (1 - discount) steps."""
+        return float(self.note["discount"])
+
+    @property
+    def midpoints(self) -> Midpoints:
+        """Latents of the states that the policy keeps, for plans."""
+        if self._midpoints is None:
+            self._midpoints = Midpoints(self.rules["encode"](*self._bank("observations")))
+        return self._midpoints
+
+    # ---- prompts -----------------------------------------------------------------------------------------------------
+
+    def goal(self, goal: Any, plan: int | str = 0, best: int = BEST, radius: float | None = None) -> Prompt:
+        """Reach a goal observation. `plan` is a number of midpoint recursions, or "midpoints": as many as it takes."""
+        goals, _ = self.batched(goal)
+        if "act_towards" in self.note["refused"]:
+            raise HilpError(self.note["refused"]["act_towards"])
+        if "act_towards" not in self.rules:
+            if plan != 0:
+                raise HilpError(f"{self.method} has no latent distances to find midpoints with: use plan=0")
+            return Skill(self, self.rule("aim", "has no goal rule: prompt it with a reward")(*goals))
+        if plan != 0 and self.note["directed"]:
+            raise HilpError(f"plans of {self.method} go by directed distances, which are not exported: use plan=0")
+        if plan == "graph" or (plan == "auto" and radius is None and self.note["graph"]):
+            raise HilpError(
+                f"plan='{plan}' follows the graph of the data, which is not exported: use a number or 'midpoints'"
+            )
+        if plan not in ("auto", "midpoints") and not (type(plan) is int and 0 <= plan <= MOST_RECURSIONS):
+            raise HilpError(f"plan is a number of recursions from 0 to {MOST_RECURSIONS} or 'midpoints', not {plan!r}")
+        if plan != 0 and not self.note["bank"]:
+            raise HilpError("this policy was exported without a bank of states, so it cannot plan: use plan=0")
+        if type(plan) is str and radius is None:
+            radius = trust_radius(self.discount)
+        if best < 1 or (radius is not None and not radius > 0.0):
+            raise HilpError(f"planning needs at least one best midpoint and a radius above 0, not {best} and {radius}")
+        named = type(plan) is str
+        return Goal(
+            self, self.rules["encode"](*goals), "auto" if named else plan, best, (radius if named else 0.0) or 0.0
+        )
+
+    def skill(self, z: Any = None, seed: int = 0) -> Prompt:
+        """Follow one latent direction, given or random."""
+        if z is None and self.skill_dim == 0:
+            return Skill(self, np.zeros((1, 0), np.float32))
+        self.rule("project", "has no skill rule: prompt it with a goal")
+        z = np.random.default_rng(seed).normal(size=self.skill_dim) if z is None else np.asarray(z, np.float64)
+        if z.shape != (self.skill_dim,) or not np.isfinite(z).all() or not np.any(z):
+            raise HilpError(f"a skill of this policy is a direction of {self.skill_dim} finite numbers, not all zero")
+        return Skill(self, self.project(z[None]))
+
+    def project(self, z: np.ndarray) -> np.ndarray:
+        """The valid skills in the directions of z, [n, dim]."""
+        return self.rules["project"]((z / np.linalg.norm(z, axis=-1, keepdims=True)).astype(np.float32))
+
+    def reward(
+        self, function: Any = None, table: Any = None, samples: int = 10_000, seed: int = 0, rule: str = "skill",
+        intercept: bool = False,
+    ) -> Prompt:  # fmt: skip
+        """Maximise a reward: a vectorised function of (s, a, s'), asked about the policy's bank, or a table (s, s', r).
+
+        rule="goal" makes the state of highest reward the goal; methods without a reward rule do so always.
+        """
+        if rule not in ("skill", "goal"):
+            raise HilpError(f"the exported runtime finds a 'skill' or a 'goal' for a reward, not '{rule}'")
+        before, after, rewards = self._labelled(function, table, samples, seed)
+        by_features = "cumulant" in self.rules or "backward" in self.rules
+        if rule == "goal" or not by_features:
+            best = int(np.argmax(rewards))
+            return self.goal(self._as_given([part[best] for part in after]))
+        backward = "cumulant" not in self.rules
+        x = self.rules["backward"](*after) if backward else self.rules["cumulant"](*before, *after)
+        centred = (x - x.mean(axis=0), rewards - rewards.mean()) if intercept else (x, rewards)
+        z, r2 = least_squares(*centred)
+        if backward:
+            z = centred[1] @ x / len(x)
+        if not np.any(z):
+            raise HilpError("phi does not change on the sampled data, so no skill can follow a reward")
+        if r2 < POOR_FIT:
+            warnings.warn(f"phi expresses only R^2 = {r2:.2f} of this reward", stacklevel=2)
+        return Skill(self, self.project(z[None]))
+
+    def prior(self, k: int | None = None, seed: int = 0) -> Prompt:
+        """Follow skills that the prior p(z | s) draws, a new one every k steps."""
+        draw = self.rule("prior", "has no prior over skills")
+        lasts = self.note["lasts"]
+        if k is not None and (lasts not in (None, k) or k < 1):
+            raise HilpError(
+                f"skills of this policy were learnt for {lasts or 'at least 1'} steps, not {k}: leave k out"
+            )
+        steps = (lasts or k or 10) * self.note["stride"]
+
+        def choose(observations: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
+            noise = rng.standard_normal((len(observations[0]), self.skill_dim)).astype(np.float32)
+            return draw(*observations, noise)
+
+        return Held(self, choose, steps, seed)
+
+    def load_prompt(self, path: str | os.PathLike[str]) -> Prompt:
+        """A prompt that hilp saved for this policy; a hierarchy as `hilp export --prompts` wrote it."""
+        arrays, note = read_arrays(Path(path))
+        if note.get("fingerprint") != self.fingerprint:
+            raise HilpError(f"{path} is not a prompt for this policy ({self.fingerprint[:8]}): make it again")
+        kind = note.get("kind")
+        if kind == "skill":
+            return Skill(self, np.atleast_2d(arrays["z"]))
+        if kind == "prior":
+            return self.prior(note["k"], note["seed"])
+        if kind == "goal":
+            named = {name.partition("/")[2]: part for name, part in arrays.items()}
+            return self.goal(named if self.parts else arrays["goal"], note["plan"], note["best"], note["radius"])
+        if kind == "exported hierarchy":
+            high, projects = Program(note["program"], arrays), "project" in self.rules
+
+            def choose(observations: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
+                nothing = np.zeros((len(observations[0]), 0), np.float32)
+                skills = high(*observations, nothing)
+                return self.project(skills.astype(np.float64)) if projects else skills
+
+            return Held(self, choose, note["steps"])
+        raise HilpError(f"{path} is a prompt of the kind '{kind}', which this runtime does not know: export it again")
+
+    # ---- what is given -----------------------------------------------------------------------------------------------
+
+    def rule(self, name: str, lacking: str) -> Program:
+        if name not in self.rules:
+            raise HilpError(self.note["refused"].get(name, f"{self.method} {lacking}"))
+        return self.rules[name]
+
+    def batched(self, observation: Any) -> tuple[list[np.ndarray], bool]:
+        """The parts of observations as batches, checked, and whether a single one was given."""
+        if not self.parts:
+            if isinstance(observation, Mapping):
+                observation = self._put_together(observation)
+            one, single = self._rows(observation, (self.observation_dim,), "float32", "an observation of this policy")
+            return [one], single
+        if not isinstance(observation, Mapping):
+            raise HilpError(f"this policy takes observations by name: {', '.join(name for name, _, _ in self.parts)}")
+        for name, _, _ in self.parts:
+            if name not in observation:
+                raise HilpError(f"part '{name}' of the observation is not given")
+        found = [self._rows(observation[name], shape, kind, f"part '{name}'") for name, shape, kind in self.parts]
+        if len({(len(part), single) for part, single in found}) > 1:
+            raise HilpError("the parts of an observation have different numbers of rows")
+        return [part for part, _ in found], found[0][1]
+
+    def _put_together(self, named: Mapping[str, Any]) -> np.ndarray:
+        """An observation (or a batch) from its named parts, in the order of the data; others are left."""
+        known = {name: tuple(shape) for name, shape in self.note["observation_parts"]}
+        lacking = [name for name in known if name not in named]
+        if lacking or not known:
+            raise HilpError(f"'{lacking[0]}' of the observation is not given" if lacking else "give one array")
+        found = [self._rows(named[name], shape, "float32", f"part '{name}'") for name, shape in known.items()]
+        if len({(len(part), single) for part, single in found}) > 1:
+            raise HilpError("the parts of an observation have different numbers of rows")
+        rows = np.concatenate([part.reshape(len(part), -1) for part, _ in found], axis=1)
+        return rows[0] if found[0][1] else rows
+
+    def _rows(self, values: Any, shape: tuple[int, ...], kind: str, what: str) -> tuple[np.ndarray, bool]:
+        try:
+            array = np.asarray(values).astype(kind, casting="safe" if kind == "uint8" else "unsafe", copy=False)
+        except (TypeError, ValueError) as error:
+            raise HilpError(f"{what} must be {kind}: {error}") from error
+        single = array.shape == shape
+        if not single and array.shape[1:] != shape:
+            raise HilpError(f"{what} has the shape {shape}, or (n, ...) for a batch, not {array.shape}")
+        if kind != "uint8" and not np.isfinite(array).all():
+            raise HilpError(f"{what} holds a NaN or an infinity")
+        return (array[None] if single else array), single
+
+    def _skill(self, z: Any, observations: list[np.ndarray]) -> np.ndarray:
+        try:
+            skill = np.asarray(z, np.float32)
+        except (TypeError, ValueError) as error:
+            raise HilpError(f"a skill must be numbers: {error}") from error
+        wanted = (len(observations[0]), self.skill_dim)
+        if skill.shape not in (wanted[1:], wanted) or not np.isfinite(skill).all():
+            raise HilpError(f"a skill of this policy has {self.skill_dim} finite numbers, not {skill.shape}")
+        return np.broadcast_to(skill, wanted)
+
+    def _as_given(self, parts: list[np.ndarray]) -> Any:
+        """Observations as the user knows them; copies, because a reward may write into them."""
+        if not self.parts:
+            return parts[0].copy()
+        return {name: part.copy() for (name, _, _), part in zip(self.parts, parts, strict=True)}
+
+    def _bank(self, column: str) -> list[np.ndarray]:
+        names = [f"bank.{column}/{name}" for name, _, _ in self.parts] if self.parts else [f"bank.{column}"]
+        return [self.arrays[name] for name in names]
+
+    def _labelled(self, function: Any, table: Any, samples: int, seed: int) -> Any:
+        """s, s' and the rewards of transitions."""
+        if (function is None) == (table is None):
+            raise HilpError(
+                "a reward is a function of (s, a, s') or a table (observations, next observations, rewards)"
+            )
+        if table is not None:
+            before, after = (self.batched(observations)[0] for observations in table[:2])
+            rewards = np.asarray(table[2], np.float64)
+        else:
+            if not self.note["bank"]:
+                raise HilpError("this policy was exported without a bank of states: give a table of labelled samples")
+            count = len(self.arrays["bank.actions"])
+            drawn = np.random.default_rng(seed).choice(count, samples, replace=False) if count > samples else None
+            at = slice(None) if drawn is None else np.sort(drawn)
+            before, after = ([part[at] for part in self._bank(name)] for name in ("observations", "next_observations"))
+            asked = (self._as_given(before), self.arrays["bank.actions"][at].copy(), self._as_given(after))
+            rewards = np.asarray(function(*asked), np.float64)
+        if rewards.shape != (len(after[0]),) or len(before[0]) != len(after[0]):
+            raise HilpError(f"a reward is one number a transition, {(len(after[0]),)}, not {rewards.shape}")
+        if not np.isfinite(rewards).all() or np.ptp(rewards) == 0.0:
+            raise HilpError("the reward is not finite, or the same everywhere, so it asks for nothing")
+        return before, after, rewards
+
+
+class Prompt:
+    """What a policy is asked to do."""
+
+    def __init__(self, policy: Policy):
+        self.policy = policy
+
+    def act(self, observations: list[np.ndarray]) -> np.ndarray:
+        raise NotImplementedError
+
+    def reset(self) -> None:
+        """New episodes begin."""
+
+    def for_each(self, values: np.ndarray, observations: list[np.ndarray]) -> np.ndarray:
+        """One row an observation, of one for all or one for each."""
+        count = len(observations[0])
+        if len(values) not in (1, count):
+            raise HilpError(f"this prompt is for {len(values)} observations at a time, not {count}")
+        return np.broadcast_to(values, (count, values.shape[1]))
+
+
+class Skill(Prompt):
+    """One skill for all, or one for each row."""
+
+    def __init__(self, policy: Policy, z: np.ndarray):
+        super().__init__(policy)
+        self.z = z
+
+    def act(self, observations: list[np.ndarray]) -> np.ndarray:
+        return self.policy.act_on(observations, self.for_each(self.z, observations))
+
+
+class Goal(Prompt):
+    """The direction to a goal, or to a midpoint on the way there, anew at every step. At the goal itself it is zero."""
+
+    def __init__(self, policy: Policy, latent: np.ndarray, plan: int | str, best: int, radius: float):
+        super().__init__(policy)
+        self.latent, self.plan, self.best, self.radius = latent, plan, best, radius
+
+    def act(self, observations: list[np.ndarray]) -> np.ndarray:
+        target, rules = self.for_each(self.latent, observations), self.policy.rules
+        if self.plan == 0:
+            return rules["act_towards"](*observations, target)
+        here, midpoints = rules["encode"](*observations), self.policy.midpoints
+        if len(here) == 1:
+            target = midpoints.subgoal(here[0], target[0], self.plan, self.best, self.radius)[None]
+        else:
+            target = midpoints.subgoals(here, target, self.plan, self.best, self.radius)
+        return rules["act_between"](*observations, here, target)
+
+
+class Held(Prompt):
+    """Skills that are chosen anew every so many steps. `reset()` where episodes begin."""
+
+    def __init__(self, policy: Policy, choose: Callable[..., np.ndarray], steps: int, seed: int = 0):
+        super().__init__(policy)
+        self.choose, self.steps, self.seed = choose, steps, seed
+        self.z = np.zeros((0, policy.skill_dim), np.float32)
+        self.reset()
+
+    def reset(self) -> None:
+        self.left, self.rng = 0, np.random.default_rng(self.seed)
+
+    def act(self, observations: list[np.ndarray]) -> np.ndarray:
+        if self.left and len(self.z) != len(observations[0]):
+            raise HilpError(f"this prompt is in the middle of {len(self.z)} episodes: call its reset() when they begin")
+        if not self.left:
+            self.z, self.left = self.choose(observations, self.rng), self.steps
+        self.left -= 1
+        return self.policy.act_on(observations, self.z)

@@ -1,0 +1,98 @@
+"""`--to numpy`: arrays, programs and bank in one file, and the runtime beside it, for robots that have numpy alone."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from hilp import storage
+from hilp.errors import HilpError
+from hilp.export import bundle, checks, hilp_runtime, policies
+from hilp.policy.hierarchy import HierarchyPrompt
+from hilp.policy.policy import FoundationPolicy
+
+KINDS = ("goal", "skill", "hierarchy", "prior")  # of prompts that go along
+RUNTIME, PROMPTS = "hilp_runtime.py", "prompts"
+
+
+def write(policy: FoundationPolicy, folder: Path, prompts: list[Path]) -> dict[str, Any]:
+    """Write all files into a folder; what was written, as facts."""
+    exported = policies.of_policy(policy)
+    spec = policy.spec
+    note = {
+        "format": hilp_runtime.FORMAT,
+        "version": hilp_runtime.VERSION,
+        "method": policy.method,
+        "fingerprint": policy.fingerprint,
+        "skill_dim": policy.skill_dim,
+        "observation_dim": spec.observation_dim,
+        "action_dim": spec.action_dim,
+        "parts": [[name, list(shape), kind] for name, shape, kind in spec.parts],
+        "observation_parts": [[name, list(shape)] for name, shape in policy.observation_parts],
+        "discount": policy.discount if policy.has_rule("discount") else None,
+        "lasts": policy.lasts,
+        "stride": policy.stride,
+        "bank": len(policy.bank),
+        "graph": policy.graph is not None,
+        "directed": policy.has_rule("distance"),
+        "refused": exported.refused,
+        "programs": {name: program.to_json() for name, program in exported.programs.items()},
+    }
+    bank = {f"bank.{name}": column for name, column in policy.bank.columns().items()} if len(policy.bank) else {}
+    storage.write_arrays(folder / hilp_runtime.POLICY, {**exported.arrays, **bank}, note)
+    storage.write_text(folder / RUNTIME, bundle.runtime())
+    runtime = load(folder)
+    theirs = runtime.load(folder)
+    worst = checks.hold(policy, theirs.rules)
+    for path in prompts:
+        _write_prompt(policy, path, folder / PROMPTS)
+        theirs.load_prompt(folder / PROMPTS / path.name)
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    return {
+        "rules": sorted(exported.programs),
+        "refused": sorted(exported.refused.values()),
+        "prompts": [path.name for path in prompts],
+        "megabytes": round(size / 1e6, 2),
+        "largest_difference": worst,
+    }
+
+
+def load(folder: Path) -> Any:
+    """The runtime of a folder, as a module of its own."""
+    spec = importlib.util.spec_from_file_location("hilp_runtime", folder / RUNTIME)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _write_prompt(policy: FoundationPolicy, path: Path, folder: Path) -> None:
+    """A saved prompt as the runtime takes it; a high level becomes a program."""
+    prompt = policy.load_prompt(path)
+    folder.mkdir(exist_ok=True)
+    target = folder / path.name
+    if target.exists():
+        raise HilpError(f"two prompts are called {path.name}: rename one of them")
+    if prompt.kind not in KINDS:
+        raise HilpError(
+            f"{path} is a prompt of the kind '{prompt.kind}', which the runtime does not know: {', '.join(KINDS)}"
+        )
+    if getattr(prompt, "patience", None) is not None:
+        raise HilpError(
+            f"{path} plans on the graph of the data, which exported policies do not have: make it with a number as "
+            "plan, or with 'midpoints'"
+        )
+    if not isinstance(prompt, HierarchyPrompt):
+        prompt.save(target)
+        return
+    high = prompt.high
+    program = policies.programs_of(high.core, high.spec, high.preparation, "the high level", wanted=("act",))
+    note = {
+        "kind": "exported hierarchy",
+        "fingerprint": prompt.fingerprint,
+        "steps": high.k * high.preparation.stride,
+        "program": program.programs["act"].to_json(),
+        "about": high.about,
+    }
+    storage.write_arrays(target, program.arrays, note)

@@ -1,0 +1,250 @@
+"""Rules of a policy as programs: short lists of plain steps that numpy and ONNX both know.
+
+A rule is traced by JAX, for any number of rows at once, and its primitives are written down as steps. So every method
+is exported by what it computes, not by its name, those of other packages too; a rule that computes something which has
+no step is refused, and what is written is held against the rule itself before anybody gets it (`hilp.export.checks`).
+
+Every value of a program is rows x numbers, or one number a row, kept as rows x 1; weights and numbers broadcast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import jax
+import numpy as np
+from jax import export as symbols
+from jax.extend import core as jex
+
+from hilp.errors import HilpError
+from hilp.learning.networks import FOLD_FROM_ROWS
+
+Operand = int | float | str  # the value of a step, by its number; a number; an array, by its name
+Step = list[Any]  # [name, operand, ..., {parameters}]
+
+PLAIN = {name: name for name in ("add", "sub", "mul", "div", "max", "min", "tanh", "exp", "log", "sqrt", "abs", "sin",
+                                 "gt", "ge", "lt", "le", "eq")}  # fmt: skip
+SAME = ("optimization_barrier", "copy", "copy_p", "stop_gradient")  # steps that change no number
+CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")  # where primitives that stand for others keep them
+
+
+@dataclass(frozen=True)
+class Program:
+    """Steps in their order: values 0, 1, ... are the inputs, and each step makes the next one."""
+
+    inputs: tuple[str, ...]
+    steps: tuple[Step, ...]
+    output: Operand
+
+    def to_json(self) -> dict[str, Any]:
+        return {"inputs": list(self.inputs), "steps": [list(step) for step in self.steps], "output": self.output}
+
+    def arrays(self) -> set[str]:
+        """The names of the arrays that it asks for."""
+        operands = [operand for step in self.steps for operand in step[1:]] + [self.output]
+        return {operand for operand in operands if isinstance(operand, str)}
+
+
+class NoStep(Exception):
+    """A primitive that programs have no step for."""
+
+
+@dataclass
+class Builder:
+    """A program that is being written."""
+
+    what: str  # for whom: the method and the rule, to be told
+    inputs: tuple[str, ...]
+    steps: list[Step] = field(default_factory=list)
+    narrow: set[Operand] = field(default_factory=set)  # values that also stand for broadcasts of them
+    constants: dict[str, np.ndarray] = field(default_factory=dict)  # arrays that the rule brings beside its weights
+
+    def step(self, name: str, *operands: Operand, **parameters: Any) -> int:
+        """Write a step; the number of its value."""
+        self.steps.append([name, *operands, *([parameters] if parameters else [])])
+        return len(self.inputs) + len(self.steps) - 1
+
+    def rule(self, function: Callable[..., Any], weights: Mapping[str, Any], arguments: Sequence[Any],
+             operands: Sequence[Operand]) -> Operand:  # fmt: skip
+        """Write the steps of `function(weights, *arguments)`, whose arguments (shapes, or trees of them) are these."""
+        names = list(weights)
+        leaves = [jax.ShapeDtypeStruct(weights[name].shape, weights[name].dtype) for name in names]
+        try:
+            traced = jax.make_jaxpr(function)(leaves, *arguments)
+        except Exception as error:  # the code of a method, which can fail in any way
+            why = (str(error).splitlines() or [type(error).__name__])[0][:200]
+            raise HilpError(
+                f"{self.what} cannot be exported: JAX cannot trace it for any number of rows ({why})"
+            ) from error
+        try:
+            (output,) = self._inlined(traced, [*names, *operands])
+        except NoStep as error:
+            raise HilpError(f"{self.what} cannot be exported: {error}") from None
+        return output
+
+    def _inlined(self, closed: Any, operands: Sequence[Operand]) -> list[Operand]:
+        jaxpr = closed.jaxpr
+        known: dict[Any, Operand] = dict(zip(jaxpr.invars, operands, strict=True))
+        known |= {var: self._constant(value) for var, value in zip(jaxpr.constvars, closed.consts, strict=True)}
+        for equation in jaxpr.eqns:
+            given = [self._constant(v.val) if isinstance(v, jex.Literal) else known[v] for v in equation.invars]
+            known |= zip(equation.outvars, self._written(equation, given), strict=True)
+        return [self._constant(v.val) if isinstance(v, jex.Literal) else known[v] for v in jaxpr.outvars]
+
+    def _constant(self, value: Any) -> Operand:
+        array = np.asarray(value)
+        if array.size == 1:
+            return float(array.reshape(()))
+        name = f"constant.{len(self.constants)} of {self.what}"
+        self.constants[name] = array.astype(np.float32)
+        return name
+
+    def _written(self, equation: Any, given: list[Operand]) -> list[Operand]:
+        """The values of one primitive."""
+        name, parameters = equation.primitive.name, equation.params
+        shapes = [v.aval.shape for v in equation.invars]
+        for key in CALLS:
+            if key in parameters:
+                inner = parameters[key]
+                closed = inner if hasattr(inner, "consts") else jex.ClosedJaxpr(inner, [])
+                return self._inlined(closed, given)
+        if name in SAME:
+            return given
+        if name in PLAIN:
+            return [self.step(PLAIN[name], *given)]
+        if name in SPECIAL:
+            return SPECIAL[name](self, given, shapes, equation)
+        raise NoStep(f"it computes '{name}', which exported programs have no step for")
+
+
+def _shaped(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
+    """Axes of one number come and go freely; an image becomes one row."""
+    (shape,), out = shapes, equation.outvars[0].aval.shape
+    if len(shape) > 2 and len(out) == 2:
+        return [builder.step("flatten", given[0])]
+    wide, wider = ([size for size in sizes if not _is_one(size)] for sizes in (shape, out))
+    if wide and wide != wider:
+        axes = tuple(equation.params.get("broadcast_dimensions", ()))
+        natural = axes == tuple(range(len(out) - len(shape), len(out)))  # as numpy broadcasts
+        of_rows = axes == (0,) and not isinstance(shape[0], int)  # one number a row, which is rows x 1 here
+        if not (natural or of_rows):
+            raise NoStep(f"it lays out {shape} as {out}, which exported programs have no step for")
+        builder.narrow.add(given[0])
+    return given[:1]
+
+
+def _whole(builder: Builder, operands: Sequence[Operand]) -> None:
+    """Raise unless values are as wide as JAX takes them for: what is broadcast stays narrow here."""
+    if not all(isinstance(operand, int) and operand not in builder.narrow for operand in operands):
+        raise NoStep("it puts together, cuts or sums what it broadcast before")
+
+
+def _is_one(size: Any) -> bool:
+    return isinstance(size, int) and size == 1
+
+
+def _product(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
+    contracted, batched = equation.params["dimension_numbers"]
+    plain = [tuple(axes) for axes in contracted] == [(1,), (0,)] and not any(map(len, batched))
+    if not plain or len(shapes[0]) != 2 or len(shapes[1]) != 2 or not isinstance(given[1], str):
+        raise NoStep(f"it multiplies {shapes[0]} by {shapes[1]}, not rows by weights")
+    _whole(builder, given[:1])
+    return [builder.step("matmul", *given)]
+
+
+def _sum(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
+    if len(shapes[0]) != 2 or tuple(equation.params["axes"]) != (1,):
+        raise NoStep("it sums over something else than the numbers of a row")
+    _whole(builder, given)
+    return [builder.step("sum", given[0])]
+
+
+def _largest(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
+    if len(shapes[0]) != 2 or tuple(equation.params["axes"]) != (1,):
+        raise NoStep("it takes the largest of something else than the numbers of a row")
+    _whole(builder, given)
+    return [builder.step("largest", given[0])]
+
+
+def _padded(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
+    rows, columns = [(0, 0, 0), *equation.params["padding_config"]][-2:]
+    if len(shapes[0]) != 2 or tuple(rows) != (0, 0, 0) or columns[2] or min(columns) < 0 or given[1] != 0.0:
+        raise NoStep("it pads something else than rows with zeros")
+    _whole(builder, given[:1])
+    return [builder.step("pad", given[0], before=int(columns[0]), behind=int(columns[1]))]
+
+
+def _joined(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
+    if equation.params["dimension"] != 1 or any(len(shape) != 2 for shape in shapes):
+        raise NoStep("it puts together something else than rows")
+    kept = [operand for operand, shape in zip(given, shapes, strict=True) if shape[1] != 0]
+    _whole(builder, kept)
+    return [kept[0] if len(kept) == 1 else builder.step("concat", *kept)]
+
+
+def _split(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
+    if equation.params["axis"] != 1:
+        raise NoStep("it splits something else than rows")
+    _whole(builder, given)
+    ends = np.cumsum([0, *equation.params["sizes"]]).tolist()
+    return [builder.step("slice", given[0], first=a, last=b) for a, b in pairwise(ends)]
+
+
+def _slice(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
+    first, last, strides = (equation.params[key] for key in ("start_indices", "limit_indices", "strides"))
+    if len(shapes[0]) != 2 or first[0] != 0 or last[0] != shapes[0][0] or (strides and set(strides) != {1}):
+        raise NoStep("it cuts something else than the numbers of a row")
+    _whole(builder, given)
+    return [builder.step("slice", given[0], first=int(first[1]), last=int(last[1]))]
+
+
+def _power(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
+    exponent = equation.params["y"]
+    if not 2 <= abs(exponent) <= 8 and exponent != -1:
+        raise NoStep(f"it takes a power of {exponent}")
+    value = given[0]
+    for _ in range(abs(exponent) - 1):
+        value = builder.step("mul", value, given[0])
+    return [value if exponent > 0 else builder.step("div", 1.0, value)]
+
+
+def _converted(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
+    before, after = equation.invars[0].aval.dtype, np.dtype(equation.params["new_dtype"])
+    if before == after or isinstance(given[0], float):
+        return given[:1]
+    if after != np.float32 or before not in (np.uint8, np.bool_):
+        raise NoStep(f"it turns {before} into {after}")
+    return [builder.step("cast", given[0], to="float32")]
+
+
+SPECIAL: dict[str, Callable[[Builder, list[Operand], list[Any], Any], list[Operand]]] = {
+    "broadcast_in_dim": _shaped,
+    "reshape": _shaped,
+    "squeeze": _shaped,
+    "dot_general": _product,
+    "reduce_sum": _sum,
+    "reduce_max": _largest,
+    "pad": _padded,
+    "add_any": lambda builder, given, *_: [builder.step("add", *given)],
+    "concatenate": _joined,
+    "split": _split,
+    "slice": _slice,
+    "integer_pow": _power,
+    "convert_element_type": _converted,
+    "square": lambda builder, given, *_: [builder.step("mul", given[0], given[0])],
+    "neg": lambda builder, given, *_: [builder.step("mul", -1.0, given[0])],
+    "rsqrt": lambda builder, given, *_: [builder.step("div", 1.0, builder.step("sqrt", given[0]))],
+    "logistic": lambda builder, given, *_: [
+        builder.step("div", 1.0, builder.step("add", 1.0, builder.step("exp", builder.step("mul", -1.0, given[0]))))
+    ],
+    "clamp": lambda builder, given, *_: [builder.step("min", builder.step("max", given[1], given[0]), given[2])],
+    "select_n": lambda builder, given, *_: [builder.step("where", given[0], given[2], given[1])],
+}
+
+
+def rows() -> Any:
+    """Any number of rows. Few enough that networks take the way of few rows; its numbers are those of the other one."""
+    return symbols.symbolic_shape("rows", constraints=(f"rows <= {FOLD_FROM_ROWS - 1}",))[0]

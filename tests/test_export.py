@@ -1,0 +1,497 @@
+"""Policies that leave JAX behind: every method, in a process that has numpy alone and in onnxruntime."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hilp
+from hilp import export, storage, testing
+from hilp.data.view import View
+from hilp.export import bundle, checks, numpy_folder, programs
+from hilp.learning import methods
+from hilp.policy.bank import Bank
+from hilp.policy.hierarchy import HierarchyPrompt, HighLevel
+from hilp.policy.preparation import Preparation
+from hilp.spec import Spec
+from test_methods import config_of
+
+NAMES = sorted(methods.MODULES)
+DATA = testing.small_data()
+NO_GOALS = ("hilp-directed",)  # the gradient of a quasimetric, which is not made of rows of numbers
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _compile_quickly() -> Iterator[None]:
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+def untrained(name: str, data: Any = DATA, **settings: Any) -> hilp.FoundationPolicy:
+    """A policy of a method with fresh weights, a normaliser, actions in units of their own, and a bank."""
+    config = replace(config_of(name), **settings)
+    method = methods.of(config)
+    preparation = replace(
+        Preparation.of(data, True),
+        action_center=np.array([1.0, -2.0], np.float32),
+        action_half_range=np.array([0.5, 3.0], np.float32),
+    )
+    spec = Spec.of(data.observations, 2)
+    core = method.export(config, method.init(config, preparation.seen(spec), jax.random.key(7)))
+    return hilp.FoundationPolicy(config, spec, core, preparation, Bank.draw(data, 300, 0))
+
+
+# ---- numpy -----------------------------------------------------------------------------------------------------------
+
+SEEN, GOALS = DATA.observations[5:25], DATA.observations[200:220]
+PROMPTS_TEXT = """{
+    "one goal": lambda policy: policy.goal(GOALS[0]),
+    "goals": lambda policy: policy.goal(GOALS),
+    "plan 2": lambda policy: policy.goal(GOALS[0], plan=2, best=20),
+    "plan auto": lambda policy: policy.goal(GOALS[0], plan="auto", best=20, radius=0.05),
+    "midpoints": lambda policy: policy.goal(GOALS[0], plan="midpoints", best=20),
+    "skill": lambda policy: policy.skill(seed=3),
+    "reward": lambda policy: policy.reward(
+        function=lambda s, a, s2: s2[:, 0] - s[:, 0] + 0.1 * a[:, 1], rule="skill", samples=200, seed=1
+    ),
+    "centred reward": lambda policy: policy.reward(function=lambda s, a, s2: s2[:, 1], rule="skill", intercept=True),
+    "reward as goal": lambda policy: policy.reward(function=lambda s, a, s2: s2[:, 0], rule="goal"),
+    "prior": lambda policy: policy.prior(seed=4),
+    "nothing": lambda policy: None,
+}"""
+PROMPTS: dict[str, Callable[[Any], Any]] = eval(PROMPTS_TEXT, {"GOALS": GOALS})  # the same words for both runtimes
+CHILD = """
+import importlib.util, sys, warnings
+import numpy as np
+warnings.simplefilter("ignore")
+for name in ("jax", "hilp", "scipy"):
+    assert importlib.util.find_spec(name) is None, f"{name} can be imported here"
+SEEN, GOALS = np.load(sys.argv[2] + "/seen.npy"), np.load(sys.argv[2] + "/goals.npy")
+PROMPTS = eval(sys.argv.pop(1), {"GOALS": GOALS})
+found = {}
+for folder in sys.argv[2:]:
+    spec = importlib.util.spec_from_file_location("hilp_runtime", folder + "/hilp_runtime.py")
+    runtime = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(runtime)
+    policy = runtime.load(folder)
+    name = folder.rpartition("/")[2]
+    for prompt, make in PROMPTS.items():
+        try:
+            found[name + ": " + prompt] = policy.act(SEEN, make(policy))
+            if prompt != "goals":
+                found[name + ": " + prompt + ", one"] = policy.act(SEEN[3], make(policy))
+        except runtime.HilpError:
+            found[name + ": " + prompt] = np.zeros(0)
+np.savez(sys.argv[1] + "/found.npz", **found)
+"""
+
+
+def only_numpy(folder: Path) -> dict[str, str]:
+    """An environment whose Python finds its own modules and numpy, nothing else."""
+    site = folder / "only-numpy"
+    site.mkdir(exist_ok=True)
+    installed = Path(np.__file__).parent
+    for part in (installed, installed.parent / "numpy.libs"):
+        if part.exists() and not (site / part.name).exists():
+            (site / part.name).symlink_to(part)
+    return {"PYTHONPATH": str(site), "PATH": os.environ["PATH"], "OPENBLAS_NUM_THREADS": "1"}
+
+
+def in_a_child(folder: Path, names: list[str], python: list[str], environment: dict[str, str]) -> dict[str, np.ndarray]:
+    np.save(folder / "seen.npy", SEEN)
+    np.save(folder / "goals.npy", GOALS)
+    words = [*python, "-c", CHILD, PROMPTS_TEXT, str(folder), *(str(folder / name) for name in names)]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return dict(np.load(folder / "found.npz"))
+
+
+def compare_with_ours(policies: dict[str, hilp.FoundationPolicy], found: dict[str, np.ndarray]) -> None:
+    counted = 0
+    for name, policy in policies.items():
+        for prompt, make in PROMPTS.items():
+            theirs = found[f"{name}: {prompt}"]
+            try:
+                made = make(policy)
+                ours = policy.act(SEEN, made)
+            except hilp.HilpError:
+                assert theirs.size == 0, f"{name} cannot be prompted with {prompt} here, and there it can"
+                continue
+            if name in NO_GOALS and theirs.size == 0:
+                assert "goal" in prompt or "plan" in prompt or prompt == "midpoints"
+                continue
+            np.testing.assert_allclose(theirs, ours, atol=3e-5, err_msg=f"{name}: {prompt}")
+            if prompt != "goals":
+                np.testing.assert_allclose(
+                    found[f"{name}: {prompt}, one"],
+                    policy.act(SEEN[3], make(policy)),
+                    atol=3e-5,
+                    err_msg=f"{name}: {prompt}",
+                )
+            counted += 1
+    assert counted > 3 * len(policies), "most prompts were refused by both"
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, hilp.FoundationPolicy]]:
+    """All methods, exported for numpy."""
+    folder = tmp_path_factory.mktemp("numpy")
+    policies = {name: untrained(name) for name in NAMES}
+    for name, policy in policies.items():
+        facts = export.write(policy, "numpy", folder / name)
+        assert facts["largest_difference"] <= checks.TOLERANCE
+    return folder, policies
+
+
+@pytest.mark.filterwarnings("ignore:phi expresses only", "ignore:the mean of this reward", "ignore:a direction of phi")
+def test_every_method_acts_as_in_hilp_where_there_is_numpy_alone(everything: Any, tmp_path: Path) -> None:
+    folder, policies = everything
+    found = in_a_child(folder, list(policies), [sys.executable, "-S"], only_numpy(tmp_path))
+    compare_with_ours(policies, found)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_every_method_in_a_fresh_environment_of_numpy(everything: Any, tmp_path: Path) -> None:
+    folder, policies = everything
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    python = str(tmp_path / "venv" / "bin" / "python")
+    subprocess.run([python, "-m", "pip", "install", "--quiet", f"numpy=={np.__version__}"], check=True)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    compare_with_ours(policies, in_a_child(folder, list(policies), [python], environment))
+
+
+def test_the_runtime_is_one_file_that_imports_numpy_alone() -> None:
+    tree = ast.parse(bundle.runtime())
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert {name.partition(".")[0] for name in imported} - set(sys.stdlib_module_names) == {"numpy"}
+    defined = [node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    assigned = [t.id for n in tree.body if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)]
+    names = [*defined, *assigned]
+    assert len(names) == len(set(names)), "two parts of the runtime share a name"
+    assert {"Midpoints", "read_arrays", "least_squares", "HilpError"} <= set(names)
+
+
+def test_prompts_that_cannot_be_exported_say_why(theirs: Any) -> None:
+    policy = theirs("hilp-directed")
+    with pytest.raises(Exception, match="hilp-directed's rule 'act_towards' cannot be exported"):
+        policy.goal(GOALS[0])
+    assert policy.act(SEEN, policy.skill(seed=0)).shape == (20, 2)
+
+
+@pytest.fixture(scope="module")
+def theirs(everything: Any) -> Callable[[str], Any]:
+    """The policy of a method, in the exported runtime."""
+    folder, _ = everything
+
+    def load(name: str) -> Any:
+        return numpy_folder.load(folder / name).load(folder / name)
+
+    return load
+
+
+MISTAKES: dict[str, Callable[[Any], Any]] = {
+    r"an observation of this policy has the shape \(3,\)": lambda p: p.act([1.0, 2.0], p.skill()),
+    "must be float32": lambda p: p.act(["a", "b", "c"], p.skill()),
+    "NaN": lambda p: p.act([1.0, 2.0, np.nan], p.skill()),
+    "acts on a prompt": lambda p: p.act(SEEN),
+    "4 finite numbers": lambda p: p.act(SEEN, [1.0, 2.0]),
+    "follows the graph of the data": lambda p: p.goal(GOALS[0], plan="graph"),
+    "plan is a number": lambda p: p.goal(GOALS[0], plan=-1),
+    "at least one best midpoint": lambda p: p.goal(GOALS[0], plan=1, best=0),
+    "not all zero": lambda p: p.skill(np.zeros(4)),
+    "20 observations at a time, not 3": lambda p: p.act(SEEN[:3], p.goal(GOALS)),
+    "one number a transition": lambda p: p.reward(lambda s, a, s2: s2),
+    "asks for nothing": lambda p: p.reward(lambda s, a, s2: np.ones(len(s))),
+    "a function of": lambda p: p.reward(),
+    "'skill' or a 'goal'": lambda p: p.reward(lambda s, a, s2: s2[:, 0], rule="graph"),
+    "has no prior": lambda p: p.prior(),
+}
+
+
+@pytest.mark.parametrize("said", MISTAKES)
+def test_mistakes_in_the_runtime_are_one_line(said: str, theirs: Any) -> None:
+    policy = theirs("hilp")
+    with pytest.raises(Exception, match=said) as raised:
+        MISTAKES[said](policy)
+    assert type(raised.value).__name__ == "HilpError"
+    assert "\n" not in str(raised.value)
+
+
+def test_a_prompt_of_another_policy_is_refused(everything: Any) -> None:
+    runtime = numpy_folder.load(everything[0] / "hilp")
+    one, other = (runtime.load(everything[0] / name) for name in ("hilp", "sf-hilp"))
+    with pytest.raises(runtime.HilpError, match="made for another policy"):
+        one.act(SEEN, other.goal(GOALS[0]))
+
+
+def test_a_damaged_export_is_told(everything: Any, tmp_path: Path) -> None:
+    content = bytearray((everything[0] / "hilp" / "policy.safetensors").read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "policy.safetensors").write_bytes(content)
+    with pytest.raises(Exception, match="was changed after it was written"):
+        numpy_folder.load(everything[0] / "hilp").load(tmp_path)
+
+
+# ---- ONNX ------------------------------------------------------------------------------------------------------------
+
+
+def run_graph(folder: Path, name: str, **inputs: np.ndarray) -> np.ndarray:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(folder / f"{name}.onnx"), providers=["CPUExecutionProvider"])
+    wanted = {one.name for one in session.get_inputs()}
+    return session.run(None, {key: array for key, array in inputs.items() if key in wanted})[0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_graphs_of_every_method_act_as_hilp_does(name: str, everything: Any, tmp_path: Path) -> None:
+    policy = everything[1][name]
+    facts = export.write(policy, "onnx", tmp_path / "out")
+    assert facts["largest_difference"] <= 1e-5
+    about = json.loads((tmp_path / "out" / "policy.json").read_text())
+    assert about["fingerprint"] == policy.fingerprint and set(about["graphs"]) == set(facts["graphs"])
+    z = np.random.default_rng(0).normal(size=(20, policy.skill_dim)).astype(np.float32)
+    for rows in (1, 20):  # the batch is symbolic
+        found = run_graph(tmp_path / "out", "act", observation=SEEN[:rows], skill=z[:rows])
+        np.testing.assert_allclose(found, policy.act(SEEN[:rows], z[:rows]), atol=1e-5)
+    if name in NO_GOALS:
+        assert "goal" not in facts["graphs"]
+        assert [why.partition(":")[0] for why in facts["refused"]] == [
+            f"{name}'s rule 'act_towards' cannot be exported"
+        ]
+    elif policy.has_rule("direct") or policy.has_rule("aim"):
+        target = run_graph(tmp_path / "out", "target", observation=GOALS)
+        found = run_graph(tmp_path / "out", "goal", observation=SEEN, target=target)
+        np.testing.assert_allclose(found, policy.act(SEEN, policy.goal(GOALS)), atol=3e-5)
+    else:
+        assert "goal" not in facts["graphs"]
+
+
+def test_a_graph_says_what_it_is(everything: Any, tmp_path: Path) -> None:
+    import onnx
+
+    policy = everything[1]["hilp"]
+    export.write(policy, "onnx", tmp_path / "out")
+    model = onnx.load(tmp_path / "out" / "goal.onnx")
+    assert {prop.key: prop.value for prop in model.metadata_props}["fingerprint"] == policy.fingerprint
+    assert [one.version for one in model.opset_import] == [17]
+    dims = [one.type.tensor_type.shape.dim[0].dim_param for one in model.graph.input]
+    assert dims == ["rows", "rows"]
+    columns, note = storage.read_arrays(tmp_path / "out" / "bank.safetensors")
+    np.testing.assert_array_equal(columns["latents"], policy.midpoints.latents)
+    assert note["fingerprint"] == policy.fingerprint
+
+
+# ---- at the goal -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["hilp", "sf-hilp"])
+def test_at_the_goal_itself_the_skill_is_zero_in_every_runtime(
+    name: str, everything: Any, theirs: Any, tmp_path: Path
+) -> None:
+    policy, runtime = everything[1][name], theirs(name)
+    still = policy.act(SEEN, np.zeros(4))
+    np.testing.assert_allclose(policy.act(SEEN, policy.goal(SEEN)), still, atol=1e-6)
+    np.testing.assert_allclose(policy.act(SEEN[2], policy.goal(SEEN[2])), still[2], atol=1e-6)
+    np.testing.assert_array_equal(policy.goal(SEEN)(SEEN), np.zeros((20, 4)))
+    np.testing.assert_allclose(runtime.act(SEEN, runtime.goal(SEEN)), still, atol=1e-5)
+    export.write(policy, "onnx", tmp_path / "out")
+    target = run_graph(tmp_path / "out", "target", observation=SEEN)
+    found = run_graph(tmp_path / "out", "goal", observation=SEEN, target=target)
+    np.testing.assert_allclose(found, still, atol=1e-5)
+
+
+# ---- observations of other kinds -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["hilp", "fb", "gc-bc"])
+def test_images_and_vectors_by_name(name: str, tmp_path: Path) -> None:
+    camera = np.random.default_rng(1).integers(0, 256, size=(DATA.rows, 4, 4, 3), dtype=np.uint8)
+    named = {"camera": camera, "speed": DATA.observations[:, 0], "state": DATA.observations}
+    policy = untrained(name, replace(DATA, observations=named), encoder="none")
+    one, batch = ({key: part[rows] for key, part in named.items()} for rows in (3, slice(9)))
+    export.write(policy, "numpy", tmp_path / "numpy")
+    runtime = numpy_folder.load(tmp_path / "numpy").load(tmp_path / "numpy")
+    np.testing.assert_allclose(runtime.act(batch, runtime.goal(one)), policy.act(batch, policy.goal(one)), atol=3e-5)
+    np.testing.assert_allclose(runtime.act(one, runtime.goal(one)), policy.act(one, policy.goal(one)), atol=3e-5)
+    with pytest.raises(Exception, match="part 'camera'"):
+        runtime.act({**one, "camera": one["camera"][0]}, runtime.goal(one))
+    export.write(policy, "onnx", tmp_path / "onnx")
+    inputs = {f"observation/{key}": part for key, part in batch.items()}
+    target = run_graph(tmp_path / "onnx", "target", **inputs)
+    found = run_graph(tmp_path / "onnx", "goal", **inputs, target=np.repeat(target[3:4], 9, axis=0))
+    np.testing.assert_allclose(found, policy.act(batch, policy.goal(one)), atol=3e-5)
+
+
+@pytest.mark.parametrize("view", [View(3, (0, 2), ((2, 360.0),)), View(3, (1,)), View(3, (0, 1), ((0, 2.0), (1, 7.0)))])
+def test_columns_that_are_angles_or_not_seen(view: View, tmp_path: Path) -> None:
+    policy = untrained("hilp", replace(DATA, view=view))
+    assert policy.preparation.view == view
+    for to in export.TARGETS:
+        export.write(policy, to, tmp_path / to)
+    runtime = numpy_folder.load(tmp_path / "numpy").load(tmp_path / "numpy")
+    np.testing.assert_allclose(runtime.encode(SEEN), policy.encode(SEEN), atol=1e-6)
+    np.testing.assert_allclose(run_graph(tmp_path / "onnx", "encode", observation=SEEN), policy.encode(SEEN), atol=1e-5)
+
+
+# ---- prompts that go along -------------------------------------------------------------------------------------------
+
+
+def test_saved_prompts_go_along(everything: Any, tmp_path: Path) -> None:
+    policy = everything[1]["hilp"]
+    made = {"skill": policy.skill(seed=1), "goal": policy.goal(GOALS[0], plan=2)}
+    for name, prompt in made.items():
+        prompt.save(tmp_path / f"{name}.safetensors")
+    files = [tmp_path / f"{name}.safetensors" for name in made]
+    export.write(policy, "numpy", tmp_path / "out", files)
+    runtime = numpy_folder.load(tmp_path / "out").load(tmp_path / "out")
+    for name, prompt in made.items():
+        loaded = runtime.load_prompt(tmp_path / "out" / "prompts" / f"{name}.safetensors")
+        np.testing.assert_allclose(runtime.act(SEEN, loaded), policy.act(SEEN, prompt), atol=3e-5)
+    with pytest.raises(hilp.HilpError, match="numpy only"):
+        export.write(policy, "onnx", tmp_path / "onnx", files)
+    policy.goal(GOALS[0], plan="graph").save(tmp_path / "graph.safetensors")
+    with pytest.raises(hilp.HilpError, match="plans on the graph"):
+        export.write(policy, "numpy", tmp_path / "other", [tmp_path / "graph.safetensors"])
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("name", ["hilp", "opal"])
+def test_a_high_level_goes_along(name: str, everything: Any, tmp_path: Path) -> None:
+    policy = everything[1][name]
+    config, spec = config_of("iql"), Spec(3, policy.skill_dim)
+    method = methods.of(config)
+    preparation = replace(
+        Preparation.of(DATA, True),
+        action_center=np.full(policy.skill_dim, 0.1, np.float32),
+        action_half_range=np.full(policy.skill_dim, 2.0, np.float32),
+        stride=2,
+    )
+    core = method.export(config, method.init(config, spec, jax.random.key(3)))
+    prompt = HierarchyPrompt(policy, HighLevel(config, spec, core, preparation, {}))
+    prompt.save(tmp_path / "high.safetensors")
+    export.write(policy, "numpy", tmp_path / "out", [tmp_path / "high.safetensors"])
+    runtime = numpy_folder.load(tmp_path / "out").load(tmp_path / "out")
+    theirs = runtime.load_prompt(tmp_path / "out" / "prompts" / "high.safetensors")
+    for step in range(2 * config.k * 2 + 1):  # over the end of a skill, twice
+        seen = DATA.observations[10 * step : 10 * step + 5]
+        np.testing.assert_allclose(runtime.act(seen, theirs), policy.act(seen, prompt), atol=3e-5, err_msg=str(step))
+    with pytest.raises(Exception, match=r"in the middle of 5 episodes: call its reset\(\)"):
+        runtime.act(SEEN, theirs)
+    for one in (prompt, theirs):
+        one.reset()
+    np.testing.assert_allclose(runtime.act(SEEN, theirs), policy.act(SEEN, prompt), atol=3e-5)
+
+
+# ---- what cannot be exported, and folders ----------------------------------------------------------------------------
+
+
+class Sorting(eqx.Module):
+    """An export that computes what programs have no step for."""
+
+    weight: jax.Array
+    skill_dim: int = eqx.field(static=True)
+
+    def act(self, observation: Any, z: Any) -> Any:
+        return jnp.sort(observation @ self.weight, axis=-1)
+
+
+@pytest.mark.parametrize("encoder", ["light", "paper"])
+def test_convolutions_are_refused(encoder: str, tmp_path: Path) -> None:
+    camera = np.zeros((DATA.rows, 16, 16, 3), np.uint8)
+    policy = untrained("gc-bc", replace(DATA, observations={"camera": camera}), encoder=encoder)
+    with pytest.raises(hilp.HilpError, match="gc-bc's rule 'act' cannot be exported"):
+        export.write(policy, "numpy", tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_rule_without_steps_is_refused_by_name(tmp_path: Path) -> None:
+    policy = untrained("gc-bc")
+    policy.core = Sorting(jnp.ones((3, 2)), 3)
+    for to in export.TARGETS:
+        with pytest.raises(hilp.HilpError, match="gc-bc's rule 'act' cannot be exported: it computes 'sort'"):
+            export.write(policy, to, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_export_that_differs_is_not_written(
+    everything: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = everything[1]["hilp"]
+    export.write(policy, "numpy", tmp_path / "out")
+    before = (tmp_path / "out" / "policy.safetensors").read_bytes()
+    monkeypatch.setitem(programs.PLAIN, "tanh", "exp")
+    for to in export.TARGETS:
+        with pytest.raises(hilp.HilpError, match="was exported wrongly: it differs by"):
+            export.write(policy, to, tmp_path / "out", overwrite=True)
+    assert (tmp_path / "out" / "policy.safetensors").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_the_command(run: Any, refused: Any, tiny_run: Path, tiny: hilp.FoundationPolicy, tmp_path: Path) -> None:
+    code, out, err = run("export", tiny_run, "--to", "numpy", "--out", tmp_path / "robot", "--json")
+    assert code == 0, err
+    facts = json.loads(out)
+    assert facts["fingerprint"] == tiny.fingerprint and facts["largest_difference"] <= 1e-5
+    runtime = numpy_folder.load(tmp_path / "robot").load(tmp_path / "robot")
+    here, there = tiny.bank.observations[:2]
+    with pytest.raises(Exception, match="plan='auto' follows the graph of the data"):
+        runtime.goal(there, plan="auto")
+    for plan in (0, 3, "midpoints"):
+        ours = tiny.act(here, tiny.goal(there, plan=plan))
+        np.testing.assert_allclose(runtime.act(here, runtime.goal(there, plan=plan)), ours, atol=1e-4)
+    assert "holds an export already" in refused("export", tiny_run, "--to", "numpy", "--out", tmp_path / "robot")
+    assert run("export", tiny_run, "--to", "numpy", "--out", tmp_path / "robot", "--overwrite")[0] == 0
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("years")
+    assert "'thesis.tex', which is no part of an export" in refused(
+        "export", tiny_run, "--to", "onnx", "--out", tmp_path / "mine", "--overwrite"
+    )
+    assert "it is a file" in refused("export", tiny_run, "--to", "onnx", "--out", tmp_path / "mine" / "thesis.tex")
+    assert "no such folder" in refused("export", tmp_path / "none", "--to", "onnx", "--out", tmp_path / "x")
+    assert "does not exist" in refused("export", tiny_run, "--to", "numpy", "--out", tmp_path / "x", "--prompts", "y")
+
+
+def test_without_the_extra_the_command_says_what_to_install(
+    refused: Any, tiny_run: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert "pip install 'hilp[onnx]'" in refused("export", tiny_run, "--to", "onnx", "--out", tmp_path / "x")
+
+
+# ---- one observation at a time ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("plan", [0, 3, "auto", "graph", "midpoints"])
+def test_one_observation_acts_as_in_a_batch(plan: Any, tiny: hilp.FoundationPolicy) -> None:
+    seen, goal = tiny.bank.observations[:7], tiny.bank.observations[100]
+    whole = tiny.act(seen, tiny.goal(goal, plan=plan))
+    for row, action in zip(seen, whole, strict=True):
+        np.testing.assert_allclose(tiny.act(row, tiny.goal(goal, plan=plan)), action, atol=2e-4)
+
+
+def test_a_batch_acts_on_the_very_skills_of_its_prompt(tiny: hilp.FoundationPolicy) -> None:
+    seen = tiny.bank.observations[:7]
+    go = tiny.goal(tiny.bank.observations[100], plan=3)
+    np.testing.assert_array_equal(tiny.act(seen, go), tiny.act(seen, go(seen)))
+
+
+def test_one_observation_and_several_goals(tiny: hilp.FoundationPolicy) -> None:
+    with pytest.raises(hilp.HilpError, match="holds 2 goals, one an observation, not 1"):
+        tiny.act(tiny.bank.observations[0], tiny.goal(tiny.bank.observations[:2]))
