@@ -352,17 +352,8 @@ def hierarchies() -> Table:
 
 def speed() -> Table:
     rows = {row["name"]: row for row in (*kept("speed"), *kept("data"))}
-    order = (
-        "train_step",
-        "sf_train_step",
-        "plan",
-        "act",
-        "memory",
-        "import",
-        "help",
-        "convert",
-        "stream",
-    )
+    acting = ("act", "act_goal", "act_plan", "act_numpy", "act_onnx", "start")
+    order = ("train_step", "sf_train_step", "plan", *acting, "memory", "import", "help", "convert", "stream")
     lines = [
         [name, f"{rows[name]['value']} {rows[name]['unit']}", str(rows[name]["ratio"]), rows[name]["against"]]
         for name in order

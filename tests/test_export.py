@@ -27,7 +27,7 @@ from hilp.policy.bank import Bank
 from hilp.policy.hierarchy import HierarchyPrompt, HighLevel
 from hilp.policy.preparation import Preparation
 from hilp.spec import Spec
-from test_methods import config_of
+from test_methods import FIRST, config_of
 
 NAMES = sorted(methods.MODULES)
 DATA = testing.small_data()
@@ -124,26 +124,23 @@ def compare_with_ours(policies: dict[str, hilp.FoundationPolicy], found: dict[st
     counted = 0
     for name, policy in policies.items():
         for prompt, make in PROMPTS.items():
-            theirs = found[f"{name}: {prompt}"]
+            if name not in FIRST and prompt not in ("one goal", "reward", "skill"):
+                continue  # the same rules as those of another method of the same file
+            theirs, said = found[f"{name}: {prompt}"], f"{name}: {prompt}"
             try:
-                made = make(policy)
-                ours = policy.act(SEEN, made)
+                ours = policy.act(SEEN, make(policy))
             except hilp.HilpError:
-                assert theirs.size == 0, f"{name} cannot be prompted with {prompt} here, and there it can"
+                assert theirs.size == 0, f"{said}: it cannot be prompted so here, and there it can"
                 continue
             if name in NO_GOALS and theirs.size == 0:
                 assert "goal" in prompt or "plan" in prompt or prompt == "midpoints"
                 continue
-            np.testing.assert_allclose(theirs, ours, atol=3e-5, err_msg=f"{name}: {prompt}")
-            if prompt != "goals":
-                np.testing.assert_allclose(
-                    found[f"{name}: {prompt}, one"],
-                    policy.act(SEEN[3], make(policy)),
-                    atol=3e-5,
-                    err_msg=f"{name}: {prompt}",
-                )
+            np.testing.assert_allclose(theirs, ours, atol=3e-5, err_msg=said)
+            if name in FIRST and prompt != "goals":
+                one = policy.act(SEEN[3], make(policy))
+                np.testing.assert_allclose(found[f"{said}, one"], one, atol=3e-5, err_msg=said)
             counted += 1
-    assert counted > 3 * len(policies), "most prompts were refused by both"
+    assert counted > 3 * len(FIRST), "most prompts were refused by both"
 
 
 @pytest.fixture(scope="module")
