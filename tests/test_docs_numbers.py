@@ -350,6 +350,23 @@ def hierarchies() -> Table:
     return [["method", "updates", "100 x success", "seeds 0 to 3", "steps of successes"], *lines]
 
 
+HIERARCHIES = {"iql": "flat IQL", "opal": "a high level over OPAL", "hilp": "a high level over HILP"}
+
+
+def hierarchies_kitchen() -> Table:
+    lines = [["method", "updates (skills, high level)", "subtasks of four", "25 x return [95%]", "the paper"]]
+    for row in kept("hierarchy-kitchen"):
+        assert row["metric"] == "share of the subtasks" and row["episodes"] == 50
+        cell = row["cell"]
+        low, high = (100 * bound for bound in row["interval"])
+        updates = f"{cell['updates']:,}" + (f", {cell['high_updates']:,}" if "high_updates" in cell else "")
+        theirs = paper.hierarchical(cell["data"], cell["label"])
+        score = f"{100 * row['score']:.0f} [{low:.0f}, {high:.0f}]"
+        beside = "" if theirs is None else f"{theirs[0]:.0f} ± {theirs[1]:.0f}"
+        lines.append([HIERARCHIES[row["method"]], updates, f"{4 * row['score']:.2f}", score, beside])
+    return lines
+
+
 def speed() -> Table:
     rows = {row["name"]: row for row in (*kept("speed"), *kept("data"))}
     acting = ("act", "act_goal", "act_plan", "act_numpy", "act_onnx", "start")
@@ -420,6 +437,7 @@ MADE: dict[tuple[str, str, str], Callable[[], Table]] = {  # page, heading, begi
     (RESULTS, "Zero-shot RL on the walker (laptop)", "method | seed"): zero_shot_walker,
     (RESULTS, "An arm at four rates (laptop)", "logged at | stride"): arm,
     (RESULTS, "Hierarchies", "method | updates"): hierarchies,
+    (RESULTS, "A high level in the kitchen", "method | updates (skills, high level)"): hierarchies_kitchen,
     (RESULTS, "Speed", "name | value"): speed,
 }
 WITHOUT_NUMBERS = {  # tables that show no result
