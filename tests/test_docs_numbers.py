@@ -302,7 +302,9 @@ def ogbench() -> Table:
         own = [row for row in rows if row["cell"]["label"] == label]
         for plan in dict.fromkeys(row["plan"] for row in own):
             (updates,) = {row["train_steps"] for row in own}
-            line = [f"{label}, plan {plan}" if label == "hilp" else label, f"{updates:,}"]
+            earlier = plan == "auto" and all(row["plan"] != "midpoints" for row in own)  # what it was called then
+            name = "midpoints" if earlier else plan
+            line = [f"{label}, plan {name}" if label == "hilp" else label, f"{updates:,}"]
             for column, size in enumerate(("large", "giant")):
                 published = OGBENCH_PUBLISHED.get(label)
                 line += [ours(f"pointmaze-{size}-stitch", label, plan), "" if not published else str(published[column])]
