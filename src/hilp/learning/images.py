@@ -219,8 +219,8 @@ class Patches(eqx.Module):
 class Light(eqx.Module):
     """For two CPU cores: patches of 4 x 4 pixels, and of 2 x 2 of those, 32 filters each.
 
-    What lies behind is told apart by its place, so nothing is pooled. A matrix product a patch takes a third of the
-    time of three overlapping 3 x 3 convolutions that halve, most of it in their gradients.
+    What lies behind is told apart by its place, so nothing is pooled. A matrix product a patch is several times faster
+    on a CPU than overlapping convolutions that halve, whose gradients cost most.
     """
 
     layers: tuple[Patches, ...]
