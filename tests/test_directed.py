@@ -151,7 +151,7 @@ def slowly(latents: np.ndarray, here: np.ndarray, goal: np.ndarray, recursions: 
 @pytest.mark.parametrize("agents", [1, 5, 40])
 def test_directed_midpoints_are_those_of_both_ways(agents: int) -> None:
     rng = np.random.default_rng(1)
-    latents, here, goals = (rng.normal(size=(n, 6)).astype(np.float32) for n in (300, agents, agents))
+    latents, here, goals = (rng.normal(size=(n, 6)).astype(np.float32) for n in (200, agents, agents))
     table = DirectedMidpoints(latents, heights)
     found = table.subgoals(here, goals, 3, best=7)
     for number in range(agents):

@@ -8,7 +8,7 @@ import numpy as np
 
 from hilp.policy.planning import BEST, BLOCK, MOST_RECURSIONS, RECURSIONS, Midpoints
 
-MOST = 4_000  # states among which midpoints are looked for: each distance is a rule's, not an inner product's
+MOST = 256  # states among which midpoints are looked for: a rule's distances cost hundreds of times an inner product
 Distance = Callable[[np.ndarray, np.ndarray], np.ndarray]  # from latents to latents; leading axes are broadcast
 
 
@@ -19,6 +19,7 @@ class DirectedMidpoints(Midpoints):
         super().__init__(latents)
         self.distance = distance
         self._some = self.latents[:: max(1, -(-len(latents) // MOST))]
+        self._share = len(self._some) / max(1, len(latents))
 
     def subgoal(self, here: np.ndarray, goal: np.ndarray, recursions: int | str = RECURSIONS, best: int = BEST,
                 radius: float = 0.0) -> np.ndarray:  # fmt: skip
@@ -39,7 +40,8 @@ class DirectedMidpoints(Midpoints):
         return u
 
     def _block(self, here: np.ndarray, u: np.ndarray, recursions: int | str, best: int, radius: float) -> np.ndarray:
-        best, most = min(best, len(self._some)), MOST_RECURSIONS if recursions == "auto" else int(recursions)
+        best = min(len(self._some), max(1, round(best * self._share)))
+        most = MOST_RECURSIONS if recursions == "auto" else int(recursions)
         from_here = None
         active = np.arange(len(here))
         for _ in range(most):
