@@ -336,9 +336,9 @@ def test_cells_end_when_the_table_does(tiny_data_folder: Path, tmp_path: Path) -
 @pytest.mark.slow
 def test_two_jobs_are_nearly_twice_as_fast(tiny_data_folder: Path, tmp_path: Path) -> None:
     """Against cells one after the other in one process, which starts only once; one thread each."""
-    if engines.cores() < 2:
-        pytest.skip("one core cannot run two cells at once")
-    words = ["--methods", "gc-bc", "--seeds", 4, "--steps", 6000, "--episodes", 2, "--json"]
+    if engines.cores() < 2 or os.getloadavg()[0] > 0.5:
+        pytest.skip("needs two cores that nobody else uses")
+    words = ["--methods", "gc-bc", "--seeds", 4, "--steps", 20_000, "--episodes", 2, "--json"]
     limits = engines.limits(1, 1.0)
     seconds = {}
     for jobs in (1, 2):

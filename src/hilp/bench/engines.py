@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
@@ -129,7 +130,15 @@ class Local:
 
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
-        self._limits = limits(max(1, cores() // jobs), 1 / jobs)
+        # What one cell has compiled another need not compile again; what the user has set goes before all of this.
+        self._compiled = tempfile.TemporaryDirectory(prefix="hilp-compiled-", ignore_cleanup_errors=True)
+        self._environment = {
+            **limits(max(1, cores() // jobs), 1 / jobs),
+            "JAX_COMPILATION_CACHE_DIR": self._compiled.name,
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+            **os.environ,
+        }
         self._running: dict[subprocess.Popen[bytes], Order] = {}
 
     @property
@@ -139,10 +148,9 @@ class Local:
     def submit(self, order: Order) -> None:
         # -P: Python would look for packages in the current folder first, where the user may have anything.
         words = [sys.executable, "-P", "-m", worker.__name__]
-        environment = {**self._limits, **os.environ}
         with open(order.at / LOG, "ab") as log:
             process = subprocess.Popen(
-                words, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment, start_new_session=True
+                words, stdin=subprocess.PIPE, stdout=log, stderr=log, env=self._environment, start_new_session=True
             )  # a session of its own: Ctrl-C is for this process, which then asks the others to save
         self._running[process] = order
         with contextlib.suppress(BrokenPipeError):  # it is gone already, which `ended` will see
@@ -177,6 +185,7 @@ class Local:
             process.wait()
             close_input(process)
         self._running.clear()
+        self._compiled.cleanup()
 
 
 def stdin(process: subprocess.Popen[bytes]) -> IO[bytes]:
