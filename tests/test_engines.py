@@ -375,10 +375,8 @@ def wait_for(what: Callable[[], Any], seconds: float = 60.0) -> Any:
         (["--retries", "-1"], "--retries must be at least 0"),
         (["--address", "10.0.0.1:6379"], "--address is for --engine ray"),
         (["--engine", "ray", "--jobs", "2"], "--jobs is for --engine local"),
-        (
-            ["--engine", "ray", "--gpus-per-cell", "1.5"],
-            "--gpus-per-cell must be a whole number, or a fraction below 1",
-        ),
+        (["--engine", "ray", "--gpus-per-cell", "1.5"], "--gpus-per-cell must be from 0 to 1"),
+        (["--engine", "ray", "--cpus-per-cell", "1.5"], "--cpus-per-cell must be a whole number, or a fraction of 1"),
         (["--engine", "spark"], "--engine"),
     ],
 )

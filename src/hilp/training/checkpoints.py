@@ -14,7 +14,7 @@ from hilp.errors import HilpError
 from hilp.learning import methods
 from hilp.runs import CHECKPOINTS, METRICS, RUN
 from hilp.training.run import Means, Run, scalars, weighted_mean
-from hilp.training.sharing import placed
+from hilp.training.sharing import placed, require_same
 
 CHECKPOINT_MINUTES = 5.0  # a slow run is saved at least this often
 # Must agree to resume; only a hierarchy is of a policy.
@@ -41,6 +41,7 @@ class Journal:
             require_own_folder(self.folder, description, resume)
         start, state, self.noted = newest_checkpoint(self.folder, run.fresh) if resume else (0, run.fresh, {})
         state = state if run.mesh is None or start == 0 else placed(state, run.mesh)
+        require_same(run.mesh, start, json.dumps([description.get(key) for key in IDENTITY]))
         if start > steps:
             raise HilpError(f"{self.folder} is already at step {start}, past the {steps} asked for: ask for more steps")
         if not self.writes:

@@ -7,6 +7,7 @@ devices is part of a run's identity.
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from hilp.errors import HilpError, counted, require_count
+from hilp.errors import HilpError, counted, require_count, some
 
 ROWS = "rows"  # the axis of a mesh: rows of a batch
 
@@ -119,6 +120,21 @@ def join(coordinator: str, processes: int | None, process: int | None, devices: 
 def writes(devices: int) -> bool:
     """Whether this process is the one that writes, of those that train on so many devices together."""
     return devices == 1 or jax.process_index() == 0
+
+
+def require_same(mesh: Mesh | None, start: int, identity: str) -> None:
+    """Raise where processes that train together go on from different updates, or have different things in mind."""
+    if mesh is None or jax.process_count() == 1:
+        return
+    from jax.experimental import multihost_utils
+
+    starts, digests = multihost_utils.process_allgather(np.asarray([start, zlib.crc32(identity.encode()) >> 1])).T
+    if len({*digests.tolist()}) > 1:
+        raise HilpError("processes that train together must have the same data, config, seeds and devices")
+    if len({*starts.tolist()}) > 1:
+        raise HilpError(
+            f"processes go on from updates {some(starts.tolist())}: all must see the same folder of the run"
+        )
 
 
 def agreed(mesh: Mesh | None, chunk: int, over: bool, stop: bool) -> tuple[int, bool, bool]:
