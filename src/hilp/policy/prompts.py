@@ -78,13 +78,13 @@ class GoalPrompt(Combinable):
             by_midpoints, rows = rows[~shown], rows[shown]
             target[rows] = routes.subgoals(here, target, steps, self.best, self.patience, rows)
         if len(by_midpoints):
-            named = isinstance(self.plan, str)
+            until_near = isinstance(self.plan, str)
             target[by_midpoints] = self.policy.midpoints.subgoals(
                 here[by_midpoints],
                 target[by_midpoints],
-                "auto" if named else self.plan,
+                "auto" if until_near else self.plan,
                 self.best,
-                self.near_enough if named else 0.0,
+                self.near_enough if until_near else 0.0,
             )
         return target
 
