@@ -210,6 +210,28 @@ def ablation() -> Table:
     return [header, *lines]
 
 
+def one_way() -> Table:
+    """Errors of distances and goals reached, mean and deviation over seeds."""
+    lines = []
+    for label in ("hilp", "hilp-directed"):
+        own = [row for row in kept("oneway") if row["cell"]["label"] == label and row["plan"] == 0]
+        relative, ranks = ([row["embedding"][name] for row in own] for name in ("relative", "rank_correlation"))
+        plans = [spread(success("oneway", label, plan)) for plan in (0, 3, "midpoints", "graph", "auto")]
+        lines.append([label, spread(steps_off(label), 2), spread(relative, 2), spread(ranks, 3), *plans])
+    header = ["method", "steps off", "relative error", "rank correlation", "plan 0", "plan 3"]
+    return [[*header, "midpoints", "graph", "auto"], *lines]
+
+
+def steps_off(label: str) -> list[float]:
+    """The mean error of distances, in steps, of every seed."""
+    own = [row for row in kept("oneway") if row["cell"]["label"] == label and row["plan"] == 0]
+    return [row["embedding"]["steps_off"] for row in own]
+
+
+def test_directed_distances_are_off_by_at_most_half_as_much() -> None:
+    assert np.mean(steps_off("hilp-directed")) <= 0.5 * np.mean(steps_off("hilp"))
+
+
 def antmaze() -> Table:
     task = "antmaze-large-diverse"
 
@@ -429,6 +451,7 @@ MADE: dict[tuple[str, str, str], Callable[[], Table]] = {  # page, heading, begi
     (RESULTS, GRAPH_PLANS, "data | seeds"): plans_on_the_graph,
     (RESULTS, "Latent dimension and embedding error", "dim | 2"): dimension,
     (RESULTS, "Learning faster, and extracting policies", " | maze-large"): ablation,
+    (RESULTS, "One-way doors (laptop)", "method | steps off"): one_way,
     (RESULTS, "AntMaze (laptop)", "method | success"): antmaze,
     (RESULTS, "Latent dimension and embedding error on AntMaze", "dim | 2"): dimension_antmaze,
     (RESULTS, "OGBench (laptop)", "method | updates"): ogbench,
