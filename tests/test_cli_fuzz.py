@@ -29,6 +29,7 @@ FATAL = {
     "diagnose": ["nosuch"],
     "map": ["nosuch"],
     "report": ["nosuch"],
+    "export": ["--to", "numpy", "--out", "new", "nosuch"],
     "bench": ["--only", "nosuch"],
     "bench rewards": ["--out", "new", "--data", "nosuch.npz"],
     "bench goals": ["--out", "new", "--data", "nosuch.npz"],
