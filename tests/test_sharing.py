@@ -109,9 +109,9 @@ def test_every_method_learns_the_same_on_four_devices(case: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("budget", [{}, {"device_budget": 0}], ids=["on the device", "streamed"])
-def test_two_processes_train_and_resume_as_one(budget: dict[str, int], tmp_path: Path) -> None:
-    case = json.loads(json.dumps(("hilp", SEQUENTIAL, budget)))
+@pytest.mark.parametrize("name", ["gc-bc", "hilp sequential", "hilp sequential streamed"])
+def test_two_processes_train_and_resume_as_one(name: str, tmp_path: Path) -> None:
+    case = json.loads(json.dumps(CASES[name]))
     expected = run(f"print(json.dumps(train({case}, {DEVICES})))")
 
     def together(name: str, **more: Any) -> list[Any]:
