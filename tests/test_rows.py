@@ -44,7 +44,7 @@ def test_every_kept_line_reads(file: Path) -> None:
 
 
 def test_kept_rows_of_evaluations_are_those_that_were_looked_for() -> None:
-    assert len(OF_EVALUATIONS) == 9
+    assert len(OF_EVALUATIONS) == 10
 
 
 @pytest.mark.parametrize("key", ["best_look", "best_evaluation"])
