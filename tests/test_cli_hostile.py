@@ -304,7 +304,7 @@ def test_observations_by_name_from_data_to_prompt(
     data, out = tmp_path / "eyes.npz", tmp_path / "run"
     small = [*SMALL, *(["hidden=8", "dim=4"] if method == "hilp" else []), "--method", method]
     train = ["pretrain", "--data", data, "--out", out, "--steps", 2, "--bank", bank, *small]
-    assert "by name (camera, state)" in refused(*train, "--eval-task", "maze-medium")
+    assert "by name (camera uint8 (4, 4, 1), state float32 (2,))" in refused(*train, "--eval-task", "maze-medium")
     code, said, err = run(*train)
     assert code == 0, err
     commands = said.partition("try `")[2].rstrip("`\n").split("` or `")
