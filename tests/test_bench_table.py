@@ -182,7 +182,7 @@ def test_a_kill_in_the_middle_of_the_rows_of_a_cell(
 def test_the_plans_of_a_method_are_known_before_it_is_trained() -> None:
     spec = Spec(2, 2)
     found = {name: cells.has_rule("direct", methods.config(name), spec) for name in methods.MODULES}
-    assert {name for name, has in found.items() if has} == {"hilp", "sf-hilp"}
+    assert {name for name, has in found.items() if has} == {"hilp", "hilp-directed", "sf-hilp"}
 
 
 def bench_goals(tmp_path: Path, data: Path, *words: str) -> list[dict[str, Any]]:
@@ -215,7 +215,7 @@ def test_goals_table_has_a_line_for_each_plan_and_takes_errors_later(
     assert "embedding" not in of_bc, "it has no distances"
     assert len({json.dumps(row["embedding"]) for row in of_hilp}) == 1
     found = of_hilp[0]["embedding"]
-    assert set(found) == {"against", "mse", "mean_true", "relative", "rank_correlation"}
+    assert set(found) == {"against", "mse", "mean_true", "relative", "steps_off", "rank_correlation"}
     assert found["against"] == "exact"
     finite = hilp.tasks.make("maze-medium").finite()
     steps, discount = finite.steps[finite.steps > 0].astype(float), of_hilp[0]["config"]["phi_discount"]

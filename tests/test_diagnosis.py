@@ -300,8 +300,10 @@ def test_the_exact_error_by_hand() -> None:
     pairs = [(abs(a - b), (1 - 0.9 ** abs(a - b)) / 0.1) for a in range(5) for b in range(5) if a != b]
     mse = np.mean([(true - 0.5 * steps) ** 2 for steps, true in pairs])
     mean = np.mean([true for _, true in pairs])
+    off = np.mean([abs(np.log(1 - 0.1 * 0.5 * steps) / np.log(0.9) - steps) for steps, _ in pairs])
     assert found == {
         "against": "exact",
+        "steps_off": pytest.approx(off, rel=1e-5),
         "mse": pytest.approx(mse),
         "mean_true": pytest.approx(mean),
         "relative": pytest.approx(np.sqrt(mse) / mean),
