@@ -320,12 +320,15 @@ def test_cells_end_when_the_table_does(tiny_data_folder: Path, tmp_path: Path) -
     start = [sys.executable, "-c", "import sys; from hilp.cli import main; sys.exit(main())", *map(str, words)]
     for number, code in ((signal.SIGINT, 130), (signal.SIGKILL, -9)):
         process = subprocess.Popen(start, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-        metrics = wait_for(lambda: next(tmp_path.glob("out/*/*/seed-0/metrics.jsonl"), None))
-        before = metrics.read_text().count("\n")
-        wait_for(lambda path=metrics, n=before: path.read_text().count("\n") > n)
-        child = json.loads(next(tmp_path.glob("out/*/*/seed-0.cell/started")).read_text())["pid"]
-        process.send_signal(number)
-        said = process.communicate(timeout=60)[1]
+        try:
+            metrics = wait_for(lambda: next(tmp_path.glob("out/*/*/seed-0/metrics.jsonl"), None))
+            before = metrics.read_text().count("\n")
+            wait_for(lambda path=metrics, n=before: path.read_text().count("\n") > n)
+            child = json.loads(next(tmp_path.glob("out/*/*/seed-0.cell/started")).read_text())["pid"]
+            process.send_signal(number)
+            said = process.communicate(timeout=300)[1]
+        finally:
+            process.kill()  # nothing of a failed test trains on
         assert process.returncode == code, said
         wait_for(lambda pid=child: not is_running(pid))
         if number == signal.SIGINT:
@@ -359,7 +362,7 @@ def is_running(pid: int) -> bool:
     return False
 
 
-def wait_for(what: Callable[[], Any], seconds: float = 60.0) -> Any:
+def wait_for(what: Callable[[], Any], seconds: float = 300.0) -> Any:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         if found := what():
