@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import gc
+import itertools
 import os
 import re
 import shutil
@@ -33,27 +34,24 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 
-CACHED = 1.5e9  # bytes of compiled programs that a worker may gather: two of them and CI's machine have 24 GB
-_resident_after_clearing = 0.0
+MAPPED = 15_000  # pieces of memory that a worker may hold: each program has some, and Linux ends who asks for 65,530
+LOOK_EVERY = 25  # tests
+_tests = itertools.count(1)
 
 
-def resident_bytes() -> float:
-    """Of this process; 0 where the system does not tell."""
-    try:
-        return float(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return 0.0
+def mapped() -> int:
+    """Pieces of memory that this process holds; 0 where the system does not tell."""
+    maps = Path("/proc/self/maps")
+    return maps.read_bytes().count(b"\n") if maps.exists() else 0
 
 
 @pytest.fixture(autouse=True)
 def few_programs() -> Iterator[None]:
-    """Drops compiled programs when they have grown large; those needed again come from the cache on disk."""
-    global _resident_after_clearing
+    """Drops compiled programs when they are many; those needed again come from the cache on disk."""
     yield
-    if resident_bytes() - _resident_after_clearing > CACHED:
+    if next(_tests) % LOOK_EVERY == 0 and mapped() > MAPPED:
         jax.clear_caches()
         gc.collect()
-        _resident_after_clearing = resident_bytes()
 
 
 @pytest.fixture(scope="session")
