@@ -142,7 +142,7 @@ def test_plans_of_a_method_that_does_not_say_how_far_it_sees(tiny: hilp.Foundati
         discount = property(lambda self: (_ for _ in ()).throw(AttributeError("discount")))
 
     core = object.__new__(Blind)
-    for field in ("phi", "actor", "skill_dim"):
+    for field in ("phi", "actor", "skill_dim", "through_phi"):
         object.__setattr__(core, field, getattr(tiny.core, field))
     blind = change(tiny, core=core)
     assert not np.isnan(blind.goal(np.zeros(2), plan=0)(np.zeros((1, 2)))).any()

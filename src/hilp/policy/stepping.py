@@ -29,6 +29,6 @@ def act(rules: Rules, preparation: Preparation, observation: Tree, prompt: GoalP
 
 def encode_goal(rules: Rules, core: Any, goal: Tree) -> np.ndarray:
     """The latent [1, dim] of one prepared goal [1, ...], by the program that will act on the way there."""
-    width = jax.eval_shape(core.encode, goal).shape[-1]
+    width = jax.eval_shape(lambda rows: core.encode(rows), goal).shape[-1]
     nowhere = np.zeros((1, width), np.float32)
     return np.asarray(rules.on_device("act_and_encode", goal, nowhere)[1])
