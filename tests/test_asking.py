@@ -434,3 +434,17 @@ def test_mistakes_in_the_shell(tiny_run: Path, tiny_data_folder: Path, refused: 
         ((*skill, "--then", "nowhere.safetensors", "--until", "3"), "nowhere.safetensors"),
     ):
         assert message in refused("prompt", tiny_run, *words), words
+
+
+def test_ends_are_asked_before_the_first_step_and_of_one_observation(tiny: hilp.FoundationPolicy) -> None:
+    goal = tiny.goal(np.array([5.5, 5.5]))
+    assert not goal.until(5).reached(np.full((3, 2), 1.5)).any()
+    tour = goal.then(tiny.skill(seed=0), until="observation[0] > 6")
+    assert tour(np.array([1.5, 1.5])).shape == (1, tiny.config.dim)
+
+
+def test_a_sum_of_many_prompts_is_loaded_again(tiny: hilp.FoundationPolicy, tmp_path: Path) -> None:
+    many = sum((tiny.skill(seed=seed) for seed in range(1, 25)), start=tiny.skill(seed=0))
+    many.save(tmp_path / "many.safetensors")
+    again = tiny.load_prompt(tmp_path / "many.safetensors")
+    np.testing.assert_array_equal(again(np.zeros((1, 2))), many(np.zeros((1, 2))))

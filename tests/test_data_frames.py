@@ -52,6 +52,9 @@ def test_stacks_are_those_of_a_loop_over_episodes(count: int) -> None:
     np.testing.assert_array_equal(frames[5], wanted[5])
     rows = np.array([[0, 4], [6, 10]])
     np.testing.assert_array_equal(frames[rows], wanted[rows])
+    np.testing.assert_array_equal(frames[-1], wanted[-1])
+    np.testing.assert_array_equal(frames[[0, -2]], wanted[[0, -2]])
+    np.testing.assert_array_equal(frames[np.arange(ROWS) % 2 == 0], wanted[::2])
     assert seen.observations["state"] is data.observations["state"]
     assert seen.observation_dim == 6 * 5 * 3 * count + 2
     assert firsts(LENGTHS).tolist() == [0] * 4 + [4] * 2 + [6] * 5

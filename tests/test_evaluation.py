@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import hilp
-from hilp.evaluation import evaluate, rollouts
+from hilp.evaluation import evaluate, rollouts, walks
 from hilp.evaluation import rows as files
 from hilp.policy.preparation import Preparation
 from hilp.policy.provenance import Provenance
@@ -141,12 +141,12 @@ def test_one_episode_under_a_prompt() -> None:
     world, walker = hall(), Walker()
     start, goal = np.array([1.5, 1.5]), np.array([5.5, 1.5])
     toward = SimpleNamespace(z=goal - start, reset=lambda: None)
-    path, _, reached = rollouts.rollout_once(walker, world, toward, start, goal, 40, 0)  # type: ignore[arg-type]
-    assert reached and len(path) - 1 == 9 and path[0].tolist() == [1.5, 1.5]
-    path, _, reached = rollouts.rollout_once(walker, world, toward, start, goal, 8, 0)  # type: ignore[arg-type]
-    assert not reached and len(path) - 1 == 8
-    path, _, reached = rollouts.rollout_once(walker, world, toward, start, None, 30, 0)  # type: ignore[arg-type]
-    assert reached and len(path) - 1 == 30
+    walked = walks.walk(walker, world, toward, start, goal, 40, 0)  # type: ignore[arg-type]
+    assert walked.share == 1 and len(walked.actions) == 9 and walked.path[0].tolist() == [1.5, 1.5]
+    walked = walks.walk(walker, world, toward, start, goal, 8, 0)  # type: ignore[arg-type]
+    assert walked.share == 0 and len(walked.actions) == 8
+    walked = walks.walk(walker, world, toward, start, None, 30, 0)  # type: ignore[arg-type]
+    assert walked.share == 1 and len(walked.path) - 1 == 30
 
 
 # ---- what a row says -------------------------------------------------------------------------------------------------

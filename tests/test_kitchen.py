@@ -18,7 +18,7 @@ import hilp
 from hilp import tasks
 from hilp.collectors.kitchen import Cook
 from hilp.errors import HilpError
-from hilp.evaluation import rollouts
+from hilp.evaluation import rollouts, walks
 from hilp.tasks import kitchen
 from hilp.tasks.kitchen import NAMES, Kitchen, KitchenEpisodes
 
@@ -194,7 +194,7 @@ def test_one_episode_says_which_share_was_done(partial: Kitchen, cooked: tuple[n
     policy = SimpleNamespace(act=lambda observations, prompt: next(actions)[None])
     prompt = SimpleNamespace(reset=lambda: None)
     wanted = "microwave+hinge-cabinet"  # the first of what is cooked, and what nobody does
-    _, _, share = rollouts.rollout_once(policy, partial, prompt, None, wanted, 120, 0)  # type: ignore[arg-type]
+    share = walks.walk(policy, partial, prompt, None, wanted, 120, 0).share  # type: ignore[arg-type]
     assert share == 0.5
 
 

@@ -76,6 +76,12 @@ def test_built_in_data_are_pictures_of_the_same_walks() -> None:
     np.testing.assert_array_equal(data.extra("physics"), plain.observations)
 
 
+@pytest.mark.parametrize("place", [[3.0], [1.0, 2.0, 3.0], [np.nan, 1.0]])
+def test_a_state_that_is_none_cannot_be_seen(place: list[float]) -> None:
+    with pytest.raises(hilp.HilpError, match="has 2 finite numbers"):
+        sight.see(tasks.make(NAME), np.array(place))
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of a few updates: not good, but whole."""

@@ -187,7 +187,8 @@ def world_of(kind: Kind, source: str, data: Dataset) -> tasks.Task:
         raise HilpError(f"{source} does not say which task it comes from: name it with --task")
     world = tasks.recorded(data.task)
     rollouts.require_fit(source, Spec.of(data.observations, data.action_dim), world)
-    world = world.for_data(np.asarray(data.observations[0]))
+    if not isinstance(data.observations, Mapping):  # pictures name no first state
+        world = world.for_data(np.asarray(data.observations[0]))
     if kind == "rewards" and not world.rewards:
         raise HilpError(f"task {data.task} of {source} has no named rewards: try `hilp bench goals`")
     if kind == "goals" and not world.has_goals:

@@ -44,7 +44,7 @@ def adapted(flags: Any, policy: FoundationPolicy, world: Any, prompt: Any) -> tu
     return search.prompt, {"earned before": search.earned[0], "earned adapted": search.earned[search.best]}
 
 
-def demonstration(text: str, reading: common.Reading) -> Any:
+def demonstration(text: str, run: str, reading: common.Reading) -> Any:
     """The observations of one episode of a data file: FILE, or FILE:3."""
     import numpy as np
 
@@ -53,7 +53,7 @@ def demonstration(text: str, reading: common.Reading) -> Any:
     path, colon, number = text.rpartition(":")
     if not colon or not number.isdigit() or Path(text).exists():
         path, number = text, "0"
-    data = common.load_data(path, reading)
+    data = common.read_as_trained(run, path, reading)
     if int(number) >= data.episodes:
         raise HilpError(f"{path} has {data.episodes} episodes, counted from 0: there is no episode {number}")
     first = int(data.starts[int(number)])

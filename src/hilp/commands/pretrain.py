@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -188,7 +189,9 @@ def train(
     evaluate = None
     if world is not None:
         rollouts.require_fit("this data", Spec.of(data.observations, data.action_dim), world)
-        evaluate = partial(evaluate_in_training, world=world.for_data(data.observations[0]), seed=flags.seed)
+        if not isinstance(data.observations, Mapping):  # pictures name no first state
+            world = world.for_data(data.observations[0])
+        evaluate = partial(evaluate_in_training, world=world, seed=flags.seed)
     config = methods.configure(preset.config, common.config_values(flags.set))
     about = {"method": flags.method, "data": data.name, "seed": flags.seed, "steps": steps, **methods.described(config)}
     with loggers.opened(flags.log if sharing.writes(devices) else (), flags.out, about) as on_metrics:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from hilp.evaluation.goals import Goal
+    from hilp.evaluation.walks import Walk
     from hilp.policy.policy import FoundationPolicy
     from hilp.policy.prompts import Prompt
 
@@ -200,7 +201,7 @@ def make_prompt(flags: Flags, policy: FoundationPolicy, world: Any | None, goal:
     if flags.load is not None:
         return policy.load_prompt(flags.load)
     if flags.follow is not None:
-        return policy.follow(asking.demonstration(flags.follow, flags), window=flags.window)
+        return policy.follow(asking.demonstration(flags.follow, flags.run, flags), window=flags.window)
     if flags.prefer is not None:
         return policy.prefer(asking.preferences(flags.prefer, [name for name, _, _ in policy.spec.parts]))
     if flags.labels is not None:
@@ -253,9 +254,11 @@ def act_once(flags: Flags, policy: FoundationPolicy, prompt: Any) -> dict[str, A
     if flags.start:
         batch = common.numbers(flags.start, "--start")[None]
     at = trees.over(lambda rows: rows[0], batch)
+    z = np.asarray(prompt(batch))[0].tolist()
+    prompt.reset()  # the action is that of the same step
     return {
         **{name: shown(part) for name, part in trees.named(at, "at").items()},
-        "z": np.asarray(prompt(batch))[0].tolist(),
+        "z": z,
         "action": policy.act(at, prompt).tolist(),
     }
 
@@ -266,7 +269,8 @@ def act_in_task(
     """One episode in a task: where it went, what it earned, and its picture and film where asked for."""
     import numpy as np
 
-    from hilp.evaluation import rollouts
+    from hilp import trees
+    from hilp.evaluation import rollouts, walks
     from hilp.tasks import sight
 
     goal = destination(prompt, world)
@@ -275,20 +279,21 @@ def act_in_task(
     to = asked.named if asked is not None and asked.named is not None and goal is not None else goal
     if to is not None and sight.spec_of(world).parts:
         to = prompt.goal  # the task finds the free place that a picture shows
-    path, beside, share = rollouts.rollout_once(policy, world, prompt, start, to, steps, flags.seed)
+    walked = walks.walk(policy, world, prompt, start, to, steps, flags.seed)
+    path, share = walked.path, walked.share
     facts = {"task": world.name, "start": path[0].tolist(), "end": path[-1].tolist(), "steps": len(path) - 1}
-    earned = rewards_along(flags, policy, world, prompt, path, beside)
+    earned = rewards_along(flags, policy, world, walked)
     if earned is not None:
         facts |= score(flags.reward, world, path, float(earned.sum()))
     if hasattr(prompt, "progress"):
         facts["followed"] = float(prompt.progress[0])
     prompt.reset()  # the skill of the episode's first step
-    facts["z"] = np.asarray(prompt(sight.see(world, path[:1])))[0].tolist()
+    facts["z"] = np.asarray(prompt(walked.first_seen))[0].tolist()
     if goal is not None and flags.reward is None:
         facts["reached"] = share == 1
         if 0 < share < 1:
             facts[rollouts.SHARE] = share
-    seen_start = sight.see(world, path[0])
+    seen_start = trees.over(lambda rows: rows[0], walked.first_seen)
     known = foresight_of(prompt, seen_start)
     facts |= known
     if flags.picture:
@@ -297,7 +302,7 @@ def act_in_task(
         draw(flags.picture, world, path, goal, share == 1, earned, title, way)
         facts["picture"] = flags.picture
     if flags.video:
-        facts["video"] = film(flags, policy, world, prompt, path, beside, to)
+        facts["video"] = film(flags, policy, world, prompt, walked, to)
     return facts
 
 
@@ -326,16 +331,14 @@ def foresight_of(prompt: Any, start: Any) -> dict[str, Any]:
     }
 
 
-def rewards_along(
-    flags: Flags, policy: FoundationPolicy, world: Any, prompt: Any, path: np.ndarray, beside: dict[str, np.ndarray]
-) -> np.ndarray | None:
+def rewards_along(flags: Flags, policy: FoundationPolicy, world: Any, walked: Walk) -> np.ndarray | None:
     """The reward of each step of an episode; None without a reward, or where it takes columns that a task lacks."""
-    from hilp.evaluation import rollouts
+    from hilp.evaluation import walks
 
     if flags.reward is None:
         return None
     try:
-        return rollouts.path_rewards(policy, world, common.reward_of(flags.reward, policy, world), prompt, path, beside)
+        return walks.earned(world, common.reward_of(flags.reward, policy, world), walked)
     except HilpError:  # an extra column of the data
         return None
 
@@ -353,26 +356,25 @@ def film(
     policy: FoundationPolicy,
     world: Any,
     prompt: Any,
-    path: np.ndarray,
-    beside: dict[str, np.ndarray],
+    walked: Walk,
     goal: Any,
 ) -> str:
     """Record the episode: as the simulator shows it, or on the plan, where a goal is shown without a plan beside."""
-    from hilp.evaluation import rollouts
+    from hilp.evaluation import walks
     from hilp.report import films, video
     from hilp.tasks import sight
 
     fps = getattr(world, "fps", common.VIDEO_FPS)
     if hasattr(world, "film"):
-        return str(video.write(str(flags.video), world.film(path, beside.get("physics")), fps))
+        return str(video.write(str(flags.video), world.film(walked.path, walked.beside.get("physics")), fps))
     target = getattr(prompt, "goal", None)
     plan = getattr(prompt, "plan", "graph")
-    panels = {str(flags.reward or "skill") if target is None else f"plan {plan}": path}
+    panels = {str(flags.reward or "skill") if target is None else f"plan {plan}": walked.path}
     if target is not None and plan != 0:
         direct = policy.goal(target, plan=0)
         steps = world.max_steps if flags.steps is None else flags.steps
-        other, _, _ = rollouts.rollout_once(policy, world, direct, path[0], goal, steps, flags.seed)
-        panels = {"plan 0": other, **panels}
+        other = walks.walk(policy, world, direct, walked.path[0], goal, steps, flags.seed)
+        panels = {"plan 0": other.path, **panels}
     shown = None if target is None else sight.read(world, target)
     return str(video.write(str(flags.video), films.on_plan(policy, world, panels, shown), films.FPS))
 

@@ -48,6 +48,8 @@ class Frames:
             rows = np.arange(*rows.indices(len(self)))
         elif isinstance(rows, int | np.integer):
             return self[np.array([rows])][0]
+        elif isinstance(rows, list | np.ndarray):  # masks, and rows counted from the end
+            rows = np.arange(len(self))[np.asarray(rows)]
         # Methods of the arrays, not functions of numpy: the same lines are traced by jax.
         before = rows[..., None] - np.arange(self.count - 1, -1, -1, dtype=np.int32)
         found = self.stored[before.clip(self.first[rows][..., None])]  # ... x count x height x width x channels

@@ -322,50 +322,6 @@ def run_returns(
     return returns, np.stack(path), np.stack(states) if states else None
 
 
-def rollout_once(
-    policy: FoundationPolicy,
-    world: tasks.Task,
-    prompt: Any,
-    start: np.ndarray | None,
-    goal: np.ndarray | str | None,
-    steps: int,
-    seed: int,
-) -> tuple[np.ndarray, dict[str, np.ndarray], float]:
-    """One episode under a prompt: observations, the columns beside them after each step, and the share of its goal that
-    it reached (1: all of it, or it has none; between 0 and 1 where goals have parts)."""
-    begin(prompt)
-    running = world.episodes(np.random.default_rng(seed), 1, start=start, goal=goal)
-    path = [running.observations[0].copy()]
-    beside: dict[str, list[np.ndarray]] = {name: [] for name in world.extra_columns}
-    for _ in range(steps):
-        if (goal is not None and running.reached()[0]) or over(running)[0]:
-            break
-        running.step(policy.act(sight.seen(running), prompt))
-        path.append(running.observations[0].copy())
-        for name, column in beside.items():
-            column.append(running.extra(name)[0])
-    columns = {name: np.stack(column) for name, column in beside.items() if column}
-    reached = 1.0 if goal is None else float(running.reached()[0])
-    if goal is not None and isinstance(running, tasks.InParts):
-        reached = float(running.shares()[0])
-    return np.stack(path), columns, reached
-
-
-def path_rewards(
-    policy: FoundationPolicy,
-    world: tasks.Task,
-    reward: RewardFunction,
-    prompt: Any,
-    path: np.ndarray,
-    beside: dict[str, np.ndarray],
-) -> np.ndarray:
-    """What each step of one episode [t + 1, obs], with the columns [t, ...] beside it, earned: float64 [t]."""
-    extras = Extras({}, beside, world.name)
-    begin(prompt)
-    actions = policy.act(sight.see(world, path[:-1]), prompt)
-    return np.asarray(apply_reward(reward, path[:-1], actions, path[1:], extras), np.float64)
-
-
 def has_reward(world: tasks.Task, name: str) -> bool:
     """Whether a task has a reward of this name."""
     return name in _rewards(world)

@@ -99,7 +99,7 @@ class Ending:
 
     def _evaluate(self, prompt: Any, observations: Tree) -> np.ndarray:
         about = policy_of(prompt)
-        flat = np.asarray(observations, np.float64)
+        flat = np.atleast_2d(np.asarray(observations, np.float64))
         read = formulas.reward(self.formula or "", about.observation_parts, flat.shape[1], 0, self.columns)
         nothing = np.zeros((len(flat), 0))
         return read(flat, nothing, flat, Extras({}, {}, "an observation")) != 0.0
@@ -180,7 +180,8 @@ class UntilPrompt(Combinable):
 
     def reached(self, observations: Tree) -> np.ndarray:
         """bool [n]: the same for a batch of observations that come next."""
-        return self._agents.over | self.condition.met(self.prompt, observations, self._agents.steps_of(observations))
+        steps = self._agents.steps_of(observations)  # first: it makes room for as many agents
+        return self._agents.over | self.condition.met(self.prompt, observations, steps)
 
     def __call__(self, observations: Tree, active: np.ndarray | None = None) -> np.ndarray:
         steps = self._agents.steps_of(observations)

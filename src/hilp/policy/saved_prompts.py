@@ -67,7 +67,10 @@ class _Reader:
         self.depth += 1
         if self.depth > DEEPEST:
             raise ValueError(f"more than {DEEPEST} prompts in prompts")
-        return self.read(part_of(arrays, name), note["parts"][name])
+        try:
+            return self.read(part_of(arrays, name), note["parts"][name])
+        finally:
+            self.depth -= 1
 
     def _goal(self, arrays: Arrays, note: Note) -> Prompt:
         return prompts.goal(self.policy, trees.unnamed(arrays, "goal"), note["plan"], note["best"], note["radius"])

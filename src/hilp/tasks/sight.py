@@ -46,7 +46,10 @@ def see(world: Any, states: np.ndarray) -> Tree:
         return states
     if not hasattr(world, "see"):
         raise HilpError(f"{world.name} cannot show a state that it is not in: give a picture")
-    single = np.ndim(states) == 1
+    states = np.asarray(states, np.float64)
+    if states.shape[-1:] != (world.observation_dim,) or not np.isfinite(states).all():
+        raise HilpError(f"a state of {world.name} has {world.observation_dim} finite numbers, not {states.tolist()}")
+    single = states.ndim == 1
     pictures = world.see(np.atleast_2d(states))
     return trees.over(lambda rows: rows[0], pictures) if single else pictures
 

@@ -151,6 +151,8 @@ class OgbenchTask(ABC):
     def _given(self, value: np.ndarray | None, what: str) -> np.ndarray | None:
         if value is None:
             return None
+        if isinstance(value, Mapping):
+            raise HilpError(f"the {what} of {self.name} cannot be told from a picture: name one of its own goals")
         value = np.asarray(value, np.float64)
         if value.shape != (self.observation_dim,) or not np.isfinite(value).all():
             raise HilpError(
