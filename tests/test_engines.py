@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -317,7 +318,14 @@ def test_cells_end_when_the_table_does(tiny_data_folder: Path, tmp_path: Path) -
     """Ctrl-C saves what runs; a killed command takes its cells with it; what is left goes on."""
     words = ["bench", "goals", "--data", tiny_data_folder, "--out", "out", "--methods", "gc-bc", "--seeds", 1,
              "--steps", 10**6, "--episodes", 2, "--jobs", 2, *SMALL]  # fmt: skip
-    start = [sys.executable, "-c", "import sys; from hilp.cli import main; sys.exit(main())", *map(str, words)]
+    # A shell starts what runs in its background deaf to Ctrl-C, and with it this suite: not so what it starts.
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    start = [
+        sys.executable,
+        "-c",
+        f"{heard}; import sys; from hilp.cli import main; sys.exit(main())",
+        *map(str, words),
+    ]
     for number, code in ((signal.SIGINT, 130), (signal.SIGKILL, -9)):
         process = subprocess.Popen(start, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
         try:
@@ -353,6 +361,14 @@ def test_two_jobs_are_nearly_twice_as_fast(tiny_data_folder: Path, tmp_path: Pat
         seconds[jobs] = time.monotonic() - began
     print(f"one after the other {seconds[1]:.1f} s, two at once {seconds[2]:.1f} s")
     assert seconds[1] / seconds[2] >= 1.6, seconds
+
+
+def test_cells_of_one_policy_wait_for_each_other() -> None:
+    """Two ways to ask the same policy train in one folder."""
+    one, same, other = (SimpleNamespace(trainings={folder: 10}) for folder in ("a", "a", "b"))
+    assert engines._next([same, other], {"place": one}) is other  # type: ignore[dict-item, list-item]
+    assert engines._next([same], {"place": one}) is None  # type: ignore[dict-item, list-item]
+    assert engines._next([same], {}) is same  # type: ignore[list-item]
 
 
 def is_running(pid: int) -> bool:

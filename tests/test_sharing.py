@@ -147,6 +147,8 @@ def test_more_devices_than_there_are(tiny_data_folder: Path, tmp_path: Path, ref
     assert "JAX sees" in said and "xla_force_host_platform_device_count=64" in said
     assert "at least 1" in refused("pretrain", "--data", tiny_data_folder, "--out", out, "--devices", 0)
     assert "name their --coordinator" in refused("pretrain", "--data", tiny_data_folder, "--out", out, "--process", 1)
+    lacks = ["--coordinator", "node1", "--processes", 2, "--process", 0]
+    assert "host:port" in refused("pretrain", "--data", tiny_data_folder, "--out", out, *lacks)
     said = refused("pretrain", "--data", tiny_data_folder, "--out", out, "--coordinator", "localhost:1", "--process", 1)
     assert "needs --processes" in said
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from hilp.errors import HilpError
 from hilp.policy.policy import FoundationPolicy
 
 Line = dict[str, Any]
@@ -92,7 +93,10 @@ def act_onnx() -> Line:
     from hilp import export
     from hilp.export import graphs
 
-    graphs.require_onnx()
+    try:
+        graphs.require_onnx()
+    except HilpError as error:
+        return {"value": None, "unit": "us", "ratio": None, "against": f"not measured: {error}"}
     import onnxruntime
 
     policy = quickstart_policy()

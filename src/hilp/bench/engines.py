@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple, Protocol
 
@@ -78,19 +78,19 @@ def run(
     if not orders:
         engine.close()
         return
-    waiting, running, tries = deque(orders), set[str](), Counter[str]()
+    waiting, running, tries = deque(orders), dict[str, Order](), Counter[str]()
     failed: dict[str, str] = {}
     done = 0
     try:
         with board.showing(orders, total):
             while waiting or running:
-                while waiting and engine.room:
-                    order = waiting.popleft()
+                while engine.room and (order := _next(waiting, running)) is not None:
+                    waiting.remove(order)
                     order.prepare()
                     engine.submit(order)
-                    running.add(order.place)
+                    running[order.place] = order
                 for order, rows, problem, final in engine.ended():
-                    running.remove(order.place)
+                    del running[order.place]
                     tries[order.place] += 1
                     if rows is not None:
                         if order.job == "cell":
@@ -104,7 +104,7 @@ def run(
                     else:
                         waiting.appendleft(order)
                         board.again(order, problem)
-                board.show(running)
+                board.show(set(running))
     except KeyboardInterrupt:
         board.say(f"stopping: {counted(len(running), 'cell')} will be saved (once more stops at once)")
         engine.stop()
@@ -120,6 +120,12 @@ def run(
             f"{counted(len(failed), 'cell')} of {len(missing)} failed{more}; {title}: {problem} (rows of others are "
             "kept: give the command again to go on)"
         )
+
+
+def _next(waiting: Iterable[Order], running: Mapping[str, Order]) -> Order | None:
+    """The first order that trains in no folder in which another trains now."""
+    taken = {folder for order in running.values() for folder in order.trainings}
+    return next((order for order in waiting if not taken & order.trainings.keys()), None)
 
 
 # ---- processes of this machine ---------------------------------------------------------------------------------------

@@ -87,7 +87,7 @@ def of_cells(missing: Sequence[cells.Missing], out: Path, recipes: Mapping[str, 
     """The orders of these cells; a V(s, g) that some of them share comes first, once."""
     here = str(Path.cwd())
     values: dict[Path, Order] = {}
-    found = []
+    found: list[Order] = []
     for number, cell, world in missing:
         known: dict[str, Any] = {
             "settings": json.loads(json.dumps(cell.settings)),
@@ -100,6 +100,8 @@ def of_cells(missing: Sequence[cells.Missing], out: Path, recipes: Mapping[str, 
         run = cell.folder(out)
         trainings = {str(folder): updates for folder, updates in cell.trainings(out).items()}
         place = str(run.with_name(f"{run.name}.cell"))
+        if any(order.place == place for order in found):  # another way to ask the same policy
+            place = str(run.with_name(f"{run.name}.{number}.cell"))
         found.append(Order(number, cell.title, "cell", trainings=trainings, place=place, **known))
         shared = cell.shared_value(world, out)
         if shared is not None and not shared[1].is_in(shared[0]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def write(policy: FoundationPolicy, folder: Path, prompts: list[Path]) -> dict[s
         "lasts": policy.lasts,
         "stride": policy.stride,
         "bank": len(policy.bank),
-        "graph": policy.graph is not None,
+        "graph": policy.graph is not None and policy.routes.tells_apart,  # what plan="auto" then follows
         "directed": policy.has_rule("distance"),
         "refused": exported.refused,
         "programs": {name: program.to_json() for name, program in exported.programs.items()},
@@ -47,7 +48,10 @@ def write(policy: FoundationPolicy, folder: Path, prompts: list[Path]) -> dict[s
     worst = checks.hold(policy, theirs.rules)
     for path in prompts:
         _write_prompt(policy, path, folder / PROMPTS)
-        theirs.load_prompt(folder / PROMPTS / path.name)
+        try:
+            theirs.load_prompt(folder / PROMPTS / path.name)
+        except runtime.HilpError as error:  # the runtime's own class of this name
+            raise HilpError(f"{path}: {error}") from error
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     return {
         "rules": sorted(exported.programs),
@@ -63,7 +67,11 @@ def load(folder: Path) -> Any:
     spec = importlib.util.spec_from_file_location("hilp_runtime", folder / RUNTIME)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    written, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # nothing but the export in its folder
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.dont_write_bytecode = written
     return module
 
 

@@ -109,6 +109,8 @@ def join(coordinator: str, processes: int | None, process: int | None, devices: 
             raise HilpError(
                 "--coordinator host:port needs --processes (how many) and --process (which one this is, from 0)"
             )
+        if not coordinator.rpartition(":")[2].isdigit():
+            raise HilpError(f"--coordinator is host:port of the first process, not '{coordinator}'")
         known = {"coordinator_address": coordinator, "num_processes": processes, "process_id": process}
     try:
         jax.distributed.initialize(**known)
