@@ -189,7 +189,8 @@ class Pretended:
 @pytest.fixture
 def handed_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[int, list[files.Row]]]:
     """Run three pretended orders on an engine: the rows that were kept, by cell."""
-    three = [order(tmp_path, number=n, title=f"cell {n}", place=f"out/{n}.cell") for n in (1, 2, 3)]
+    three = [order(tmp_path, number=n, title=f"cell {n}", place=f"out/{n}.cell",
+                   trainings={f"out/{n}": 100}) for n in (1, 2, 3)]  # fmt: skip
     monkeypatch.setattr(engines, "of_cells", lambda *_: three)
 
     def run(engine: Pretended, retries: int = 2) -> dict[int, list[files.Row]]:
