@@ -62,7 +62,7 @@ class Walker:
         s = np.random.default_rng(0).uniform(1, 4, (100, 2))
         self.reward_right = function(s, np.zeros((100, 2)), s + np.array([0.25, 0.0]))
         z = [1.0, 0.0] if self.walks else [0.0, 0.0]
-        return SimpleNamespace(r2=0.9, z=np.array(z))
+        return SimpleNamespace(kind="skill", r2=0.9, z=np.array(z))
 
     def act(self, observations: np.ndarray, z: Any) -> np.ndarray:
         z = getattr(z, "z", z)

@@ -32,8 +32,8 @@ class Flags(common.Reading):
     """named rewards of the task to prompt with as well, or 'all' (default: all, in a task without goals)"""
     load: str | None = None
     """a saved prompt, such as a hierarchy, to evaluate under --rewards (default: 'target' where the task has one)"""
-    rule: Literal["skill", "goal", "graph"] = "skill"
-    """turn a reward into a skill, the goal of highest reward (HILP-G), or a plan on the graph of the data"""
+    rule: Literal["auto", "skill", "goal", "graph"] = "auto"
+    """turn a reward into a skill, the goal of highest reward (HILP-G), or a plan on the graph; auto: by its R2"""
     intercept: bool = False
     """fit a constant beside the features, so that adding one to the reward changes nothing"""
     data: str | None = None
@@ -62,7 +62,7 @@ def run(flags: Flags) -> int:
     plans = None if flags.plan is None else [common.plan(text) for text in flags.plan]
     if plans == [] and not flags.rewards:
         raise HilpError("nothing to evaluate: --plan takes at least one number of recursions or 'auto'")
-    if flags.load is not None and (plans or flags.rule != "skill" or flags.intercept or flags.data is not None):
+    if flags.load is not None and (plans or flags.rule != "auto" or flags.intercept or flags.data is not None):
         raise HilpError("a prompt that is loaded is as it was made: leave out --plan, --rule, --intercept and --data")
     seeds = runs.seed_folders(Path(flags.run))
     found = [(folder, *common.load_policy(folder)) for folder in seeds or [Path(flags.run)]]

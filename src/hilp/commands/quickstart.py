@@ -293,6 +293,7 @@ def scores(rows: list[Row]) -> dict[str, Any]:
         "success_interval": {str(row["plan"]): row["interval"] for row in goals},
         "reward_gain": {row["reward"]: row["score"] for row in rewards},
         "reward_r2": {row["reward"]: row["r2"] for row in rewards},
+        "reward_rule": {row["reward"]: row["rule"] for row in rewards},
     }
 
 

@@ -202,6 +202,7 @@ def rollout_reward(
     row = {
         "metric": GAIN,
         "score": float(gain.sum() / possible.sum()),
+        "rule": rule_of(policy, prompt),
         "r2": finite(getattr(prompt, "r2", None)),
         "episodes": episodes,
         "outcomes": gain.tolist(),

@@ -55,6 +55,16 @@ def require_shares(config: Any, *names: str) -> None:
         )
 
 
+def value_beside(config: Any) -> dict[str, object]:
+    """Config values of a V(s, g) to hold the distances of a phi against: phi's sizes, goals and discount."""
+    same = ("hidden", "batch", "lr", "goal_discount", "goal_random", "bound_targets", "encoder", "augment", "normalize")
+    return {
+        **{name: getattr(config, name) for name in same},
+        "discount": config.phi_discount,
+        "target_rate": config.phi_target_rate,
+    }
+
+
 def changed(config: Any, changes: dict[str, Any]) -> Any:
     """A copy of a frozen config with some values changed; text is parsed by the field's type."""
     types = typing.get_type_hints(type(config), include_extras=True)

@@ -27,7 +27,7 @@ from jax import Array
 from hilp import trees
 from hilp.errors import HilpError
 from hilp.learning import hilbert, images, losses, networks, sampling
-from hilp.learning.configs import AUTO, Fitted, require
+from hilp.learning.configs import AUTO, Fitted, require, value_beside
 from hilp.learning.contract import Info, Preset
 from hilp.learning.methods import preset_values as values
 from hilp.learning.methods.qrl import INTERVALS, union_length
@@ -248,14 +248,7 @@ def export(cfg: Config, state: State) -> Policy:
     return Policy(state.latent[0], state.step, actor, cfg.dim, cfg.phi_discount, cfg.head)
 
 
-def reference(cfg: Config) -> dict[str, object]:
-    """Config values of a V(s, g) to hold the distances against: its sizes, its goals and its discount."""
-    same = ("hidden", "batch", "lr", "goal_discount", "goal_random", "bound_targets", "encoder", "augment", "normalize")
-    return {
-        **{name: getattr(cfg, name) for name in same},
-        "discount": cfg.phi_discount,
-        "target_rate": cfg.phi_target_rate,
-    }
+reference = value_beside
 
 
 def latent_loss(

@@ -18,7 +18,7 @@ from jax import Array
 from hilp import trees
 from hilp.errors import HilpError
 from hilp.learning import hilbert, images, losses, networks, sampling
-from hilp.learning.configs import AUTO, Fitted, require
+from hilp.learning.configs import AUTO, Fitted, require, value_beside
 from hilp.learning.contract import Info, Preset, Stage
 from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
@@ -220,14 +220,7 @@ def export(cfg: Config, state: State) -> Policy:
     return Policy(state.phi[0], state.actor_average or state.actor, cfg.dim, through_phi, cfg.phi_discount)
 
 
-def reference(cfg: Config) -> dict[str, object]:
-    """Config values of a V(s, g) to hold phi's distances against: its sizes, its goals and its discount."""
-    same = ("hidden", "batch", "lr", "goal_discount", "goal_random", "bound_targets", "encoder", "augment", "normalize")
-    return {
-        **{name: getattr(cfg, name) for name in same},
-        "discount": cfg.phi_discount,
-        "target_rate": cfg.phi_target_rate,
-    }
+reference = value_beside
 
 
 def phi_loss(
