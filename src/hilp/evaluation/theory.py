@@ -62,7 +62,7 @@ def embedding(
     """
     ways = steps[starts] > 0
     exact = steps[starts][ways].astype(np.float64)
-    found = latent_distances(latents, starts) if distance is None else distance(latents[starts][:, None], latents[None])
+    found = latent_distances(latents, starts) if distance is None else _in_blocks(distance, latents, starts)
     latent = np.asarray(found, np.float64)[ways]
     return {
         "rank_correlation": rank_correlation(latent, exact, seed),
@@ -91,6 +91,12 @@ def rank_correlation(x: np.ndarray, y: np.ndarray, seed: int = 0) -> float | Non
         x, y = x[rows], y[rows]
     found = stats.spearman(x, y)
     return None if np.isnan(found) else found
+
+
+def _in_blocks(distance: Distance, latents: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """The distance from each start to every state, starts x states, without all pairs of latents at a time."""
+    blocks = [starts[first : first + BLOCK] for first in range(0, len(starts), BLOCK)]
+    return np.concatenate([np.asarray(distance(latents[block][:, None], latents[None])) for block in blocks])
 
 
 def latent_distances(latents: np.ndarray, starts: np.ndarray) -> np.ndarray:
