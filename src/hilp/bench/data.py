@@ -8,10 +8,10 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from hilp.bench.feeding import updates_a_second
 from hilp.bench.speed import Line
 from hilp.errors import HilpError, nearest
 
@@ -80,24 +80,10 @@ def stream(folder: Path) -> Line:
     from hilp.data.dataset import Dataset
     from hilp.learning import configs
     from hilp.presets import preset
-    from hilp.training.loop import Run
 
     data = Dataset.open(folder)
     config = configs.changed(preset("hilp", "laptop").config, {"phi_discount": 0.97, "goal_discount": 0.97})
-    runs: dict[str, Any] = {
-        "device": Run(config, data, seed=0, seeds=1, validation=0.0, device_budget=2**62),
-        "stream": Run(config, data, seed=0, seeds=1, validation=0.0, device_budget=0),
-    }
-    states, steps = {}, 320
-    for name, run in runs.items():
-        states[name], _ = run.advance(run.fresh, 0, 64)  # compiles, and touches the file
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
-    for turn in range(4):
-        for name, run in runs.items():
-            start = time.perf_counter()
-            states[name], _ = run.advance(states[name], 64 + turn * steps, steps)
-            seconds[name].append(time.perf_counter() - start)
-    rate = {name: steps / min(times) for name, times in seconds.items()}
+    rate = updates_a_second(config, data, first=64, steps=320, turns=4)
     return {
         "name": "stream",
         "value": round(rate["stream"], 1),

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from hilp.bench.feeding import updates_a_second
 from hilp.errors import HilpError
 
 Line = dict[str, Any]
@@ -21,7 +22,6 @@ def films() -> Line:
     from hilp.data.dataset import Dataset
     from hilp.learning import configs
     from hilp.presets import preset
-    from hilp.training.run import Run
 
     rng = np.random.default_rng(0)
     frames = rng.integers(0, 256, (FRAMES, SIDE, SIDE, 3), np.uint8)
@@ -30,15 +30,7 @@ def films() -> Line:
     config = configs.changed(preset("hilp", "laptop", "maze-large-pixels").config, values)
     with tempfile.TemporaryDirectory(prefix="hilp-bench-") as folder:
         data = Dataset.open(made.save(Path(folder) / "film"))
-        runs = {"device": Run(config, data, device_budget=2**62), "stream": Run(config, data, device_budget=0)}
-        states = {name: run.advance(run.fresh, 0, 32)[0] for name, run in runs.items()}  # compiles, touches the file
-        seconds: dict[str, list[float]] = {name: [] for name in runs}
-        for turn in range(3):
-            for name, run in runs.items():
-                start = time.perf_counter()
-                states[name], _ = run.advance(states[name], 32 + turn * STEPS, STEPS)
-                seconds[name].append(time.perf_counter() - start)
-    rate = {name: STEPS / min(times) for name, times in seconds.items()}
+        rate = updates_a_second(config, data, first=32, steps=STEPS, turns=3)
     return {
         "value": round(rate["stream"], 1),
         "unit": "updates/s",
@@ -59,14 +51,32 @@ def maze_frames() -> Line:
 
 def walker_frames() -> Line:
     """Pictures a second of DeepMind Control's walker."""
+
+    def ready(world: Any) -> tuple[Callable[[], Any], int, str]:
+        physics = world.episodes(np.random.default_rng(0), 1).extra("physics").repeat(200, axis=0)
+        return lambda: world.frames(physics), len(physics), "64x64x3, without shadows, reflections, multisampling"
+
+    return _simulated("walker-pixels", ready)
+
+
+def cube_frames() -> Line:
+    """Pictures a second of OGBench's arm with a cube, by its own renderer."""
+
+    def ready(world: Any) -> tuple[Callable[[], Any], int, str]:
+        states = world.episodes(np.random.default_rng(0), 1).observations.repeat(50, axis=0)
+        return lambda: world.see(states), len(states), "64x64x3, as OGBench draws them"
+
+    return _simulated("visual-cube-single", ready)
+
+
+def _simulated(task: str, ready: Callable[[Any], tuple[Callable[[], Any], int, str]]) -> Line:
+    """The rate of a simulator's pictures, where it is installed and can draw."""
     from hilp import tasks
 
     try:
-        world: Any = tasks.make("walker-pixels")
-        physics = world.episodes(np.random.default_rng(0), 1).extra("physics").repeat(200, axis=0)
+        return _rate(*ready(tasks.make(task)))
     except (HilpError, ImportError) as error:
         return {"value": None, "unit": "frames/s", "ratio": None, "against": f"not measured: {error}"}
-    return _rate(lambda: world.frames(physics), len(physics), "64x64x3, without shadows, reflections, multisampling")
 
 
 def _rate(draw: Callable[[], Any], count: int, what: str) -> Line:

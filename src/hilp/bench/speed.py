@@ -334,6 +334,7 @@ BENCHMARKS: dict[str, Callable[[], Line]] = {
     "films": sight.films,
     "maze_frames": sight.maze_frames,
     "walker_frames": sight.walker_frames,
+    "cube_frames": sight.cube_frames,
     "import": import_time,
     "help": help_time,
 }
