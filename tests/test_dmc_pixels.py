@@ -11,9 +11,10 @@ import pytest
 import hilp
 from hilp import tasks
 from hilp.cli import main
+from hilp.collectors import dmc as collector
 from hilp.data import native
 from hilp.errors import HilpError
-from hilp.tasks import sight
+from hilp.tasks import dmc, sight
 
 pytest.importorskip("dm_control", reason="pip install 'hilp[mujoco]'")
 
@@ -57,6 +58,31 @@ def test_collected_data_are_films_of_states(world: Any, tmp_path: Path) -> None:
     assert hilp.load(again).fingerprint == data.fingerprint
     with pytest.raises(HilpError, match="has no column 'physics'"):
         world.rendered(hilp.load("maze-medium", steps=20))
+
+
+def test_a_collection_that_was_killed_while_drawing_only_draws(
+    world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The states are there; other arguments are another collection."""
+    told: list[int] = []
+    draw, simulate = dmc.PixelDmc.rendered, collector._collect
+
+    def killed(self: Any, data: Any, progress: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(dmc.PixelDmc, "rendered", killed)
+    with pytest.raises(KeyboardInterrupt):
+        hilp.collect(NAME, "random", 30, out=tmp_path / "film", workers=1, progress=told.append)
+    assert not (tmp_path / "film").exists() and max(told) == 15, "collected, which is half of it"
+    monkeypatch.setattr(dmc.PixelDmc, "rendered", draw)
+    monkeypatch.setattr(collector, "_collect", lambda *_: pytest.fail("the states were collected again"))
+    with pytest.raises(HilpError, match="film-states already exists"):
+        hilp.collect(NAME, "random", 30, seed=1, out=tmp_path / "film", workers=1)
+    data = hilp.collect(NAME, "random", 30, out=tmp_path / "film", workers=1, progress=told.append)
+    assert data.rows == 31 and told[-1] == 30 and told == sorted(told)
+    monkeypatch.setattr(collector, "_collect", simulate)
+    at_once = hilp.collect(NAME, "random", 30, out=tmp_path / "again", workers=1)
+    assert at_once.fingerprint == data.fingerprint
 
 
 @pytest.mark.slow

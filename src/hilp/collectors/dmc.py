@@ -23,8 +23,8 @@ import optax
 from jax import Array
 
 from hilp import storage
+from hilp.collectors.filming import film
 from hilp.collectors.shards import Shards, collection
-from hilp.data import native
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, nearest
 from hilp.learning import losses, networks
@@ -327,16 +327,32 @@ def collect(
     if workers is not None:
         world = dmc.make(world.name, threads=workers)
     if isinstance(world, dmc.PixelDmc):
-        native.require_free(out, overwrite)
-        beside = out.with_name(f"{out.name}-states")  # what is drawn: kept, because collecting takes longer
-        plain = collect(world.plain, kind, steps, seed, beside, progress, None, config, overwrite)
-        seen = replace(world.rendered(plain), name=f"{world.name}-{kind}")
-        return Dataset.open(seen.save(out, overwrite=overwrite))
+        return _film(world, kind, steps, seed, out, progress, config, overwrite)
     cfg = Config() if config is None else config
     identity = {"task": world.domain_name, "kind": kind, "steps": steps, "seed": seed, "side_by_side": cfg.side_by_side}
     with collection(out, identity, overwrite) as shards:
         _collect(world, kind, steps, seed, cfg, shards, progress)
         return shards.finish(f"{world.domain_name}-{kind}", world.domain_name, world.observation_parts)
+
+
+def _film(
+    world: dmc.PixelDmc,
+    kind: str,
+    steps: int,
+    seed: int,
+    out: Path,
+    progress: Callable[[int], None] | None,
+    config: Config | None,
+    overwrite: bool,
+) -> Dataset:
+    return film(
+        out,
+        {"task": world.name, "kind": kind, "steps": steps, "seed": seed},
+        lambda beside, told: collect(world.plain, kind, steps, seed, beside, told, None, config, overwrite),
+        lambda plain, told: replace(world.rendered(plain, told), name=f"{world.name}-{kind}"),
+        progress,
+        overwrite,
+    )
 
 
 def _collect(

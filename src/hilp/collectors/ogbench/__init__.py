@@ -46,18 +46,17 @@ def collect(
 
     An interrupted collection goes on where it was when called again with the same arguments; `workers` may differ.
     """
-    from hilp.collectors.shards import collection  # here, because worker processes have no use for what it imports
-    from hilp.data import native
-    from hilp.data.dataset import Dataset
+    from hilp.collectors.filming import film  # here, because worker processes have no use for what they import
+    from hilp.collectors.shards import collection
     from hilp.tasks.ogbench.visual import Visual
 
     if kind not in kinds(world):
         raise HilpError(f"unknown kind of data '{kind}' of {world.name}: {nearest(kind, kinds(world))}")
     if isinstance(world, Visual):
-        native.require_free(out, overwrite)
-        beside = out.with_name(f"{out.name}-states")  # what is drawn: kept, because collecting takes longer
-        states = collect(ogbench.make(world.plain_name), kind, steps, seed, beside, progress, workers, overwrite)
-        return Dataset.open(world.rendered(states).save(out, overwrite=overwrite))
+        plain = ogbench.make(world.plain_name)
+        identity = {"task": world.name, "kind": kind, "steps": steps, "seed": seed}
+        states = lambda beside, told: collect(plain, kind, steps, seed, beside, told, workers, overwrite)  # noqa: E731
+        return film(out, identity, states, world.rendered, progress, overwrite)
     if isinstance(world, OgbenchMaze):
         mazes.require(world)
         length, block = mazes.episode_steps(world, kind), mazes.block(world, kind)
