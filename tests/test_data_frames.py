@@ -132,3 +132,44 @@ def test_mistakes_are_named() -> None:
     with pytest.raises(HilpError, match="neighbouring rows"):
         hilp.load(data.in_frames(2), stride=2)
     assert stacked(data.observations, LENGTHS, 1) is data.observations
+
+
+def test_exorl_from_pixels_as_its_collectors_write_it(tmp_path: Path) -> None:
+    """Compressed files of one episode, stacks of three frames, channels first, actions a row late, dummies first."""
+    rng, lengths = np.random.default_rng(0), (6, 4)
+    buffer = tmp_path / "walker" / "icm_apt" / "buffer"
+    buffer.mkdir(parents=True)
+    written = []
+    for number, length in enumerate(lengths):
+        frames = rng.integers(0, 256, (length, 3, 20, 24), np.uint8)
+        before = np.maximum(np.arange(length)[:, None] - [2, 1, 0], 0)
+        written.append((frames, rng.uniform(-1, 1, (length, 6)).astype(np.float32)))
+        np.savez_compressed(
+            buffer / f"20211201T00000{number}_{number}_{length - 1}.npz",
+            observation=frames[before].reshape(length, 9, 20, 24),
+            action=written[-1][1],
+            reward=rng.normal(size=(length, 1)).astype(np.float32),
+            discount=np.ones((length, 1), np.float32),
+        )
+    data = hilp.load(buffer.parent)
+    assert data.format == "exorl" and data.lengths.tolist() == [6, 4]
+    pictures = data.observations["pixels"]
+    assert pictures.shape == (10, 20, 24, 9) and pictures.dtype == np.uint8
+    first, actions = written[0]
+    np.testing.assert_array_equal(pictures[4][..., 6:], first[4].transpose(1, 2, 0))
+    np.testing.assert_array_equal(pictures[4][..., :3], first[2].transpose(1, 2, 0))
+    np.testing.assert_array_equal(pictures[0][..., :3], pictures[0][..., 6:])
+    np.testing.assert_allclose(data.actions[:5], actions[1:], atol=1e-6)
+    native = hilp.load(data.save(tmp_path / "native"))
+    assert native.fingerprint == data.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("shape", "turned"),
+    [((3, 64, 48), True), ((9, 84, 84), True), ((1, 16, 16), True), ((64, 64, 3), False), ((4, 4, 3), False),
+     ((3, 2, 64), False), ((64, 48), False), ((12, 64, 3), False)],
+)  # fmt: skip
+def test_channels_that_come_first_are_known_by_their_number(shape: tuple[int, ...], turned: bool) -> None:
+    from hilp.data.tables import channels_first
+
+    assert channels_first(shape) == turned

@@ -128,11 +128,19 @@ def _masked(value: Any, levels: int = MOST_LEVELS) -> bool:
 
 
 PICTURE = "pixels"  # what observations that are nothing but a picture are called
+CHANNELS = (1, 3, 4, 6, 9, 12)  # of pictures, and of stacks of them
 
 
 def is_picture(column: Column) -> bool:
     """Whether a column has a picture in each row: bytes [height, width, channels]."""
     return column.dtype == np.uint8 and len(column.shape) == 4
+
+
+def channels_first(shape: tuple[int, ...]) -> bool:
+    """Whether pictures of this shape are [channels, height, width], as PyTorch has them."""
+    if len(shape) != 3 or shape[0] not in CHANNELS or shape[2] in CHANNELS:
+        return False
+    return min(shape[1:]) > shape[0]
 
 
 class Part:
@@ -192,13 +200,17 @@ class Part:
 
 
 class NamedParts:
-    """A named tree of columns: bytes stay bytes and keep their shape, everything else is float32 vectors."""
+    """A named tree of columns: bytes stay bytes and keep their shape, everything else is float32 vectors.
+
+    But pictures whose channels come first become [height, width, channels].
+    """
 
     def __init__(self, table: Table, what: str, columns: Mapping[str, Column] | None = None):
         """columns: those that are its parts, by name; without them the columns `what/...`."""
         self.columns = dict(trees.unnamed(table.columns, what) if columns is None else columns)
         self.rows = min((column.shape[:1] or (0,))[0] for column in self.columns.values())
         self.kind: dict[str, Kind] = {}
+        self._turned: set[str] = set()  # pictures whose channels come first
         for name, column in self.columns.items():
             where = f"{table.name}: {what} ('{name}')"
             if column.dtype.kind not in NUMBERS:
@@ -208,14 +220,20 @@ class NamedParts:
             if 0 in column.shape[1:]:
                 raise HilpError(f"{where} are {column.shape}: there are no numbers in a row")
             dtype = np.dtype(np.uint8 if column.dtype == np.uint8 else np.float32)
-            self.kind[name] = Kind(column.shape[1:] or (1,), dtype)
+            shape = column.shape[1:] or (1,)
+            if dtype == np.uint8 and channels_first(shape):
+                self._turned.add(name)
+                shape = (*shape[1:], shape[0])
+            self.kind[name] = Kind(shape, dtype)
 
     def read(self, start: int, stop: int) -> dict[str, np.ndarray]:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return {
-                name: column[start:stop].astype(self.kind[name].dtype, copy=False).reshape(-1, *self.kind[name].shape)
-                for name, column in self.columns.items()
-            }
+        found = {}
+        for name, column in self.columns.items():
+            with np.errstate(over="ignore", invalid="ignore"):
+                rows = column[start:stop].astype(self.kind[name].dtype, copy=False)
+            rows = np.moveaxis(rows, 1, -1) if name in self._turned else rows
+            found[name] = rows.reshape(-1, *self.kind[name].shape)
+        return found
 
 
 def parts_of(
