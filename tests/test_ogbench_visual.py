@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import hilp
 from hilp import tasks
+from hilp.cli import main
 from hilp.errors import HilpError
+from hilp.evaluation import goals
 from hilp.learning import methods
+from hilp.report import page
 from hilp.tasks import sight
 
 pytest.importorskip("ogbench", reason="pip install 'hilp[mujoco]'")
@@ -61,6 +67,26 @@ def test_episodes_are_seen_and_so_are_goals(world: Any) -> None:
     assert running.reached().shape == (2,) and world.name == NAME
 
 
+def test_goals_are_known_by_their_state_or_only_acted_towards(world: Any) -> None:
+    """By name, by columns, by a row with states; a photo shows no state, and nothing tells when it is reached."""
+    spec = sight.spec_of(world)
+    policy: Any = SimpleNamespace(spec=spec, bank=SimpleNamespace(observations={}))
+    named = goals.find("task1", policy, world, seed=3)
+    assert named.asked == "task1" and named.observation["pixels"].shape == (64, 64, 3)
+    moved = goals.find("block_0_x=0.5,block_0_y=-1", policy, world, seed=3)
+    np.testing.assert_array_equal(moved.observation["pixels"], sight.see(world, moved.state)["pixels"])
+    assert moved.state is not None and moved.state[world.columns["block_0_y"]] == -1
+    running = world.episodes(np.random.default_rng(0), 1, goal=moved.asked)
+    np.testing.assert_allclose(running.goals[0], moved.state)
+    states = np.stack([named.state, moved.state])
+    film = hilp.Dataset(world.see(states), np.zeros((2, world.action_dim)), np.array([2]), {"states": states})
+    row = goals.find("row:1", policy, world, film)
+    np.testing.assert_array_equal(row.state, moved.state)
+    assert goals.find("row:1", policy, world, replace(film, extras={})).state is None
+    with pytest.raises(HilpError, match="told by states, which a picture does not show"):
+        world.episodes(np.random.default_rng(0), 1, goal=moved.observation)
+
+
 @pytest.mark.slow
 def test_visual_cube_end_to_end(world: Any, tmp_path: Path) -> None:
     """Collected, trained, prompted with goals that are pictures."""
@@ -72,3 +98,9 @@ def test_visual_cube_end_to_end(world: Any, tmp_path: Path) -> None:
     policy = hilp.pretrain(config, data, steps=120, bank=200, out=tmp_path / "run", quiet=True)
     (row,) = hilp.evaluate(policy, NAME, plan="auto", episodes=5)
     assert row["metric"] == "success" and set(row["by_goal"]) == set(world.goal_names)
+    photo = tmp_path / "photo.png"
+    Image.fromarray(np.asarray(data.observations["pixels"][500])).save(photo)
+    film = ["--data", str(tmp_path / "cube")]
+    for goal in (["task2"], ["block_0_x=0.5"], ["row:700", *film], ["row:7"], [str(photo)]):
+        assert main(["prompt", str(tmp_path / "run"), "--goal", *goal, "--steps", "3"]) == 0
+    page.write(tmp_path / "run")

@@ -161,6 +161,6 @@ def test_frames_move_the_robot_and_nothing_else(tiny: hilp.FoundationPolicy) -> 
 def test_path_rewards_are_those_of_the_steps(tiny: hilp.FoundationPolicy) -> None:
     world = tasks.make("maze-medium")
     path = np.array([[1.5, 1.5], [1.9, 1.5], [1.7, 1.5]], np.float32)
-    walked = walks.Walk(path, np.zeros((2, 2), np.float32), {}, 1.0, path[:1])
+    walked = walks.Walk(path, np.zeros((2, 2), np.float32), {}, 1.0, path[:1], path[-1:])
     found = walks.earned(world, rollouts.reward_function(world, "left"), walked)
     np.testing.assert_allclose(found, [-0.4, 0.2], atol=1e-6)

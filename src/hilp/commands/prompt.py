@@ -273,11 +273,11 @@ def act_in_task(
     from hilp.evaluation import rollouts, walks
     from hilp.tasks import sight
 
-    goal = destination(prompt, world)
+    goal = destination(prompt, world, asked)
     start = common.numbers(flags.start, "--start") if flags.start else None
     steps = world.max_steps if flags.steps is None else flags.steps
-    to = asked.named if asked is not None and asked.named is not None and goal is not None else goal
-    if to is not None and sight.spec_of(world).parts:
+    to = goal if asked is None or goal is None else asked.asked
+    if to is not None and asked is None and sight.spec_of(world).parts:
         to = prompt.goal  # the task finds the free place that a picture shows
     walked = walks.walk(policy, world, prompt, start, to, steps, flags.seed)
     path, share = walked.path, walked.share
@@ -293,12 +293,14 @@ def act_in_task(
         facts["reached"] = share == 1
         if 0 < share < 1:
             facts[rollouts.SHARE] = share
+    elif prompt.kind == "goal" and world.has_goals and policy.has_rule("direct"):
+        facts["near it, by phi"] = bool(prompt.reached(walked.last_seen)[0])  # a picture does not tell the task
     seen_start = trees.over(lambda rows: rows[0], walked.first_seen)
     known = foresight_of(prompt, seen_start)
     facts |= known
     if flags.picture:
         title = f"{prompt.kind if kind == 'load' else kind} prompt"
-        way = sight.read(world, prompt.path(seen_start)) if known else None
+        way = sight.read(world, prompt.path(seen_start)) if known and sight.readable(world) else None
         draw(flags.picture, world, path, goal, share == 1, earned, title, way)
         facts["picture"] = flags.picture
     if flags.video:
@@ -306,15 +308,22 @@ def act_in_task(
     return facts
 
 
-def destination(prompt: Any, world: Any) -> np.ndarray | None:
-    """Where an episode ends: at the prompt's goal, or at the far place that a high level was trained to get to."""
+def destination(prompt: Any, world: Any, asked: Goal | None) -> np.ndarray | None:
+    """Where an episode ends: at the prompt's goal, or at the far place that a high level was trained to get to.
+
+    A picture of which the task cannot tell the state is acted towards, but nobody knows when it is reached.
+    """
     from hilp.evaluation import rollouts
     from hilp.tasks import sight
 
     if prompt.kind == "hierarchy":
         far = prompt.high.about.get("reward") == rollouts.TARGET and getattr(world, "target_ends", False)
         return world.target if far else None
-    return sight.read(world, prompt.goal) if prompt.kind == "goal" and world.has_goals else None
+    if prompt.kind != "goal" or not world.has_goals:
+        return None
+    if asked is not None and asked.state is not None:
+        return asked.state
+    return sight.read(world, prompt.goal) if sight.readable(world) else None
 
 
 def foresight_of(prompt: Any, start: Any) -> dict[str, Any]:

@@ -34,11 +34,13 @@ class Goal:
 
     observation: Any  # one array, or one of named parts: what a policy is prompted with
     named: str | None = None  # by the task, which then says where an episode starts, too
+    state: np.ndarray | None = None  # of the task, where a policy sees a picture of it
 
     @property
     def asked(self) -> Any:
         """What episodes of the task are given."""
-        return self.observation if self.named is None else self.named
+        where = self.observation if self.state is None else self.state
+        return where if self.named is None else self.named
 
 
 def find(
@@ -54,7 +56,7 @@ def find(
     """
     text = text.strip()
     if text.startswith(ROW):
-        return Goal(_row(text.removeprefix(ROW), policy, data))
+        return _row(text.removeprefix(ROW), policy, world, data)
     if pictures.is_file(text):
         return Goal(pictures.observation(text, policy.spec))
     shown = world is not None and hasattr(world, "see")  # a state that can be turned into what the policy sees
@@ -65,10 +67,10 @@ def find(
             "picture, photo.png, or policy.goal(...).save(FILE) in Python, then --load FILE"
         )
     if "=" in text:
-        return Goal(sight.see(world, _columns(text, policy, world, seed)))
+        return _seen(world, _columns(text, policy, world, seed))
     numbers = _numbers(text)
     if numbers is not None:
-        return Goal(sight.see(world, numbers) if shown else numbers)
+        return _seen(world, numbers)
     if world is None:
         raise HilpError(
             f"'{text}' is a name: name the task whose goal it is with --task, or give {ROW}0 or numbers separated by "
@@ -79,7 +81,13 @@ def find(
             f"'{text}' is no goal, {world.name} has none by name: give {ROW}0, columns such as x=3,y=4, or numbers "
             "separated by commas"
         )
-    return Goal(world.goal_named(text, np.random.default_rng(seed)), text)
+    return _seen(world, world.goal_named(text, np.random.default_rng(seed)), text)
+
+
+def _seen(world: Task | None, state: np.ndarray, named: str | None = None) -> Goal:
+    """A state as a goal: as it is, or as policies see it."""
+    seen = sight.see(world, state)
+    return Goal(seen, named, None if seen is state else np.asarray(state))
 
 
 def is_row(text: str | None) -> bool:
@@ -94,7 +102,7 @@ def _numbers(text: str) -> np.ndarray | None:
         return None
 
 
-def _row(text: str, policy: FoundationPolicy, data: Dataset | None) -> Any:
+def _row(text: str, policy: FoundationPolicy, world: Task | None, data: Dataset | None) -> Goal:
     observations = policy.bank.observations if data is None else data.observations
     where = "what this policy keeps" if data is None else f"the data set {data.name}"
     count = trees.rows(observations)
@@ -103,7 +111,10 @@ def _row(text: str, policy: FoundationPolicy, data: Dataset | None) -> Any:
     if int(text) >= count:
         last = f"rows 0 to {count - 1}" if count else "no rows"
         raise HilpError(f"there is no row {text}: {where} has {last}")
-    return trees.over(lambda part: np.array(part[int(text)]), observations)
+    column = str(getattr(world, "state_column", ""))  # of data that is drawn from states
+    beside = None if data is None else data.extras.get(column)
+    state = None if beside is None else np.asarray(beside[int(text)])
+    return Goal(trees.over(lambda part: np.array(part[int(text)]), observations), state=state)
 
 
 def _columns(text: str, policy: FoundationPolicy, world: Task | None, seed: int) -> np.ndarray:

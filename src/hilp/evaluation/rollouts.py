@@ -385,7 +385,8 @@ def fitted(policy: FoundationPolicy, world: tasks.Task) -> Any:
 
 
 def _in_the_box(world: tasks.Task) -> Any:
-    """The task for actions from -1 to 1, whatever the units of the policy that it is for."""
+    """The task for random actions: from -1 to 1, whatever the units of the policy that it is for, and unseen."""
+    world = getattr(world, "plain", world)  # what nobody looks at need not be drawn
     return world.with_own_units(False) if hasattr(world, "with_own_units") else world
 
 

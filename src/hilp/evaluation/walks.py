@@ -24,6 +24,7 @@ class Walk:
     beside: dict[str, np.ndarray]  # columns beside the observations after each step [t, ...]
     share: float  # of its goal that was reached; 1: all of it, or it has none; between 0 and 1 where goals have parts
     first_seen: Tree  # [1, ...]: the start, as the policy sees it
+    last_seen: Tree  # [1, ...]: the end
 
 
 def walk(
@@ -56,7 +57,7 @@ def walk(
     if goal is not None and isinstance(running, tasks.InParts):
         share = float(running.shares()[0])
     did = np.stack(actions) if actions else np.zeros((0, world.action_dim), np.float32)
-    return Walk(np.stack(path), did, columns, share, first_seen)
+    return Walk(np.stack(path), did, columns, share, first_seen, sight.seen(running))
 
 
 def earned(world: tasks.Task, reward: RewardFunction, walked: Walk) -> np.ndarray:

@@ -282,7 +282,7 @@ def _representation(policy: FoundationPolicy, world: tasks.Task) -> list[Section
     finite = world.finite()
     if finite is not None:
         return [_against_exact(policy, world, finite)]
-    if not world.has_goals or len(policy.bank) == 0:  # no plan, or nothing to draw on it
+    if not world.has_goals or len(policy.bank) == 0 or not sight.readable(world):  # no plan, or nothing to draw on it
         return []
     field = learned_distances(policy, world, policy.bank, evaluation_goal(world))
     shown = policy.bank.subsample(SHOWN_LATENTS, 0).observations

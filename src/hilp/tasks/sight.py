@@ -54,6 +54,11 @@ def see(world: Any, states: np.ndarray) -> Tree:
     return trees.over(lambda rows: rows[0], pictures) if single else pictures
 
 
+def readable(world: Any) -> bool:
+    """Whether states can be told from what policies see."""
+    return not getattr(world, "sees", ()) or hasattr(world, "read")
+
+
 def read(world: Any, observations: Tree) -> np.ndarray:
     """States (a batch, or one) behind what policies see; states stay as they are."""
     if not isinstance(observations, Mapping):

@@ -152,7 +152,10 @@ class OgbenchTask(ABC):
         if value is None:
             return None
         if isinstance(value, Mapping):
-            raise HilpError(f"the {what} of {self.name} cannot be told from a picture: name one of its own goals")
+            raise HilpError(
+                f"whether an episode of {self.name} is at its {what} is told by states, which a picture does not show: "
+                "name one of its own goals, give columns, or a row of data that has the states beside its pictures"
+            )
         value = np.asarray(value, np.float64)
         if value.shape != (self.observation_dim,) or not np.isfinite(value).all():
             raise HilpError(

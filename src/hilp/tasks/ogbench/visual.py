@@ -31,6 +31,7 @@ class Visual(OgbenchTask):
     """What both kinds of visual environments add."""
 
     sees = ((PART, (SIDE, SIDE, 3), "uint8"),)
+    state_column = STATES
 
     def __init__(self, about: Environment) -> None:
         super().__init__(about)
