@@ -6,6 +6,7 @@ actions, k steps for one, in the loop that trains everything else.
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from hilp.data.dataset import Dataset
 from hilp.data.scaling import ActionScaling
 from hilp.errors import HilpError, require_count
 from hilp.learning import methods
+from hilp.learning.images import pictures
 from hilp.policy import reward_prompts
 from hilp.policy.hierarchy import HierarchyPrompt, HighLevel, steps_of_a_skill
 from hilp.policy.policy import FoundationPolicy
@@ -29,6 +31,7 @@ from hilp.training.checkpoints import Journal
 from hilp.training.run import fingerprint_with
 
 BLOCK = 8192  # segments whose skills are named at a time
+MOST_PICTURES = 64 << 20  # bytes of pictures in such a block
 
 
 class Options(TypedDict, total=False):
@@ -196,9 +199,11 @@ def segment_skills(policy: FoundationPolicy, data: Dataset, k: int) -> np.ndarra
     """[rows, skill_dim]: the skill that the data followed for k steps from each row, or to where that ends."""
     last = segment_ends(data)
     skills = np.zeros((data.rows, policy.skill_dim), np.float32)
-    for first in range(0, data.rows, BLOCK):
+    picture = sum(math.prod(shape) for shape in pictures(policy.spec).values())
+    block = min(BLOCK, max(1, MOST_PICTURES // (picture * (k + 1)))) if picture else BLOCK
+    for first in range(0, data.rows, block):
         # The last block goes back over rows that it shares with the one before: one program for all of them.
-        at = np.arange(max(0, min(first, data.rows - BLOCK)), min(first + BLOCK, data.rows))
+        at = np.arange(max(0, min(first, data.rows - block)), min(first + block, data.rows))
         rows = np.minimum(at[:, None] + np.arange(k + 1), last[at, None])
         observations = trees.over(lambda part, rows=rows: np.asarray(part[rows]), data.observations)
         if not policy.spec.parts:

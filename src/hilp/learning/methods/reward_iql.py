@@ -184,4 +184,5 @@ HIGH_LEVEL_PRESETS = (
     Preset("laptop", {"k": 10, "normalize": False, **values.KITCHEN_AVERAGE}, steps=10_000, tasks=values.KITCHENS),
     Preset("paper", steps=500_000),
     Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
+    Preset("laptop", values.LAPTOP_FILMS, tasks=(*values.DMC_PIXELS, *values.VISUAL_ARMS)),
 )
