@@ -69,7 +69,7 @@ def test_a_policy_of_version_1_keeps_its_prompts_when_saved_again(kept: hilp.Fou
 
 
 def test_the_fingerprint_covers_the_bank(tiny: hilp.FoundationPolicy, change: Change, tmp_path: Path) -> None:
-    assert tiny.version == 3
+    assert tiny.version == 4
     seen = {tiny.fingerprint}
     for name in ("observations", "actions", "next_observations"):
         column = np.array(getattr(tiny.bank, name))

@@ -122,11 +122,32 @@ def test_every_prompt_takes_pictures(run: Path, tmp_path: Path, capsys: pytest.C
         assert message in capsys.readouterr().err
 
 
+def test_a_high_level_sees_pictures_too(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its segments are labelled with skills in blocks that fit, and its prompt comes back from its file."""
+    from hilp.training import hierarchy
+
+    film = hilp.load(NAME, steps=600).save(tmp_path / "film")
+    policy, data = hilp.FoundationPolicy.load(run), hilp.load(film)
+    whole = hierarchy.segment_skills(policy, data, 5)
+    monkeypatch.setattr(hierarchy, "MOST_PICTURES", 100 * 6 * 3072)
+    np.testing.assert_allclose(hierarchy.segment_skills(policy, data, 5), whole, atol=1e-4)
+    small = ["--set", "hidden=16,16", "actor_hidden=16,16", "batch=16", "--steps", "4"]
+    high = tmp_path / "high"
+    assert main(["hierarchy", str(run), "--data", str(film), "--reward", "right", "--out", str(high), *small]) == 0
+    (prompt,) = high.glob("*.safetensors")
+    asked = ["--load", str(prompt), "--rewards", "right", "--episodes", "2"]
+    assert main(["evaluate", str(run), *asked]) == 0
+    loaded = policy.load_prompt(prompt)
+    assert loaded.high.config.encoder == "light"
+    first = {"pixels": data.observations["pixels"][:2]}
+    assert policy.act(first, loaded).shape == (2, 2)
+
+
 def test_a_plan_in_pictures_halves_the_way(run: Path) -> None:
     """Seven midpoints, all states of the bank, each nearer to the goal in latents of a straight line."""
     policy = hilp.FoundationPolicy.load(run)
     (start, goal), *_ = strips.far_pairs(policy.midpoints.latents)
-    rows = strips.plan(policy, start, goal)
+    rows = strips.plan(policy.midpoints, policy.midpoints.latents, start, goal)
     assert len(rows) == 9 and (rows[0], rows[-1]) == (start, goal)
     (section,) = strips.section(policy)
     assert f"keeps {len(policy.bank):,} transitions" in section.text and section.figures[0][0].startswith("data:image")

@@ -483,7 +483,7 @@ EDITS: dict[str, Callable[[dict[str, Any]], None]] = {
     "an origin of text": swap(("origin",), "here"),
     "a changed fingerprint": swap(("fingerprint",), "0" * 32),
     "another format": swap(("format",), "zip"),
-    "a newer version": swap(("version",), 4),
+    "a newer version": swap(("version",), 5),
     "an older version": swap(("version",), 1),
     "a version of text": swap(("version",), "2"),
     "no version": swap(("version",), None),
@@ -501,7 +501,7 @@ def test_an_edited_config(run_copy: Path, what: str) -> None:
 
 def test_a_config_that_says_what_version_it_is(run_copy: Path) -> None:
     path = run_copy / "policy" / "config.json"
-    path.write_text(path.read_text().replace('"version": 3', '"version": 7'))
+    path.write_text(path.read_text().replace('"version": 4', '"version": 7'))
     assert "version 7" in refusal(run_copy / "policy")
 
 

@@ -138,7 +138,9 @@ class Policy:
     def midpoints(self) -> Midpoints:
         """Latents of the states that the policy keeps, for plans."""
         if self._midpoints is None:
-            self._midpoints = Midpoints(self.rules["encode"](*self._bank("observations")))
+            latents = self.arrays.get("bank.latents")  # kept where there are more of them than pictures
+            kept = self.rules["encode"](*self._bank("observations")) if latents is None else latents
+            self._midpoints = Midpoints(kept)
         return self._midpoints
 
     # ---- prompts -----------------------------------------------------------------------------------------------------

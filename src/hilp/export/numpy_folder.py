@@ -41,6 +41,8 @@ def write(policy: FoundationPolicy, folder: Path, prompts: list[Path]) -> dict[s
         "programs": {name: program.to_json() for name, program in exported.programs.items()},
     }
     bank = {f"bank.{name}": column for name, column in policy.bank.columns().items()} if len(policy.bank) else {}
+    if policy.latent_bank is not None and "latents" in policy.latent_bank.encoded:
+        bank["bank.latents"] = policy.midpoints.latents
     storage.write_arrays(folder / hilp_runtime.POLICY, {**exported.arrays, **bank}, note)
     storage.write_text(folder / RUNTIME, bundle.runtime())
     runtime = load(folder)

@@ -26,6 +26,7 @@ from hilp.learning import methods
 from hilp.policy.bank import Bank
 from hilp.policy.forks import require_own_process
 from hilp.policy.graph import Graph
+from hilp.policy.latent_bank import LatentBank
 from hilp.policy.preparation import Preparation
 from hilp.policy.provenance import Provenance
 from hilp.runs import CONFIG
@@ -33,8 +34,8 @@ from hilp.spec import Spec
 from hilp.versions import versions
 
 FORMAT = "hilp-policy"
-VERSION = 3  # 1: the fingerprint does not cover the bank; 2: there is no graph of the data
-WEIGHTS, BANK, GRAPH = "weights.safetensors", "bank.safetensors", "graph.safetensors"
+VERSION = 4  # 1: the fingerprint does not cover the bank; 2: there is no graph of the data; 3: no latent bank
+WEIGHTS, BANK, GRAPH, LATENTS = (f"{name}.safetensors" for name in ("weights", "bank", "graph", "latents"))
 IDENTITY = ("method", "config", "spec", "preparation")  # what the fingerprint covers beside the arrays
 SHOWN = 200  # characters of somebody else's error
 DAMAGE = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
@@ -52,6 +53,7 @@ class Contents:
     provenance: Provenance
     observation_parts: Parts = ()  # named parts of one flat vector
     graph: Graph | None = None  # of the data that it was trained on; methods without distances have none
+    latent_bank: LatentBank | None = None  # of policies that see pictures, where the bank cannot hold all transitions
     version: int = VERSION
 
     def identity(self) -> dict[str, Any]:
@@ -63,9 +65,9 @@ class Contents:
         }
 
     def fingerprint(self) -> str:
-        """Hash of all that acts: method, config, preparation, weights and, from version 2 on, bank and graph."""
+        """Hash of all that acts: method, config, preparation, weights and, from version 2 on, what is kept of data."""
         kept = [self.bank.columns()] if self.version > 1 else []
-        kept += [] if self.graph is None else [self.graph.columns()]
+        kept += [part.columns() for part in (self.graph, self.latent_bank) if part is not None]
         return _fingerprint(self.identity(), storage.flatten(self.core), *kept)
 
 
@@ -102,6 +104,8 @@ def _write(contents: Contents, folder: Path) -> None:
     storage.write_arrays(folder / BANK, contents.bank.columns())
     if contents.graph is not None:
         storage.write_arrays(folder / GRAPH, contents.graph.columns())
+    if contents.latent_bank is not None:
+        storage.write_arrays(folder / LATENTS, contents.latent_bank.columns())
     description = {
         "format": FORMAT,
         "version": contents.version,
@@ -109,6 +113,7 @@ def _write(contents: Contents, folder: Path) -> None:
         "fingerprint": contents.fingerprint(),
         "observation_parts": [[name, list(shape)] for name, shape in contents.observation_parts],
         "graph": contents.graph is not None,
+        **({} if contents.latent_bank is None else {"latents": True}),
         "origin": {"versions": versions(), **contents.provenance.to_json()},
     }
     storage.write_json(folder / CONFIG, description)
@@ -131,15 +136,17 @@ def load(path: str | os.PathLike[str]) -> Contents:
     columns, _ = storage.read_arrays(folder / BANK)
     # Said in config.json, because the file of a policy that was here before may still lie in the folder.
     graph_columns = storage.read_arrays(folder / GRAPH)[0] if description.get("graph") else None
+    latent_columns = storage.read_arrays(folder / LATENTS)[0] if description.get("latents") else None
     # Before anything is built from the config, which would fail in its own way on a changed value.
     identity = {key: description[key] for key in IDENTITY}
     try:
         kept = [columns] if version > 1 else []
-        found = _fingerprint(identity, weights, *kept, *([] if graph_columns is None else [graph_columns]))
+        kept += [part for part in (graph_columns, latent_columns) if part is not None]
+        found = _fingerprint(identity, weights, *kept)
     except RecursionError:
         raise HilpError(f"{folder / CONFIG} is damaged (it is nested too deep): restore it from a copy") from None
     if found != description["fingerprint"]:
-        files = (CONFIG, WEIGHTS, BANK, GRAPH)[: version + 1]
+        files = (CONFIG, WEIGHTS, BANK, *([GRAPH] if version > 2 else []), *([LATENTS] if latent_columns else []))
         named = f"{', '.join(files[:-1])} or {files[-1]}"
         raise HilpError(f"{folder}: {named} was changed (fingerprints differ): restore a copy")
     if description["method"] not in methods.names():
@@ -160,10 +167,14 @@ def load(path: str | os.PathLike[str]) -> Contents:
     except DAMAGE as error:
         raise HilpError(f"{folder / BANK} is not the bank of this policy: restore it from a copy") from error
     try:
-        graph = None if graph_columns is None else Graph.from_columns(graph_columns, len(bank))
+        latents = None if latent_columns is None else LatentBank.from_columns(latent_columns, spec)
+    except DAMAGE as error:
+        raise HilpError(f"{folder / LATENTS} does not fit this policy: restore it from a copy") from error
+    try:
+        graph = None if graph_columns is None else Graph.from_columns(graph_columns, len(latents or bank))
     except DAMAGE as error:
         raise HilpError(f"{folder / GRAPH} is not the graph of this policy: restore it from a copy") from error
-    return Contents(config, spec, core, preparation, bank, provenance, parts, graph, version)
+    return Contents(config, spec, core, preparation, bank, provenance, parts, graph, latents, version)
 
 
 def described(description: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> tuple[Any, Spec, Preparation, Any]:

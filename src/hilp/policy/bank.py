@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from hilp.data.dataset import Dataset
 from hilp.spec import Spec
 from hilp.trees import Tree
 
-MOST_PICTURES = 64 << 20  # bytes of pictures that a bank keeps
+MOST_PICTURES = 16 << 20  # bytes of pictures that a bank keeps; `latent_bank` has the others
 EXTRAS = ("physics", "own_reward")  # columns of the data that are kept for rewards
 
 
@@ -42,10 +42,10 @@ class Bank:
         return data.transition_rows[np.sort(chosen)]
 
     @staticmethod
-    def at(data: Dataset, rows: np.ndarray) -> Bank:
-        """The transitions that start in these rows."""
+    def at(data: Dataset, rows: np.ndarray, without: Collection[str] = ()) -> Bank:
+        """The transitions that start in these rows, without some parts of observations."""
         actions = data.acted(rows)
-        observations, following = (_at(data.observations, at) for at in (rows, rows + 1))
+        observations, following = (_at(data.observations, at, without) for at in (rows, rows + 1))
         beside = (data.extras.get(name) for name in EXTRAS)
         extras = (None if column is None else np.asarray(column[rows + 1], np.float32) for column in beside)
         return Bank(observations, actions, following, *extras)
@@ -65,7 +65,10 @@ class Bank:
         """At most `count` of them, drawn without replacement."""
         if len(self) <= count:
             return self
-        rows = np.sort(np.random.default_rng(seed).choice(len(self), count, replace=False))
+        return self.take(np.sort(np.random.default_rng(seed).choice(len(self), count, replace=False)))
+
+    def take(self, rows: np.ndarray) -> Bank:
+        """The transitions of these numbers, in arrays of their own."""
         return self._over(lambda column: column[rows])
 
     def copy(self) -> Bank:
@@ -82,8 +85,8 @@ class Bank:
         return columns | {f"next_{name}": column for name, column in self.next_extras.items()}
 
     @staticmethod
-    def from_columns(columns: Mapping[str, np.ndarray], spec: Spec) -> Bank:
-        """The bank of a policy for such data; a ValueError where the columns do not fit it."""
+    def from_columns(columns: Mapping[str, np.ndarray], spec: Spec, without: Collection[str] = ()) -> Bank:
+        """The bank of a policy for such data (without some parts); a ValueError where the columns do not fit it."""
         count = len(columns["actions"]) if "actions" in columns else 0
         numbers = {"actions": spec.action_dim}
         if not spec.parts:
@@ -94,7 +97,7 @@ class Bank:
         wanted = {name: ((count, size), "float32") for name, size in numbers.items()}
         if "next_own_reward" in columns:
             wanted["next_own_reward"] = ((count,), "float32")
-        for name, shape, kind in spec.parts:
+        for name, shape, kind in (part for part in spec.parts if part[0] not in without):
             wanted |= {f"{prefix}/{name}": ((count, *shape), kind) for prefix in ("observations", "next_observations")}
         if {name: (column.shape, column.dtype.name) for name, column in columns.items()} != wanted:
             raise ValueError("its columns do not fit the policy")
@@ -108,10 +111,11 @@ class Bank:
         return Bank(observations, function(self.actions), following, *extras)
 
     def __len__(self) -> int:
-        return trees.rows(self.observations)
+        return len(self.actions)
 
 
-def _at(observations: Tree, rows: np.ndarray) -> Tree:
+def _at(observations: Tree, rows: np.ndarray, without: Collection[str]) -> Tree:
     if isinstance(observations, Mapping):
-        return trees.over(lambda part: part[rows] if part.dtype == np.uint8 else np.float32(part[rows]), observations)
+        kept = {name: part for name, part in observations.items() if name not in without}
+        return trees.over(lambda part: part[rows] if part.dtype == np.uint8 else np.float32(part[rows]), kept)
     return np.asarray(observations[rows], np.float32)

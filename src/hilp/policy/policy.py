@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,14 @@ import numpy as np
 
 from hilp import above, trees
 from hilp.data.dataset import Dataset, Parts
-from hilp.errors import HilpError, PromptUnsupported, some
+from hilp.errors import HilpError, PromptUnsupported
 from hilp.learning import methods
+from hilp.learning.images import pictures
 from hilp.policy import (
     adapting,
     artifact,
     following,
+    given,
     graph,
     graph_rewards,
     planning,
@@ -36,6 +38,7 @@ from hilp.policy.following import FollowPrompt
 from hilp.policy.forks import require_own_process
 from hilp.policy.graph import Graph
 from hilp.policy.hierarchy import HierarchyPrompt, PriorPrompt
+from hilp.policy.latent_bank import LatentBank
 from hilp.policy.outside import Outside
 from hilp.policy.preparation import Preparation
 from hilp.policy.prompts import GoalPrompt, Prompt, SkillPrompt
@@ -61,6 +64,7 @@ class FoundationPolicy:
         provenance: Provenance | None = None,
         observation_parts: Parts = (),
         graph: Graph | None = None,
+        latent_bank: LatentBank | None = None,
         version: int = artifact.VERSION,
     ):
         self.method = methods.name_of(config)
@@ -71,6 +75,7 @@ class FoundationPolicy:
         self.bank = bank
         self.observation_parts = observation_parts
         self.graph = graph
+        self.latent_bank = latent_bank
         self.provenance = provenance or Provenance()
         self.version = version  # of the format it came in: a policy keeps its fingerprint, and so its prompts
         self._has: dict[str, bool] = {}  # rules that were asked for
@@ -197,7 +202,7 @@ class FoundationPolicy:
     @cached_property
     def midpoints(self) -> planning.Midpoints:
         """Latents of the kept data states, for planning."""
-        latents = self.encode_all(self.bank.observations)
+        latents = self.kept("latents", lambda: self.bank_latents)
         return DirectedMidpoints(latents, self.distance) if self.has_rule("distance") else planning.Midpoints(latents)
 
     def encode_all(self, observations: Tree, rows: np.ndarray | None = None) -> np.ndarray:
@@ -210,13 +215,27 @@ class FoundationPolicy:
         latents = [self.encode(trees.over(lambda part, at=at: part[at], observations)) for at in wanted]
         return np.concatenate(latents)
 
+    def kept(self, name: str, computed: Callable[[], np.ndarray]) -> np.ndarray:
+        """A column of the latent bank, or what it would be for the bank."""
+        own = {} if self.latent_bank is None else self.latent_bank.encoded
+        return own[name] if name in own else computed()
+
+    def pictured(self, latents: np.ndarray) -> np.ndarray:
+        """Rows of the bank, which has pictures, that are nearest to some latents."""
+        return planning.Midpoints(self.bank_latents).square_distance_table(latents).argmin(axis=1)
+
+    @cached_property
+    def bank_latents(self) -> np.ndarray:
+        """`encode` of the observations of the bank."""
+        return self.encode_all(self.bank.observations)
+
     @cached_property
     def routes(self) -> Routes:
         """The graph of the data, for planning. Without one from training, that of the bank's own transitions."""
         if self.graph is None:
-            following = self.encode_all(self.bank.next_observations)
+            following = self.kept("next_latents", lambda: self.encode_all(self.bank.next_observations))
             pairs = np.stack([self.midpoints.latents, following], axis=1).reshape(-1, following.shape[1])
-            drawn = graph.build(self.midpoints.latents, pairs, np.full(len(self.bank), 2), self.discount)
+            drawn = graph.build(self.midpoints.latents, pairs, np.full(len(following), 2), self.discount)
             return Routes(drawn, self.midpoints, self.discount)
         return Routes(self.graph, self.midpoints, self.discount)
 
@@ -225,11 +244,16 @@ class FoundationPolicy:
         require_graph(self)
         rows, lengths = graph.trajectories(data.lengths, seed)
         latents = self.encode_all(data.observations, rows)
-        contents = dataclasses.replace(
-            self._contents(),
-            graph=graph.build(self.midpoints.latents, latents, lengths, self.discount, seed),
-            version=artifact.VERSION,
-        )
+        drawn = graph.build(self.midpoints.latents, latents, lengths, self.discount, seed)
+        return self._with(graph=drawn)
+
+    def with_latents(self, data: Dataset, count: int, seed: int = 0) -> FoundationPolicy:
+        """This policy with latents of more transitions than it keeps pictures of, as training leaves it."""
+        drawn = LatentBank.draw(self, data, count, seed) if pictures(self.spec) else None
+        return self if drawn is None else self._with(latent_bank=drawn)
+
+    def _with(self, **changed: Any) -> FoundationPolicy:
+        contents = dataclasses.replace(self._contents(), **changed, version=artifact.VERSION)
         return FoundationPolicy(**{f.name: getattr(contents, f.name) for f in dataclasses.fields(contents)})
 
     # ---- prompts -----------------------------------------------------------------------------------------------------
@@ -312,6 +336,16 @@ class FoundationPolicy:
         """A prompt saved earlier for this very policy."""
         return saved_prompts.load(self, Path(path))
 
+    @property
+    def keeps(self) -> str:
+        """What it keeps of its data, for people."""
+        size, more = self.bank.bytes, ""
+        if self.latent_bank is not None:
+            size += self.latent_bank.bytes
+            small = len(self.latent_bank.thumbnails)
+            more = f" whole, latents of {len(self.latent_bank):,}" + (f", {small:,} thumbnails" if small else "")
+        return f"{len(self.bank):,} transitions{more}: {size / 2**20:.0f} MB"
+
     # ---- on disk -----------------------------------------------------------------------------------------------------
 
     @cached_property
@@ -348,71 +382,7 @@ class FoundationPolicy:
 
     def batched(self, observation: Any) -> tuple[Tree, bool]:
         """Observations as a batch, checked, and whether a single one was given."""
-        if self.spec.parts:
-            return self._parts(observation)
-        if isinstance(observation, Mapping):
-            observation = self._put_together(observation)
-        try:
-            array = np.asarray(observation, np.float32)
-        except (TypeError, ValueError) as error:
-            raise HilpError(f"an observation must be numbers: {error}") from error
-        wanted = self.spec.observation_dim
-        if array.ndim not in (1, 2) or array.shape[-1] != wanted:
-            raise HilpError(
-                f"this policy takes observations of {wanted} numbers (or batches [n, {wanted}]), not {array.shape}"
-            )
-        if not np.isfinite(array).all():
-            raise HilpError("the observation holds a NaN or an infinity")
-        return (array[None], True) if array.ndim == 1 else (array, False)
-
-    def _parts(self, observation: Any) -> tuple[dict[str, np.ndarray], bool]:
-        """The same for observations that are a tree of named arrays; names that nobody knows are left."""
-        about = some([f"{name} {kind} {shape}" for name, shape, kind in self.spec.parts])
-        if not isinstance(observation, Mapping):
-            raise HilpError(f"this policy takes observations by name ({about}): give a dict of arrays")
-        arrays: dict[str, np.ndarray] = {}
-        counts: set[int | None] = set()
-        for name, shape, kind in self.spec.parts:
-            if name not in observation:
-                raise HilpError(f"this policy's observation is made of {about}, and '{name}' is not given")
-            try:
-                array = np.asarray(observation[name])
-                exact = array.astype(kind, casting="safe" if kind == "uint8" else "unsafe")
-            except (TypeError, ValueError) as error:
-                raise HilpError(f"part '{name}' of an observation must be {kind}: {error}") from error
-            if exact.shape == shape:
-                counts.add(None)
-            elif exact.shape[1:] == shape:
-                counts.add(len(exact))
-            else:
-                raise HilpError(
-                    f"part '{name}' of an observation is {shape}, or [n, ...] for a batch, not {exact.shape}"
-                )
-            if kind != "uint8" and not np.isfinite(exact).all():
-                raise HilpError(f"part '{name}' of the observation holds a NaN or an infinity")
-            arrays[name] = exact
-        if len(counts) > 1:
-            raise HilpError(f"the parts of an observation ({about}) have different numbers of rows")
-        single = counts == {None}
-        return {name: array[None] if single else array for name, array in arrays.items()}, single
-
-    def _put_together(self, parts: Mapping[str, Any]) -> np.ndarray:
-        """An observation (or a batch) from its named parts, in the order of the data; others are left."""
-        known = dict(self.observation_parts)
-        if not known:
-            raise HilpError("the data of this policy had no named parts: give an observation as one array")
-        for name in (name for name in known if name not in parts):
-            raise HilpError(f"this policy's observation is made of {some(list(known))}, and '{name}' is not given")
-        try:
-            arrays = [np.asarray(parts[name], np.float32) for name in known]
-        except (TypeError, ValueError) as error:
-            raise HilpError(f"the parts of an observation must be numbers: {error}") from error
-        if all(array.shape == shape for array, shape in zip(arrays, known.values(), strict=True)):
-            return np.concatenate([array.reshape(-1) for array in arrays])
-        counts = {array.shape[:1] for array in arrays}
-        if len(counts) > 1 or any(a.ndim == 0 or a.shape[1:] != s for a, s in zip(arrays, known.values(), strict=True)):
-            raise HilpError(f"the parts of an observation have the shapes {known}, or one more axis for a batch")
-        return np.concatenate([array.reshape(len(array), -1) for array in arrays], axis=1)
+        return given.batched(observation, self.spec, self.observation_parts)
 
     # ---- the method's rules ------------------------------------------------------------------------------------------
 

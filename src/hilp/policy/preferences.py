@@ -54,7 +54,7 @@ def prefer(policy: Promptable, pairs: Sequence[tuple[Any, Any]]) -> SkillPrompt:
     if policy.has_rule("cumulant"):
         z = weights
     else:  # the skill of a reward is its mean weighted by features: E[B (B w)]
-        features = policy.backward(policy.bank.next_observations).astype(np.float64)
+        features = policy.kept("features", lambda: policy.backward(policy.bank.next_observations)).astype(np.float64)
         if not len(features):
             raise HilpError("this policy was saved without a bank of states, so it cannot say what a reward's skill is")
         z = features.T @ (features @ weights) / len(features)

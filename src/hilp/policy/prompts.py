@@ -131,8 +131,10 @@ class GoalPrompt(Combinable):
         return self.policy.routes.outlook(here, self.latent, to_goal)
 
     def path(self, observation: Any) -> Tree:
-        """The landmarks to come, as observations of the policy's bank."""
+        """The landmarks to come, as observations of the policy's bank: where it lacks them, those nearest to them."""
         rows = self.outlook(observation).path
+        if self.policy.latent_bank is not None:
+            rows = self.policy.pictured(self.policy.midpoints.latents[rows])
         return trees.over(lambda part: part[rows], self.policy.bank.observations)
 
     def steps(self, observation: Any) -> float:

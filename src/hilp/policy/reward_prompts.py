@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from hilp.errors import HilpError, some
 from hilp.policy import formulas, graph_prompts, graph_rewards, planning, prompts
 from hilp.policy.asked import Promptable, has_graph, numbers, require_graph
 from hilp.policy.bank import Bank
+from hilp.policy.latent_bank import PictureNotKept
 from hilp.policy.prompts import Prompt, SkillPrompt
 from hilp.spec import Spec
 from hilp.trees import Tree
@@ -78,11 +80,12 @@ def reward(
     by_goal = rule == "goal" or not (policy.has_rule("cumulant") or policy.has_rule("backward"))
     if by_goal and not policy.has_rule("direct"):
         policy.require_rule("aim", "has no goal rule" if rule == "goal" else "has no reward rule")
-    before, after, rewards = _labelled(policy, data, function, samples, seed)
+    labelled = _labelled(policy, data, function, samples, seed, whole=by_goal)
+    rewards = labelled.rewards
     if by_goal:
         best = int(np.argmax(rewards))
-        return prompts.goal(policy, trees.over(lambda rows: rows[best], after), 0, planning.BEST, None)
-    features = policy.cumulant(before, after) if policy.has_rule("cumulant") else policy.backward(after)
+        return prompts.goal(policy, trees.over(lambda rows: rows[best], labelled.after), 0, planning.BEST, None)
+    features = labelled.features(policy)
     if not np.isfinite(features).all():
         raise HilpError("the observations of the labelled samples hold a NaN or an infinity")
     fits = {False: (features, rewards), True: (features - features.mean(axis=0), rewards - rewards.mean())}
@@ -110,13 +113,37 @@ def reward(
     if r2 < POOR_FIT:
         warnings.warn(
             f"phi expresses only R^2 = {r2:.2f} of this reward: the prompt follows the part it can express; "
-            f"{_what_else(policy, function, before, after, intercept)}",
+            f"{_what_else(policy, function, labelled, intercept)}",
             stacklevel=3,
         )
     return SkillPrompt(policy.fingerprint, policy.project(z), r2, policy=policy)
 
 
-def _what_else(policy: Promptable, function: Any, before: Tree, after: Tree, intercept: bool) -> str:
+@dataclass(frozen=True)
+class Labelled:
+    """Transitions and their rewards."""
+
+    before: Tree
+    after: Tree
+    rewards: np.ndarray
+    encoded: Mapping[str, np.ndarray] | None = None  # of transitions that were kept without their pictures
+
+    def features(self, policy: Promptable) -> np.ndarray:
+        """What rewards are expressed in."""
+        if self.encoded is not None:
+            return self.encoded["features"]
+        if policy.has_rule("cumulant"):
+            return policy.cumulant(self.before, self.after)
+        return policy.backward(self.after)
+
+    def latents(self, policy: Promptable) -> tuple[np.ndarray, np.ndarray]:
+        """Of s and s'."""
+        if self.encoded is not None:
+            return self.encoded["latents"], self.encoded["next_latents"]
+        return policy.encode(self.before), policy.encode(self.after)
+
+
+def _what_else(policy: Promptable, function: Any, labelled: Labelled, intercept: bool) -> str:
     """What to try instead of a reward that phi cannot express; the form that rewards a change only where it fits."""
     tips = ["prefer smooth rewards", "a larger latent dimension"]
     if policy.has_rule("direct") or policy.has_rule("aim"):
@@ -125,9 +152,9 @@ def _what_else(policy: Promptable, function: Any, before: Tree, after: Tree, int
         tips.insert(0, 'plan it on the graph of the data with rule="graph" (--rule graph)')
     change = function.change if isinstance(function, formulas.Formula) else None
     if change is not None and policy.has_rule("cumulant"):
-        actions = np.zeros((trees.rows(after), policy.spec.action_dim))
-        rewards = change(before, actions, after, Extras({}, {}, "the bank"))
-        features = policy.cumulant(before, after)
+        actions = np.zeros((len(labelled.rewards), policy.spec.action_dim))
+        rewards = change(labelled.before, actions, labelled.after, Extras({}, {}, "the bank"))
+        features = labelled.features(policy)
         if intercept:
             features, rewards = features - features.mean(axis=0), rewards - rewards.mean()
         found = least_squares(features, rewards)[1]
@@ -141,8 +168,8 @@ def _latent_samples(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Labelled transitions as latents. A model of a reward has two numbers a landmark, so it wants more of them."""
     wanted = max(samples, SAMPLES_A_LANDMARK * len(policy.routes.graph))
-    before, after, rewards = _labelled(policy, data, function, wanted, seed)
-    return policy.encode(before), policy.encode(after), rewards
+    labelled = _labelled(policy, data, function, wanted, seed)
+    return *labelled.latents(policy), labelled.rewards
 
 
 def _labelled(
@@ -151,8 +178,13 @@ def _labelled(
     function: RewardFunction | None,
     samples: int,
     seed: int,
-) -> tuple[Tree, Tree, np.ndarray]:
-    """s, s' and the reward of sampled transitions, checked."""
+    whole: bool = False,
+) -> Labelled:
+    """s, s' and the reward of sampled transitions, checked; `whole`: with all that policies see of them.
+
+    Of the policy's own transitions those that are kept without pictures, which are more, unless the reward looks at
+    pictures.
+    """
     if isinstance(data, tuple):
         if function is not None or len(data) != 3:
             raise HilpError(
@@ -163,6 +195,8 @@ def _labelled(
     else:
         if function is None:
             raise HilpError("a reward prompt needs a function of (s, a, s'), a formula, or a table of labelled samples")
+        if data is None and not whole and (without := _without_pictures(policy, function, samples, seed)):
+            return without
         if data is None:
             sample = policy.bank.subsample(samples, seed)
         else:
@@ -175,10 +209,31 @@ def _labelled(
         extras = Extras({}, asked.next_extras, "the bank") if data is None else Extras.of(data, rows)
         found = apply_reward(function, asked.observations, asked.actions, asked.next_observations, extras)
         before, after, rewards = sample.observations, sample.next_observations, numbers(found, "the reward")
+    return _checked(policy, Labelled(before, after, rewards))
+
+
+def _without_pictures(policy: Promptable, function: RewardFunction, samples: int, seed: int) -> Labelled | None:
+    """The same of transitions that are kept without pictures; None where there are none, or the reward asks for one."""
+    kept = policy.latent_bank
+    if kept is None or "features" not in kept.encoded:
+        return None
+    rows = np.sort(np.random.default_rng(seed).choice(len(kept), min(samples, len(kept)), replace=False))
+    before, actions, after, extras = kept.asked(rows)
+    try:
+        found = apply_reward(function, before, actions, after, Extras({}, extras, "the bank"))
+    except PictureNotKept:
+        return None
+    encoded = {name: column[rows] for name, column in kept.encoded.items()}
+    return _checked(policy, Labelled(before, after, numbers(found, "the reward"), encoded))
+
+
+def _checked(policy: Promptable, labelled: Labelled) -> Labelled:
+    before, after, rewards = labelled.before, labelled.after, labelled.rewards
     shapes = [trees.over(np.shape, tree) for tree in (before, after)]
     if policy.spec.parts:
         fits = isinstance(before, Mapping) and isinstance(after, Mapping) and shapes[0] == shapes[1]
         fits = fits and all(shape[:1] == rewards.shape for shape in shapes[0].values())
+        fits = fits and (labelled.encoded is None or rewards.shape == labelled.encoded["features"].shape[:1])
     else:
         fits = shapes[0] == shapes[1] and len(shapes[0]) == 2 and rewards.shape == shapes[0][:1]
     if not fits:
@@ -195,7 +250,7 @@ def _labelled(
         )
     if np.ptp(rewards) == 0.0:
         raise HilpError("the reward is the same everywhere in the sampled data, so it asks for nothing")
-    return before, after, rewards
+    return labelled
 
 
 def _table(observations: Any) -> Tree:

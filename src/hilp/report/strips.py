@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 
 from hilp.learning.images import pictures
+from hilp.policy.planning import Midpoints
 from hilp.policy.policy import FoundationPolicy
 from hilp.report import figures
 from hilp.report.markup import Section
@@ -20,22 +21,29 @@ def section(policy: FoundationPolicy) -> list[Section]:
     """Plans between far states of the data, where policies see pictures and have distances to plan with."""
     if not pictures(policy.spec) or not policy.has_rule("direct") or len(policy.bank) < 2:
         return []
-    part = next(iter(pictures(policy.spec)))
-    frames = np.asarray(policy.bank.observations[part])
-    latents = policy.midpoints.latents
+    frames, latents = kept_pictures(policy)
     shown = []
     for start, goal in far_pairs(latents):
-        rows = plan(policy, start, goal)
+        rows = plan(policy.midpoints, latents, start, goal)
         left = np.linalg.norm(latents[rows] - latents[goal], axis=1)
         words = ["start", *(f"{steps:.0f} to go" for steps in left[1:-1]), "goal"]
         shown.append((frames[rows], words))
     text = (
         "A plan halves the way between two states, again and again: each midpoint is a latent, and what is shown is "
         "the picture of the state of the data that is nearest to it. Numbers are latent steps to the goal.\n\n"
-        f"The policy keeps {len(policy.bank):,} transitions for this, {policy.bank.bytes / 2**20:.0f} MB."
+        f"The policy keeps {policy.keeps}."
     )
     uri = figures.png_data_uri(figures.film_strips(shown, "Plans in pictures"))
     return [Section("Plans in pictures", text, [(uri, f"{len(shown)} plans of {2**HALVINGS - 1} midpoints.")])]
+
+
+def kept_pictures(policy: FoundationPolicy) -> tuple[np.ndarray, np.ndarray]:
+    """The pictures that a policy keeps, small ones where it has them, and the latents of what they show."""
+    kept = policy.latent_bank
+    if kept is not None and len(kept.thumbnails) > 1:
+        return kept.thumbnails, policy.midpoints.latents[kept.shown]
+    frames = np.asarray(policy.bank.observations[next(iter(pictures(policy.spec)))])
+    return frames, policy.bank_latents
 
 
 def far_pairs(latents: np.ndarray, count: int = STRIPS) -> list[tuple[int, int]]:
@@ -45,12 +53,11 @@ def far_pairs(latents: np.ndarray, count: int = STRIPS) -> list[tuple[int, int]]
     return [(int(a[n]), int(b[n])) for n in order[:count]]
 
 
-def plan(policy: FoundationPolicy, start: int, goal: int, halvings: int = HALVINGS) -> np.ndarray:
-    """Rows of the bank on the way from one of its states to another, both included."""
-    midpoints = policy.midpoints
-    way = [midpoints.latents[start], midpoints.latents[goal]]
+def plan(midpoints: Midpoints, latents: np.ndarray, start: int, goal: int, halvings: int = HALVINGS) -> np.ndarray:
+    """Rows of `latents` on the way from one of them to another, both included, by a plan of midpoints."""
+    way = [latents[start], latents[goal]]
     for _ in range(halvings):
         between = [midpoints.subgoal(a, b, recursions=1) for a, b in itertools.pairwise(way)]
         way = [latent for pair in zip(way, [*between, way[-1]], strict=True) for latent in pair][:-1]
-    inner = [int(np.argmin(midpoints.square_distances(latent))) for latent in way[1:-1]]
+    inner = [int(np.argmin(np.square(latents - latent).sum(axis=1))) for latent in way[1:-1]]
     return np.array([start, *inner, goal])

@@ -168,6 +168,7 @@ def pretrain(
         state, steps = loop(run, state, start, end, pace, journal, evaluate, bank, quiet, on_metrics=on_metrics)
         moving = None if watch is None else watch.change
         policies = run.policies(state, steps, bank, moving)
+        policies = [policy.with_latents(run.data, bank, own) for own, policy in enumerate(policies, run.seed)]
         policies = [policy.with_graph(run.trained_on) if has_graph(policy) else policy for policy in policies]
         if folder is not None and writes:
             kept = run.held_out_data(HELD_OUT_ROWS)
@@ -176,8 +177,7 @@ def pretrain(
             for number, policy in enumerate(policies):
                 policy.save((folder if seeds == 1 else seed_folder(folder, seed + number)) / POLICY)
     if pictures(run.spec) and not quiet:
-        own = policies[0].bank
-        print(f"hilp: the policy keeps {len(own):,} transitions, {own.bytes / 2**20:.0f} MB", file=sys.stderr)
+        print(f"hilp: the policy keeps {policies[0].keeps}", file=sys.stderr)
     if watch is not None and not quiet and (line := watch.still_moving(steps)):
         print(f"hilp: {line}", file=sys.stderr)
     return policies[0] if seeds == 1 else policies
