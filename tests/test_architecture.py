@@ -109,9 +109,14 @@ def test_long_files_are_told(tmp_path: Path) -> None:
     assert import_graph.too_long(source) == ["data/a.py: 451 lines, more than 450"]
 
 
+DRAWN = {"data", "evaluation", "policy"}
+
+
 def test_drawings_show_rooms_and_modules(found: list[import_graph.Import], tmp_path: Path) -> None:
-    import_graph.draw_rooms(found, tmp_path / "rooms.svg")
-    import_graph.draw_modules(found, tmp_path / "modules.svg")
+    """Of some rooms: the site, which has a test of its own, draws them all."""
+    few = [one for one in found if {import_graph.room(one.importer), import_graph.room(one.imported)} <= DRAWN]
+    import_graph.draw_rooms(few, tmp_path / "rooms.svg")
+    import_graph.draw_modules(few, tmp_path / "modules.svg")
     for name in ("rooms.svg", "modules.svg"):
         assert (tmp_path / name).read_text().rstrip().endswith("</svg>")
     assert "evaluation" in (tmp_path / "rooms.svg").read_text()  # matplotlib notes the words of a text in a comment

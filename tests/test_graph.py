@@ -11,7 +11,7 @@ import pytest
 import hilp
 from hilp.evaluation import foresight, stats
 from hilp.learning.hilbert import discounted, undiscounted
-from hilp.policy import graph, graph_rewards, planning
+from hilp.policy import graph, graph_rewards, planning, shortest
 from hilp.policy.patience import REACHES, Patience
 from hilp.policy.routes import GUESS, Routes
 from hilp.report import page
@@ -26,7 +26,7 @@ def line(length: int, start: float = 0.0) -> np.ndarray:
 
 def routes(bank: np.ndarray, walks: list[np.ndarray]) -> Routes:
     drawn = graph.build(bank, np.concatenate(walks), np.array([len(walk) for walk in walks]), DISCOUNT)
-    return Routes(drawn, planning.Midpoints(bank), DISCOUNT)
+    return Routes(drawn, planning.Midpoints(bank), DISCOUNT, shortest.by_scipy)
 
 
 def steps_between(found: Routes, here: np.ndarray, goal: np.ndarray) -> float:

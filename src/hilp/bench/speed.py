@@ -208,6 +208,7 @@ def graph() -> Line:
 
 def graph_step() -> Line:
     """Latency of one step of a graph prompt for one agent, against one of the paper's plan on the same bank (D 32)."""
+    from hilp.policy import shortest
     from hilp.policy.graph import build
     from hilp.policy.planning import Midpoints
     from hilp.policy.routes import Routes
@@ -215,7 +216,8 @@ def graph_step() -> Line:
     rng = np.random.default_rng(0)
     latents, lengths = maze_like_walks(rng, 300, 1_000, 32)
     bank = Midpoints(latents[rng.choice(len(latents), 50_000, replace=False)])
-    routes = Routes(build(bank.latents, latents, lengths, WALKS_DISCOUNT), bank, WALKS_DISCOUNT)
+    drawn = build(bank.latents, latents, lengths, WALKS_DISCOUNT)
+    routes = Routes(drawn, bank, WALKS_DISCOUNT, shortest.by_scipy)
     queries = [bank.latents[[i]] for i in rng.integers(len(bank), size=20)]
     goal = bank.latents[[0]]
     to_goal, patience, rows = routes.to_goals(goal), routes.patience(), np.arange(1)

@@ -17,32 +17,39 @@ def runtime() -> str:
     source = Path(hilp_runtime.__file__).read_text()
     lines = source.splitlines()
     pieces: list[str] = []
+    there: set[str] = set()
     done = 0
     for node in ast.parse(source).body:
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("hilp."):
-            assert node.module is not None and node.end_lineno is not None
-            pieces += [*lines[done : node.lineno - 1], "", ""]
-            pieces += included(node.module, [alias.name for alias in node.names])
-            done = node.end_lineno
+        if ours := _of_hilp(node):
+            pieces += [*lines[done : node.lineno - 1], "", "", *included(*ours, there)]
+            done = node.end_lineno or done
     return "\n".join([*pieces, "", "", *lines[done:]]).replace("\n\n\n\n", "\n\n\n") + "\n"
 
 
-def included(module: str, names: list[str]) -> list[str]:
-    """The lines that define these names of a module, and what they need of it, in the order of the file."""
+def included(module: str, names: list[str], there: set[str]) -> list[str]:
+    """The lines that define these names of a module, and all that they need of it and of hilp: what is needed first.
+
+    there: names that are in the runtime already, which these join.
+    """
     path = importlib.import_module(module).__file__
     assert path is not None
     source = Path(path).read_text()
     lines = source.splitlines()
     body = ast.parse(source).body
     defined = {name: node for node in body for name in _defines(node)}
-    wanted, pending = set(), list(names)
+    wanted: set[str] = set()
+    pending = list(names)
     while pending:
         name = pending.pop()
-        if name not in wanted:
+        if name not in wanted | there:
             wanted.add(name)
-            used = ast.walk(defined[name]) if name in defined else ()
-            pending += [node.id for node in used if isinstance(node, ast.Name)]
-    found = [ast.unparse(node) for node in body if wanted & _imports(node)]
+            pending += _used(defined[name]) if name in defined else ()
+    there |= wanted & set(defined)
+    found = [line for line in (ast.unparse(node) for node in body if wanted & _imports(node)) if line not in there]
+    there |= set(found)
+    for node in body:
+        if ours := _of_hilp(node):
+            found += included(ours[0], [name for name in ours[1] if name in wanted], there)
     for node in body:
         if wanted & set(_defines(node)):
             decorators = getattr(node, "decorator_list", [])
@@ -52,8 +59,26 @@ def included(module: str, names: list[str]) -> list[str]:
     return found
 
 
+def _used(node: ast.AST) -> set[str]:
+    """The names that a piece of code uses, but those that are arguments of its functions."""
+    own = (
+        {one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)}
+        if isinstance(node, ast.FunctionDef)
+        else set()
+    )
+    inner = {name for child in ast.iter_child_nodes(node) for name in _used(child)}
+    return (inner | ({node.id} if isinstance(node, ast.Name) else set())) - own
+
+
+def _of_hilp(node: ast.stmt) -> tuple[str, list[str]] | None:
+    """The module of hilp and its names that a statement imports, if it does."""
+    if isinstance(node, ast.ImportFrom) and node.module is not None and node.module.startswith("hilp."):
+        return node.module, [alias.name for alias in node.names]
+    return None
+
+
 def _imports(node: ast.stmt) -> set[str]:
-    """The names that a statement imports from elsewhere than hilp; what it imports of hilp, the runtime does too."""
+    """The names that a statement imports from elsewhere than hilp."""
     if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in ("hilp", "__future__"):
         return set()
     return (

@@ -14,10 +14,12 @@ import numpy as np
 from hilp import trees
 from hilp.errors import HilpError
 from hilp.policy.policy import FoundationPolicy
+from hilp.policy.routes import Routes
 from hilp.spec import Spec
 from hilp.trees import Tree
 
 OBSERVATIONS = 1_000
+GOALS = 20  # that ways are searched to
 TOLERANCE = 1e-5  # of numbers, relative to the largest of their column where that is above 1
 FAR = 1.0  # latent steps beyond which directions are held against each other to TOLERANCE
 
@@ -61,6 +63,14 @@ def hold(policy: FoundationPolicy, exported: Mapping[str, Run], seed: int = 0) -
         compare("act_towards", [*s, here], still)
         compare("act_between", [*s, here, here], still)
     return max(worst)
+
+
+def hold_routes(ours: Routes, theirs: Any, seed: int = 0) -> float:
+    """Raise unless the ways to states of the bank are as long as ours; the largest difference, relative."""
+    count = len(ours.bank)
+    goals = ours.bank.latents[np.random.default_rng(seed).choice(count, min(GOALS, count), replace=False)]
+    steps, found = (np.nan_to_num(one.to_goals(goals), posinf=-1.0) for one in (ours, theirs))
+    return _difference("the graph of the data", steps.T, found.T, 1.0)
 
 
 def observations(policy: FoundationPolicy, rng: np.random.Generator) -> Tree:

@@ -86,6 +86,9 @@ class _Graph:
         """The node of a step."""
         name, *operands = step
         parameters = operands.pop() if isinstance(operands[-1], dict) else {}
+        if name in ("conv", "pool"):
+            self.over_pictures(name, operands, parameters, number)
+            return
         double = any(operand in self.doubles for operand in operands if isinstance(operand, int))
         inputs = [self.named(operand, double) for operand in operands]
         if name == "cast":
@@ -103,6 +106,10 @@ class _Graph:
             node = self.made("Concat", inputs, number, axis=1)
         elif name == "flatten":
             node = self.made("Flatten", inputs, number, axis=1)
+        elif name == "reshape":
+            node = self.made("Reshape", [*inputs, self.integers([0, *parameters["shape"]])], number)  # 0: as it is
+        elif name == "transpose":
+            node = self.made("Transpose", inputs, number, perm=parameters["axes"])
         elif name == "take":
             node = self.made("Gather", [*inputs, self.integers(parameters["columns"])], number, axis=1)
         elif name == "slice":
@@ -112,6 +119,19 @@ class _Graph:
             node = self.made(NODES[name], inputs, number)
         self.doubles |= {number} if double else set()
         self.nodes.append(node)
+
+    def over_pictures(self, name: str, operands: list[Any], parameters: dict[str, Any], number: int) -> None:
+        """The nodes of a convolution or a pool; ONNX has the channels of a picture before its height."""
+        node, (low, high) = self.onnx.helper.make_node, zip(*parameters["padding"], strict=True)
+        before, behind = f"value.{number}.before", f"value.{number}.behind"
+        how = {"strides": parameters["strides"], "pads": [*low, *high]}
+        if name == "conv":
+            kernel = self.constant(f"{operands[1]}, turned", self.arrays[operands[1]].transpose(3, 2, 0, 1))
+            inner = node("Conv", [before, kernel], [behind], **how)
+        else:
+            inner = node("MaxPool", [before], [behind], kernel_shape=parameters["sizes"], **how)
+        first = node("Transpose", [self.named(operands[0])], [before], perm=[0, 3, 1, 2])
+        self.nodes += [first, inner, self.made("Transpose", [behind], number, perm=[0, 2, 3, 1])]
 
     def integers(self, values: list[int]) -> str:
         return self.constant(f"integers {values}", np.array(values, np.int64))

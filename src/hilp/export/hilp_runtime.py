@@ -2,7 +2,7 @@
 
     import hilp_runtime
     policy = hilp_runtime.load("folder")
-    go = policy.goal(goal_observation)              # or plan=3, plan="midpoints"; policy.reward(...), policy.skill(...)
+    go = policy.goal(goal_observation)              # or plan="auto", plan=3; policy.reward(...), policy.skill(...)
     action = policy.act(observation, go)            # at every step; a batch of observations gives a batch of actions
 
 Loading runs no code of the folder: a policy is arrays, and programs made of the few steps that STEPS lists.
@@ -19,12 +19,17 @@ from typing import Any
 import numpy as np
 
 from hilp.errors import HilpError
-from hilp.policy.planning import BEST, MOST_RECURSIONS, Midpoints, trust_radius
+from hilp.export.runtime_prompts import Goal, GraphGoal, GraphReward, Held, Prompt, Skill, by_sweeps
+from hilp.policy.graph import Graph
+from hilp.policy.graph_rewards import Plan
+from hilp.policy.planning import BEST, MOST_RECURSIONS, NAMED, Midpoints, trust_radius
 from hilp.policy.reward_prompts import POOR_FIT, least_squares
+from hilp.policy.routes import Routes
 from hilp.storage.arrays import read_arrays
 
-FORMAT, VERSION = "hilp-numpy", 1
+FORMAT, VERSION = "hilp-numpy", 2
 POLICY = "policy.safetensors"
+REWARD_RULES = ("cumulant", "backward", "project")
 STEPS: dict[str, Callable[..., Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "max": np.maximum, "min": np.minimum,
     "tanh": np.tanh, "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "abs": np.abs, "sin": np.sin, "matmul": np.dot,
@@ -33,7 +38,25 @@ STEPS: dict[str, Callable[..., Any]] = {
     "pad": lambda x, before, behind: np.pad(x, ((0, 0), (before, behind))), "flatten": lambda x: x.reshape(len(x), -1),
     "concat": lambda *x: np.concatenate(x, axis=1), "slice": lambda x, first, last: x[:, first:last],
     "take": lambda x, columns: x[:, columns], "cast": lambda x, to: x.astype(to),
+    "reshape": lambda x, shape: x.reshape(len(x), *shape), "transpose": lambda x, axes: x.transpose(axes),
+    "conv": lambda x, kernel, strides, padding: _conv(x, kernel, strides, padding),
+    "pool": lambda x, sizes, strides, padding: _windows(x, sizes, strides, padding, -np.inf).max(axis=(-2, -1)),
 }  # fmt: skip
+PICTURES_AT_A_TIME = 16  # whose windows are laid out side by side: each takes the memory of as many pictures
+
+
+def _windows(x: np.ndarray, sizes: Any, strides: Any, padding: Any, outside: float = 0.0) -> np.ndarray:
+    """Windows of pictures: rows x places down x places across x channels x height x width of a window."""
+    padded = np.pad(x, ((0, 0), *padding, (0, 0)), constant_values=outside)
+    across: Any = (1, 2)
+    return np.lib.stride_tricks.sliding_window_view(padded, sizes, axis=across)[:, :: strides[0], :: strides[1]]
+
+
+def _conv(x: np.ndarray, kernel: np.ndarray, strides: Any, padding: Any) -> np.ndarray:
+    """Pictures convolved with a kernel, height x width x channels in x out."""
+    blocks = [x[first : first + PICTURES_AT_A_TIME] for first in range(0, max(1, len(x)), PICTURES_AT_A_TIME)]
+    found = [_windows(block, kernel.shape[:2], strides, padding) for block in blocks]
+    return np.concatenate([np.tensordot(one, kernel, axes=([4, 5, 3], [0, 1, 2])) for one in found])
 
 
 class Program:
@@ -103,6 +126,7 @@ class Policy:
         self.parts = [(name, tuple(shape), kind) for name, shape, kind in note["parts"]]
         self.rules = {name: Program(described, arrays) for name, described in note["programs"].items()}
         self._midpoints: Midpoints | None = None
+        self._routes: Routes | None = None
 
     # ---- using it ----------------------------------------------------------------------------------------------------
 
@@ -138,40 +162,49 @@ class Policy:
     def midpoints(self) -> Midpoints:
         """Latents of the states that the policy keeps, for plans."""
         if self._midpoints is None:
-            latents = self.arrays.get("bank.latents")  # kept where there are more of them than pictures
-            kept = self.rules["encode"](*self._bank("observations")) if latents is None else latents
-            self._midpoints = Midpoints(kept)
+            self._midpoints = Midpoints(self.arrays["bank.latents"])
         return self._midpoints
+
+    @property
+    def routes(self) -> Routes:
+        """The graph of the data, for plans."""
+        if self._routes is None:
+            columns = {name: self.arrays[f"graph.{name}"] for name in self.note["graph"]}
+            graph = Graph.from_columns(columns, len(self.midpoints))
+            self._routes = Routes(graph, self.midpoints, self.discount, by_sweeps)
+        return self._routes
 
     # ---- prompts -----------------------------------------------------------------------------------------------------
 
     def goal(self, goal: Any, plan: int | str = 0, best: int = BEST, radius: float | None = None) -> Prompt:
-        """Reach a goal observation. `plan` is a number of midpoint recursions, or "midpoints": as many as it takes."""
+        """Reach a goal observation. `plan` is a number of midpoint recursions, "midpoints" (as many as it takes),
+        "graph" (the ways that the data has gone), or "auto": the graph where it shows a way, midpoints elsewhere.
+        """
         goals, _ = self.batched(goal)
         if "act_towards" in self.note["refused"]:
             raise HilpError(self.note["refused"]["act_towards"])
+        if plan not in NAMED and not (type(plan) is int and 0 <= plan <= MOST_RECURSIONS):
+            raise HilpError(
+                f"plan is a number of recursions from 0 to {MOST_RECURSIONS} or one of {', '.join(NAMED)}, not {plan!r}"
+            )
         if "act_towards" not in self.rules:
             if plan != 0:
-                raise HilpError(f"{self.method} has no latent distances to find midpoints with: use plan=0")
+                raise HilpError(f"{self.method} has no latent distances to plan with: use plan=0")
             return Skill(self, self.rule("aim", "has no goal rule: prompt it with a reward")(*goals))
         if plan != 0 and self.note["directed"]:
             raise HilpError(f"plans of {self.method} go by directed distances, which are not exported: use plan=0")
-        if plan == "graph" or (plan == "auto" and radius is None and self.note["graph"]):
-            raise HilpError(
-                f"plan='{plan}' follows the graph of the data, which is not exported: use a number or 'midpoints'"
-            )
-        if plan not in ("auto", "midpoints") and not (type(plan) is int and 0 <= plan <= MOST_RECURSIONS):
-            raise HilpError(f"plan is a number of recursions from 0 to {MOST_RECURSIONS} or 'midpoints', not {plan!r}")
         if plan != 0 and not self.note["bank"]:
             raise HilpError("this policy was exported without a bank of states, so it cannot plan: use plan=0")
-        if type(plan) is str and radius is None:
-            radius = trust_radius(self.discount)
         if best < 1 or (radius is not None and not radius > 0.0):
             raise HilpError(f"planning needs at least one best midpoint and a radius above 0, not {best} and {radius}")
-        named = type(plan) is str
-        return Goal(
-            self, self.rules["encode"](*goals), "auto" if named else plan, best, (radius if named else 0.0) or 0.0
-        )
+        latents = self.rules["encode"](*goals)
+        if type(plan) is int:
+            return Goal(self, latents, plan, best, 0.0)
+        if radius is None and self.note["discount"] is None:
+            raise HilpError(f"{self.method} does not say how far its distances reach: use a number as plan")
+        if plan == "graph" or (plan == "auto" and radius is None and self.note["auto"] == "graph"):
+            return GraphGoal(self, latents, best, trust_radius(self.discount) if plan == "auto" else None)
+        return Goal(self, latents, "auto", best, trust_radius(self.discount) if radius is None else radius)
 
     def skill(self, z: Any = None, seed: int = 0) -> Prompt:
         """Follow one latent direction, given or random."""
@@ -196,7 +229,13 @@ class Policy:
         rule="goal" makes the state of highest reward the goal; methods without a reward rule do so always.
         """
         if rule not in ("skill", "goal"):
-            raise HilpError(f"the exported runtime finds a 'skill' or a 'goal' for a reward, not '{rule}'")
+            raise HilpError(
+                f"the exported runtime finds a 'skill' or a 'goal' for a reward, not '{rule}': have hilp plan on the "
+                "graph, save the prompt, and take it along (hilp export --prompts)"
+            )
+        refused = [self.note["refused"][one] for one in REWARD_RULES if one in self.note["refused"]]
+        if rule == "skill" and refused:
+            raise HilpError(f"{refused[0]}; rule='goal' goes to the state of highest reward")
         before, after, rewards = self._labelled(function, table, samples, seed)
         by_features = "cumulant" in self.rules or "backward" in self.rules
         if rule == "goal" or not by_features:
@@ -243,6 +282,10 @@ class Policy:
         if kind == "goal":
             named = {name.partition("/")[2]: part for name, part in arrays.items()}
             return self.goal(named if self.parts else arrays["goal"], note["plan"], note["best"], note["radius"])
+        if kind == "graph":
+            columns = {name: np.asarray(arrays[name], np.float64) for name in ("being", "getting", "values")}
+            plan = Plan(**columns, discount=note["discount"], r2=note["r2"], model=note["model"])
+            return GraphReward(self, plan, note["best"])
         if kind == "exported hierarchy":
             high, projects = Program(note["program"], arrays), "project" in self.rules
 
@@ -345,74 +388,3 @@ class Policy:
         if not np.isfinite(rewards).all() or np.ptp(rewards) == 0.0:
             raise HilpError("the reward is not finite, or the same everywhere, so it asks for nothing")
         return before, after, rewards
-
-
-class Prompt:
-    """What a policy is asked to do."""
-
-    def __init__(self, policy: Policy):
-        self.policy = policy
-
-    def act(self, observations: list[np.ndarray]) -> np.ndarray:
-        raise NotImplementedError
-
-    def reset(self) -> None:
-        """New episodes begin."""
-
-    def for_each(self, values: np.ndarray, observations: list[np.ndarray]) -> np.ndarray:
-        """One row an observation, of one for all or one for each."""
-        count = len(observations[0])
-        if len(values) not in (1, count):
-            raise HilpError(f"this prompt is for {len(values)} observations at a time, not {count}")
-        return np.broadcast_to(values, (count, values.shape[1]))
-
-
-class Skill(Prompt):
-    """One skill for all, or one for each row."""
-
-    def __init__(self, policy: Policy, z: np.ndarray):
-        super().__init__(policy)
-        self.z = z
-
-    def act(self, observations: list[np.ndarray]) -> np.ndarray:
-        return self.policy.act_on(observations, self.for_each(self.z, observations))
-
-
-class Goal(Prompt):
-    """The direction to a goal, or to a midpoint on the way there, anew at every step. At the goal itself it is zero."""
-
-    def __init__(self, policy: Policy, latent: np.ndarray, plan: int | str, best: int, radius: float):
-        super().__init__(policy)
-        self.latent, self.plan, self.best, self.radius = latent, plan, best, radius
-
-    def act(self, observations: list[np.ndarray]) -> np.ndarray:
-        target, rules = self.for_each(self.latent, observations), self.policy.rules
-        if self.plan == 0:
-            return rules["act_towards"](*observations, target)
-        here, midpoints = rules["encode"](*observations), self.policy.midpoints
-        if len(here) == 1:
-            target = midpoints.subgoal(here[0], target[0], self.plan, self.best, self.radius)[None]
-        else:
-            target = midpoints.subgoals(here, target, self.plan, self.best, self.radius)
-        return rules["act_between"](*observations, here, target)
-
-
-class Held(Prompt):
-    """Skills that are chosen anew every so many steps. `reset()` where episodes begin."""
-
-    def __init__(self, policy: Policy, choose: Callable[..., np.ndarray], steps: int, seed: int = 0):
-        super().__init__(policy)
-        self.choose, self.steps, self.seed = choose, steps, seed
-        self.z = np.zeros((0, policy.skill_dim), np.float32)
-        self.reset()
-
-    def reset(self) -> None:
-        self.left, self.rng = 0, np.random.default_rng(self.seed)
-
-    def act(self, observations: list[np.ndarray]) -> np.ndarray:
-        if self.left and len(self.z) != len(observations[0]):
-            raise HilpError(f"this prompt is in the middle of {len(self.z)} episodes: call its reset() when they begin")
-        if not self.left:
-            self.z, self.left = self.choose(observations, self.rng), self.steps
-        self.left -= 1
-        return self.policy.act_on(observations, self.z)

@@ -10,10 +10,11 @@ from typing import Any
 from hilp import storage
 from hilp.errors import HilpError
 from hilp.export import bundle, checks, hilp_runtime, policies
+from hilp.policy.asked import has_graph
 from hilp.policy.hierarchy import HierarchyPrompt
 from hilp.policy.policy import FoundationPolicy
 
-KINDS = ("goal", "skill", "hierarchy", "prior")  # of prompts that go along
+KINDS = ("goal", "skill", "hierarchy", "prior", "graph")  # of prompts that go along
 RUNTIME, PROMPTS = "hilp_runtime.py", "prompts"
 
 
@@ -21,6 +22,7 @@ def write(policy: FoundationPolicy, folder: Path, prompts: list[Path]) -> dict[s
     """Write all files into a folder; what was written, as facts."""
     exported = policies.of_policy(policy)
     spec = policy.spec
+    graph = policy.routes.graph.columns() if has_graph(policy) and "act_between" in exported.programs else {}
     note = {
         "format": hilp_runtime.FORMAT,
         "version": hilp_runtime.VERSION,
@@ -35,19 +37,23 @@ def write(policy: FoundationPolicy, folder: Path, prompts: list[Path]) -> dict[s
         "lasts": policy.lasts,
         "stride": policy.stride,
         "bank": len(policy.bank),
-        "graph": policy.graph is not None and policy.routes.tells_apart,  # what plan="auto" then follows
+        "graph": sorted(graph),
+        "auto": "graph" if policy.graph is not None and policy.routes.tells_apart else "midpoints",
         "directed": policy.has_rule("distance"),
         "refused": exported.refused,
         "programs": {name: program.to_json() for name, program in exported.programs.items()},
     }
-    bank = {f"bank.{name}": column for name, column in policy.bank.columns().items()} if len(policy.bank) else {}
-    if policy.latent_bank is not None and "latents" in policy.latent_bank.encoded:
-        bank["bank.latents"] = policy.midpoints.latents
-    storage.write_arrays(folder / hilp_runtime.POLICY, {**exported.arrays, **bank}, note)
+    kept = {f"bank.{name}": column for name, column in policy.bank.columns().items()} if len(policy.bank) else {}
+    if len(policy.bank) and policy.has_rule("direct"):
+        kept["bank.latents"] = policy.midpoints.latents  # to the bit: whether a state is near enough is a yes or a no
+    kept |= {f"graph.{name}": column for name, column in graph.items()}
+    storage.write_arrays(folder / hilp_runtime.POLICY, {**exported.arrays, **kept}, note)
     storage.write_text(folder / RUNTIME, bundle.runtime())
     runtime = load(folder)
     theirs = runtime.load(folder)
     worst = checks.hold(policy, theirs.rules)
+    if graph:
+        worst = max(worst, checks.hold_routes(policy.routes, theirs.routes))
     for path in prompts:
         _write_prompt(policy, path, folder / PROMPTS)
         try:
@@ -70,10 +76,15 @@ def load(folder: Path) -> Any:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     written, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # nothing but the export in its folder
+    before = sys.modules.get(spec.name)
+    sys.modules[spec.name] = module  # where dataclasses look up the types of their fields
     try:
         spec.loader.exec_module(module)
     finally:
         sys.dont_write_bytecode = written
+        del sys.modules[spec.name]
+        if before is not None:
+            sys.modules[spec.name] = before
     return module
 
 
@@ -87,11 +98,6 @@ def _write_prompt(policy: FoundationPolicy, path: Path, folder: Path) -> None:
     if prompt.kind not in KINDS:
         raise HilpError(
             f"{path} is a prompt of the kind '{prompt.kind}', which the runtime does not know: {', '.join(KINDS)}"
-        )
-    if getattr(prompt, "patience", None) is not None:
-        raise HilpError(
-            f"{path} plans on the graph of the data, which exported policies do not have: make it with a number as "
-            "plan, or with 'midpoints'"
         )
     if not isinstance(prompt, HierarchyPrompt):
         prompt.save(target)

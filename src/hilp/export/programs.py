@@ -5,6 +5,7 @@ is exported by what it computes, not by its name, those of other packages too; a
 no step is refused, and what is written is held against the rule itself before anybody gets it (`hilp.export.checks`).
 
 Every value of a program is rows x numbers, or one number a row, kept as rows x 1; weights and numbers broadcast.
+Values of pictures are rows x height x width x channels.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ Step = list[Any]  # [name, operand, ..., {parameters}]
 PLAIN = {name: name for name in ("add", "sub", "mul", "div", "max", "min", "tanh", "exp", "log", "sqrt", "abs", "sin",
                                  "gt", "ge", "lt", "le", "eq")}  # fmt: skip
 SAME = ("optimization_barrier", "copy", "copy_p", "stop_gradient")  # steps that change no number
+PICTURES = [(0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2)]  # where JAX finds batch, channels, height and width
 CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")  # where primitives that stand for others keep them
 
 
@@ -121,10 +123,13 @@ class Builder:
 
 
 def _shaped(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
-    """Axes of one number come and go freely; an image becomes one row."""
+    """Axes of one number come and go freely; an image becomes one row, and a row an image or its patches."""
     (shape,), out = shapes, equation.outvars[0].aval.shape
     if len(shape) > 2 and len(out) == 2:
         return [builder.step("flatten", given[0])]
+    if equation.primitive.name == "reshape" and max(len(shape), len(out)) >= 4 and shape[0] == out[0]:
+        _whole(builder, given)
+        return [builder.step("reshape", given[0], shape=[int(size) for size in out[1:]])]
     wide, wider = ([size for size in sizes if not _is_one(size)] for sizes in (shape, out))
     if wide and wide != wider:
         axes = tuple(equation.params.get("broadcast_dimensions", ()))
@@ -148,11 +153,46 @@ def _is_one(size: Any) -> bool:
 
 def _product(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
     contracted, batched = equation.params["dimension_numbers"]
-    plain = [tuple(axes) for axes in contracted] == [(1,), (0,)] and not any(map(len, batched))
-    if not plain or len(shapes[0]) != 2 or len(shapes[1]) != 2 or not isinstance(given[1], str):
+    plain = [tuple(axes) for axes in contracted] == [(len(shapes[0]) - 1,), (0,)] and not any(map(len, batched))
+    if not plain or len(shapes[0]) not in (2, 4) or len(shapes[1]) != 2 or not isinstance(given[1], str):
         raise NoStep(f"it multiplies {shapes[0]} by {shapes[1]}, not rows by weights")
     _whole(builder, given[:1])
     return [builder.step("matmul", *given)]
+
+
+def _turned(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
+    axes = [int(axis) for axis in equation.params["permutation"]]
+    if axes[0] != 0 or len(axes) < 4:
+        raise NoStep(f"it turns {shapes[0]} about")
+    _whole(builder, given)
+    return [builder.step("transpose", given[0], axes=axes)]
+
+
+def _convolved(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
+    parameters = equation.params
+    layout = [tuple(spec) for spec in parameters["dimension_numbers"]]
+    dilated = {*parameters["lhs_dilation"], *parameters["rhs_dilation"]} != {1}
+    grouped = parameters["feature_group_count"] != 1 or parameters["batch_group_count"] != 1
+    if layout != PICTURES or dilated or grouped or not isinstance(given[1], str):
+        raise NoStep("it convolves something else than pictures (rows x height x width x channels) with weights")
+    _whole(builder, given[:1])
+    return [builder.step("conv", *given, **_windows(parameters["window_strides"], parameters["padding"]))]
+
+
+def _pooled(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
+    parameters = equation.params
+    sizes, strides, padding = (parameters[key] for key in ("window_dimensions", "window_strides", "padding"))
+    dilated = {*parameters["base_dilation"], *parameters["window_dilation"]} != {1}
+    whole = len(sizes) == 4 and all(sizes[at] == strides[at] == 1 and not any(padding[at]) for at in (0, 3))
+    if dilated or not whole:
+        raise NoStep("it takes the largest of something else than windows of pictures")
+    _whole(builder, given[:1])
+    windows = _windows(strides[1:3], padding[1:3])
+    return [builder.step("pool", given[0], sizes=[int(size) for size in sizes[1:3]], **windows)]
+
+
+def _windows(strides: Sequence[int], padding: Sequence[Sequence[int]]) -> dict[str, list[Any]]:
+    return {"strides": [int(one) for one in strides], "padding": [[int(end) for end in ends] for ends in padding]}
 
 
 def _sum(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
@@ -224,6 +264,9 @@ SPECIAL: dict[str, Callable[[Builder, list[Operand], list[Any], Any], list[Opera
     "broadcast_in_dim": _shaped,
     "reshape": _shaped,
     "squeeze": _shaped,
+    "transpose": _turned,
+    "conv_general_dilated": _convolved,
+    "reduce_window_max": _pooled,
     "dot_general": _product,
     "reduce_sum": _sum,
     "reduce_max": _largest,

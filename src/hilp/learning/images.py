@@ -273,7 +273,7 @@ class Eyes(eqx.Module):
     def __call__(self, x: Array) -> Array:
         found, at = [], 0
         for number, piece in self.pieces:
-            part = x[..., at : at + _numbers(piece)]
+            part = jax.lax.slice_in_dim(x, at, at + _numbers(piece), axis=-1)
             at += _numbers(piece)
             if isinstance(piece, tuple):
                 # Nobody asks how a pixel should change: the gradient of an action beside it stops here.

@@ -27,7 +27,7 @@ LAGS = 10  # numbers of steps at which trajectories are looked at
 QUANTILE = 0.2  # of the observed steps between two neighbourhoods: quick, but not the luckiest alone
 MOST_LANDMARKS = 3_000
 MOST_ROWS = 300_000  # of trajectories that are looked at: more would only be more of the same
-BLOCK = 512  # states held against all landmarks at a time, so that the table stays in cache
+ROWS_AT_A_TIME = 512  # states held against all landmarks, so that the table stays in cache
 
 
 @dataclass(frozen=True)
@@ -130,8 +130,8 @@ def cover(points: np.ndarray, radius: float, seed: int) -> tuple[np.ndarray, flo
     order = np.random.default_rng(seed).permutation(len(points))
     while True:
         chosen = np.zeros(0, np.int64)
-        for first in range(0, len(order), BLOCK):
-            block = order[first : first + BLOCK]
+        for first in range(0, len(order), ROWS_AT_A_TIME):
+            block = order[first : first + ROWS_AT_A_TIME]
             if len(chosen):  # most of a block is covered by what the blocks before have left
                 block = block[nearest(points[block], points[chosen], 1)[1][:, 0] > radius]
             chosen = np.concatenate([chosen, _apart(points, block, radius)])
@@ -159,13 +159,13 @@ def nearest(points: np.ndarray, landmarks: np.ndarray, count: int) -> tuple[np.n
     center = landmarks.mean(axis=0)  # rounding errors grow with the squares
     others = landmarks - center
     table_of = np.concatenate([-2.0 * others.T, np.square(others).sum(axis=1)[None]]).astype(np.float32)
-    for first in range(0, len(points), BLOCK):
-        block = points[first : first + BLOCK]
+    for first in range(0, len(points), ROWS_AT_A_TIME):
+        block = points[first : first + ROWS_AT_A_TIME]
         table = np.concatenate([block - center, np.ones((len(block), 1))], axis=1, dtype=np.float32) @ table_of
         for place in range(count):
             found = table.argmin(axis=1)
-            numbers[first : first + BLOCK, place] = found
-            apart[first : first + BLOCK, place] = np.sqrt(np.square(block - landmarks[found]).sum(axis=1))
+            numbers[first : first + ROWS_AT_A_TIME, place] = found
+            apart[first : first + ROWS_AT_A_TIME, place] = np.sqrt(np.square(block - landmarks[found]).sum(axis=1))
             if place + 1 < count:
                 np.put_along_axis(table, found[:, None], np.inf, axis=1)
     return numbers, apart

@@ -29,6 +29,7 @@ from hilp.policy import (
     prompts,
     reward_prompts,
     saved_prompts,
+    shortest,
     stepping,
 )
 from hilp.policy.asked import require_graph
@@ -236,8 +237,8 @@ class FoundationPolicy:
             following = self.kept("next_latents", lambda: self.encode_all(self.bank.next_observations))
             pairs = np.stack([self.midpoints.latents, following], axis=1).reshape(-1, following.shape[1])
             drawn = graph.build(self.midpoints.latents, pairs, np.full(len(following), 2), self.discount)
-            return Routes(drawn, self.midpoints, self.discount)
-        return Routes(self.graph, self.midpoints, self.discount)
+            return Routes(drawn, self.midpoints, self.discount, shortest.by_scipy)
+        return Routes(self.graph, self.midpoints, self.discount, shortest.by_scipy)
 
     def with_graph(self, data: Dataset, seed: int = 0) -> FoundationPolicy:
         """This policy with the graph of trajectories, as training leaves it: for policies that have none."""

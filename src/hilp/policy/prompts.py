@@ -22,7 +22,7 @@ from hilp.policy.combining import Combinable, Packed
 from hilp.policy.graph_prompts import GraphRewardPrompt
 from hilp.policy.hierarchy import HierarchyPrompt, PriorPrompt
 from hilp.policy.patience import Patience
-from hilp.policy.routes import GUESS, Outlook
+from hilp.policy.routes import Outlook
 from hilp.trees import Tree
 
 
@@ -67,25 +67,16 @@ class GoalPrompt(Combinable):
 
     def _targets(self, here: np.ndarray, goals: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """The latents to head for, agents x dim; of agents that are not in `rows` their goals."""
-        count, target = len(here), np.array(goals)
-        by_midpoints = rows if self.plan != 0 else rows[:0]
+        until_near = self.near_enough if isinstance(self.plan, str) else 0.0
         if self.patience is not None:
             assert self.to_goal is not None
-            routes, steps = self.policy.routes, np.broadcast_to(self.to_goal, (count, self.to_goal.shape[-1]))
-            shown = np.ones(len(rows), bool)
-            if self.plan == "auto":
-                shown = routes.steps_left(here[rows], target[rows], steps[rows]) < GUESS
-            by_midpoints, rows = rows[~shown], rows[shown]
-            target[rows] = routes.subgoals(here, target, steps, self.best, self.patience, rows)
-        if len(by_midpoints):
-            until_near = isinstance(self.plan, str)
-            target[by_midpoints] = self.policy.midpoints.subgoals(
-                here[by_midpoints],
-                target[by_midpoints],
-                "auto" if until_near else self.plan,
-                self.best,
-                self.near_enough if until_near else 0.0,
-            )
+            steps = np.broadcast_to(self.to_goal, (len(here), self.to_goal.shape[-1]))
+            radius = until_near if self.plan == "auto" else None
+            return self.policy.routes.targets(here, goals, steps, self.best, self.patience, rows, radius)
+        target = np.array(goals)
+        if self.plan != 0 and len(rows):
+            how = ("auto" if until_near else self.plan, self.best, until_near)
+            target[rows] = self.policy.midpoints.subgoals(here[rows], goals[rows], *how)
         return target
 
     @property
@@ -110,8 +101,8 @@ class GoalPrompt(Combinable):
         """The latent to head for, [1, dim], of one agent whose latent is `here` [1, dim]."""
         if self.patience is not None:
             return self._targets(here, self.one_goal, np.arange(1))
-        named = isinstance(self.plan, str)
-        how = ("auto" if named else self.plan, self.best, self.near_enough if named else 0.0)
+        until_near = self.near_enough if isinstance(self.plan, str) else 0.0
+        how = ("auto" if until_near else self.plan, self.best, until_near)
         return self.policy.midpoints.subgoal(here[0], self.one_goal[0], *how)[None]
 
     def reset(self, rows: Any = None) -> None:

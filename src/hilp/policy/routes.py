@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from hilp.learning.hilbert import undiscounted
-from hilp.policy import planning
 from hilp.policy.graph import Graph, nearest
 from hilp.policy.patience import Patience
+from hilp.policy.planning import Midpoints, smallest, trust_radius
 
 NEIGHBOURS = 4  # landmarks by which a state is placed on the graph
 GUESS = 1e6  # steps that an edge costs on top, where no trajectory was seen to take it
 BEST_SHARE = 0.1  # of the states around an agent that a subgoal is averaged over, at most
 FEW = 3  # states that it is averaged over at least
-LEAST = 10  # states that count as around an agent, however far
+LEAST_AROUND = 10  # states that count as around an agent, however far
 COARSE = 0.5  # of the trust radius: landmarks farther apart are too few to follow
-BLOCK = 32  # agents whose distances to the bank are held at a time
+AGENTS_AT_A_TIME = 32  # whose distances to the bank are held
 
 Reachable = Literal["yes", "no", "unknown"]
+Search = Callable[[Graph, np.ndarray, np.ndarray], np.ndarray]  # of hilp.policy.shortest
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,12 @@ class Outlook:
 
 
 class Routes:
-    """A graph with the bank that its landmarks are from."""
+    """A graph with the bank that its landmarks are from, and a way to find shortest ways on it."""
 
-    def __init__(self, graph: Graph, bank: planning.Midpoints, discount: float):
-        self.graph, self.bank, self.discount = graph, bank, discount
+    def __init__(self, graph: Graph, bank: Midpoints, discount: float, search: Search):
+        self.graph, self.bank, self.discount, self.search = graph, bank, discount, search
         self.landmarks = bank.latents[graph.landmarks]
-        self.trust = planning.trust_radius(discount)
+        self.trust = trust_radius(discount)
         self.prices = np.where(graph.counts > 0, graph.steps, GUESS + graph.steps)
         self.placed, apart = nearest(bank.latents, self.landmarks, NEIGHBOURS)  # bank x neighbours
         self.beside = undiscounted(apart, discount).astype(np.float32)  # steps from states of the bank to those
@@ -60,19 +61,8 @@ class Routes:
 
     def to_goals(self, goals: np.ndarray) -> np.ndarray:
         """Steps from every landmark to each goal, goals x landmarks; equal goals are searched for once."""
-        from scipy.sparse import csr_matrix  # here: a policy that plans on no graph starts without it
-        from scipy.sparse.csgraph import dijkstra
-
         unique, numbers = np.unique(goals, axis=0, return_inverse=True)
-        last = self._last_legs(unique)
-        number, landmark = np.nonzero(np.isfinite(last))
-        graph, count = self.graph, len(self.graph)
-        # Searched backwards, from goals to all landmarks: the row of an edge is where it leads to.
-        rows = np.concatenate([graph.target, count + number])
-        columns = np.concatenate([graph.origin, landmark])
-        prices = np.concatenate([self.prices, last[number, landmark]])
-        table = csr_matrix((prices, (rows, columns)), (count + len(unique),) * 2)
-        found = dijkstra(table, indices=count + np.arange(len(unique)))[:, :count].astype(np.float32)
+        found = self.search(self.graph, self.prices, self._last_legs(unique)).astype(np.float32)
         return found[numbers.reshape(-1)]
 
     def _last_legs(self, goals: np.ndarray) -> np.ndarray:
@@ -110,19 +100,35 @@ class Routes:
             found[number] = self.mean_of_best(states, steps, best)
         return found
 
+    def targets(
+        self, here: np.ndarray, goals: np.ndarray, to_goals: np.ndarray, best: int, patience: Patience,
+        rows: np.ndarray, radius: float | None = None,
+    ) -> np.ndarray:  # fmt: skip
+        """`subgoals`, and of agents that are not in `rows` their goals. With a radius, agents to whose goals the data
+        shows no way head for midpoints, until one is that near.
+        """
+        found, unshown = np.array(goals), rows[:0]
+        if radius is not None:
+            shown = self.steps_left(here[rows], goals[rows], to_goals[rows]) < GUESS
+            rows, unshown = rows[shown], rows[~shown]
+        found[rows] = self.subgoals(here, goals, to_goals, best, patience, rows)
+        if radius is not None and len(unshown):
+            found[unshown] = self.bank.subgoals(here[unshown], goals[unshown], "auto", best, radius)
+        return found
+
     # ---- what goals and rewards share --------------------------------------------------------------------------------
 
     def surroundings(
         self, here: np.ndarray, reaches: np.ndarray | None = None
     ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """Of each agent the states of the bank within its reach, or the LEAST nearest, and their steps from it."""
+        """Of each agent the states of the bank within its reach, or the nearest LEAST_AROUND, and steps to them."""
         radii = np.full(len(here), self.trust) if reaches is None else reaches
-        for first in range(0, len(here), BLOCK):
-            table = self.bank.square_distance_table(here[first : first + BLOCK])
+        for first in range(0, len(here), AGENTS_AT_A_TIME):
+            table = self.bank.square_distance_table(here[first : first + AGENTS_AT_A_TIME])
             for number, squares in enumerate(table, first):
                 states = np.flatnonzero(squares <= radii[number] ** 2)
-                if len(states) < LEAST:
-                    states = planning.smallest(squares, min(LEAST, len(squares)))
+                if len(states) < LEAST_AROUND:
+                    states = smallest(squares, min(LEAST_AROUND, len(squares)))
                 yield number, states, undiscounted(np.sqrt(squares[states]), self.discount)
 
     def mean_of_best(self, states: np.ndarray, costs: np.ndarray, best: int) -> np.ndarray:
@@ -131,7 +137,7 @@ class Routes:
         Where data is thin, 50 states are all that lie around an agent, and their mean is where it stands.
         """
         count = min(best, len(states), max(FEW, math.ceil(BEST_SHARE * len(states))))
-        return self.bank.latents[states[planning.smallest(costs, count)]].mean(axis=0)
+        return self.bank.latents[states[smallest(costs, count)]].mean(axis=0)
 
     def shares(self, latents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Latents as weighted means of the landmarks around them: which, and how much of each; both n x neighbours."""

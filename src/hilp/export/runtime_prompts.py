@@ -1,0 +1,140 @@
+"""Prompts of the exported runtime, over numpy alone: what a policy is asked to do. Written into its one file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from hilp.errors import HilpError
+from hilp.policy.graph import Graph
+from hilp.policy.graph_rewards import Plan, subgoals
+from hilp.policy.routes import Outlook
+
+
+class Prompt:
+    """What a policy is asked to do."""
+
+    def __init__(self, policy: Any):
+        self.policy = policy
+
+    def act(self, observations: list[np.ndarray]) -> np.ndarray:
+        raise NotImplementedError
+
+    def reset(self) -> None:
+        """New episodes begin."""
+
+    def for_each(self, values: np.ndarray, observations: list[np.ndarray]) -> np.ndarray:
+        """One row an observation, of one for all or one for each."""
+        count = len(observations[0])
+        if len(values) not in (1, count):
+            raise HilpError(f"this prompt is for {len(values)} observations at a time, not {count}")
+        return np.broadcast_to(values, (count, values.shape[1]))
+
+
+class Skill(Prompt):
+    """One skill for all, or one for each row."""
+
+    def __init__(self, policy: Any, z: np.ndarray):
+        super().__init__(policy)
+        self.z = z
+
+    def act(self, observations: list[np.ndarray]) -> np.ndarray:
+        return self.policy.act_on(observations, self.for_each(self.z, observations))
+
+
+class Goal(Prompt):
+    """The direction to a goal, or to a midpoint on the way there, anew at every step. At the goal itself it is zero."""
+
+    def __init__(self, policy: Any, latent: np.ndarray, plan: int | str, best: int, radius: float):
+        super().__init__(policy)
+        self.latent, self.plan, self.best, self.radius = latent, plan, best, radius
+
+    def act(self, observations: list[np.ndarray]) -> np.ndarray:
+        target, rules = self.for_each(self.latent, observations), self.policy.rules
+        if self.plan == 0:
+            return rules["act_towards"](*observations, target)
+        here, midpoints = rules["encode"](*observations), self.policy.midpoints
+        if len(here) == 1:
+            target = midpoints.subgoal(here[0], target[0], self.plan, self.best, self.radius)[None]
+        else:
+            target = midpoints.subgoals(here, target, self.plan, self.best, self.radius)
+        return rules["act_between"](*observations, here, target)
+
+
+class GraphGoal(Prompt):
+    """The way to a goal on the graph of the data, anew at every step. `reset()` where episodes begin."""
+
+    def __init__(self, policy: Any, latent: np.ndarray, best: int, radius: float | None):
+        """radius: of midpoints, for agents to whose goals the data shows no way; without one, they follow guesses."""
+        super().__init__(policy)
+        self.latent, self.best, self.radius = latent, best, radius
+        self.to_goals, self.patience = policy.routes.to_goals(latent), policy.routes.patience()
+
+    def reset(self) -> None:
+        self.patience.reset()
+
+    def act(self, observations: list[np.ndarray]) -> np.ndarray:
+        goals, steps = (self.for_each(values, observations) for values in (self.latent, self.to_goals))
+        here = self.policy.rules["encode"](*observations)
+        rows = np.arange(len(here))
+        target = self.policy.routes.targets(here, goals, steps, self.best, self.patience, rows, self.radius)
+        return self.policy.rules["act_between"](*observations, here, target)
+
+    def outlook(self, observation: Any) -> Outlook:
+        """What the graph says about the way from one observation to one goal: path, steps, support, reachable."""
+        here = self.policy.encode(observation)
+        if here.ndim != 1 or len(self.latent) != 1:
+            raise HilpError("an outlook is from one observation to one goal")
+        found: Outlook = self.policy.routes.outlook(here, self.latent[0], self.to_goals[0])
+        return found
+
+
+class GraphReward(Prompt):
+    """Heads for what a reward is worth most, as hilp planned it on the graph of the data, anew at every step."""
+
+    def __init__(self, policy: Any, planned: Plan, best: int):
+        super().__init__(policy)
+        self.planned, self.best = planned, best
+
+    def act(self, observations: list[np.ndarray]) -> np.ndarray:
+        here = self.policy.rules["encode"](*observations)
+        target = subgoals(self.policy.routes, self.planned, here, self.best)
+        return self.policy.rules["act_between"](*observations, here, target)
+
+
+def by_sweeps(graph: Graph, prices: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """Shortest ways, as hilp.policy.shortest finds them: all landmarks at once look one edge ahead, until none gains.
+
+    The same sums in the same order as Dijkstra's, so the same numbers; some tenths of a second for a goal.
+    """
+    found = np.array(last)
+    leaving, first = np.unique(graph.origin, return_index=True)  # edges lie in the order of where they begin
+    while len(leaving):
+        ahead = np.minimum.reduceat(found[:, graph.target] + prices, first, axis=1)
+        if not (ahead < found[:, leaving]).any():
+            break
+        found[:, leaving] = np.minimum(found[:, leaving], ahead)
+    return found
+
+
+class Held(Prompt):
+    """Skills that are chosen anew every so many steps. `reset()` where episodes begin."""
+
+    def __init__(self, policy: Any, choose: Callable[..., np.ndarray], steps: int, seed: int = 0):
+        super().__init__(policy)
+        self.choose, self.steps, self.seed = choose, steps, seed
+        self.z = np.zeros((0, policy.skill_dim), np.float32)
+        self.reset()
+
+    def reset(self) -> None:
+        self.left, self.rng = 0, np.random.default_rng(self.seed)
+
+    def act(self, observations: list[np.ndarray]) -> np.ndarray:
+        if self.left and len(self.z) != len(observations[0]):
+            raise HilpError(f"this prompt is in the middle of {len(self.z)} episodes: call its reset() when they begin")
+        if not self.left:
+            self.z, self.left = self.choose(observations, self.rng), self.steps
+        self.left -= 1
+        return self.policy.act_on(observations, self.z)
