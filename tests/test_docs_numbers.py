@@ -377,6 +377,11 @@ def hierarchies() -> Table:
 HIERARCHIES = {"iql": "flat IQL", "opal": "a high level over OPAL", "hilp": "a high level over HILP"}
 
 
+def decisive(row: Any) -> bool:
+    """Whether a row is of HILP with weights that tell the data's actions apart more (docs/how-it-works.md)."""
+    return row["method"] == "hilp" and row["config"]["temperature"] == 10.0
+
+
 def hierarchies_kitchen() -> Table:
     lines = [["method", "updates (skills, high level)", "subtasks of four", "25 x return [95%]", "the paper"]]
     for row in kept("hierarchy-kitchen"):
@@ -388,6 +393,24 @@ def hierarchies_kitchen() -> Table:
         score = f"{100 * row['score']:.0f} [{low:.0f}, {high:.0f}]"
         beside = "" if theirs is None else f"{theirs[0]:.0f} ± {theirs[1]:.0f}"
         lines.append([HIERARCHIES[row["method"]], updates, f"{4 * row['score']:.2f}", score, beside])
+    return lines
+
+
+def hierarchies_antmaze() -> Table:
+    lines = [
+        ["maze", "method", "updates (skills; high level)", "100 x success [95%]", "steps of successes", "the paper"]
+    ]
+    for row in sorted(kept("hierarchy-antmaze"), key=lambda row: row["data"]):
+        assert row["metric"] == "success" and row["episodes"] == 50
+        cell = row["cell"]
+        low, high = (100 * bound for bound in row["interval"])
+        updates = f"{cell['updates']:,}" + (f"; {cell['high_updates']:,}" if "high_updates" in cell else "")
+        theirs = paper.hierarchical(cell["data"], row["method"])
+        steps, score = row["mean_length_of_successes"], f"{100 * row['score']:.0f} [{low:.0f}, {high:.0f}]"
+        beside = "" if theirs is None else f"{theirs[0]:.0f} ± {theirs[1]:.0f}"
+        name = HIERARCHIES[row["method"]] + (", decisive" if decisive(row) else "")
+        maze = cell["data"].removeprefix("antmaze-").removesuffix("-diverse")
+        lines.append([maze, name, updates, score, "" if steps is None else f"{steps:.0f}", beside])
     return lines
 
 
@@ -413,15 +436,16 @@ def arm() -> Table:
 
 def kitchen() -> Table:
     file = "goals-kitchen"
-    rows = {(row["cell"]["label"], row["plan"]): row for row in kept(file) if row["task"] == "kitchen-mixed"}
     lines = [["method", "subtasks of four", "25 x return [95%]", "the paper, on D4RL's data"]]
-    for (label, plan), row in rows.items():
-        assert row["metric"] == "share of the subtasks" and row["episodes"] == 50
+    for row in kept(file):
+        assert row["metric"] == "share of the subtasks" and row["episodes"] == 50 and row["task"] == "kitchen-mixed"
         low, high = (100 * bound for bound in row["interval"])
+        label, plan = row["cell"]["label"], row["plan"]
         name = label if plan == 0 else f"{label}, plan {plan}"
         theirs = paper.goal_conditioned("kitchen-mixed", "hilp-plan" if (label, plan) == ("hilp", 3) else name)
         score = f"{100 * row['score']:.0f} [{low:.0f}, {high:.0f}]"
-        lines.append([name, f"{4 * row['score']:.2f}", score, "" if theirs is None else f"{theirs[0]:.0f}"])
+        beside = ", decisive" if decisive(row) else ""
+        lines.append([name + beside, f"{4 * row['score']:.2f}", score, "" if theirs is None else f"{theirs[0]:.0f}"])
     return lines
 
 
@@ -463,6 +487,7 @@ MADE: dict[tuple[str, str, str], Callable[[], Table]] = {  # page, heading, begi
     (RESULTS, "An arm at four rates (laptop)", "logged at | stride"): arm,
     (RESULTS, "Hierarchies", "method | updates"): hierarchies,
     (RESULTS, "A high level in the kitchen", "method | updates (skills, high level)"): hierarchies_kitchen,
+    (RESULTS, "A high level in AntMaze", "maze | method"): hierarchies_antmaze,
     (RESULTS, "Speed", "name | value"): speed,
 }
 WITHOUT_NUMBERS = {  # tables that show no result
