@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import hilp
 from hilp.data import rewards
 from hilp.data.scaling import ActionScaling
+from hilp.errors import HilpError
 from hilp.learning import losses, methods, recurrent, sampling
 from hilp.learning.methods import opal, reward_iql
 from hilp.policy.hierarchy import Holding
@@ -312,7 +313,11 @@ def test_several_seeds_and_formulas(tiny: hilp.FoundationPolicy, tiny_data: hilp
     two = tiny.hierarchy(tiny_data, "observation[0]", steps=3, seeds=2, config=config, quiet=True, out=tmp_path / "run")
     assert [prompt.high.about["seed"] for prompt in two] == [0, 1]
     assert two[0].high.about["reward"] == "observation[0]"
-    again = tiny.load_prompt(tmp_path / "run" / "seed-1" / PROMPT)
+    again = tiny.load_prompt(tmp_path / "run" / "seed-1")
+    with pytest.raises(HilpError, match="holds 2 seeds: name one of them"):
+        tiny.load_prompt(tmp_path / "run")
+    with pytest.raises(HilpError, match="there is no prompt in"):
+        tiny.load_prompt(tmp_path)
     np.testing.assert_array_equal(again.choose(tiny.bank.observations[:3]), two[1].choose(tiny.bank.observations[:3]))
 
 

@@ -49,6 +49,18 @@ def find(path: Path) -> Path:
     raise HilpError(f"there is no policy at {path}: it has no {CONFIG}")
 
 
+def find_prompt(run: Path) -> Path:
+    """The file of the prompt that was trained in a folder."""
+    if (run / PROMPT).is_file():
+        return run / PROMPT
+    seeds = seed_folders(run)
+    if seeds:
+        raise HilpError(f"{run} holds {len(seeds)} seeds: name one of them, e.g. {seeds[0]}")
+    if (run / RUN).is_file() and not (run / POLICY).is_dir():
+        raise HilpError(f"{run} has no prompt yet: its training has not finished, continue it with --resume")
+    raise HilpError(f"there is no prompt in {run}: give the file of one, or a folder that holds {PROMPT}")
+
+
 def seed_folders(run: Path) -> list[Path]:
     """The folders of a run's seeds, where it trained several."""
     found = ((re.fullmatch("seed-([0-9]{1,18})", folder.name), folder) for folder in run.glob("seed-*"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hilp import storage, trees
+from hilp import runs, storage, trees
 from hilp.errors import HilpError
 from hilp.policy import following, graph_prompts, prompts
 from hilp.policy.adapting import AdaptedPrompt
@@ -23,7 +23,9 @@ DEEPEST = 20  # prompts in prompts
 
 
 def load(policy: Promptable, path: Path) -> Prompt:
-    """A prompt that was saved for this very policy."""
+    """A prompt that was saved for this very policy; the folder in which a high level was trained stands for its own."""
+    if path.is_dir():
+        path = runs.find_prompt(path)
     arrays, note = storage.read_arrays(path)
     return _Reader(policy, path).read(arrays, note)
 
