@@ -122,11 +122,20 @@ def success(file: str, label: str, plan: Any = 0, **where: Any) -> list[float]:
     ]
 
 
+def decisive(row: Any) -> bool:
+    """Whether a row is of HILP with weights that tell the data's actions apart more (docs/how-it-works.md)."""
+    return row["method"] == "hilp" and row["config"]["temperature"] == 10.0
+
+
+def data_of(row: Any) -> str:
+    return row["data"] + (", decisive" if decisive(row) else "")
+
+
 def plans_on_the_graph() -> Table:
     rows = kept("goals-graph")
     lines = [["data", "seeds", *(f"plan {plan}" for plan in (0, 1, 2, 3, "midpoints", "graph", "auto"))]]
-    for name in dict.fromkeys(row["data"] for row in rows):
-        own = [[100 * r["score"] for r in rows if (r["data"], r["plan"]) == (name, p)] for p in cells.GOAL_PLANS]
+    for name in dict.fromkeys(map(data_of, rows)):
+        own = [[100 * r["score"] for r in rows if (data_of(r), r["plan"]) == (name, p)] for p in cells.GOAL_PLANS]
         lines.append([name, str(len(own[0])), *(spread(scores) if len(scores) > 1 else mean(scores) for scores in own)])
     return lines
 
@@ -375,11 +384,6 @@ def hierarchies() -> Table:
 
 
 HIERARCHIES = {"iql": "flat IQL", "opal": "a high level over OPAL", "hilp": "a high level over HILP"}
-
-
-def decisive(row: Any) -> bool:
-    """Whether a row is of HILP with weights that tell the data's actions apart more (docs/how-it-works.md)."""
-    return row["method"] == "hilp" and row["config"]["temperature"] == 10.0
 
 
 def hierarchies_kitchen() -> Table:
