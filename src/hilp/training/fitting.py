@@ -10,11 +10,15 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from hilp.data import thinning, timescale
 from hilp.data.dataset import Dataset
 from hilp.learning import configs
 
 HORIZON = "phi_discount"  # whoever leaves it open leaves the stride open, too
+PIECES = 0.5  # of the way across: data whose episodes are shorter has to be put together
+DECISIVE = {"discount": 0.95, "temperature": 10.0}  # of skills that follow plans through such data (docs/results.md)
 
 
 class Fit(NamedTuple):
@@ -47,7 +51,26 @@ def fitted(config: Any, data: Dataset, before: Mapping[str, Any] | None = None) 
     else:
         discount = timescale.discount_for(scale.crossing)
         scale = dataclasses.replace(scale, stride=1, discount=discount)
-    return Fit(configs.changed(config, dict.fromkeys(keys, discount)), data, scale.line)
+    return Fit(configs.changed(config, dict.fromkeys(keys, discount)), data, scale.line + _pieces(config, data, scale))
+
+
+def _pieces(config: Any, data: Dataset, scale: timescale.TimeScale) -> str:
+    """What to try where episodes are short pieces of the data: there, skills of the preset stand still at turns."""
+    known = {field.name for field in dataclasses.fields(config)}
+    if scale.crossing is None or not known >= DECISIVE.keys():
+        return ""
+    if _weight(config.discount, config.temperature) >= _weight(**DECISIVE):
+        return ""
+    median = float(np.median(data.lengths)) - 1  # rows, a step fewer
+    if median >= PIECES * scale.crossing / scale.stride:
+        return ""
+    values = " ".join(f"{name}={value:g}" for name, value in DECISIVE.items())
+    return f"; its episodes are short pieces of that (median {median:.0f} steps): consider --set {values}"
+
+
+def _weight(discount: float, temperature: float) -> float:
+    """How much a step the right way weighs beside a wrong one, for as much as there is to gain (how-it-works.md)."""
+    return temperature * (1.0 - discount**2)
 
 
 def _thinned(data: Dataset, stride: int) -> Dataset:
