@@ -89,18 +89,19 @@ def test_goals_are_known_by_their_state_or_only_acted_towards(world: Any) -> Non
 
 @pytest.mark.slow
 def test_visual_cube_end_to_end(world: Any, tmp_path: Path) -> None:
-    """Collected, trained, prompted with goals that are pictures."""
-    data = hilp.collect(NAME, "play", 1_000, out=tmp_path / "cube", workers=1)
-    assert data.task == "visual-cube-single-play" and data.observations["pixels"].shape == (1001, 64, 64, 3)
+    """Collected, trained, prompted with goals that are pictures. OGBench's own take a quarter of a second each."""
+    data = hilp.collect(NAME, "play", 300, out=tmp_path / "cube", workers=1)
+    assert data.task == "visual-cube-single-play" and data.observations["pixels"].shape == (301, 64, 64, 3)
     np.testing.assert_array_equal(data.observations["pixels"][7], world.see(data.extra("states")[7:8])["pixels"][0])
     preset = hilp.preset("hilp", "laptop", data.task)
     config = methods.configure(preset.config, {"phi_steps": 60})
     policy = hilp.pretrain(config, data, steps=120, bank=200, out=tmp_path / "run", quiet=True)
-    (row,) = hilp.evaluate(policy, NAME, plan="auto", episodes=5)
+    world.max_steps = 20
+    (row,) = hilp.evaluate(policy, world, plan="auto", episodes=5)
     assert row["metric"] == "success" and set(row["by_goal"]) == set(world.goal_names)
     photo = tmp_path / "photo.png"
-    Image.fromarray(np.asarray(data.observations["pixels"][500])).save(photo)
+    Image.fromarray(np.asarray(data.observations["pixels"][100])).save(photo)
     film = ["--data", str(tmp_path / "cube")]
-    for goal in (["task2"], ["block_0_x=0.5"], ["row:700", *film], ["row:7"], [str(photo)]):
+    for goal in (["task2"], ["block_0_x=0.5"], ["row:200", *film], ["row:7"], [str(photo)]):
         assert main(["prompt", str(tmp_path / "run"), "--goal", *goal, "--steps", "3"]) == 0
     page.write(tmp_path / "run")

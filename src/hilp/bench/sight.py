@@ -53,7 +53,7 @@ def walker_frames() -> Line:
     """Pictures a second of DeepMind Control's walker."""
 
     def ready(world: Any) -> tuple[Callable[[], Any], int, str]:
-        physics = world.episodes(np.random.default_rng(0), 1).extra("physics").repeat(200, axis=0)
+        physics = world.episodes(np.random.default_rng(0), 1).extra("physics").repeat(1_000, axis=0)
         return lambda: world.frames(physics), len(physics), "64x64x3, without shadows, reflections, multisampling"
 
     return _simulated("walker-pixels", ready)
@@ -63,7 +63,7 @@ def cube_frames() -> Line:
     """Pictures a second of OGBench's arm with a cube, by its own renderer."""
 
     def ready(world: Any) -> tuple[Callable[[], Any], int, str]:
-        states = world.episodes(np.random.default_rng(0), 1).observations.repeat(50, axis=0)
+        states = world.episodes(np.random.default_rng(0), 1).observations.repeat(4, axis=0)
         return lambda: world.see(states), len(states), "64x64x3, as OGBench draws them"
 
     return _simulated("visual-cube-single", ready)
@@ -85,9 +85,12 @@ def _rate(draw: Callable[[], Any], count: int, what: str) -> Line:
     array = pictures["pixels"] if isinstance(pictures, dict) else pictures
     times = []
     for run in (draw, array.copy):
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
+        tries = []
+        for _ in range(3):
+            start = time.perf_counter()
+            run()
+            tries.append(time.perf_counter() - start)
+        times.append(min(tries))
     return {
         "value": round(count / times[0]),
         "unit": "frames/s",
