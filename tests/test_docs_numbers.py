@@ -301,6 +301,20 @@ def zero_shot_walker() -> Table:
     return [["method", "seed", *rewards, "mean"], *lines]
 
 
+def zero_shot_walker_pixels() -> Table:
+    rewards = ("stand", "walk", "run", "flip")
+    rows = kept("zero-shot-walker-pixels")
+    lines = []
+    for label in dict.fromkeys(row["cell"]["label"] for row in rows):
+        own = {row["reward"]: row["score"] for row in rows if row["cell"]["label"] == label}
+        theirs = [paper.zero_shot("walker", reward, label, "rnd", pixels=True) for reward in rewards]
+        cells = [f"{own[name]:.0f} / {there[0]:.0f}" for name, there in zip(rewards, theirs, strict=True) if there]
+        lines.append([label, *cells, mean([own[reward] for reward in rewards])])
+    random = [float(np.mean([row["random"] for row in rows if row["reward"] == reward])) for reward in rewards]
+    lines.append(["random actions", *(f"{value:.0f}" for value in random), mean(random)])
+    return [["method", *rewards, "mean"], *lines]
+
+
 # 100 x success of OGBench's published files at 10^6 updates: pointmaze large and giant, stitch (Park et al. 2025).
 OGBENCH_PUBLISHED = {
     "gc-bc": (7, 0),
@@ -422,6 +436,7 @@ def speed() -> Table:
     rows = {row["name"]: row for row in (*kept("speed"), *kept("data"))}
     acting = ("act", "act_goal", "act_plan", "act_numpy", "act_onnx", "start")
     order = ("train_step", "sf_train_step", "plan", *acting, "memory", "import", "help", "convert", "stream")
+    order += ("films", "maze_frames", "walker_frames", "cube_frames")
     lines = [
         [name, f"{rows[name]['value']} {rows[name]['unit']}", str(rows[name]["ratio"]), rows[name]["against"]]
         for name in order
@@ -488,6 +503,7 @@ MADE: dict[tuple[str, str, str], Callable[[], Table]] = {  # page, heading, begi
     (RESULTS, "Kitchen (laptop)", "script | noise 0, alone"): kitchen_scripts,
     (RESULTS, MAZE_REWARDS, "method | region"): zero_shot_maze,
     (RESULTS, "Zero-shot RL on the walker (laptop)", "method | seed"): zero_shot_walker,
+    (RESULTS, "Zero-shot RL on the walker from pixels (laptop)", "method | stand"): zero_shot_walker_pixels,
     (RESULTS, "An arm at four rates (laptop)", "logged at | stride"): arm,
     (RESULTS, "Hierarchies", "method | updates"): hierarchies,
     (RESULTS, "A high level in the kitchen", "method | updates (skills, high level)"): hierarchies_kitchen,

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import hilp
-from hilp import storage
+from hilp import export, storage
 from hilp.errors import HilpError
+from hilp.export import numpy_folder
 from hilp.learning import methods
 from hilp.policy import bank, latent_bank, reward_prompts
 from hilp.report import strips
@@ -159,6 +160,20 @@ def test_plans_are_shown_by_thumbnails(policy: hilp.FoundationPolicy, film: hilp
     start, goal = ({name: part[row] for name, part in film.observations.items()} for row in (3, 100))
     way = policy.goal(goal, plan="graph").path(start)
     assert way["camera"].shape[1:] == SHAPE and set(way) == {"camera", "state"}
+
+
+def test_an_export_plans_on_the_same_latents(
+    film: hilp.Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bank, "MOST_PICTURES", WHOLE * 2 * int(np.prod(SHAPE)))
+    plain = methods.config("hilp", **{**SMALL, **SIZES["hilp"], "encoder": "none"})  # convolutions are not exported
+    policy = hilp.pretrain(plain, film, steps=1, bank=KEPT, quiet=True)
+    export.write(policy, "numpy", tmp_path / "robot")
+    runtime = numpy_folder.load(tmp_path / "robot").load(tmp_path / "robot")
+    np.testing.assert_array_equal(runtime.midpoints.latents, policy.midpoints.latents)
+    start, goal = ({name: part[row] for name, part in film.observations.items()} for row in (3, 100))
+    ours = policy.act(start, policy.goal(goal, plan=2, best=5))
+    np.testing.assert_allclose(runtime.act(start, runtime.goal(goal, plan=2, best=5)), ours, atol=1e-4)
 
 
 def test_all_is_kept_whole_where_it_is_small(policy: hilp.FoundationPolicy, film: hilp.Dataset) -> None:
