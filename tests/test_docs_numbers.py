@@ -282,6 +282,19 @@ def zero_shot_maze() -> Table:
     return [["method", *rewards, "IQM [95%]", "IQM with an intercept"], *lines]
 
 
+def rewards_on_the_graph() -> Table:
+    rewards = ("region", "avoid", "corridor")
+    lines = [["method", "updates", "seeds", *rewards, "IQM [95%]"]]
+    rows = [row for row in kept("zero-shot-maze") if row["cell"]["label"] == "hilp-graph"]
+    for told, updates in dict.fromkeys((decisive(row), row["train_steps"]) for row in rows):
+        own = [row for row in rows if (decisive(row), row["train_steps"]) == (told, updates)]
+        strata = [[share(row) for row in own if row["reward"] == reward] for reward in rewards]
+        name = "hilp-graph" + (", decisive" if told else "")
+        scores = [*(spread(x, 2) for x in strata), with_interval(strata, 2)]
+        lines.append([name, f"{updates:,}", str(len(strata[0])), *scores])
+    return lines
+
+
 def zero_shot_walker() -> Table:
     rewards = ("stand", "walk", "run", "flip")
     rows = kept("zero-shot-walker")
@@ -502,6 +515,7 @@ MADE: dict[tuple[str, str, str], Callable[[], Table]] = {  # page, heading, begi
     (RESULTS, "Kitchen (laptop)", "method | subtasks of four"): kitchen,
     (RESULTS, "Kitchen (laptop)", "script | noise 0, alone"): kitchen_scripts,
     (RESULTS, MAZE_REWARDS, "method | region"): zero_shot_maze,
+    (RESULTS, "Rewards on the graph (laptop)", "method | updates | seeds"): rewards_on_the_graph,
     (RESULTS, "Zero-shot RL on the walker (laptop)", "method | seed"): zero_shot_walker,
     (RESULTS, "Zero-shot RL on the walker from pixels (laptop)", "method | stand"): zero_shot_walker_pixels,
     (RESULTS, "An arm at four rates (laptop)", "logged at | stride"): arm,
