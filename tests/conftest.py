@@ -10,6 +10,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,29 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["JAX_COMPILATION_CACHE_DIR"] = folder.name
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
         os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+    compile_well(config.option.markexpr == "slow")
 
 
-MAPPED = 15_000  # pieces of memory that a worker may hold: each program has some, and Linux ends who asks for 65,530
+def compile_well(well: bool) -> None:
+    """Whether to compile as for users, here and in processes that are started. Nearly all programs of tests run for
+    milliseconds: compiling them well takes far longer than running them badly.
+    """
+    jax.config.update("jax_disable_most_optimizations", not well)
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(int(not well))
+
+
+@contextmanager
+def compiled_well() -> Iterator[None]:
+    """For a thousand updates and more."""
+    before = os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "0"
+    compile_well(True)
+    try:
+        yield
+    finally:
+        compile_well(before)
+
+
+MAPPED = 30_000  # pieces of memory that a worker may hold: each program has some, and Linux ends who asks for 65,530
 LOOK_EVERY = 25  # tests
 _tests = itertools.count(1)
 

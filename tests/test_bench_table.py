@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
@@ -23,13 +21,6 @@ from hilp.spec import Spec
 from hilp.storage import lines
 
 SMALL = ["--set", "entrance=8,8", "--set", "hidden=8", "--set", "batch=32", "--steps", "20", "--episodes", "2"]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _compile_quickly() -> Iterator[None]:
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def bench(tmp_path: Path, data: Path, *words: str) -> int:

@@ -8,11 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
@@ -22,15 +21,6 @@ from hilp.runs import PROMPT
 
 Words = Callable[..., tuple[int, str, str]]
 HIGH = ["--set", "hidden=16,16", "actor_hidden=16,16", "batch=32"]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _compile_quickly() -> Iterator[None]:
-    """These networks run for milliseconds; compiling them well takes far longer than running them badly."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    jax.clear_caches()  # a program that another module had compiled well is not, to the bit, the one of a killed child
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="module")

@@ -11,14 +11,13 @@ from __future__ import annotations
 import re
 import shlex
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import h5py
-import jax
 import numpy as np
 import pytest
 
@@ -72,14 +71,6 @@ class Parsed(Exception):
 
 
 Cli = Callable[[str], int]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _compile_quickly() -> Iterator[None]:
-    """As in test_methods: small networks that run for milliseconds are not worth compiling well."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import jax
 import pytest
 
 import hilp
@@ -27,16 +26,6 @@ from hilp.evaluation import rows as files
 
 SMALL = ["--set", "actor_hidden=8,8", "batch=32"]
 VARYING = ("command",)  # of a row: the flags that name the engine are part of it
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _compile_quickly() -> Iterator[None]:
-    """Here and in the processes that are started."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
-    yield
-    del os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"]
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def table(folder: Path, data: Path | str, *words: object, verb: str = "goals") -> int:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -161,15 +162,63 @@ def test_every_method_acts_as_in_hilp_where_there_is_numpy_alone(everything: Any
     compare_with_ours(policies, found)
 
 
+def fresh(folder: Path, *packages: str) -> tuple[str, dict[str, str]]:
+    """The Python of a new environment with these packages, as others have them from the index, and what it sees."""
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    python = str(folder / "bin" / "python")
+    pinned = [f"{name}=={version(name)}" for name in packages]
+    subprocess.run([python, "-m", "pip", "install", "--quiet", *pinned], check=True)
+    return python, {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_every_method_in_a_fresh_environment_of_numpy(everything: Any, tmp_path: Path) -> None:
     folder, policies = everything
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
-    python = str(tmp_path / "venv" / "bin" / "python")
-    subprocess.run([python, "-m", "pip", "install", "--quiet", f"numpy=={np.__version__}"], check=True)
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    python, environment = fresh(tmp_path / "venv", "numpy")
     compare_with_ours(policies, in_a_child(folder, list(policies), [python], environment))
+
+
+GRAPHS = """
+import importlib.util, os, sys
+import numpy as np
+import onnxruntime
+for name in ("jax", "hilp", "onnx"):
+    assert importlib.util.find_spec(name) is None, f"{name} can be imported here"
+given, found = dict(np.load(sys.argv[1] + "/given.npz")), {}
+def run(graph, **inputs):
+    session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+    return session.run(None, {one.name: inputs[one.name] for one in session.get_inputs()})[0]
+for folder in sys.argv[2:]:
+    name = folder.rpartition("/")[2]
+    found[name + ": act"] = run(folder + "/act.onnx", observation=given["seen"], skill=given[name])
+    if os.path.exists(folder + "/goal.onnx"):
+        target = run(folder + "/target.onnx", observation=given["goals"])
+        found[name + ": goal"] = run(folder + "/goal.onnx", observation=given["seen"], target=target)
+np.savez(sys.argv[1] + "/found.npz", **found)
+"""
+
+
+@pytest.mark.slow
+def test_every_method_in_a_fresh_environment_of_onnxruntime(everything: Any, tmp_path: Path) -> None:
+    policies, rng = everything[1], np.random.default_rng(0)
+    skills = {name: rng.normal(size=(20, policy.skill_dim)).astype(np.float32) for name, policy in policies.items()}
+    for name, policy in policies.items():
+        export.write(policy, "onnx", tmp_path / name)
+    np.savez(tmp_path / "given.npz", seen=SEEN, goals=GOALS, **skills)
+    python, environment = fresh(tmp_path / "venv", "numpy", "onnxruntime")
+    words = [python, "-c", GRAPHS, str(tmp_path), *(str(tmp_path / name) for name in policies)]
+    subprocess.run(words, env=environment, check=True)
+    found = np.load(tmp_path / "found.npz")
+    for name, policy in policies.items():
+        np.testing.assert_allclose(found[f"{name}: act"], policy.act(SEEN, skills[name]), atol=1e-5, err_msg=name)
+    with_goals = [name for name in policies if f"{name}: goal" in found]
+    assert len(with_goals) > len(FIRST) / 2
+    for name in with_goals:
+        policy = policies[name]
+        np.testing.assert_allclose(
+            found[f"{name}: goal"], policy.act(SEEN, policy.goal(GOALS)), atol=3e-5, err_msg=name
+        )
 
 
 def test_the_runtime_is_one_file_that_imports_numpy_alone() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -32,13 +31,6 @@ from plain_networks import (
 )
 
 N_STEPS, STEPS_TO_GOAL = np.array([4, 0, 2, 4, 3, 1]), np.array([5, 0, 2, -1, -1, 9])
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _compile_quickly() -> Iterator[None]:
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture

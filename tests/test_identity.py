@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -94,9 +95,10 @@ def walks() -> hilp.Dataset:
 @contextmanager
 def quickly_compiled() -> Iterator[None]:
     """Compiling these networks well takes far longer than running them badly."""
+    before = os.environ.get("JAX_DISABLE_MOST_OPTIMIZATIONS") == "1"  # as in the suite, see conftest
     jax.config.update("jax_disable_most_optimizations", True)
     yield
-    jax.config.update("jax_disable_most_optimizations", False)
+    jax.config.update("jax_disable_most_optimizations", before)
 
 
 @cache

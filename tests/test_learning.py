@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import hilp
+from conftest import compiled_well
 from hilp.evaluation import stats
 from hilp.learning import hilbert
 
@@ -27,7 +28,8 @@ def learned() -> tuple[hilp.FoundationPolicy, object]:
     world = hilp.make_task(MAP)
     data = hilp.collect(MAP, "navigate", 40_000)
     config = replace(hilp.preset("hilp", "laptop").config, hidden=(64, 64), actor_hidden=(64, 64), batch=128)
-    return hilp.pretrain(config, data, steps=2500, bank=4000, quiet=True), world
+    with compiled_well():
+        return hilp.pretrain(config, data, steps=2500, bank=4000, quiet=True), world
 
 
 def test_latent_distance_is_the_number_of_steps(learned: tuple[hilp.FoundationPolicy, object]) -> None:

@@ -184,8 +184,9 @@ def test_shifts_are_the_same_after_a_resumption(values: dict[str, Any], tmp_path
     hilp.pretrain(cfg, data, steps=9, quiet=True, out=tmp_path / "parts")
     parts = hilp.pretrain(cfg, data, steps=14, quiet=True, out=tmp_path / "parts", resume=True)
     assert whole.fingerprint == parts.fingerprint
-    still = hilp.pretrain(methods.configure(cfg, {"augment": "none"}), data, steps=14, quiet=True)
-    assert not np.array_equal(still.encode(data.observations), whole.encode(data.observations))
+    if not values:  # in both stages it is the same shift
+        still = hilp.pretrain(methods.configure(cfg, {"augment": "none"}), data, steps=14, quiet=True)
+        assert not np.array_equal(still.encode(data.observations), whole.encode(data.observations))
     again = hilp.FoundationPolicy.load(tmp_path / "whole")
     one = {"camera": data.observations["camera"][3]}
     np.testing.assert_array_equal(again.act(one, again.goal(one)), whole.act(one, whole.goal(one)))

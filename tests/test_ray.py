@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import jax
 import pytest
 
 from hilp.bench import cluster
@@ -81,17 +80,14 @@ def _stat(pid: int) -> list[str]:
 
 
 @pytest.fixture
-def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
+def nodes() -> Iterator[Nodes]:
     if not Path("/proc").is_dir():
         pytest.skip("processes are told by /proc")
-    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-    jax.config.update("jax_disable_most_optimizations", True)
     folder = Path(tempfile.mkdtemp(prefix="ray", dir="/tmp"))  # short: sockets are in it
     found = Nodes(folder)
     yield found
     found.stop()
     shutil.rmtree(folder, ignore_errors=True)
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 class Killer(threading.Thread):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hilp
+from conftest import compiled_well
 from hilp import presets
 from hilp.errors import HilpError
 from hilp.learning import losses, methods, networks, sampling
@@ -30,13 +29,6 @@ FAST: dict[str, Any] = {**NETS, "lr": 1e-2}
 HIQL = hiql.Config(**FAST, rep_dim=4, target_rate=0.25, temperature=2.0, high_temperature=0.5)
 QRL = qrl.Config(**FAST, latent=16, bc_weight=0.7)
 CRL = crl.Config(**FAST, latent=4, bc_weight=0.7)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _compile_quickly() -> Iterator[None]:
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture
@@ -391,15 +383,7 @@ def test_goals_are_reached_in_a_small_maze(name: str, sizes: dict[str, int], eno
     """Two seeds reached 0.75 and 0.87, 0.66 and 0.79, 0.34 and 0.52; untrained ones 0.01 to 0.02."""
     few = {"hidden": (64, 64), "actor_hidden": (64, 64), "batch": 128}
     config = replace(presets.preset(name, "laptop", "maze-custom").config, **few, **sizes)
-    with _optimised():
+    with compiled_well():
         policy = hilp.pretrain(config, hilp.collect(MAP, "navigate", 20_000), steps=1000, quiet=True)
         (row,) = hilp.evaluate(policy, hilp.make_task(MAP), plan=(0,), episodes=100)
     assert row["score"] >= enough
-
-
-@contextmanager
-def _optimised() -> Iterator[None]:
-    """A thousand updates are worth compiling for."""
-    jax.config.update("jax_disable_most_optimizations", False)
-    yield
-    jax.config.update("jax_disable_most_optimizations", True)
