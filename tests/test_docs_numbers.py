@@ -515,7 +515,7 @@ MADE: dict[tuple[str, str, str], Callable[[], Table]] = {  # page, heading, begi
     (RESULTS, "Kitchen (laptop)", "method | subtasks of four"): kitchen,
     (RESULTS, "Kitchen (laptop)", "script | noise 0, alone"): kitchen_scripts,
     (RESULTS, MAZE_REWARDS, "method | region"): zero_shot_maze,
-    (RESULTS, "Rewards on the graph (laptop)", "method | updates | seeds"): rewards_on_the_graph,
+    (RESULTS, "Rewards on the graph (laptop)", "method | updates"): rewards_on_the_graph,
     (RESULTS, "Zero-shot RL on the walker (laptop)", "method | seed"): zero_shot_walker,
     (RESULTS, "Zero-shot RL on the walker from pixels (laptop)", "method | stand"): zero_shot_walker_pixels,
     (RESULTS, "An arm at four rates (laptop)", "logged at | stride"): arm,
