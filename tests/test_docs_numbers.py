@@ -282,6 +282,15 @@ def zero_shot_maze() -> Table:
     return [["method", *rewards, "IQM [95%]", "IQM with an intercept"], *lines]
 
 
+def antmaze_on_the_graph() -> Table:
+    rows = kept("goals-antmaze-graph")
+    lines = [["data", *(f"plan {plan}" for plan in cells.GOAL_PLANS)]]
+    for name in dict.fromkeys(map(data_of, rows)):
+        own = {row["plan"]: row["score"] for row in rows if data_of(row) == name}
+        lines.append([name, *(f"{100 * own[plan]:.0f}" for plan in cells.GOAL_PLANS)])
+    return lines
+
+
 def rewards_on_the_graph() -> Table:
     rewards = ("region", "avoid", "corridor")
     lines = [["method", "updates", "seeds", *rewards, "IQM [95%]"]]
@@ -515,6 +524,7 @@ MADE: dict[tuple[str, str, str], Callable[[], Table]] = {  # page, heading, begi
     (RESULTS, "Kitchen (laptop)", "method | subtasks of four"): kitchen,
     (RESULTS, "Kitchen (laptop)", "script | noise 0, alone"): kitchen_scripts,
     (RESULTS, MAZE_REWARDS, "method | region"): zero_shot_maze,
+    (RESULTS, "Plans on the graph in AntMaze", "data | plan 0"): antmaze_on_the_graph,
     (RESULTS, "Rewards on the graph (laptop)", "method | updates"): rewards_on_the_graph,
     (RESULTS, "Zero-shot RL on the walker (laptop)", "method | seed"): zero_shot_walker,
     (RESULTS, "Zero-shot RL on the walker from pixels (laptop)", "method | stand"): zero_shot_walker_pixels,
