@@ -483,6 +483,8 @@ SENSELESS: list[tuple[str, dict[str, Any], str]] = [
     ("hilp", {"n_step": 0}, "'n_step' must be at least 1"),
     ("hilp", {"bc_weight": -0.1}, "'bc_weight' must be at least 0"),
     ("hilp", {"schedule": "jointly"}, "did you mean 'joint'"),
+    ("fb", {"backward_hidden": (128,)}, "'backward_hidden' must be two sizes"),
+    ("sf-lap", {"phi_hidden": (8, 8, 8)}, "'phi_hidden' must be two sizes"),
 ]
 
 

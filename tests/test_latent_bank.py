@@ -149,6 +149,22 @@ def test_rewards_ask_about_all_of_them_unless_they_look_at_pictures(policy: hilp
     assert asked[1:] == [KEPT, WHOLE], "asked about all, it looks at a picture, and is asked about those that have one"
 
 
+@pytest.mark.parametrize(
+    "brightness",
+    [
+        lambda s: s.get("camera").mean(axis=(1, 2, 3)),
+        lambda s: dict(s)["camera"].mean(axis=(1, 2, 3)),
+        lambda s: dict(**s)["camera"].mean(axis=(1, 2, 3)),
+        lambda s: next(iter(s.values())).mean(axis=(1, 2, 3)),
+        lambda s: s["camera"].mean(axis=(1, 2, 3)) if "camera" in s else np.zeros(len(s["state"])),
+    ],
+)
+def test_however_a_reward_looks_at_pictures_it_gets_them(policy: hilp.FoundationPolicy, brightness: Any) -> None:
+    wanted = policy.reward(function=lambda s, a, s2: s2["camera"].mean(axis=(1, 2, 3)), rule="skill")
+    found = policy.reward(function=lambda s, a, s2: brightness(s2), rule="skill")
+    np.testing.assert_array_equal(found.z, wanted.z)  # type: ignore[union-attr]
+
+
 def test_plans_are_shown_by_thumbnails(policy: hilp.FoundationPolicy, film: hilp.Dataset) -> None:
     if not policy.has_rule("direct"):
         assert strips.section(policy) == []

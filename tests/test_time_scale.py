@@ -173,7 +173,9 @@ def test_short_pieces_of_a_way_are_told() -> None:
     stitch, navigate = (
         fitting.fitted(auto_config(), collect("maze-large", kind, 30_000, 0)) for kind in ("stitch", "navigate")
     )
-    assert "short pieces of that (median 12 steps): consider --set discount=0.95 temperature=10" in (stitch.line or "")
+    assert "short pieces of that (median 12 steps): for plans, consider --set discount=0.95 temperature=10" in (
+        stitch.line or ""
+    )
     assert "pieces" not in (navigate.line or "pieces")
     told = configs.changed(auto_config(), {"discount": "0.95", "temperature": "10"})
     assert "pieces" not in (fitting.fitted(told, stitch.data).line or "pieces"), "who has taken the advice"

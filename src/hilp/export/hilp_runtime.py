@@ -35,7 +35,8 @@ STEPS: dict[str, Callable[..., Any]] = {
     "tanh": np.tanh, "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "abs": np.abs, "sin": np.sin, "matmul": np.dot,
     "gt": np.greater, "ge": np.greater_equal, "lt": np.less, "le": np.less_equal, "eq": np.equal, "where": np.where,
     "sum": lambda x: np.add.reduce(x, axis=1, keepdims=True), "largest": lambda x: x.max(axis=1, keepdims=True),
-    "pad": lambda x, before, behind: np.pad(x, ((0, 0), (before, behind))), "flatten": lambda x: x.reshape(len(x), -1),
+    "pad": lambda x, before, behind: np.pad(x, ((0, 0), (before, behind))),
+    "flatten": lambda x: x.reshape(len(x), int(np.prod(x.shape[1:]))),
     "concat": lambda *x: np.concatenate(x, axis=1), "slice": lambda x, first, last: x[:, first:last],
     "take": lambda x, columns: x[:, columns], "cast": lambda x, to: x.astype(to),
     "reshape": lambda x, shape: x.reshape(len(x), *shape), "transpose": lambda x, axes: x.transpose(axes),
@@ -168,6 +169,8 @@ class Policy:
     @property
     def routes(self) -> Routes:
         """The graph of the data, for plans."""
+        if not self.note["graph"]:
+            raise HilpError(self.note["refused"].get("act_between", "this policy was exported without a graph"))
         if self._routes is None:
             columns = {name: self.arrays[f"graph.{name}"] for name in self.note["graph"]}
             graph = Graph.from_columns(columns, len(self.midpoints))
@@ -284,6 +287,8 @@ class Policy:
             return self.goal(named if self.parts else arrays["goal"], note["plan"], note["best"], note["radius"])
         if kind == "graph":
             columns = {name: np.asarray(arrays[name], np.float64) for name in ("being", "getting", "values")}
+            if any(column.shape != (len(self.routes.graph),) for column in columns.values()):
+                raise HilpError(f"{path} does not fit the graph of this policy: make it again")
             plan = Plan(**columns, discount=note["discount"], r2=note["r2"], model=note["model"])
             return GraphReward(self, plan, note["best"])
         if kind == "exported hierarchy":

@@ -55,16 +55,17 @@ def write(policy: FoundationPolicy, folder: Path, prompts: list[Path]) -> dict[s
     if graph:
         worst = max(worst, checks.hold_routes(policy.routes, theirs.routes))
     for path in prompts:
-        _write_prompt(policy, path, folder / PROMPTS)
+        target = folder / PROMPTS / _name(path)
+        _write_prompt(policy, path, target)
         try:
-            theirs.load_prompt(folder / PROMPTS / path.name)
+            theirs.load_prompt(target)
         except runtime.HilpError as error:  # the runtime's own class of this name
             raise HilpError(f"{path}: {error}") from error
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     return {
         "rules": sorted(exported.programs),
         "refused": sorted(exported.refused.values()),
-        "prompts": [path.name for path in prompts],
+        "prompts": [_name(path) for path in prompts],
         "megabytes": round(size / 1e6, 2),
         "largest_difference": worst,
     }
@@ -88,13 +89,17 @@ def load(folder: Path) -> Any:
     return module
 
 
-def _write_prompt(policy: FoundationPolicy, path: Path, folder: Path) -> None:
+def _name(path: Path) -> str:
+    """What a prompt is called in an export; one that was trained in a folder by the name of that folder."""
+    return f"{path.resolve().name}.safetensors" if path.is_dir() else path.name
+
+
+def _write_prompt(policy: FoundationPolicy, path: Path, target: Path) -> None:
     """A saved prompt as the runtime takes it; a high level becomes a program."""
     prompt = policy.load_prompt(path)
-    folder.mkdir(exist_ok=True)
-    target = folder / path.name
+    target.parent.mkdir(exist_ok=True)
     if target.exists():
-        raise HilpError(f"two prompts are called {path.name}: rename one of them")
+        raise HilpError(f"two prompts are called {target.name}: rename one of them")
     if prompt.kind not in KINDS:
         raise HilpError(
             f"{path} is a prompt of the kind '{prompt.kind}', which the runtime does not know: {', '.join(KINDS)}"

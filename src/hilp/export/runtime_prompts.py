@@ -111,11 +111,12 @@ def by_sweeps(graph: Graph, prices: np.ndarray, last: np.ndarray) -> np.ndarray:
     """
     found = np.array(last)
     leaving, first = np.unique(graph.origin, return_index=True)  # edges lie in the order of where they begin
-    while len(leaving):
-        ahead = np.minimum.reduceat(found[:, graph.target] + prices, first, axis=1)
-        if not (ahead < found[:, leaving]).any():
-            break
-        found[:, leaving] = np.minimum(found[:, leaving], ahead)
+    for steps in found if len(leaving) else ():  # a goal at a time: its sweeps stay in cache
+        while True:
+            ahead = np.minimum.reduceat(steps[graph.target] + prices, first)
+            if not (ahead < steps[leaving]).any():
+                break
+            steps[leaving] = np.minimum(steps[leaving], ahead)
     return found
 
 

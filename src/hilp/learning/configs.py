@@ -23,6 +23,7 @@ def require(config: Any, wanted: dict[str, tuple[str, ...]]) -> None:
         "from 0 to 1": lambda v: 0 <= v <= 1,
         "above 0, at most 1": lambda v: 0 < v <= 1,
         "sizes of at least 1": lambda v: len(v) > 0 and min(v) >= 1,
+        "two sizes of at least 1": lambda v: len(v) == 2 and min(v) >= 1,
     }
     fitted = to_fit(config)
     for kind, names in wanted.items():

@@ -7,7 +7,7 @@ and thumbnails, so that a plan can still be shown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,7 +17,6 @@ from hilp.data.dataset import Dataset
 from hilp.learning import images
 from hilp.policy.bank import Bank
 from hilp.spec import Spec
-from hilp.trees import Tree
 
 BLOCK = 1024  # transitions encoded at a time
 SIDE = 32  # pixels of a thumbnail, at most
@@ -42,11 +41,25 @@ class PictureNotKept(LookupError):
     """A reward looked at a picture of a transition that was kept without it."""
 
 
-class WithoutPictures(dict[str, np.ndarray]):
-    """The parts of an observation that are no pictures."""
+class WithoutPictures(Mapping[str, np.ndarray]):
+    """An observation that was kept without its pictures: it names them, and whoever looks at one is told."""
 
-    def __missing__(self, name: str) -> np.ndarray:
-        raise PictureNotKept(name)
+    def __init__(self, beside: Mapping[str, np.ndarray], pictures: Collection[str]) -> None:
+        self.beside, self.pictures = beside, pictures
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name in self.pictures:
+            raise PictureNotKept(name)
+        return self.beside[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.beside or name in self.pictures
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted({*self.beside, *self.pictures}))
+
+    def __len__(self) -> int:
+        return len({*self.beside, *self.pictures})
 
 
 @dataclass(frozen=True)
@@ -106,10 +119,12 @@ class LatentBank:
             raise ValueError("its thumbnails show no transitions of it")
         return LatentBank(beside, encoded, thumbnails, shown)
 
-    def asked(self, rows: np.ndarray) -> tuple[Tree, np.ndarray, Tree, dict[str, np.ndarray]]:
+    def asked(
+        self, rows: np.ndarray, pictures: Collection[str]
+    ) -> tuple[WithoutPictures, np.ndarray, WithoutPictures, dict[str, np.ndarray]]:
         """s, a, s' and the columns beside them for a reward, of these transitions; to be written to at will."""
         own = self.beside.take(rows)
-        before, after = (WithoutPictures(tree) for tree in (own.observations, own.next_observations))
+        before, after = (WithoutPictures(tree, pictures) for tree in (own.observations, own.next_observations))
         return before, own.actions, after, own.next_extras
 
 

@@ -14,6 +14,7 @@ from hilp import trees
 from hilp.data.dataset import Dataset, Parts
 from hilp.data.extras import Extras, RewardFunction, apply_reward
 from hilp.errors import HilpError, some
+from hilp.learning import images
 from hilp.policy import formulas, graph_prompts, graph_rewards, planning, prompts
 from hilp.policy.asked import Promptable, has_graph, numbers, require_graph
 from hilp.policy.bank import Bank
@@ -215,16 +216,16 @@ def _labelled(
 def _without_pictures(policy: Promptable, function: RewardFunction, samples: int, seed: int) -> Labelled | None:
     """The same of transitions that are kept without pictures; None where there are none, or the reward asks for one."""
     kept = policy.latent_bank
-    if kept is None or "features" not in kept.encoded:
+    if kept is None:
         return None
     rows = np.sort(np.random.default_rng(seed).choice(len(kept), min(samples, len(kept)), replace=False))
-    before, actions, after, extras = kept.asked(rows)
+    before, actions, after, extras = kept.asked(rows, images.pictures(policy.spec))
     try:
         found = apply_reward(function, before, actions, after, Extras({}, extras, "the bank"))
     except PictureNotKept:
         return None
     encoded = {name: column[rows] for name, column in kept.encoded.items()}
-    return _checked(policy, Labelled(before, after, numbers(found, "the reward"), encoded))
+    return _checked(policy, Labelled(before.beside, after.beside, numbers(found, "the reward"), encoded))
 
 
 def _checked(policy: Promptable, labelled: Labelled) -> Labelled:
@@ -233,7 +234,8 @@ def _checked(policy: Promptable, labelled: Labelled) -> Labelled:
     if policy.spec.parts:
         fits = isinstance(before, Mapping) and isinstance(after, Mapping) and shapes[0] == shapes[1]
         fits = fits and all(shape[:1] == rewards.shape for shape in shapes[0].values())
-        fits = fits and (labelled.encoded is None or rewards.shape == labelled.encoded["features"].shape[:1])
+        encoded = (labelled.encoded or {}).values()
+        fits = fits and all(column.shape[:1] == rewards.shape for column in encoded)
     else:
         fits = shapes[0] == shapes[1] and len(shapes[0]) == 2 and rewards.shape == shapes[0][:1]
     if not fits:
@@ -267,11 +269,10 @@ def formula(spec: Spec, observation_parts: Parts, text: str) -> RewardFunction:
     size = sum(math.prod(shape) for _, shape in parts)
     on_vectors = formulas.reward(text, parts, size, spec.action_dim)
 
-    def flat(tree: Tree) -> np.ndarray:
-        rows = trees.rows(tree)
+    def flat(tree: Tree, rows: int) -> np.ndarray:
         return np.concatenate([np.zeros((rows, 0)), *(tree[name].reshape(rows, -1) for name, _ in parts)], axis=1)
 
-    return lambda s, a, s2, extras: on_vectors(flat(s), a, flat(s2), extras)
+    return lambda s, a, s2, extras: on_vectors(flat(s, len(a)), a, flat(s2, len(a)), extras)
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:

@@ -57,7 +57,7 @@ def fitted(config: Any, data: Dataset, before: Mapping[str, Any] | None = None) 
 def _pieces(config: Any, data: Dataset, scale: timescale.TimeScale) -> str:
     """What to try where episodes are short pieces of the data: there, skills of the preset stand still at turns."""
     known = {field.name for field in dataclasses.fields(config)}
-    if scale.crossing is None or not known >= DECISIVE.keys():
+    if scale.crossing is None or not known >= DECISIVE.keys() or getattr(config, "extraction", "awr") != "awr":
         return ""
     if _weight(config.discount, config.temperature) >= _weight(**DECISIVE):
         return ""
@@ -65,7 +65,7 @@ def _pieces(config: Any, data: Dataset, scale: timescale.TimeScale) -> str:
     if median >= PIECES * scale.crossing / scale.stride:
         return ""
     values = " ".join(f"{name}={value:g}" for name, value in DECISIVE.items())
-    return f"; its episodes are short pieces of that (median {median:.0f} steps): consider --set {values}"
+    return f"; its episodes are short pieces of that (median {median:.0f} steps): for plans, consider --set {values}"
 
 
 def _weight(discount: float, temperature: float) -> float:

@@ -53,7 +53,7 @@ class Config:
             self,
             {
                 "at least 1": ("dim", "batch", "hidden"),
-                "sizes of at least 1": ("backward_hidden", "entrance"),
+                "two sizes of at least 1": ("backward_hidden", "entrance"),
                 "between 0 and 1": ("discount",),
                 "from 0 to 1": ("target_rate", "skill_mix"),
                 "at least 0": ("lr", "orthonormality", "q_weight", "noise", "noise_clip"),

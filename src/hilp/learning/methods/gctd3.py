@@ -51,7 +51,7 @@ class Config:
             self,
             {
                 "at least 1": ("batch", "hidden"),
-                "sizes of at least 1": ("entrance",),
+                "two sizes of at least 1": ("entrance",),
                 "between 0 and 1": ("goal_discount", "discount"),
                 "from 0 to 1": ("target_rate",),
                 "at least 0": ("lr", "noise", "noise_clip"),

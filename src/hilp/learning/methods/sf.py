@@ -63,7 +63,7 @@ class Config:
             self,
             {
                 "at least 1": ("dim", "batch", "hidden"),
-                "sizes of at least 1": ("phi_hidden", "entrance"),
+                "two sizes of at least 1": ("phi_hidden", "entrance"),
                 "between 0 and 1": ("phi_discount", "phi_expectile", "goal_discount", "discount"),
                 "from 0 to 1": ("phi_target_rate", "mean_rate", "target_rate", "goal_random", "skill_mix"),
                 "at least 0": ("lr", "phi_lr", "noise", "noise_clip"),
