@@ -44,7 +44,7 @@ def test_every_kept_line_reads(file: Path) -> None:
 
 
 def test_kept_rows_of_evaluations_are_those_that_were_looked_for() -> None:
-    assert len(OF_EVALUATIONS) == 10
+    assert len(OF_EVALUATIONS) >= 12  # a glob that finds nothing would test nothing
 
 
 @pytest.mark.parametrize("key", ["best_look", "best_evaluation"])

@@ -213,7 +213,9 @@ FIELDS: dict[str, Field] = {
     ),
     "rule": Field(TEXT, "how the reward became a prompt: skill, goal, graph, hierarchy, or none (iql)"),
     "intercept": Field(FLAG, "whether a constant was fitted beside the features"),
-    "r2": Field(NUMBER.or_null(), "share of the reward's variance that the features express"),
+    "r2": Field(
+        NUMBER.or_null(), "share of the reward's variance that the features express, or its model on the graph"
+    ),
     "best_possible": Field(NUMBER.or_null(), "return of the best policy, where it is known"),
     "score_scale": Field(NUMBER, "what brings the returns of a task to a common scale, to be averaged over tasks"),
     "random": Field(NUMBER, "what uniformly random actions score from the same starts, where it was asked for"),

@@ -96,6 +96,7 @@ def results_table(rows: list[Row]) -> tuple[list[str], list[list[Any]]]:
     lines = []
     for row in rows:
         prompt = f"goal, plan {row['plan']}" if row["prompt"] == "goal" else f"reward, {row['reward']}"
+        prompt += " (graph)" if row.get("rule") == "graph" else ""
         interval = files.interval_of(row)
         length = row.get("mean_length_of_successes")
         number = _number(row["metric"])
@@ -135,7 +136,8 @@ def _results(rows: list[Row], title: str) -> Section:
         "Goal prompts: share of random start-goal pairs reached within the step limit; plan is the number of midpoint "
         "recursions.\n\nReward prompts: share of the largest possible gain that was realised (rewards of getting "
         "somewhere) or the return (rewards of being somewhere), and R², how much of the reward phi can express. A low "
-        "R² warns that the policy follows only that part."
+        "R² warns that the policy follows only that part. What is marked (graph) was planned on the graph of the data; "
+        "its R² is that of a model of the reward on landmarks, on samples that were held out."
     )
     headers, lines = results_table(rows)
     shown = []
