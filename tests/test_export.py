@@ -240,6 +240,14 @@ def test_prompts_that_cannot_be_exported_say_why(theirs: Any) -> None:
     assert policy.act(SEEN, policy.skill(seed=0)).shape == (20, 2)
 
 
+def test_a_reward_on_a_graph_that_stays_behind_is_not_exported(everything: Any, tmp_path: Path) -> None:
+    policy = everything[1]["hilp-directed"]
+    policy.reward(function=lambda s, a, s2: s2[:, 0], rule="graph").save(tmp_path / "reward")
+    with pytest.raises(hilp.HilpError, match="cannot be exported"):
+        export.write(policy, "numpy", tmp_path / "out", [tmp_path / "reward"])
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.fixture(scope="module")
 def theirs(everything: Any) -> Callable[[str], Any]:
     """The policy of a method, in the exported runtime."""

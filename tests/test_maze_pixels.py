@@ -153,6 +153,7 @@ def test_a_plan_in_pictures_halves_the_way(run: Path) -> None:
     assert f"keeps {len(policy.bank):,} transitions" in section.text and section.figures[0][0].startswith("data:image")
 
 
+@pytest.mark.filterwarnings("ignore:phi expresses only")
 def test_the_bank_of_pictures_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
     from hilp.policy import bank
 
@@ -161,6 +162,9 @@ def test_the_bank_of_pictures_stays_small(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(bank, "MOST_PICTURES", 100 * 3072)
     few = bank.Bank.draw(data, 250, 0)
     assert len(few) == 50 and few.bytes < 101 * 3072 + 50 * 16
+    policy = hilp.pretrain(hilp.preset("hilp", "laptop", NAME).config, data, steps=1, bank=250, quiet=True)
+    assert policy.latent_bank is not None, "of pictures alone, a formula sees the actions of all transitions"
+    assert policy.reward(function="-abs(action[0])", rule="skill").r2 <= 1.0  # type: ignore[union-attr]
     numbers = from_arrays({"observations": np.zeros((9, 2)), "actions": np.zeros((9, 1)), "episode_lengths": [9]})
     assert len(bank.Bank.draw(numbers, 250, 0)) == 8
 
