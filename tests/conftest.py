@@ -55,7 +55,7 @@ def compiled_well() -> Iterator[None]:
         compile_well(before)
 
 
-MAPPED = 30_000  # pieces of memory that a worker may hold: each program has some, and Linux ends who asks for 65,530
+MAPPED = 15_000  # pieces of memory that a worker may hold: each program has some, and Linux ends who asks for 65,530
 LOOK_EVERY = 25  # tests
 _tests = itertools.count(1)
 
