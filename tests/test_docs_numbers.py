@@ -469,7 +469,7 @@ def hierarchies_antmaze() -> Table:
 def speed() -> Table:
     rows = {row["name"]: row for row in (*kept("speed"), *kept("data"))}
     acting = ("act", "act_goal", "act_plan", "act_numpy", "act_onnx", "start")
-    order = ("train_step", "sf_train_step", "plan", *acting, "memory", "import", "help", "convert", "stream")
+    order = ("train_step", "sf_train_step", "plan", "graph", *acting, "memory", "import", "help", "convert", "stream")
     order += ("films", "maze_frames", "walker_frames", "cube_frames")
     lines = [
         [name, f"{rows[name]['value']} {rows[name]['unit']}", str(rows[name]["ratio"]), rows[name]["against"]]
