@@ -362,31 +362,34 @@ OGBENCH_PUBLISHED = {
 
 def ogbench() -> Table:
     """What has been run of it: mean and standard deviation where there are several seeds, else the interval."""
+    rows = kept("goals-ogbench")
 
-    def ours(data: str, label: str, plan: Any) -> str:
-        rows = [
-            row
-            for row in kept("goals-ogbench")
-            if (row["cell"]["data"], row["cell"]["label"], row["plan"]) == (data, label, plan)
-        ]
-        if len(rows) > 1:
-            return f"{spread([100 * row['score'] for row in rows])} ({len(rows)})"
+    def run(row: Row) -> tuple[str, bool, int]:
+        return row["cell"]["label"], decisive(row), row["train_steps"]
+
+    def scores(own: list[Row]) -> str:
+        if len(own) > 1:
+            return f"{spread([100 * row['score'] for row in own])} ({len(own)})"
         return "".join(
-            f"{100 * row['score']:.0f} [{100 * row['interval'][0]:.0f}, {100 * row['interval'][1]:.0f}]" for row in rows
+            f"{100 * row['score']:.0f} [{100 * low:.0f}, {100 * high:.0f}]"
+            for row in own
+            for low, high in [row["interval"]]
         )
 
-    rows = kept("goals-ogbench")
     lines: Table = []
-    for label in ("hilp", *OGBENCH_PUBLISHED):
-        own = [row for row in rows if row["cell"]["label"] == label]
-        for plan in dict.fromkeys(row["plan"] for row in own):
-            (updates,) = {row["train_steps"] for row in own}
-            earlier = plan == "auto" and all(row["plan"] != "midpoints" for row in own)  # what it was called then
-            name = "midpoints" if earlier else plan
-            line = [f"{label}, plan {name}" if label == "hilp" else label, f"{updates:,}"]
+    runs = sorted(set(map(run, rows)), key=lambda one: (["hilp", *OGBENCH_PUBLISHED].index(one[0]), one[2], one[1]))
+    for label, told, updates in runs:
+        own = [row for row in rows if run(row) == (label, told, updates)]
+        plans = dict.fromkeys(row["plan"] for row in own)
+        for plan in plans:
+            earlier = plan == "auto" and "midpoints" not in plans  # what it was called then
+            name = f"{label}, plan {'midpoints' if earlier else plan}" if label == "hilp" else label
+            line = [name + (", decisive" if told else ""), f"{updates:,}"]
             for column, size in enumerate(("large", "giant")):
                 published = OGBENCH_PUBLISHED.get(label)
-                line += [ours(f"pointmaze-{size}-stitch", label, plan), "" if not published else str(published[column])]
+                data = f"pointmaze-{size}-stitch"
+                line.append(scores([row for row in own if (row["cell"]["data"], row["plan"]) == (data, plan)]))
+                line.append("" if not published else str(published[column]))
             lines.append(line)
     return [["method", "updates", "large-stitch", "published", "giant-stitch", "published"], *lines]
 

@@ -2,8 +2,9 @@
 
 A policy without noise in a world without noise that stands still once stands still for ever: it sees the same state,
 heads for the same subgoal and takes the same action into the same corner. The graph knows that there is a way, so an
-agent that has not come nearer for a while is sent astray for as long, to a random state around it, which leads away
-from the corner; then given a nearer subgoal, which leads around it.
+agent that has not come nearer for a while is sent astray, to a random state around it, which leads away from the
+corner; then given a nearer subgoal, which leads around it. The while is long, because an agent that walks may seem to
+get no nearer, too: a body's posture is part of its state. What is tried then is short.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-REACHES = (1.0, 1.0, 0.5, 1.0)  # of the trust radius, one after the other
+REACHES = (0.7, 0.7, 0.35, 0.7)  # of the trust radius, one after the other: farther, ways bend
 ASTRAY = (False, True, False, True)  # which of them lead to a random state
-LEAST = 3  # steps without progress before anything is tried
+LEAST = 3  # steps without progress before something else is tried
+WAITS = (4, 1, 1, 1)  # times as long as the trust radius takes, before the next is tried
 PROGRESS = 0.5  # steps nearer that count as getting nearer
 
 
@@ -24,7 +26,7 @@ class Patience:
     """
 
     def __init__(self, trust: float, steps: float):
-        """trust: the radius, in latents; steps: the same in steps, after which patience ends."""
+        """trust: the radius, in latents; steps: the same in steps, by which patience is measured."""
         self.trust, self.steps = trust, max(LEAST, steps)
         self._begin(0)
 
@@ -64,7 +66,7 @@ class Patience:
         self.waited[rows] = np.where(nearer, 0, self.waited[rows] + 1)
         well_past = steps_left < self.tried_at[rows] - self.steps
         self.level[rows[well_past]] = 0
-        stuck = self.waited[rows] > self.steps
+        stuck = self.waited[rows] > self.steps * np.asarray(WAITS)[self.level[rows]]
         again = rows[stuck]
         self.level[again] = (self.level[again] + 1) % len(REACHES)
         self.waited[again] = 0
