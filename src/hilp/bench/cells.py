@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
 import jax
-import numpy as np
 
 from hilp import presets, runs, tasks
 from hilp.data.dataset import Dataset
@@ -28,6 +27,7 @@ from hilp.evaluation.rows import Row
 from hilp.learning import methods
 from hilp.policy.policy import FoundationPolicy
 from hilp.spec import Spec
+from hilp.tasks import sight
 from hilp.training import fitting, loop
 
 Kind = Literal["rewards", "goals", "hierarchy"]
@@ -187,8 +187,7 @@ def world_of(kind: Kind, source: str, data: Dataset) -> tasks.Task:
         raise HilpError(f"{source} does not say which task it comes from: name it with --task")
     world = tasks.recorded(data.task)
     rollouts.require_fit(source, Spec.of(data.observations, data.action_dim), world)
-    if not isinstance(data.observations, Mapping):  # pictures name no first state
-        world = world.for_data(np.asarray(data.observations[0]))
+    world = sight.for_data(world, data)
     if kind == "rewards" and not world.rewards:
         raise HilpError(f"task {data.task} of {source} has no named rewards: try `hilp bench goals`")
     if kind == "goals" and not world.has_goals:

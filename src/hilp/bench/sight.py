@@ -69,6 +69,16 @@ def cube_frames() -> Line:
     return _simulated("visual-cube-single", ready)
 
 
+def kitchen_frames() -> Line:
+    """Pictures a second of the kitchen, by as many threads as there are cores."""
+
+    def ready(world: Any) -> tuple[Callable[[], Any], int, str]:
+        states = world.episodes(np.random.default_rng(0), 32).observations
+        return lambda: world.see(states), len(states), "64x64x3, 2x2 points a pixel, without shadows, reflections"
+
+    return _simulated("visual-kitchen", ready)
+
+
 def _simulated(task: str, ready: Callable[[Any], tuple[Callable[[], Any], int, str]]) -> Line:
     """The rate of a simulator's pictures, where it is installed and can draw."""
     from hilp import tasks

@@ -337,6 +337,7 @@ BENCHMARKS: dict[str, Callable[[], Line]] = {
     "maze_frames": sight.maze_frames,
     "walker_frames": sight.walker_frames,
     "cube_frames": sight.cube_frames,
+    "kitchen_frames": sight.kitchen_frames,
     "import": import_time,
     "help": help_time,
 }

@@ -21,7 +21,7 @@ from hilp.collectors.kitchen_scripts import JOINTS, SCRIPTS, Actions, Hand, rest
 from hilp.collectors.processes import Episode
 from hilp.errors import HilpError, nearest
 from hilp.tasks import kitchen
-from hilp.tasks.kitchen import MAX_STEPS, NAMES, PARTS, Kitchen
+from hilp.tasks.kitchen import MAX_STEPS, NAMES, PARTS, Kitchen, VisualKitchen
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
@@ -101,8 +101,10 @@ def collect(
     """Exactly `steps` transitions in episodes of 281 rows (the last may be shorter), over `workers` processes.
 
     An interrupted collection goes on where it was when called again with the same arguments; `workers` may differ.
+    Of a kitchen that is seen by a camera, states are collected first, in a folder beside, and then drawn.
     """
-    from hilp.collectors.shards import collection  # here, because worker processes have no use for what it imports
+    from hilp.collectors.filming import film  # here, because worker processes have no use for what they import
+    from hilp.collectors.shards import collection
 
     if kind not in KINDS:
         raise HilpError(f"unknown kind of Kitchen data '{kind}': {nearest(kind, KINDS)}")
@@ -110,9 +112,15 @@ def collect(
         raise HilpError(f"cannot collect {steps} transitions: ask for at least 1")
     workers = processes.count(workers)
     name = f"kitchen-{kind}"
-    if world.name not in ("kitchen", name):
-        raise HilpError(f"data of kind {kind} belongs to {name}, not to {world.name}: take --task kitchen")
+    plain = world.plain if isinstance(world, VisualKitchen) else world
+    if plain.name not in ("kitchen", name):
+        of = world.name.removesuffix(plain.name)
+        raise HilpError(f"data of kind {kind} belongs to {of}{name}, not to {world.name}: take --task {of}kitchen")
     identity = {"task": name, "kind": kind, "steps": steps, "seed": seed, "targets": True}  # no earlier rows among them
+    if isinstance(world, VisualKitchen):
+        seer = kitchen.make(world.name, workers)  # as many draw as simulate
+        states = lambda beside, told: collect(plain, kind, steps, seed, beside, told, workers, overwrite)  # noqa: E731
+        return film(out, identity, states, seer.rendered, progress, overwrite)
     lengths = np.full(-(-steps // EPISODE_STEPS), EPISODE_STEPS)
     lengths[-1] -= lengths.sum() - steps
     _ = world.simulator  # where it is not installed, say so before there is a folder

@@ -88,10 +88,8 @@ def label(data: Dataset, reward: str | None, shift: float | None = None, ends: b
     world = None if data.task is None else tasks.recorded(data.task)
     if world is not None and spec.parts:
         world = world if sight.spec_of(world).parts == spec.parts else None
-    elif world is not None:
-        import numpy as np
-
-        world = world.for_data(np.asarray(data.observations[0]))
+    if world is not None:
+        world = sight.for_data(world, data)
     names = [*dict(data.observation_parts), *(name for name, _, _ in spec.parts)]
     function = named_reward(reward, names, world)
     if function is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -184,14 +183,13 @@ def train(
     from hilp.evaluation.evaluate import evaluate_in_training
     from hilp.learning import methods
     from hilp.spec import Spec
+    from hilp.tasks import sight
     from hilp.training import loggers, loop, sharing
 
     evaluate = None
     if world is not None:
         rollouts.require_fit("this data", Spec.of(data.observations, data.action_dim), world)
-        if not isinstance(data.observations, Mapping):  # pictures name no first state
-            world = world.for_data(data.observations[0])
-        evaluate = partial(evaluate_in_training, world=world, seed=flags.seed)
+        evaluate = partial(evaluate_in_training, world=sight.for_data(world, data), seed=flags.seed)
     config = methods.configure(preset.config, common.config_values(flags.set))
     about = {"method": flags.method, "data": data.name, "seed": flags.seed, "steps": steps, **methods.described(config)}
     with loggers.opened(flags.log if sharing.writes(devices) else (), flags.out, about) as on_metrics:

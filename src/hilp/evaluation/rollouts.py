@@ -66,6 +66,11 @@ def rollout_goals(
     """
     running = world.episodes(np.random.default_rng(seed), episodes, **({} if goal is None else {"goal": goal.asked}))
     if plan == 0 and not policy.has_rule("direct") and not policy.has_rule("aim"):
+        if not sight.readable(world):
+            raise HilpError(
+                f"{policy.method} takes a goal as the reward of being there, and {world.name} cannot tell from a "
+                "picture whether it is: take a method with goals, hilp or gc-bc, or a reward"
+            )
         prompt: Any = reward_prompts.goals_by_reward(policy, world.near, running.goals)
     else:
         prompt = policy.goal(sight.seen_goals(running), plan=plan)

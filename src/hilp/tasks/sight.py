@@ -8,8 +8,9 @@ a picture, `read(pictures)`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +19,11 @@ from hilp.errors import HilpError
 from hilp.spec import Spec
 from hilp.trees import Tree
 
+if TYPE_CHECKING:
+    from hilp.data.dataset import Dataset
+
 SUFFIX = "-pixels"  # behind the name of a task that is seen as pictures
+VISUAL = "visual-"  # before it, where papers call it so
 
 
 def spec_of(world: Any) -> Spec:
@@ -70,3 +75,68 @@ def read(world: Any, observations: Tree) -> np.ndarray:
     batch = trees.over(lambda part: np.asarray(part)[None], observations) if single else observations
     found = np.asarray(world.read(batch))
     return found[0] if single else found
+
+
+def require_state(world: Any, value: Any, what: str) -> None:
+    """Raise where a start or a goal is a picture, and only states tell whether an episode is there."""
+    if isinstance(value, Mapping):
+        raise HilpError(
+            f"whether an episode of {world.name} is at its {what} is told by states, which a picture does not show: "
+            "name one of its own goals, give columns, or a row of data that has the states beside its pictures"
+        )
+
+
+def for_data(world: Any, data: Dataset) -> Any:
+    """A task as it is evaluated on data: some goals look like the first state, which films have beside them."""
+    if not isinstance(data.observations, Mapping):
+        return world.for_data(np.asarray(data.observations[0]))
+    states = data.extras.get(str(getattr(world, "state_column", "")))
+    return world if states is None else world.for_data(np.asarray(states[0]))
+
+
+def drawn(
+    draw: Callable[[np.ndarray], np.ndarray],
+    states: np.ndarray,
+    shape: tuple[int, ...],
+    progress: Callable[[int], None] | None = None,
+    block: int = 100,
+) -> np.ndarray:
+    """Pictures uint8 [n, *shape] of many states [n, ...], a block at a time; `progress` is told how many are done."""
+    pictures = np.empty((len(states), *shape), np.uint8)
+    for first in range(0, len(states), block):
+        pictures[first : first + block] = draw(np.asarray(states[first : first + block]))
+        if progress:
+            progress(min(first + block, len(states)))
+    return pictures
+
+
+class SeenEpisodes:
+    """n episodes running side by side on states, and what policies see of each; pictures are drawn when asked for."""
+
+    def __init__(self, world: Any, plain: Any) -> None:
+        self._world, self._plain = world, plain
+        self._states: np.ndarray | None = None  # that were drawn last
+        self._seen: dict[str, np.ndarray] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._plain, name)
+
+    @property
+    def seen(self) -> dict[str, np.ndarray]:
+        """Pictures of all episodes; those that have not moved since, as one that is over, are not drawn again."""
+        now = self._plain.observations
+        if self._states is None:
+            self._seen = self._world.see(now)
+        elif len(moved := np.flatnonzero((now != self._states).any(axis=1))):
+            new = self._world.see(now[moved])
+            self._seen = {name: part.copy() for name, part in self._seen.items()}  # others may still hold the last
+            for name, part in new.items():
+                self._seen[name][moved] = part
+        self._states = now.copy()
+        return self._seen
+
+    @cached_property
+    def seen_goals(self) -> dict[str, np.ndarray]:
+        """Pictures of the goals; episodes often share one."""
+        states, which = np.unique(self._plain.goals, axis=0, return_inverse=True)
+        return {name: part[which.reshape(-1)] for name, part in self._world.see(states).items()}

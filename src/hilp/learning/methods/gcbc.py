@@ -116,9 +116,11 @@ PRESETS = (
         "laptop",
         {**values.KITCHEN_ACTOR, **values.KITCHEN_AVERAGE},
         steps=values.KITCHEN_LAPTOP_STEPS,
-        tasks=values.KITCHENS,
+        tasks=values.ALL_KITCHENS,
     ),
-    Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.KITCHENS),
+    Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.ALL_KITCHENS),
     Preset(None, values.STITCH_GOALS, tasks=values.OGBENCH_STITCHES),
     Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
+    Preset("laptop", values.LAPTOP_FILMS, tasks=values.VISUAL_KITCHENS),
+    Preset("paper", values.PAPER_PICTURES, tasks=values.VISUAL_KITCHENS),
 )

@@ -172,7 +172,7 @@ PRESETS = (
         tasks=values.OGBENCH_GIANTS,
     ),
     Preset("paper", {"actor_hidden": (256, 256)}, tasks=values.ANTMAZE_LARGE),
-    Preset(None, {"expectile": 0.7, "temperature": 1.0}, tasks=(*values.ANTMAZE_ULTRA, *values.KITCHENS)),
+    Preset(None, {"expectile": 0.7, "temperature": 1.0}, tasks=(*values.ANTMAZE_ULTRA, *values.ALL_KITCHENS)),
     Preset(
         "laptop",
         {
@@ -182,11 +182,13 @@ PRESETS = (
             "goal_discount": values.KITCHEN_DISCOUNT,
         },
         steps=values.KITCHEN_LAPTOP_STEPS,
-        tasks=values.KITCHENS,
+        tasks=values.ALL_KITCHENS,
     ),
-    Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.KITCHENS),
+    Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.ALL_KITCHENS),
     # OGBench's values; networks stay ours, its actors have GELU and a deviation of one.
     Preset(None, {"temperature": 10.0, "actor_goal_random": 0.0}, tasks=values.OGBENCH),
     Preset(None, values.STITCH_GOALS, tasks=values.OGBENCH_STITCHES),
     Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
+    Preset("laptop", values.LAPTOP_FILMS, tasks=values.VISUAL_KITCHENS),
+    Preset("paper", values.PAPER_PICTURES, tasks=values.VISUAL_KITCHENS),
 )

@@ -357,9 +357,9 @@ PRESETS = (
             "phi_steps": 6_000,
         },
         steps=values.KITCHEN_LAPTOP_STEPS,
-        tasks=values.KITCHENS,
+        tasks=values.ALL_KITCHENS,
     ),
-    Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.KITCHENS),
+    Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.ALL_KITCHENS),
     Preset(
         "laptop",
         {**values.LAPTOP_PIXELS, "schedule": "sequential", "phi_steps": 3_000, "policy_sees": "phi"},
@@ -379,4 +379,12 @@ PRESETS = (
         steps=15_000,
         tasks=values.VISUAL_ARMS,
     ),
+    Preset(None, {"phi_expectile": 0.7, "expectile": 0.7}, tasks=values.VISUAL_KITCHENS),
+    Preset(
+        "laptop",
+        {**values.LAPTOP_FILMS, "phi_steps": 5_000, "policy_sees": "phi"},
+        steps=15_000,
+        tasks=values.VISUAL_KITCHENS,
+    ),
+    Preset("paper", values.PAPER_PICTURES, tasks=values.VISUAL_KITCHENS),
 )

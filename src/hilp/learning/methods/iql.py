@@ -191,8 +191,10 @@ PRESETS = (
         "laptop",
         {**values.KITCHEN_ACTOR, "discount": values.KITCHEN_DISCOUNT},
         steps=values.KITCHEN_LAPTOP_STEPS,
-        tasks=values.KITCHENS,
+        tasks=values.ALL_KITCHENS,
     ),
-    Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.KITCHENS),
+    Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.ALL_KITCHENS),
     Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
+    Preset("laptop", values.LAPTOP_FILMS, tasks=values.VISUAL_KITCHENS),
+    Preset("paper", values.PAPER_PICTURES, tasks=values.VISUAL_KITCHENS),
 )

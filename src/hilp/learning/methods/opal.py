@@ -167,7 +167,10 @@ PRESETS = (
     Preset("laptop", LAPTOP, steps=8_000),
     Preset("laptop", {**values.ANT_ACTOR, "gru": 64, "batch": 128}, steps=values.ANT_STEPS, tasks=values.ANTMAZES),
     # 32 segments are 320 rows for the decoder, about as many as the others' batches.
-    Preset("laptop", {**values.KITCHEN_ACTOR, "batch": 32}, steps=values.KITCHEN_LAPTOP_STEPS, tasks=values.KITCHENS),
+    Preset(
+        "laptop", {**values.KITCHEN_ACTOR, "batch": 32}, steps=values.KITCHEN_LAPTOP_STEPS, tasks=values.ALL_KITCHENS
+    ),
     Preset("paper", steps=500_000),
     Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
+    Preset("laptop", {"encoder": "light"}, tasks=values.VISUAL_KITCHENS),
 )

@@ -59,7 +59,10 @@ OGBENCH = (*OGBENCH_POINTS, *OGBENCH_ANTS, *OGBENCH_ARMS)
 OGBENCH_GIANTS = (*(name for name in OGBENCH if "-giant" in name), "humanoidmaze-giant")
 OGBENCH_STITCHES = tuple(name for name in OGBENCH if name.endswith("-stitch"))
 KITCHENS = ("kitchen-partial", "kitchen-mixed", "kitchen-complete", "kitchen")
+VISUAL_KITCHENS = tuple(f"visual-{name}" for name in KITCHENS)
+ALL_KITCHENS = (*KITCHENS, *VISUAL_KITCHENS)
 KITCHEN_STEPS = 500_000  # of the paper's table
+PAPER_PICTURES: dict[str, Any] = {"batch": 256}  # of the paper's goal-conditioned table
 
 # Kitchen at the size of a laptop. Not normalized: what never moves in the data has a standard deviation of nearly
 # nothing, and the paper's goals, with zeros for it, would lie thousands of them away.
@@ -91,4 +94,4 @@ STITCH_GOALS = {"actor_goal_random": 0.5}  # an episode of these ends before it 
 
 # Where OGBench's tuned values go beyond OGBench: its point mazes are most like ours, its arms like the kitchen's.
 POINTS = (*OGBENCH_POINTS, *(f"maze-{name}" for name in ("four-rooms", "medium", "large", "ultra", "oneway", "custom")))
-ARMS = (*OGBENCH_ARMS, *KITCHENS)
+ARMS = (*OGBENCH_ARMS, *ALL_KITCHENS)

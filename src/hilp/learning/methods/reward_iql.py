@@ -155,7 +155,7 @@ LAPTOP = {**values.LAPTOP_TRUNKS, "target_rate": 0.02, "value_norm": True, "acto
 # Flat IQL is not in the paper's table: its AWR temperatures are those of IQL's own AntMaze and Kitchen experiments.
 PRESETS = (
     Preset(None, {"temperature": 10.0, "actor_hidden": (512, 512, 512)}),
-    Preset(None, {"temperature": 0.5, "expectile": KITCHEN_EXPECTILE, "value_norm": True}, tasks=values.KITCHENS),
+    Preset(None, {"temperature": 0.5, "expectile": KITCHEN_EXPECTILE, "value_norm": True}, tasks=values.ALL_KITCHENS),
     Preset("laptop", LAPTOP, steps=4_000),
     Preset(
         "laptop",
@@ -167,10 +167,11 @@ PRESETS = (
         "laptop",
         {**values.KITCHEN_ACTOR, **values.KITCHEN_AVERAGE},
         steps=values.KITCHEN_LAPTOP_STEPS,
-        tasks=values.KITCHENS,
+        tasks=values.ALL_KITCHENS,
     ),
     Preset("paper", steps=500_000),
     Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
+    Preset("laptop", values.LAPTOP_FILMS, tasks=values.VISUAL_KITCHENS),
 )
 
 HIGH_LEVEL_PRESETS = (
@@ -180,9 +181,9 @@ HIGH_LEVEL_PRESETS = (
     Preset(
         "laptop", {"k": 10, "discount": values.ANT_DISCOUNT, **values.ANT_AVERAGE}, steps=20_000, tasks=values.ANTMAZES
     ),
-    Preset(None, {"expectile": KITCHEN_EXPECTILE, "value_norm": True}, tasks=values.KITCHENS),
-    Preset("laptop", {"k": 10, "normalize": False, **values.KITCHEN_AVERAGE}, steps=10_000, tasks=values.KITCHENS),
+    Preset(None, {"expectile": KITCHEN_EXPECTILE, "value_norm": True}, tasks=values.ALL_KITCHENS),
+    Preset("laptop", {"k": 10, "normalize": False, **values.KITCHEN_AVERAGE}, steps=10_000, tasks=values.ALL_KITCHENS),
     Preset("paper", steps=500_000),
     Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
-    Preset("laptop", values.LAPTOP_FILMS, tasks=(*values.DMC_PIXELS, *values.VISUAL_ARMS)),
+    Preset("laptop", values.LAPTOP_FILMS, tasks=(*values.DMC_PIXELS, *values.VISUAL_ARMS, *values.VISUAL_KITCHENS)),
 )

@@ -19,7 +19,7 @@ from hilp.tasks.dmc.domains import Domain
 from hilp.tasks.dmc.episodes import DmcEpisodes
 from hilp.tasks.dmc.task import Dmc
 from hilp.tasks.pictures import drawing
-from hilp.tasks.sight import SUFFIX
+from hilp.tasks.sight import SUFFIX, drawn
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
@@ -58,11 +58,7 @@ class PixelDmc(Dmc):
                 f"{data.name} has no column '{PHYSICS}', from which pictures are drawn: keep it in the data"
             )
         physics = data.extras[PHYSICS]
-        pictures = np.empty((data.rows, SIDE, SIDE, 3), np.uint8)
-        for first in range(0, data.rows, BLOCK):
-            pictures[first : first + BLOCK] = self.frames(np.asarray(physics[first : first + BLOCK]), (SIDE, SIDE))
-            if progress:
-                progress(min(first + BLOCK, data.rows))
+        pictures = drawn(lambda states: self.frames(states, (SIDE, SIDE)), physics, (SIDE, SIDE, 3), progress, BLOCK)
         seen = replace(data, observations={PART: pictures}, task=self.name, observation_parts=(), view=None, checked=())
         return seen.in_frames(FRAMES)
 

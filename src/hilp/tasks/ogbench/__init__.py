@@ -8,8 +8,9 @@ Names are OGBench's, with or without the version at the end: `pointmaze-large-v0
 
 from __future__ import annotations
 
-from hilp.tasks.ogbench.environments import NAMES, VERSION, VISUAL, find, of_data, takes
+from hilp.tasks.ogbench.environments import NAMES, VERSION, find, of_data, takes
 from hilp.tasks.ogbench.task import OgbenchTask
+from hilp.tasks.sight import VISUAL
 
 __all__ = ["VERSION", "VISUAL", "OgbenchTask", "find", "make", "names", "of_data", "takes"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hilp.errors import HilpError, nearest
+from hilp.tasks.sight import VISUAL
 
 VERSION = "-v0"  # how every registered name ends
-VISUAL = "visual-"  # how the names of environments begin that are seen as pictures
 MAZE_KINDS, ARM_KINDS = ("navigate", "stitch", "explore"), ("play", "noisy")  # what its data sets are called
 # Names that would be another task's without their ending: antmaze-large is D4RL's, with another evaluation.
 TAKEN = ("antmaze-large",)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hilp.errors import HilpError, nearest
+from hilp.tasks import sight
 from hilp.tasks.base import Finite
 from hilp.tasks.ogbench.environments import Environment
 from hilp.tasks.simulator import import_simulator
@@ -151,11 +152,7 @@ class OgbenchTask(ABC):
     def _given(self, value: np.ndarray | None, what: str) -> np.ndarray | None:
         if value is None:
             return None
-        if isinstance(value, Mapping):
-            raise HilpError(
-                f"whether an episode of {self.name} is at its {what} is told by states, which a picture does not show: "
-                "name one of its own goals, give columns, or a row of data that has the states beside its pictures"
-            )
+        sight.require_state(self, value, what)
         value = np.asarray(value, np.float64)
         if value.shape != (self.observation_dim,) or not np.isfinite(value).all():
             raise HilpError(

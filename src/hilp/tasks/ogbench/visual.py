@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hilp.errors import HilpError
-from hilp.tasks.ogbench.environments import VISUAL, Environment
+from hilp.tasks import sight
+from hilp.tasks.ogbench.environments import Environment
 from hilp.tasks.ogbench.manipulation import Manipulation
 from hilp.tasks.ogbench.mazes import OgbenchMaze
 from hilp.tasks.ogbench.task import EXTRA, OgbenchTask, make_env
+from hilp.tasks.sight import VISUAL
 from hilp.tasks.simulator import import_simulator
 
 if TYPE_CHECKING:
@@ -59,17 +61,13 @@ class Visual(OgbenchTask):
         return {PART: pictures}
 
     def episodes(self, *given: Any, **more: Any) -> Any:
-        return VisualEpisodes(self, super().episodes(*given, **more))
+        return sight.SeenEpisodes(self, super().episodes(*given, **more))
 
     def rendered(self, data: Dataset, progress: Callable[[int], None] | None = None) -> Dataset:
         """Data of this environment's states with pictures of them as observations; states stay beside."""
         if data.observation_dim != self.observation_dim:
             raise HilpError(f"{data.name} has no states of {self.plain_name}: pictures are drawn from those")
-        pictures = np.empty((data.rows, SIDE, SIDE, 3), np.uint8)
-        for first in range(0, data.rows, 100):
-            pictures[first : first + 100] = self.see(np.asarray(data.observations[first : first + 100]))[PART]
-            if progress:
-                progress(min(first + 100, data.rows))
+        pictures = sight.drawn(lambda states: self.see(states)[PART], data.observations, (SIDE, SIDE, 3), progress)
         extras = {**data.extras, STATES: np.asarray(data.observations)}
         task = self.name if data.task is None else VISUAL + data.task.removeprefix(VISUAL)
         seen = replace(data, observations={PART: pictures}, extras=extras, task=task, checked=())
@@ -82,31 +80,6 @@ class VisualManipulation(Visual, Manipulation):
 
 class VisualMaze(Visual, OgbenchMaze):
     """A maze, seen."""
-
-
-class VisualEpisodes:
-    """n episodes running side by side, and what a camera sees of each."""
-
-    def __init__(self, world: Visual, plain: Any) -> None:
-        self._world, self._plain = world, plain
-        self._seen: dict[str, np.ndarray] | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._plain, name)
-
-    @property
-    def seen(self) -> dict[str, np.ndarray]:
-        if self._seen is None:
-            self._seen = self._world.see(self._plain.observations)
-        return self._seen
-
-    @cached_property
-    def seen_goals(self) -> dict[str, np.ndarray]:
-        return self._world.see(self._plain.goals)
-
-    def step(self, actions: np.ndarray) -> None:
-        self._plain.step(actions)
-        self._seen = None
 
 
 def make(about: Environment) -> OgbenchTask:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hilp.errors import HilpError, nearest
+from hilp.tasks import sight
 from hilp.tasks.base import Finite, column_names
 from hilp.tasks.pictures import drawing
 from hilp.tasks.simulator import import_simulator
@@ -253,7 +254,8 @@ class Kitchen:
         subtasks = self.subtasks if goal is None else self.asked_for(target)
         return KitchenEpisodes(self, rng.spawn(n), begin, target, subtasks)
 
-    def _given(self, value: np.ndarray, what: str) -> np.ndarray:
+    def _given(self, value: Any, what: str) -> np.ndarray:
+        sight.require_state(self, value, what)
         value = np.asarray(value, np.float64)
         if value.shape != (self.observation_dim,) or not np.isfinite(value).all():
             raise HilpError(
@@ -387,19 +389,3 @@ class KitchenEpisodes:
 
     def reached(self) -> np.ndarray:
         return np.all(self.done, axis=1)
-
-
-def names() -> list[str]:
-    """The kitchens: all have the same things in them, and other subtasks count."""
-    return sorted(NAMES)
-
-
-def takes(name: str) -> bool:
-    """Whether this is a kitchen."""
-    return name in NAMES
-
-
-def make(name: str, threads: int | None = None) -> Kitchen:
-    if name not in NAMES:
-        raise HilpError(f"unknown kitchen '{name}': {nearest(name, NAMES)}")
-    return Kitchen(name, NAMES[name], threads)
