@@ -263,6 +263,8 @@ def test_collect_mistakes(tmp_path):
         collect(tmp_path / "data", steps=0)
     with pytest.raises(Interrupted):
         collect(tmp_path / "data", "random", progress=interrupt_at(300))
+    with pytest.raises(HilpError, match=r"unfinished collection of task cheetah, .* with the same command"):
+        collect(tmp_path / "data", "random", config=replace(SMALL, lr=2e-3))
     with pytest.raises(HilpError, match="unfinished collection of task cheetah, kind random, steps 550, seed 0"):
         collect(tmp_path / "data", "rnd")
     collect(tmp_path / "data", "random")

@@ -78,6 +78,9 @@ def test_a_collection_that_was_killed_while_drawing_only_draws(
     monkeypatch.setattr(collector, "_collect", lambda *_: pytest.fail("the states were collected again"))
     with pytest.raises(HilpError, match="film-states already exists"):
         hilp.collect(NAME, "random", 30, seed=1, out=tmp_path / "film", workers=1)
+    other = collector.Config(hidden=(8, 8))
+    with pytest.raises(HilpError, match="film-states already exists"):
+        collector.collect(world, "random", 30, 0, tmp_path / "film", workers=1, config=other)
     data = hilp.collect(NAME, "random", 30, out=tmp_path / "film", workers=1, progress=told.append)
     assert data.rows == 31 and told[-1] == 30 and told == sorted(told)
     monkeypatch.setattr(collector, "_collect", simulate)

@@ -21,6 +21,7 @@ import pytest
 import hilp
 from hilp import storage
 from hilp.learning import methods
+from hilp.policy import given
 from hilp.policy.bank import Bank
 from hilp.policy.preparation import Preparation
 from hilp.policy.provenance import Provenance
@@ -334,6 +335,13 @@ def test_a_tree_of_arrays_is_an_observation(tmp_path: Path) -> None:
     np.testing.assert_array_equal(brightest.goal["camera"], after["camera"][after["camera"].mean(axis=(1, 2)).argmax()])
     with pytest.raises(hilp.HilpError, match="camera"):
         policy.reward(function="mean(camera)")
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 6), (5, 3, 8, 6)])
+def test_channels_that_come_first_get_a_hint(shape: tuple[int, ...]) -> None:
+    spec = Spec.of({"camera": np.empty((1, 8, 6, 3), np.uint8)}, 2)
+    with pytest.raises(hilp.HilpError, match=r"channels come last: np.moveaxis\(camera, -3, -1\)"):
+        given.batched({"camera": np.zeros(shape, np.uint8)}, spec, ())
 
 
 @pytest.mark.parametrize(

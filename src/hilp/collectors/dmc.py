@@ -10,8 +10,9 @@ randomness of a block comes from (seed, block), so a collection that was killed 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -329,10 +330,18 @@ def collect(
     if isinstance(world, dmc.PixelDmc):
         return _film(world, kind, steps, seed, out, progress, config, overwrite)
     cfg = Config() if config is None else config
-    identity = {"task": world.domain_name, "kind": kind, "steps": steps, "seed": seed, "side_by_side": cfg.side_by_side}
+    identity = {**_identity(world.domain_name, kind, steps, seed, cfg), "side_by_side": cfg.side_by_side}
     with collection(out, identity, overwrite) as shards:
         _collect(world, kind, steps, seed, cfg, shards, progress)
         return shards.finish(f"{world.domain_name}-{kind}", world.domain_name, world.observation_parts)
+
+
+def _identity(task: str, kind: str, steps: int, seed: int, cfg: Config) -> dict[str, Any]:
+    """What tells a collection from others; of the config what is unusual, so that those of earlier versions go on."""
+    usual = asdict(Config())
+    unusual = {name: value for name, value in asdict(cfg).items() if value != usual[name]}
+    config = {"config": json.loads(json.dumps(unusual))} if unusual else {}  # as it is read again: lists, no tuples
+    return {"task": task, "kind": kind, "steps": steps, "seed": seed, **config}
 
 
 def _film(
@@ -347,7 +356,7 @@ def _film(
 ) -> Dataset:
     return film(
         out,
-        {"task": world.name, "kind": kind, "steps": steps, "seed": seed},
+        _identity(world.name, kind, steps, seed, Config() if config is None else config),
         lambda beside, told: collect(world.plain, kind, steps, seed, beside, told, None, config, overwrite),
         lambda plain, told: replace(world.rendered(plain, told), name=f"{world.name}-{kind}"),
         progress,

@@ -53,7 +53,11 @@ def _parts(observation: Any, spec: Spec) -> tuple[dict[str, np.ndarray], bool]:
         elif exact.shape[1:] == shape:
             counts.add(len(exact))
         else:
-            raise HilpError(f"part '{name}' of an observation is {shape}, or [n, ...] for a batch, not {exact.shape}")
+            turned = len(shape) == 3 and exact.shape[-3:] == (shape[2], shape[0], shape[1])
+            hint = f"; channels come last: np.moveaxis({name}, -3, -1)" if turned else ""
+            raise HilpError(
+                f"part '{name}' of an observation is {shape}, or [n, ...] for a batch, not {exact.shape}{hint}"
+            )
         if kind != "uint8" and not np.isfinite(exact).all():
             raise HilpError(f"part '{name}' of the observation holds a NaN or an infinity")
         arrays[name] = exact
