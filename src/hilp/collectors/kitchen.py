@@ -118,7 +118,7 @@ def collect(
         raise HilpError(f"data of kind {kind} belongs to {of}{name}, not to {world.name}: take --task {of}kitchen")
     identity = {"task": name, "kind": kind, "steps": steps, "seed": seed, "targets": True}  # no earlier rows among them
     if isinstance(world, VisualKitchen):
-        seer = kitchen.make(world.name, workers)  # as many draw as simulate
+        seer = VisualKitchen(world.name, world.subtasks, workers)  # as many draw as simulate
         states = lambda beside, told: collect(plain, kind, steps, seed, beside, told, workers, overwrite)  # noqa: E731
         return film(out, identity, states, seer.rendered, progress, overwrite)
     lengths = np.full(-(-steps // EPISODE_STEPS), EPISODE_STEPS)
