@@ -230,6 +230,12 @@ def test_the_runtime_is_one_file_that_imports_numpy_alone() -> None:
     assigned = [t.id for n in tree.body if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)]
     names = [*defined, *assigned]
     assert len(names) == len(set(names)), "two parts of the runtime share a name"
+    tops = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    brought = [alias.asname or alias.name for node in tops for alias in node.names]
+    assert len(brought) == len(set(brought)), "a name is imported twice"
+    assert tree.body[1 : 1 + len(tops)] == tops, "something stands between the imports"
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    assert set(brought) - {"annotations"} <= used, "something is imported for nothing"
     assert {"Midpoints", "read_arrays", "least_squares", "HilpError"} <= set(names)
 
 

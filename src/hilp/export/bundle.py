@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 from pathlib import Path
 
 from hilp.export import hilp_runtime
@@ -16,20 +17,43 @@ def runtime() -> str:
     """The text of the runtime, which imports nothing but numpy and Python's own modules."""
     source = Path(hilp_runtime.__file__).read_text()
     lines = source.splitlines()
-    pieces: list[str] = []
-    there: set[str] = set()
-    done = 0
-    for node in ast.parse(source).body:
+    future, *tops = (node for node in ast.parse(source).body if isinstance(node, ast.Import | ast.ImportFrom))
+    imports, there, pieces = Imports(), set[str](), list[str]()
+    for node in tops:
         if ours := _of_hilp(node):
-            pieces += [*lines[done : node.lineno - 1], "", "", *included(*ours, there)]
-            done = node.end_lineno or done
-    return "\n".join([*pieces, "", "", *lines[done:]]).replace("\n\n\n\n", "\n\n\n") + "\n"
+            pieces += ["", "", *included(*ours, there, imports)]
+        else:
+            imports.add(node, _imports(node))
+    text = "\n".join([*lines[: future.end_lineno], *imports.lines(), *pieces, "", "", *lines[tops[-1].end_lineno :]])
+    return re.sub("\n{4,}", "\n\n\n", text) + "\n"
 
 
-def included(module: str, names: list[str], there: set[str]) -> list[str]:
+class Imports:
+    """What the runtime imports from elsewhere than hilp: each name once, on top."""
+
+    def __init__(self) -> None:
+        self.modules: set[str] = set()
+        self.names: dict[str, set[str]] = {}  # by the module that they are of
+
+    def add(self, node: ast.Import | ast.ImportFrom, wanted: set[str]) -> None:
+        """What a statement imports of these names."""
+        found = {ast.unparse(alias) for alias in node.names if (alias.asname or alias.name) in wanted}
+        if isinstance(node, ast.Import):
+            self.modules |= found
+        elif found:
+            self.names.setdefault(str(node.module), set()).update(found)
+
+    def lines(self) -> list[str]:
+        found = [f"import {module}" for module in sorted(self.modules)]
+        found += [f"from {module} import {', '.join(sorted(names))}" for module, names in sorted(self.names.items())]
+        numpy = [line for line in found if line.split()[1].partition(".")[0] == "numpy"]
+        return ["", *(line for line in found if line not in numpy), "", *numpy]
+
+
+def included(module: str, names: list[str], there: set[str], imports: Imports) -> list[str]:
     """The lines that define these names of a module, and all that they need of it and of hilp: what is needed first.
 
-    there: names that are in the runtime already, which these join.
+    there: names that are in the runtime already, which these join; imports: what it imports, which grows alike.
     """
     path = importlib.import_module(module).__file__
     assert path is not None
@@ -45,11 +69,12 @@ def included(module: str, names: list[str], there: set[str]) -> list[str]:
             wanted.add(name)
             pending += _used(defined[name]) if name in defined else ()
     there |= wanted & set(defined)
-    found = [line for line in (ast.unparse(node) for node in body if wanted & _imports(node)) if line not in there]
-    there |= set(found)
+    found: list[str] = []
     for node in body:
         if ours := _of_hilp(node):
-            found += included(ours[0], [name for name in ours[1] if name in wanted], there)
+            found += included(ours[0], [name for name in ours[1] if name in wanted], there, imports)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            imports.add(node, wanted & _imports(node))
     for node in body:
         if wanted & set(_defines(node)):
             decorators = getattr(node, "decorator_list", [])
@@ -77,13 +102,11 @@ def _of_hilp(node: ast.stmt) -> tuple[str, list[str]] | None:
     return None
 
 
-def _imports(node: ast.stmt) -> set[str]:
+def _imports(node: ast.Import | ast.ImportFrom) -> set[str]:
     """The names that a statement imports from elsewhere than hilp."""
     if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in ("hilp", "__future__"):
         return set()
-    return (
-        {alias.asname or alias.name for alias in node.names} if isinstance(node, ast.Import | ast.ImportFrom) else set()
-    )
+    return {alias.asname or alias.name for alias in node.names}
 
 
 def _defines(node: ast.stmt) -> list[str]:
