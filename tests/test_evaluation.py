@@ -270,6 +270,23 @@ def test_aggregates_over_seeds_by_hand() -> None:
     assert files.aggregate(rows) == table, "the bootstrap is seeded"
 
 
+def test_rules_of_one_reward_are_not_averaged_together() -> None:
+    about = {"prompt": "reward", "plan": None, "reward": "up", "metric": "return"}
+    rows = [scored(s, rule=rule, **about) for rule, s in (("skill", 10.0), ("graph", 80.0), ("skill", 20.0))]
+    rows.append(scored(40.0, rule="goal", **about))
+    assert [(line["rule"], line["mean"], line["runs"]) for line in files.aggregate(rows)] == [
+        ("skill", 15.0, 2),
+        ("graph", 80.0, 1),
+        ("goal", 40.0, 1),
+    ]
+    _, lines = page.aggregate_table(rows)
+    assert [line[:2] for line in lines] == [
+        ["reward, up", "15.0"],
+        ["reward, up (graph)", "80.0"],
+        ["reward, up (goal)", "40.0"],
+    ]
+
+
 def test_aggregates_are_stratified_by_task() -> None:
     rows = [scored(0.0, task="hard", train_seed=i) for i in range(4)] + [scored(1.0, task="easy") for _ in range(4)]
     (line,) = files.aggregate(rows, by=("method",))

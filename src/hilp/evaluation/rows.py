@@ -333,7 +333,7 @@ def prompt_of(row: Row) -> tuple[str, str, Any]:
 
 
 def aggregate(
-    rows: Sequence[Row], by: Sequence[str] = ("task", "method", "prompt", "plan", "goal", "reward", "metric")
+    rows: Sequence[Row], by: Sequence[str] = ("task", "method", "prompt", "plan", "goal", "reward", "rule", "metric")
 ) -> list[dict[str, Any]]:
     """Scores over seeds: mean, std, and IQM with a seeded 95% bootstrap interval, stratified by task.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html as escape
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,14 +95,12 @@ def results_table(rows: list[Row]) -> tuple[list[str], list[list[Any]]]:
     headers += ["random actions"] if compared else []
     lines = []
     for row in rows:
-        prompt = f"goal, plan {row['plan']}" if row["prompt"] == "goal" else f"reward, {row['reward']}"
-        prompt += " (graph)" if row.get("rule") == "graph" else ""
         interval = files.interval_of(row)
         length = row.get("mean_length_of_successes")
         number = _number(row["metric"])
         lines.append(
             [
-                prompt,
+                _prompt(row),
                 number(row["score"]),
                 f"{number(interval[0])} to {number(interval[1])}" if interval else None,
                 row["episodes"],
@@ -112,6 +110,14 @@ def results_table(rows: list[Row]) -> tuple[list[str], list[list[Any]]]:
             ]
         )
     return headers, lines
+
+
+def _prompt(row: Mapping[str, Any]) -> str:
+    """What a row or an aggregate was prompted with; a reward by another rule than the method's own says by which."""
+    if row["prompt"] == "goal":
+        return f"goal, plan {row['plan']}"
+    marked = f" ({row['rule']})" if row.get("rule") in ("graph", "goal") else ""
+    return f"reward, {row['reward']}{marked}"
 
 
 def _number(metric: str) -> Callable[[float], str]:
@@ -137,7 +143,8 @@ def _results(rows: list[Row], title: str) -> Section:
         "recursions.\n\nReward prompts: share of the largest possible gain that was realised (rewards of getting "
         "somewhere) or the return (rewards of being somewhere), and R², how much of the reward phi can express. A low "
         "R² warns that the policy follows only that part. What is marked (graph) was planned on the graph of the data; "
-        "its R² is that of a model of the reward on landmarks, on samples that were held out."
+        "its R² is that of a model of the reward on landmarks, on samples that were held out. What is marked (goal) "
+        "heads for the state of highest reward."
     )
     headers, lines = results_table(rows)
     shown = []
@@ -175,14 +182,13 @@ def aggregate_table(rows: list[Row]) -> tuple[list[str], list[list[Any]]]:
     headers = ["prompt", "mean", "std", "IQM", "95% interval of the IQM", "seeds"]
     lines = []
     for line in files.aggregate(rows):
-        prompt = f"goal, plan {line['plan']}" if line["prompt"] == "goal" else f"reward, {line['reward']}"
         number = _number(line["metric"])
         shown = [None if line[name] is None else number(line[name]) for name in ("mean", "std", "iqm")]
         interval = line["interval"]
         said = None if interval is None else f"{number(interval[0])} to {number(interval[1])}"
         if said and line["interval_over"] == "episodes":
             said += " (over episodes)"
-        lines.append([prompt, *shown, said, line["runs"]])
+        lines.append([_prompt(line), *shown, said, line["runs"]])
     return headers, lines
 
 
