@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hilp
+from hilp import export
 from hilp.errors import HilpError
 from hilp.evaluation import diagnosis, theory, words
+from hilp.export import numpy_folder
 from hilp.learning import hilbert, methods
 from hilp.learning.methods import directed
 from hilp.learning.sampling import Batch
@@ -221,6 +223,22 @@ def test_prompts_of_a_directed_policy(policy: hilp.FoundationPolicy, tmp_path: A
     assert isinstance(kept.midpoints, DirectedMidpoints)
     reward = policy.reward(function=lambda s, a, s2: s2[:, 0] - s[:, 0], rule="skill")
     assert reward(here).shape == (40, policy.skill_dim)
+
+
+def test_exports_go_by_directed_distances(policy: hilp.FoundationPolicy, tmp_path: Any) -> None:
+    export.write(policy, "numpy", tmp_path / "robot")
+    runtime = numpy_folder.load(tmp_path / "robot").load(tmp_path / "robot")
+    seen, goals = policy.bank.observations[:60], policy.bank.observations[500:560]
+    here, there = policy.encode(seen), policy.encode(goals)
+    np.testing.assert_allclose(runtime.distance(here[:, None], there[None, :5]),
+                               policy.distance(here[:, None], there[None, :5]), rtol=1e-4, atol=1e-5)  # fmt: skip
+    assert runtime.midpoints.distance is not None and type(runtime.midpoints).__name__ == "DirectedMidpoints"
+    for plan in (0, 1, 2, 3, "midpoints", "graph", "auto"):
+        ours, theirs = (one.act(seen, one.goal(goals, plan=plan)) for one in (policy, runtime))
+        # Which midpoints are best, and which end of an interval is covered, rounding errors turn once in a long while.
+        assert np.mean(np.abs(ours - theirs).max(axis=1) <= 1e-4) >= 0.98, plan
+        one, other = (one.act(seen[0], one.goal(goals[0], plan=plan)) for one in (policy, runtime))
+        np.testing.assert_allclose(other, one, atol=1e-4, err_msg=str(plan))
 
 
 def test_embedding_takes_any_distance() -> None:

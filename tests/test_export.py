@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import json
 import os
 import subprocess
@@ -27,6 +28,7 @@ from hilp.data.view import View
 from hilp.export import bundle, checks, numpy_folder, programs
 from hilp.export.runtime_prompts import by_sweeps
 from hilp.learning import methods
+from hilp.learning.methods import directed
 from hilp.policy.bank import Bank
 from hilp.policy.graph import Graph
 from hilp.policy.hierarchy import HierarchyPrompt, HighLevel
@@ -37,7 +39,6 @@ from test_methods import FIRST, config_of
 
 NAMES = sorted(methods.MODULES)
 DATA = testing.small_data()
-NO_GOALS = ("hilp-directed",)  # the gradient of a quasimetric, which is not made of rows of numbers
 
 
 def untrained(name: str, data: Any = DATA, **settings: Any) -> hilp.FoundationPolicy:
@@ -133,9 +134,7 @@ def compare_with_ours(policies: dict[str, hilp.FoundationPolicy], found: dict[st
             except hilp.HilpError:
                 assert theirs.size == 0, f"{said}: it cannot be prompted so here, and there it can"
                 continue
-            if name in NO_GOALS and theirs.size == 0:
-                assert "goal" in prompt or "plan" in prompt or prompt == "midpoints"
-                continue
+            assert theirs.size, f"{said}: it can be prompted so here, and there it cannot"
             np.testing.assert_allclose(theirs, ours, atol=3e-5, err_msg=said)
             if name in FIRST and not prompt.startswith("goals"):
                 one = policy.act(SEEN[3], make(policy))
@@ -239,15 +238,51 @@ def test_the_runtime_is_one_file_that_imports_numpy_alone() -> None:
     assert {"Midpoints", "read_arrays", "least_squares", "HilpError"} <= set(names)
 
 
-def test_prompts_that_cannot_be_exported_say_why(theirs: Any) -> None:
-    policy = theirs("hilp-directed")
-    with pytest.raises(Exception, match="hilp-directed's rule 'act_towards' cannot be exported"):
+class Undirected(directed.Policy):
+    """An export whose directions and distances are refused, and nothing else."""
+
+    def distance(self, here: Any, there: Any) -> Any:
+        return jnp.sort(there - here, axis=-1)[..., 0]
+
+    def direct(self, here: Any, there: Any) -> Any:
+        return jnp.sort(there - here, axis=-1)
+
+
+@pytest.fixture(scope="module")
+def undirected() -> hilp.FoundationPolicy:
+    policy = untrained("hilp-directed")
+    fields = {one.name: getattr(policy.core, one.name) for one in dataclasses.fields(policy.core)}
+    policy.core = Undirected(**fields)
+    return policy
+
+
+def test_prompts_that_cannot_be_exported_say_why(undirected: hilp.FoundationPolicy, tmp_path: Path) -> None:
+    facts = export.write(undirected, "numpy", tmp_path / "out")
+    assert len(facts["refused"]) == 3
+    policy = numpy_folder.load(tmp_path / "out").load(tmp_path / "out")
+    with pytest.raises(Exception, match="hilp-directed's rule 'act_towards' cannot be exported: it computes 'sort'"):
         policy.goal(GOALS[0])
     assert policy.act(SEEN, policy.skill(seed=0)).shape == (20, 2)
+    facts = export.write(undirected, "onnx", tmp_path / "graphs")
+    assert facts["graphs"] == ["act", "encode"] and len(facts["refused"]) == 1
 
 
-def test_a_reward_on_a_graph_that_stays_behind_is_not_exported(everything: Any, tmp_path: Path) -> None:
-    policy = everything[1]["hilp-directed"]
+def test_plans_without_their_distances_say_why(tmp_path: Path) -> None:
+    policy = untrained("hilp-directed")
+    fields = {one.name: getattr(policy.core, one.name) for one in dataclasses.fields(policy.core)}
+    policy.core = type("Unmeasured", (directed.Policy,), {"distance": Undirected.distance})(**fields)
+    export.write(policy, "numpy", tmp_path / "out")
+    runtime = numpy_folder.load(tmp_path / "out").load(tmp_path / "out")
+    ours = policy.act(SEEN, policy.goal(GOALS[0]))
+    np.testing.assert_allclose(runtime.act(SEEN, runtime.goal(GOALS[0])), ours, atol=3e-5)
+    with pytest.raises(Exception, match=r"rule 'distance' cannot be exported: it computes 'sort'.*: use plan=0"):
+        runtime.goal(GOALS[0], plan=2)
+
+
+def test_a_reward_on_a_graph_that_stays_behind_is_not_exported(
+    undirected: hilp.FoundationPolicy, tmp_path: Path
+) -> None:
+    policy = undirected
     policy.reward(function=lambda s, a, s2: s2[:, 0], rule="graph").save(tmp_path / "reward")
     with pytest.raises(hilp.HilpError, match="cannot be exported"):
         export.write(policy, "numpy", tmp_path / "out", [tmp_path / "reward"])
@@ -329,12 +364,8 @@ def test_graphs_of_every_method_act_as_hilp_does(name: str, everything: Any, tmp
     for rows in (1, 20):  # the batch is symbolic
         found = run_graph(tmp_path / "out", "act", observation=SEEN[:rows], skill=z[:rows])
         np.testing.assert_allclose(found, policy.act(SEEN[:rows], z[:rows]), atol=1e-5)
-    if name in NO_GOALS:
-        assert "goal" not in facts["graphs"]
-        assert [why.partition(":")[0] for why in facts["refused"]] == [
-            f"{name}'s rule 'act_towards' cannot be exported"
-        ]
-    elif policy.has_rule("direct") or policy.has_rule("aim"):
+    assert facts["refused"] == []
+    if policy.has_rule("direct") or policy.has_rule("aim"):
         target = run_graph(tmp_path / "out", "target", observation=GOALS)
         found = run_graph(tmp_path / "out", "goal", observation=SEEN, target=target)
         np.testing.assert_allclose(found, policy.act(SEEN, policy.goal(GOALS)), atol=3e-5)
@@ -360,15 +391,16 @@ def test_a_graph_says_what_it_is(everything: Any, tmp_path: Path) -> None:
 # ---- at the goal -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["hilp", "sf-hilp"])
+@pytest.mark.parametrize("name", ["hilp", "hilp-directed", "sf-hilp"])
 def test_at_the_goal_itself_the_skill_is_zero_in_every_runtime(
     name: str, everything: Any, theirs: Any, tmp_path: Path
 ) -> None:
     policy, runtime = everything[1][name], theirs(name)
-    still = policy.act(SEEN, np.zeros(4))
+    nothing = np.zeros((20, policy.skill_dim))
+    still = policy.act(SEEN, nothing)
     np.testing.assert_allclose(policy.act(SEEN, policy.goal(SEEN)), still, atol=1e-6)
     np.testing.assert_allclose(policy.act(SEEN[2], policy.goal(SEEN[2])), still[2], atol=1e-6)
-    np.testing.assert_array_equal(policy.goal(SEEN)(SEEN), np.zeros((20, 4)))
+    np.testing.assert_array_equal(policy.goal(SEEN)(SEEN), nothing)
     np.testing.assert_allclose(runtime.act(SEEN, runtime.goal(SEEN)), still, atol=1e-5)
     export.write(policy, "onnx", tmp_path / "out")
     target = run_graph(tmp_path / "out", "target", observation=SEEN)
@@ -578,6 +610,48 @@ def test_a_reward_whose_rule_was_refused_is_not_taken_for_a_goal(tmp_path: Path)
     with pytest.raises(Exception, match=r"rule 'cumulant' cannot be exported: it computes 'sort'.*; rule='goal'"):
         runtime.reward(lambda s, a, s2: s2[:, 0])
     assert runtime.act(SEEN, runtime.reward(lambda s, a, s2: s2[:, 0], rule="goal")).shape == (20, 2)
+
+
+class Cubes(Sorting):
+    """An export that computes with more axes than rows and numbers, as gradients of directed distances do."""
+
+    def act(self, observation: Any, z: Any) -> Any:
+        pairs = observation[:, :, None] - observation[:, None, :]  # rows x 3 x 3
+        above = jnp.where(jnp.tril(jnp.ones((3, 3), bool)), pairs > 0.0, pairs >= 0.5)
+        largest = jnp.max(jnp.where(above, pairs, -1.0), axis=1) + jnp.sum(pairs, axis=(1, 2))[:, None]
+        alone = jnp.logical_not(jnp.any(above, axis=2)) | (z > 0.0)
+        spread = jax.grad(lambda x: jnp.sum(jnp.max(jnp.square(x[:, None, :] - z[:, :, None]), axis=1)))(observation)
+        return jnp.where(alone, largest, spread) @ self.weight
+
+
+def test_values_of_more_axes_than_two(tmp_path: Path) -> None:
+    policy = untrained("gc-bc")
+    policy.core = Cubes(jnp.asarray([[1.0, 0.5], [-1.0, 2.0], [0.3, 0.0]]), 3)
+    z = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
+    ours = policy.act(SEEN, z)
+    assert np.ptp(ours, axis=0).min() > 0.1
+    for to in export.TARGETS:
+        assert export.write(policy, to, tmp_path / to)["refused"] == []
+    runtime = numpy_folder.load(tmp_path / "numpy").load(tmp_path / "numpy")
+    np.testing.assert_allclose(runtime.act(SEEN, z), ours, atol=1e-5)
+    np.testing.assert_allclose(runtime.act(SEEN[4], z[4]), ours[4], atol=1e-5)
+    for rows in (1, 20):
+        found = run_graph(tmp_path / "onnx", "act", observation=SEEN[:rows], skill=z[:rows])
+        np.testing.assert_allclose(found, ours[:rows], atol=1e-5)
+
+
+class Crowd(Sorting):
+    """An export that mixes rows, which may be any number."""
+
+    def act(self, observation: Any, z: Any) -> Any:
+        return (observation - jnp.sum(observation, axis=0)) @ self.weight
+
+
+def test_rows_that_are_mixed_are_refused(tmp_path: Path) -> None:
+    policy = untrained("gc-bc")
+    policy.core = Crowd(jnp.ones((3, 2)), 3)
+    with pytest.raises(hilp.HilpError, match="it takes the sum of something else than the numbers of a row"):
+        export.write(policy, "numpy", tmp_path / "out")
 
 
 def test_a_rule_without_steps_is_refused_by_name(tmp_path: Path) -> None:

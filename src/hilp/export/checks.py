@@ -1,7 +1,8 @@
 """What is exported, held against the policy itself, before anybody gets it.
 
-The direction to a goal divides by the distance to it, so it is as exact as the distance is large; at the goal itself,
-nearer than AT_GOAL, every runtime has the skill zero.
+The direction to a goal divides by the distance to it, so it is as exact as the distance is large, and that of a
+directed distance jumps where one interval ends at another: actions are held to what the policy itself makes of latents
+that are off by as much as latents may be. At the goal itself, nearer than AT_GOAL, every runtime has the skill zero.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from hilp.trees import Tree
 OBSERVATIONS = 1_000
 GOALS = 20  # that ways are searched to
 TOLERANCE = 1e-5  # of numbers, relative to the largest of their column where that is above 1
-FAR = 1.0  # latent steps beyond which directions are held against each other to TOLERANCE
+NUDGES = 8  # of latents, each of which finds a jump that is near enough every other time
 
 Run = Callable[..., np.ndarray]  # a rule as it was exported, over the inputs of its program
 
@@ -34,9 +35,9 @@ def hold(policy: FoundationPolicy, exported: Mapping[str, Run], seed: int = 0) -
     s, s2 = parts(policy.spec, seen), parts(policy.spec, following)
     worst = [0.0]
 
-    def compare(rule: str, inputs: list[np.ndarray], ours: np.ndarray, allowed: Any = 1.0) -> None:
+    def compare(rule: str, inputs: list[np.ndarray], ours: np.ndarray, beside: Any = 0.0) -> None:
         if rule in exported:
-            worst.append(_difference(f"{policy.method}'s '{rule}'", ours, exported[rule](*inputs), allowed))
+            worst.append(_difference(f"{policy.method}'s '{rule}'", ours, exported[rule](*inputs), beside))
 
     compare("act", [*s, z], policy.act(seen, z))
     if policy.has_rule("encode"):
@@ -54,14 +55,16 @@ def hold(policy: FoundationPolicy, exported: Mapping[str, Run], seed: int = 0) -
         compare("prior", [*s, z], policy.prior_skill(seen, z))
     if policy.has_rule("direct"):
         here, there = policy.encode(seen), policy.encode(following)
-        apart = np.linalg.norm(there - here, axis=1, keepdims=True)
         ours = policy.act(seen, policy.direct(here, there))
-        allowed = np.maximum(1.0, FAR * (1.0 + np.linalg.norm(here, axis=1, keepdims=True)) / np.maximum(apart, 1e-9))
-        compare("act_towards", [*s, there], ours, allowed)
-        compare("act_between", [*s, here, there], ours, allowed)
+        swayed = [policy.act(seen, policy.direct(_nudged(here, rng), _nudged(there, rng))) for _ in range(NUDGES)]
+        beside = np.abs(np.stack(swayed) - ours).max(axis=0)
+        compare("act_towards", [*s, there], ours, beside)
+        compare("act_between", [*s, here, there], ours, beside)
         still = policy.act(seen, np.zeros_like(here))
         compare("act_towards", [*s, here], still)
         compare("act_between", [*s, here, here], still)
+        if policy.has_rule("distance"):
+            compare("distance", [here, there], policy.distance(here, there)[:, None])
     return max(worst)
 
 
@@ -70,7 +73,7 @@ def hold_routes(ours: Routes, theirs: Any, seed: int = 0) -> float:
     count = len(ours.bank)
     goals = ours.bank.latents[np.random.default_rng(seed).choice(count, min(GOALS, count), replace=False)]
     steps, found = (np.nan_to_num(one.to_goals(goals), posinf=-1.0) for one in (ours, theirs))
-    return _difference("the graph of the data", steps.T, found.T, 1.0)
+    return _difference("the graph of the data", steps.T, found.T)
 
 
 def observations(policy: FoundationPolicy, rng: np.random.Generator) -> Tree:
@@ -99,11 +102,21 @@ def parts(spec: Spec, seen: Tree) -> list[np.ndarray]:
     return [np.asarray(seen[name]) for name, _, _ in spec.parts] if spec.parts else [np.asarray(seen)]
 
 
-def _difference(what: str, ours: np.ndarray, theirs: np.ndarray, allowed: Any) -> float:
+def _nudged(latents: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Latents that would still pass for those of the policy."""
+    off = TOLERANCE * _scale(latents) * rng.uniform(-1.0, 1.0, latents.shape)
+    return (latents + off).astype(np.float32)
+
+
+def _scale(numbers: np.ndarray) -> np.ndarray:
+    return np.asarray(np.maximum(1.0, np.abs(numbers).max(axis=0, initial=0.0)))
+
+
+def _difference(what: str, ours: np.ndarray, theirs: np.ndarray, beside: Any = 0.0) -> float:
+    """The largest difference, relative, beyond what may lie between the two."""
     if ours.shape != theirs.shape:
         raise HilpError(f"{what} was exported wrongly: it gives {theirs.shape}, not {ours.shape}")
-    scale = np.maximum(1.0, np.abs(ours).max(axis=0, initial=0.0))
-    difference = np.abs(ours - theirs) / scale / allowed
+    difference = np.maximum(np.abs(ours - theirs) - beside, 0.0) / _scale(ours)
     worst = float(difference.max(initial=0.0))
     if not worst <= TOLERANCE:
         raise HilpError(

@@ -15,7 +15,13 @@ NODES = {  # steps -> operators; those with parameters are in `_node`
     "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "max": "Max", "min": "Min", "tanh": "Tanh", "exp": "Exp",
     "log": "Log", "sqrt": "Sqrt", "abs": "Abs", "sin": "Sin", "matmul": "MatMul", "where": "Where", "gt": "Greater",
     "ge": "GreaterOrEqual", "lt": "Less", "le": "LessOrEqual", "eq": "Equal",
+    "and": "And", "or": "Or", "not": "Not",
 }  # fmt: skip
+
+
+def _over(parameters: dict[str, Any]) -> dict[str, Any]:
+    """What a node reduces over: the numbers of rows, which are rows of one then, or axes of a value with more."""
+    return {"axes": parameters.get("axes", [1]), "keepdims": int(not parameters)}
 
 
 def require_onnx() -> Any:
@@ -89,6 +95,9 @@ class _Graph:
         if name in ("conv", "pool"):
             self.over_pictures(name, operands, parameters, number)
             return
+        if name == "any":
+            self.over_comparisons(operands, parameters, number)
+            return
         double = any(operand in self.doubles for operand in operands if isinstance(operand, int))
         inputs = [self.named(operand, double) for operand in operands]
         if name == "cast":
@@ -96,9 +105,13 @@ class _Graph:
             kind = self.onnx.TensorProto.DOUBLE if double else self.onnx.TensorProto.FLOAT
             node = self.made("Cast", inputs, number, to=kind)
         elif name == "sum":
-            node = self.made("ReduceSum", [*inputs, self.integers([1])], number, keepdims=1)
+            over = _over(parameters)
+            axes = self.integers(over["axes"])
+            node = self.made("ReduceSum", [*inputs, axes], number, keepdims=over["keepdims"])
         elif name == "largest":
-            node = self.made("ReduceMax", inputs, number, axes=[1], keepdims=1)
+            node = self.made("ReduceMax", inputs, number, **_over(parameters))
+        elif name == "expand":
+            node = self.made("Expand", [*inputs, self.integers([1, *parameters["shape"]])], number)  # 1: as it is
         elif name == "pad":
             ends = [0, parameters["before"], 0, parameters["behind"]]
             node = self.made("Pad", [*inputs, self.integers(ends)], number)
@@ -132,6 +145,15 @@ class _Graph:
             inner = node("MaxPool", [before], [behind], kernel_shape=parameters["sizes"], **how)
         first = node("Transpose", [self.named(operands[0])], [before], perm=[0, 3, 1, 2])
         self.nodes += [first, inner, self.made("Transpose", [behind], number, perm=[0, 2, 3, 1])]
+
+    def over_comparisons(self, operands: list[Any], parameters: dict[str, Any], number: int) -> None:
+        """The nodes of `any`: ONNX takes the largest of numbers, not of comparisons."""
+        node, (before, behind) = self.onnx.helper.make_node, (f"value.{number}.{at}" for at in ("before", "behind"))
+        self.nodes += [
+            node("Cast", [self.named(operands[0])], [before], to=self.onnx.TensorProto.FLOAT),
+            node("ReduceMax", [before], [behind], **_over(parameters)),
+            self.made("Cast", [behind], number, to=self.onnx.TensorProto.BOOL),
+        ]
 
     def integers(self, values: list[int]) -> str:
         return self.constant(f"integers {values}", np.array(values, np.int64))

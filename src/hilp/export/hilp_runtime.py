@@ -20,6 +20,7 @@ import numpy as np
 
 from hilp.errors import HilpError
 from hilp.export.runtime_prompts import Goal, GraphGoal, GraphReward, Held, Prompt, Skill, by_sweeps
+from hilp.policy.directed_planning import DirectedMidpoints
 from hilp.policy.graph import Graph
 from hilp.policy.graph_rewards import Plan
 from hilp.policy.planning import BEST, MOST_RECURSIONS, NAMED, Midpoints, trust_radius
@@ -27,23 +28,34 @@ from hilp.policy.reward_prompts import POOR_FIT, least_squares
 from hilp.policy.routes import Routes
 from hilp.storage.arrays import read_arrays
 
-FORMAT, VERSION = "hilp-numpy", 2
+FORMAT, VERSION = "hilp-numpy", 3
 POLICY = "policy.safetensors"
 REWARD_RULES = ("cumulant", "backward", "project")
 STEPS: dict[str, Callable[..., Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "max": np.maximum, "min": np.minimum,
     "tanh": np.tanh, "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "abs": np.abs, "sin": np.sin, "matmul": np.dot,
     "gt": np.greater, "ge": np.greater_equal, "lt": np.less, "le": np.less_equal, "eq": np.equal, "where": np.where,
-    "sum": lambda x: np.add.reduce(x, axis=1, keepdims=True), "largest": lambda x: x.max(axis=1, keepdims=True),
+    "and": np.logical_and, "or": np.logical_or, "not": np.logical_not,
+    "sum": lambda x, axes=None: _over(np.add, x, axes), "largest": lambda x, axes=None: _over(np.maximum, x, axes),
+    "any": lambda x, axes=None: _over(np.logical_or, x, axes),
     "pad": lambda x, before, behind: np.pad(x, ((0, 0), (before, behind))),
     "flatten": lambda x: x.reshape(len(x), int(np.prod(x.shape[1:]))),
     "concat": lambda *x: np.concatenate(x, axis=1), "slice": lambda x, first, last: x[:, first:last],
     "take": lambda x, columns: x[:, columns], "cast": lambda x, to: x.astype(to),
+    "expand": lambda x, shape: np.broadcast_to(x, (len(x), *shape)),
     "reshape": lambda x, shape: x.reshape(len(x), *shape), "transpose": lambda x, axes: x.transpose(axes),
     "conv": lambda x, kernel, strides, padding: _conv(x, kernel, strides, padding),
     "pool": lambda x, sizes, strides, padding: _windows(x, sizes, strides, padding, -np.inf).max(axis=(-2, -1)),
 }  # fmt: skip
+PAIRS_AT_A_TIME = 256  # whose distances are computed together, so that what a step makes stays in cache
 PICTURES_AT_A_TIME = 16  # whose windows are laid out side by side: each takes the memory of as many pictures
+
+
+def _over(reduced: np.ufunc, x: np.ndarray, axes: Any) -> np.ndarray:
+    """Over the numbers of rows, which are rows of one then; or over these axes of a value with more."""
+    if axes is None:
+        return np.asarray(reduced.reduce(x, axis=1, keepdims=True))
+    return np.asarray(reduced.reduce(x, axis=tuple(axes)))
 
 
 def _windows(x: np.ndarray, sizes: Any, strides: Any, padding: Any, outside: float = 0.0) -> np.ndarray:
@@ -154,6 +166,13 @@ class Policy:
         latents = self.rule("encode", "has no latent map")(*observations)
         return latents[0] if single else latents
 
+    def distance(self, here: np.ndarray, there: np.ndarray) -> np.ndarray:
+        """From one latent to another by the method's own rule; leading axes are broadcast."""
+        rule, shape = self.rule("distance", "has no distances of its own"), np.broadcast_shapes(here.shape, there.shape)
+        pairs = [np.broadcast_to(latents, shape).reshape(-1, shape[-1]) for latents in (here, there)]
+        blocks = [slice(first, first + PAIRS_AT_A_TIME) for first in range(0, len(pairs[0]), PAIRS_AT_A_TIME)]
+        return np.concatenate([rule(*(one[block] for one in pairs)) for block in blocks]).reshape(shape[:-1])
+
     @property
     def discount(self) -> float:
         """Of latent distances: they are told apart up to about 1 / (1 - discount) steps."""
@@ -163,7 +182,9 @@ class Policy:
     def midpoints(self) -> Midpoints:
         """Latents of the states that the policy keeps, for plans."""
         if self._midpoints is None:
-            self._midpoints = Midpoints(self.arrays["bank.latents"])
+            latents = self.arrays["bank.latents"]
+            directed = self.note["directed"]
+            self._midpoints = DirectedMidpoints(latents, self.distance) if directed else Midpoints(latents)
         return self._midpoints
 
     @property
@@ -194,8 +215,8 @@ class Policy:
             if plan != 0:
                 raise HilpError(f"{self.method} has no latent distances to plan with: use plan=0")
             return Skill(self, self.rule("aim", "has no goal rule: prompt it with a reward")(*goals))
-        if plan != 0 and self.note["directed"]:
-            raise HilpError(f"plans of {self.method} go by directed distances, which are not exported: use plan=0")
+        if plan != 0 and "distance" in self.note["refused"]:
+            raise HilpError(f"{self.note['refused']['distance']}: use plan=0")
         if plan != 0 and not self.note["bank"]:
             raise HilpError("this policy was exported without a bank of states, so it cannot plan: use plan=0")
         if best < 1 or (radius is not None and not radius > 0.0):

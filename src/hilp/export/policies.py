@@ -19,7 +19,8 @@ from hilp.spec import Spec
 
 # Rules that robots ask for, and what each takes: observations (o), skills (z) and latents (l). Not `skill_of`, which
 # names the skills of segments for the training of a high level.
-RULES = {"act": "oz", "encode": "o", "aim": "o", "cumulant": "oo", "backward": "o", "project": "z", "prior": "oz"}
+RULES = {"act": "oz", "encode": "o", "aim": "o", "cumulant": "oo", "backward": "o", "project": "z", "prior": "oz",
+         "distance": "ll"}  # fmt: skip
 BY_DIRECTION = {"act_towards": "ol", "act_between": "oll"}
 NAMES = {"o": ("observation", "next_observation"), "z": ("skill",), "l": ("latent", "target")}
 

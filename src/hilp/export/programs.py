@@ -5,7 +5,7 @@ is exported by what it computes, not by its name, those of other packages too; a
 no step is refused, and what is written is held against the rule itself before anybody gets it (`hilp.export.checks`).
 
 Every value of a program is rows x numbers, or one number a row, kept as rows x 1; weights and numbers broadcast.
-Values of pictures are rows x height x width x channels.
+Values of more axes, such as pictures (rows x height x width x channels), have them all, as JAX has them.
 """
 
 from __future__ import annotations
@@ -24,10 +24,14 @@ from hilp.errors import HilpError
 from hilp.learning.networks import FOLD_FROM_ROWS
 
 Operand = int | float | str  # the value of a step, by its number; a number; an array, by its name
+Known = Operand | np.ndarray  # an array that is computed while the program is written, and has no name yet
 Step = list[Any]  # [name, operand, ..., {parameters}]
 
 PLAIN = {name: name for name in ("add", "sub", "mul", "div", "max", "min", "tanh", "exp", "log", "sqrt", "abs", "sin",
                                  "gt", "ge", "lt", "le", "eq")}  # fmt: skip
+LOGICAL = ("and", "or", "not")
+# Primitives that make one number of each, whatever the shape.
+EACH = (*PLAIN, *LOGICAL, "neg", "square", "integer_pow", "rsqrt", "select_n", "convert_element_type")
 SAME = ("optimization_barrier", "copy", "copy_p", "stop_gradient")  # steps that change no number
 PICTURES = [(0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2)]  # where JAX finds batch, channels, height and width
 CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")  # where primitives that stand for others keep them
@@ -85,29 +89,29 @@ class Builder:
             (output,) = self._inlined(traced, [*names, *operands])
         except NoStep as error:
             raise HilpError(f"{self.what} cannot be exported: {error}") from None
-        return output
+        return self._operand(output)
 
-    def _inlined(self, closed: Any, operands: Sequence[Operand]) -> list[Operand]:
+    def _inlined(self, closed: Any, operands: Sequence[Known]) -> list[Known]:
         jaxpr = closed.jaxpr
-        known: dict[Any, Operand] = dict(zip(jaxpr.invars, operands, strict=True))
-        known |= {var: self._constant(value) for var, value in zip(jaxpr.constvars, closed.consts, strict=True)}
-        for equation in jaxpr.eqns:
-            given = [self._constant(v.val) if isinstance(v, jex.Literal) else known[v] for v in equation.invars]
-            known |= zip(equation.outvars, self._written(equation, given), strict=True)
-        return [self._constant(v.val) if isinstance(v, jex.Literal) else known[v] for v in jaxpr.outvars]
+        known: dict[Any, Known] = dict(zip(jaxpr.invars, operands, strict=True))
+        known |= {var: np.asarray(value) for var, value in zip(jaxpr.constvars, closed.consts, strict=True)}
+        for equation in _needed(jaxpr):
+            known |= zip(equation.outvars, self._written(equation, _values(equation.invars, known)), strict=True)
+        return _values(jaxpr.outvars, known)
 
-    def _constant(self, value: Any) -> Operand:
-        array = np.asarray(value)
-        if array.size == 1:
-            return float(array.reshape(()))
+    def _operand(self, value: Known) -> Operand:
+        """What a step can take: an array without a name gets one, or is a number."""
+        if not isinstance(value, np.ndarray):
+            return value
+        if value.size == 1:
+            return float(value.reshape(()))
         name = f"constant.{len(self.constants)} of {self.what}"
-        self.constants[name] = array.astype(np.float32)
+        self.constants[name] = value if value.dtype == np.bool_ else value.astype(np.float32)
         return name
 
-    def _written(self, equation: Any, given: list[Operand]) -> list[Operand]:
+    def _written(self, equation: Any, given: Sequence[Known]) -> Sequence[Known]:
         """The values of one primitive."""
         name, parameters = equation.primitive.name, equation.params
-        shapes = [v.aval.shape for v in equation.invars]
         for key in CALLS:
             if key in parameters:
                 inner = parameters[key]
@@ -115,21 +119,64 @@ class Builder:
                 return self._inlined(closed, given)
         if name in SAME:
             return given
+        if (folded := _folded(equation, given)) is not None:
+            return folded
+        operands = [self._operand(value) for value in given]
+        if name in LOGICAL:
+            return [_decided(self, equation, name, *operands)]
         if name in PLAIN:
-            return [self.step(PLAIN[name], *given)]
+            return [self.step(PLAIN[name], *operands)]
         if name in SPECIAL:
-            return SPECIAL[name](self, given, shapes, equation)
+            return SPECIAL[name](self, operands, [v.aval.shape for v in equation.invars], equation)
         raise NoStep(f"it computes '{name}', which exported programs have no step for")
 
 
+def _needed(jaxpr: Any) -> list[Any]:
+    """The equations of a trace that its output depends on: a gradient computes its function, and drops it."""
+    wanted = {var for var in jaxpr.outvars if not isinstance(var, jex.Literal)}
+    found = []
+    for equation in reversed(jaxpr.eqns):
+        if wanted.intersection(equation.outvars):
+            wanted.update(var for var in equation.invars if not isinstance(var, jex.Literal))
+            found.append(equation)
+    return found[::-1]
+
+
+def _values(places: Sequence[Any], known: Mapping[Any, Known]) -> list[Known]:
+    """What stands in the places of a trace: values that are known, or numbers that are written there."""
+    found: list[Known] = []
+    for place in places:
+        dtype = place.aval.dtype
+        found.append(np.asarray(place.val, dtype) if isinstance(place, jex.Literal) else known[place])
+    return found
+
+
+def _folded(equation: Any, given: Sequence[Known]) -> list[Known] | None:
+    """The values of a primitive of arrays that are known, as JAX computes them; None where it asks for more.
+
+    A number may stand for as many of it as there are rows: what is done to each of them is done to it.
+    """
+    arrays = [value for value in given if isinstance(value, np.ndarray)]
+    if len(arrays) < len(given):
+        return None
+    name, numbers = equation.primitive.name, all(array.size == 1 for array in arrays)
+    whole = [array.shape for array in arrays] == [v.aval.shape for v in equation.invars]
+    if not (whole and all(isinstance(size, int) for v in equation.outvars for size in v.aval.shape)):
+        if numbers and name == "broadcast_in_dim":
+            return [arrays[0].reshape(())]
+        if not numbers or name not in EACH:
+            return None
+        arrays = [array.reshape(()) for array in arrays]
+    with jax.ensure_compile_time_eval():
+        found = equation.primitive.bind(*arrays, **equation.params)
+    return [np.asarray(value) for value in (found if equation.primitive.multiple_results else [found])]
+
+
 def _shaped(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
-    """Axes of one number come and go freely; an image becomes one row, and a row an image or its patches."""
+    """Axes of one number come and go freely; of values with more axes than two they are all there."""
     (shape,), out = shapes, equation.outvars[0].aval.shape
-    if len(shape) > 2 and len(out) == 2:
-        return [builder.step("flatten", given[0])]
-    if equation.primitive.name == "reshape" and max(len(shape), len(out)) >= 4 and shape[0] == out[0]:
-        _whole(builder, given)
-        return [builder.step("reshape", given[0], shape=[int(size) for size in out[1:]])]
+    if max(len(shape), len(out)) > 2 and isinstance(given[0], int):
+        return [_laid_out(builder, given[0], shape, out, equation)]
     wide, wider = ([size for size in sizes if not _is_one(size)] for sizes in (shape, out))
     if wide and wide != wider:
         axes = tuple(equation.params.get("broadcast_dimensions", ()))
@@ -139,6 +186,19 @@ def _shaped(builder: Builder, given: list[Operand], shapes: list[Any], equation:
             raise NoStep(f"it lays out {shape} as {out}, which exported programs have no step for")
         builder.narrow.add(given[0])
     return given[:1]
+
+
+def _laid_out(builder: Builder, value: int, shape: Any, out: Any, equation: Any) -> int:
+    """A value in another shape of more axes than two, or from one; what is broadcast is as wide as JAX takes it for."""
+    kept = dict(enumerate(out))
+    if equation.primitive.name == "broadcast_in_dim":
+        kept = dict(zip(equation.params["broadcast_dimensions"], shape, strict=True))
+    if shape[0] != out[0] or kept.get(0) != out[0] or not all(isinstance(size, int) for size in out[1:]):
+        raise NoStep(f"it lays out {shape} as {out}, which exported programs have no step for")
+    _whole(builder, [value])
+    narrow, wide = [kept.get(axis, 1) for axis in range(1, len(out))], list(out[1:])
+    laid = value if narrow == list(shape[1:]) else builder.step("reshape", value, shape=narrow or [1])
+    return laid if narrow == wide else builder.step("expand", laid, shape=wide)
 
 
 def _whole(builder: Builder, operands: Sequence[Operand]) -> None:
@@ -195,18 +255,38 @@ def _windows(strides: Sequence[int], padding: Sequence[Sequence[int]]) -> dict[s
     return {"strides": [int(one) for one in strides], "padding": [[int(end) for end in ends] for ends in padding]}
 
 
-def _sum(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
-    if len(shapes[0]) != 2 or tuple(equation.params["axes"]) != (1,):
-        raise NoStep("it sums over something else than the numbers of a row")
-    _whole(builder, given)
-    return [builder.step("sum", given[0])]
+def _reduced(step: str, what: str) -> Callable[[Builder, list[Operand], list[Any], Any], list[Operand]]:
+    """What writes a step over the numbers of a row, or over some axes of a value that has more."""
+
+    def written(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
+        axes, rank = [int(axis) for axis in equation.params["axes"]], len(shapes[0])
+        if rank < 2 or 0 in axes:
+            raise NoStep(f"it takes {what} something else than the numbers of a row")
+        _whole(builder, given)
+        if len(axes) < rank - 1:
+            return [builder.step(step, given[0], axes=axes)]
+        return [builder.step(step, given[0] if rank == 2 else builder.step("flatten", given[0]))]
+
+    return written
 
 
-def _largest(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
-    if len(shapes[0]) != 2 or tuple(equation.params["axes"]) != (1,):
-        raise NoStep("it takes the largest of something else than the numbers of a row")
-    _whole(builder, given)
-    return [builder.step("largest", given[0])]
+def _decided(builder: Builder, equation: Any, step: str, *given: Operand) -> int:
+    """A step of logic; of integers, bit by bit, there is none."""
+    if any(v.aval.dtype != np.bool_ for v in equation.invars) or any(isinstance(one, float) for one in given):
+        raise NoStep(f"it computes '{step}' of numbers, not of comparisons")
+    return builder.step(step, *given)
+
+
+def _chosen(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
+    """One of two values. Of comparisons by logic: ONNX runtimes choose among numbers."""
+    which, false, true = given
+    if isinstance(which, float):
+        return [true if which else false]
+    if equation.outvars[0].aval.dtype != np.bool_:
+        return [builder.step("where", which, true, false)]
+    either = _decided(builder, equation, "and", which, true)
+    other = _decided(builder, equation, "and", builder.step("not", which), false)
+    return [builder.step("or", either, other)]
 
 
 def _padded(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
@@ -268,8 +348,9 @@ SPECIAL: dict[str, Callable[[Builder, list[Operand], list[Any], Any], list[Opera
     "conv_general_dilated": _convolved,
     "reduce_window_max": _pooled,
     "dot_general": _product,
-    "reduce_sum": _sum,
-    "reduce_max": _largest,
+    "reduce_sum": _reduced("sum", "the sum of"),
+    "reduce_max": _reduced("largest", "the largest of"),
+    "reduce_or": _reduced("any", "any of"),
     "pad": _padded,
     "add_any": lambda builder, given, *_: [builder.step("add", *given)],
     "concatenate": _joined,
@@ -284,7 +365,7 @@ SPECIAL: dict[str, Callable[[Builder, list[Operand], list[Any], Any], list[Opera
         builder.step("div", 1.0, builder.step("add", 1.0, builder.step("exp", builder.step("mul", -1.0, given[0]))))
     ],
     "clamp": lambda builder, given, *_: [builder.step("min", builder.step("max", given[1], given[0]), given[2])],
-    "select_n": lambda builder, given, *_: [builder.step("where", given[0], given[2], given[1])],
+    "select_n": _chosen,
 }
 
 

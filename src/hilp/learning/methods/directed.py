@@ -141,9 +141,9 @@ class Policy(eqx.Module):
 def distance(head: Head, here: Array, there: Array) -> Array:
     """d from one latent to another, on the discounted scale of steps; leading axes are broadcast."""
     if head == "heights":
-        half = here.shape[-1] // 2
-        fall = jnp.max(jax.nn.relu(here[..., half:] - there[..., half:]), axis=-1)
-        return fall - hilbert.value(here[..., :half], there[..., :half])
+        (phi, height), (phi_there, height_there) = (jnp.split(one, 2, axis=-1) for one in (here, there))
+        fall = jnp.max(jax.nn.relu(height - height_there), axis=-1)
+        return fall - hilbert.value(phi, phi_there)
     here, there = jnp.broadcast_arrays(here, there)
     shape = (*here.shape[:-1], INTERVALS, here.shape[-1] // INTERVALS)  # groups last: neighbours in memory
     lengths = union_length(here.reshape(shape), there.reshape(shape))
