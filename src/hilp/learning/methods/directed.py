@@ -279,10 +279,10 @@ PRESETS = (
             **values.LAPTOP_TRUNKS,
             "phi_discount": AUTO,
             "goal_discount": AUTO,
-            "discount": 0.98,
+            "discount": 0.95,  # with a plan to follow, a skill need not look far ahead
             "phi_target_rate": 0.02,
             "target_rate": 0.02,
-            "temperature": 3.0,
+            "temperature": 28.0,  # a step pays a random skill of 64 numbers about a third of what it pays one of 8
             "bound_targets": True,  # detours of the data make ways longer, and a quasimetric believes them more easily
         },
         steps=8_000,
