@@ -218,3 +218,25 @@ def test_summed_commands_are_shared_out_over_the_rows_of_a_stride() -> None:
 
 def test_policies_of_unthinned_data_are_described_as_ever(tiny: hilp.FoundationPolicy) -> None:
     assert tiny.preparation.stride == 1 and "stride" not in tiny.preparation.to_json()
+
+
+# ---- updates ---------------------------------------------------------------------------------------------------------
+
+
+def test_data_that_takes_longer_to_cross_gets_more_updates() -> None:
+    short, long = (collect(name, "navigate", 30_000) for name in ("maze-medium", "examples/maps/spiral.txt"))
+    preset = hilp.preset("hilp", "laptop")
+    assert fitting.updates(preset, preset.config, short) == preset.steps == 8_000
+    assert fitting.fitted(preset.config, long).config.phi_discount == 0.99  # a horizon 3 times as long
+    assert fitting.updates(preset, preset.config, long) == 17_000  # 8,000 x 3^(2/3), in thousands
+
+
+def test_updates_that_somebody_chose_stay() -> None:
+    """By a discount of the user's own, or of a task that has a number of updates of its own."""
+    long = collect("examples/maps/spiral.txt", "navigate", 30_000)
+    preset = hilp.preset("hilp", "laptop")
+    assert fitting.updates(preset, replace(preset.config, phi_discount=0.99), long) == preset.steps
+    chosen = hilp.preset("hilp", "laptop", "pointmaze-giant")
+    assert configs.to_fit(chosen.config) and fitting.updates(chosen, chosen.config, long) == chosen.steps == 20_000
+    paper = hilp.preset("hilp", "paper")
+    assert fitting.updates(paper, paper.config, long) == paper.steps

@@ -27,12 +27,14 @@ class Preset:
     config: Any
     steps: int  # gradient updates
     bank: int  # states kept in the artifact for planning (N of Algorithm 2) and for reward prompts
+    for_any_data: bool = False  # whether the updates are those of the size, not of a task that they were chosen for
 
 
 def preset(method: str, size: str, task: str | None = None) -> Preset:
     """The preset of a method at a size, for data of a task where there are values of its own for it."""
     values, steps = _fitting(methods.presets(method), size, task)
-    return Preset(methods.config(method, **values), steps, BANK[size])
+    everywhere = _fitting(methods.presets(method), size, None)[1]
+    return Preset(methods.config(method, **values), steps, BANK[size], for_any_data=steps == everywhere)
 
 
 def high_level(size: str, task: str | None = None) -> Preset:

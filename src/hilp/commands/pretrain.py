@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -39,8 +40,8 @@ class Flags(common.Reading):
     preset: str = "laptop"
     """laptop (two cores, minutes) or paper (the paper's tables)"""
     steps: int | Literal["auto"] | None = None
-    """gradient updates, or 'auto': until distances among states stop changing (default: the preset's; with --resume
-    what the run was begun with)"""
+    """gradient updates, or 'auto': until distances among states stop changing (default: the preset's, more where data
+    takes long to cross; with --resume what the run was begun with)"""
     minutes: float | None = None
     """stop after so many minutes of training, those before --resume included"""
     seed: int = 0
@@ -90,6 +91,7 @@ class Flags(common.Reading):
 
 def run(flags: Flags) -> int:
     from hilp import presets, tasks
+    from hilp.learning import methods
     from hilp.training import sharing
 
     check(flags)
@@ -99,9 +101,10 @@ def run(flags: Flags) -> int:
     more = {"stride": flags.stride, "stride_actions": flags.stride_actions, "task": flags.task}
     data = common.load_data(flags.data, flags, flags.verify, **more)
     preset = presets.preset(flags.method, flags.preset, data.task)
-    steps, minutes = planned(flags, preset)
-    data = labelled(flags, data, preset.config)
-    policies = train(flags, data, preset, steps, minutes, world, devices)
+    config = methods.configure(preset.config, common.config_values(flags.set))
+    steps, minutes = planned(flags, preset, config, data)
+    data = labelled(flags, data, config)
+    policies = train(flags, data, preset, config, steps, minutes, world, devices)
     if not sharing.writes(devices):
         return 0
     flags.keep_in(flags.out, flags.data)
@@ -154,8 +157,9 @@ def validation_share(flags: Flags, data: Dataset) -> float:
     return HELD_OUT if data.task is None and data.episodes * HELD_OUT >= 1 else 0.0
 
 
-def planned(flags: Flags, preset: Preset) -> tuple[int | Literal["auto"], float | None]:
-    """Updates and minutes: as asked, as the run was begun with, or the preset's."""
+def planned(flags: Flags, preset: Preset, config: Any, data: Dataset) -> tuple[int | Literal["auto"], float | None]:
+    """Updates and minutes: as asked, as the run was begun with, or the preset's for such data."""
+    from hilp.training import fitting
     from hilp.training.checkpoints import planned_end, planned_steps
 
     folder = Path(flags.out)
@@ -165,14 +169,22 @@ def planned(flags: Flags, preset: Preset) -> tuple[int | Literal["auto"], float 
         return flags.steps, minutes
     if before.get("settled"):
         return "auto", minutes
-    many = MOST_AUTO * preset.steps if flags.minutes else preset.steps
-    return (planned_steps(folder) if flags.resume else None) or many, minutes
+    begun = planned_steps(folder) if flags.resume else None
+    if begun:
+        return begun, minutes
+    if flags.minutes:
+        return MOST_AUTO * preset.steps, minutes
+    many = fitting.updates(preset, config, data)
+    if many != preset.steps and not flags.json:
+        print(f"hilp: {many:,} updates, for data that takes long to cross (--steps overrules)", file=sys.stderr)
+    return many, minutes
 
 
 def train(
     flags: Flags,
     data: Dataset,
     preset: Preset,
+    config: Any,
     steps: int | Literal["auto"],
     minutes: float | None,
     world: Any | None,
@@ -190,7 +202,6 @@ def train(
     if world is not None:
         rollouts.require_fit("this data", Spec.of(data.observations, data.action_dim), world)
         evaluate = partial(evaluate_in_training, world=sight.for_data(world, data), seed=flags.seed)
-    config = methods.configure(preset.config, common.config_values(flags.set))
     about = {"method": flags.method, "data": data.name, "seed": flags.seed, "steps": steps, **methods.described(config)}
     with loggers.opened(flags.log if sharing.writes(devices) else (), flags.out, about) as on_metrics:
         trained = loop.pretrain(

@@ -20,6 +20,7 @@ from hilp.versions import machine, versions
 
 if TYPE_CHECKING:
     from hilp import tasks
+    from hilp.data.dataset import Dataset
     from hilp.evaluation.rows import Row
     from hilp.policy.policy import FoundationPolicy
 
@@ -40,7 +41,7 @@ class Flags:
     task: str = "maze-large"
     """maze to run in"""
     steps: int | None = None
-    """gradient updates (default: the laptop preset's)"""
+    """gradient updates (default: the laptop preset's, more where the maze takes long to cross)"""
     seed: int = 0
     """random seed of everything"""
     seeds: int = 1
@@ -82,16 +83,21 @@ def run(flags: Flags) -> int:
 
 def run_several(flags: Flags) -> int:
     """One quickstart after the other, and what they say together; what is finished is not made again."""
-    from hilp import presets, runs
+    from hilp import presets, runs, tasks
     from hilp.learning import methods
     from hilp.storage import lines
+    from hilp.training import fitting
 
     folder = Path(flags.out)
     if (folder / runs.RUN).is_file():
         raise HilpError(f"{folder} holds a single quickstart: choose another --out for several")
     file = Path(flags.rows) if flags.rows else folder / "results.jsonl"
     preset = presets.preset("hilp", "laptop", flags.task)
-    alike = {"task": flags.task, "steps": flags.steps or preset.steps, "pairs": PAIRS}
+    steps = flags.steps  # the same of all, also where data of some seeds would ask for more
+    if steps is None:
+        data = collected(flags.task, tasks.make(flags.task), flags.seed)
+        steps = fitting.updates(preset, preset.config, data)
+    alike = {"task": flags.task, "steps": steps, "pairs": PAIRS}
 
     def is_alike(line: dict[str, Any]) -> bool:
         if not all(line.get(key) == value for key, value in alike.items()):
@@ -118,7 +124,7 @@ def run_several(flags: Flags) -> int:
         results = quickstart(
             own,
             task=flags.task,
-            steps=flags.steps,
+            steps=steps,
             seed=seed,
             overwrite=flags.overwrite or not (own / RESULTS).exists(),  # one that was stopped begins anew
             quiet=flags.json,
@@ -216,19 +222,17 @@ def story(
 ) -> dict[str, Any]:
     """Collect, pretrain, evaluate and draw."""
     from hilp import presets, runs, storage
-    from hilp.collectors import collect
     from hilp.evaluation import evaluate, trajectories
     from hilp.evaluation import rows as files
     from hilp.report import figures, page
-    from hilp.tasks import sight
-    from hilp.training import loop
+    from hilp.training import fitting, loop
 
     preset = presets.preset("hilp", "laptop", task)
-    updates = steps or preset.steps
     seconds: dict[str, float] = {}
     with timed(seconds, "total"), contextlib.ExitStack() as stack:
         with timed(seconds, "collect"):
-            data = collect(task, KIND, FRAMES if sight.spec_of(world).parts else TRANSITIONS, seed)
+            data = collected(task, world, seed)
+        updates = steps or fitting.updates(preset, preset.config, data)
         with timed(seconds, "pretrain"):
             policy = loop.pretrain(
                 preset.config,
@@ -273,6 +277,14 @@ def story(
     }
     storage.write_json(folder / RESULTS, results)
     return results
+
+
+def collected(task: str, world: tasks.Task, seed: int) -> Dataset:
+    """What the story is trained on."""
+    from hilp.collectors import collect
+    from hilp.tasks import sight
+
+    return collect(task, KIND, FRAMES if sight.spec_of(world).parts else TRANSITIONS, seed)
 
 
 @contextlib.contextmanager

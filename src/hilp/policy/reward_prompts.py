@@ -102,7 +102,7 @@ def reward(
         )
     if not np.any(z):
         raise HilpError("phi does not change on the sampled data, so no skill can follow a reward")
-    if r2 < POOR_FIT and rule == "auto" and has_graph(policy):
+    if r2 < POOR_FIT and rule == "auto" and has_graph(policy) and policy.routes.tells_apart:
         on_graph = graph_prompts.reward(policy, *_latent_samples(policy, data, function, samples, seed), discount)
         if on_graph.r2 >= POOR_FIT:
             warnings.warn(

@@ -15,8 +15,10 @@ import numpy as np
 from hilp.data import thinning, timescale
 from hilp.data.dataset import Dataset
 from hilp.learning import configs
+from hilp.presets import Preset
 
 HORIZON = "phi_discount"  # whoever leaves it open leaves the stride open, too
+GROWTH = 2 / 3  # of updates with phi's horizon (docs/results.md, maps of one's own)
 PIECES = 0.5  # of the way across: data whose episodes are shorter has to be put together
 DECISIVE = {"discount": 0.95, "temperature": 10.0}  # of skills that follow plans through such data (docs/results.md)
 
@@ -52,6 +54,18 @@ def fitted(config: Any, data: Dataset, before: Mapping[str, Any] | None = None) 
         discount = timescale.discount_for(scale.crossing)
         scale = dataclasses.replace(scale, stride=1, discount=discount)
     return Fit(configs.changed(config, dict.fromkeys(keys, discount)), data, scale.line + _pieces(config, data, scale))
+
+
+def updates(preset: Preset, config: Any, data: Dataset) -> int:
+    """A preset's updates, and more of them where data that names no task of its own takes longer to cross.
+
+    Distances grow from neighbours to neighbours of neighbours, and there are more places to learn to turn at. Who gave
+    `phi_discount` knows the data and gets what the preset says.
+    """
+    if not preset.for_any_data or HORIZON not in configs.to_fit(config):
+        return preset.steps
+    longer = (1.0 - timescale.USUAL_DISCOUNT) / (1.0 - fitted(config, data).config.phi_discount)
+    return max(preset.steps, round(preset.steps * longer**GROWTH, -3))
 
 
 def _pieces(config: Any, data: Dataset, scale: timescale.TimeScale) -> str:
