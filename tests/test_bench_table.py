@@ -60,6 +60,34 @@ def test_a_sweep_has_a_row_for_each_value(tmp_path: Path, tiny_data_folder: Path
     assert (tmp_path / "out" / "rewards-sweep-dim.png").is_file()
 
 
+def test_ways_to_ask_one_policy_are_rows_of_their_own(
+    tmp_path: Path, tiny_data_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--methods", "sf-hilp", "sf-hilp-graph", "--seeds", "1", "--adapt", "2")
+    assert bench(tmp_path, tiny_data_folder, *words) == 0
+    said = capsys.readouterr().out
+    rows = files.read_rows(tmp_path / "rows.jsonl")
+    ways = {"sf-hilp": ("skill", None), "sf-hilp-adapted": ("skill", 2)}
+    ways |= {"sf-hilp-graph": ("graph", None), "sf-hilp-graph-adapted": ("graph", 2)}
+    assert {row["cell"]["label"]: (row["rule"], row.get("adapted")) for row in rows} == ways
+    assert all(label in said for label in ways)
+    assert len({row["policy"] for row in rows}) == 1, "one training for all of them"
+    for row in rows:
+        assert len(row.get("search", [])) == row.get("adapted", 0) and len(row["outcomes"]) == 2
+    assert len(stats_by_way := files.aggregate(rows, ("rule", "adapted", "reward"))) == 4 * 3
+    assert all(line["runs"] == 1 for line in stats_by_way)
+    assert bench(tmp_path, tiny_data_folder, *words[:-2], "--adapt", "3") == 0
+    more = files.read_rows(tmp_path / "rows.jsonl")
+    assert more[: len(rows)] == rows, "another number of episodes is another row"
+    assert [row["adapted"] for row in more[len(rows) :]] == [3] * 6
+
+
+def test_swept_rows_that_are_adapted_have_a_line_of_their_own() -> None:
+    found = cells.entries(["fb"], {}, ("dim", ["2", "4"]), adapt=5)
+    assert list(found) == ["fb dim=2", "fb dim=4", "fb-adapted dim=2", "fb-adapted dim=4"]
+    assert [(entry.values["dim"], entry.adapt) for entry in found.values()] == [("2", 0), ("4", 0), ("2", 5), ("4", 5)]
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -74,6 +102,8 @@ def test_a_sweep_has_a_row_for_each_value(tmp_path: Path, tiny_data_folder: Path
         (["--variants", "a:dim=2", "a:dim=3"], "two variants have one name"),
         (["--variants", "a:dim=2", "--sweep", "dim=2,4"], "two tables"),
         (["--seeds", "0"], "--seeds must be at least 1"),
+        (["--adapt", "0"], "--adapt must be at least 1"),
+        (["--adapt", "10", "--methods", "fb", "gc-td3"], "gc-td3 takes a goal itself as its skill"),
         (["--preset", "huge"], "unknown preset"),
         (["--data", "nowhere"], "nowhere"),
     ],

@@ -186,6 +186,32 @@ def test_all_plans_face_the_same_pairs(tiny: hilp.FoundationPolicy) -> None:
     assert not np.array_equal(pairs(5)["plan 0"], one["plan 0"])
 
 
+def test_what_is_adapted_is_measured_in_other_episodes(
+    tiny: hilp.FoundationPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[np.ndarray] = []
+    world = hilp.make_task("maze-medium")
+    episodes = type(world).episodes
+
+    def kept(self: Any, *args: Any, **given: Any) -> Any:
+        running = episodes(self, *args, **given)
+        begun.append(running.observations.copy())
+        return running
+
+    monkeypatch.setattr(type(world), "episodes", kept)
+    asked: dict[str, Any] = {"plan": (), "episodes": 4, "rule": "skill", "seed": 3}
+    plain = hilp.evaluate(tiny, world, rewards=["region", "right"], **asked)
+    counted = begun[0]
+    begun.clear()
+    moved = hilp.evaluate(tiny, world, rewards=["region", "right"], adapt=3, **asked)
+    for before, row, starts in zip(plain, moved, (begun[:4], begun[4:]), strict=True):
+        np.testing.assert_array_equal(starts[-1], counted)
+        assert all(len(start) == 1 and (start == starts[0]).all() for start in starts[:3]), "a search begins alike"
+        assert not (counted == starts[0]).all(axis=1).any()
+        assert row["adapted"] == len(row["search"]) == 3 and "adapted" not in before
+        assert (row["rule"], row["r2"]) == (before["rule"], before["r2"]), "of the prompt that was moved"
+
+
 def test_the_same_seed_gives_the_same_row(tiny: hilp.FoundationPolicy) -> None:
     one, two = (hilp.evaluate(tiny, medium(), plan=1, rewards=["up"], episodes=9, command="mine") for _ in range(2))
     assert one == two

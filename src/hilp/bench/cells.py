@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
@@ -35,6 +35,7 @@ GOAL_METHODS = ("gc-bc", "gc-iql", "gc-cql", "fb", "iql-fdm", "iql-lap", "iql-ra
 GOAL_PLANS: tuple[int | str, ...] = (0, 1, 2, 3, "midpoints", "graph", "auto")
 EARLIER_GOAL_PLANS: tuple[int | str, ...] = (0, 1, 2, 3, "auto")  # of rows made before there were graphs
 REWARD_METHODS = ("gc-td3", "sf-cl", "sf-rand", "sf-idm", "sf-ae", "sf-lap", "sf-fdm", "fb", "sf-hilp")  # paper's order
+ADAPTED = "-adapted"  # behind the name of what a row prompts after a search with a few episodes
 VALUE_SEED = 0  # of V(s, g): all policies on a data set are compared with the same one, on the same pairs
 
 
@@ -45,6 +46,7 @@ class Entry:
     method: str
     values: dict[str, Any] = field(default_factory=dict)  # of its config
     rule: str = "skill"  # how rewards become prompts
+    adapt: int = 0  # episodes of a search around each of these prompts
 
 
 # Entries that are not the bare name of a method.
@@ -67,10 +69,12 @@ def entries(
     values: dict[str, str],
     sweep: tuple[str, Sequence[str]] | None = None,
     variants: Sequence[tuple[str, dict[str, str]]] = (),
+    adapt: int = 0,
 ) -> dict[str, Entry]:
     """The rows of a table by label; a sweep makes one of each value of a config key, variants one more each.
 
     A method that lacks a key, say dim where the skill is the goal itself, has no such row.
+    adapt: one more row of the same policies each, their prompts moved by a search with so many episodes.
     """
     if sweep and variants:
         raise HilpError("--sweep and --variants are two tables: ask for one after the other")
@@ -78,17 +82,20 @@ def entries(
     if len(set(labels)) < len(labels):
         raise HilpError(f"two variants have one name: {some(labels)}")
     made = {}
-    for name in names:
-        base = entry(name)
+    asked = [(name, entry(name)) for name in names]
+    if adapt:
+        moved = [(f"{name}{ADAPTED}", replace(base, adapt=adapt)) for name, base in asked]
+        asked = [each for both in zip(asked, moved, strict=True) for each in both]
+    for name, base in asked:
         keys = methods.keys(base.method)
         if sweep and sweep[0] not in keys:
             continue
         for value in sweep[1] if sweep else (None,):
             own = {**base.values, **values, **({sweep[0]: value} if sweep and value is not None else {})}
-            made[name if sweep is None else f"{name} {sweep[0]}={value}"] = Entry(base.method, own, base.rule)
+            made[name if sweep is None else f"{name} {sweep[0]}={value}"] = replace(base, values=own)
         for label, own in variants:
             if keys.issuperset(own):
-                made[f"{name} {label}"] = Entry(base.method, {**base.values, **values, **own}, base.rule)
+                made[f"{name} {label}"] = replace(base, values={**base.values, **values, **own})
     for label in labels:
         if not any(f"{name} {label}" in made for name in names):
             raise HilpError(f"none of these methods has all config keys of the variant '{label}'")
@@ -260,11 +267,14 @@ class Cell:
             "episodes": self.episodes,
             **({"intercept": True} if self.intercept else {}),
             **({"errors": True} if self.errors else {}),
+            **({"adapt": self.entry.adapt} if self.entry.adapt else {}),
         }
 
     def check(self, world: tasks.Task) -> None:
         """Raise where this cell cannot be run."""
-        _ = self.config
+        config, spec = self.config, Spec.of(self.data.observations, self.data.action_dim)
+        if self.entry.adapt and not has_rule("project", config, spec):
+            raise HilpError(f"{self.entry.method} takes a goal itself as its skill: it has none around it to try")
 
     def owns(self, row: Row) -> bool:
         return row.get("cell") == self.identity
@@ -306,6 +316,7 @@ class Cell:
             rule=self.entry.rule,
             intercept=self.intercept,
             data=self.data,
+            adapt=self.entry.adapt,
         )
         for row in found:
             row["random"] = float(rollouts.random_return(world, row["reward"], self.episodes, self.seed).mean())
@@ -318,8 +329,9 @@ class Cell:
 
     def folder(self, out: Path) -> Path:
         """Of the run; entries that differ in how they are prompted only share it."""
-        same = self.label in ENTRIES and not ENTRIES[self.label].values
-        label = self.entry.method if same else self.label
+        label = self.label.replace(ADAPTED, "", 1) if self.entry.adapt else self.label
+        if label in ENTRIES and not ENTRIES[label].values:
+            label = self.entry.method
         changed = f"-{digest(methods.described(self.config))}" if self.changed else ""
         return out / file_name(self.data.name) / f"{file_name(label)}{changed}" / f"seed-{self.seed}"
 

@@ -28,13 +28,17 @@ class Flags(bench_tables.TableFlags):
     """episodes per reward"""
     intercept: bool = False
     """prompt with a constant fitted beside the features"""
+    adapt: int | None = None
+    """one more row of each: its prompts after a search with so many episodes, which are not those that are counted"""
 
 
 def run(flags: Flags) -> int:
     from hilp.bench import cells
     from hilp.bench import tables as reading
 
-    rows, swept = bench_tables.fill("rewards", flags, cells.REWARD_METHODS, intercept=flags.intercept)
+    common.require_counts(flags, "adapt")
+    asked = {"intercept": flags.intercept, "adapt": flags.adapt or 0}
+    rows, swept = bench_tables.fill("rewards", flags, cells.REWARD_METHODS, **asked)
     tables = {name: reading.table(own) for name, own in reading.by_data(rows)}
     beside = {name: reading.paper_table(own) for name, own in reading.by_data(rows)}
     if flags.json:

@@ -56,7 +56,7 @@ class TableFlags(common.Reading):
 
 
 def fill(
-    kind: Literal["rewards", "goals", "hierarchy"], flags: Any, usual: tuple[str, ...], **extra: Any
+    kind: Literal["rewards", "goals", "hierarchy"], flags: Any, usual: tuple[str, ...], adapt: int = 0, **extra: Any
 ) -> tuple[list[Row], str | None]:
     """The rows of a table, run where they are missing (by one process at a time), and the key of its sweep."""
     from hilp import storage
@@ -68,7 +68,7 @@ def fill(
     engine = _engine(flags)
     sweep = _sweep(flags.sweep)
     variants = [_variant(text) for text in flags.variants]
-    entries = cells.entries(flags.methods or usual, common.config_values(flags.set), sweep, variants)
+    entries = cells.entries(flags.methods or usual, common.config_values(flags.set), sweep, variants, adapt)
     out = Path(flags.out)
     recipes = {source: flags.recipe(source) | {"task": flags.task} for source in flags.data}
     with storage.locked(out, common.command()):

@@ -6,22 +6,28 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from hilp import tasks
 from hilp.errors import HilpError, require_count, require_seed, some
 from hilp.evaluation import goals
 from hilp.evaluation.rollouts import (
     TARGET,
+    Outcome,
     Rollout,
     fitted,
     require_fit,
     require_reward,
+    reward_function,
+    reward_prompt,
     rollout_goals,
     rollout_return,
     rollout_reward,
     rollout_target,
+    rule_of,
     task_of,
 )
-from hilp.evaluation.rows import Row
+from hilp.evaluation.rows import Row, finite
 from hilp.policy import hierarchy, planning
 from hilp.policy.asked import has_graph
 from hilp.policy.policy import FoundationPolicy
@@ -32,6 +38,7 @@ if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
 
 TRAINING_EPISODES = 50  # of an evaluation while training
+SEARCH = 2  # beside a seed: the stream that the starts of a search are drawn from
 
 
 def evaluate(
@@ -45,6 +52,7 @@ def evaluate(
     rule: str = "auto",
     intercept: bool = False,
     data: Dataset | None = None,
+    adapt: int = 0,
     episodes: int = 50,
     seed: int = 0,
     command: str | None = None,
@@ -56,7 +64,8 @@ def evaluate(
     instead of those of the task; rows are of the policy's own states. rewards: names of the task's rewards; by default
     all of a task that has no goals. "target" is that of being at one far place, which mazes have. prompt: evaluate this
     one, a trained hierarchy say, under `rewards` (by default "target" where there is one) instead of making one for
-    each. rule, intercept, data: see `FoundationPolicy.reward`. All plans face the same starts and goals.
+    each. rule, intercept, data: see `FoundationPolicy.reward`. adapt: search around each reward's prompt with so many
+    episodes first (`FoundationPolicy.adapt`), from a start of its own. All plans face the same starts and goals.
     """
     found = run(
         policy,
@@ -68,6 +77,7 @@ def evaluate(
         rule=rule,
         intercept=intercept,
         data=data,
+        adapt=adapt,
         episodes=episodes,
         seed=seed,
         command=command,
@@ -86,6 +96,7 @@ def run(
     rule: str = "auto",
     intercept: bool = False,
     data: Dataset | None = None,
+    adapt: int = 0,
     episodes: int = 50,
     seed: int = 0,
     command: str | None = None,
@@ -93,7 +104,7 @@ def run(
     """`evaluate`, and beside each row the episodes behind it."""
     world = fitted(policy, task_of(policy, task) if isinstance(task, str) else task)
     require_fit("this policy", policy.spec, world)
-    episodes, seed = require_count("episodes", episodes), require_seed(seed)
+    episodes, seed, adapt = require_count("episodes", episodes), require_seed(seed), require_count("adapt", adapt, 0)
     if prompt is None and policy.skill_dim == 0:
         prompt = policy.skill()  # it was trained for one task, and takes no other
     if plan is None:
@@ -118,14 +129,31 @@ def run(
     about |= {} if (high := getattr(prompt, "high", None)) is None else {"hierarchy": hierarchy.described(high)}
     made: dict[str, Any] = {"rule": rule, "intercept": intercept, "data": data, "prompt": prompt}
     for name in rewards:
+        searched: Outcome = {}
+        if adapt:
+            usual = prompt or reward_prompt(policy, data, reward_function(world, name), rule, intercept)
+            made["prompt"], searched = _adapted(policy, world, name, usual, adapt, seed)
         if name in world.rewards:
             outcome, kept = rollout_return(policy, world, name, episodes, seed, **made)
         elif name in world.potentials:
             outcome, kept = rollout_reward(policy, world, name, episodes, seed, **made)
         else:
             outcome, kept = rollout_target(policy, world, episodes, seed, **made)
-        found.append((_row({**about, "prompt": "reward", "reward": name, **outcome}), kept))
+        found.append((_row({**about, "prompt": "reward", "reward": name, **outcome, **searched}), kept))
     return found
+
+
+def _adapted(
+    policy: FoundationPolicy, world: tasks.Task, name: str, prompt: Any, episodes: int, seed: int
+) -> tuple[Prompt, Outcome]:
+    """A prompt that was moved by what a few episodes earned, and what its row says of the prompt that it was.
+
+    A seed of their own lets these episodes begin elsewhere than those that are counted.
+    """
+    own = int(np.random.default_rng([seed, SEARCH]).integers(2**31))
+    search = policy.adapt(prompt, world, episodes=episodes, seed=own, reward=name)
+    about = {"rule": rule_of(policy, prompt), "r2": finite(getattr(prompt, "r2", None))}
+    return search.prompt, {**about, "adapted": episodes, "search": list(search.earned)}
 
 
 def _row(values: dict[str, Any]) -> Row:

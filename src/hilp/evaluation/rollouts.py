@@ -160,7 +160,7 @@ def rollout_target(
     prompt: Any = None,
 ) -> tuple[Outcome, Rollout]:
     """Episodes under the reward of being at the task's target: how many get there."""
-    prompt = prompt or _reward_prompt(policy, data, world.at_target, rule, intercept)
+    prompt = prompt or reward_prompt(policy, data, world.at_target, rule, intercept)
     running = world.target_episodes(np.random.default_rng(seed), episodes)
     outcome, kept = _reach(policy, world, running, prompt, seed)
     return {**outcome, "rule": rule_of(policy, prompt), "r2": finite(getattr(prompt, "r2", None))}, kept
@@ -171,7 +171,7 @@ def rule_of(policy: FoundationPolicy, prompt: Any) -> str:
     return str(prompt.kind) if policy.skill_dim else "none"
 
 
-def _reward_prompt(
+def reward_prompt(
     policy: FoundationPolicy, data: Dataset | None, reward: RewardFunction, rule: str, intercept: bool
 ) -> prompts.Prompt:
     """The policy's prompt for a reward, without a warning about a bad fit: rows carry R^2."""
@@ -194,7 +194,7 @@ def rollout_reward(
 ) -> tuple[Outcome, Rollout]:
     """Episodes under the reward f(s') - f(s) of a potential f of the task: the share of the possible gain realised."""
     f = world.potentials[name]
-    prompt = prompt or _reward_prompt(policy, data, reward_function(world, name), rule, intercept)
+    prompt = prompt or reward_prompt(policy, data, reward_function(world, name), rule, intercept)
     begin(prompt)
     running = world.episodes(np.random.default_rng(seed), episodes)
     path = [running.observations.copy()]
@@ -232,7 +232,7 @@ def rollout_return(
     prompt: Any = None,
 ) -> tuple[Outcome, Rollout]:
     """Episodes under a reward of being somewhere: the return, and beside it what a random and the best policy earn."""
-    prompt = prompt or _reward_prompt(policy, data, world.rewards[name], rule, intercept)
+    prompt = prompt or reward_prompt(policy, data, world.rewards[name], rule, intercept)
     returns, path, physics = run_returns(policy, world, name, prompt, episodes, seed)
     best = world.best_return(name, path[0], world.max_steps)
     _, low, high = stats.stratified_bootstrap([returns], statistic="mean", seed=seed)

@@ -37,6 +37,7 @@ class Cell(TypedDict, total=False):
     episodes: int
     intercept: bool
     errors: bool
+    adapt: int
     reward: str
     high_config: str
     high_updates: int
@@ -66,6 +67,8 @@ class Row(TypedDict):
     rule: NotRequired[str]
     intercept: NotRequired[bool]
     r2: NotRequired[float | None]
+    adapted: NotRequired[int]
+    search: NotRequired[list[float]]
     best_possible: NotRequired[float | None]
     score_scale: NotRequired[float]
     random: NotRequired[float]
@@ -148,7 +151,7 @@ CELL = Kind(
     "an object with kind, label, data, seed and more",
     lambda value: (
         _has(kind=TEXT, label=TEXT, config=TEXT, data=TEXT, data_fingerprint=TEXT, seed=COUNT, preset=TEXT,
-             updates=COUNT, episodes=COUNT, intercept=FLAG, errors=FLAG, reward=TEXT,
+             updates=COUNT, episodes=COUNT, intercept=FLAG, errors=FLAG, adapt=COUNT, reward=TEXT,
              high_config=TEXT, high_updates=COUNT)(value)
         and {"label", "data"} <= value.keys()
     ),
@@ -216,6 +219,8 @@ FIELDS: dict[str, Field] = {
     "r2": Field(
         NUMBER.or_null(), "share of the reward's variance that the features express, or its model on the graph"
     ),
+    "adapted": Field(COUNT, "episodes that the prompt was adapted with; they are not among those of the score"),
+    "search": Field(NUMBERS, "what each of these earned, the first under the prompt as it was"),
     "best_possible": Field(NUMBER.or_null(), "return of the best policy, where it is known"),
     "score_scale": Field(NUMBER, "what brings the returns of a task to a common scale, to be averaged over tasks"),
     "random": Field(NUMBER, "what uniformly random actions score from the same starts, where it was asked for"),
@@ -333,7 +338,8 @@ def prompt_of(row: Row) -> tuple[str, str, Any]:
 
 
 def aggregate(
-    rows: Sequence[Row], by: Sequence[str] = ("task", "method", "prompt", "plan", "goal", "reward", "rule", "metric")
+    rows: Sequence[Row],
+    by: Sequence[str] = ("task", "method", "prompt", "plan", "goal", "reward", "rule", "adapted", "metric"),
 ) -> list[dict[str, Any]]:
     """Scores over seeds: mean, std, and IQM with a seeded 95% bootstrap interval, stratified by task.
 
