@@ -74,12 +74,8 @@ def test_ways_to_ask_one_policy_are_rows_of_their_own(
     assert len({row["policy"] for row in rows}) == 1, "one training for all of them"
     for row in rows:
         assert len(row.get("search", [])) == row.get("adapted", 0) and len(row["outcomes"]) == 2
-    assert len(stats_by_way := files.aggregate(rows, ("rule", "adapted", "reward"))) == 4 * 3
-    assert all(line["runs"] == 1 for line in stats_by_way)
-    assert bench(tmp_path, tiny_data_folder, *words[:-2], "--adapt", "3") == 0
-    more = files.read_rows(tmp_path / "rows.jsonl")
-    assert more[: len(rows)] == rows, "another number of episodes is another row"
-    assert [row["adapted"] for row in more[len(rows) :]] == [3] * 6
+    by_skill = [row for row in rows if row["rule"] == "skill"]
+    assert [line["runs"] for line in files.aggregate(by_skill)] == [1] * 6, "adapted rows are not averaged with others"
 
 
 def test_swept_rows_that_are_adapted_have_a_line_of_their_own() -> None:
@@ -146,6 +142,16 @@ def test_other_config_values_are_another_cell(tmp_path: Path, tiny_data_folder: 
     assert bench(tmp_path, tiny_data_folder, *words) == bench(tmp_path, tiny_data_folder, *words, "--set", "dim=3") == 0
     rows = files.read_rows(tmp_path / "rows.jsonl")
     assert [row["config"]["dim"] for row in rows] == [32] * 3 + [3] * 3 and len(ran) == 2
+
+
+def test_another_number_of_episodes_to_adapt_with_is_another_cell(
+    tmp_path: Path, tiny_data_folder: Path, ran: list[str]
+) -> None:
+    words = ("--methods", "fb", "--seeds", "1", "--json", "--adapt")
+    assert bench(tmp_path, tiny_data_folder, *words, "2") == bench(tmp_path, tiny_data_folder, *words, "3") == 0
+    assert ran == ["fb 0", "fb-adapted 0", "fb-adapted 0"]
+    rows = files.read_rows(tmp_path / "rows.jsonl")
+    assert [row["cell"].get("adapt") for row in rows] == [None] * 3 + [2] * 3 + [3] * 3
 
 
 @pytest.mark.parametrize("lacking", [slice(0, 1), slice(2, 3), slice(4, 5), slice(1, 5)])
