@@ -333,6 +333,51 @@ def zero_shot_walker() -> Table:
     return [["method", "seed", *rewards, "mean"], *lines]
 
 
+WALKER_WAYS = {
+    "sf-hilp": "a direction",
+    "sf-hilp-adapted": "a direction, adapted",
+    "sf-hilp-graph": "the graph",
+}
+
+
+def walker_ways() -> Table:
+    """Returns by way to ask: over seeds where there are several, else with the interval over episodes."""
+    rewards = ("stand", "walk", "run", "flip")
+    rows = kept("zero-shot-walker-ways")
+    lines = []
+    for label in dict.fromkeys(row["cell"]["label"] for row in rows):
+        name = WALKER_WAYS[label]
+        own = [[r for r in rows if (r["cell"]["label"], r["reward"]) == (label, reward)] for reward in rewards]
+        assert {row["rule"] for found in own for row in found} == {"graph" if "graph" in label else "skill"}
+        shown = [
+            spread([row["score"] for row in found])
+            if len(found) > 1
+            else "{:.0f} [{:.0f}, {:.0f}]".format(found[0]["score"], *found[0]["interval"])
+            for found in own
+        ]
+        lines.append([name, *shown, mean([row["score"] for found in own for row in found])])
+    random = [float(np.mean([row["random"] for row in rows if row["reward"] == reward])) for reward in rewards]
+    lines.append(["random actions", *(f"{value:.0f}" for value in random), mean(random)])
+    return [["prompt", *rewards, "mean"], *lines]
+
+
+def walker_searches() -> Table:
+    """What was known before the episodes that count: R², and what a search saw, as it was and at best."""
+    rewards = ("stand", "walk", "run", "flip")
+    rows = kept("zero-shot-walker-ways")
+    lines = []
+    for label in dict.fromkeys(row["cell"]["label"] for row in rows):
+        name = WALKER_WAYS[label]
+        own = [[r for r in rows if (r["cell"]["label"], r["reward"]) == (label, reward)] for reward in rewards]
+        if label.endswith("-adapted"):
+            seen = [[(row["search"][0], max(row["search"])) for row in found] for found in own]
+            shown = [", ".join(f"{first:.0f} to {best:.0f}" for first, best in found) for found in seen]
+            lines.append([f"{name.removesuffix(', adapted')}: the search's first and best episode", *shown])
+        else:
+            lines.append([f"{name}: R²", *(f"{np.mean([row['r2'] for row in found]):.2f}" for found in own)])
+    return [["known beforehand", *rewards], *lines]
+
+
 def zero_shot_walker_pixels() -> Table:
     rewards = ("stand", "walk", "run", "flip")
     rows = kept("zero-shot-walker-pixels")
@@ -543,6 +588,8 @@ MADE: dict[tuple[str, str, str], Callable[[], Table]] = {  # page, heading, begi
     (RESULTS, "Plans on the graph in AntMaze", "data | plan 0"): antmaze_on_the_graph,
     (RESULTS, "Rewards on the graph (laptop)", "method | updates"): rewards_on_the_graph,
     (RESULTS, "Zero-shot RL on the walker (laptop)", "method | seed"): zero_shot_walker,
+    (RESULTS, "Ways to ask the walker (laptop)", "prompt | stand"): walker_ways,
+    (RESULTS, "Ways to ask the walker (laptop)", "known beforehand | stand"): walker_searches,
     (RESULTS, "Zero-shot RL on the walker from pixels (laptop)", "method | updates"): zero_shot_walker_pixels,
     (RESULTS, "An arm at four rates (laptop)", "logged at | stride"): arm,
     (RESULTS, "Hierarchies", "method | updates"): hierarchies,
