@@ -526,6 +526,11 @@ def speed() -> Table:
     return [["name", "value", "ratio", "against"], *lines]
 
 
+def speed_trials() -> Table:
+    lines = [[row["of"], row["trial"], f"{row['ms']} ms", f"{row['ratio']:.3f}"] for row in kept("speed-trials")]
+    return [["of", "tried", "processor", "ratio"], *lines]
+
+
 def arm() -> Table:
     lines = [["logged at", "stride", "random", "the operator", "plan 0", "plan auto", "plan 0, held for a stride"]]
     for row in kept("arm"):
@@ -596,6 +601,7 @@ MADE: dict[tuple[str, str, str], Callable[[], Table]] = {  # page, heading, begi
     (RESULTS, "A high level in the kitchen", "method | updates (skills, high level)"): hierarchies_kitchen,
     (RESULTS, "A high level in AntMaze", "maze | method"): hierarchies_antmaze,
     (RESULTS, "Speed", "name | value"): speed,
+    (RESULTS, "Speed", "of | tried"): speed_trials,
 }
 WITHOUT_NUMBERS = {  # tables that show no result
     ("README.md", "Methods, tasks and tables", " | names"),

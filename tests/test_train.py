@@ -14,12 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import hilp
 from hilp import storage
-from hilp.training import loop, stream
+from hilp.training import loop, program, stream
 
 CONFIG = hilp.HILP(dim=4, hidden=(16, 16), actor_hidden=(16, 16), batch=32)
 
@@ -382,6 +384,15 @@ def test_no_policy_is_evaluated_before_its_first_update() -> None:
 def test_sequential_training_is_the_same_from_streamed_data() -> None:
     policies = [hilp.pretrain(SEQUENTIAL, walks(), steps=70, device_budget=budget, quiet=True) for budget in (None, 0)]
     assert policies[0].fingerprint == policies[1].fingerprint
+
+
+def test_a_stored_batch_is_its_part_of_the_block() -> None:
+    """Pictures take another way out of it than numbers, also where each of several seeds has its own block."""
+    rng = np.random.default_rng(0)
+    block = {"pixels": rng.integers(0, 256, (2, 5, 7, 4, 4, 3), np.uint8), "state": rng.random((2, 5, 7, 3))}
+    seeds = jax.vmap(lambda own: program.stored_batch(own, jax.random.key(0), jnp.int32(3)))(block)
+    for name, whole in block.items():
+        np.testing.assert_array_equal(seeds[name], whole.astype(seeds[name].dtype)[:, 3])
 
 
 @pytest.mark.parametrize("budget", [None, 0])

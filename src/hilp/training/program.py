@@ -37,7 +37,9 @@ def chunk_program(
     share the data on the device, but each has its own computed columns. mesh: the devices that share out the batch.
     """
     own = methods.stages(config)[stage]
-    batch_of = stored_batch if streamed else partial(drawn_batch, config, own.sample)
+    # Where devices share out a batch, each would need the rows of all to look some up.
+    stored = partial(stored_batch, look_up=mesh is None)
+    batch_of = stored if streamed else partial(drawn_batch, config, own.sample)
     chunk = chunk_function(partial(shifted_update, config, own.update), batch_of, mesh)
     if several:
         source_axes: Any = 0 if streamed else (SEED_AXES, None)
@@ -96,6 +98,17 @@ def drawn_batch(config: Any, sample: Callable[..., sampling.Rows], source: Any, 
     return sampling.gather(columns, sample(config, index, key))
 
 
-def stored_batch(source: Any, key: jax.Array, i: jax.Array) -> Any:
-    """The i-th batch of a block that was gathered on the host."""
-    return jax.tree.map(lambda stack: jax.lax.dynamic_index_in_dim(stack, i, keepdims=False), source)
+def stored_batch(source: Any, key: jax.Array, i: jax.Array, look_up: bool = True) -> Any:
+    """The i-th batch of a block that was gathered on the host.
+
+    look_up: take pictures out of it row by row. XLA fuses a slice, even one behind a barrier, into each loop that turns
+    bytes into numbers, which slows these down; it does not fuse a gather.
+    """
+
+    def cut(stack: jax.Array) -> jax.Array:
+        if look_up and stack.dtype == jnp.uint8:
+            rows = jnp.arange(stack.shape[1])
+            return stack[jnp.full_like(rows, i), rows]
+        return jax.lax.dynamic_index_in_dim(stack, i, keepdims=False)
+
+    return jax.tree.map(cut, source)
