@@ -251,7 +251,7 @@ def successor_updates() -> Iterator[dict[str, Any]]:
 # ---- pictures --------------------------------------------------------------------------------------------------------
 
 
-def sliced(source: Any, key: Array, i: Array, look_up: bool) -> Any:
+def sliced(source: Any, key: Array, i: Array, look_up: bool = False) -> Any:
     """A batch as a slice of its block, pictures too."""
     return STORED_BATCH(source, key, i, look_up=False)
 
