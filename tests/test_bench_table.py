@@ -99,7 +99,7 @@ def test_swept_rows_that_are_adapted_have_a_line_of_their_own() -> None:
         (["--variants", "a:dim=2", "--sweep", "dim=2,4"], "two tables"),
         (["--seeds", "0"], "--seeds must be at least 1"),
         (["--adapt", "0"], "--adapt must be at least 1"),
-        (["--adapt", "10", "--methods", "fb", "gc-td3"], "gc-td3 takes a goal itself as its skill"),
+        (["--adapt", "10", "--methods", "gc-td3"], "gc-td3: the skill is the goal itself"),
         (["--preset", "huge"], "unknown preset"),
         (["--data", "nowhere"], "nowhere"),
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,10 @@ import pytest
 import hilp
 from hilp.evaluation import foresight, stats
 from hilp.learning.hilbert import discounted, undiscounted
-from hilp.policy import graph, graph_rewards, planning, shortest
+from hilp.policy import graph, graph_rewards, planning, reward_prompts, shortest
+from hilp.policy.graph_prompts import GraphRewardPrompt
 from hilp.policy.patience import ASTRAY, REACHES, Patience
+from hilp.policy.prompts import SkillPrompt
 from hilp.policy.routes import GUESS, Routes
 from hilp.report import page
 
@@ -203,6 +207,16 @@ def test_where_data_is_thin_a_subgoal_still_lies_ahead() -> None:
     assert subgoal[0, 0] > 34
 
 
+@pytest.mark.parametrize("share", [0.72, 0.85, 0.99])
+def test_a_goal_that_the_data_does_not_lead_to_is_headed_for_where_phi_is_trusted(share: float) -> None:
+    """At the end of all data, no state around is nearer to a goal beyond it than where one stands."""
+    found = both_ways()
+    here = found.bank.latents[[59]]
+    goal = here + np.array([[share * found.trust, 0.0]], np.float32)
+    subgoal = found.subgoals(here, goal, found.to_goals(goal), 50, found.patience(), np.arange(1))
+    np.testing.assert_array_equal(subgoal, goal)
+
+
 def test_one_who_stands_still_beside_its_goal_goes_astray_and_comes_back() -> None:
     found = both_ways()
     here, goal = np.array([[30.0, 0.0]], np.float32), np.array([[34.0, 0.0]], np.float32)
@@ -312,6 +326,22 @@ def test_a_damaged_graph_is_refused(run_copy: Path) -> None:
     path.write_bytes(path.read_bytes()[:-4])
     with pytest.raises(hilp.HilpError, match="graph"):
         hilp.FoundationPolicy.load(run_copy)
+
+
+def test_a_reward_no_direction_expresses_is_planned_on_a_graph_that_covers_the_data(
+    tiny: hilp.FoundationPolicy, change: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked(policy: hilp.FoundationPolicy, rule: str) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return policy.reward(function=lambda s, a, s2: (s2[:, 0] > 5).astype(float), rule=rule)
+
+    expressed, planned = (asked(tiny, rule).r2 for rule in ("skill", "graph"))
+    assert expressed < planned
+    monkeypatch.setattr(reward_prompts, "POOR_FIT", (expressed + planned) / 2)
+    assert isinstance(asked(tiny, "auto"), GraphRewardPrompt)
+    coarse = change(tiny, graph=replace(tiny.graph, radius=0.6 * tiny.routes.trust))
+    assert isinstance(asked(coarse, "auto"), SkillPrompt)
 
 
 def test_graph_prompts_come_back_as_they_were(tiny: hilp.FoundationPolicy, tmp_path: Path) -> None:

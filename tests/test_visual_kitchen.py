@@ -50,6 +50,15 @@ def resting(world: Any) -> np.ndarray:
     return np.asarray(world.see(world.simulator.resting[None])["pixels"][0]).astype(int)
 
 
+def test_threads_draw_what_one_does(world: Any) -> None:
+    """In the order of the states, each by a screen of its own."""
+    states = np.repeat(world.simulator.resting[None], 5, axis=0)
+    states[:, 0] += np.linspace(-0.5, 0.5, 5)  # the arm turns
+    alone = world.see(states)["pixels"]
+    assert len({picture.tobytes() for picture in alone}) == 5
+    np.testing.assert_array_equal(camera(2).pictures(states), alone)
+
+
 def pixel(world: Any, point: np.ndarray) -> np.ndarray:
     """Row and column at which the paper's camera sees a point, by hand: 60 degrees from above, looking along y."""
     down, along = np.sin(np.pi / 3), np.cos(np.pi / 3)

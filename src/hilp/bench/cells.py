@@ -176,6 +176,10 @@ def fill(
     ]
     for cell in cells:
         cell.check(worlds[cell.source])  # a mistake in a value is told before the first cell is trained
+    lacking = {cell.label: cell.entry.method for cell in cells if not cell.adaptable}
+    if lacking and all(label in lacking for label, entry in rows.items() if entry.adapt):
+        raise HilpError(f"{some(list(lacking.values()))}: the skill is the goal itself, there is none around it to try")
+    cells = [cell for cell in cells if cell.label not in lacking]
     known = files.read_rows(file) if file.is_file() else []
     kept = {number: cell.complete(known, worlds[cell.source]) for number, cell in enumerate(cells, 1)}
 
@@ -272,9 +276,13 @@ class Cell:
 
     def check(self, world: tasks.Task) -> None:
         """Raise where this cell cannot be run."""
-        config, spec = self.config, Spec.of(self.data.observations, self.data.action_dim)
-        if self.entry.adapt and not has_rule("project", config, spec):
-            raise HilpError(f"{self.entry.method} takes a goal itself as its skill: it has none around it to try")
+        _ = self.config
+
+    @property
+    def adaptable(self) -> bool:
+        """Whether there are skills around that of a prompt to try, where a search was asked for."""
+        spec = Spec.of(self.data.observations, self.data.action_dim)
+        return not self.entry.adapt or has_rule("project", self.config, spec)
 
     def owns(self, row: Row) -> bool:
         return row.get("cell") == self.identity

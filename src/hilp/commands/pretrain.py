@@ -175,8 +175,8 @@ def planned(flags: Flags, preset: Preset, config: Any, data: Dataset) -> tuple[i
     if flags.minutes:
         return MOST_AUTO * preset.steps, minutes
     many = fitting.updates(preset, config, data)
-    if many != preset.steps and not flags.json:
-        print(f"hilp: {many:,} updates, for data that takes long to cross (--steps overrules)", file=sys.stderr)
+    if many > preset.steps and not flags.json:
+        print(fitting.more_updates(many), file=sys.stderr)
     return many, minutes
 
 

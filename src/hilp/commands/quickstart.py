@@ -83,7 +83,7 @@ def run(flags: Flags) -> int:
 
 def run_several(flags: Flags) -> int:
     """One quickstart after the other, and what they say together; what is finished is not made again."""
-    from hilp import presets, runs, tasks
+    from hilp import presets, runs
     from hilp.learning import methods
     from hilp.storage import lines
     from hilp.training import fitting
@@ -93,10 +93,10 @@ def run_several(flags: Flags) -> int:
         raise HilpError(f"{folder} holds a single quickstart: choose another --out for several")
     file = Path(flags.rows) if flags.rows else folder / "results.jsonl"
     preset = presets.preset("hilp", "laptop", flags.task)
-    steps = flags.steps  # the same of all, also where data of some seeds would ask for more
-    if steps is None:
-        data = collected(flags.task, tasks.make(flags.task), flags.seed)
-        steps = fitting.updates(preset, preset.config, data)
+    world = quick(flags.task)
+    steps = flags.steps or preset.steps  # the same of all, also where data of some seeds would ask for more
+    if flags.steps is None and preset.for_any_data:
+        steps = fitting.updates(preset, preset.config, collected(flags.task, world, flags.seed))
     alike = {"task": flags.task, "steps": steps, "pairs": PAIRS}
 
     def is_alike(line: dict[str, Any]) -> bool:
@@ -181,14 +181,10 @@ def quickstart(
 
     With `overwrite` an earlier quickstart stays as it is until the new one has taken its place.
     """
-    from hilp import storage, tasks
+    from hilp import storage
 
     folder = Path(out)
-    world = tasks.make(task)
-    if world.finite() is None:
-        raise HilpError(
-            f"{world.name} is too large for exact distances, which the quickstart compares with: use a smaller one"
-        )
+    world = quick(task)
     require_room(folder, overwrite)
     if not folder.exists():
         return story(folder, task, world, steps, seed, quiet, command)
@@ -233,6 +229,8 @@ def story(
         with timed(seconds, "collect"):
             data = collected(task, world, seed)
         updates = steps or fitting.updates(preset, preset.config, data)
+        if updates > preset.steps and steps is None and not quiet:
+            print(fitting.more_updates(updates), file=sys.stderr)
         with timed(seconds, "pretrain"):
             policy = loop.pretrain(
                 preset.config,
@@ -277,6 +275,18 @@ def story(
     }
     storage.write_json(folder / RESULTS, results)
     return results
+
+
+def quick(task: str) -> tasks.Task:
+    """The world of a quickstart; one that has no exact distances to compare with is told so."""
+    from hilp import tasks
+
+    world = tasks.make(task)
+    if world.finite() is None:
+        raise HilpError(
+            f"{world.name} is too large for exact distances, which the quickstart compares with: use a smaller one"
+        )
+    return world
 
 
 def collected(task: str, world: tasks.Task, seed: int) -> Dataset:

@@ -117,6 +117,8 @@ def run(
         require_reward(world, name)  # a wrong name is told before the first rollout
     if plans and not world.has_goals:
         raise HilpError(f"task {world.name} has no goals: prompt with its rewards, {some(list(world.rewards))}")
+    if adapt and not rewards:
+        raise HilpError("adapt changes prompts of rewards, and none is asked for: name some, rewards=...")
     if goal is not None and not plans:
         raise HilpError(f"the goal '{goal}' changes nothing without a plan: ask for one, e.g. plan=0")
     asked = None if goal is None else goals.find(goal, policy, world, seed=seed)

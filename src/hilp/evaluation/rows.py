@@ -332,9 +332,10 @@ def latest(rows: Iterable[Row]) -> list[Row]:
 
 
 def prompt_of(row: Row) -> tuple[str, str, Any]:
-    """What tells the prompt of a row from others: task, kind, and the plan or the reward."""
+    """What tells the prompt of a row from others: task, kind (adapted ones are another), and the plan or the reward."""
     task = f"{row['task']} {row['goal']}" if "goal" in row else row["task"]
-    return task, row["prompt"], row["plan"] if row["prompt"] == "goal" else row["reward"]
+    kind = f"{row['prompt']} adapted" if "adapted" in row else row["prompt"]
+    return task, kind, row["plan"] if row["prompt"] == "goal" else row["reward"]
 
 
 def aggregate(

@@ -85,19 +85,22 @@ class Routes:
         self, here: np.ndarray, goals: np.ndarray, to_goals: np.ndarray, best: int, patience: Patience, rows: np.ndarray
     ) -> np.ndarray:
         """The latents to head for, of those agents that `rows` names: of the bank's states around an agent, the mean of
-        those that are nearest to its goal by way of the graph; the goal itself once it is that near.
+        those that are nearest to its goal by way of the graph. The goal itself once it is that near, or a little
+        farther away than that where none of them is nearer: data need not lead all the way to a goal.
         """
         steps_left = self.steps_left(here[rows], goals[rows], to_goals[rows])
         reaches, astray = patience.reaches(here, steps_left, rows)
         found = np.array(goals[rows])
-        far = np.flatnonzero(astray | (np.linalg.norm(found - here[rows], axis=1) > reaches))
+        straight = np.linalg.norm(found - here[rows], axis=1)
+        far = np.flatnonzero(astray | (straight > reaches))
         for agent, states, _ in self.surroundings(here[rows[far]], reaches[far]):
             number = far[agent]
             if astray[number]:
                 found[number] = self.bank.latents[patience.astray(rows[number], states)]
                 continue
             steps = np.min(to_goals[rows[number]][self.placed[states]] + self.beside[states], axis=1)
-            found[number] = self.mean_of_best(states, steps, best)
+            if steps.min() < (steps_left[number] if straight[number] <= self.trust else np.inf):
+                found[number] = self.mean_of_best(states, steps, best)
         return found
 
     def targets(

@@ -117,7 +117,8 @@ def _prompt(row: Mapping[str, Any]) -> str:
     if row["prompt"] == "goal":
         return f"goal, plan {row['plan']}"
     marked = f" ({row['rule']})" if row.get("rule") in ("graph", "goal") else ""
-    return f"reward, {row['reward']}{marked}"
+    adapted = f", adapted with {row['adapted']} episodes" if row.get("adapted") else ""
+    return f"reward, {row['reward']}{marked}{adapted}"
 
 
 def _number(metric: str) -> Callable[[float], str]:

@@ -12,6 +12,11 @@ import numpy as np
 from hilp.errors import HilpError
 
 
+def offscreen() -> bool:
+    """Whether pictures are drawn without a desktop, by EGL, in any thread."""
+    return os.environ.get("MUJOCO_GL") == "egl"
+
+
 @contextmanager
 def drawing(mujoco: Any, model: Any, height: int, width: int) -> Iterator[Callable[[Any, Any, np.ndarray], None]]:
     """A function (data, camera, picture) that fills the picture; a camera is a number of the model's or a free one.
@@ -26,7 +31,7 @@ def drawing(mujoco: Any, model: Any, height: int, width: int) -> Iterator[Callab
         scene.flags[flag] = 0
     fixed.type = mujoco.mjtCamera.mjCAMERA_FIXED
     try:
-        if os.environ.get("MUJOCO_GL") == "egl":  # also where MuJoCo was imported before that was set
+        if offscreen():  # also where MuJoCo was imported before that was set
             from mujoco.egl import GLContext
         else:
             from mujoco import GLContext

@@ -34,13 +34,12 @@ class Fit(NamedTuple):
 def fitted(config: Any, data: Dataset, before: Mapping[str, Any] | None = None) -> Fit:
     """The config with numbers for all that is "auto", and the data thinned where it should be.
 
-    Data is thinned only where nobody said a stride and it names no task: tasks have their own steps. before: what a run
-    that is resumed said of itself.
+    before: what a run that is resumed said of itself.
     """
     keys = configs.to_fit(config)
     if not keys:
         return Fit(config, data)
-    stride_open = HORIZON in keys and data.stride is None and data.task is None and data.frames == 1
+    stride_open = HORIZON in keys and _stride_open(data)
     if before is not None:
         values = {key: value for key, value in dict(before.get("config") or {}).items() if key in keys}
         stride = before.get("stride", 1)
@@ -57,15 +56,27 @@ def fitted(config: Any, data: Dataset, before: Mapping[str, Any] | None = None) 
 
 
 def updates(preset: Preset, config: Any, data: Dataset) -> int:
-    """A preset's updates, and more of them where data that names no task of its own takes longer to cross.
+    """A preset's updates; more of them where data takes longer to cross, unless they were chosen for its task.
 
     Distances grow from neighbours to neighbours of neighbours, and there are more places to learn to turn at. Who gave
     `phi_discount` knows the data and gets what the preset says.
     """
     if not preset.for_any_data or HORIZON not in configs.to_fit(config):
         return preset.steps
-    longer = (1.0 - timescale.USUAL_DISCOUNT) / (1.0 - fitted(config, data).config.phi_discount)
+    scale = timescale.of_dataset(data)
+    discount = scale.discount if _stride_open(data) else timescale.discount_for(scale.crossing)
+    longer = (1.0 - timescale.USUAL_DISCOUNT) / (1.0 - discount)
     return max(preset.steps, round(preset.steps * longer**GROWTH, -3))
+
+
+def more_updates(count: int) -> str:
+    """What is said where there are more than the preset's."""
+    return f"hilp: {count:,} updates, for data that takes long to cross (--steps overrules)"
+
+
+def _stride_open(data: Dataset) -> bool:
+    """Whether data may be thinned: nobody said a stride, and it names no task, which would have its own steps."""
+    return data.stride is None and data.task is None and data.frames == 1
 
 
 def _pieces(config: Any, data: Dataset, scale: timescale.TimeScale) -> str:

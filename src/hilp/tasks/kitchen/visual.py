@@ -7,7 +7,7 @@ picture of its state. What is drawn is an observation, with the noise of its rea
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -19,7 +19,7 @@ import numpy as np
 from hilp.errors import HilpError
 from hilp.tasks import sight
 from hilp.tasks.kitchen.task import Kitchen, KitchenEpisodes, simulator
-from hilp.tasks.pictures import drawing
+from hilp.tasks.pictures import drawing, offscreen
 from hilp.tasks.sight import VISUAL
 
 if TYPE_CHECKING:
@@ -87,26 +87,32 @@ class VisualKitchenEpisodes(sight.SeenEpisodes):
 
 
 class Camera:
-    """Draws states in threads of its own: a screen belongs to the thread that opened it, and opening takes seconds."""
+    """Draws states in threads of its own: a screen belongs to the thread that opened it, and opening takes seconds.
+
+    Screens of a desktop are for the main thread only; where they are used, whoever asks draws.
+    """
 
     def __init__(self, threads: int) -> None:
         self._simulator, self._threads = simulator(), threads
-        self._pool = ThreadPoolExecutor(threads, "hilp-kitchen-camera")
-        self._own = threading.local()
+        self._pool = ThreadPoolExecutor(threads, "hilp-kitchen-camera") if offscreen() else None
+        self._own, self._opening = threading.local(), threading.Lock()
         self.view = self._simulator.mujoco.MjvCamera()
         self.view.distance, self.view.azimuth, self.view.elevation = DISTANCE, AZIMUTH, ELEVATION
         self.view.lookat[:] = LOOKS_AT
 
     def pictures(self, states: np.ndarray) -> np.ndarray:
         """uint8 [n, 64, 64, 3] of states [n, 30]."""
+        if self._pool is None:
+            return self._draw(states)
         parts = np.array_split(states, min(self._threads, len(states)) or 1)
         return np.concatenate(list(self._pool.map(self._draw, parts)))
 
-    def _draw(self, states: Sequence[np.ndarray]) -> np.ndarray:
+    def _draw(self, states: np.ndarray) -> np.ndarray:
         mujoco, model = self._simulator.mujoco, self._simulator.model
         if not hasattr(self._own, "draw"):
             self._own.screen = ExitStack()
-            self._own.draw = self._own.screen.enter_context(drawing(mujoco, model, FINE * SIDE, FINE * SIDE))
+            with self._opening:  # libraries of screens set themselves up when the first one is opened
+                self._own.draw = self._own.screen.enter_context(drawing(mujoco, model, FINE * SIDE, FINE * SIDE))
             self._own.data = self._simulator.begin(self._simulator.resting)
         data, fine = self._own.data, np.empty((FINE * SIDE, FINE * SIDE, 3), np.uint8)
         found = np.empty((len(states), SIDE, SIDE, 3), np.uint8)
