@@ -298,4 +298,5 @@ PRESETS = (
         {"phi_discount": values.OGBENCH_GIANT_DISCOUNT, "goal_discount": values.OGBENCH_GIANT_DISCOUNT},
         tasks=values.OGBENCH_GIANTS,
     ),
+    Preset("laptop", values.LAPTOP_FILMS, tasks=values.VISUAL),
 )

@@ -220,6 +220,6 @@ PRESETS = (
     Preset("laptop", {"normalize": False}, tasks=values.KITCHENS),
     Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.KITCHENS),
     Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
-    Preset("laptop", values.LAPTOP_FILMS, tasks=values.DMC_PIXELS),
+    Preset("laptop", values.LAPTOP_FILMS, tasks=(*values.DMC_PIXELS, *values.VISUAL)),
     Preset("paper", values.PAPER_FILMS, steps=values.PAPER_FILM_STEPS, tasks=values.DMC_PIXELS),
 )

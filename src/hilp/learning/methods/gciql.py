@@ -189,6 +189,6 @@ PRESETS = (
     Preset(None, {"temperature": 10.0, "actor_goal_random": 0.0}, tasks=values.OGBENCH),
     Preset(None, values.STITCH_GOALS, tasks=values.OGBENCH_STITCHES),
     Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
-    Preset("laptop", values.LAPTOP_FILMS, tasks=values.VISUAL_KITCHENS),
+    Preset("laptop", values.LAPTOP_FILMS, tasks=values.VISUAL),
     Preset("paper", values.PAPER_PICTURES, tasks=values.VISUAL_KITCHENS),
 )

@@ -160,6 +160,6 @@ def actor_loss(
 PRESETS = (
     Preset("laptop", values.LAPTOP_SUCCESSORS, steps=20_000),
     Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
-    Preset("laptop", values.LAPTOP_FILMS, tasks=values.DMC_PIXELS),
+    Preset("laptop", values.LAPTOP_FILMS, tasks=(*values.DMC_PIXELS, *values.VISUAL)),
     Preset("paper", values.PAPER_FILMS, steps=values.PAPER_FILM_STEPS, tasks=values.DMC_PIXELS),
 )

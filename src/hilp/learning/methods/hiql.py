@@ -247,6 +247,6 @@ PRESETS = (
     Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.ALL_KITCHENS),
     Preset("laptop", values.KITCHEN_ACTOR, steps=values.KITCHEN_LAPTOP_STEPS, tasks=values.ALL_KITCHENS),
     Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
-    Preset("laptop", values.LAPTOP_FILMS, tasks=values.VISUAL_KITCHENS),
+    Preset("laptop", values.LAPTOP_FILMS, tasks=values.VISUAL),
     Preset("paper", values.PAPER_PICTURES, tasks=values.VISUAL_KITCHENS),
 )

@@ -172,5 +172,5 @@ PRESETS = (
     ),
     Preset("paper", steps=500_000),
     Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
-    Preset("laptop", {"encoder": "light"}, tasks=values.VISUAL_KITCHENS),
+    Preset("laptop", {"encoder": "light"}, tasks=values.VISUAL),
 )

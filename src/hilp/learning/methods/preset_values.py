@@ -61,6 +61,7 @@ OGBENCH_STITCHES = tuple(name for name in OGBENCH if name.endswith("-stitch"))
 KITCHENS = ("kitchen-partial", "kitchen-mixed", "kitchen-complete", "kitchen")
 VISUAL_KITCHENS = tuple(f"visual-{name}" for name in KITCHENS)
 ALL_KITCHENS = (*KITCHENS, *VISUAL_KITCHENS)
+VISUAL = (*VISUAL_ARMS, *VISUAL_KITCHENS)
 KITCHEN_STEPS = 500_000  # of the paper's table
 PAPER_PICTURES: dict[str, Any] = {"batch": 256}  # of the paper's goal-conditioned table
 

@@ -171,7 +171,7 @@ PRESETS = (
     ),
     Preset("paper", steps=500_000),
     Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
-    Preset("laptop", values.LAPTOP_FILMS, tasks=values.VISUAL_KITCHENS),
+    Preset("laptop", values.LAPTOP_FILMS, tasks=values.VISUAL),
 )
 
 HIGH_LEVEL_PRESETS = (
@@ -185,5 +185,5 @@ HIGH_LEVEL_PRESETS = (
     Preset("laptop", {"k": 10, "normalize": False, **values.KITCHEN_AVERAGE}, steps=10_000, tasks=values.ALL_KITCHENS),
     Preset("paper", steps=500_000),
     Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
-    Preset("laptop", values.LAPTOP_FILMS, tasks=(*values.DMC_PIXELS, *values.VISUAL_ARMS, *values.VISUAL_KITCHENS)),
+    Preset("laptop", values.LAPTOP_FILMS, tasks=(*values.DMC_PIXELS, *values.VISUAL)),
 )

@@ -274,6 +274,6 @@ PRESETS = (
     Preset(None, {"phi_discount": 0.96}, tasks=("walker", "walker-pixels")),
     Preset(None, {"loss": "q"}, tasks=("quadruped", "jaco", "quadruped-pixels", "jaco-pixels")),
     Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
-    Preset("laptop", values.LAPTOP_FILMS, tasks=values.DMC_PIXELS),
+    Preset("laptop", values.LAPTOP_FILMS, tasks=(*values.DMC_PIXELS, *values.VISUAL)),
     Preset("paper", values.PAPER_FILMS, steps=values.PAPER_FILM_STEPS, tasks=values.DMC_PIXELS),
 )
