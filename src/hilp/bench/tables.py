@@ -221,7 +221,7 @@ def paper_table(rows: Sequence[Row]) -> tuple[list[str], list[list[Any]]] | None
 
 def _paper_score(row: Row) -> float | None:
     """The paper's mean for a row: on its data of the same kind, else over all its data; it adapts nothing."""
-    if "adapted" in row:
+    if row["cell"].get("adapt"):
         return None
     kind = re.split(r"[-/]", str(row["cell"]["data"]).removesuffix("/buffer"))[-1]
     given = entry(row["cell"]["label"].partition(" ")[0])
