@@ -246,16 +246,16 @@ def test_patience_is_long_then_tries_something_else_and_forgets_a_new_episode() 
     patience, rows = Patience(9.0, 4.0), np.arange(2)
     here = np.zeros((2, 2))
     seen = []
-    for step in range(40):
+    for step in range(30):
         left = np.array([500.0 - 3 * step, 50.0])  # the second stands still
         reaches, astray = patience.reaches(here, left, rows)
         seen.append((reaches[1], bool(astray[1])))
         assert reaches[0] == 9.0 * REACHES[0] and not astray[0]
-    # One step to see where it is and 4 x 4 to wait; then 4 each, and one that notices: astray, half as far, astray.
-    tried = [1 + 16, 5, 5, 5]
+    # One step to see where it is and 2 x 4 to wait; then 4 each, and one that notices: astray, half as far, astray.
+    tried = [1 + 8, 5, 5, 5]
     expected = [(9.0 * REACHES[level], ASTRAY[level]) for level in range(4) for _ in range(tried[level])]
     assert seen[: len(expected)] == expected
-    assert seen[len(expected) :] == [(9.0 * REACHES[0], False)] * (40 - len(expected))
+    assert seen[len(expected) :] == [(9.0 * REACHES[0], False)] * (30 - len(expected))
     elsewhere = here + np.array([[0.0, 0.0], [50.0, 0.0]])
     assert patience.reaches(elsewhere, np.array([20.0, 50.0]), rows)[0].tolist() == [9.0 * REACHES[0]] * 2
 

@@ -16,7 +16,7 @@ import numpy as np
 REACHES = (0.7, 0.7, 0.35, 0.7)  # of the trust radius, one after the other: farther, ways bend
 ASTRAY = (False, True, False, True)  # which of them lead to a random state
 LEAST = 3  # steps without progress before something else is tried
-WAITS = (4, 1, 1, 1)  # times as long as the trust radius takes, before the next is tried
+WAITS = (2, 1, 1, 1)  # times as long as the trust radius takes, before the next is tried
 PROGRESS = 0.5  # steps nearer that count as getting nearer
 
 

@@ -66,7 +66,7 @@ def updates(preset: Preset, config: Any, data: Dataset) -> int:
     scale = timescale.of_dataset(data)
     discount = scale.discount if _stride_open(data) else timescale.discount_for(scale.crossing)
     longer = (1.0 - timescale.USUAL_DISCOUNT) / (1.0 - discount)
-    return max(preset.steps, round(preset.steps * longer**GROWTH, -3))
+    return max(preset.steps, 1000 * round(preset.steps * longer**GROWTH / 1000))
 
 
 def more_updates(count: int) -> str:
