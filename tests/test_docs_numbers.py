@@ -113,12 +113,19 @@ def quickstart_runs() -> Table:
     return [["maze", "seed", *(f"plan {plan}" for plan in PLANS), "rank correlation", *REWARDS], *lines]
 
 
+def second_machine() -> Table:
+    """What the command prints under the rows of another processor."""
+    rows = kept("quickstart-avx2-machine")
+    assert [row["seed"] for row in rows] == [0, 1, 2] and {row["machine"]["vectors"] for row in rows} == {"avx2"}
+    return [["prompt", "mean", "lowest to highest", "R²"], *command.summary(rows)]
+
+
 def own_maps() -> Table:
-    lines = [["map", "longest way", *(f"plan {plan}" for plan in PLANS), "rank correlation"]]
+    lines = [["map", "longest way", "updates", *(f"plan {plan}" for plan in PLANS), "rank correlation"]]
     for row in kept("quickstart-maps"):
         longest = hilp.make_task(str(ROOT / row["task"])).finite().steps.max()
         scores = [*(percent(row["success"][plan]) for plan in PLANS), f"{row['rank_correlation']:.3f}"]
-        lines.append([f"`{row['task']}`", str(longest), *scores])
+        lines.append([f"`{row['task']}`", str(longest), f"{row['steps']:,}", *scores])
     return lines
 
 
@@ -146,7 +153,7 @@ def plans_on_the_graph() -> Table:
     lines = [["data", "seeds", *(f"plan {plan}" for plan in (0, 1, 2, 3, "midpoints", "graph", "auto"))]]
     for name in dict.fromkeys(map(data_of, rows)):
         own = [[100 * r["score"] for r in rows if (data_of(r), r["plan"]) == (name, p)] for p in cells.GOAL_PLANS]
-        lines.append([name, str(len(own[0])), *(spread(scores) if len(scores) > 1 else mean(scores) for scores in own)])
+        lines.append([name, str(len(own[0])), *map(spread_or_mean, own)])
     return lines
 
 
@@ -229,13 +236,16 @@ def ablation() -> Table:
     return [header, *lines]
 
 
+ONE_WAY = "oneway-seeds"
+
+
 def one_way() -> Table:
     """Errors of distances and goals reached, mean and deviation over seeds."""
     lines = []
     for label in ("hilp", "hilp-directed"):
-        own = [row for row in kept("oneway") if row["cell"]["label"] == label and row["plan"] == 0]
+        own = [row for row in kept(ONE_WAY) if row["cell"]["label"] == label and row["plan"] == 0]
         relative, ranks = ([row["embedding"][name] for row in own] for name in ("relative", "rank_correlation"))
-        plans = [spread(success("oneway", label, plan)) for plan in (0, 3, "midpoints", "graph", "auto")]
+        plans = [spread(success(ONE_WAY, label, plan)) for plan in (0, 3, "midpoints", "graph", "auto")]
         lines.append([label, spread(steps_off(label), 2), spread(relative, 2), spread(ranks, 3), *plans])
     header = ["method", "steps off", "relative error", "rank correlation", "plan 0", "plan 3"]
     return [[*header, "midpoints", "graph", "auto"], *lines]
@@ -243,7 +253,7 @@ def one_way() -> Table:
 
 def steps_off(label: str) -> list[float]:
     """The mean error of distances, in steps, of every seed."""
-    own = [row for row in kept("oneway") if row["cell"]["label"] == label and row["plan"] == 0]
+    own = [row for row in kept(ONE_WAY) if row["cell"]["label"] == label and row["plan"] == 0]
     return [row["embedding"]["steps_off"] for row in own]
 
 
@@ -301,6 +311,23 @@ def antmaze_on_the_graph() -> Table:
     return lines
 
 
+def antmaze_seeds() -> Table:
+    """Success of several seeds, and the steps that `auto` took where it arrived."""
+    rows = kept("goals-antmaze-seeds")
+    lines = [["maze", "seeds", *(f"plan {plan}" for plan in cells.GOAL_PLANS), "steps of auto"]]
+    for name in dict.fromkeys(row["data"] for row in rows):
+        own = {plan: [row for row in rows if (row["data"], row["plan"]) == (name, plan)] for plan in cells.GOAL_PLANS}
+        scores = [spread_or_mean([100 * row["score"] for row in found]) for found in own.values()]
+        steps = mean([row["mean_length_of_successes"] for row in own["auto"]])
+        seeds = ", ".join(str(seed) for seed in sorted(row["train_seed"] for row in own["auto"]))
+        lines.append([name.removesuffix("-diverse"), seeds, *scores, steps])
+    return lines
+
+
+def spread_or_mean(values: list[float]) -> str:
+    return spread(values) if len(values) > 1 else mean(values)
+
+
 def rewards_on_the_graph() -> Table:
     rewards = ("region", "avoid", "corridor")
     lines = [["method", "updates", "seeds", *rewards, "IQM [95%]"]]
@@ -337,6 +364,7 @@ WALKER_WAYS = {
     "sf-hilp": "a direction",
     "sf-hilp-adapted": "a direction, adapted",
     "sf-hilp-graph": "the graph",
+    "sf-hilp-graph-adapted": "the graph, adapted",
 }
 
 
@@ -577,6 +605,7 @@ MADE: dict[tuple[str, str, str], Callable[[], Table]] = {  # page, heading, begi
     ): readme_goals,
     ("README.md", "Two commands", "prompt, 400 random starts | share of the possible gain, mean"): readme_rewards,
     (RESULTS, "The quickstart (laptop preset)", "maze | seed"): quickstart_runs,
+    (RESULTS, "The quickstart (laptop preset)", "prompt | mean"): second_machine,
     (RESULTS, "Goals on the mazes (laptop)", "method | maze-large"): goals,
     (RESULTS, GRAPH_PLANS, "data | seeds"): plans_on_the_graph,
     (RESULTS, "Maps of one's own (laptop)", "map | longest way"): own_maps,
@@ -591,6 +620,7 @@ MADE: dict[tuple[str, str, str], Callable[[], Table]] = {  # page, heading, begi
     (RESULTS, "Kitchen (laptop)", "script | noise 0, alone"): kitchen_scripts,
     (RESULTS, MAZE_REWARDS, "method | region"): zero_shot_maze,
     (RESULTS, "Plans on the graph in AntMaze", "data | plan 0"): antmaze_on_the_graph,
+    (RESULTS, "Plans on the graph in AntMaze", "maze | seeds"): antmaze_seeds,
     (RESULTS, "Rewards on the graph (laptop)", "method | updates"): rewards_on_the_graph,
     (RESULTS, "Zero-shot RL on the walker (laptop)", "method | seed"): zero_shot_walker,
     (RESULTS, "Ways to ask the walker (laptop)", "prompt | stand"): walker_ways,
