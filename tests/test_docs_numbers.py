@@ -546,7 +546,7 @@ def speed() -> Table:
     rows = {row["name"]: row for row in (*kept("speed"), *kept("data"))}
     acting = ("act", "act_goal", "act_plan", "act_numpy", "act_onnx", "start")
     order = ("train_step", "sf_train_step", "plan", "graph", *acting, "memory", "import", "help", "convert", "stream")
-    order += ("films", "maze_frames", "walker_frames", "cube_frames")
+    order += ("films", "maze_frames", "walker_frames", "cube_frames", "kitchen_frames")
     lines = [
         [name, f"{rows[name]['value']} {rows[name]['unit']}", str(rows[name]["ratio"]), rows[name]["against"]]
         for name in order

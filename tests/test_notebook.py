@@ -52,8 +52,8 @@ def test_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     found = executed(tmp_path)
     assert pictures(found) == PICTURES
-    last = [output["text"] for output in outputs(found) if output.get("name") == "stdout"][-1]
-    assert last == "the same policy: True\nthe same action: True\n"
+    said = "".join(output["text"] for output in outputs(found) if output.get("name") == "stdout")  # in pieces, if slow
+    assert said.endswith("the same policy: True\nthe same action: True\n")
 
 
 if __name__ == "__main__":
