@@ -244,6 +244,6 @@ def test_visual_kitchen_end_to_end(world: Any, tmp_path: Path) -> None:
     high = policy.hierarchy(data, short.at_target, steps=2, quiet=True)
     assert high.high.config.encoder == "light"
     page.write(run)
-    fb = hilp.pretrain(methods.config("fb", batch=8, encoder="light"), data, steps=1, quiet=True, bank=50)
-    with pytest.raises(HilpError, match="fb takes a goal as the reward of being there"):
-        hilp.evaluate(fb, short, plan=0, episodes=1)
+    lap = hilp.pretrain(methods.config("sf-lap", batch=8, encoder="light"), data, steps=1, quiet=True, bank=50)
+    with pytest.raises(HilpError, match="sf-lap takes a goal as the reward of being there"):
+        hilp.evaluate(lap, short, plan=0, episodes=1)
