@@ -368,14 +368,29 @@ WALKER_WAYS = {
 }
 
 
+WALKER_REWARDS = ("stand", "walk", "run", "flip")
+
+
+def walker_prompts() -> list[tuple[str, str, list[list[Row]]]]:
+    """Each way to ask, its name, and its rows by reward."""
+    rows = kept("zero-shot-walker-ways")
+    return [
+        (
+            label,
+            WALKER_WAYS[label],
+            [
+                [row for row in rows if (row["cell"]["label"], row["reward"]) == (label, reward)]
+                for reward in WALKER_REWARDS
+            ],
+        )
+        for label in dict.fromkeys(row["cell"]["label"] for row in rows)
+    ]
+
+
 def walker_ways() -> Table:
     """Returns by way to ask: over seeds where there are several, else with the interval over episodes."""
-    rewards = ("stand", "walk", "run", "flip")
-    rows = kept("zero-shot-walker-ways")
-    lines = []
-    for label in dict.fromkeys(row["cell"]["label"] for row in rows):
-        name = WALKER_WAYS[label]
-        own = [[r for r in rows if (r["cell"]["label"], r["reward"]) == (label, reward)] for reward in rewards]
+    rows, lines = kept("zero-shot-walker-ways"), []
+    for label, name, own in walker_prompts():
         assert {row["rule"] for found in own for row in found} == {"graph" if "graph" in label else "skill"}
         shown = [
             spread([row["score"] for row in found])
@@ -384,26 +399,22 @@ def walker_ways() -> Table:
             for found in own
         ]
         lines.append([name, *shown, mean([row["score"] for found in own for row in found])])
-    random = [float(np.mean([row["random"] for row in rows if row["reward"] == reward])) for reward in rewards]
+    random = [float(np.mean([row["random"] for row in rows if row["reward"] == reward])) for reward in WALKER_REWARDS]
     lines.append(["random actions", *(f"{value:.0f}" for value in random), mean(random)])
-    return [["prompt", *rewards, "mean"], *lines]
+    return [["prompt", *WALKER_REWARDS, "mean"], *lines]
 
 
 def walker_searches() -> Table:
     """What was known before the episodes that count: R², and what a search saw, as it was and at best."""
-    rewards = ("stand", "walk", "run", "flip")
-    rows = kept("zero-shot-walker-ways")
     lines = []
-    for label in dict.fromkeys(row["cell"]["label"] for row in rows):
-        name = WALKER_WAYS[label]
-        own = [[r for r in rows if (r["cell"]["label"], r["reward"]) == (label, reward)] for reward in rewards]
+    for label, name, own in walker_prompts():
         if label.endswith("-adapted"):
             seen = [[(row["search"][0], max(row["search"])) for row in found] for found in own]
             shown = [", ".join(f"{first:.0f} to {best:.0f}" for first, best in found) for found in seen]
             lines.append([f"{name.removesuffix(', adapted')}: the search's first and best episode", *shown])
         else:
             lines.append([f"{name}: R²", *(f"{np.mean([row['r2'] for row in found]):.2f}" for found in own)])
-    return [["known beforehand", *rewards], *lines]
+    return [["known beforehand", *WALKER_REWARDS], *lines]
 
 
 def zero_shot_walker_pixels() -> Table:
