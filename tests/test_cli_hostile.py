@@ -302,7 +302,7 @@ def test_observations_by_name_from_data_to_prompt(
 ) -> None:
     np.savez(tmp_path / "eyes.npz", **named_parts())
     data, out = tmp_path / "eyes.npz", tmp_path / "run"
-    small = [*SMALL, *(["hidden=8", "dim=4"] if method == "hilp" else []), "--method", method]
+    small = [*SMALL, "encoder=light", *(["hidden=8", "dim=4"] if method == "hilp" else []), "--method", method]
     train = ["pretrain", "--data", data, "--out", out, "--steps", 2, "--bank", bank, *small]
     assert "by name (camera uint8 (4, 4, 1), state float32 (2,))" in refused(*train, "--eval-task", "maze-medium")
     code, said, err = run(*train)

@@ -38,26 +38,36 @@ SMALL: dict[str, dict[str, Any]] = {
 NAMES = sorted(methods.MODULES)
 # Names that share a file differ in a loss, not in how they run: what takes long is checked for one of them.
 FIRST = [name for name in NAMES if name == min(n for n in NAMES if methods.MODULES[n][0] == methods.MODULES[name][0])]
-LONG = (testing.check_seeds, testing.check_stream, testing.check_trees)
-CASES = [(name, check) for check in testing.CHECKS for name in (FIRST if check in LONG else NAMES)]
+# How several seeds are mapped and rows are fed is the loop's affair: the suite has a method of each kind of rows
+# (transitions, goals, segments, rewards), and `-m slow` the others.
+OF_EACH_KIND = ("gc-bc", "hilp", "iql", "opal")
+OF_THE_LOOP = (testing.check_seeds, testing.check_stream)
+
+
+def cases_of(check: Callable[[Any], None]) -> list[Any]:
+    names = FIRST if check in (*OF_THE_LOOP, testing.check_trees) else NAMES
+    return [
+        pytest.param(
+            name,
+            check,
+            id=f"{name}-{check.__name__}",
+            marks=[pytest.mark.slow] if check in OF_THE_LOOP and name not in OF_EACH_KIND else [],
+        )
+        for name in names
+    ]
 
 
 def config_of(name: str) -> Any:
     return methods.config(name, **SMALL[name], encoder="light")  # of check_trees; the paper's have tests of their own
 
 
-@pytest.mark.parametrize(("name", "check"), CASES, ids=[f"{name}-{check.__name__}" for name, check in CASES])
+@pytest.mark.parametrize(("name", "check"), [case for check in testing.CHECKS for case in cases_of(check)])
 def test_conformance(name: str, check: Callable[[Any], None]) -> None:
     check(config_of(name))
 
 
-# Each check of its own has a method under several seeds and streamed: both at once is the loop's affair, so the suite
-# has a method of each kind of rows (transitions, goals, segments, rewards), and `-m slow` the others.
-STREAMED = ("gc-bc", "hilp", "iql", "opal")
-
-
 @pytest.mark.parametrize(
-    "name", [name if name in STREAMED else pytest.param(name, marks=pytest.mark.slow) for name in FIRST]
+    "name", [name if name in OF_EACH_KIND else pytest.param(name, marks=pytest.mark.slow) for name in FIRST]
 )
 def test_several_seeds_are_streamed_as_one_is(name: str) -> None:
     testing.check_stream(config_of(name), seeds=2)
@@ -73,7 +83,8 @@ def test_a_method_of_two_stages(check: Callable[[Any], None]) -> None:
 
 @pytest.mark.parametrize("schedule", ["joint", "sequential"])
 def test_named_trees_are_streamed_too(schedule: str) -> None:
-    testing.check_trees(methods.config("hilp", **SMALL["hilp"], schedule=schedule, phi_steps=5), device_budget=0)
+    config = methods.config("hilp", **SMALL["hilp"], encoder="light", schedule=schedule, phi_steps=5)
+    testing.check_trees(config, device_budget=0)
 
 
 # ---- a method of one's own -------------------------------------------------------------------------------------------

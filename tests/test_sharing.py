@@ -53,7 +53,7 @@ def train(case, devices, steps=UPDATES, kill_at=None, **more):
 
 
 def start(code: str, devices: int = DEVICES) -> subprocess.Popen[str]:
-    flags = f"--xla_force_host_platform_device_count={devices}"
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
     tests = str(Path(__file__).parent)
     words = [sys.executable, "-c", PROGRAM.format(tests=tests) + code]
     return subprocess.Popen(
