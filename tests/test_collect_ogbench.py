@@ -157,6 +157,22 @@ def test_an_interrupted_collection_goes_on(maze: OgbenchMaze, tmp_path: Path) ->
     assert resumed.fingerprint == collect(maze, "stitch", 120_000, 5, tmp_path / "whole", workers=1).fingerprint
 
 
+def test_a_collection_that_was_stopped_at_its_very_end_has_no_episode_twice(
+    maze: OgbenchMaze, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hilp.collectors.shards import Shards
+
+    def full_disk(*given: object) -> None:
+        raise HilpError("no space left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Shards, "finish", full_disk)
+        with pytest.raises(HilpError, match="no space left"):
+            collect(maze, "stitch", 500, 0, tmp_path / "data", workers=1)
+    data = collect(maze, "stitch", 500, 0, tmp_path / "data", workers=1)
+    assert data.transitions == 500 and data.lengths.tolist() == [201, 201, 101]
+
+
 def test_targets_are_counted(maze: OgbenchMaze, tmp_path: Path) -> None:
     found = targets.outcome(collect(maze, "navigate", 3000, 0, tmp_path / "d", workers=1))
     assert found["targets"] == found["targets_reached"] + found["targets_cut_short"]
@@ -266,6 +282,20 @@ def test_play_of_buttons(name: str) -> None:
     world = tasks.make(name)
     on = [world.columns[f"button_{i}_on"] for i in range(episode["button_states"].shape[1])]
     assert (episode["observations"][:, on] == episode["button_states"]).all()
+
+
+@pytest.mark.parametrize(("name", "most"), [("cube-single", None), ("cube-double", 0.25), ("scene", None)])
+def test_cubes_are_stacked_as_often_as_in_ogbenchs_files(name: str, most: float | None) -> None:
+    """Once an episode the chance is drawn; one cube, and the scene's, have the environment's own."""
+    collector = play.Collector.__new__(play.Collector)  # the simulation itself is not asked
+    collector._world = tasks.make(name)
+    drawn = [collector._of_targets(seed) for seed in range(50)]
+    if most is None:
+        assert drawn == [{}] * 50
+        return
+    chances = [of_target["p_stack"] for of_target in drawn]
+    assert 0 <= min(chances) < most / 4 and 3 * most / 4 < max(chances) <= most
+    assert collector._of_targets(7) == drawn[7]
 
 
 def test_a_cube_out_of_view_is_seen() -> None:

@@ -433,20 +433,21 @@ def zero_shot_walker_pixels() -> Table:
     return [["method", "updates", *rewards, "mean"], *lines]
 
 
-# 100 x success of OGBench's published files at 10^6 updates: pointmaze large and giant, stitch (Park et al. 2025).
+# 100 x success of OGBench's published files at 10^6 updates (Park et al. 2025), and HILP's of TD-JEPA's authors.
 OGBENCH_PUBLISHED = {
-    "gc-bc": (7, 0),
-    "gc-iql": (12, 0),
-    "gc-iql-q": (31, 0),
-    "qrl": (84, 50),
-    "crl": (0, 0),
-    "hiql": (13, 0),
+    "pointmaze-large-stitch": {"gc-bc": 7, "gc-iql": 12, "gc-iql-q": 31, "qrl": 84, "crl": 0, "hiql": 13},
+    "pointmaze-giant-stitch": {"gc-bc": 0, "gc-iql": 0, "gc-iql-q": 0, "qrl": 50, "crl": 0, "hiql": 0},
+    "cube-single-play": {"hilp": 74, "gc-bc": 6, "gc-iql": 53, "gc-iql-q": 68, "qrl": 5, "crl": 19, "hiql": 15},
 }
+OGBENCH_METHODS = ("hilp", "gc-bc", "gc-iql", "gc-iql-q", "qrl", "crl", "hiql")
 
 
-def ogbench() -> Table:
-    """What has been run of it: mean and standard deviation where there are several seeds, else the interval."""
-    rows = kept("goals-ogbench")
+def ogbench(file: str, columns: dict[str, str]) -> Table:
+    """What has been run of it: mean and standard deviation where there are several seeds, else the interval.
+
+    columns: the head of each data set's column.
+    """
+    rows = kept(file)
 
     def run(row: Row) -> tuple[str, bool, int]:
         return row["cell"]["label"], decisive(row), row["train_steps"]
@@ -461,21 +462,28 @@ def ogbench() -> Table:
         )
 
     lines: Table = []
-    runs = sorted(set(map(run, rows)), key=lambda one: (["hilp", *OGBENCH_PUBLISHED].index(one[0]), one[2], one[1]))
-    for label, told, updates in runs:
+    for label, told, updates in sorted(set(map(run, rows)), key=lambda r: (OGBENCH_METHODS.index(r[0]), r[2], r[1])):
         own = [row for row in rows if run(row) == (label, told, updates)]
         plans = dict.fromkeys(row["plan"] for row in own)
         for plan in plans:
             earlier = plan == "auto" and "midpoints" not in plans  # what it was called then
             name = f"{label}, plan {'midpoints' if earlier else plan}" if label == "hilp" else label
             line = [name + (", decisive" if told else ""), f"{updates:,}"]
-            for column, size in enumerate(("large", "giant")):
-                published = OGBENCH_PUBLISHED.get(label)
-                data = f"pointmaze-{size}-stitch"
+            for data in columns:
                 line.append(scores([row for row in own if (row["cell"]["data"], row["plan"]) == (data, plan)]))
-                line.append("" if not published else str(published[column]))
+                line.append(str(OGBENCH_PUBLISHED[data].get(label, "")) if plan == 0 else "")
             lines.append(line)
-    return [["method", "updates", "large-stitch", "published", "giant-stitch", "published"], *lines]
+    return [["method", "updates", *(cell for head in columns.values() for cell in (head, "published"))], *lines]
+
+
+def ogbench_mazes() -> Table:
+    return ogbench(
+        "goals-ogbench", {"pointmaze-large-stitch": "large-stitch", "pointmaze-giant-stitch": "giant-stitch"}
+    )
+
+
+def ogbench_arms() -> Table:
+    return ogbench("goals-ogbench-arms", {"cube-single-play": "cube-single"})
 
 
 def ogbench_scripts() -> Table:
@@ -625,7 +633,7 @@ MADE: dict[tuple[str, str, str], Callable[[], Table]] = {  # page, heading, begi
     (RESULTS, "One-way doors (laptop)", "method | steps off"): one_way,
     (RESULTS, "AntMaze (laptop)", "method | success"): antmaze,
     (RESULTS, "Latent dimension and embedding error on AntMaze", "dim | 2"): dimension_antmaze,
-    (RESULTS, "OGBench (laptop)", "method | updates"): ogbench,
+    (RESULTS, "OGBench (laptop)", "method | updates"): ogbench_mazes,
     (RESULTS, "OGBench (laptop)", "data | transitions"): ogbench_scripts,
     (RESULTS, "Kitchen (laptop)", "method | subtasks of four"): kitchen,
     (RESULTS, "Kitchen (laptop)", "script | noise 0, alone"): kitchen_scripts,

@@ -87,6 +87,16 @@ def test_an_order_on_other_data_is_refused(tiny_data: hilp.Dataset, tiny_data_fo
     assert Path.cwd() == before
 
 
+def test_another_version_of_hilp_is_not_taken_for_other_data(tmp_path: Path) -> None:
+    ours = {"data_fingerprint": "abc", "config": "1234", "updates": 10}
+    ordered = order(tmp_path, identity=ours, recipe={"source": "maze"})
+    orders.require_same(ordered, dict(ours))
+    with pytest.raises(HilpError, match=r"\(config: 5678, not 1234\): install the same version of hilp"):
+        orders.require_same(ordered, {**ours, "config": "5678"})
+    with pytest.raises(HilpError, match=r"not the same data on .* \(fingerprint xyz, not abc\)"):
+        orders.require_same(ordered, {**ours, "data_fingerprint": "xyz", "config": "5678"})
+
+
 def test_progress_of_an_order_is_read_from_its_metrics(tmp_path: Path) -> None:
     ordered = order(tmp_path)
     assert ordered.trained == 0

@@ -126,8 +126,14 @@ def lose(nodes: Nodes, data: Path, folder: Path, *words: object, verb: str = "go
     killer = Killer(nodes, two / "out")
     killer.start()
     assert table(two, data, *words, "--engine", "ray", "--address", nodes.address, "--retries", 3, verb=verb) == 0
-    assert rows_of(two) == rows_of(one)
     assert fingerprints(two) == fingerprints(one)
+    for ours, theirs in zip(rows_of(two), rows_of(one), strict=True):
+        # Sums over all pairs of states, which another number of threads cuts otherwise; all else is the same.
+        errors = ours.pop("embedding", {}), theirs.pop("embedding", {})
+        assert errors[0] == {k: v if isinstance(v, str) else pytest.approx(v) for k, v in errors[1].items()}
+        assert {
+            key: (ours.get(key), theirs.get(key)) for key in ours | theirs if ours.get(key) != theirs.get(key)
+        } == {}
     assert not list((two / "out").rglob("*.cell"))
     return killer.killed
 
@@ -187,6 +193,14 @@ def test_ctrl_c_saves_cells_on_the_cluster(nodes: Nodes, tiny_data_folder: Path,
     said = process.communicate(timeout=120)[1]
     assert process.returncode == 130 and "give the command again to go on" in said
     assert len(list(tmp_path.glob("out/*/*/seed-*/checkpoints/step-*"))) == 2, "of both that ran"
+
+
+def test_stopped_before_it_is_connected_it_starts_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = cluster.Cluster("127.0.0.1:1", 1.0, 0.0)
+    monkeypatch.setattr(ray, "wait", lambda *given, **more: pytest.fail("it would start a Ray of its own"))
+    made.stop()
+    made.close()
+    assert not ray.is_initialized()
 
 
 def test_the_environment_of_a_task() -> None:

@@ -306,8 +306,9 @@ def test_paper_presets_are_ogbenchs() -> None:
     assert [of("crl", task).goal_discount for task in tasks] == [0.995, 0.99, 0.99]
     for task in tasks:
         stitch = task.endswith("stitch")
-        for name in (*NAMES, "gc-bc", "gc-iql", "gc-iql-q"):
+        for name in (*NAMES, "gc-iql", "gc-iql-q"):
             assert of(name, task).actor_goal_random == (0.5 if stitch else 0.0), (name, task)
+        assert of("gc-bc", task).actor_goal_random == 0.0, "it imitates what was on its way"
         config = of("gc-iql", task)
         assert (config.temperature, config.expectile) == (10.0, 0.9)
         assert config.discount == (0.995 if "giant" in task else 0.99)
@@ -315,6 +316,24 @@ def test_paper_presets_are_ogbenchs() -> None:
         assert (config.extraction, config.expectile) == ("ddpg+bc", 0.9)
     config = hiql.Config()
     assert (config.expectile, config.rep_dim, config.temperature, config.high_temperature) == (0.7, 10, 3.0, 3.0)
+
+
+def test_presets_of_explore_noisy_and_pictures_are_ogbenchs() -> None:
+    of = lambda name, task: presets.preset(name, "paper", task).config  # noqa: E731
+    weighed = ("gc-iql-q", "qrl", "crl")
+    assert [of(name, "antmaze-large-explore").bc_weight for name in weighed] == [0.01, 0.001, 0.003]
+    assert [of(name, "scene-noisy").bc_weight for name in weighed] == [0.03, 0.03, 0.1]
+    assert [of(name, "visual-cube-double-play").bc_weight for name in weighed] == [1.0, 0.3, 3.0]
+    assert [of(name, "visual-puzzle-3x3-noisy").bc_weight for name in weighed] == [0.03, 0.03, 0.1]
+    config = of("hiql", "antmaze-medium-explore")
+    assert (config.temperature, config.high_temperature) == (10.0, 10.0)
+    for name in (*NAMES, "gc-iql", "gc-iql-q"):
+        assert of(name, "antmaze-giant-explore").actor_goal_random == 1.0
+        found = presets.preset(name, "paper", "visual-scene-play")
+        assert (found.config.batch, found.steps) == (256, 500_000)
+    assert of("gc-bc", "antmaze-giant-explore").actor_goal_random == 0.0
+    assert of("gc-iql-q", "visual-scene-play").extraction == "ddpg+bc"
+    assert presets.preset("hilp", "laptop", "pointmaze-large-explore").config.phi_discount == "auto"
 
 
 def test_laptop_presets_are_small_and_see_as_far_as_the_task_needs() -> None:

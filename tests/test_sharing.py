@@ -138,6 +138,28 @@ def test_two_processes_train_and_resume_as_one(name: str, tmp_path: Path) -> Non
     assert resumed[0][0]["step"] == 21 and resumed[1] == first[1], "to the bit"
 
 
+@pytest.mark.slow
+def test_two_processes_that_write_nothing_watch_held_out_episodes_together() -> None:
+    """Only the first one tells of the rows, but both compute them: the second one would wait for ever."""
+    case = json.loads(json.dumps(CASES["gc-bc"]))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    both = [
+        start(f"sharing.join({address!r}, 2, {n})\nprint(json.dumps(train({case}, {DEVICES}, validation=0.2)))", 2)
+        for n in range(2)
+    ]
+    try:
+        said = [process.communicate(timeout=600) for process in both]
+    finally:
+        for process in both:
+            process.kill()
+    assert [process.returncode for process in both] == [0, 0], said
+    first, second = (json.loads(out.splitlines()[-1]) for out, _ in said)
+    assert "validation_actor_loss" in first[0][-1] and second[0] == []
+    assert first[1] == second[1]
+
+
 # ---- mistakes --------------------------------------------------------------------------------------------------------
 
 

@@ -22,6 +22,7 @@ import pytest
 import hilp
 from hilp import storage
 from hilp.training import loop, program, stream
+from hilp.training.run import Run
 
 CONFIG = hilp.HILP(dim=4, hidden=(16, 16), actor_hidden=(16, 16), batch=32)
 
@@ -384,6 +385,22 @@ def test_no_policy_is_evaluated_before_its_first_update() -> None:
 def test_sequential_training_is_the_same_from_streamed_data() -> None:
     policies = [hilp.pretrain(SEQUENTIAL, walks(), steps=70, device_budget=budget, quiet=True) for budget in (None, 0)]
     assert policies[0].fingerprint == policies[1].fingerprint
+
+
+def test_blocks_are_gathered_ahead_whatever_the_lengths_of_chunks() -> None:
+    """Where updates are slow a chunk is shorter than a block, and what was gathered ahead must begin where it ends."""
+    run = Run(CONFIG, walks(), device_budget=0)
+    state, step, gathered = run.fresh, 0, []
+    run.enter(0, state)
+    stream = run._stream
+    assert stream is not None
+    gather = stream._gather
+    stream._gather = lambda index, start: gathered.append(start) or gather(index, start)  # type: ignore[method-assign, func-returns-value]
+    for count in (10, 3, 40, 7):
+        state, _ = run.advance(state, step, count)
+        step += count
+    stream._worker.shutdown()
+    assert gathered == [0, 10, 13, 45, 53, 60], "every block once"
 
 
 def test_a_stored_batch_is_its_part_of_the_block() -> None:

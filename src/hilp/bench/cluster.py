@@ -96,6 +96,8 @@ class Cluster:
         return outcome(order, code)
 
     def stop(self) -> None:
+        if not self._running:  # asked to wait for nothing, a Ray that is not connected yet would start a cluster
+            return
         for result in self._running:
             self._ray.cancel(result, force=False)
         self._ray.wait(list(self._running), num_returns=len(self._running), timeout=CANCEL_SECONDS)

@@ -124,11 +124,7 @@ def carry_out(order: Order) -> Path:
     data = named.load(**order.recipe)
     kind = order.settings["kind"]
     made = (hierarchy.HierarchyCell if kind == "hierarchy" else cells.Cell).of(order.settings, data)
-    if json.loads(json.dumps(made.identity)) != order.identity:
-        raise HilpError(
-            f"{order.recipe['source']} is not the same data on {socket.gethostname()} (fingerprint {data.fingerprint}, "
-            f"not {order.identity['data_fingerprint']}): give all machines the same files"
-        )
+    require_same(order, json.loads(json.dumps(made.identity)))
     world = cells.world_of(kind, made.source, data)
     out = Path(order.out)
     found: list[files.Row] = []
@@ -140,6 +136,22 @@ def carry_out(order: Order) -> Path:
         found = _when_free(lambda: made.run(world, out, quiet=True, command=order.command))
     files.append_rows(place / ROWS, found)
     return place / ROWS
+
+
+def require_same(order: Order, found: Mapping[str, Any]) -> None:
+    """Raise where this machine would make another cell of an order than was meant."""
+    here, ours = socket.gethostname(), order.identity
+    if found.get("data_fingerprint") != ours.get("data_fingerprint"):
+        raise HilpError(
+            f"{order.recipe['source']} is not the same data on {here} (fingerprint {found.get('data_fingerprint')}, "
+            f"not {ours.get('data_fingerprint')}): give all machines the same files"
+        )
+    other = next((key for key in (*ours, *found) if found.get(key) != ours.get(key)), None)
+    if other is not None:
+        raise HilpError(
+            f"{order.title} is not the same on {here} ({other}: {found.get(other)}, not {ours.get(other)}): install "
+            "the same version of hilp on all machines"
+        )
 
 
 def _when_free(run: Callable[[], list[files.Row]]) -> list[files.Row]:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from hilp import storage
 from hilp.errors import HilpError, nearest
 from hilp.policy.policy import FoundationPolicy
@@ -46,10 +48,12 @@ def write(
     temporary = storage.temporary_beside(folder)
     try:
         _make(temporary, folder)
-        if to == "numpy":
-            facts = numpy_folder.write(policy, temporary, [Path(prompt) for prompt in prompts])
-        else:
-            facts = onnx_folder.write(policy, temporary)
+        # Cards round products of float32 to fewer digits unless told otherwise, which would look like a wrong export.
+        with jax.default_matmul_precision("highest"):
+            if to == "numpy":
+                facts = numpy_folder.write(policy, temporary, [Path(prompt) for prompt in prompts])
+            else:
+                facts = onnx_folder.write(policy, temporary)
         storage.swap_folder(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

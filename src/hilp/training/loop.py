@@ -157,7 +157,8 @@ def pretrain(
         raise HilpError(f"steps='auto' watches distances, which {name} does not train all the time: give a number")
     journal = Journal(folder, keep, writes)
     if not writes:
-        quiet, evaluate, on_metrics = True, None, None
+        # All processes compute the rows of metrics together, so those that tell nobody must believe to be listened to.
+        quiet, evaluate, on_metrics = True, None, None if on_metrics is None else unheard
     until = {**({"settled": True} if settle else {}), **({"minutes": minutes} if minutes else {})}
     with alone_in(folder if writes else None, command):
         start, state = journal.begin(run, steps, resume, command, until)
@@ -292,6 +293,10 @@ def loop(
             if stop and not over:
                 raise TrainingStopped(f"stopped at step {step} and saved; go on with --resume --out {journal.folder}")
     return state, step
+
+
+def unheard(row: dict[str, float]) -> None:
+    """Stands for an `on_metrics` that another process calls."""
 
 
 def tell(on_metrics: OnMetrics, row: dict[str, float], journal: Journal, state: Any, end: End) -> None:

@@ -147,7 +147,7 @@ class Run:
         chunk = chunk_program(self.config, stage, self.seeds > 1, self.streamed, self.mesh)
         while count:
             now = count if self._stream is None else min(count, BLOCK)
-            source = (self.columns, index) if self._stream is None else self._stream.block(index, step)
+            source = (self.columns, index) if self._stream is None else self._stream.block(index, step, now)
             state, sums, bad = chunk(state, source, self.keys, np.int32(step), np.int32(now))
             step, count = step + now, count - now
             yield state, now, sums, bad

@@ -48,11 +48,11 @@ class Stream:
         over_seeds = rows if keys.ndim == 0 else jax.vmap(rows, in_axes=(None, 0, None))
         self._rows = jax.jit(over_seeds)
 
-    def block(self, index: sampling.Index, start: int) -> Any:
-        """The batches of updates start, start + 1, ...; also begins to gather the block after them."""
+    def block(self, index: sampling.Index, start: int, used: int = BLOCK) -> Any:
+        """The batches of updates start, start + 1, ..., of which so many are used; begins to gather what follows."""
         ready = self._ahead[1] if self._ahead is not None and self._ahead[0] == (id(index), start) else None
         batches = self._gather(index, start) if ready is None else ready.result()
-        after = start + BLOCK
+        after = start + used
         self._ahead = ((id(index), after), self._worker.submit(self._gather, index, after))
         return batches
 

@@ -72,7 +72,7 @@ def collect(
     ]
     identity = {"task": world.name, "kind": kind, "steps": steps, "seed": seed}
     with collection(out, identity, overwrite) as shards:
-        done = shards.episodes() // block  # every file on the way is a whole piece
+        done = -(-shards.episodes() // block)  # every file on the way is a whole piece, the last one may be shorter
         for episodes in processes.in_order(make, pieces[done:], workers):
             shards.add(episodes)
             if progress:

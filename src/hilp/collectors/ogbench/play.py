@@ -27,6 +27,8 @@ SCRIPTS = {
     "scene": {"cube": "Cube", "button": "Button", "drawer": "Drawer", "window": "Window"},
     "puzzle": {"button": "Button"},
 }
+# How often a cube's target lies on another cube, by their number: drawn for each episode between these two.
+STACKED = {2: (0.0, 0.25), 3: (0.05, 0.35), 4: (0.1, 0.5), 8: (0.0, 0.35)}
 # Where the scene's cube is no longer seen: beyond the table on one side; on the other, unless it is in the drawer.
 FAR, DRAWER_SIDE, IN_DRAWER = 0.29, -0.3, (0.06, 0.08)
 ATTEMPTS = 50  # at an episode in which the cube stays in view
@@ -60,6 +62,7 @@ class Collector:
     def _attempt(self, seed: int, steps: int) -> Episode:
         env = self._env
         observation, info = env.reset(seed=seed)
+        of_target = self._of_targets(seed)
         script, target = self._take_up(observation, info), 0
         rows, actions = [self._row(observation, info, target)], []
         for _ in range(steps):
@@ -68,9 +71,15 @@ class Collector:
             actions.append(action)
             rows.append(self._row(observation, info, target))
             if script.done:
-                observation, info = env.set_new_target()
+                observation, info = env.set_new_target(**of_target)
                 script, target = self._take_up(observation, info), target + 1
         return {"actions": np.stack(actions), **{name: np.stack([row[name] for row in rows]) for name in rows[0]}}
+
+    def _of_targets(self, seed: int) -> dict[str, float]:
+        """What the targets of an episode are drawn with beside the environment's own values."""
+        if self._world.about.body != "cube" or self._world.cubes not in STACKED:
+            return {}
+        return {"p_stack": np.random.default_rng(seed).uniform(*STACKED[self._world.cubes])}
 
     def _take_up(self, observation: np.ndarray, info: dict[str, Any]) -> Any:
         """The script of the target that there is now."""

@@ -135,10 +135,13 @@ PRESETS = (
     Preset("laptop", {**values.LAPTOP_TRUNKS, "latent": 128, "goal_discount": 0.97}, steps=8_000),
     Preset(None, {"bc_weight": 0.03}, tasks=values.POINTS),
     Preset(None, {"bc_weight": 3.0}, tasks=values.ARMS),
+    Preset(None, {"bc_weight": 0.003}, tasks=values.OGBENCH_ANT_EXPLORES),
+    Preset(None, {"bc_weight": 0.1}, tasks=values.OGBENCH_NOISES),
     Preset(None, {"goal_discount": values.OGBENCH_DISCOUNT}, tasks=(*values.OGBENCH_POINTS, *values.ARMS)),
     Preset("laptop", steps=values.OGBENCH_STEPS, tasks=(*values.OGBENCH_POINTS, *values.ARMS)),
     Preset(None, {"goal_discount": values.OGBENCH_GIANT_DISCOUNT}, tasks=values.OGBENCH_GIANTS),
     Preset(None, values.STITCH_GOALS, tasks=values.OGBENCH_STITCHES),
+    Preset(None, values.EXPLORE_GOALS, tasks=values.OGBENCH_EXPLORES),
     Preset(
         "laptop",
         {**values.ANT, **values.ANT_AVERAGE, "goal_discount": values.ANT_DISCOUNT},
@@ -149,5 +152,5 @@ PRESETS = (
     Preset("laptop", values.KITCHEN_ACTOR, steps=values.KITCHEN_LAPTOP_STEPS, tasks=values.ALL_KITCHENS),
     Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
     Preset("laptop", values.LAPTOP_FILMS, tasks=values.VISUAL),
-    Preset("paper", values.PAPER_PICTURES, tasks=values.VISUAL_KITCHENS),
+    Preset("paper", values.PAPER_PICTURES, steps=values.PAPER_PICTURE_STEPS, tasks=values.VISUAL),
 )

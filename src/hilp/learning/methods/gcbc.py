@@ -110,7 +110,7 @@ def actor_loss(actor: networks.GaussianActor, batch: Batch) -> Array:
 PRESETS = (
     Preset("laptop", {k: v for k, v in values.LAPTOP_TRUNKS.items() if k != "hidden"}, steps=8_000),
     Preset("laptop", {**values.ANT_ACTOR, **values.ANT_AVERAGE}, steps=values.ANT_STEPS, tasks=values.ANTMAZES),
-    Preset("laptop", steps=values.OGBENCH_STEPS, tasks=(*values.OGBENCH_POINTS, *values.OGBENCH_ARMS)),
+    Preset("laptop", steps=values.OGBENCH_STEPS, tasks=(*values.OGBENCH_POINTS, *values.ALL_OGBENCH_ARMS)),
     Preset("paper", {"actor_hidden": (256, 256)}, tasks=values.ANTMAZE_LARGE),
     Preset(
         "laptop",
@@ -119,8 +119,7 @@ PRESETS = (
         tasks=values.ALL_KITCHENS,
     ),
     Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.ALL_KITCHENS),
-    Preset(None, values.STITCH_GOALS, tasks=values.OGBENCH_STITCHES),
     Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
     Preset("laptop", values.LAPTOP_FILMS, tasks=values.VISUAL),
-    Preset("paper", values.PAPER_PICTURES, tasks=values.VISUAL_KITCHENS),
+    Preset("paper", values.PAPER_PICTURES, steps=values.PAPER_PICTURE_STEPS, tasks=values.VISUAL),
 )

@@ -164,7 +164,7 @@ PRESETS = (
         "laptop",
         {"discount": values.OGBENCH_DISCOUNT, "goal_discount": values.OGBENCH_DISCOUNT},
         steps=values.OGBENCH_STEPS,
-        tasks=(*values.OGBENCH_POINTS, *values.OGBENCH_ARMS),
+        tasks=(*values.OGBENCH_POINTS, *values.ALL_OGBENCH_ARMS),
     ),
     Preset(
         None,
@@ -188,7 +188,8 @@ PRESETS = (
     # OGBench's values; networks stay ours, its actors have GELU and a deviation of one.
     Preset(None, {"temperature": 10.0, "actor_goal_random": 0.0}, tasks=values.OGBENCH),
     Preset(None, values.STITCH_GOALS, tasks=values.OGBENCH_STITCHES),
+    Preset(None, values.EXPLORE_GOALS, tasks=values.OGBENCH_EXPLORES),
     Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
     Preset("laptop", values.LAPTOP_FILMS, tasks=values.VISUAL),
-    Preset("paper", values.PAPER_PICTURES, tasks=values.VISUAL_KITCHENS),
+    Preset("paper", values.PAPER_PICTURES, steps=values.PAPER_PICTURE_STEPS, tasks=values.VISUAL),
 )

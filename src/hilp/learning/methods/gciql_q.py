@@ -145,5 +145,7 @@ PRESETS = (
     Preset(None, {"extraction": "ddpg+bc"}, tasks=values.OGBENCH),
     Preset(None, {"bc_weight": 0.3}, tasks=values.OGBENCH_ANTS),
     Preset(None, {"bc_weight": 0.003}, tasks=values.OGBENCH_POINTS),
-    Preset(None, {"bc_weight": 1.0}, tasks=values.OGBENCH_ARMS),
+    Preset(None, {"bc_weight": 0.01}, tasks=values.OGBENCH_ANT_EXPLORES),
+    Preset(None, {"bc_weight": 1.0}, tasks=values.ALL_OGBENCH_ARMS),
+    Preset(None, {"bc_weight": 0.03}, tasks=values.OGBENCH_NOISES),
 )

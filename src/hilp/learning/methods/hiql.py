@@ -238,6 +238,8 @@ PRESETS = (
     Preset("paper", {"subgoal_steps": 10}, tasks=values.ARMS),
     Preset(None, values.OGBENCH_GIANT_GOALS, tasks=values.OGBENCH_GIANTS),
     Preset(None, values.STITCH_GOALS, tasks=values.OGBENCH_STITCHES),
+    Preset(None, values.EXPLORE_GOALS, tasks=values.OGBENCH_EXPLORES),
+    Preset(None, {"temperature": 10.0, "high_temperature": 10.0}, tasks=values.OGBENCH_ANT_EXPLORES),
     Preset(
         "laptop",
         {**values.ANT, **values.ANT_AVERAGE, **values.ANT_GOAL_VALUES},
@@ -248,5 +250,5 @@ PRESETS = (
     Preset("laptop", values.KITCHEN_ACTOR, steps=values.KITCHEN_LAPTOP_STEPS, tasks=values.ALL_KITCHENS),
     Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
     Preset("laptop", values.LAPTOP_FILMS, tasks=values.VISUAL),
-    Preset("paper", values.PAPER_PICTURES, tasks=values.VISUAL_KITCHENS),
+    Preset("paper", values.PAPER_PICTURES, steps=values.PAPER_PICTURE_STEPS, tasks=values.VISUAL),
 )

@@ -43,11 +43,14 @@ OGBENCH_ANTS = (
 )
 ANTMAZES = (*ANTMAZE_LARGE, *ANTMAZE_ULTRA, *OGBENCH_ANTS, "antmaze")  # the last is any map of the user's own
 OGBENCH_POINTS = _with_kinds(
-    tuple(f"pointmaze-{size}" for size in ("medium", "large", "giant", "teleport")), "-navigate", "-stitch"
+    tuple(f"pointmaze-{size}" for size in ("medium", "large", "giant", "teleport")),
+    "-navigate",
+    "-stitch",
+    "-explore",
 )
 OGBENCH_ARMS = _with_kinds(
     (
-        *(f"cube-{count}" for count in ("single", "double", "triple", "quadruple")),
+        *(f"cube-{count}" for count in ("single", "double", "triple", "quadruple", "octuple")),
         "scene",
         *(f"puzzle-{size}" for size in ("3x3", "4x4", "4x5", "4x6")),
     ),
@@ -55,15 +58,21 @@ OGBENCH_ARMS = _with_kinds(
     "-noisy",
 )
 VISUAL_ARMS = tuple(f"visual-{name}" for name in OGBENCH_ARMS)
-OGBENCH = (*OGBENCH_POINTS, *OGBENCH_ANTS, *OGBENCH_ARMS)
+ALL_OGBENCH_ARMS = (*OGBENCH_ARMS, *VISUAL_ARMS)
+OGBENCH = (*OGBENCH_POINTS, *OGBENCH_ANTS, *ALL_OGBENCH_ARMS)
 OGBENCH_GIANTS = (*(name for name in OGBENCH if "-giant" in name), "humanoidmaze-giant")
 OGBENCH_STITCHES = tuple(name for name in OGBENCH if name.endswith("-stitch"))
+OGBENCH_EXPLORES = tuple(name for name in OGBENCH if name.endswith("-explore"))
+OGBENCH_ANT_EXPLORES = tuple(name for name in OGBENCH_ANTS if name.endswith("-explore"))
+OGBENCH_NOISES = tuple(name for name in OGBENCH if name.endswith("-noisy"))
 KITCHENS = ("kitchen-partial", "kitchen-mixed", "kitchen-complete", "kitchen")
 VISUAL_KITCHENS = tuple(f"visual-{name}" for name in KITCHENS)
 ALL_KITCHENS = (*KITCHENS, *VISUAL_KITCHENS)
 VISUAL = (*VISUAL_ARMS, *VISUAL_KITCHENS)
 KITCHEN_STEPS = 500_000  # of the paper's table
-PAPER_PICTURES: dict[str, Any] = {"batch": 256}  # of the paper's goal-conditioned table
+# Of the paper's goal-conditioned table and of OGBench's.
+PAPER_PICTURES: dict[str, Any] = {"batch": 256}
+PAPER_PICTURE_STEPS = 500_000
 
 # Kitchen at the size of a laptop. Not normalized: what never moves in the data has a standard deviation of nearly
 # nothing, and the paper's goals, with zeros for it, would lie thousands of them away.
@@ -92,7 +101,8 @@ OGBENCH_STEPS = 20_000
 OGBENCH_GOALS = {"discount": OGBENCH_DISCOUNT, "goal_discount": OGBENCH_DISCOUNT}
 OGBENCH_GIANT_GOALS = {"discount": OGBENCH_GIANT_DISCOUNT, "goal_discount": OGBENCH_GIANT_DISCOUNT}
 STITCH_GOALS = {"actor_goal_random": 0.5}  # an episode of these ends before it could show a far goal
+EXPLORE_GOALS = {"actor_goal_random": 1.0}  # an episode of these goes nowhere
 
 # Where OGBench's tuned values go beyond OGBench: its point mazes are most like ours, its arms like the kitchen's.
 POINTS = (*OGBENCH_POINTS, *(f"maze-{name}" for name in ("four-rooms", "medium", "large", "ultra", "oneway", "custom")))
-ARMS = (*OGBENCH_ARMS, *ALL_KITCHENS)
+ARMS = (*ALL_OGBENCH_ARMS, *ALL_KITCHENS)
