@@ -25,6 +25,8 @@ from hilp.errors import HilpError, TrainingStopped
 from hilp.evaluation import rows as files
 
 SMALL = ["--set", "actor_hidden=8,8", "batch=32"]
+# A shell starts what runs in its background deaf to Ctrl-C, and with it this suite: not so what it starts.
+HEARD = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
 VARYING = ("command",)  # of a row: the flags that name the engine are part of it
 
 
@@ -318,12 +320,10 @@ def test_cells_end_when_the_table_does(tiny_data_folder: Path, tmp_path: Path) -
     """Ctrl-C saves what runs; a killed command takes its cells with it; what is left goes on."""
     words = ["bench", "goals", "--data", tiny_data_folder, "--out", "out", "--methods", "gc-bc", "--seeds", 1,
              "--steps", 10**6, "--episodes", 2, "--jobs", 2, *SMALL]  # fmt: skip
-    # A shell starts what runs in its background deaf to Ctrl-C, and with it this suite: not so what it starts.
-    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     start = [
         sys.executable,
         "-c",
-        f"{heard}; import sys; from hilp.cli import main; sys.exit(main())",
+        f"{HEARD}; import sys; from hilp.cli import main; sys.exit(main())",
         *map(str, words),
     ]
     for number, code in ((signal.SIGINT, 130), (signal.SIGKILL, -9)):

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from hilp.bench import cluster
-from test_engines import SMALL, fingerprints, rows_of, table, wait_for
+from test_engines import HEARD, SMALL, fingerprints, rows_of, table, wait_for
 
 ray = pytest.importorskip("ray")
 # The memory monitor watches the whole machine, which has others on it.
@@ -185,7 +185,8 @@ def test_whole_tables_although_a_worker_and_a_node_are_lost(
 def test_ctrl_c_saves_cells_on_the_cluster(nodes: Nodes, tiny_data_folder: Path, tmp_path: Path) -> None:
     words = ["bench", "goals", "--data", tiny_data_folder, "--out", "out", "--methods", "gc-bc", "--seeds", 3,
              "--steps", 10**6, "--episodes", 2, *SMALL, "--engine", "ray", "--address", nodes.address]  # fmt: skip
-    start = [sys.executable, "-c", "import sys; from hilp.cli import main; sys.exit(main())", *map(str, words)]
+    code = f"{HEARD}; import sys; from hilp.cli import main; sys.exit(main())"
+    start = [sys.executable, "-c", code, *map(str, words)]
     process = subprocess.Popen(start, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: len(list(tmp_path.glob("out/*/*/seed-*/metrics.jsonl"))) == 2, 120)
     assert not list(tmp_path.glob("out/*/*/seed-*/checkpoints/step-*"))
