@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -182,7 +183,13 @@ def test_whole_tables_although_a_worker_and_a_node_are_lost(
 
 
 @pytest.mark.slow
-def test_ctrl_c_saves_cells_on_the_cluster(nodes: Nodes, tiny_data_folder: Path, tmp_path: Path) -> None:
+def test_ctrl_c_saves_cells_on_the_cluster(tiny_data_folder: Path, tmp_path: Path, request: Any) -> None:
+    """Also where the nodes were started by a shell in its background, which is deaf to Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        nodes = request.getfixturevalue("nodes")
+    finally:
+        signal.signal(signal.SIGINT, before)
     words = ["bench", "goals", "--data", tiny_data_folder, "--out", "out", "--methods", "gc-bc", "--seeds", 3,
              "--steps", 10**6, "--episodes", 2, *SMALL, "--engine", "ray", "--address", nodes.address]  # fmt: skip
     code = f"{HEARD}; import sys; from hilp.cli import main; sys.exit(main())"

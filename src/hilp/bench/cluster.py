@@ -6,6 +6,7 @@ Ray's own retries are off: it would try again for ever what its memory monitor e
 from __future__ import annotations
 
 import os
+import signal
 from typing import Any
 
 from hilp.bench.engines import Ended, limits, outcome
@@ -111,6 +112,8 @@ class Cluster:
 
 def carry_out(text: str) -> tuple[int, str]:
     """In a process of Ray's: how an order ended, and its rows or what was wrong."""
+    # Ray cancels a task by this signal. Nodes that a shell started in its background are deaf to it, and so are tasks.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     order = Order.read(text)
     code, said = work(order)
     return code, (order.at / ROWS).read_text() if code == DONE else said
