@@ -635,6 +635,7 @@ MADE: dict[tuple[str, str, str], Callable[[], Table]] = {  # page, heading, begi
     (RESULTS, "Latent dimension and embedding error on AntMaze", "dim | 2"): dimension_antmaze,
     (RESULTS, "OGBench (laptop)", "method | updates"): ogbench_mazes,
     (RESULTS, "OGBench (laptop)", "data | transitions"): ogbench_scripts,
+    (RESULTS, "An arm and a cube (laptop)", "method | updates"): ogbench_arms,
     (RESULTS, "Kitchen (laptop)", "method | subtasks of four"): kitchen,
     (RESULTS, "Kitchen (laptop)", "script | noise 0, alone"): kitchen_scripts,
     (RESULTS, MAZE_REWARDS, "method | region"): zero_shot_maze,
