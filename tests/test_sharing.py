@@ -71,6 +71,12 @@ def run(code: str, ends: int = 0) -> Any:
     return json.loads(out.splitlines()[-1]) if ends == 0 else None
 
 
+def free_address() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
 def require_equal_losses(one: dict[str, float], several: dict[str, float], rounding: float = 1e-5) -> None:
     assert one.keys() == several.keys() and len(one) > 2
     for name in one.keys() - {"steps_per_second"}:
@@ -117,9 +123,7 @@ def test_two_processes_train_and_resume_as_one(name: str, tmp_path: Path) -> Non
     expected = run(f"print(json.dumps(train({case}, {DEVICES})))")
 
     def together(name: str, **more: Any) -> list[Any]:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{free.getsockname()[1]}"
+        address = free_address()
         words = {"checkpoint_every": 20, "out": str(tmp_path / name), **more}
         both = [
             start(f"sharing.join({address!r}, 2, {n})\nprint(json.dumps(train({case}, {DEVICES}, **{words})))", 2)
@@ -144,9 +148,7 @@ def test_two_processes_train_and_resume_as_one(name: str, tmp_path: Path) -> Non
 def test_two_processes_that_write_nothing_watch_held_out_episodes_together() -> None:
     """Only the first one tells of the rows, but both compute them: the second one would wait for ever."""
     case = json.loads(json.dumps(CASES["gc-bc"]))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = free_address()
     both = [
         start(f"sharing.join({address!r}, 2, {n})\nprint(json.dumps(train({case}, {DEVICES}, validation=0.2)))", 2)
         for n in range(2)
