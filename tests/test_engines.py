@@ -316,6 +316,51 @@ while True:
         process.wait()
 
 
+def environments(engine: engines.Local, folder: Path, count: int) -> list[dict[str, str]]:
+    """Of as many processes as they begin with."""
+    found = []
+    try:
+        for number in range(count):
+            own = order(folder, place=f"out/{number}")
+            own.at.mkdir(parents=True)
+            engine.submit(own)
+        for process in engine._running:
+            text = Path(f"/proc/{process.pid}/environ").read_text()
+            found.append(dict(pair.split("=", 1) for pair in text.split("\0") if pair))
+    finally:
+        engine.close()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("platforms", "visible", "expected", "share"),
+    [
+        ("", "3,5", ["3", "5", "3"], "0.450"),
+        ("cuda", "GPU-8f", ["GPU-8f"] * 3, "0.300"),
+        ("cpu", "3,5", ["3,5"] * 3, "0.300"),  # as the user has set it
+        ("", "", [""] * 3, "0.300"),
+    ],
+)
+def test_cells_share_out_the_cards(
+    platforms: str, visible: str, expected: list[str], share: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAX_PLATFORMS", platforms)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    found = environments(engines.Local(3), tmp_path, 3)
+    assert [own["CUDA_VISIBLE_DEVICES"] for own in found] == expected
+    assert [own["XLA_PYTHON_CLIENT_MEM_FRACTION"] for own in found] == [share] * 3
+
+
+def test_cards_are_those_that_the_driver_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    monkeypatch.setattr(engines, "DRIVER", tmp_path / "gpus")
+    assert engines.cards() == [] and "CUDA_VISIBLE_DEVICES" not in environments(engines.Local(1), tmp_path, 1)[0]
+    for name in ("0000:01:00.0", "0000:41:00.0"):
+        (tmp_path / "gpus" / name).mkdir(parents=True)
+    assert engines.cards() == ["0", "1"]
+
+
 def test_cells_end_when_the_table_does(tiny_data_folder: Path, tmp_path: Path) -> None:
     """Ctrl-C saves what runs; a killed command takes its cells with it; what is left goes on."""
     words = ["bench", "goals", "--data", tiny_data_folder, "--out", "out", "--methods", "gc-bc", "--seeds", 1,

@@ -184,6 +184,22 @@ def test_validation_split_reports_held_out_losses_and_leaves_training_alone(tmp_
     assert row["validation_phi_loss"] != row["phi_loss"]
 
 
+@pytest.mark.parametrize(("every", "batches"), [(5, 1), (20, 2), (100, 8)])
+def test_held_out_losses_take_at_most_a_tenth_of_the_updates_but_a_batch_each(
+    every: int, batches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, asked = loop.prepare(CONFIG, walks(), validation=0.2), []
+    chunks = run._chunks
+
+    def counted(*args: Any) -> Any:
+        asked.append(args[3])
+        return chunks(*args)
+
+    monkeypatch.setattr(run, "_chunks", counted)
+    run.validate(run.fresh, 1, every)
+    assert asked == [1] * batches
+
+
 def test_metrics_rows_and_evaluations(tmp_path: Path) -> None:
     seen = []
 

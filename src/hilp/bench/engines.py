@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -24,6 +25,8 @@ from hilp.evaluation import rows as files
 RETRIES = 2  # of a cell whose process was lost
 LOOK_SECONDS = 0.1  # between two looks at processes
 SAVE_SECONDS = 300.0  # that cells have to save themselves when the table is stopped
+VISIBLE_CARDS = "CUDA_VISIBLE_DEVICES"
+DRIVER = Path("/proc/driver/nvidia/gpus")  # has a folder a card
 GPU_SHARE = 0.9  # of a card's memory, divided among the processes on it
 
 
@@ -137,16 +140,18 @@ class Local:
 
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
+        self._cards = cards()
+        on_a_card = math.ceil(jobs / max(1, len(self._cards)))
         # What one cell has compiled another need not compile again; what the user has set goes before all of this.
         self._compiled = tempfile.TemporaryDirectory(prefix="hilp-compiled-", ignore_cleanup_errors=True)
         self._environment = {
-            **limits(max(1, cores() // jobs), 1 / jobs),
+            **limits(max(1, cores() // jobs), 1 / on_a_card),
             "JAX_COMPILATION_CACHE_DIR": self._compiled.name,
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
             **os.environ,
         }
-        self._running: dict[subprocess.Popen[bytes], Order] = {}
+        self._running: dict[subprocess.Popen[bytes], tuple[Order, str | None]] = {}  # and the card that it may use
 
     @property
     def room(self) -> bool:
@@ -155,11 +160,14 @@ class Local:
     def submit(self, order: Order) -> None:
         # -P: Python would look for packages in the current folder first, where the user may have anything.
         words = [sys.executable, "-P", "-m", worker.__name__]
+        taken = [card for _, card in self._running.values()]
+        card = min(self._cards, key=taken.count, default=None)
+        environment = self._environment if card is None else {**self._environment, VISIBLE_CARDS: card}
         with open(order.at / LOG, "ab") as log:
             process = subprocess.Popen(
-                words, stdin=subprocess.PIPE, stdout=log, stderr=log, env=self._environment, start_new_session=True
+                words, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment, start_new_session=True
             )  # a session of its own: Ctrl-C is for this process, which then asks the others to save
-        self._running[process] = order
+        self._running[process] = (order, card)
         with contextlib.suppress(BrokenPipeError):  # it is gone already, which `ended` will see
             stdin(process).write(order.text().encode() + b"\n")
             stdin(process).flush()
@@ -171,7 +179,7 @@ class Local:
         return found
 
     def _end(self, process: subprocess.Popen[bytes]) -> Ended:
-        order = self._running.pop(process)
+        order, _ = self._running.pop(process)
         close_input(process)
         return outcome(order, process.returncode)
 
@@ -221,6 +229,16 @@ def outcome(order: Order, code: int) -> Ended:
 def cores() -> int:
     """That this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cards() -> list[str]:
+    """NVIDIA's cards that this process may use, as `CUDA_VISIBLE_DEVICES` calls them."""
+    platforms = os.environ.get("JAX_PLATFORMS", "")
+    if platforms and not {"cuda", "gpu"} & set(platforms.split(",")):
+        return []
+    if VISIBLE_CARDS in os.environ:
+        return [name.strip() for name in os.environ[VISIBLE_CARDS].split(",") if name.strip()]
+    return [str(number) for number in range(len(list(DRIVER.iterdir())))] if DRIVER.is_dir() else []
 
 
 def limits(threads: int, share: float) -> dict[str, str]:

@@ -283,7 +283,8 @@ def loop(
             if watched and (step % pace.log == 0 or over):
                 rate = {"steps_per_second": round(progress.rate, 3)}
                 moved = {} if end.watch is None or end.watch.change is None else {"phi_change": end.watch.change}
-                row = journal.log(step, {**run.validate(state, step), **evaluation, **evaluated_at, **moved, **rate})
+                held_out = run.validate(state, step, pace.log)
+                row = journal.log(step, {**held_out, **evaluation, **evaluated_at, **moved, **rate})
                 if on_metrics is not None:
                     tell(on_metrics, row, journal, state, end)
             if step % pace.checkpoint == 0 or over or journal.late or stop:

@@ -30,7 +30,8 @@ from hilp.training.sharing import local, mesh_of, placed
 from hilp.training.stream import BLOCK, Stream, scratch_array
 from hilp.versions import versions
 
-VALIDATION_BATCHES = 8
+VALIDATION_BATCHES = 8  # at most
+VALIDATION_SHARE = 0.1  # of updates that are spent on held-out episodes; a batch a row of metrics at least
 COLUMN_BLOCK = 8192  # rows that a column is computed for at a time
 
 Means = dict[str, np.ndarray]  # of each metric over some updates, a number a seed
@@ -124,13 +125,15 @@ class Run:
             )
         return state, weighted_mean(means)
 
-    def validate(self, state: Any, step: int) -> dict[str, float]:
-        """Metrics on held-out episodes after `step` updates: updates that are thrown away, by the same programs."""
+    def validate(self, state: Any, step: int, every: int) -> dict[str, float]:
+        """Metrics on held-out episodes after `step` updates, asked for `every` so many: updates that are thrown away,
+        by the same programs.
+        """
         if self.held_out is None:
             return {}
         stage = self.stage_of(step - 1)
         rows = []
-        for batch in range(VALIDATION_BATCHES):
+        for batch in range(min(VALIDATION_BATCHES, max(1, round(VALIDATION_SHARE * every)))):
             copy = jax.tree.map(jnp.copy, state)  # the program consumes its state
             ((_, _, sums, _),) = self._chunks(copy, self.held_out, step + batch, 1, stage)
             rows.append(scalars(jax.tree.map(np.asarray, sums)))
