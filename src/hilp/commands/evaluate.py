@@ -28,6 +28,8 @@ class Flags(common.Reading):
     """midpoint recursions of the goal prompt, several may be given (default: 0 1 3 auto where the policy can plan)"""
     goal: str | None = None
     """one goal for all episodes: task3 (a name of the task), x=3,y=4, row:12 of the policy's states, or all numbers"""
+    matters: str | None = None
+    """columns of goals that matter, by name or number, if not all do: x,y is a place, whatever the posture"""
     rewards: tuple[str, ...] | None = None
     """named rewards of the task to prompt with as well, or 'all' (default: all, in a task without goals)"""
     load: str | None = None
@@ -124,7 +126,7 @@ def measure(
     from hilp.evaluation import held_out
     from hilp.evaluation import rows as files
 
-    for flag in ("rewards", "video"):
+    for flag in ("rewards", "video", "matters"):
         if getattr(flags, flag):
             raise HilpError(f"--{flag} needs a task to act in (--task): held-out data has none")
     rows = held_out.evaluate(
@@ -145,8 +147,8 @@ def evaluate(
 ) -> list[Row]:
     """The rows of one policy, appended to their file; its videos where asked for."""
     from hilp import runs
+    from hilp.evaluation import goals, trajectories
     from hilp.evaluation import rows as files
-    from hilp.evaluation import trajectories
     from hilp.evaluation.evaluate import run as run_prompts
 
     if flags.video:
@@ -157,6 +159,7 @@ def evaluate(
         world,
         plan=plans,
         goal=flags.goal,
+        matters=None if flags.matters is None else goals.that_matter(flags.matters, policy, world),
         prompt=None if flags.load is None else policy.load_prompt(flags.load),
         rewards=(*world.potentials, *world.rewards) if flags.rewards == ("all",) else flags.rewards,
         rule=flags.rule,

@@ -36,6 +36,8 @@ class Flags(common.Reading):
     goal: str | None = None
     """goal: task3 (a name of the task), row:1234 (of --data, or of the policy's states), x=3,y=4, all numbers, or
     photo.png"""
+    matters: str | None = None
+    """columns of --goal that matter, by name or number, if not all do: x,y is a place, whatever the posture"""
     reward: str | None = None
     """named reward of the task, or a formula over the observation, e.g. "height - 0.1*norm(action)\""""
     labels: str | None = None
@@ -135,6 +137,7 @@ def check(flags: Flags, kind: str, policy: FoundationPolicy, world: Any | None) 
 
     for flag, given, kinds in (
         ("--plan", flags.plan is not None, ("goal",)),
+        ("--matters", flags.matters is not None, ("goal",)),
         ("--data", flags.data is not None and not goals.is_row(flags.goal), ("reward", "goal row:...")),
         (f"--rule {flags.rule}", flags.rule != "auto", ("reward", "labels")),
         ("--intercept", flags.intercept, ("reward", "labels")),
@@ -175,7 +178,14 @@ def goal_of(flags: Flags, policy: FoundationPolicy, world: Any | None) -> Goal |
     if flags.goal is None:
         return None
     data = None if flags.data is None else common.read_as_trained(flags.run, flags.data, flags)
-    return goals.find(flags.goal, policy, world, data, flags.seed)
+    return goals.find(flags.goal, policy, world, data, flags.seed, matters_of(flags, policy, world))
+
+
+def matters_of(flags: Flags, policy: FoundationPolicy, world: Any | None) -> tuple[int, ...] | None:
+    """The columns of a goal that matter; None: all of them."""
+    from hilp.evaluation import goals
+
+    return None if flags.matters is None else goals.that_matter(flags.matters, policy, world)
 
 
 def prompt_with_warnings(flags: Flags, policy: FoundationPolicy, world: Any | None, goal: Goal | None) -> Prompt:
@@ -192,7 +202,7 @@ def make_prompt(flags: Flags, policy: FoundationPolicy, world: Any | None, goal:
     if goal is not None:
         usual = "auto" if policy.has_rule("direct") else 0
         plan = usual if flags.plan is None else common.plan(flags.plan)
-        return policy.goal(goal.observation, plan=plan)
+        return policy.goal(goal.observation, plan=plan, matters=matters_of(flags, policy, world))
     if flags.skill == "prior":
         return policy.prior(seed=flags.seed)
     if flags.skill is not None:

@@ -47,6 +47,7 @@ def evaluate(
     *,
     plan: int | str | Sequence[int | str] | None = None,
     goal: str | None = None,
+    matters: Sequence[int] | None = None,
     rewards: str | Iterable[str] | None = None,
     prompt: Prompt | None = None,
     rule: str = "auto",
@@ -61,17 +62,20 @@ def evaluate(
 
     plan: by default 0, 1, 3, "auto" and "graph" where the policy can plan, 0 where it only knows goals, nothing in a
     task without goals. goal: one for all episodes, as `hilp.evaluation.goals` reads it ("task3", "row:12", "x=3,y=4"),
-    instead of those of the task; rows are of the policy's own states. rewards: names of the task's rewards; by default
-    all of a task that has no goals. "target" is that of being at one far place, which mazes have. prompt: evaluate this
-    one, a trained hierarchy say, under `rewards` (by default "target" where there is one) instead of making one for
-    each. rule, intercept, data: see `FoundationPolicy.reward`. adapt: search around each reward's prompt with so many
-    episodes first (`FoundationPolicy.adapt`), from a start of its own. All plans face the same starts and goals.
+    instead of those of the task; rows are of the policy's own states. matters: columns of goals, if not all do (see
+    `FoundationPolicy.goal`); what counts as reached is the task's affair. rewards: names of the task's rewards; by
+    default all of a task that has no goals. "target" is that of being at one far place, which mazes have. prompt:
+    evaluate this one, a trained hierarchy say, under `rewards` (by default "target" where there is one) instead of
+    making one for each. rule, intercept, data: see `FoundationPolicy.reward`. adapt: search around each reward's prompt
+    with so many episodes first (`FoundationPolicy.adapt`), from a start of its own. All plans face the same starts and
+    goals.
     """
     found = run(
         policy,
         task,
         plan=plan,
         goal=goal,
+        matters=matters,
         rewards=rewards,
         prompt=prompt,
         rule=rule,
@@ -91,6 +95,7 @@ def run(
     *,
     plan: int | str | Sequence[int | str] | None = None,
     goal: str | None = None,
+    matters: Sequence[int] | None = None,
     rewards: str | Iterable[str] | None = None,
     prompt: Prompt | None = None,
     rule: str = "auto",
@@ -121,12 +126,15 @@ def run(
         raise HilpError("adapt changes prompts of rewards, and none is asked for: name some, rewards=...")
     if goal is not None and not plans:
         raise HilpError(f"the goal '{goal}' changes nothing without a plan: ask for one, e.g. plan=0")
+    if matters is not None and not plans:
+        raise HilpError("what matters of a goal changes nothing without a plan: ask for one, e.g. plan=0")
     asked = None if goal is None else goals.find(goal, policy, world, seed=seed)
     about = describe(policy, world.name, seed, command)
     found: list[tuple[Row, Rollout]] = []
     for depth in plans:
-        outcome, kept = rollout_goals(policy, world, depth, episodes, seed, asked)
-        to = {} if goal is None else {"goal": goal}
+        outcome, kept = rollout_goals(policy, world, depth, episodes, seed, asked, matters)
+        to: dict[str, Any] = {} if goal is None else {"goal": goal}
+        to |= {} if matters is None else {"matters": [int(column) for column in matters]}
         found.append((_row({**about, "prompt": "goal", "plan": depth, **to, **outcome}), kept))
     about |= {} if (high := getattr(prompt, "high", None)) is None else {"hierarchy": hierarchy.described(high)}
     made: dict[str, Any] = {"rule": rule, "intercept": intercept, "data": data, "prompt": prompt}

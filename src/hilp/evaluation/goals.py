@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -49,10 +50,12 @@ def find(
     world: Task | None = None,
     data: Dataset | None = None,
     seed: int = 0,
+    matters: Sequence[int] | None = None,
 ) -> Goal:
     """The goal that a text asks for. Rows are those of `data`, or without it of the policy's bank.
 
-    seed: of what the task draws for a goal; the same as that of its episodes.
+    seed: of what the task draws for a goal; the same as that of its episodes. matters: the columns that do, if not all:
+    a goal by columns needs no others.
     """
     text = text.strip()
     if text.startswith(ROW):
@@ -67,7 +70,7 @@ def find(
             "picture, photo.png, or policy.goal(...).save(FILE) in Python, then --load FILE"
         )
     if "=" in text:
-        return _seen(world, _columns(text, policy, world, seed))
+        return _seen(world, _columns(text, policy, world, seed, matters))
     numbers = _numbers(text)
     if numbers is not None:
         return _seen(world, numbers)
@@ -117,7 +120,22 @@ def _row(text: str, policy: FoundationPolicy, world: Task | None, data: Dataset 
     return Goal(trees.over(lambda part: np.array(part[int(text)]), observations), state=state)
 
 
-def _columns(text: str, policy: FoundationPolicy, world: Task | None, seed: int) -> np.ndarray:
+def that_matter(text: str, policy: FoundationPolicy, world: Task | None) -> tuple[int, ...]:
+    """Columns by name or number, as in x,y or 0,1."""
+    known = _recorded(policy) if world is None else world.columns
+    owner = "this policy" if world is None else world.name
+    found = []
+    for name in (part.strip() for part in text.split(",")):
+        if name not in known and not (name.isascii() and name.isdecimal()):
+            hint = nearest(name, known) if known else "its columns have no names, give their numbers from 0 on"
+            raise HilpError(f"{owner} has no column '{name}': {hint}")
+        found.append(known[name] if name in known else int(name))
+    return tuple(found)
+
+
+def _columns(
+    text: str, policy: FoundationPolicy, world: Task | None, seed: int, matters: Sequence[int] | None
+) -> np.ndarray:
     columns = _recorded(policy) if world is None else world.columns
     owner = "this policy" if world is None else world.name
     if not columns and world is None:
@@ -143,9 +161,13 @@ def _columns(text: str, policy: FoundationPolicy, world: Task | None, seed: int)
         raise HilpError(f"{owner} does not say what the rest of a goal is: give {ROW}0 or all its numbers")
     for name, number in given.items():
         goal[columns[name]] = number
-    needed = [name for name, column in columns.items() if np.isnan(goal[column]) and name not in given]
+    needed = [name for name, column in columns.items() if np.isnan(goal[column])]
+    if matters is not None:
+        needed = [name for name in needed if columns[name] in matters]
+        goal = np.nan_to_num(goal)  # what does not matter may be anything
     if needed:
-        raise HilpError(f"a goal of {owner} also needs {some(needed)}")
+        hint = "" if matters is not None else f" (or say that they do not matter: --matters {','.join(given)})"
+        raise HilpError(f"a goal of {owner} also needs {some(needed)}{hint}")
     return goal
 
 

@@ -58,14 +58,25 @@ class Rollout:
 
 
 def rollout_goals(
-    policy: FoundationPolicy, world: tasks.Task, plan: int | str, episodes: int, seed: int, goal: Goal | None = None
+    policy: FoundationPolicy,
+    world: tasks.Task,
+    plan: int | str,
+    episodes: int,
+    seed: int,
+    goal: Goal | None = None,
+    matters: Sequence[int] | None = None,
 ) -> tuple[Outcome, Rollout]:
     """Goal-reaching episodes side by side, to the goals of the task or to one; an episode ends when it is reached.
 
-    A method without a goal rule gets the skill of the reward of being at the goal.
+    A method without a goal rule gets the skill of the reward of being at the goal. matters: columns of goals, for
+    prompts; what counts as reached is the task's affair.
     """
     running = world.episodes(np.random.default_rng(seed), episodes, **({} if goal is None else {"goal": goal.asked}))
     if plan == 0 and not policy.has_rule("direct") and not policy.has_rule("aim"):
+        if matters is not None:
+            raise HilpError(
+                f"{policy.method} takes a goal as the reward of being there: what matters of it changes nothing"
+            )
         if not sight.readable(world):
             raise HilpError(
                 f"{policy.method} takes a goal as the reward of being there, and {world.name} cannot tell from a "
@@ -73,7 +84,7 @@ def rollout_goals(
             )
         prompt: Any = reward_prompts.goals_by_reward(policy, world.near, running.goals)
     else:
-        prompt = policy.goal(sight.seen_goals(running), plan=plan)
+        prompt = policy.goal(sight.seen_goals(running), plan=plan, matters=matters)
     on_graph = getattr(prompt, "patience", None) is not None
     said = foresight.foresee(policy, prompt, sight.seen(running)) if on_graph else {}
     row, kept = _reach(policy, world, running, prompt, seed)

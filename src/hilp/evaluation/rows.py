@@ -55,6 +55,7 @@ class Row(TypedDict):
     episodes: int
     plan: NotRequired[int | str]
     goal: NotRequired[str]
+    matters: NotRequired[list[int]]
     by_goal: NotRequired[dict[str, float]]
     reward: NotRequired[str]
     interval: NotRequired[list[float]]
@@ -194,6 +195,7 @@ FIELDS: dict[str, Field] = {
     "episodes": Field(Kind("a whole number from 1 on", lambda v: _is_count(v) and v >= 1), "how many", always=True),
     "plan": Field(PLAN, "goal prompts: midpoint recursions, or how it plans"),
     "goal": Field(TEXT, "goal prompts: the one goal that was asked for, where it was not the task that chose"),
+    "matters": Field(COUNTS, "goal prompts: the columns of goals that mattered, where not all did"),
     "by_goal": Field(SHARES, "goal prompts: success of each goal that the task has a name for"),
     "reward": Field(TEXT, "reward prompts: name of the reward"),
     "interval": Field(
@@ -335,6 +337,7 @@ def prompt_of(row: Row) -> tuple[str, str, Any]:
     """What tells the prompt of a row from others: task, kind (adapted ones are another), and the plan or the reward."""
     task = f"{row['task']} {row['goal']}" if "goal" in row else row["task"]
     kind = f"{row['prompt']} adapted" if "adapted" in row else row["prompt"]
+    kind += f" by {row['matters']}" if "matters" in row else ""
     return task, kind, row["plan"] if row["prompt"] == "goal" else row["reward"]
 
 

@@ -30,6 +30,7 @@ from hilp.policy import (
     reward_prompts,
     saved_prompts,
     shortest,
+    stand_ins,
     stepping,
 )
 from hilp.policy.asked import require_graph
@@ -260,7 +261,12 @@ class FoundationPolicy:
     # ---- prompts -----------------------------------------------------------------------------------------------------
 
     def goal(
-        self, goal: Any, plan: int | str = 0, best: int = planning.BEST, radius: float | None = None
+        self,
+        goal: Any,
+        plan: int | str = 0,
+        best: int = planning.BEST,
+        radius: float | None = None,
+        matters: Sequence[int] | None = None,
     ) -> GoalPrompt:
         """Reach a goal observation. `plan` is a number of midpoint recursions, "auto", "graph" or "midpoints".
 
@@ -268,7 +274,15 @@ class FoundationPolicy:
         beforehand what it knows (`path`, `steps`, `support`, `reachable`). "midpoints" recurses until the subgoal is
         within `radius` latent steps; a share of phi's horizon if not given. "auto" follows the graph wherever the data
         shows a way, and midpoints where it does not, or where the policy is of a version before graphs.
+
+        matters: the columns of the goal that do, if not all: a place, whatever the posture. A state of the data that
+        agrees with the goal in these stands in for it.
         """
+        if matters is not None:
+            goals, single = self.batched(goal)
+            view = self.preparation.view
+            found = stand_ins.for_goals(self, goals, matters, {} if view is None else dict(view.angles))
+            goal = found[0] if single else found
         prompt = prompts.goal(self, goal, plan, best, radius)
         self._outside.warn("goal", self.batched(prompt.goal)[0])
         return prompt
