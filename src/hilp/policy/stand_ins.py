@@ -1,8 +1,8 @@
 """Stand-ins: states of the data for goals of which only some numbers matter.
 
-A goal is often a place: where the robot shall be, in whatever posture. Somebody then makes up the rest (zeros, a home
-position), and a network that has never seen such a state puts it a little beside where it belongs; agents arrive there,
-and not at the goal. A state of the data that agrees in what matters is put where it belongs.
+A goal is often a place: where the robot shall be, in whatever posture. Whoever makes up the rest (zeros, a home
+position) may ask for a state that no data is like, of which networks know nothing. A state of the data that agrees in
+what matters is one that they know.
 """
 
 from __future__ import annotations
