@@ -66,6 +66,7 @@ PROMPTS_TEXT = """{
     "midpoints": lambda policy: policy.goal(GOALS[0], plan="midpoints", best=20),
     "goal on the graph": lambda policy: policy.goal(GOALS[0], plan="graph"),
     "goals by auto": lambda policy: policy.goal(GOALS, plan="auto"),
+    "steadily": lambda policy: policy.goal(GOALS[0], plan="auto", steady=5),
     "skill": lambda policy: policy.skill(seed=3),
     "reward": lambda policy: policy.reward(
         function=lambda s, a, s2: s2[:, 0] - s[:, 0] + 0.1 * a[:, 1], rule="skill", samples=200, seed=1
@@ -515,12 +516,14 @@ def test_a_high_level_goes_along(name: str, everything: Any, tmp_path: Path) -> 
 # ---- ways on the graph of the data -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("plan", ["auto", "graph"])
-def test_whole_episodes_on_the_graph(plan: str, tiny: hilp.FoundationPolicy, tiny_export: Path) -> None:
+@pytest.mark.parametrize(("plan", "steady"), [("auto", None), ("graph", None), ("graph", 3)])
+def test_whole_episodes_on_the_graph(
+    plan: str, steady: float | None, tiny: hilp.FoundationPolicy, tiny_export: Path
+) -> None:
     """Both see the same; what was tried by agents that got stuck is remembered on both sides."""
     runtime = numpy_folder.load(tiny_export).load(tiny_export)
     running = hilp.make_task("maze-medium").episodes(np.random.default_rng(3), 6)
-    ours, theirs = tiny.goal(running.goals, plan=plan), runtime.goal(running.goals, plan=plan)
+    ours, theirs = (policy.goal(running.goals, plan=plan, steady=steady) for policy in (tiny, runtime))
     apart = []
     for _ in range(60):
         actions = tiny.act(running.observations, ours)

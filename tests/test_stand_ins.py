@@ -128,5 +128,5 @@ def test_rows_say_what_mattered_and_success_is_the_tasks_affair(
     assert code == 0, err
     code, _, err = run("prompt", tiny_run, "--skill", "random", "--matters", "x")
     assert code == 2 and "--matters changes nothing about a prompt with --skill" in err
-    with pytest.raises(hilp.HilpError, match="changes nothing without a plan"):
+    with pytest.raises(hilp.HilpError, match="change nothing without a plan"):
         hilp.evaluate(tiny, tasks.make("maze-medium"), plan=(), rewards="right", matters=(0,))

@@ -30,6 +30,8 @@ class Flags(common.Reading):
     """one goal for all episodes: task3 (a name of the task), x=3,y=4, row:12 of the policy's states, or all numbers"""
     matters: str | None = None
     """columns of goals that matter, by name or number, if not all do: x,y is a place, whatever the posture"""
+    steady: float | None = None
+    """take an agent to be where it was on average over about so many steps, for bodies that walk and noisy sensors"""
     rewards: tuple[str, ...] | None = None
     """named rewards of the task to prompt with as well, or 'all' (default: all, in a task without goals)"""
     load: str | None = None
@@ -126,7 +128,7 @@ def measure(
     from hilp.evaluation import held_out
     from hilp.evaluation import rows as files
 
-    for flag in ("rewards", "video", "matters"):
+    for flag in ("rewards", "video", "matters", "steady"):
         if getattr(flags, flag):
             raise HilpError(f"--{flag} needs a task to act in (--task): held-out data has none")
     rows = held_out.evaluate(
@@ -160,6 +162,7 @@ def evaluate(
         plan=plans,
         goal=flags.goal,
         matters=None if flags.matters is None else goals.that_matter(flags.matters, policy, world),
+        steady=flags.steady,
         prompt=None if flags.load is None else policy.load_prompt(flags.load),
         rewards=(*world.potentials, *world.rewards) if flags.rewards == ("all",) else flags.rewards,
         rule=flags.rule,

@@ -38,6 +38,8 @@ class Flags(common.Reading):
     photo.png"""
     matters: str | None = None
     """columns of --goal that matter, by name or number, if not all do: x,y is a place, whatever the posture"""
+    steady: float | None = None
+    """take the agent to be where it was on average over about so many steps, for bodies that walk and noisy sensors"""
     reward: str | None = None
     """named reward of the task, or a formula over the observation, e.g. "height - 0.1*norm(action)\""""
     labels: str | None = None
@@ -138,6 +140,7 @@ def check(flags: Flags, kind: str, policy: FoundationPolicy, world: Any | None) 
     for flag, given, kinds in (
         ("--plan", flags.plan is not None, ("goal",)),
         ("--matters", flags.matters is not None, ("goal",)),
+        ("--steady", flags.steady is not None, ("goal",)),
         ("--data", flags.data is not None and not goals.is_row(flags.goal), ("reward", "goal row:...")),
         (f"--rule {flags.rule}", flags.rule != "auto", ("reward", "labels")),
         ("--intercept", flags.intercept, ("reward", "labels")),
@@ -202,7 +205,7 @@ def make_prompt(flags: Flags, policy: FoundationPolicy, world: Any | None, goal:
     if goal is not None:
         usual = "auto" if policy.has_rule("direct") else 0
         plan = usual if flags.plan is None else common.plan(flags.plan)
-        return policy.goal(goal.observation, plan=plan, matters=matters_of(flags, policy, world))
+        return policy.goal(goal.observation, plan=plan, matters=matters_of(flags, policy, world), steady=flags.steady)
     if flags.skill == "prior":
         return policy.prior(seed=flags.seed)
     if flags.skill is not None:

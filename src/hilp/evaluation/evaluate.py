@@ -48,6 +48,7 @@ def evaluate(
     plan: int | str | Sequence[int | str] | None = None,
     goal: str | None = None,
     matters: Sequence[int] | None = None,
+    steady: float | None = None,
     rewards: str | Iterable[str] | None = None,
     prompt: Prompt | None = None,
     rule: str = "auto",
@@ -62,8 +63,8 @@ def evaluate(
 
     plan: by default 0, 1, 3, "auto" and "graph" where the policy can plan, 0 where it only knows goals, nothing in a
     task without goals. goal: one for all episodes, as `hilp.evaluation.goals` reads it ("task3", "row:12", "x=3,y=4"),
-    instead of those of the task; rows are of the policy's own states. matters: columns of goals, if not all do (see
-    `FoundationPolicy.goal`); what counts as reached is the task's affair. rewards: names of the task's rewards; by
+    instead of those of the task; rows are of the policy's own states. matters, steady: see
+    `FoundationPolicy.goal`; what counts as reached is the task's affair. rewards: names of the task's rewards; by
     default all of a task that has no goals. "target" is that of being at one far place, which mazes have. prompt:
     evaluate this one, a trained hierarchy say, under `rewards` (by default "target" where there is one) instead of
     making one for each. rule, intercept, data: see `FoundationPolicy.reward`. adapt: search around each reward's prompt
@@ -76,6 +77,7 @@ def evaluate(
         plan=plan,
         goal=goal,
         matters=matters,
+        steady=steady,
         rewards=rewards,
         prompt=prompt,
         rule=rule,
@@ -96,6 +98,7 @@ def run(
     plan: int | str | Sequence[int | str] | None = None,
     goal: str | None = None,
     matters: Sequence[int] | None = None,
+    steady: float | None = None,
     rewards: str | Iterable[str] | None = None,
     prompt: Prompt | None = None,
     rule: str = "auto",
@@ -126,15 +129,16 @@ def run(
         raise HilpError("adapt changes prompts of rewards, and none is asked for: name some, rewards=...")
     if goal is not None and not plans:
         raise HilpError(f"the goal '{goal}' changes nothing without a plan: ask for one, e.g. plan=0")
-    if matters is not None and not plans:
-        raise HilpError("what matters of a goal changes nothing without a plan: ask for one, e.g. plan=0")
+    if (matters is not None or steady is not None) and not plans:
+        raise HilpError("matters and steady are of goals, and change nothing without a plan: ask for one, e.g. plan=0")
     asked = None if goal is None else goals.find(goal, policy, world, seed=seed)
     about = describe(policy, world.name, seed, command)
     found: list[tuple[Row, Rollout]] = []
     for depth in plans:
-        outcome, kept = rollout_goals(policy, world, depth, episodes, seed, asked, matters)
+        outcome, kept = rollout_goals(policy, world, depth, episodes, seed, asked, matters, steady)
         to: dict[str, Any] = {} if goal is None else {"goal": goal}
         to |= {} if matters is None else {"matters": [int(column) for column in matters]}
+        to |= {} if steady is None else {"steady": steady}
         found.append((_row({**about, "prompt": "goal", "plan": depth, **to, **outcome}), kept))
     about |= {} if (high := getattr(prompt, "high", None)) is None else {"hierarchy": hierarchy.described(high)}
     made: dict[str, Any] = {"rule": rule, "intercept": intercept, "data": data, "prompt": prompt}

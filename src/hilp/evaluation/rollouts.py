@@ -65,18 +65,17 @@ def rollout_goals(
     seed: int,
     goal: Goal | None = None,
     matters: Sequence[int] | None = None,
+    steady: float | None = None,
 ) -> tuple[Outcome, Rollout]:
     """Goal-reaching episodes side by side, to the goals of the task or to one; an episode ends when it is reached.
 
-    A method without a goal rule gets the skill of the reward of being at the goal. matters: columns of goals, for
-    prompts; what counts as reached is the task's affair.
+    A method without a goal rule gets the skill of the reward of being at the goal. matters, steady: of the prompts (see
+    `FoundationPolicy.goal`); what counts as reached is the task's affair.
     """
     running = world.episodes(np.random.default_rng(seed), episodes, **({} if goal is None else {"goal": goal.asked}))
     if plan == 0 and not policy.has_rule("direct") and not policy.has_rule("aim"):
-        if matters is not None:
-            raise HilpError(
-                f"{policy.method} takes a goal as the reward of being there: what matters of it changes nothing"
-            )
+        if matters is not None or steady is not None:
+            raise HilpError(f"{policy.method} takes a goal as the reward of being there: leave out matters and steady")
         if not sight.readable(world):
             raise HilpError(
                 f"{policy.method} takes a goal as the reward of being there, and {world.name} cannot tell from a "
@@ -84,7 +83,7 @@ def rollout_goals(
             )
         prompt: Any = reward_prompts.goals_by_reward(policy, world.near, running.goals)
     else:
-        prompt = policy.goal(sight.seen_goals(running), plan=plan, matters=matters)
+        prompt = policy.goal(sight.seen_goals(running), plan=plan, matters=matters, steady=steady)
     on_graph = getattr(prompt, "patience", None) is not None
     said = foresight.foresee(policy, prompt, sight.seen(running)) if on_graph else {}
     row, kept = _reach(policy, world, running, prompt, seed)

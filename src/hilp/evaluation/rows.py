@@ -56,6 +56,7 @@ class Row(TypedDict):
     plan: NotRequired[int | str]
     goal: NotRequired[str]
     matters: NotRequired[list[int]]
+    steady: NotRequired[float]
     by_goal: NotRequired[dict[str, float]]
     reward: NotRequired[str]
     interval: NotRequired[list[float]]
@@ -196,6 +197,7 @@ FIELDS: dict[str, Field] = {
     "plan": Field(PLAN, "goal prompts: midpoint recursions, or how it plans"),
     "goal": Field(TEXT, "goal prompts: the one goal that was asked for, where it was not the task that chose"),
     "matters": Field(COUNTS, "goal prompts: the columns of goals that mattered, where not all did"),
+    "steady": Field(NUMBER, "goal prompts: steps that an agent's place was averaged over, where it was"),
     "by_goal": Field(SHARES, "goal prompts: success of each goal that the task has a name for"),
     "reward": Field(TEXT, "reward prompts: name of the reward"),
     "interval": Field(
@@ -338,12 +340,25 @@ def prompt_of(row: Row) -> tuple[str, str, Any]:
     task = f"{row['task']} {row['goal']}" if "goal" in row else row["task"]
     kind = f"{row['prompt']} adapted" if "adapted" in row else row["prompt"]
     kind += f" by {row['matters']}" if "matters" in row else ""
+    kind += f" over {row['steady']} steps" if "steady" in row else ""
     return task, kind, row["plan"] if row["prompt"] == "goal" else row["reward"]
 
 
 def aggregate(
     rows: Sequence[Row],
-    by: Sequence[str] = ("task", "method", "prompt", "plan", "goal", "reward", "rule", "adapted", "metric"),
+    by: Sequence[str] = (
+        "task",
+        "method",
+        "prompt",
+        "plan",
+        "goal",
+        "matters",
+        "steady",
+        "reward",
+        "rule",
+        "adapted",
+        "metric",
+    ),
 ) -> list[dict[str, Any]]:
     """Scores over seeds: mean, std, and IQM with a seeded 95% bootstrap interval, stratified by task.
 
@@ -352,7 +367,7 @@ def aggregate(
     """
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        groups.setdefault(tuple(row.get(key) for key in by), []).append(row)
+        groups.setdefault(tuple(_key(row.get(key)) for key in by), []).append(row)
     table = []
     for key, group in groups.items():
         mean, std = stats.mean_std([row["score"] for row in group])
@@ -376,6 +391,10 @@ def aggregate(
             }
         )
     return table
+
+
+def _key(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def interval_of(row: Row) -> list[float] | None:

@@ -26,6 +26,7 @@ from hilp.policy.graph_rewards import Plan
 from hilp.policy.planning import BEST, MOST_RECURSIONS, NAMED, Midpoints, trust_radius
 from hilp.policy.reward_prompts import POOR_FIT, least_squares
 from hilp.policy.routes import Routes
+from hilp.policy.steadiness import Steadiness, require_steady
 from hilp.storage.arrays import read_arrays
 
 FORMAT, VERSION = "hilp-numpy", 3
@@ -200,9 +201,12 @@ class Policy:
 
     # ---- prompts -----------------------------------------------------------------------------------------------------
 
-    def goal(self, goal: Any, plan: int | str = 0, best: int = BEST, radius: float | None = None) -> Prompt:
+    def goal(
+        self, goal: Any, plan: int | str = 0, best: int = BEST, radius: float | None = None, steady: float | None = None
+    ) -> Prompt:
         """Reach a goal observation. `plan` is a number of midpoint recursions, "midpoints" (as many as it takes),
         "graph" (the ways that the data has gone), or "auto": the graph where it shows a way, midpoints elsewhere.
+        steady: take the agent to be at the mean of where it was over about so many steps.
         """
         goals, _ = self.batched(goal)
         if "act_towards" in self.note["refused"]:
@@ -212,8 +216,8 @@ class Policy:
                 f"plan is a number of recursions from 0 to {MOST_RECURSIONS} or one of {', '.join(NAMED)}, not {plan!r}"
             )
         if "act_towards" not in self.rules:
-            if plan != 0:
-                raise HilpError(f"{self.method} has no latent distances to plan with: use plan=0")
+            if plan != 0 or steady is not None:
+                raise HilpError(f"{self.method} has no latent distances to plan with: use plan=0, and not steady")
             return Skill(self, self.rule("aim", "has no goal rule: prompt it with a reward")(*goals))
         if plan != 0 and "distance" in self.note["refused"]:
             raise HilpError(f"{self.note['refused']['distance']}: use plan=0")
@@ -221,14 +225,17 @@ class Policy:
             raise HilpError("this policy was exported without a bank of states, so it cannot plan: use plan=0")
         if best < 1 or (radius is not None and not radius > 0.0):
             raise HilpError(f"planning needs at least one best midpoint and a radius above 0, not {best} and {radius}")
+        if steady is not None:
+            require_steady(steady)
+        calm = None if steady is None else Steadiness(steady, trust_radius(self.discount))
         latents = self.rules["encode"](*goals)
         if type(plan) is int:
-            return Goal(self, latents, plan, best, 0.0)
+            return Goal(self, latents, plan, best, 0.0, calm)
         if radius is None and self.note["discount"] is None:
             raise HilpError(f"{self.method} does not say how far its distances reach: use a number as plan")
         if plan == "graph" or (plan == "auto" and radius is None and self.note["auto"] == "graph"):
-            return GraphGoal(self, latents, best, trust_radius(self.discount) if plan == "auto" else None)
-        return Goal(self, latents, "auto", best, trust_radius(self.discount) if radius is None else radius)
+            return GraphGoal(self, latents, best, trust_radius(self.discount) if plan == "auto" else None, calm)
+        return Goal(self, latents, "auto", best, trust_radius(self.discount) if radius is None else radius, calm)
 
     def skill(self, z: Any = None, seed: int = 0) -> Prompt:
         """Follow one latent direction, given or random."""
@@ -305,7 +312,8 @@ class Policy:
             return self.prior(note["k"], note["seed"])
         if kind == "goal":
             named = {name.partition("/")[2]: part for name, part in arrays.items()}
-            return self.goal(named if self.parts else arrays["goal"], note["plan"], note["best"], note["radius"])
+            how = (note["plan"], note["best"], note["radius"], note.get("steady"))
+            return self.goal(named if self.parts else arrays["goal"], *how)
         if kind == "graph":
             columns = {name: np.asarray(arrays[name], np.float64) for name in ("being", "getting", "values")}
             if any(column.shape != (len(self.routes.graph),) for column in columns.values()):

@@ -11,6 +11,7 @@ from hilp.errors import HilpError
 from hilp.policy.graph import Graph
 from hilp.policy.graph_rewards import Plan, subgoals
 from hilp.policy.routes import Outlook
+from hilp.policy.steadiness import Steadiness
 
 
 class Prompt:
@@ -47,15 +48,26 @@ class Skill(Prompt):
 class Goal(Prompt):
     """The direction to a goal, or to a midpoint on the way there, anew at every step. At the goal itself it is zero."""
 
-    def __init__(self, policy: Any, latent: np.ndarray, plan: int | str, best: int, radius: float):
+    def __init__(
+        self, policy: Any, latent: np.ndarray, plan: int | str, best: int, radius: float, steady: Steadiness | None
+    ):
         super().__init__(policy)
-        self.latent, self.plan, self.best, self.radius = latent, plan, best, radius
+        self.latent, self.plan, self.best, self.radius, self.steady = latent, plan, best, radius, steady
+
+    def reset(self) -> None:
+        if self.steady is not None:
+            self.steady.reset()
 
     def act(self, observations: list[np.ndarray]) -> np.ndarray:
         target, rules = self.for_each(self.latent, observations), self.policy.rules
-        if self.plan == 0:
+        if self.plan == 0 and self.steady is None:
             return rules["act_towards"](*observations, target)
-        here, midpoints = rules["encode"](*observations), self.policy.midpoints
+        here = rules["encode"](*observations)
+        if self.steady is not None:
+            here = self.steady(here)
+        if self.plan == 0:
+            return rules["act_between"](*observations, here, target)
+        midpoints = self.policy.midpoints
         if len(here) == 1:
             target = midpoints.subgoal(here[0], target[0], self.plan, self.best, self.radius)[None]
         else:
@@ -66,18 +78,22 @@ class Goal(Prompt):
 class GraphGoal(Prompt):
     """The way to a goal on the graph of the data, anew at every step. `reset()` where episodes begin."""
 
-    def __init__(self, policy: Any, latent: np.ndarray, best: int, radius: float | None):
+    def __init__(self, policy: Any, latent: np.ndarray, best: int, radius: float | None, steady: Steadiness | None):
         """radius: of midpoints, for agents to whose goals the data shows no way; without one, they follow guesses."""
         super().__init__(policy)
-        self.latent, self.best, self.radius = latent, best, radius
+        self.latent, self.best, self.radius, self.steady = latent, best, radius, steady
         self.to_goals, self.patience = policy.routes.to_goals(latent), policy.routes.patience()
 
     def reset(self) -> None:
         self.patience.reset()
+        if self.steady is not None:
+            self.steady.reset()
 
     def act(self, observations: list[np.ndarray]) -> np.ndarray:
         goals, steps = (self.for_each(values, observations) for values in (self.latent, self.to_goals))
         here = self.policy.rules["encode"](*observations)
+        if self.steady is not None:
+            here = self.steady(here)
         rows = np.arange(len(here))
         target = self.policy.routes.targets(here, goals, steps, self.best, self.patience, rows, self.radius)
         return self.policy.rules["act_between"](*observations, here, target)

@@ -97,7 +97,7 @@ class FoundationPolicy:
             z = np.zeros(0, np.float32)
         elif callable(prompt):
             self._require_own(prompt)
-            if single and isinstance(prompt, GoalPrompt) and prompt.by_direction:
+            if single and isinstance(prompt, GoalPrompt) and prompt.by_direction and prompt.steadiness is None:
                 return stepping.act(self._apply, self.preparation, observations, prompt)
             z = prompt(observations)
         else:
@@ -267,6 +267,7 @@ class FoundationPolicy:
         best: int = planning.BEST,
         radius: float | None = None,
         matters: Sequence[int] | None = None,
+        steady: float | None = None,
     ) -> GoalPrompt:
         """Reach a goal observation. `plan` is a number of midpoint recursions, "auto", "graph" or "midpoints".
 
@@ -276,14 +277,15 @@ class FoundationPolicy:
         shows a way, and midpoints where it does not, or where the policy is of a version before graphs.
 
         matters: the columns of the goal that do, if not all: a place, whatever the posture. A state of the data that
-        agrees with the goal in these stands in for it.
+        agrees with the goal in these stands in for it. steady: take the agent to be at the mean of where it was over
+        about so many steps, for bodies that walk and sensors with noise.
         """
         if matters is not None:
             goals, single = self.batched(goal)
             view = self.preparation.view
             found = stand_ins.for_goals(self, goals, matters, {} if view is None else dict(view.angles))
             goal = found[0] if single else found
-        prompt = prompts.goal(self, goal, plan, best, radius)
+        prompt = prompts.goal(self, goal, plan, best, radius, steady)
         self._outside.warn("goal", self.batched(prompt.goal)[0])
         return prompt
 

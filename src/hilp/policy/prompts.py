@@ -23,6 +23,7 @@ from hilp.policy.graph_prompts import GraphRewardPrompt
 from hilp.policy.hierarchy import HierarchyPrompt, PriorPrompt
 from hilp.policy.patience import Patience
 from hilp.policy.routes import Outlook
+from hilp.policy.steadiness import Steadiness, require_steady
 from hilp.trees import Tree
 
 
@@ -44,6 +45,7 @@ class GoalPrompt(Combinable):
     latent: np.ndarray = field(repr=False)  # phi(goal), or the skill that the goal stands for
     to_goal: np.ndarray | None = field(default=None, repr=False)  # on the graph: steps from landmarks, [k] or [n, k]
     patience: Patience | None = field(default=None, repr=False, compare=False)  # on the graph: what agents have tried
+    steadiness: Steadiness | None = field(default=None, repr=False, compare=False)  # where agents were, if that counts
 
     kind = "goal"
 
@@ -62,6 +64,8 @@ class GoalPrompt(Combinable):
         if not self.by_direction:
             return target
         here = self.policy.encode(observations)
+        if self.steadiness is not None:
+            here = self.steadiness(here)
         rows = np.arange(len(here)) if active is None else np.flatnonzero(active)
         return self.policy.direct(here, self._targets(here, target, rows))
 
@@ -107,8 +111,9 @@ class GoalPrompt(Combinable):
 
     def reset(self, rows: Any = None) -> None:
         """New episodes begin, of all agents or of those in these rows: what a plan has tried is forgotten."""
-        if self.patience is not None:
-            self.patience.reset(rows)
+        for memory in (self.patience, self.steadiness):
+            if memory is not None:
+                memory.reset(rows)
 
     def outlook(self, observation: Any) -> Outlook:
         """What the graph of the data says about the way from an observation to this goal, before anybody acts."""
@@ -150,6 +155,8 @@ class GoalPrompt(Combinable):
     def packed(self) -> Packed:
         note = {"kind": self.kind, "fingerprint": self.fingerprint, "plan": self.plan, "best": self.best,
                 "radius": self.radius}  # fmt: skip
+        if self.steadiness is not None:
+            note["steady"] = self.steadiness.steps
         return trees.named(self.goal, "goal"), note
 
 
@@ -184,7 +191,9 @@ NEAR = 2.0  # steps from a goal at which it is reached, where nobody else says s
 PRIOR_STEPS = 10  # that a skill of a prior lasts where its method does not say
 
 
-def goal(policy: Promptable, goal: Any, plan: int | str, best: int, radius: float | None) -> GoalPrompt:
+def goal(
+    policy: Promptable, goal: Any, plan: int | str, best: int, radius: float | None, steady: float | None = None
+) -> GoalPrompt:
     by_direction = policy.has_rule("direct")
     if not by_direction:
         policy.require_rule("aim", "has no goal rule: prompt it with a reward, e.g. that of being at the goal")
@@ -207,6 +216,9 @@ def goal(policy: Promptable, goal: Any, plan: int | str, best: int, radius: floa
         )
     if best < 1 or (radius is not None and not radius > 0.0):
         raise HilpError(f"planning needs at least one best midpoint and a radius above 0, not {best} and {radius}")
+    if steady is not None:
+        require_steady(steady)
+        policy.require_rule("direct", "goes by no direction that could be steadier")
     # Policies of versions before the graph, and those who choose a radius, have "auto" as it was: midpoints.
     has_own = plan == "auto" and radius is None and policy.graph is not None
     on_graph = plan == "graph" or (has_own and policy.routes.tells_apart)
@@ -223,6 +235,7 @@ def goal(policy: Promptable, goal: Any, plan: int | str, best: int, radius: floa
         latent[0] if single else latent,
         to_goal[0] if single and to_goal is not None else to_goal,
         policy.routes.patience() if on_graph else None,
+        None if steady is None else Steadiness(steady, planning.trust_radius(policy.discount)),
     )
 
 

@@ -75,7 +75,8 @@ class _Reader:
             self.depth -= 1
 
     def _goal(self, arrays: Arrays, note: Note) -> Prompt:
-        return prompts.goal(self.policy, trees.unnamed(arrays, "goal"), note["plan"], note["best"], note["radius"])
+        how = (note["plan"], note["best"], note["radius"], note.get("steady"))
+        return prompts.goal(self.policy, trees.unnamed(arrays, "goal"), *how)
 
     def _skill(self, arrays: Arrays, note: Note) -> Prompt:
         return SkillPrompt(self.policy.fingerprint, arrays["z"], note["r2"], note.get("agreement"), self.policy)
