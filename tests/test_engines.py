@@ -371,7 +371,7 @@ def test_cells_end_when_the_table_does(tiny_data_folder: Path, tmp_path: Path) -
         f"{HEARD}; import sys; from hilp.cli import main; sys.exit(main())",
         *map(str, words),
     ]
-    for number, code in ((signal.SIGINT, 130), (signal.SIGKILL, -9)):
+    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)):
         process = subprocess.Popen(start, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
         try:
             metrics = wait_for(lambda: next(tmp_path.glob("out/*/*/seed-0/metrics.jsonl"), None))
@@ -384,7 +384,7 @@ def test_cells_end_when_the_table_does(tiny_data_folder: Path, tmp_path: Path) -
             process.kill()  # nothing of a failed test trains on
         assert process.returncode == code, said
         wait_for(lambda pid=child: not is_running(pid))
-        if number == signal.SIGINT:
+        if number != signal.SIGKILL:
             assert "give the command again to go on" in said and any(metrics.parent.glob("checkpoints/step-*"))
         assert not (metrics.parent / ".lock").exists(), "saved, and not killed"
 
@@ -442,6 +442,7 @@ def wait_for(what: Callable[[], Any], seconds: float = 300.0) -> Any:
         (["--engine", "ray", "--gpus-per-cell", "1.5"], "--gpus-per-cell must be from 0 to 1"),
         (["--engine", "ray", "--cpus-per-cell", "1.5"], "--cpus-per-cell must be a whole number, or a fraction of 1"),
         (["--engine", "spark"], "--engine"),
+        (["--engine", "ray", "--address", "localhost:1"], "no Ray cluster at localhost:1"),
     ],
 )
 def test_mistakes(words: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -449,6 +450,17 @@ def test_mistakes(words: list[str], says: str, tmp_path: Path, capsys: pytest.Ca
     said = capsys.readouterr().err
     assert says in said and said.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_rows_that_cannot_be_written_are_told_before_anything_is_trained(
+    tiny_data_folder: Path, tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("")
+    for rows, says in (("folder", "it is a folder"), ("file/rows.jsonl", "is no folder")):
+        words = ("--data", tiny_data_folder, "--methods", "gc-bc", "--seeds", 1, "--steps", 2, *SMALL)
+        said = refused("bench", "goals", *words, "--out", tmp_path.parent / "out", "--rows", tmp_path / rows)
+        assert f"cannot write {tmp_path / rows}" in said and says in said
 
 
 def test_without_ray_one_line_says_how_to_get_it(

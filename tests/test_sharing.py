@@ -145,6 +145,30 @@ def test_two_processes_train_and_resume_as_one(name: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
+def test_two_processes_that_disagree_end_both(tmp_path: Path) -> None:
+    """Neither waits for the other: where one cannot begin, and where they have different things in mind."""
+    case = json.loads(json.dumps(CASES["gc-bc"]))
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "precious.txt").write_text("mine")
+    for out, steps, told in (
+        ("taken", (20, 20), ("not the folder of a run", "process 0 cannot begin")),
+        ("new", (20, 30), ("the same data, config, seeds, devices and steps",) * 2),
+    ):
+        address = free_address()
+        given = f"{case}, {DEVICES}, out={str(tmp_path / out)!r}"
+        both = [
+            start(f"sharing.join({address!r}, 2, {n})\ntrain({given}, steps={own})", 2) for n, own in enumerate(steps)
+        ]
+        try:
+            said = [process.communicate(timeout=300)[1] for process in both]
+        finally:
+            for process in both:
+                process.kill()
+        assert all(process.returncode != 0 for process in both)
+        assert all(words in text for words, text in zip(told, said, strict=True)), said
+
+
+@pytest.mark.slow
 def test_two_processes_that_write_nothing_watch_held_out_episodes_together() -> None:
     """Only the first one tells of the rows, but both compute them: the second one would wait for ever."""
     case = json.loads(json.dumps(CASES["gc-bc"]))
@@ -175,6 +199,11 @@ def test_more_devices_than_there_are(tiny_data_folder: Path, tmp_path: Path, ref
     assert "name their --coordinator" in refused("pretrain", "--data", tiny_data_folder, "--out", out, "--process", 1)
     lacks = ["--coordinator", "node1", "--processes", 2, "--process", 0]
     assert "host:port" in refused("pretrain", "--data", tiny_data_folder, "--out", out, *lacks)
+    assert "host:port" in refused(
+        "pretrain", "--data", tiny_data_folder, "--out", out, "--coordinator", ":1", *lacks[2:]
+    )
+    said = refused("pretrain", "--data", tiny_data_folder, "--out", out, "--coordinator", "auto", *lacks[2:])
+    assert "leave them out" in said
     said = refused("pretrain", "--data", tiny_data_folder, "--out", out, "--coordinator", "localhost:1", "--process", 1)
     assert "needs --processes" in said
 

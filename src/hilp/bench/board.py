@@ -50,6 +50,7 @@ class Board:
 
         with Live(console=Console(stderr=True), auto_refresh=False) as self._live:
             yield
+            self._live.update(self._table(), refresh=True)
         self._live = None
 
     # ---- what happens ------------------------------------------------------------------------------------------------

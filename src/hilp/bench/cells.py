@@ -27,6 +27,7 @@ from hilp.evaluation.rows import Row
 from hilp.learning import methods
 from hilp.policy.policy import FoundationPolicy
 from hilp.spec import Spec
+from hilp.storage import lines
 from hilp.tasks import sight
 from hilp.training import fitting, loop
 
@@ -180,6 +181,7 @@ def fill(
     if lacking and all(label in lacking for label, entry in rows.items() if entry.adapt):
         raise HilpError(f"{some(list(lacking.values()))}: the skill is the goal itself, there is none around it to try")
     cells = [cell for cell in cells if cell.label not in lacking]
+    lines.require_writable(file)  # before hours of training
     known = files.read_rows(file) if file.is_file() else []
     kept = {number: cell.complete(known, worlds[cell.source]) for number, cell in enumerate(cells, 1)}
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import threading
 from typing import Any
 
 from hilp.bench.engines import Ended, limits, outcome
@@ -16,6 +18,7 @@ from hilp.errors import HilpError
 
 WAIT_SECONDS = 0.5  # for the next task to end
 CANCEL_SECONDS = 60.0
+ANSWER_SECONDS = 10.0  # for the head of a cluster to answer at all
 
 
 def require_ray() -> Any:
@@ -30,6 +33,17 @@ def require_ray() -> Any:
     return ray
 
 
+def require_answer(address: str | None) -> None:
+    """Raise where nobody listens at host:port: Ray itself would try for a quarter of an hour."""
+    host, _, port = (address or "").rpartition(":")
+    if not host or not port.isdigit() or "/" in host:
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise HilpError(f"no Ray cluster at {address}: {error}") from error
+
+
 def environment(cpus: float, gpus: float) -> dict[str, str]:
     """Of a task. Ray shows a task no card that it did not ask for, but JAX would still look for one."""
     own = limits(max(1, int(cpus)), gpus if 0 < gpus < 1 else 1.0)
@@ -41,6 +55,7 @@ class Cluster:
 
     def __init__(self, address: str | None, cpus: float, gpus: float) -> None:
         self._ray = require_ray()
+        require_answer(address)
         self._address, self._cpus, self._gpus = address, cpus, gpus
         self._running: dict[Any, Order] = {}  # by what Ray calls the result
         self._task: Any = None
@@ -56,11 +71,18 @@ class Cluster:
 
     def _connected(self) -> Any:
         ray = self._ray
+        heard = signal.getsignal(signal.SIGTERM)
+        refusals = (ConnectionError, RuntimeError, ValueError, getattr(ray.exceptions, "AuthenticationError", OSError))
         try:
             ray.init(address=self._address, log_to_driver=False, configure_logging=False)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except refusals as error:
             where = f"at {self._address}" if self._address else "on this machine"
-            raise HilpError(f"no Ray cluster {where}: {' '.join(str(error).split())[:200]}") from error
+            raise HilpError(
+                f"cannot join a Ray cluster {where} (if it has a token, ~/.ray/auth_token must be the same on all "
+                f"machines): {' '.join(str(error).split())[:200]}"
+            ) from error
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, heard)  # Ray takes it for itself, and lets no cell be saved
         have = ray.cluster_resources()
         for what, asked in (("CPU", self._cpus), ("GPU", self._gpus)):
             if asked and not any(node["Resources"].get(what, 0) >= asked for node in ray.nodes() if node["Alive"]):

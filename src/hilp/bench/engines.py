@@ -9,9 +9,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple, Protocol
 
@@ -85,7 +86,7 @@ def run(
     failed: dict[str, str] = {}
     done = 0
     try:
-        with board.showing(orders, total):
+        with ended_as_by_ctrl_c(), board.showing(orders, total):
             while waiting or running:
                 while engine.room and (order := _next(waiting, running)) is not None:
                     waiting.remove(order)
@@ -109,6 +110,9 @@ def run(
                         waiting.appendleft(order)
                         board.again(order, problem)
                 board.show(set(running))
+    except HilpError:  # the disk is full, say: what runs has not failed
+        engine.stop()
+        raise
     except KeyboardInterrupt:
         board.say(f"stopping: {counted(len(running), 'cell')} will be saved (once more stops at once)")
         engine.stop()
@@ -124,6 +128,22 @@ def run(
             f"{counted(len(failed), 'cell')} of {len(missing)} failed{more}; {title}: {problem} (rows of others are "
             "kept: give the command again to go on)"
         )
+
+
+@contextlib.contextmanager
+def ended_as_by_ctrl_c() -> Iterator[None]:
+    """A scheduler's end and a closed terminal stop a table as Ctrl-C does: cells save themselves."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals reach the main thread only
+        return
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    numbers = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # nohup's, say
+    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _next(waiting: Iterable[Order], running: Mapping[str, Order]) -> Order | None:

@@ -48,6 +48,18 @@ def read(path: str | os.PathLike[str]) -> list[tuple[int, Line]]:
     return [(number, value) for number, _, value in content.lines]
 
 
+def require_writable(path: str | os.PathLike[str]) -> None:
+    """Raise what `append` would raise, as far as can be told without writing anything."""
+    path = Path(path)
+    there = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if path.is_dir():
+        raise HilpError(f"cannot write {path}: it is a folder")
+    if there != path and not there.is_dir():
+        raise HilpError(f"cannot write {path}: {there} is no folder")
+    if not os.access(there, os.W_OK):
+        raise HilpError(f"cannot write {path}: {there} may not be written to")
+
+
 def append(
     path: str | os.PathLike[str], values: Sequence[Line], instead_of: Callable[[Line], bool] | None = None
 ) -> None:

@@ -31,17 +31,32 @@ class Journal:
         self._saved_at = time.monotonic()
 
     def begin(
-        self, run: Run, steps: int, resume: bool, command: str | None, until: Mapping[str, Any] | None = None
+        self,
+        run: Run,
+        steps: int,
+        resume: bool,
+        command: str | None,
+        until: Mapping[str, Any] | None = None,
+        pace: object = None,
     ) -> tuple[int, Any]:
-        """The update to go on from and the state there; the folder is made where it is new."""
+        """The update to go on from and the state there; the folder is made where it is new.
+
+        pace: what several processes must agree on beside what identifies a run.
+        """
         if self.folder is None:
             return 0, run.fresh
         description = {**run.description(steps, command), **({"until": dict(until)} if until else {})}
-        if self.writes:
-            require_own_folder(self.folder, description, resume)
-        start, state, self.noted = newest_checkpoint(self.folder, run.fresh) if resume else (0, run.fresh, {})
+        start, state, problem = 0, run.fresh, None
+        try:
+            if self.writes:
+                require_own_folder(self.folder, description, resume)
+            if resume:
+                start, state, self.noted = newest_checkpoint(self.folder, run.fresh)
+        except HilpError as error:
+            problem = error
+        agreed = json.dumps([description.get(key) for key in (*IDENTITY, "steps", "until")] + [str(pace)])
+        require_same(run.mesh, start, agreed, problem)
         state = state if run.mesh is None or start == 0 else placed(state, run.mesh)
-        require_same(run.mesh, start, json.dumps([description.get(key) for key in IDENTITY]))
         if start > steps:
             raise HilpError(f"{self.folder} is already at step {start}, past the {steps} asked for: ask for more steps")
         if not self.writes:

@@ -161,7 +161,7 @@ def pretrain(
         quiet, evaluate, on_metrics = True, None, None if on_metrics is None else unheard
     until = {**({"settled": True} if settle else {}), **({"minutes": minutes} if minutes else {})}
     with alone_in(folder if writes else None, command):
-        start, state = journal.begin(run, steps, resume, command, until)
+        start, state = journal.begin(run, steps, resume, command, until, pace)
         if run.fit_line is not None and not quiet:
             print(f"hilp: {run.fit_line}", file=sys.stderr)
         end = End(steps, settle, None if minutes is None else 60 * minutes, watch)

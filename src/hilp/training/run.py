@@ -26,7 +26,7 @@ from hilp.policy.provenance import Provenance
 from hilp.spec import Spec
 from hilp.training import memory
 from hilp.training.program import chunk_program, initialiser
-from hilp.training.sharing import local, mesh_of, placed
+from hilp.training.sharing import anybody, local, mesh_of, placed
 from hilp.training.stream import BLOCK, Stream, scratch_array
 from hilp.versions import versions
 
@@ -72,7 +72,7 @@ class Run:
         self._own_keys = keys[0] if seeds == 1 else keys  # of this process
         self.keys = self._own_keys if self.mesh is None else placed(self._own_keys, self.mesh)
         budget = memory.default_device_budget() if device_budget is None else device_budget
-        self.streamed = self._bytes_on_device() > budget
+        self.streamed = anybody(self.mesh, self._bytes_on_device() > budget)  # all run the same programs
         self.columns = sampling.Columns(
             {"observations": data.seen, "actions": data.actions, **self._extra_columns()},
             {},

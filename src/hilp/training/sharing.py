@@ -104,19 +104,39 @@ def join(coordinator: str, processes: int | None, process: int | None, devices: 
     coordinator: host:port of the first process, or "auto" under SLURM or Open MPI, which say the rest.
     """
     known: dict[str, Any] = {}
+    if coordinator == "auto" and (processes is not None or process is not None):
+        raise HilpError("--coordinator auto knows --processes and --process by itself: leave them out")
     if coordinator != "auto":
         if processes is None or process is None or not 0 <= process < processes:
             raise HilpError(
                 "--coordinator host:port needs --processes (how many) and --process (which one this is, from 0)"
             )
-        if not coordinator.rpartition(":")[2].isdigit():
+        host, _, port = coordinator.rpartition(":")
+        if not host or not port.isdigit():
             raise HilpError(f"--coordinator is host:port of the first process, not '{coordinator}'")
         known = {"coordinator_address": coordinator, "num_processes": processes, "process_id": process}
     try:
         jax.distributed.initialize(**known)
     except (RuntimeError, ValueError) as error:
-        raise HilpError(f"cannot join the processes at {coordinator}: {' '.join(str(error).split())[:200]}") from error
+        hint = " (this is no job of SLURM or Open MPI: give host:port)" if coordinator == "auto" else ""
+        told = " ".join(str(error).split())[:200]
+        raise HilpError(f"cannot join the processes at {coordinator}{hint}: {told}") from error
+    # They meet here, before each reads its data: on CPUs the first who comes to such a meeting waits 30 seconds only,
+    # those who have met once wait for each other.
+    _of_all(np.zeros(1, np.int32))
     return jax.device_count() if devices is None else devices
+
+
+def _of_all(numbers: np.ndarray) -> np.ndarray:
+    """What every process has to say, processes x numbers."""
+    from jax.experimental import multihost_utils
+
+    return np.asarray(multihost_utils.process_allgather(numbers)).reshape(jax.process_count(), -1)
+
+
+def anybody(mesh: Mesh | None, here: bool) -> bool:
+    """Whether something holds for this process, or for one of those that it trains with."""
+    return here if mesh is None or jax.process_count() == 1 else bool(_of_all(np.asarray([here], np.int32)).any())
 
 
 def writes(devices: int) -> bool:
@@ -124,15 +144,22 @@ def writes(devices: int) -> bool:
     return devices == 1 or jax.process_index() == 0
 
 
-def require_same(mesh: Mesh | None, start: int, identity: str) -> None:
-    """Raise where processes that train together go on from different updates, or have different things in mind."""
+def require_same(mesh: Mesh | None, start: int, identity: str, problem: HilpError | None = None) -> None:
+    """Raise where processes that train together go on from different updates, or have different things in mind, or one
+    of them cannot begin: so all of them end, and none waits for another.
+    """
     if mesh is None or jax.process_count() == 1:
+        if problem is not None:
+            raise problem
         return
-    from jax.experimental import multihost_utils
-
-    starts, digests = multihost_utils.process_allgather(np.asarray([start, zlib.crc32(identity.encode()) >> 1])).T
+    said = [start, zlib.crc32(identity.encode()) >> 1, problem is not None]
+    starts, digests, problems = _of_all(np.asarray(said, np.int32)).T
+    if problem is not None:
+        raise problem
+    if problems.any():
+        raise HilpError(f"process {int(np.argmax(problems))} cannot begin, and says why")
     if len({*digests.tolist()}) > 1:
-        raise HilpError("processes that train together must have the same data, config, seeds and devices")
+        raise HilpError("processes that train together must have the same data, config, seeds, devices and steps")
     if len({*starts.tolist()}) > 1:
         raise HilpError(
             f"processes go on from updates {some(starts.tolist())}: all must see the same folder of the run"
@@ -146,7 +173,5 @@ def agreed(mesh: Mesh | None, chunk: int, over: bool, stop: bool) -> tuple[int, 
     """
     if mesh is None or jax.process_count() == 1:
         return chunk, over, stop
-    from jax.experimental import multihost_utils
-
-    said = multihost_utils.process_allgather(np.asarray([chunk, over, stop], np.int32))
+    said = _of_all(np.asarray([chunk, over, stop], np.int32))
     return int(said[0, 0]), bool(said[0, 1]), bool(said[:, 2].any())
