@@ -104,9 +104,11 @@ def _engine(flags: Any) -> engines.Engine | None:
         raise HilpError(f"--cpus-per-cell must be a whole number, or a fraction of 1, not {cpus}")
     if not 0 <= flags.gpus_per_cell <= 1:
         raise HilpError(f"--gpus-per-cell must be from 0 to 1, as a cell trains on one card, not {flags.gpus_per_cell}")
-    from hilp.bench.cluster import Cluster
+    from hilp.bench.cluster import Cluster, require_answer
 
-    return Cluster(flags.address, flags.cpus_per_cell, flags.gpus_per_cell)
+    engine = Cluster(flags.address, flags.cpus_per_cell, flags.gpus_per_cell)
+    require_answer(flags.address)
+    return engine
 
 
 def _way(flags: Any, engine: engines.Engine | None, out: Path, recipes: dict[str, dict[str, Any]]) -> cells.Run:
