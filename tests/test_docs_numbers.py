@@ -313,7 +313,7 @@ def antmaze_on_the_graph() -> Table:
 
 def antmaze_seeds() -> Table:
     """Success of several seeds, and the steps that `auto` took where it arrived."""
-    rows = kept("goals-antmaze-seeds")
+    rows = [row for row in kept("goals-antmaze-seeds") if row["method"] == "hilp"]
     lines = [["maze", "seeds", *(f"plan {plan}" for plan in cells.GOAL_PLANS), "steps of auto"]]
     for name in dict.fromkeys(row["data"] for row in rows):
         own = {plan: [row for row in rows if (row["data"], row["plan"]) == (name, plan)] for plan in cells.GOAL_PLANS}
@@ -321,6 +321,38 @@ def antmaze_seeds() -> Table:
         steps = mean([row["mean_length_of_successes"] for row in own["auto"]])
         seeds = ", ".join(str(seed) for seed in sorted(row["train_seed"] for row in own["auto"]))
         lines.append([name.removesuffix("-diverse"), seeds, *scores, steps])
+    return lines
+
+
+def antmaze_steady() -> Table:
+    """The same policies and goals, headed for from where an ant is, and from where it was on average."""
+    steady = kept("goals-antmaze-steady")
+    policies = {row["policy"] for row in steady}
+    plain = [row for row in kept("goals-antmaze-seeds") if row["policy"] in policies and row["plan"] == "graph"]
+    assert {row["policy"] for row in plain} == policies and {row["plan"] for row in steady} == {"graph"}
+    lines = [["antmaze-ultra, plan graph", "seeds 0, 1, 2", "mean", "steps of successes"]]
+    for name, rows in (("as ever", plain), ("`--steady 20`", steady)):
+        own = sorted(rows, key=lambda row: row["train_seed"])
+        assert [row["train_seed"] for row in own] == [0, 1, 2]
+        scores = [100 * row["score"] for row in own]
+        each = ", ".join(f"{score:.0f}" for score in scores)
+        lines.append([name, each, spread(scores), mean([row["mean_length_of_successes"] for row in own])])
+    return lines
+
+
+def antmaze_rivals() -> Table:
+    """Success of several seeds of each method on the same data, and the paper's on D4RL's."""
+    rows, mazes = kept("goals-antmaze-seeds"), ("antmaze-large-diverse", "antmaze-ultra-diverse")
+    lines = [["method", "large", "the paper", "ultra", "the paper"]]
+    for method, plan in (("gc-bc", 0), ("gc-iql", 0), ("hilp", 0), ("hilp", "midpoints"), ("hilp", "auto")):
+        line = [method if plan == 0 else f"{method}, plan {plan}"]
+        for maze in mazes:
+            own = [row for row in rows if (row["method"], row["plan"], row["data"]) == (method, plan, maze)]
+            theirs = paper.goal_conditioned(maze, method if plan == 0 else "hilp-plan")
+            assert theirs is not None and len(own) == 3
+            there = "{:.0f} ± {:.0f}".format(*theirs) + (" (plan 3)" if plan else "")
+            line += [spread([100 * row["score"] for row in own]), "" if plan == "midpoints" else there]
+        lines.append(line)
     return lines
 
 
@@ -358,6 +390,29 @@ def zero_shot_walker() -> Table:
     random = [float(np.mean([row["random"] for row in first if row["reward"] == reward])) for reward in rewards]
     lines.append(["random actions", "", *(f"{value:.0f}" for value in random), mean(random)])
     return [["method", "seed", *rewards, "mean"], *lines]
+
+
+def zero_shot_long() -> Table:
+    """Returns after many updates, beside those of random actions and of the paper."""
+    rows = kept("zero-shot-long")
+    lines = [["task", "reward", "sf-hilp", "random actions", "times random", "R²", "the paper"]]
+    for task, reward in dict.fromkeys((row["task"], row["reward"]) for row in rows):
+        own = [row for row in rows if (row["task"], row["reward"]) == (task, reward)]
+        scores, random = [row["score"] for row in own], float(np.mean([row["random"] for row in own]))
+        theirs = paper.zero_shot(task, reward, "sf-hilp", "rnd")
+        assert theirs is not None and [row["cell"]["label"] for row in own] == ["sf-hilp"]
+        lines.append(
+            [
+                task,
+                reward,
+                "{:.0f} [{:.0f}, {:.0f}]".format(own[0]["score"], *own[0]["interval"]),
+                f"{random:.0f}",
+                f"{np.mean(scores) / random:.1f}",
+                f"{np.mean([row['r2'] for row in own]):.2f}",
+                "{:.0f} ± {:.0f}".format(*theirs),
+            ]
+        )
+    return lines
 
 
 WALKER_WAYS = {
@@ -641,8 +696,11 @@ MADE: dict[tuple[str, str, str], Callable[[], Table]] = {  # page, heading, begi
     (RESULTS, MAZE_REWARDS, "method | region"): zero_shot_maze,
     (RESULTS, "Plans on the graph in AntMaze", "data | plan 0"): antmaze_on_the_graph,
     (RESULTS, "Plans on the graph in AntMaze", "maze | seeds"): antmaze_seeds,
+    (RESULTS, "Plans on the graph in AntMaze", "antmaze-ultra, plan graph | seeds 0, 1, 2"): antmaze_steady,
+    (RESULTS, "Rivals in AntMaze", "method | large"): antmaze_rivals,
     (RESULTS, "Rewards on the graph (laptop)", "method | updates"): rewards_on_the_graph,
     (RESULTS, "Zero-shot RL on the walker (laptop)", "method | seed"): zero_shot_walker,
+    (RESULTS, "Walker and cheetah after 100,000 updates", "task | reward"): zero_shot_long,
     (RESULTS, "Ways to ask the walker (laptop)", "prompt | stand"): walker_ways,
     (RESULTS, "Ways to ask the walker (laptop)", "known beforehand | stand"): walker_searches,
     (RESULTS, "Zero-shot RL on the walker from pixels (laptop)", "method | updates"): zero_shot_walker_pixels,
