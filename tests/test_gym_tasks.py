@@ -303,6 +303,24 @@ def test_collections_repeat_themselves_and_go_on(tmp_path: Path, monkeypatch: py
     np.testing.assert_array_equal(again.extras["own_reward"], whole.extras["own_reward"])
 
 
+def test_a_collection_does_not_go_on_with_other_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same words, but what they name was edited: half of the data would be of another behaviour."""
+    monkeypatch.setattr(acting, "SHARD", 100)
+    file = tmp_path / "actor.py"
+
+    def stop(done: int) -> None:
+        raise KeyboardInterrupt
+
+    file.write_text("def act(observation):\n    return [0.5, 0.5]\n")
+    with pytest.raises(KeyboardInterrupt):
+        hilp.collect(TABLE, f"{file}:act", 300, 0, stop, out=tmp_path / "data")
+    file.write_text("def act(observation):\n    return [-0.5, -0.5]\n")
+    with pytest.raises(hilp.HilpError, match="unfinished collection"):
+        hilp.collect(TABLE, f"{file}:act", 300, 0, out=tmp_path / "data")
+    file.write_text("def act(observation):\n    return [0.5, 0.5]\n")
+    assert (hilp.collect(TABLE, f"{file}:act", 300, 0, out=tmp_path / "data").actions >= 0).all()
+
+
 def test_the_reward_stands_in_the_row_it_led_to() -> None:
     data = hilp.collect(tasks.make("gym:Pendulum-v1?max_steps=5"), "random", 5)
     cos, sin, speed = np.asarray(data.observations[:-1], np.float64).T

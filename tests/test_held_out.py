@@ -125,6 +125,18 @@ def test_training_on_own_data_ends_in_numbers(tmp_path: Path, capsys: pytest.Cap
     assert "rank correlation" in told and f"hilp evaluate {run} --data held-out" in told
     kept = Dataset.open(run / runs.HELD_OUT)
     assert kept.episodes == 2 and json.loads((run / runs.RUN).read_text())["validation"] == 0.1
+    states = hilp.FoundationPolicy.load(run).bank.observations
+    assert not (kept.observations[:, None] == states).all(axis=-1).any(), "plans know nothing of what measures them"
+    for word in (
+        ["--load", "x"],
+        ["--goal", "1,1"],
+        ["--random"],
+        ["--intercept"],
+        ["--rule", "goal"],
+        ["--steady", "3"],
+    ):
+        assert cli.main(["evaluate", str(run), *word]) == 2
+        assert f"{word[0]} needs a task to act in" in capsys.readouterr().err
     assert hilp.FoundationPolicy.load(run).provenance.plan in (0, 1, 3, "auto", "graph")
     assert cli.main(["evaluate", str(run), "--data", "held-out", "--plan", "0", "--episodes", "5"]) == 0  # as suggested
     assert cli.main(["evaluate", str(run), "--plan", "0", "--episodes", "5", "--json"]) == 0  # nothing else is known

@@ -6,6 +6,7 @@ goes on as if nothing had happened.
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
@@ -54,7 +55,7 @@ def collect(
     parts = getattr(world, "observation_parts", ())
     if out is None:
         return _in_memory(world, make, steps, seed, progress, name, task, parts)
-    identity = {"task": world.name, "kind": kind, "steps": steps, "seed": seed}
+    identity = {"task": task, "kind": kind, "steps": steps, "seed": seed, **_code(task, kind)}
     with collection(out, identity, overwrite) as shards:
         while (done := shards.transitions()) < steps:
             wanted = min(steps - done, SHARD)
@@ -62,6 +63,12 @@ def collect(
             if progress:
                 progress(shards.transitions())
         return shards.finish(name, task, parts)
+
+
+def _code(*named: str) -> dict[str, str]:
+    """A hash of each file of the user's own among tasks and behaviours: what is edited is another collection."""
+    files = [Path(text.rpartition(":")[0]) for text in named if text.rpartition(":")[0].endswith(".py")]
+    return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.is_file()}
 
 
 def _in_memory(

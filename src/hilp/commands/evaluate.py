@@ -128,8 +128,11 @@ def measure(
     from hilp.evaluation import held_out
     from hilp.evaluation import rows as files
 
-    for flag in ("rewards", "video", "matters", "steady"):
-        if getattr(flags, flag):
+    of_a_task = ("rewards", "video", "goal", "matters", "load", "random", "intercept")
+    given = {name: getattr(flags, name) for name in of_a_task}
+    given |= {"steady": flags.steady is not None, "rule": flags.rule != "auto"}
+    for flag, asked in given.items():
+        if asked:
             raise HilpError(f"--{flag} needs a task to act in (--task): held-out data has none")
     rows = held_out.evaluate(
         policy, data, plans=plans, episodes=flags.episodes, seed=flags.seed, command=common.command()

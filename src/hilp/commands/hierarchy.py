@@ -95,7 +95,8 @@ def run(flags: Flags) -> int:
         common.print_json({**told, "steps": steps, "preset": flags.preset})
     else:
         count = "a high level" if len(files) == 1 else f"{len(files)} high levels"
-        next_command = f"hilp evaluate {common.quoted(flags.run)} --load {common.quoted(files[0])}"
+        verb = "evaluate" if flags.task or policy.provenance.task else "prompt"  # what needs a task to act in
+        next_command = f"hilp {verb} {common.quoted(flags.run)} --load {common.quoted(files[0])}"
         print(f"trained {count} in {printable(flags.out)}: try `{next_command}`")
     return 0
 

@@ -169,7 +169,7 @@ def pretrain(
         state, steps = loop(run, state, start, end, pace, journal, evaluate, bank, quiet, on_metrics=on_metrics)
         moving = None if watch is None else watch.change
         policies = run.policies(state, steps, bank, moving)
-        policies = [policy.with_latents(run.data, bank, own) for own, policy in enumerate(policies, run.seed)]
+        policies = [policy.with_latents(run.trained_on, bank, own) for own, policy in enumerate(policies, run.seed)]
         policies = [policy.with_graph(run.trained_on) if has_graph(policy) else policy for policy in policies]
         if folder is not None and writes:
             kept = run.held_out_data(HELD_OUT_ROWS)

@@ -270,13 +270,14 @@ class Run:
             moving=moving,
             versions=versions(),
         )
+        states = self.trained_on  # what measures a policy must not be among what it plans with
         return [
             FoundationPolicy(
                 self.config,
                 Spec.of(self.data.observations, self.data.action_dim),
                 core,
                 self.preparation,
-                Bank.draw(self.data, bank, seed),
+                Bank.draw(states, bank, seed),
                 dataclasses.replace(provenance, seed=seed),
                 self.data.observation_parts,
             )
