@@ -441,7 +441,7 @@ def test_the_papers_numbers_stand_beside_ours() -> None:
 
 def test_kept_rows_are_those_of_configs_that_can_still_be_asked_for() -> None:
     kept = sorted((Path(__file__).parents[1] / "benchmarks").glob("goals*.jsonl"))
-    rows = [row for file in kept for row in files.read_rows(file)]
+    rows = [row for file in kept for row in files.read_rows(file) if "cell" in row]  # not those of `hilp evaluate`
     assert len(rows) > 200
     for row in rows:
         config = methods.configure(methods.config(row["method"]), row["config"])

@@ -52,7 +52,7 @@ class Walker:
     def has_rule(self, rule: str) -> bool:
         return rule == "direct"
 
-    def goal(self, goals: np.ndarray, plan: int | str) -> Any:
+    def goal(self, goals: np.ndarray, plan: int | str, matters: None, steady: None) -> Any:
         def prompt(observations: np.ndarray, active: np.ndarray) -> np.ndarray:
             return np.where(np.reshape(self.walks, (-1, 1)), goals - observations, 0.0)
 
