@@ -110,13 +110,14 @@ class Killer(threading.Thread):
     def busy(self, node: subprocess.Popen[bytes] | None, other_than: int = 0) -> int:
         """A process, of a node if asked for, that trains and has a checkpoint."""
         while True:
-            for cell in self.out.rglob("*.cell/started"):
-                with contextlib.suppress(OSError, ValueError):
-                    pid = int(json.loads(cell.read_text())["pid"])
-                    ours = node is None or int(_stat(pid)[3]) == node.pid
-                    trains = any(cell.parent.with_suffix("").glob("checkpoints/step-*"))
-                    if pid != other_than and ours and trains and not (cell.parent / "rows.jsonl").exists():
-                        return pid
+            with contextlib.suppress(FileNotFoundError):  # a cell that is done is cleared away while its folder is read
+                for cell in self.out.rglob("*.cell/started"):
+                    with contextlib.suppress(OSError, ValueError):
+                        pid = int(json.loads(cell.read_text())["pid"])
+                        ours = node is None or int(_stat(pid)[3]) == node.pid
+                        trains = any(cell.parent.with_suffix("").glob("checkpoints/step-*"))
+                        if pid != other_than and ours and trains and not (cell.parent / "rows.jsonl").exists():
+                            return pid
             time.sleep(0.005)
 
 
