@@ -14,7 +14,7 @@ from hilp.cli import main
 from hilp.collectors import dmc as collector
 from hilp.data import native
 from hilp.errors import HilpError
-from hilp.tasks import dmc, sight
+from hilp.tasks import dmc, rendering
 
 pytest.importorskip("dm_control", reason="pip install 'hilp[mujoco]'")
 
@@ -40,10 +40,10 @@ def test_policies_see_the_last_three_frames(world: Any) -> None:
         running.step(np.full((2, world.action_dim), 0.3 * step))
         states.append(running.extra("physics"))
     drawn = [world.frames(physics) for physics in states]
-    np.testing.assert_array_equal(running.seen["pixels"], np.concatenate(drawn[1:], axis=-1))
+    np.testing.assert_array_equal(running.images["pixels"], np.concatenate(drawn[1:], axis=-1))
     fresh = world.episodes(np.random.default_rng(1), 2)
-    np.testing.assert_array_equal(fresh.seen["pixels"], np.concatenate([drawn[0]] * 3, axis=-1))
-    assert sight.spec_of(world).parts == (("pixels", (64, 64, 9), "uint8"),)
+    np.testing.assert_array_equal(fresh.images["pixels"], np.concatenate([drawn[0]] * 3, axis=-1))
+    assert rendering.policy_spec(world).parts == (("pixels", (64, 64, 9), "uint8"),)
     assert not np.array_equal(drawn[0][0], drawn[0][1]) and drawn[0].std() > 10
 
 
@@ -57,7 +57,7 @@ def test_collected_data_are_films_of_states(world: Any, tmp_path: Path) -> None:
     assert main(["data", "convert", str(tmp_path / "film-states"), str(again), "--task", NAME]) == 0
     assert hilp.load(again).fingerprint == data.fingerprint
     with pytest.raises(HilpError, match="has no column 'physics'"):
-        world.rendered(hilp.load("maze-medium", steps=20))
+        world.render_dataset(hilp.load("maze-medium", steps=20))
 
 
 def test_a_collection_that_was_killed_while_drawing_only_draws(
@@ -65,7 +65,7 @@ def test_a_collection_that_was_killed_while_drawing_only_draws(
 ) -> None:
     """The states are there; other arguments are another collection."""
     told: list[int] = []
-    draw, simulate = dmc.PixelDmc.rendered, collector._collect
+    draw, simulate = dmc.PixelDmc.render_dataset, collector._collect
 
     def killed(self: Any, data: Any, progress: Any) -> Any:
         raise KeyboardInterrupt

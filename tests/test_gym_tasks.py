@@ -245,11 +245,11 @@ def test_a_file_that_is_opened_runs_no_code(tmp_path: Path) -> None:
     trap = tmp_path / "trap.py"
     trap.write_text("raise SystemExit('ran')")
     for name in (f"{trap}:make", f"gym:{trap}:make", "gym:trap:Env-v0"):
-        assert tasks.needs_code(name)
+        assert tasks.runs_user_code(name)
         with pytest.raises(hilp.HilpError, match="not run unasked: name it yourself with --task"):
-            tasks.recorded(name)
-    assert not tasks.needs_code("gym:Pendulum-v1?g=9") and not tasks.needs_code("maze-large")
-    assert tasks.recorded("gym:Pendulum-v1?g=9").name == "gym:Pendulum-v1?g=9"
+            tasks.make_recorded(name)
+    assert not tasks.runs_user_code("gym:Pendulum-v1?g=9") and not tasks.runs_user_code("maze-large")
+    assert tasks.make_recorded("gym:Pendulum-v1?g=9").name == "gym:Pendulum-v1?g=9"
 
 
 def test_values_of_a_name_reach_the_environment() -> None:

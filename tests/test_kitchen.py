@@ -91,12 +91,12 @@ def test_a_scripted_episode_scores_there_what_it_scores_here(
         _, reward, terminated, truncated, info = franka.step(action.astype(np.float64))
         earned += reward
         counted += info["step_task_completions"]
-        assert running.shares()[0] == earned / 4 and running.reached()[0] == terminated
+        assert running.success_fractions()[0] == earned / 4 and running.reached()[0] == terminated
         if terminated or truncated:
             over = step
             break
     assert sorted(counted) == sorted(partial.subtasks), "each counts once"
-    assert 25 * earned == 100 * running.shares()[0] == 100 and over < 280
+    assert 25 * earned == 100 * running.success_fractions()[0] == 100 and over < 280
     state = running.data[0].qpos.copy()
     running.step(np.ones((1, 9)))
     assert (running.data[0].qpos == state).all(), "what is over rests"
@@ -111,10 +111,10 @@ def test_done_is_done_also_where_it_is_undone(mixed: Kitchen) -> None:
     column = mixed.simulator.columns["microwave"]
     running.data[1].qpos[column] = -0.75
     running.step(np.zeros((2, 9)))
-    assert running.shares().tolist() == [0, 0.25]
+    assert running.success_fractions().tolist() == [0, 0.25]
     running.data[1].qpos[column] = 0.0
     running.step(np.zeros((2, 9)))
-    assert running.shares().tolist() == [0, 0.25] and not running.reached().any()
+    assert running.success_fractions().tolist() == [0, 0.25] and not running.reached().any()
 
 
 def test_a_subtask_is_done_within_three_tenths_of_its_goal(mixed: Kitchen) -> None:
@@ -167,7 +167,7 @@ def test_goals_by_name_ask_for_one_subtask(mixed: Kitchen) -> None:
         True,
         False,
     ]
-    assert mixed.episodes(np.random.default_rng(0), 1, goal=pose).shares().tolist() == [0]
+    assert mixed.episodes(np.random.default_rng(0), 1, goal=pose).success_fractions().tolist() == [0]
 
 
 def test_threads_change_nothing(mixed: Kitchen) -> None:
@@ -182,7 +182,7 @@ def test_threads_change_nothing(mixed: Kitchen) -> None:
 
 def test_rows_say_which_share_was_done(mixed: Kitchen) -> None:
     running = mixed.episodes(np.random.default_rng(0), 4)
-    assert isinstance(running, KitchenEpisodes) and isinstance(running, tasks.InParts)
+    assert isinstance(running, KitchenEpisodes) and isinstance(running, tasks.PartialSuccess)
     running.done[0, :2] = running.done[1] = True
     row = rollouts._goal_scores(running, running.reached(), seed=0)
     assert row["metric"] == "share of the subtasks" and row["outcomes"] == [0.5, 1, 0, 0]

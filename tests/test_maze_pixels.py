@@ -18,7 +18,7 @@ from hilp.data import audit
 from hilp.data.load import from_arrays
 from hilp.learning import methods
 from hilp.report import data_picture, page, strips
-from hilp.tasks import sight
+from hilp.tasks import rendering
 from hilp.tasks.maze import MAZES
 
 NAME = "maze-medium-pixels"
@@ -28,17 +28,19 @@ NAME = "maze-medium-pixels"
 def test_the_place_of_the_robot_is_read_from_its_picture(name: str) -> None:
     world: Any = tasks.make(f"{name}-pixels")
     places = world.starts(np.random.default_rng(0), 300)
-    seen = world.see(places)
+    seen = world.render_states(places)
     assert seen["pixels"].shape == (300, 32, 32, 3) and seen["pixels"].dtype == np.uint8
-    assert np.abs(world.read(seen) - places).max() < 0.03
-    np.testing.assert_array_equal(sight.see(world, places[7])["pixels"], seen["pixels"][7])
-    np.testing.assert_allclose(sight.read(world, sight.see(world, places[7])), places[7], atol=0.03)
+    assert np.abs(world.infer_states(seen) - places).max() < 0.03
+    np.testing.assert_array_equal(rendering.observe_states(world, places[7])["pixels"], seen["pixels"][7])
+    np.testing.assert_allclose(
+        rendering.infer_states(world, rendering.observe_states(world, places[7])), places[7], atol=0.03
+    )
 
 
 def test_walls_floor_and_robot_have_their_colours() -> None:
     world: Any = tasks.make(NAME)  # 8 x 8 cells of 4 x 4 pixels
     corner = world.cell_corners[0] + 0.5
-    (picture,) = world.see(corner[None])["pixels"]
+    (picture,) = world.render_states(corner[None])["pixels"]
     row, column = world.free_cells[0]
     patch = picture[4 * row : 4 * row + 4, 4 * column : 4 * column + 4].astype(int)
     assert patch[1:3, 1:3, 0].min() > 150, "the robot is red"
@@ -51,20 +53,22 @@ def test_it_is_a_task_as_others_are() -> None:
     testing.check_task(NAME)
     world, plain = (tasks.make(name) for name in (NAME, "maze-medium"))
     assert world.finite().steps.max() == plain.finite().steps.max() and world.max_steps == plain.max_steps
-    assert sight.spec_of(world).parts == (("pixels", (32, 32, 3), "uint8"),)
+    assert rendering.policy_spec(world).parts == (("pixels", (32, 32, 3), "uint8"),)
     places = world.starts(np.random.default_rng(0), 50).astype(np.float32)
     for name in world.potentials:
-        found = world.potentials[name](world.see(places))
+        found = world.potentials[name](world.render_states(places))
         np.testing.assert_allclose(found, plain.potentials[name](places), atol=0.05)
 
 
 def test_goals_are_pictures_and_nothing_red_is_no_goal() -> None:
     world: Any = tasks.make(NAME)
     goal = world.starts(np.random.default_rng(1), 1)[0]
-    running = world.episodes(np.random.default_rng(0), 3, goal=sight.see(world, goal))
+    running = world.episodes(np.random.default_rng(0), 3, goal=rendering.observe_states(world, goal))
     np.testing.assert_allclose(running.goals, np.tile(goal, (3, 1)), atol=0.03)
-    np.testing.assert_array_equal(sight.seen(running)["pixels"], world.see(running.observations)["pixels"])
-    assert world.near(sight.seen_goals(running), goal).all()
+    np.testing.assert_array_equal(
+        rendering.policy_observations(running)["pixels"], world.render_states(running.observations)["pixels"]
+    )
+    assert world.near(rendering.policy_goals(running), goal).all()
     with pytest.raises(hilp.HilpError, match="there is no robot on the floor of maze-medium-pixels"):
         world.episodes(np.random.default_rng(0), 1, goal={"pixels": np.zeros((32, 32, 3), np.uint8)})
 
@@ -79,7 +83,7 @@ def test_built_in_data_are_pictures_of_the_same_walks() -> None:
 @pytest.mark.parametrize("place", [[3.0], [1.0, 2.0, 3.0], [np.nan, 1.0]])
 def test_a_state_that_is_none_cannot_be_seen(place: list[float]) -> None:
     with pytest.raises(hilp.HilpError, match="has 2 finite numbers"):
-        sight.see(tasks.make(NAME), np.array(place))
+        rendering.observe_states(tasks.make(NAME), np.array(place))
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +103,9 @@ def test_every_prompt_takes_pictures(run: Path, tmp_path: Path, capsys: pytest.C
     policy, world = hilp.FoundationPolicy.load(run), tasks.make(NAME)
     places = world.starts(np.random.default_rng(3), 2)
     photo = tmp_path / "goal.png"
-    Image.fromarray(sight.see(world, places[0])["pixels"]).resize((128, 128), Image.Resampling.NEAREST).save(photo)
+    Image.fromarray(rendering.observe_states(world, places[0])["pixels"]).resize(
+        (128, 128), Image.Resampling.NEAREST
+    ).save(photo)
     rows = hilp.evaluate(policy, NAME, plan=(0, "auto"), episodes=3)
     assert [row["metric"] for row in rows] == ["success"] * 2
     assert hilp.evaluate(policy, NAME, plan=(), rewards=["right", "region"], episodes=2)[0]["r2"] is not None

@@ -18,7 +18,7 @@ from hilp.errors import HilpError
 from hilp.evaluation import goals
 from hilp.learning import methods
 from hilp.report import page
-from hilp.tasks import sight
+from hilp.tasks import rendering
 
 pytest.importorskip("ogbench", reason="pip install 'hilp[mujoco]'")
 
@@ -29,7 +29,7 @@ NAME = "visual-cube-single"
 def world() -> Any:
     made: Any = tasks.make(NAME)
     try:
-        made.see(made.episodes(np.random.default_rng(0), 1).observations)
+        made.render_states(made.episodes(np.random.default_rng(0), 1).observations)
     except HilpError as error:
         pytest.skip(str(error))
     return made
@@ -50,36 +50,36 @@ def test_pictures_are_those_of_the_visual_environment(world: Any) -> None:
     mujoco.mj_forward(states._model, states._data)
     states.pre_step()
     states.post_step()
-    (picture,) = world.see(np.asarray(states.compute_observation())[None])["pixels"]
+    (picture,) = world.render_states(np.asarray(states.compute_observation())[None])["pixels"]
     assert picture.shape == (64, 64, 3) and picture.std() > 10
     assert np.abs(picture.astype(int) - shown.astype(int)).mean() < 3.0
 
 
 def test_episodes_are_seen_and_so_are_goals(world: Any) -> None:
     running = world.episodes(np.random.default_rng(0), 2)
-    assert sight.spec_of(world).parts == (("pixels", (64, 64, 3), "uint8"),)
-    before = sight.seen(running)["pixels"].copy()
-    np.testing.assert_array_equal(before, world.see(running.observations)["pixels"])
+    assert rendering.policy_spec(world).parts == (("pixels", (64, 64, 3), "uint8"),)
+    before = rendering.policy_observations(running)["pixels"].copy()
+    np.testing.assert_array_equal(before, world.render_states(running.observations)["pixels"])
     for _ in range(5):
         running.step(np.ones((2, world.action_dim)))
-    assert not np.array_equal(sight.seen(running)["pixels"], before)
-    assert sight.seen_goals(running)["pixels"].shape == (2, 64, 64, 3)
+    assert not np.array_equal(rendering.policy_observations(running)["pixels"], before)
+    assert rendering.policy_goals(running)["pixels"].shape == (2, 64, 64, 3)
     assert running.reached().shape == (2,) and world.name == NAME
 
 
 def test_goals_are_known_by_their_state_or_only_acted_towards(world: Any) -> None:
     """By name, by columns, by a row with states; a photo shows no state, and nothing tells when it is reached."""
-    spec = sight.spec_of(world)
+    spec = rendering.policy_spec(world)
     policy: Any = SimpleNamespace(spec=spec, bank=SimpleNamespace(observations={}))
     named = goals.find("task1", policy, world, seed=3)
     assert named.asked == "task1" and named.observation["pixels"].shape == (64, 64, 3)
     moved = goals.find("block_0_x=0.5,block_0_y=-1", policy, world, seed=3)
-    np.testing.assert_array_equal(moved.observation["pixels"], sight.see(world, moved.state)["pixels"])
+    np.testing.assert_array_equal(moved.observation["pixels"], rendering.observe_states(world, moved.state)["pixels"])
     assert moved.state is not None and moved.state[world.columns["block_0_y"]] == -1
     running = world.episodes(np.random.default_rng(0), 1, goal=moved.asked)
     np.testing.assert_allclose(running.goals[0], moved.state)
     states = np.stack([named.state, moved.state])
-    film = hilp.Dataset(world.see(states), np.zeros((2, world.action_dim)), np.array([2]), {"states": states})
+    film = hilp.Dataset(world.render_states(states), np.zeros((2, world.action_dim)), np.array([2]), {"states": states})
     row = goals.find("row:1", policy, world, film)
     np.testing.assert_array_equal(row.state, moved.state)
     assert goals.find("row:1", policy, world, replace(film, extras={})).state is None
@@ -92,7 +92,9 @@ def test_visual_cube_end_to_end(world: Any, tmp_path: Path) -> None:
     """Collected, trained, prompted with goals that are pictures. OGBench's own take a quarter of a second each."""
     data = hilp.collect(NAME, "play", 300, out=tmp_path / "cube", workers=1)
     assert data.task == "visual-cube-single-play" and data.observations["pixels"].shape == (301, 64, 64, 3)
-    np.testing.assert_array_equal(data.observations["pixels"][7], world.see(data.extra("states")[7:8])["pixels"][0])
+    np.testing.assert_array_equal(
+        data.observations["pixels"][7], world.render_states(data.extra("states")[7:8])["pixels"][0]
+    )
     preset = hilp.preset("hilp", "laptop", data.task)
     config = methods.configure(preset.config, {"phi_steps": 60})
     policy = hilp.pretrain(config, data, steps=120, bank=200, out=tmp_path / "run", quiet=True)

@@ -23,7 +23,7 @@ from hilp.evaluation import goals, rollouts
 from hilp.learning import methods
 from hilp.policy.bank import Bank
 from hilp.report import page
-from hilp.tasks import kitchen, sight
+from hilp.tasks import kitchen, rendering
 from hilp.tasks.kitchen import VisualKitchen
 from hilp.tasks.kitchen.visual import camera
 
@@ -38,7 +38,7 @@ def world() -> Any:
     made = kitchen.make(NAME, threads=1)
     assert isinstance(made, VisualKitchen)
     try:
-        made.see(made.simulator.resting[None])
+        made.render_states(made.simulator.resting[None])
     except HilpError as error:
         pytest.skip(str(error))
     return made
@@ -47,14 +47,14 @@ def world() -> Any:
 @pytest.fixture(scope="module")
 def resting(world: Any) -> np.ndarray:
     """The kitchen that nobody has touched."""
-    return np.asarray(world.see(world.simulator.resting[None])["pixels"][0]).astype(int)
+    return np.asarray(world.render_states(world.simulator.resting[None])["pixels"][0]).astype(int)
 
 
 def test_threads_draw_what_one_does(world: Any) -> None:
     """In the order of the states, each by a screen of its own."""
     states = np.repeat(world.simulator.resting[None], 5, axis=0)
     states[:, 0] += np.linspace(-0.5, 0.5, 5)  # the arm turns
-    alone = world.see(states)["pixels"]
+    alone = world.render_states(states)["pixels"]
     assert len({picture.tobytes() for picture in alone}) == 5
     np.testing.assert_array_equal(camera(2).pictures(states), alone)
 
@@ -71,12 +71,12 @@ def pixel(world: Any, point: np.ndarray) -> np.ndarray:
 def test_the_camera_is_the_papers(world: Any, resting: np.ndarray) -> None:
     view = camera(1).view
     assert (view.distance, view.azimuth, view.elevation) == (1.86, 90, -60) and view.lookat.tolist() == [-0.3, 0.5, 2]
-    assert sight.spec_of(world).parts == (("pixels", (64, 64, 3), "uint8"),) and resting.std() > 30
+    assert rendering.policy_spec(world).parts == (("pixels", (64, 64, 3), "uint8"),) and resting.std() > 30
     # What changes where a subtask is done is what it is about, and where it is.
     for subtask in ("kettle", "microwave", "slide cabinet", "bottom burner"):
         state = world.simulator.resting.copy()
         state[world.simulator.columns[subtask]] = world.simulator.targets[subtask]
-        moved = np.argwhere((np.abs(world.see(state[None])["pixels"][0] - resting) > 20).any(axis=-1))
+        moved = np.argwhere((np.abs(world.render_states(state[None])["pixels"][0] - resting) > 20).any(axis=-1))
         handle = pixel(world, world.simulator.begin(state).site(kitchen.HANDLES[subtask]).xpos)
         assert len(moved) >= 4 and np.linalg.norm(moved - handle, axis=1).min() < 4, subtask
 
@@ -90,12 +90,15 @@ def test_a_goal_is_a_picture_of_the_papers_goal(world: Any) -> None:
     for subtask in ("microwave", "kettle", "bottom burner", "light switch"):
         wanted[world.simulator.columns[subtask]] = world.simulator.targets[subtask]
     film = hilp.Dataset({"pixels": np.zeros((2, 64, 64, 3), np.uint8)}, np.zeros((2, 9)), np.array([2]))
-    assert sight.for_data(world, film) is world, "a film without states says nothing about the arm"
+    assert rendering.for_data(world, film) is world, "a film without states says nothing about the arm"
     film.extras["physics"] = np.tile(first, (2, 1))
-    running = sight.for_data(world, film).episodes(np.random.default_rng(0), 3)
-    shown, alone = sight.seen_goals(running)["pixels"], world.see(wanted[None].astype(np.float32))["pixels"]
+    running = rendering.for_data(world, film).episodes(np.random.default_rng(0), 3)
+    shown, alone = (
+        rendering.policy_goals(running)["pixels"],
+        world.render_states(wanted[None].astype(np.float32))["pixels"],
+    )
     assert shown.shape == (3, 64, 64, 3) and (shown == alone).all()
-    assert (shown[0] != world.see(world.goal[None])["pixels"][0]).any(), "the arm is seen"
+    assert (shown[0] != world.render_states(world.goal[None])["pixels"][0]).any(), "the arm is seen"
     assert running.goals[0].tolist() == wanted.astype(np.float32).tolist()
 
 
@@ -110,8 +113,8 @@ def test_episodes_are_those_of_the_kitchen_and_score_the_same(world: Any) -> Non
         running.step(action)
         states.step(action)
         assert (running.observations == states.observations).all()
-        assert running.shares().tolist() == states.shares().tolist() == [0, 0.25 * (step >= 2)]
-    assert isinstance(running, tasks.InParts) and (running.reached() == states.reached()).all()
+        assert running.success_fractions().tolist() == states.success_fractions().tolist() == [0, 0.25 * (step >= 2)]
+    assert isinstance(running, tasks.PartialSuccess) and (running.reached() == states.reached()).all()
     assert (running.extra("physics") == states.observations).all() and world.plain.name == plain.name
     row = rollouts._goal_scores(running, running.reached(), seed=0)
     assert row["metric"] == "share of the subtasks" and row["outcomes"] == [0, 0.25]
@@ -121,23 +124,23 @@ def test_what_is_seen_are_the_states_and_what_rests_is_not_drawn_again(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running, drawn = world.episodes(np.random.default_rng(0), 3), []
-    see = world.see
-    monkeypatch.setattr(world, "see", lambda states: drawn.append(len(states)) or see(states))
-    first = sight.seen(running)["pixels"]
-    assert sight.seen(running)["pixels"] is first and drawn == [3]
+    see = world.render_states
+    monkeypatch.setattr(world, "render_states", lambda states: drawn.append(len(states)) or see(states))
+    first = rendering.policy_observations(running)["pixels"]
+    assert rendering.policy_observations(running)["pixels"] is first and drawn == [3]
     running.done[1] = True  # over, so it rests
     running.step(np.ones((3, 9)))
-    then = sight.seen(running)["pixels"]
+    then = rendering.policy_observations(running)["pixels"]
     assert drawn == [3, 2] and (then[1] == first[1]).all() and (then[[0, 2]] != first[[0, 2]]).any()
     assert (then == see(running.observations)["pixels"]).all()
 
 
 def test_goals_by_name_columns_and_row_are_states_that_are_seen(world: Any) -> None:
-    policy: Any = SimpleNamespace(spec=sight.spec_of(world), bank=SimpleNamespace(observations={}))
+    policy: Any = SimpleNamespace(spec=rendering.policy_spec(world), bank=SimpleNamespace(observations={}))
     named = goals.find("microwave+kettle", policy, world)
     moved = goals.find("microwave=-0.5", policy, world)
     assert named.asked == "microwave+kettle" and moved.state is not None and moved.state[22] == -0.5
-    assert (moved.observation["pixels"] == sight.see(world, moved.state)["pixels"]).all()
+    assert (moved.observation["pixels"] == rendering.observe_states(world, moved.state)["pixels"]).all()
     assert world.episodes(np.random.default_rng(0), 1, goal=moved.asked).subtasks == ("microwave",)
     states = np.stack([named.state, moved.state])
     pictures = {"pixels": np.stack([named.observation["pixels"], moved.observation["pixels"]])}
@@ -167,7 +170,7 @@ def test_data_is_collected_and_then_drawn(world: Any, tmp_path: Path, monkeypatc
     assert (data.name, data.task, data.lengths.tolist()) == (NAME, NAME, [3, 2]) and states.task == "kitchen-mixed"
     assert (data.extra("physics") == states.observations).all()
     assert (data.extra("target") == states.extra("target")).all()
-    assert (data.observations["pixels"] == world.see(states.observations)["pixels"]).all()
+    assert (data.observations["pixels"] == world.render_states(states.observations)["pixels"]).all()
     with pytest.raises(HilpError, match=r"belongs to visual-kitchen-partial, .* take --task visual-kitchen"):
         hilp.collect(NAME, "partial", 3, out=tmp_path / "other")
 
@@ -189,7 +192,7 @@ def test_files_of_others_become_films(
     assert main([*convert, "--option", "convention=kitchen"]) == 0
     data = hilp.load(tmp_path / "film")
     assert data.task == NAME and (data.extra("physics") == rows[:, :30].astype(np.float32)).all()
-    assert (data.observations["pixels"] == world.see(rows[:, :30].astype(np.float32))["pixels"]).all()
+    assert (data.observations["pixels"] == world.render_states(rows[:, :30].astype(np.float32))["pixels"]).all()
 
 
 def test_presets_have_the_papers_values() -> None:
@@ -207,7 +210,7 @@ def test_mistakes_are_told(world: Any) -> None:
     policy: Any = SimpleNamespace(has_rule=lambda name: False, method="sf-hilp")
     for action, message in (
         (lambda: tasks.make("visual-kitchen-mixd"), "did you mean 'visual-kitchen-mixed'"),
-        (lambda: sight.see(world, np.zeros(7)), "a state of visual-kitchen-mixed has 30 finite numbers"),
+        (lambda: rendering.observe_states(world, np.zeros(7)), "a state of visual-kitchen-mixed has 30 finite numbers"),
         (lambda: rollouts.rollout_goals(policy, world, 0, 1, 0), "sf-hilp takes a goal as the reward of being there"),
     ):
         with pytest.raises(HilpError, match=message):

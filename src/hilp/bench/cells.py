@@ -28,7 +28,7 @@ from hilp.learning import methods
 from hilp.policy.policy import FoundationPolicy
 from hilp.spec import Spec
 from hilp.storage import lines
-from hilp.tasks import sight
+from hilp.tasks import rendering
 from hilp.training import fitting, loop
 
 Kind = Literal["rewards", "goals", "hierarchy"]
@@ -198,9 +198,9 @@ def world_of(kind: Kind, source: str, data: Dataset) -> tasks.Task:
     """The task that a table of this kind prompts policies of this data in."""
     if data.task is None:
         raise HilpError(f"{source} does not say which task it comes from: name it with --task")
-    world = tasks.recorded(data.task)
+    world = tasks.make_recorded(data.task)
     rollouts.require_fit(source, Spec.of(data.observations, data.action_dim), world)
-    world = sight.for_data(world, data)
+    world = rendering.for_data(world, data)
     if kind == "rewards" and not world.rewards:
         raise HilpError(f"task {data.task} of {source} has no named rewards: try `hilp bench goals`")
     if kind == "goals" and not world.has_goals:

@@ -51,7 +51,7 @@ def maze_frames() -> Line:
 
     world: Any = tasks.make("maze-large-pixels")
     places = world.starts(np.random.default_rng(0), 4_096)
-    return _rate(lambda: world.see(places), len(places), "32x32x3")
+    return _rate(lambda: world.render_states(places), len(places), "32x32x3")
 
 
 def walker_frames() -> Line:
@@ -69,7 +69,7 @@ def cube_frames() -> Line:
 
     def ready(world: Any) -> tuple[Callable[[], Any], int, str]:
         states = world.episodes(np.random.default_rng(0), 1).observations.repeat(4, axis=0)
-        return lambda: world.see(states), len(states), "64x64x3, as OGBench draws them"
+        return lambda: world.render_states(states), len(states), "64x64x3, as OGBench draws them"
 
     return _simulated("visual-cube-single", ready)
 
@@ -79,7 +79,11 @@ def kitchen_frames() -> Line:
 
     def ready(world: Any) -> tuple[Callable[[], Any], int, str]:
         states = world.episodes(np.random.default_rng(0), 32).observations
-        return lambda: world.see(states), len(states), "64x64x3, 2x2 points a pixel, without shadows, reflections"
+        return (
+            lambda: world.render_states(states),
+            len(states),
+            "64x64x3, 2x2 points a pixel, without shadows, reflections",
+        )
 
     return _simulated("visual-kitchen", ready)
 

@@ -37,7 +37,7 @@ def scale(row: Row) -> float:
 
 @cache
 def _score_scale(task: str) -> float:
-    return float(tasks.recorded(task).score_scale)
+    return float(tasks.make_recorded(task).score_scale)
 
 
 def headings(rows: Sequence[Row]) -> list[str]:

@@ -358,7 +358,7 @@ def _film(
         out,
         _identity(world.name, kind, steps, seed, Config() if config is None else config),
         lambda beside, told: collect(world.plain, kind, steps, seed, beside, told, None, config, overwrite),
-        lambda plain, told: replace(world.rendered(plain, told), name=f"{world.name}-{kind}"),
+        lambda plain, told: replace(world.render_dataset(plain, told), name=f"{world.name}-{kind}"),
         progress,
         overwrite,
     )

@@ -120,7 +120,7 @@ def collect(
     if isinstance(world, VisualKitchen):
         seer = VisualKitchen(world.name, world.subtasks, workers)  # as many draw as simulate
         states = lambda beside, told: collect(plain, kind, steps, seed, beside, told, workers, overwrite)  # noqa: E731
-        return film(out, identity, states, seer.rendered, progress, overwrite)
+        return film(out, identity, states, seer.render_dataset, progress, overwrite)
     lengths = np.full(-(-steps // EPISODE_STEPS), EPISODE_STEPS)
     lengths[-1] -= lengths.sum() - steps
     _ = world.simulator  # where it is not installed, say so before there is a folder

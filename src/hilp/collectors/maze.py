@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks import sight
+from hilp.tasks import rendering
 from hilp.tasks.maze import RADIUS, STEP, Maze
 
 if TYPE_CHECKING:
@@ -111,9 +111,9 @@ def collect(
     from hilp.data.load import from_arrays  # here: mazes are also walked by what reads no data
 
     arrays: dict[str, Any] = walks(maze, kind, steps, seed, progress)
-    if sight.spec_of(maze).parts:
+    if rendering.policy_spec(maze).parts:
         places = arrays["observations"]
-        arrays = {**arrays, "observations": sight.see(maze, places), "physics": places}
+        arrays = {**arrays, "observations": rendering.observe_states(maze, places), "physics": places}
     data = from_arrays(arrays, name=f"{maze.name}-{kind}")
     data = replace(data, task=maze.task)
     if out is not None:

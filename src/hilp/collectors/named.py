@@ -19,7 +19,7 @@ from hilp.data.dataset import Dataset
 from hilp.data.formats import minari
 from hilp.data.source import Source, of_dataset
 from hilp.errors import HilpError, nearest
-from hilp.tasks import dmc, kitchen, maze, ogbench, sight
+from hilp.tasks import dmc, kitchen, maze, ogbench, rendering
 
 BUILT_IN = "built-in"
 BUILT_IN_STEPS = 300_000  # transitions of a built-in data set
@@ -84,7 +84,7 @@ def in_task(data: Data, task: str) -> Data:
     """The data as that of a task; an error where it has other sizes."""
     world = tasks.make(task)
     action_dim = data.action_dim if isinstance(data, Dataset) else math.prod(data.action.shape)
-    sizes, wanted = (data.observation_dim, action_dim), sight.spec_of(world)
+    sizes, wanted = (data.observation_dim, action_dim), rendering.policy_spec(world)
     if sizes != (wanted.observation_dim, wanted.action_dim):
         raise HilpError(
             f"{data.name} has {sizes[0]} observation and {sizes[1]} action numbers, task {world.name} has "
@@ -123,7 +123,7 @@ def _collect(name: str, steps: int | None, seed: int, options: dict[str, Any]) -
     if name not in names:
         raise HilpError(f"there is no built-in data set '{name}': {nearest(name, names)}")
     task, kind = names[name]
-    usual = BUILT_IN_FRAMES if sight.spec_of(tasks.make(task)).parts else BUILT_IN_STEPS
+    usual = BUILT_IN_FRAMES if rendering.policy_spec(tasks.make(task)).parts else BUILT_IN_STEPS
     count = usual if steps is None else steps
     return replace(collectors.collect(task, kind, count, seed), format=BUILT_IN)
 
@@ -156,7 +156,7 @@ def _of_ogbench(data: Data, path: Path) -> Data:
     about = ogbench.of_data(name.removeprefix(ogbench.VISUAL))
     if about is None or data.task is not None:
         return data
-    size = sight.spec_of(ogbench.make(name)).observation_dim if visual else about.observation_dim
+    size = rendering.policy_spec(ogbench.make(name)).observation_dim if visual else about.observation_dim
     if data.observation_dim != size:
         note = f"the file is named {name}, with observations of {size} numbers: not taken as that task"
         return replace(data, notes=(note, *data.notes))

@@ -80,16 +80,16 @@ def label(data: Dataset, reward: str | None, shift: float | None = None, ends: b
     from hilp.data import rewards
     from hilp.policy import reward_prompts
     from hilp.spec import Spec
-    from hilp.tasks import sight
+    from hilp.tasks import rendering
 
     if reward is None:
         return rewards.label(data, shift=shift or 0.0, ends=ends)
     spec = Spec.of(data.observations, data.action_dim)
-    world = None if data.task is None else tasks.recorded(data.task)
+    world = None if data.task is None else tasks.make_recorded(data.task)
     if world is not None and spec.parts:
-        world = world if sight.spec_of(world).parts == spec.parts else None
+        world = world if rendering.policy_spec(world).parts == spec.parts else None
     if world is not None:
-        world = sight.for_data(world, data)
+        world = rendering.for_data(world, data)
     names = [*dict(data.observation_parts), *(name for name, _, _ in spec.parts)]
     function = named_reward(reward, names, world)
     if function is None:
@@ -304,7 +304,7 @@ def task_of(policy: FoundationPolicy, name: str | None) -> Any:
 
 def task_if_known(policy: FoundationPolicy, name: str | None) -> Any | None:
     """The same, or None where neither the flags nor the policy's data name one."""
-    from hilp.tasks import sight
+    from hilp.tasks import rendering
 
     if not (name or policy.provenance.task):
         return None
@@ -314,7 +314,9 @@ def task_if_known(policy: FoundationPolicy, name: str | None) -> Any | None:
         world = task_of(policy, None)
     except HilpError:  # it can be prompted without one
         return None
-    return world if sight.spec_of(world).parts == policy.spec.parts else None  # data may have seen more than its task
+    return (
+        world if rendering.policy_spec(world).parts == policy.spec.parts else None
+    )  # data may have seen more than its task
 
 
 # ---- what is printed -------------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ def write(flags: Flags) -> tuple[Path, list[str]]:
             raise HilpError(f"pictures of {flags.task} are written as a native folder only: leave out --to {flags.to}")
         data = common.load_data(flags.source, flags)
         with Bar(quiet=flags.json) as bar:
-            seen = world.rendered(data, lambda done: bar("drawing", done, data.rows))
+            seen = world.render_dataset(data, lambda done: bar("drawing", done, data.rows))
         return seen.save(flags.target, overwrite=flags.overwrite), list(data.notes)
     options = flags.options()
     verify = options.pop("verify", True)

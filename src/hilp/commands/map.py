@@ -41,7 +41,7 @@ class Flags(common.Reading):
 def run(flags: Flags) -> int:
     from hilp.evaluation import goals, rollouts
     from hilp.report import figures, page
-    from hilp.tasks import sight
+    from hilp.tasks import rendering
 
     common.require_counts(flags, "points")
     if flags.out is not None:
@@ -67,7 +67,7 @@ def run(flags: Flags) -> int:
         facts["goal"] = goal.tolist()
         beside = target.with_stem(f"{target.stem}-distances")
         pictures["distances"] = (page.learned_distances(policy, world, sample, goal), beside)
-    places = sight.read(world, drawn)
+    places = rendering.infer_states(world, drawn)
     pictures["latents"] = (figures.latent_map(world, places, latents, flatten=flags.flatten), target)
     common.tell(facts | {name: str(figures.save(*picture)) for name, picture in pictures.items()}, flags.json)
     return 0

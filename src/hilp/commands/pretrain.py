@@ -195,13 +195,13 @@ def train(
     from hilp.evaluation.evaluate import evaluate_in_training
     from hilp.learning import methods
     from hilp.spec import Spec
-    from hilp.tasks import sight
+    from hilp.tasks import rendering
     from hilp.training import loggers, loop, sharing
 
     evaluate = None
     if world is not None:
         rollouts.require_fit("this data", Spec.of(data.observations, data.action_dim), world)
-        evaluate = partial(evaluate_in_training, world=sight.for_data(world, data), seed=flags.seed)
+        evaluate = partial(evaluate_in_training, world=rendering.for_data(world, data), seed=flags.seed)
     about = {"method": flags.method, "data": data.name, "seed": flags.seed, "steps": steps, **methods.described(config)}
     with loggers.opened(flags.log if sharing.writes(devices) else (), flags.out, about) as on_metrics:
         trained = loop.pretrain(
@@ -254,7 +254,7 @@ def next_command(flags: Flags, data: Dataset, policy: FoundationPolicy) -> str:
     from hilp import runs, tasks
 
     out = common.quoted(flags.out)
-    if data.task is not None and tasks.needs_code(data.task):
+    if data.task is not None and tasks.runs_user_code(data.task):
         return f"hilp evaluate {out} --task {common.quoted(data.task)}"
     if has_task(data):
         return f"hilp evaluate {out}"
@@ -294,7 +294,9 @@ def has_task(data: Dataset) -> bool:
 
     try:
         if data.task is not None:
-            rollouts.require_fit("this data", Spec.of(data.observations, data.action_dim), tasks.recorded(data.task))
+            rollouts.require_fit(
+                "this data", Spec.of(data.observations, data.action_dim), tasks.make_recorded(data.task)
+            )
         return data.task is not None
     except HilpError:  # a task that this installation does not have
         return False

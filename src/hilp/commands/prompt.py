@@ -284,13 +284,13 @@ def act_in_task(
 
     from hilp import trees
     from hilp.evaluation import rollouts, walks
-    from hilp.tasks import sight
+    from hilp.tasks import rendering
 
     goal = destination(prompt, world, asked)
     start = common.numbers(flags.start, "--start") if flags.start else None
     steps = world.max_steps if flags.steps is None else flags.steps
     to = goal if asked is None or goal is None else asked.asked
-    if to is not None and asked is None and sight.spec_of(world).parts:
+    if to is not None and asked is None and rendering.policy_spec(world).parts:
         to = prompt.goal  # the task finds the free place that a picture shows
     walked = walks.walk(policy, world, prompt, start, to, steps, flags.seed)
     path, share = walked.path, walked.share
@@ -313,7 +313,11 @@ def act_in_task(
     facts |= known
     if flags.picture:
         title = f"{prompt.kind if kind == 'load' else kind} prompt"
-        way = sight.read(world, prompt.path(seen_start)) if known and sight.readable(world) else None
+        way = (
+            rendering.infer_states(world, prompt.path(seen_start))
+            if known and rendering.can_infer_states(world)
+            else None
+        )
         draw(flags.picture, world, path, goal, share == 1, earned, title, way)
         facts["picture"] = flags.picture
     if flags.video:
@@ -327,7 +331,7 @@ def destination(prompt: Any, world: Any, asked: Goal | None) -> np.ndarray | Non
     A picture of which the task cannot tell the state is acted towards, but nobody knows when it is reached.
     """
     from hilp.evaluation import rollouts
-    from hilp.tasks import sight
+    from hilp.tasks import rendering
 
     if prompt.kind == "hierarchy":
         far = prompt.high.about.get("reward") == rollouts.TARGET and getattr(world, "target_ends", False)
@@ -336,7 +340,7 @@ def destination(prompt: Any, world: Any, asked: Goal | None) -> np.ndarray | Non
         return None
     if asked is not None and asked.state is not None:
         return asked.state
-    return sight.read(world, prompt.goal) if sight.readable(world) else None
+    return rendering.infer_states(world, prompt.goal) if rendering.can_infer_states(world) else None
 
 
 def foresight_of(prompt: Any, start: Any) -> dict[str, Any]:
@@ -384,7 +388,7 @@ def film(
     """Record the episode: as the simulator shows it, or on the plan, where a goal is shown without a plan beside."""
     from hilp.evaluation import walks
     from hilp.report import films, video
-    from hilp.tasks import sight
+    from hilp.tasks import rendering
 
     fps = getattr(world, "fps", common.VIDEO_FPS)
     if hasattr(world, "film"):
@@ -397,7 +401,7 @@ def film(
         steps = world.max_steps if flags.steps is None else flags.steps
         other = walks.walk(policy, world, direct, walked.path[0], goal, steps, flags.seed)
         panels = {"plan 0": other.path, **panels}
-    shown = None if target is None else sight.read(world, target)
+    shown = None if target is None else rendering.infer_states(world, target)
     return str(video.write(str(flags.video), films.on_plan(policy, world, panels, shown), films.FPS))
 
 

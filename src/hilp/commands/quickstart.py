@@ -292,9 +292,9 @@ def quick(task: str) -> tasks.Task:
 def collected(task: str, world: tasks.Task, seed: int) -> Dataset:
     """What the story is trained on."""
     from hilp.collectors import collect
-    from hilp.tasks import sight
+    from hilp.tasks import rendering
 
-    return collect(task, KIND, FRAMES if sight.spec_of(world).parts else TRANSITIONS, seed)
+    return collect(task, KIND, FRAMES if rendering.policy_spec(world).parts else TRANSITIONS, seed)
 
 
 @contextlib.contextmanager
@@ -324,10 +324,10 @@ def rank_correlation(policy: FoundationPolicy, world: tasks.Task, seed: int) -> 
     import numpy as np
 
     from hilp.evaluation import stats
-    from hilp.tasks import sight
+    from hilp.tasks import rendering
 
     finite = world.finite()
     assert finite is not None, "the quickstart runs in mazes, which have one"
-    latents = policy.encode_all(sight.see(world, finite.observations))
+    latents = policy.encode_all(rendering.observe_states(world, finite.observations))
     a, b = np.random.default_rng(seed).integers(len(latents), size=(2, CORRELATION_PAIRS))
     return stats.spearman(finite.steps[a, b], policy.distance(latents[a], latents[b]))

@@ -15,7 +15,7 @@ from hilp.evaluation.reference import PAIRS, Numbers, Reference, compare_with_va
 from hilp.learning.methods import monolithic
 from hilp.policy.policy import FoundationPolicy
 from hilp.spec import Spec
-from hilp.tasks import sight
+from hilp.tasks import rendering
 
 STEPS = 5_000  # updates of V(s, g)
 
@@ -56,7 +56,7 @@ def diagnose(
         "directed": policy.has_rule("distance"),
     }
     if world is not None and finite is not None:
-        latents = policy.encode_all(sight.see(world, finite.observations))
+        latents = policy.encode_all(rendering.observe_states(world, finite.observations))
         numbers = theory.examine(
             finite.successors,
             finite.steps,

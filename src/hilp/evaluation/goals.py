@@ -20,7 +20,7 @@ import numpy as np
 from hilp import trees
 from hilp.errors import HilpError, nearest, some
 from hilp.evaluation import pictures
-from hilp.tasks import NamedGoals, Task, sight
+from hilp.tasks import NamedGoals, Task, rendering
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
@@ -62,7 +62,9 @@ def find(
         return _row(text.removeprefix(ROW), policy, world, data)
     if pictures.is_file(text):
         return Goal(pictures.observation(text, policy.spec))
-    shown = world is not None and hasattr(world, "see")  # a state that can be turned into what the policy sees
+    shown = world is not None and hasattr(
+        world, "render_states"
+    )  # a state that can be turned into what the policy sees
     if policy.spec.parts and not shown:
         names = some([name for name, _, _ in policy.spec.parts])
         raise HilpError(
@@ -89,7 +91,7 @@ def find(
 
 def _seen(world: Task | None, state: np.ndarray, named: str | None = None) -> Goal:
     """A state as a goal: as it is, or as policies see it."""
-    seen = sight.see(world, state)
+    seen = rendering.observe_states(world, state)
     return Goal(seen, named, None if seen is state else np.asarray(state))
 
 

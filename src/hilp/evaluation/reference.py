@@ -23,7 +23,7 @@ from hilp.learning.methods import monolithic
 from hilp.policy.policy import FoundationPolicy
 from hilp.policy.preparation import Preparation
 from hilp.spec import Spec
-from hilp.tasks import sight
+from hilp.tasks import rendering
 from hilp.training import loop
 from hilp.training.run import as_numbers
 from hilp.versions import versions
@@ -139,7 +139,7 @@ def exact_error(policy: FoundationPolicy, world: tasks.Task) -> Numbers | None:
     if finite is None:
         return None
     starts = theory.choose_starts(len(finite.steps))
-    latents = policy.encode_all(sight.see(world, finite.observations))
+    latents = policy.encode_all(rendering.observe_states(world, finite.observations))
     found = theory.embedding(finite.steps, latents, policy.discount, starts, distance=directed_distance(policy))
     return {"against": "exact", **_in_short(found)}
 

@@ -18,7 +18,7 @@ from hilp.evaluation.rows import GAIN, finite
 from hilp.policy import planning, prompts, reward_prompts
 from hilp.policy.policy import FoundationPolicy
 from hilp.spec import Spec
-from hilp.tasks import sight
+from hilp.tasks import rendering
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
@@ -76,16 +76,16 @@ def rollout_goals(
     if plan == 0 and not policy.has_rule("direct") and not policy.has_rule("aim"):
         if matters is not None or steady is not None:
             raise HilpError(f"{policy.method} takes a goal as the reward of being there: leave out matters and steady")
-        if not sight.readable(world):
+        if not rendering.can_infer_states(world):
             raise HilpError(
                 f"{policy.method} takes a goal as the reward of being there, and {world.name} cannot tell from a "
                 "picture whether it is: take a method with goals, hilp or gc-bc, or a reward"
             )
         prompt: Any = reward_prompts.goals_by_reward(policy, world.near, running.goals)
     else:
-        prompt = policy.goal(sight.seen_goals(running), plan=plan, matters=matters, steady=steady)
+        prompt = policy.goal(rendering.policy_goals(running), plan=plan, matters=matters, steady=steady)
     on_graph = getattr(prompt, "patience", None) is not None
-    said = foresight.foresee(policy, prompt, sight.seen(running)) if on_graph else {}
+    said = foresight.foresee(policy, prompt, rendering.policy_observations(running)) if on_graph else {}
     row, kept = _reach(policy, world, running, prompt, seed)
     radius = {"radius": prompt.near_enough} if plan in planning.NAMED and not on_graph else {}
     return {**row, **radius, **said}, kept
@@ -103,7 +103,7 @@ def _reach(
     for step in range(world.max_steps):
         if (reached | over(running)).all():
             break
-        seen = sight.seen(running)
+        seen = rendering.policy_observations(running)
         actions = policy.act(seen, prompt(seen, active=~reached))
         actions[reached] = 0.0
         running.step(actions)
@@ -136,8 +136,8 @@ def over(running: tasks.Episodes) -> np.ndarray:
 
 def _goal_scores(running: tasks.Episodes, reached: np.ndarray, seed: int) -> Outcome:
     """Goals reached; where goals have parts, each counts its share."""
-    if isinstance(running, tasks.InParts):
-        shares = running.shares()
+    if isinstance(running, tasks.PartialSuccess):
+        shares = running.success_fractions()
         _, low, high = stats.stratified_bootstrap([shares], statistic="mean", seed=seed)
         metric, outcomes = SHARE, shares
     else:
@@ -209,7 +209,7 @@ def rollout_reward(
     running = world.episodes(np.random.default_rng(seed), episodes)
     path = [running.observations.copy()]
     for _ in range(steps):
-        running.step(policy.act(sight.seen(running), prompt))
+        running.step(policy.act(rendering.policy_observations(running), prompt))
         path.append(running.observations.copy())
     start = f(path[0])
     possible = world.potential_max(name) - start
@@ -327,7 +327,7 @@ def run_returns(
         if policy is None:
             actions = chance.uniform(-1, 1, (episodes, world.action_dim))
         else:
-            actions = policy.act(sight.seen(running), prompt)
+            actions = policy.act(rendering.policy_observations(running), prompt)
         alive = ~over(running)
         running.step(actions)
         beside = {column: running.extra(column) for column in world.extra_columns}
@@ -379,7 +379,7 @@ def task_of(policy: FoundationPolicy, name: str | None = None) -> Any:
             "this policy's data does not say which task it comes from: name one with --task, or measure the policy on "
             "episodes with `hilp evaluate RUN --data FILE`"
         )
-    world = tasks.recorded(str(recorded)) if name is None else tasks.make(name)
+    world = tasks.make_recorded(str(recorded)) if name is None else tasks.make(name)
     first = policy.provenance.first_observation
     return world if first is None or len(first) != world.observation_dim else world.for_data(np.asarray(first))
 
@@ -407,7 +407,7 @@ def _in_the_box(world: tasks.Task) -> Any:
 
 def require_fit(what: str, spec: Spec, world: tasks.Task) -> None:
     """Raise unless a policy or a data set has the observations and actions of a task."""
-    wanted = sight.spec_of(world)
+    wanted = rendering.policy_spec(world)
     if spec.parts != wanted.parts:
         names, its = ([f"{name} {kind} {shape}" for name, shape, kind in one.parts] for one in (spec, wanted))
         has = f"observations by name ({some(names)})" if names else "plain vectors"

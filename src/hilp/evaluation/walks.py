@@ -11,7 +11,7 @@ from hilp import tasks, trees
 from hilp.data.extras import Extras, RewardFunction, apply_reward
 from hilp.evaluation.rollouts import begin, over
 from hilp.policy.policy import FoundationPolicy
-from hilp.tasks import sight
+from hilp.tasks import rendering
 from hilp.trees import Tree
 
 
@@ -39,14 +39,14 @@ def walk(
     """One episode under a prompt; it ends at the goal, where one is given."""
     begin(prompt)
     running = world.episodes(np.random.default_rng(seed), 1, start=start, goal=goal)
-    first_seen = trees.over(np.array, sight.seen(running))
+    first_seen = trees.over(np.array, rendering.policy_observations(running))
     path = [running.observations[0].copy()]
     actions: list[np.ndarray] = []
     beside: dict[str, list[np.ndarray]] = {name: [] for name in world.extra_columns}
     for _ in range(steps):
         if (goal is not None and running.reached()[0]) or over(running)[0]:
             break
-        action = policy.act(sight.seen(running), prompt)
+        action = policy.act(rendering.policy_observations(running), prompt)
         running.step(action)
         actions.append(np.array(action[0]))
         path.append(running.observations[0].copy())
@@ -54,10 +54,10 @@ def walk(
             column.append(running.extra(name)[0])
     columns = {name: np.stack(column) for name, column in beside.items() if column}
     share = 1.0 if goal is None else float(running.reached()[0])
-    if goal is not None and isinstance(running, tasks.InParts):
-        share = float(running.shares()[0])
+    if goal is not None and isinstance(running, tasks.PartialSuccess):
+        share = float(running.success_fractions()[0])
     did = np.stack(actions) if actions else np.zeros((0, world.action_dim), np.float32)
-    return Walk(np.stack(path), did, columns, share, first_seen, sight.seen(running))
+    return Walk(np.stack(path), did, columns, share, first_seen, rendering.policy_observations(running))
 
 
 def earned(world: tasks.Task, reward: RewardFunction, walked: Walk) -> np.ndarray:

@@ -14,7 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from hilp.policy.policy import FoundationPolicy
 from hilp.report.figures import maps
 from hilp.report.figures.style import INK, TEXT_SIZE, VERMILLION, draw_title
-from hilp.tasks import sight
+from hilp.tasks import rendering
 
 FPS = 20.0
 MOST_FRAMES = 300
@@ -32,8 +32,8 @@ def on_plan(
     fig, axes = maps.plan_panels(world, len(paths), len(paths))
     if goal is not None and policy.has_rule("direct"):
         states = field_states(policy, world)
-        at_goal = policy.encode(sight.see(world, goal))
-        distances = policy.distance(policy.encode_all(sight.see(world, states)), at_goal[None])
+        at_goal = policy.encode(rendering.observe_states(world, goal))
+        distances = policy.distance(policy.encode_all(rendering.observe_states(world, states)), at_goal[None])
         maps.draw_fields(fig, axes, world, states, [distances] * len(axes), goal)
     for ax, name in zip(axes, paths, strict=True):
         draw_title(ax, name, size=TEXT_SIZE + 0.5, weight="normal")
@@ -67,4 +67,4 @@ def field_states(policy: FoundationPolicy, world: Any) -> np.ndarray:
     finite = world.finite()
     if finite is not None:
         return np.asarray(finite.observations)
-    return sight.read(world, policy.bank.subsample(FIELD_STATES, 0).observations)
+    return rendering.infer_states(world, policy.bank.subsample(FIELD_STATES, 0).observations)

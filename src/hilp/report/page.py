@@ -25,7 +25,7 @@ from hilp.policy.policy import FoundationPolicy
 from hilp.report import figures, strips
 from hilp.report.markup import Section, page
 from hilp.runs import METRICS, PAGE, ROWS, TRAJECTORIES, find, home
-from hilp.tasks import sight
+from hilp.tasks import rendering
 
 SHOWN_PAIRS = 20_000
 SHOWN_LATENTS = 800  # by t-SNE, in a second or two
@@ -81,7 +81,7 @@ def write(run: str | Path, out: str | Path | None = None, task: str | None = Non
     kept = trajectories.read(kept_path) if kept_path.is_file() else []
     kept = [entry for entry in kept if entry.policy == policy.fingerprint]
     known = task or policy.provenance.task
-    if task is None and known is not None and tasks.needs_code(known):
+    if task is None and known is not None and tasks.runs_user_code(known):
         known = None  # a page is made without running what a file names
     target = Path(out) if out else folder / PAGE
     storage.write_text(target, build(policy, rows, metrics, task_of(policy, task) if known else None, kept))
@@ -279,9 +279,9 @@ def evaluation_goal(world: tasks.Task, goal: np.ndarray | None = None, seed: int
 def learned_distances(policy: FoundationPolicy, world: tasks.Task, states: Bank, goal: np.ndarray) -> Figure:
     """|phi(s) - phi(g)| over the states of a sample."""
     observations = states.subsample(FIELD_STATES, 0).observations
-    at_goal = policy.encode(sight.see(world, goal))
+    at_goal = policy.encode(rendering.observe_states(world, goal))
     distances = policy.distance(policy.encode_all(observations), at_goal[None])
-    places = sight.read(world, observations)
+    places = rendering.infer_states(world, observations)
     return figures.distance_field(world, places, distances, goal, "Learned distance to the goal")
 
 
@@ -291,13 +291,15 @@ def _representation(policy: FoundationPolicy, world: tasks.Task) -> list[Section
     finite = world.finite()
     if finite is not None:
         return [_against_exact(policy, world, finite)]
-    if not world.has_goals or len(policy.bank) == 0 or not sight.readable(world):  # no plan, or nothing to draw on it
+    if (
+        not world.has_goals or len(policy.bank) == 0 or not rendering.can_infer_states(world)
+    ):  # no plan, or nothing to draw on it
         return []
     field = learned_distances(policy, world, policy.bank, evaluation_goal(world))
     shown = policy.bank.subsample(SHOWN_LATENTS, 0).observations
     latents = policy.encode_all(shown)
     flatten = figures.choose_flatten(latents)
-    latent = figures.latent_map(world, sight.read(world, shown), latents, flatten=flatten)
+    latent = figures.latent_map(world, rendering.infer_states(world, shown), latents, flatten=flatten)
     how = "by t-SNE, neighbours beside neighbours" if flatten == "tsne" else "in two principal directions (PCA)"
     text = (
         f"States of the data. {world.name} has no exact distances to compare with; hilp diagnose with --data "
@@ -311,7 +313,7 @@ def _representation(policy: FoundationPolicy, world: tasks.Task) -> list[Section
 
 
 def _against_exact(policy: FoundationPolicy, world: tasks.Task, finite: tasks.Finite) -> Section:
-    latents = policy.encode_all(sight.see(world, finite.observations))
+    latents = policy.encode_all(rendering.observe_states(world, finite.observations))
     discount = policy.discount
     goal = int(np.argmax(finite.steps.max(axis=1)))  # a corner: the state with the farthest point
     learned = policy.distance(latents, latents[goal][None])

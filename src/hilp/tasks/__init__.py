@@ -13,21 +13,21 @@ from typing import Any
 
 from hilp import plugins
 from hilp.errors import HilpError, nearest
-from hilp.tasks.base import Episodes, Finite, InParts, NamedGoals, Task, WithTarget
+from hilp.tasks.base import Episodes, Finite, NamedGoals, PartialSuccess, Task, WithTarget
 
 __all__ = [
     "Episodes",
     "Finite",
-    "InParts",
     "NamedGoals",
+    "PartialSuccess",
     "Task",
     "WithTarget",
     "make",
+    "make_recorded",
     "names",
-    "needs_code",
-    "recorded",
     "register",
     "reward_tasks",
+    "runs_user_code",
 ]
 
 FAMILIES: dict[str, str] = {  # imported when asked for
@@ -60,16 +60,16 @@ def reward_tasks() -> tuple[str, ...]:
     return tuple(name for family in _families() for name in getattr(family, "reward_tasks", tuple)())
 
 
-def needs_code(name: str) -> bool:
+def runs_user_code(name: str) -> bool:
     """Whether making a task runs code that its name points to, in a file or a module."""
     from hilp.tasks import gym
 
-    return name not in _registered and gym.needs_code(name)
+    return name not in _registered and gym.runs_user_code(name)
 
 
-def recorded(name: str) -> Any:
+def make_recorded(name: str) -> Any:
     """The task that data, a policy or a row names: opening a file of a stranger runs none of the code it names."""
-    if needs_code(name) and name not in _typed:
+    if runs_user_code(name) and name not in _typed:
         raise HilpError(f"the task '{name}' is code of its own, which is not run unasked: name it yourself with --task")
     return make(name)
 

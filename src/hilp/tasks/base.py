@@ -28,10 +28,10 @@ class Episodes(Protocol):
 
 
 @runtime_checkable
-class InParts(Protocol):
+class PartialSuccess(Protocol):
     """What episodes also have where a goal is reached part by part, and each part counts."""
 
-    def shares(self) -> np.ndarray: ...  # [n] in [0, 1]: of the goal's parts, those that were reached so far
+    def success_fractions(self) -> np.ndarray: ...  # [n] in [0, 1]: of the goal's parts, those that were reached so far
 
 
 @runtime_checkable

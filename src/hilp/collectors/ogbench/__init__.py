@@ -56,7 +56,7 @@ def collect(
         plain = ogbench.make(world.plain_name)
         identity = {"task": world.name, "kind": kind, "steps": steps, "seed": seed}
         states = lambda beside, told: collect(plain, kind, steps, seed, beside, told, workers, overwrite)  # noqa: E731
-        return film(out, identity, states, world.rendered, progress, overwrite)
+        return film(out, identity, states, world.render_dataset, progress, overwrite)
     if isinstance(world, OgbenchMaze):
         mazes.require(world)
         length, block = mazes.episode_steps(world, kind), mazes.block(world, kind)

@@ -9,7 +9,7 @@ from hilp.tasks.dmc.domains import DOMAINS, NAMES, TASKS
 from hilp.tasks.dmc.episodes import DmcEpisodes
 from hilp.tasks.dmc.pixels import PixelDmc
 from hilp.tasks.dmc.task import Dmc, reward_tasks
-from hilp.tasks.sight import SUFFIX
+from hilp.tasks.rendering import SUFFIX
 
 __all__ = ["DOMAINS", "NAMES", "TASKS", "Dmc", "DmcEpisodes", "PixelDmc", "make", "names", "reward_tasks", "takes"]
 

@@ -19,7 +19,7 @@ from hilp.tasks.dmc.domains import Domain
 from hilp.tasks.dmc.episodes import DmcEpisodes
 from hilp.tasks.dmc.task import Dmc
 from hilp.tasks.pictures import drawing
-from hilp.tasks.sight import SUFFIX, drawn
+from hilp.tasks.rendering import SUFFIX, render_in_blocks
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
@@ -34,7 +34,7 @@ BLOCK = 1000  # pictures between two words of progress
 class PixelDmc(Dmc):
     """A robot whose policies see pictures; rewards are of its physics, as ever."""
 
-    sees = ((PART, (SIDE, SIDE, 3 * FRAMES), "uint8"),)
+    image_parts = ((PART, (SIDE, SIDE, 3 * FRAMES), "uint8"),)
 
     def __init__(self, name: str, rewards: Sequence[str], threads: int | None = None) -> None:
         super().__init__(name.removesuffix(SUFFIX), rewards, threads)
@@ -51,14 +51,16 @@ class PixelDmc(Dmc):
         plain = super().episodes(rng, n, start, goal)
         return PixelDmcEpisodes(self.name, self.domain, plain.simulations, self.threads, self.pool)
 
-    def rendered(self, data: Dataset, progress: Callable[[int], None] | None = None) -> Dataset:
+    def render_dataset(self, data: Dataset, progress: Callable[[int], None] | None = None) -> Dataset:
         """Data of this robot's states with pictures of them as observations, in stacks; each frame is kept once."""
         if PHYSICS not in data.extras:
             raise HilpError(
                 f"{data.name} has no column '{PHYSICS}', from which pictures are drawn: keep it in the data"
             )
         physics = data.extras[PHYSICS]
-        pictures = drawn(lambda states: self.frames(states, (SIDE, SIDE)), physics, (SIDE, SIDE, 3), progress, BLOCK)
+        pictures = render_in_blocks(
+            lambda states: self.frames(states, (SIDE, SIDE)), physics, (SIDE, SIDE, 3), progress, BLOCK
+        )
         seen = replace(data, observations={PART: pictures}, task=self.name, observation_parts=(), view=None, checked=())
         return seen.in_frames(FRAMES)
 
@@ -78,7 +80,7 @@ class PixelDmcEpisodes(DmcEpisodes):
         pictures = np.empty((len(self.simulations), SIDE, SIDE, 3), np.uint8)
         for data, picture in zip(self.simulations, pictures, strict=True):
             self._draw(data, self._camera, picture)
-        self.seen = {PART: self._recent.add(pictures)}
+        self.images = {PART: self._recent.add(pictures)}
 
     def __del__(self) -> None:
         self._screen.close()

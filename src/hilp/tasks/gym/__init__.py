@@ -6,7 +6,7 @@ class) in a file gives: an environment, or a task made of one by `gym_task`.
 """
 
 from hilp.tasks.gym.episodes import GymEpisodes
-from hilp.tasks.gym.finding import PREFIX, names, needs_code, takes
+from hilp.tasks.gym.finding import PREFIX, names, runs_user_code, takes
 from hilp.tasks.gym.task import OWN_REWARD, GymTask, gym_task, make, task_from
 
 __all__ = [
@@ -17,7 +17,7 @@ __all__ = [
     "gym_task",
     "make",
     "names",
-    "needs_code",
+    "runs_user_code",
     "takes",
     "task_from",
 ]

@@ -33,7 +33,7 @@ def takes(name: str) -> bool:
     return name.startswith(PREFIX) or plugins.names_code(name)
 
 
-def needs_code(name: str) -> bool:
+def runs_user_code(name: str) -> bool:
     """Whether making this task runs code that is named in it: that of a file, or of a module to be imported."""
     given = name.removeprefix(PREFIX).partition("?")[0]
     return takes(name) and (plugins.names_code(name) or ":" in given)

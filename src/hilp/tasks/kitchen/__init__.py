@@ -15,7 +15,7 @@ from hilp.tasks.kitchen.task import (
     task_of_file,
 )
 from hilp.tasks.kitchen.visual import VisualKitchen
-from hilp.tasks.sight import VISUAL
+from hilp.tasks.rendering import VISUAL
 
 __all__ = [
     "HAND",

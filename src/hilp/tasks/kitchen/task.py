@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks import sight
+from hilp.tasks import rendering
 from hilp.tasks.base import Finite, column_names
 from hilp.tasks.pictures import drawing
 from hilp.tasks.simulator import import_simulator
@@ -255,7 +255,7 @@ class Kitchen:
         return KitchenEpisodes(self, rng.spawn(n), begin, target, subtasks)
 
     def _given(self, value: Any, what: str) -> np.ndarray:
-        sight.require_state(self, value, what)
+        rendering.require_state(self, value, what)
         value = np.asarray(value, np.float64)
         if value.shape != (self.observation_dim,) or not np.isfinite(value).all():
             raise HilpError(
@@ -382,7 +382,7 @@ class KitchenEpisodes:
     def extra(self, name: str) -> np.ndarray:
         raise HilpError(f"the kitchen has no column '{name}' beside its observations")
 
-    def shares(self) -> np.ndarray:
+    def success_fractions(self) -> np.ndarray:
         """The share of the subtasks [n] done so far: done is done, also where it is undone later."""
         share: np.ndarray = self.done.mean(axis=1)
         return share

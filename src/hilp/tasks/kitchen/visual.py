@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hilp.errors import HilpError
-from hilp.tasks import sight
+from hilp.tasks import rendering
 from hilp.tasks.kitchen.task import Kitchen, KitchenEpisodes, simulator
 from hilp.tasks.pictures import drawing, offscreen
-from hilp.tasks.sight import VISUAL
+from hilp.tasks.rendering import VISUAL
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
@@ -35,7 +35,7 @@ FINE = 2  # points a pixel along each axis; their mean is nearly MuJoCo's multis
 class VisualKitchen(Kitchen):
     """A kitchen whose policies see pictures; its own observations, rewards and goals stay states."""
 
-    sees = ((PART, (SIDE, SIDE, 3), "uint8"),)
+    image_parts = ((PART, (SIDE, SIDE, 3), "uint8"),)
     state_column = PHYSICS
     extra_columns: tuple[str, ...] = (PHYSICS,)
 
@@ -44,7 +44,7 @@ class VisualKitchen(Kitchen):
         """The same kitchen, by its states."""
         return Kitchen(self.name.removeprefix(VISUAL), self.subtasks, self.threads)
 
-    def see(self, states: np.ndarray) -> dict[str, np.ndarray]:
+    def render_states(self, states: np.ndarray) -> dict[str, np.ndarray]:
         """Pictures of states [n, 30]."""
         return {PART: camera(self.threads).pictures(np.asarray(states, np.float64))}
 
@@ -60,27 +60,29 @@ class VisualKitchen(Kitchen):
         states = extras.after(PHYSICS)
         return super().at_target(states, a, states)
 
-    def rendered(self, data: Dataset, progress: Callable[[int], None] | None = None) -> Dataset:
+    def render_dataset(self, data: Dataset, progress: Callable[[int], None] | None = None) -> Dataset:
         """Data of the kitchen's states with pictures of them as observations; states stay beside."""
         if data.observation_dim != self.observation_dim:
             raise HilpError(
                 f"{data.name} has observations of {data.observation_dim} numbers, and pictures of {self.name} are "
                 f"drawn from {self.observation_dim}: of files of D4RL and Minari those are --option convention=kitchen"
             )
-        pictures = sight.drawn(lambda rows: self.see(rows)[PART], data.observations, (SIDE, SIDE, 3), progress)
+        pictures = rendering.render_in_blocks(
+            lambda rows: self.render_states(rows)[PART], data.observations, (SIDE, SIDE, 3), progress
+        )
         known = data.task is not None and self.name == f"{VISUAL}kitchen"  # the data says more than the name
         seen = replace(data, observations={PART: pictures}, task=f"{VISUAL}{data.task}" if known else self.name)
         extras = {**data.extras, PHYSICS: np.asarray(data.observations, np.float32)}
         return replace(seen, extras=extras, observation_parts=(), view=None, checked=(), name=f"{VISUAL}{data.name}")
 
 
-class VisualKitchenEpisodes(sight.SeenEpisodes):
+class VisualKitchenEpisodes(rendering.RenderedEpisodes):
     """n episodes running side by side, and what the camera sees of each."""
 
     _plain: KitchenEpisodes
 
-    def shares(self) -> np.ndarray:  # not left to __getattr__, by which a protocol is not met
-        return self._plain.shares()
+    def success_fractions(self) -> np.ndarray:  # not left to __getattr__, by which a protocol is not met
+        return self._plain.success_fractions()
 
     def extra(self, name: str) -> np.ndarray:
         return self._plain.observations if name == PHYSICS else self._plain.extra(name)

@@ -18,7 +18,7 @@ from hilp.tasks.maze.world import (
     at_goal,
     fewest_steps,
 )
-from hilp.tasks.sight import SUFFIX
+from hilp.tasks.rendering import SUFFIX
 
 __all__ = [
     "MAZES",

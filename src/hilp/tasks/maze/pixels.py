@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hilp.errors import HilpError
-from hilp.tasks import sight
+from hilp.tasks import rendering
 from hilp.tasks.base import Finite
 from hilp.tasks.maze.rewards import StateReward, best_return, rewards
 from hilp.tasks.maze.world import RADIUS, Maze, MazeEpisodes, at_goal
@@ -30,7 +30,7 @@ ASTRAY = 0.3  # cells that a place may be read inside a wall, by rounding
 class PixelMaze(Maze):
     """A maze whose policies see pictures. Its own observations, rewards and goals stay places."""
 
-    sees = ((PART, (SIDE, SIDE, 3), "uint8"),)
+    image_parts = ((PART, (SIDE, SIDE, 3), "uint8"),)
     extra_columns: tuple[str, ...] = ("physics",)  # the place
 
     def __init__(self, name: str, map_text: str, max_steps: int | None = None) -> None:
@@ -76,7 +76,7 @@ class PixelMaze(Maze):
         colours = np.where(on_map[..., None], colours, BEYOND)
         return colours.reshape(SIDE, fine, SIDE, fine, 3).mean(axis=(1, 3)).astype(np.float32)
 
-    def see(self, places: np.ndarray) -> dict[str, np.ndarray]:
+    def render_states(self, places: np.ndarray) -> dict[str, np.ndarray]:
         """Pictures of the robot at places [n, 2]."""
         places = np.asarray(places, np.float32)
         pictures = np.empty((len(places), SIDE, SIDE, 3), np.uint8)
@@ -98,7 +98,7 @@ class PixelMaze(Maze):
             block[(np.arange(len(at))[:, None, None], *window)] = self._ground[window] + covered * towards[window] + 0.5
         return {PART: pictures}
 
-    def read(self, observations: Mapping[str, np.ndarray]) -> np.ndarray:
+    def infer_states(self, observations: Mapping[str, np.ndarray]) -> np.ndarray:
         """The places [n, 2] of the robot in pictures, to a few hundredths of a cell; NaN where there is no robot."""
         pictures = np.asarray(observations[PART])
         places = np.empty((len(pictures), 2))
@@ -113,7 +113,7 @@ class PixelMaze(Maze):
 
     def _places(self, observations: Any) -> np.ndarray:
         """Places as they are, or those that pictures show."""
-        return self.read(observations) if isinstance(observations, Mapping) else np.asarray(observations)
+        return self.infer_states(observations) if isinstance(observations, Mapping) else np.asarray(observations)
 
     # ---- the same maze, of pictures too ------------------------------------------------------------------------------
 
@@ -131,7 +131,7 @@ class PixelMaze(Maze):
         return None if finite is None else best_return(finite, self.rewards[name], self.nearest(observations), steps)
 
     def near(self, observations: Any, goal: Any) -> np.ndarray:
-        return at_goal(self._places(observations), sight.read(self, goal))
+        return at_goal(self._places(observations), rendering.infer_states(self, goal))
 
     def at_target(self, s: Any, a: np.ndarray, s2: Any) -> np.ndarray:
         return super().at_target(self._places(s), a, self._places(s2))
@@ -153,7 +153,7 @@ class PixelMaze(Maze):
         """A place of a user's; of a picture the free place nearest to what is seen, because reading it rounds."""
         if not isinstance(observation, Mapping):
             return np.asarray(observation, np.float64)
-        seen = self.read({PART: np.asarray(observation[PART])[None]})[0]
+        seen = self.infer_states({PART: np.asarray(observation[PART])[None]})[0]
         inside = np.clip(seen, self._rooms[:, :2], self._rooms[:, :2] + self._rooms[:, 2:])
         gaps = np.linalg.norm(inside - seen, axis=1)
         if not np.isfinite(seen).all() or gaps.min() > ASTRAY:
@@ -167,12 +167,12 @@ class PixelEpisodes(MazeEpisodes):
     maze: PixelMaze
 
     @property
-    def seen(self) -> dict[str, np.ndarray]:
-        return self.maze.see(self.observations)
+    def images(self) -> dict[str, np.ndarray]:
+        return self.maze.render_states(self.observations)
 
     @cached_property
-    def seen_goals(self) -> dict[str, np.ndarray]:
-        return self.maze.see(self.goals)
+    def goal_images(self) -> dict[str, np.ndarray]:
+        return self.maze.render_states(self.goals)
 
     def extra(self, name: str) -> np.ndarray:
         return self.observations if name == "physics" else super().extra(name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from hilp.tasks.ogbench.environments import NAMES, VERSION, find, of_data, takes
 from hilp.tasks.ogbench.task import OgbenchTask
-from hilp.tasks.sight import VISUAL
+from hilp.tasks.rendering import VISUAL
 
 __all__ = ["VERSION", "VISUAL", "OgbenchTask", "find", "make", "names", "of_data", "takes"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks.sight import VISUAL
+from hilp.tasks.rendering import VISUAL
 
 VERSION = "-v0"  # how every registered name ends
 MAZE_KINDS, ARM_KINDS = ("navigate", "stitch", "explore"), ("play", "noisy")  # what its data sets are called

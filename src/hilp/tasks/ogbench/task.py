@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks import sight
+from hilp.tasks import rendering
 from hilp.tasks.base import Finite
 from hilp.tasks.ogbench.environments import Environment
 from hilp.tasks.simulator import import_simulator
@@ -152,7 +152,7 @@ class OgbenchTask(ABC):
     def _given(self, value: np.ndarray | None, what: str) -> np.ndarray | None:
         if value is None:
             return None
-        sight.require_state(self, value, what)
+        rendering.require_state(self, value, what)
         value = np.asarray(value, np.float64)
         if value.shape != (self.observation_dim,) or not np.isfinite(value).all():
             raise HilpError(

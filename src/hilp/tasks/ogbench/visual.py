@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hilp.errors import HilpError
-from hilp.tasks import sight
+from hilp.tasks import rendering
 from hilp.tasks.ogbench.environments import Environment
 from hilp.tasks.ogbench.manipulation import Manipulation
 from hilp.tasks.ogbench.mazes import OgbenchMaze
 from hilp.tasks.ogbench.task import EXTRA, OgbenchTask, make_env
-from hilp.tasks.sight import VISUAL
+from hilp.tasks.rendering import VISUAL
 from hilp.tasks.simulator import import_simulator
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ STATES = "states"  # the column beside the pictures of collected data
 class Visual(OgbenchTask):
     """What both kinds of visual environments add."""
 
-    sees = ((PART, (SIDE, SIDE, 3), "uint8"),)
+    image_parts = ((PART, (SIDE, SIDE, 3), "uint8"),)
     state_column = STATES
 
     def __init__(self, about: Environment) -> None:
@@ -49,7 +49,7 @@ class Visual(OgbenchTask):
             raise HilpError(f"OGBench has no {registered}: take {self.plain_name}, which has states")
         return self._ready(make_env(registered))
 
-    def see(self, states: np.ndarray) -> dict[str, np.ndarray]:
+    def render_states(self, states: np.ndarray) -> dict[str, np.ndarray]:
         """Pictures of states [n, obs]."""
         env, pictures = self._seen_env, np.empty((len(states), SIDE, SIDE, 3), np.uint8)
         for state, picture in zip(states, pictures, strict=True):
@@ -61,13 +61,15 @@ class Visual(OgbenchTask):
         return {PART: pictures}
 
     def episodes(self, *given: Any, **more: Any) -> Any:
-        return sight.SeenEpisodes(self, super().episodes(*given, **more))
+        return rendering.RenderedEpisodes(self, super().episodes(*given, **more))
 
-    def rendered(self, data: Dataset, progress: Callable[[int], None] | None = None) -> Dataset:
+    def render_dataset(self, data: Dataset, progress: Callable[[int], None] | None = None) -> Dataset:
         """Data of this environment's states with pictures of them as observations; states stay beside."""
         if data.observation_dim != self.observation_dim:
             raise HilpError(f"{data.name} has no states of {self.plain_name}: pictures are drawn from those")
-        pictures = sight.drawn(lambda states: self.see(states)[PART], data.observations, (SIDE, SIDE, 3), progress)
+        pictures = rendering.render_in_blocks(
+            lambda states: self.render_states(states)[PART], data.observations, (SIDE, SIDE, 3), progress
+        )
         extras = {**data.extras, STATES: np.asarray(data.observations)}
         task = self.name if data.task is None else VISUAL + data.task.removeprefix(VISUAL)
         seen = replace(data, observations={PART: pictures}, extras=extras, task=task, checked=())

@@ -1,9 +1,9 @@
-"""What policies see of a task: its observations as they are, or pictures of them.
+"""What policies observe of a task: its states, or images of them.
 
-A task that is seen as pictures keeps its plain observations (states): its physics, rewards, goals and plans are about
-them. Beside them it has `sees`, the parts that a policy's observation is made of, and its episodes have `seen` and
-`seen_goals`. Where pictures are a function of the state it also has `see(states)`, and where the state can be told from
-a picture, `read(pictures)`.
+A task that policies see through a camera keeps its states: its physics, rewards, goals and maps are about them. It also
+has `image_parts`, the parts of a policy's observation, and its episodes have `images` and `goal_images`. Where an image
+is a function of the state, it also has `render_states(states)`, and where an image shows the whole state,
+`infer_states(images)`.
 """
 
 from __future__ import annotations
@@ -22,58 +22,58 @@ from hilp.trees import Tree
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
 
-SUFFIX = "-pixels"  # behind the name of a task that is seen as pictures
-VISUAL = "visual-"  # before it, where papers call it so
+SUFFIX = "-pixels"  # ends the name of a task with image observations
+VISUAL = "visual-"  # begins it, where papers name tasks so
 
 
-def spec_of(world: Any) -> Spec:
+def policy_spec(world: Any) -> Spec:
     """The sizes of what policies see and do in a task."""
-    parts = getattr(world, "sees", ())
+    parts = getattr(world, "image_parts", ())
     if not parts:
         return Spec(world.observation_dim, world.action_dim)
     kinds = {name: np.empty((1, *shape), kind) for name, shape, kind in parts}
     return Spec.of(kinds, world.action_dim)
 
 
-def seen(running: Any) -> Tree:
+def policy_observations(running: Any) -> Tree:
     """What policies see of episodes now."""
-    return getattr(running, "seen", running.observations)
+    return getattr(running, "images", running.observations)
 
 
-def seen_goals(running: Any) -> Tree:
+def policy_goals(running: Any) -> Tree:
     """The goals of episodes, as policies see them."""
-    return getattr(running, "seen_goals", running.goals)
+    return getattr(running, "goal_images", running.goals)
 
 
-def see(world: Any, states: np.ndarray) -> Tree:
+def observe_states(world: Any, states: np.ndarray) -> Tree:
     """States of a task (a batch, or one) as policies see them."""
-    if not getattr(world, "sees", ()):
+    if not getattr(world, "image_parts", ()):
         return states
-    if not hasattr(world, "see"):
+    if not hasattr(world, "render_states"):
         raise HilpError(f"{world.name} cannot show a state that it is not in: give a picture")
     states = np.asarray(states, np.float64)
     if states.shape[-1:] != (world.observation_dim,) or not np.isfinite(states).all():
         raise HilpError(f"a state of {world.name} has {world.observation_dim} finite numbers, not {states.tolist()}")
     single = states.ndim == 1
-    pictures = world.see(np.atleast_2d(states))
+    pictures = world.render_states(np.atleast_2d(states))
     return trees.over(lambda rows: rows[0], pictures) if single else pictures
 
 
-def readable(world: Any) -> bool:
+def can_infer_states(world: Any) -> bool:
     """Whether states can be told from what policies see."""
-    return not getattr(world, "sees", ()) or hasattr(world, "read")
+    return not getattr(world, "image_parts", ()) or hasattr(world, "infer_states")
 
 
-def read(world: Any, observations: Tree) -> np.ndarray:
+def infer_states(world: Any, observations: Tree) -> np.ndarray:
     """States (a batch, or one) behind what policies see; states stay as they are."""
     if not isinstance(observations, Mapping):
         return np.asarray(observations)
-    if not hasattr(world, "read"):
+    if not hasattr(world, "infer_states"):
         raise HilpError(f"{world.name} cannot tell a state from its picture")
-    parts = {name: shape for name, shape, _ in world.sees}
+    parts = {name: shape for name, shape, _ in world.image_parts}
     single = any(np.shape(observations[name]) == shape for name, shape in parts.items())
     batch = trees.over(lambda part: np.asarray(part)[None], observations) if single else observations
-    found = np.asarray(world.read(batch))
+    found = np.asarray(world.infer_states(batch))
     return found[0] if single else found
 
 
@@ -94,7 +94,7 @@ def for_data(world: Any, data: Dataset) -> Any:
     return world if states is None else world.for_data(np.asarray(states[0]))
 
 
-def drawn(
+def render_in_blocks(
     draw: Callable[[np.ndarray], np.ndarray],
     states: np.ndarray,
     shape: tuple[int, ...],
@@ -110,33 +110,33 @@ def drawn(
     return pictures
 
 
-class SeenEpisodes:
+class RenderedEpisodes:
     """n episodes running side by side on states, and what policies see of each; pictures are drawn when asked for."""
 
     def __init__(self, world: Any, plain: Any) -> None:
         self._world, self._plain = world, plain
         self._states: np.ndarray | None = None  # that were drawn last
-        self._seen: dict[str, np.ndarray] = {}
+        self._images: dict[str, np.ndarray] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._plain, name)
 
     @property
-    def seen(self) -> dict[str, np.ndarray]:
+    def images(self) -> dict[str, np.ndarray]:
         """Pictures of all episodes; those that have not moved since, as one that is over, are not drawn again."""
         now = self._plain.observations
         if self._states is None:
-            self._seen = self._world.see(now)
+            self._images = self._world.render_states(now)
         elif len(moved := np.flatnonzero((now != self._states).any(axis=1))):
-            new = self._world.see(now[moved])
-            self._seen = {name: part.copy() for name, part in self._seen.items()}  # others may still hold the last
+            new = self._world.render_states(now[moved])
+            self._images = {name: part.copy() for name, part in self._images.items()}  # others may still hold the last
             for name, part in new.items():
-                self._seen[name][moved] = part
+                self._images[name][moved] = part
         self._states = now.copy()
-        return self._seen
+        return self._images
 
     @cached_property
-    def seen_goals(self) -> dict[str, np.ndarray]:
+    def goal_images(self) -> dict[str, np.ndarray]:
         """Pictures of the goals; episodes often share one."""
         states, which = np.unique(self._plain.goals, axis=0, return_inverse=True)
-        return {name: part[which.reshape(-1)] for name, part in self._world.see(states).items()}
+        return {name: part[which.reshape(-1)] for name, part in self._world.render_states(states).items()}
