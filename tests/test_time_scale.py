@@ -20,7 +20,7 @@ from hilp.learning import configs
 from hilp.policy.bank import Bank
 from hilp.policy.preparation import Preparation
 from hilp.tasks.maze import MAZES
-from hilp.training import fitting
+from hilp.training import auto_config
 
 TINY = {"dim": 2, "hidden": (8,), "actor_hidden": (8,), "batch": 16, "normalize": False}
 
@@ -64,9 +64,9 @@ def test_noise_of_the_sensors_is_told_from_motion() -> None:
 @pytest.mark.parametrize("task", sorted(MAZES))
 def test_built_in_mazes_are_trained_as_they_always_were(task: str, kind: str) -> None:
     data = collect(task, kind, 40_000, 0)
-    assert fitting.fitted(hilp.preset("hilp", "laptop", task).config, data).config.phi_discount == 0.97
+    assert auto_config.resolve(hilp.preset("hilp", "laptop", task).config, data).config.phi_discount == 0.97
     free = replace(data, task=None)
-    fit = fitting.fitted(hilp.preset("hilp", "laptop").config, free)
+    fit = auto_config.resolve(hilp.preset("hilp", "laptop").config, free)
     assert (fit.config.phi_discount, fit.config.goal_discount) == (0.97, 0.97) and fit.data is free
 
 
@@ -136,7 +136,9 @@ def test_a_stride_that_is_asked_for_is_taken_and_kept(tmp_path: Path) -> None:
     assert Dataset.open(thin.save(tmp_path / "thin")).stride == 5
     assert hilp.load(strollers(8), stride="auto").stride == timescale.of_dataset(strollers(8)).stride == 3
     assert hilp.load(data, stride="3").stride == 3
-    open_, told = (fitting.fitted(auto_config(), d).data for d in (strollers(8), hilp.load(strollers(8), stride=1)))
+    open_, told = (
+        auto_config.resolve(open_config(), d).data for d in (strollers(8), hilp.load(strollers(8), stride=1))
+    )
     assert (open_.stride, told.stride) == (3, 1)
     with pytest.raises(HilpError, match="thinned already"):
         hilp.load(thin, stride=2)
@@ -150,35 +152,35 @@ def test_a_stride_that_is_asked_for_is_taken_and_kept(tmp_path: Path) -> None:
 # ---- what is left to the data ----------------------------------------------------------------------------------------
 
 
-def auto_config() -> object:
+def open_config() -> object:
     return replace(hilp.preset("hilp", "laptop").config, **TINY)
 
 
 def test_numbers_that_somebody_gave_win() -> None:
     data = strollers(20)
-    told = configs.changed(auto_config(), {"phi_discount": "0.9"})
-    fit = fitting.fitted(told, data)
+    told = configs.changed(open_config(), {"phi_discount": "0.9"})
+    fit = auto_config.resolve(told, data)
     assert (fit.config.phi_discount, fit.data) == (0.9, data)  # whoever says the horizon has thought of the rate
     assert fit.config.goal_discount == 0.995  # which is still open, at the stride that the data has
     tasked = replace(data, task="maze-large")
-    assert fitting.fitted(auto_config(), tasked).data is tasked
-    assert fitting.fitted(hilp.HILP(), data) == fitting.Fit(hilp.HILP(), data)
+    assert auto_config.resolve(open_config(), tasked).data is tasked
+    assert auto_config.resolve(hilp.HILP(), data) == auto_config.Resolved(hilp.HILP(), data)
     with pytest.raises(HilpError, match="phi_discount"):
-        configs.changed(auto_config(), {"phi_discount": "never"})
+        configs.changed(open_config(), {"phi_discount": "never"})
     with pytest.raises(HilpError, match="temperature"):
-        configs.changed(auto_config(), {"temperature": "auto"})
+        configs.changed(open_config(), {"temperature": "auto"})
 
 
 def test_short_pieces_of_a_way_are_told() -> None:
     stitch, navigate = (
-        fitting.fitted(auto_config(), collect("maze-large", kind, 30_000, 0)) for kind in ("stitch", "navigate")
+        auto_config.resolve(open_config(), collect("maze-large", kind, 30_000, 0)) for kind in ("stitch", "navigate")
     )
     assert "short pieces of that (median 12 steps): for plans, consider --set discount=0.95 temperature=10" in (
         stitch.line or ""
     )
     assert "pieces" not in (navigate.line or "pieces")
-    told = configs.changed(auto_config(), {"discount": "0.95", "temperature": "10"})
-    assert "pieces" not in (fitting.fitted(told, stitch.data).line or "pieces"), "who has taken the advice"
+    told = configs.changed(open_config(), {"discount": "0.95", "temperature": "10"})
+    assert "pieces" not in (auto_config.resolve(told, stitch.data).line or "pieces"), "who has taken the advice"
 
 
 def test_a_policy_carries_its_stride_and_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,7 +189,7 @@ def test_a_policy_carries_its_stride_and_numbers(tmp_path: Path, capsys: pytest.
         {"observations": raw.observations, "actions": 0.25 * raw.actions, "episode_lengths": raw.lengths},
         rescale_actions=True,
     )
-    policy = hilp.pretrain(auto_config(), data, steps=4, out=tmp_path / "run")
+    policy = hilp.pretrain(open_config(), data, steps=4, out=tmp_path / "run")
     stride = policy.preparation.stride
     assert stride > 1 and policy.config.phi_discount == 0.97
     assert f"stride {stride}" in capsys.readouterr().err
@@ -200,10 +202,10 @@ def test_a_policy_carries_its_stride_and_numbers(tmp_path: Path, capsys: pytest.
 
     # Resumed, it goes on with what it began with, whatever this version would choose now.
     described["config"]["phi_discount"], described["config"]["goal_discount"] = 0.98, 0.98
-    fit = fitting.fitted(auto_config(), data, described)
+    fit = auto_config.resolve(open_config(), data, described)
     assert (fit.config.phi_discount, fit.data.stride) == (0.98, stride)
-    more = hilp.pretrain(auto_config(), data, steps=6, out=tmp_path / "run", resume=True, quiet=True)
-    whole = hilp.pretrain(auto_config(), data, steps=6, quiet=True)
+    more = hilp.pretrain(open_config(), data, steps=6, out=tmp_path / "run", resume=True, quiet=True)
+    whole = hilp.pretrain(open_config(), data, steps=6, quiet=True)
     assert more.fingerprint == whole.fingerprint
 
 
@@ -226,9 +228,9 @@ def test_policies_of_unthinned_data_are_described_as_ever(tiny: hilp.FoundationP
 def test_data_that_takes_longer_to_cross_gets_more_updates() -> None:
     short, long = (collect(name, "navigate", 30_000) for name in ("maze-medium", "examples/maps/spiral.txt"))
     preset = hilp.preset("hilp", "laptop")
-    assert fitting.updates(preset, preset.config, short) == preset.steps == 8_000
-    assert fitting.fitted(preset.config, long).config.phi_discount == 0.99  # a horizon 3 times as long
-    more = fitting.updates(preset, preset.config, long)
+    assert auto_config.updates(preset, preset.config, short) == preset.steps == 8_000
+    assert auto_config.resolve(preset.config, long).config.phi_discount == 0.99  # a horizon 3 times as long
+    more = auto_config.updates(preset, preset.config, long)
     assert type(more) is int and more == 17_000  # 8,000 x 3^(2/3), in thousands
 
 
@@ -236,8 +238,8 @@ def test_updates_that_somebody_chose_stay() -> None:
     """By a discount of the user's own, or of a task that has a number of updates of its own."""
     long = collect("examples/maps/spiral.txt", "navigate", 30_000)
     preset = hilp.preset("hilp", "laptop")
-    assert fitting.updates(preset, replace(preset.config, phi_discount=0.99), long) == preset.steps
+    assert auto_config.updates(preset, replace(preset.config, phi_discount=0.99), long) == preset.steps
     chosen = hilp.preset("hilp", "laptop", "pointmaze-giant")
-    assert configs.to_fit(chosen.config) and fitting.updates(chosen, chosen.config, long) == chosen.steps == 20_000
+    assert configs.to_fit(chosen.config) and auto_config.updates(chosen, chosen.config, long) == chosen.steps == 20_000
     paper = hilp.preset("hilp", "paper")
-    assert fitting.updates(paper, paper.config, long) == paper.steps
+    assert auto_config.updates(paper, paper.config, long) == paper.steps

@@ -29,7 +29,7 @@ from hilp.policy.policy import FoundationPolicy
 from hilp.spec import Spec
 from hilp.storage import lines
 from hilp.tasks import rendering
-from hilp.training import fitting, loop
+from hilp.training import auto_config, loop
 
 Kind = Literal["rewards", "goals", "hierarchy"]
 GOAL_METHODS = ("gc-bc", "gc-iql", "gc-cql", "fb", "iql-fdm", "iql-lap", "iql-rand", "hilp")  # paper's order
@@ -248,7 +248,7 @@ class Cell:
     @cached_property
     def config(self) -> Any:
         """In numbers: what is left to the data is chosen here, so that cells are told apart as they always were."""
-        return fitting.fitted(methods.configure(self.preset.config, self.entry.values), self.data).config
+        return auto_config.resolve(methods.configure(self.preset.config, self.entry.values), self.data).config
 
     @property
     def updates(self) -> int:

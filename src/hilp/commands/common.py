@@ -161,9 +161,9 @@ def devices_of(flags: Any) -> int:
             if getattr(flags, name) is not None:
                 raise HilpError(f"--{name} is for processes that train together: name their --coordinator")
         return 1 if flags.devices is None else int(flags.devices)
-    from hilp.training import sharing
+    from hilp.training import distributed
 
-    return sharing.join(flags.coordinator, flags.processes, flags.process, flags.devices)
+    return distributed.join(flags.coordinator, flags.processes, flags.process, flags.devices)
 
 
 # ---- data, policies and tasks ----------------------------------------------------------------------------------------

@@ -176,7 +176,7 @@ def evaluate(
         command=common.command(),
     )
     for row, _ in found:
-        row["best_evaluation"] = row["best_look"] = best  # by its earlier name as well: rows are read by scripts
+        row["best_evaluation"] = best
     rows = [row for row, _ in found]
     if flags.random:
         beside_random(rows, world, flags)

@@ -92,7 +92,7 @@ class Flags(common.Reading):
 def run(flags: Flags) -> int:
     from hilp import presets, tasks
     from hilp.learning import methods
-    from hilp.training import sharing
+    from hilp.training import distributed
 
     check(flags)
     devices = common.devices_of(flags)
@@ -105,7 +105,7 @@ def run(flags: Flags) -> int:
     steps, minutes = planned(flags, preset, config, data)
     data = labelled(flags, data, config)
     policies = train(flags, data, preset, config, steps, minutes, world, devices)
-    if not sharing.writes(devices):
+    if not distributed.writes(devices):
         return 0
     flags.keep_in(flags.out, flags.data)
     measured = measure(flags, data, policies)
@@ -159,7 +159,7 @@ def validation_share(flags: Flags, data: Dataset) -> float:
 
 def planned(flags: Flags, preset: Preset, config: Any, data: Dataset) -> tuple[int | Literal["auto"], float | None]:
     """Updates and minutes: as asked, as the run was begun with, or the preset's for such data."""
-    from hilp.training import fitting
+    from hilp.training import auto_config
     from hilp.training.checkpoints import planned_end, planned_steps
 
     folder = Path(flags.out)
@@ -167,16 +167,16 @@ def planned(flags: Flags, preset: Preset, config: Any, data: Dataset) -> tuple[i
     minutes = flags.minutes or before.get("minutes")
     if flags.steps is not None:
         return flags.steps, minutes
-    if before.get("settled"):
+    if before.get("converged"):
         return "auto", minutes
     begun = planned_steps(folder) if flags.resume else None
     if begun:
         return begun, minutes
     if flags.minutes:
         return MOST_AUTO * preset.steps, minutes
-    many = fitting.updates(preset, config, data)
+    many = auto_config.updates(preset, config, data)
     if many > preset.steps and not flags.json:
-        print(fitting.more_updates(many), file=sys.stderr)
+        print(auto_config.more_updates(many), file=sys.stderr)
     return many, minutes
 
 
@@ -196,14 +196,14 @@ def train(
     from hilp.learning import methods
     from hilp.spec import Spec
     from hilp.tasks import rendering
-    from hilp.training import loggers, loop, sharing
+    from hilp.training import distributed, loggers, loop
 
     evaluate = None
     if world is not None:
         rollouts.require_fit("this data", Spec.of(data.observations, data.action_dim), world)
         evaluate = partial(evaluate_in_training, world=rendering.for_data(world, data), seed=flags.seed)
     about = {"method": flags.method, "data": data.name, "seed": flags.seed, "steps": steps, **methods.described(config)}
-    with loggers.opened(flags.log if sharing.writes(devices) else (), flags.out, about) as on_metrics:
+    with loggers.opened(flags.log if distributed.writes(devices) else (), flags.out, about) as on_metrics:
         trained = loop.pretrain(
             config,
             data,

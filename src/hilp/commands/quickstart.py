@@ -86,7 +86,7 @@ def run_several(flags: Flags) -> int:
     from hilp import presets, runs
     from hilp.learning import methods
     from hilp.storage import lines
-    from hilp.training import fitting
+    from hilp.training import auto_config
 
     folder = Path(flags.out)
     if (folder / runs.RUN).is_file():
@@ -96,7 +96,7 @@ def run_several(flags: Flags) -> int:
     world = quick(flags.task)
     steps = flags.steps or preset.steps  # the same of all, also where data of some seeds would ask for more
     if flags.steps is None and preset.for_any_data:
-        steps = fitting.updates(preset, preset.config, collected(flags.task, world, flags.seed))
+        steps = auto_config.updates(preset, preset.config, collected(flags.task, world, flags.seed))
     alike = {"task": flags.task, "steps": steps, "pairs": PAIRS}
 
     def is_alike(line: dict[str, Any]) -> bool:
@@ -221,16 +221,16 @@ def story(
     from hilp.evaluation import evaluate, trajectories
     from hilp.evaluation import rows as files
     from hilp.report import figures, page
-    from hilp.training import fitting, loop
+    from hilp.training import auto_config, loop
 
     preset = presets.preset("hilp", "laptop", task)
     seconds: dict[str, float] = {}
     with timed(seconds, "total"), contextlib.ExitStack() as stack:
         with timed(seconds, "collect"):
             data = collected(task, world, seed)
-        updates = steps or fitting.updates(preset, preset.config, data)
+        updates = steps or auto_config.updates(preset, preset.config, data)
         if updates > preset.steps and steps is None and not quiet:
-            print(fitting.more_updates(updates), file=sys.stderr)
+            print(auto_config.more_updates(updates), file=sys.stderr)
         with timed(seconds, "pretrain"):
             policy = loop.pretrain(
                 preset.config,

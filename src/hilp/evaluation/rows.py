@@ -84,7 +84,6 @@ class Row(TypedDict):
     checkpoint: NotRequired[str]
     evaluation_seed: NotRequired[int]
     best_evaluation: NotRequired[dict[str, Any] | None]
-    best_look: NotRequired[dict[str, Any] | None]
     command: NotRequired[str]
     versions: NotRequired[dict[str, str]]
     cell: NotRequired[Cell]
@@ -238,7 +237,6 @@ FIELDS: dict[str, Field] = {
     "checkpoint": Field(TEXT, "always last: rows never mix the last policy of a run with the best one on the way"),
     "evaluation_seed": Field(COUNT, "seed of starts and goals"),
     "best_evaluation": Field(BEST.or_null(), "the best evaluation while training, beside the score, never instead"),
-    "best_look": Field(BEST.or_null(), "the same by its earlier name"),
     "command": Field(TEXT, "the command that made the row"),
     "versions": Field(TEXTS, "of the software"),
     "cell": Field(CELL, "tables: which policy of which table this is"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hilp.training.settling import MOVING
+from hilp.training.convergence import MOVING
 
 SYMMETRIC, ASYMMETRIC = 0.1, 0.3  # up to the first a metric fits; from the second on it can only average both ways
 GOOD_RANKS, POOR_RANKS = 0.95, 0.8  # rank correlations

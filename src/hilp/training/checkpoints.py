@@ -11,17 +11,16 @@ from typing import Any
 
 from hilp import storage
 from hilp.errors import HilpError
-from hilp.learning import methods
 from hilp.runs import CHECKPOINTS, METRICS, RUN
+from hilp.training.distributed import placed, require_same
 from hilp.training.run import Means, Run, scalars, weighted_mean
-from hilp.training.sharing import placed, require_same
 
 CHECKPOINT_MINUTES = 5.0  # a slow run is saved at least this often
 # Must agree to resume; only a hierarchy is of a policy.
 IDENTITY = ("policy", "method", "config", "seed", "seeds", "validation", "data_fingerprint", "devices")
 
 
-class Journal:
+class RunWriter:
     """The folder of a run in training; with no folder it keeps nothing. Of several processes one writes it."""
 
     def __init__(self, folder: Path | None, keep: int = 2, writes: bool = True) -> None:
@@ -121,7 +120,7 @@ def require_own_folder(folder: Path, description: dict[str, Any], resume: bool) 
         before = described(folder) or {}
         now = json.loads(json.dumps(description))  # tuples become lists, as on disk
         for key in IDENTITY:
-            if not _same(key, before.get(key), now.get(key)):
+            if before.get(key) != now.get(key):
                 raise HilpError(f"cannot resume {folder}: its {_difference(key, before.get(key), now.get(key))}")
     elif folder.exists() and not all(_is_of_a_beginning(path) for path in folder.iterdir()):
         raise HilpError(f"{folder} exists and is not the folder of a run: choose another --out")
@@ -142,7 +141,7 @@ def described(folder: Path) -> dict[str, Any] | None:
 
 
 def planned_end(folder: Path) -> dict[str, Any]:
-    """What else the run in a folder was to end by: `settled`, `minutes`."""
+    """What else the run in a folder was to end by: `converged`, `minutes`."""
     until = (described(folder) or {}).get("until")
     return until if isinstance(until, dict) else {}
 
@@ -165,11 +164,6 @@ def _difference(key: str, before: Any, now: Any) -> str:
     if key == "devices":
         return f"batches are shared out among {before or 1} devices, not {now or 1}"
     return f"{key} is {before}, not {now}"
-
-
-def _same(key: str, before: Any, now: Any) -> bool:
-    """Whether two runs agree; the former variants of gc-iql went by one name."""
-    return before == now or (key == "method" and before == methods.FORMER_NAMES.get(now))
 
 
 def newest_checkpoint(folder: Path, fresh: Any) -> tuple[int, Any, dict[str, Any]]:

@@ -26,8 +26,8 @@ from hilp.policy.hierarchy import HierarchyPrompt, HighLevel, steps_of_a_skill
 from hilp.policy.policy import FoundationPolicy
 from hilp.runs import PROMPT, seed_folder
 from hilp.spec import Spec
-from hilp.training import loop, sharing
-from hilp.training.checkpoints import Journal
+from hilp.training import distributed, loop
+from hilp.training.checkpoints import RunWriter
 from hilp.training.run import fingerprint_with
 
 BLOCK = 8192  # segments whose skills are named at a time
@@ -128,17 +128,17 @@ def hierarchy(
     }
 
     folder = None if out is None else Path(out)
-    writes = sharing.writes(require_count("devices", devices))
+    writes = distributed.writes(require_count("devices", devices))
     scratch = folder if writes else None
     skilled = with_skills(policy, labelled, config.k)
     run = loop.prepare(config, skilled, seed, seeds, validation, device_budget, scratch, devices=devices)
     run.about = about
-    journal = Journal(folder, keep, writes)
+    writer = RunWriter(folder, keep, writes)
     with loop.alone_in(folder if writes else None, command):
-        start, state = journal.begin(run, steps, resume, command)
+        start, state = writer.begin(run, steps, resume, command)
         log, checkpoint = max(1, steps // loop.LINES_PER_RUN), checkpoint_every or max(1, steps // 10)
         pace = loop.Pace(log, checkpoint, evaluate=steps, look=steps)
-        state, _ = loop.loop(run, state, start, loop.End(steps), pace, journal, quiet=quiet or not writes)
+        state, _ = loop.loop(run, state, start, loop.End(steps), pace, writer, quiet=quiet or not writes)
         found = []
         for number, core in enumerate(run.exports(state), seed):
             known = {**about, "data": data.name, "updates": steps, "seed": number}

@@ -27,8 +27,8 @@ from hilp.policy.asked import has_graph
 from hilp.policy.forks import require_own_process
 from hilp.policy.policy import FoundationPolicy
 from hilp.runs import HELD_OUT, POLICY, seed_folder
-from hilp.training import fitting, memory, settling, sharing
-from hilp.training.checkpoints import Journal, described
+from hilp.training import auto_config, convergence, distributed, memory
+from hilp.training.checkpoints import RunWriter, described
 from hilp.training.progress import Progress
 from hilp.training.run import Run, scalars
 
@@ -124,7 +124,7 @@ def pretrain(
     (`jax.distributed`), all of theirs, and the first process writes.
     """
     methods.name_of(config)  # a model that only explains policies is no method
-    settle = steps == "auto"
+    until_converged = steps == "auto"
     steps = most_steps if steps == "auto" else steps
     require_numbers(1, steps=steps, seeds=seeds, keep=keep)
     if minutes is not None and not 0 < minutes < math.inf:
@@ -137,11 +137,11 @@ def pretrain(
         log_every or max(1, steps // LINES_PER_RUN),
         checkpoint_every or max(1, steps // 10),
         eval_every or max(1, steps // 5),
-        settling.EVERY if settle else max(1, steps // LOOKS_PER_RUN),
+        convergence.EVERY if until_converged else max(1, steps // LOOKS_PER_RUN),
     )
     folder = None if out is None else Path(out)
     before = described(folder) if resume and folder is not None else None
-    writes = sharing.writes(require_count("devices", devices))
+    writes = distributed.writes(require_count("devices", devices))
     scratch = folder if writes else None
     run = prepare(config, data, seed, seeds, validation, device_budget, scratch, before, devices)
     if steps <= run.last_stage_begins:
@@ -150,23 +150,23 @@ def pretrain(
             f"(--set phi_steps={max(1, steps // 3)})",
             file=sys.stderr,
         )
-    watched = settle or folder is not None
-    watch = settling.Settling(run, pace.look) if watched and settling.Settling.fits(run) else None
-    if settle and watch is None:
+    watched = until_converged or folder is not None
+    watch = convergence.Convergence(run, pace.look) if watched and convergence.Convergence.fits(run) else None
+    if until_converged and watch is None:
         name = methods.name_of(config)
         raise HilpError(f"steps='auto' watches distances, which {name} does not train all the time: give a number")
-    journal = Journal(folder, keep, writes)
+    writer = RunWriter(folder, keep, writes)
     if not writes:
         # All processes compute the rows of metrics together, so those that tell nobody must believe to be listened to.
         quiet, evaluate, on_metrics = True, None, None if on_metrics is None else unheard
-    until = {**({"settled": True} if settle else {}), **({"minutes": minutes} if minutes else {})}
+    until = {**({"converged": True} if until_converged else {}), **({"minutes": minutes} if minutes else {})}
     with alone_in(folder if writes else None, command):
-        start, state = journal.begin(run, steps, resume, command, until, pace)
+        start, state = writer.begin(run, steps, resume, command, until, pace)
         if run.fit_line is not None and not quiet:
             print(f"hilp: {run.fit_line}", file=sys.stderr)
-        end = End(steps, settle, None if minutes is None else 60 * minutes, watch)
-        end.recall(journal.noted)
-        state, steps = loop(run, state, start, end, pace, journal, evaluate, bank, quiet, on_metrics=on_metrics)
+        end = End(steps, until_converged, None if minutes is None else 60 * minutes, watch)
+        end.recall(writer.noted)
+        state, steps = loop(run, state, start, end, pace, writer, evaluate, bank, quiet, on_metrics=on_metrics)
         moving = None if watch is None else watch.change
         policies = run.policies(state, steps, bank, moving)
         policies = [policy.with_latents(run.trained_on, bank, own) for own, policy in enumerate(policies, run.seed)]
@@ -189,7 +189,7 @@ def train(config: Any, data: Dataset, *, steps: int, seed: int = 0, quiet: bool 
     steps = require_count("steps", steps)
     run = prepare(config, data, seed)
     pace = Pace(steps, steps, steps, steps)
-    state, _ = loop(run, run.fresh, 0, End(steps), pace, Journal(None), quiet=quiet, verb=verb)
+    state, _ = loop(run, run.fresh, 0, End(steps), pace, RunWriter(None), quiet=quiet, verb=verb)
     return run.exports(state)[0]
 
 
@@ -211,7 +211,7 @@ def prepare(
     if not isinstance(data, Dataset):
         raise HilpError(f"data must be a Dataset, not a {type(data).__name__}: make one with hilp.load(...)")
     checks.require_trainable(data)
-    fit = fitting.fitted(config, data, before)
+    fit = auto_config.resolve(config, data, before)
     return Run(fit.config, fit.data, seed, seeds, validation, device_budget, scratch, fit.line, devices)
 
 
@@ -220,25 +220,25 @@ class End:
     """When a run ends: after so many updates, or before, when distances stand still or time is up."""
 
     steps: int
-    settle: bool = False
+    until_converged: bool = False
     seconds: float | None = None
-    watch: settling.Settling | None = None
+    watch: convergence.Convergence | None = None
     spent: float = 0.0  # seconds of training, those before a resumption included
 
     def reached(self, step: int) -> bool:
-        settled = self.settle and self.watch is not None and self.watch.settled
-        return step >= self.steps or settled or (self.seconds is not None and self.spent >= self.seconds)
+        converged = self.until_converged and self.watch is not None and self.watch.converged
+        return step >= self.steps or converged or (self.seconds is not None and self.spent >= self.seconds)
 
     def note(self) -> dict[str, Any]:
         """For a checkpoint."""
-        watched = {} if self.watch is None else {"settling": self.watch.note()}
+        watched = {} if self.watch is None else {"convergence": self.watch.note()}
         return {**watched, **({} if self.seconds is None else {"seconds": self.spent})}
 
     def recall(self, note: Mapping[str, Any]) -> None:
         """Go on from a checkpoint's note."""
         self.spent = float(note.get("seconds", 0.0))
         if self.watch is not None:
-            self.watch.recall(note.get("settling"))
+            self.watch.recall(note.get("convergence"))
 
 
 def loop(
@@ -247,7 +247,7 @@ def loop(
     start: int,
     end: End,
     pace: Pace,
-    journal: Journal,
+    writer: RunWriter,
     evaluate: Evaluate | None = None,
     bank: int = 0,
     quiet: bool = False,
@@ -258,11 +258,11 @@ def loop(
     steps = end.steps
     evaluation: dict[str, float] = {}  # the latest one
     evaluated_at: dict[str, float] = {}
-    watched = journal.folder is not None or on_metrics is not None
+    watched = writer.folder is not None or on_metrics is not None
     step, chunk = start, 1
     progress = Progress(steps, start, quiet, verb)
     over = end.reached(step)
-    with progress, stop_requests() as asked, memory.enough(journal.folder if journal.writes else None, start):
+    with progress, stop_requests() as asked, memory.enough(writer.folder if writer.writes else None, start):
         while not over:
             count = min(chunk, pace.boundary(step) - step, steps - step)
             began = time.perf_counter()
@@ -273,9 +273,9 @@ def loop(
             if end.watch is not None and step % pace.look == 0:
                 end.watch.look(state)
             chunk = next_chunk(chunk, count, took)
-            chunk, over, stop = sharing.agreed(run.mesh, chunk, end.reached(step), bool(asked))
+            chunk, over, stop = distributed.agreed(run.mesh, chunk, end.reached(step), bool(asked))
             if watched:
-                journal.add(count, means)
+                writer.add(count, means)
             progress.advance(count, scalars(means), evaluation)
 
             if evaluate is not None and step % pace.evaluate == 0 and step > run.last_stage_begins:
@@ -284,15 +284,15 @@ def loop(
                 rate = {"steps_per_second": round(progress.rate, 3)}
                 moved = {} if end.watch is None or end.watch.change is None else {"phi_change": end.watch.change}
                 held_out = run.validate(state, step, pace.log)
-                row = journal.log(step, {**held_out, **evaluation, **evaluated_at, **moved, **rate})
+                row = writer.log(step, {**held_out, **evaluation, **evaluated_at, **moved, **rate})
                 if on_metrics is not None:
-                    tell(on_metrics, row, journal, state, end)
-            if step % pace.checkpoint == 0 or over or journal.late or stop:
-                journal.save(state, step, end.note())
-            if stop and journal.folder is None:
+                    tell(on_metrics, row, writer, state, end)
+            if step % pace.checkpoint == 0 or over or writer.late or stop:
+                writer.save(state, step, end.note())
+            if stop and writer.folder is None:
                 raise KeyboardInterrupt
             if stop and not over:
-                raise TrainingStopped(f"stopped at step {step} and saved; go on with --resume --out {journal.folder}")
+                raise TrainingStopped(f"stopped at step {step} and saved; go on with --resume --out {writer.folder}")
     return state, step
 
 
@@ -300,14 +300,14 @@ def unheard(row: dict[str, float]) -> None:
     """Stands for an `on_metrics` that another process calls."""
 
 
-def tell(on_metrics: OnMetrics, row: dict[str, float], journal: Journal, state: Any, end: End) -> None:
+def tell(on_metrics: OnMetrics, row: dict[str, float], writer: RunWriter, state: Any, end: End) -> None:
     """Hand a row of metrics to whoever watches; where that fails, hours of training are not lost with it."""
     try:
         on_metrics(row)
     except Exception as error:
         step = int(row["step"])
-        journal.save(state, step, end.note())
-        saved = "not saved (no out)" if journal.folder is None else f"saved; go on with --resume --out {journal.folder}"
+        writer.save(state, step, end.note())
+        saved = "not saved (no out)" if writer.folder is None else f"saved; go on with --resume --out {writer.folder}"
         if isinstance(error, HilpError):
             raise type(error)(f"{error} (stopped at step {step} and {saved})") from error
         what = f"on_metrics failed with {type(error).__name__}: {error}"

@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 
 from hilp.learning import images, methods, sampling
 from hilp.spec import Spec
-from hilp.training import sharing
+from hilp.training import distributed
 
 SEED_AXES = sampling.Columns(shared=None, own=0, mean=None, scale=None)  # type: ignore[arg-type]
 
@@ -48,7 +48,7 @@ def chunk_program(
 
 
 def _out(mesh: Mesh | None) -> dict[str, Any]:
-    return {} if mesh is None else {"out_shardings": sharing.everywhere(mesh)}
+    return {} if mesh is None else {"out_shardings": distributed.everywhere(mesh)}
 
 
 def chunk_function(
@@ -66,8 +66,8 @@ def chunk_function(
         batch = batch_of(source, key_rows, i)
         if mesh is None:
             return update(state, batch, key_update)
-        state, info = update(state, sharing.shared_out(batch, mesh), key_update)
-        return sharing.on_each(state, mesh), info
+        state, info = update(state, distributed.shared_out(batch, mesh), key_update)
+        return distributed.on_each(state, mesh), info
 
     def chunk(state: Any, source: Any, key: jax.Array, start: jax.Array, count: jax.Array) -> Any:
         shapes = jax.eval_shape(one, state, source, key, count)[1]

@@ -25,8 +25,8 @@ from hilp.policy.preparation import Preparation
 from hilp.policy.provenance import Provenance
 from hilp.spec import Spec
 from hilp.training import memory
+from hilp.training.distributed import anybody, local, mesh_of, placed
 from hilp.training.program import chunk_program, initialiser
-from hilp.training.sharing import anybody, local, mesh_of, placed
 from hilp.training.stream import BLOCK, Stream, scratch_array
 from hilp.versions import versions
 

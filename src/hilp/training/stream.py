@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 
 from hilp.errors import HilpError
 from hilp.learning import sampling
-from hilp.training.sharing import placed_rows
+from hilp.training.distributed import placed_rows
 
 BLOCK = 32  # updates whose batches are gathered at a time
 

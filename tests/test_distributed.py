@@ -19,7 +19,7 @@ import pytest
 
 import hilp
 from hilp import HilpError
-from hilp.training import sharing
+from hilp.training import distributed
 from test_identity import CASES, HILP
 
 DEVICES = 4
@@ -36,7 +36,7 @@ import jax
 jax.config.update("jax_disable_most_optimizations", True)
 import hilp
 from hilp.learning import methods
-from hilp.training import sharing
+from hilp.training import distributed
 from test_identity import UPDATES, walks
 
 def train(case, devices, steps=UPDATES, kill_at=None, **more):
@@ -126,7 +126,7 @@ def test_two_processes_train_and_resume_as_one(name: str, tmp_path: Path) -> Non
         address = free_address()
         words = {"checkpoint_every": 20, "out": str(tmp_path / name), **more}
         both = [
-            start(f"sharing.join({address!r}, 2, {n})\nprint(json.dumps(train({case}, {DEVICES}, **{words})))", 2)
+            start(f"distributed.join({address!r}, 2, {n})\nprint(json.dumps(train({case}, {DEVICES}, **{words})))", 2)
             for n in range(2)
         ]
         said = [process.communicate(timeout=600) for process in both]
@@ -157,7 +157,8 @@ def test_two_processes_that_disagree_end_both(tmp_path: Path) -> None:
         address = free_address()
         given = f"{case}, {DEVICES}, out={str(tmp_path / out)!r}"
         both = [
-            start(f"sharing.join({address!r}, 2, {n})\ntrain({given}, steps={own})", 2) for n, own in enumerate(steps)
+            start(f"distributed.join({address!r}, 2, {n})\ntrain({given}, steps={own})", 2)
+            for n, own in enumerate(steps)
         ]
         try:
             said = [process.communicate(timeout=300)[1] for process in both]
@@ -174,7 +175,7 @@ def test_two_processes_that_write_nothing_watch_held_out_episodes_together() -> 
     case = json.loads(json.dumps(CASES["gc-bc"]))
     address = free_address()
     both = [
-        start(f"sharing.join({address!r}, 2, {n})\nprint(json.dumps(train({case}, {DEVICES}, validation=0.2)))", 2)
+        start(f"distributed.join({address!r}, 2, {n})\nprint(json.dumps(train({case}, {DEVICES}, validation=0.2)))", 2)
         for n in range(2)
     ]
     try:
@@ -213,5 +214,5 @@ def test_a_batch_that_cannot_be_shared_out(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(jax, "device_count", lambda: 3)
     with pytest.raises(HilpError, match="a batch of 32 rows cannot be shared out evenly among 3 devices"):
-        sharing.mesh_of(3, 32)
-    assert sharing.mesh_of(1, 32) is None
+        distributed.mesh_of(3, 32)
+    assert distributed.mesh_of(1, 32) is None

@@ -1,4 +1,4 @@
-"""Settling: whether the distances among some states of the data still change while a run trains.
+"""Convergence: whether the distances among some states of the data still change while a run trains.
 
 Where they do not, phi has learned what it will learn from this data; more updates only polish. What is kept from one
 look to the next goes into the checkpoints, so that a run that is killed and resumed stops where it would have stopped.
@@ -15,14 +15,14 @@ from hilp.policy.bank import Bank
 from hilp.training.run import Run
 
 STATES = 64  # whose distances are watched
-SETTLED = 0.03  # change of distances from one look to the next, relative to their mean, below which they stand still
+CONVERGED = 0.03  # change of distances from one look to the next, relative to their mean, below which they stand still
 LOOKS = 2  # in a row that must find them so
 EVERY = 1000  # updates between two looks, where they decide about the end
 MOVING = 0.1  # change in the last part of a run that is worth a word
 
 
-class Settling:
-    """Looks at distances now and then. `change` is the latest, `settled` whether they stand still."""
+class Convergence:
+    """Looks at distances now and then. `change` is the latest, `converged` whether they stand still."""
 
     def __init__(self, run: Run, every: int):
         self.every = every
@@ -40,7 +40,7 @@ class Settling:
         return len(run.stages) == 1 and hasattr(run.exports(run.fresh)[0], "direct")
 
     @property
-    def settled(self) -> bool:
+    def converged(self) -> bool:
         return self._still >= LOOKS
 
     def look(self, state: Any) -> None:
@@ -54,7 +54,7 @@ class Settling:
             now = np.linalg.norm(latents[one] - latents[other], axis=-1)
         if self._before is not None and now.mean() > 0:
             self.change = float(np.abs(now - self._before).mean() / now.mean())
-            self._still = self._still + 1 if self.change < SETTLED else 0
+            self._still = self._still + 1 if self.change < CONVERGED else 0
         self._before = now
 
     def still_moving(self, steps: int) -> str | None:

@@ -23,7 +23,7 @@ PIECES = 0.5  # of the way across: data whose episodes are shorter has to be put
 DECISIVE = {"discount": 0.95, "temperature": 10.0}  # of skills that follow plans through such data (docs/results.md)
 
 
-class Fit(NamedTuple):
+class Resolved(NamedTuple):
     """A config without open values, the data to train it on, and what was chosen, in a line."""
 
     config: Any
@@ -31,28 +31,30 @@ class Fit(NamedTuple):
     line: str | None = None
 
 
-def fitted(config: Any, data: Dataset, before: Mapping[str, Any] | None = None) -> Fit:
+def resolve(config: Any, data: Dataset, before: Mapping[str, Any] | None = None) -> Resolved:
     """The config with numbers for all that is "auto", and the data thinned where it should be.
 
     before: what a run that is resumed said of itself.
     """
     keys = configs.to_fit(config)
     if not keys:
-        return Fit(config, data)
+        return Resolved(config, data)
     stride_open = HORIZON in keys and _stride_open(data)
     if before is not None:
         values = {key: value for key, value in dict(before.get("config") or {}).items() if key in keys}
         stride = before.get("stride", 1)
         if len(values) == len(keys) and type(stride) is int and stride >= 1:
             fit = configs.changed(config, values)
-            return Fit(fit, _thinned(data, stride) if stride_open else data)
+            return Resolved(fit, _thinned(data, stride) if stride_open else data)
     scale = timescale.of_dataset(data)
     if stride_open:
         data, discount = _thinned(data, scale.stride), scale.discount
     else:
         discount = timescale.discount_for(scale.crossing)
         scale = dataclasses.replace(scale, stride=1, discount=discount)
-    return Fit(configs.changed(config, dict.fromkeys(keys, discount)), data, scale.line + _pieces(config, data, scale))
+    return Resolved(
+        configs.changed(config, dict.fromkeys(keys, discount)), data, scale.line + _pieces(config, data, scale)
+    )
 
 
 def updates(preset: Preset, config: Any, data: Dataset) -> int:
