@@ -37,7 +37,7 @@ docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(VENV)/.installed
-	$(BIN)/hilp bench speed
+	$(BIN)/python benchmarks/speed.py
 
 clean:
 	rm -rf $(VENV) build dist site *.egg-info

@@ -29,7 +29,6 @@ VERBS = {  # in the order a new user meets them
     "map": "draw the latent space beside the plan of the task",
     "report": "one self-contained HTML page about a run",
     "export": "write a policy for robots that have numpy, or an ONNX runtime, alone",
-    "bench": "measure speed and memory, one JSON line each",
     "bench rewards": "train methods side by side and prompt each with the rewards of a task: zero-shot RL",
     "bench goals": "train methods side by side and send each to the goals of a task: goal-conditioned RL",
     "bench hierarchy": "train skills and a high level over them side by side, for one sparse reward: hierarchical RL",

@@ -1,6 +1,6 @@
 """What ways to compute networks and their gradients cost, over plain matrix products: what was tried, and what is kept.
 
-    taskset -c 1 python tools/try_training_speed.py trunks hilp sf-hilp films
+    taskset -c 1 python benchmarks/try_training_speed.py trunks hilp sf-hilp films
 
 A row for each trial is added to benchmarks/speed-trials.jsonl. Trials take turns with the matrix product, and times are
 those of the processor, not of the clock: on one core both stay comparable while a machine is busy with other work.
@@ -23,7 +23,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from hilp.bench import sight, speed
+import pixels
+import speed
 from hilp.learning import images, networks
 from hilp.learning.methods import hilp, sf
 from hilp.learning.networks import Trunk
@@ -32,8 +33,9 @@ from hilp.training import program
 from hilp.training.run import Run
 from hilp.training.stream import BLOCK
 from hilp.versions import machine, versions
+from timing import ACTION, OBSERVATION, random_data
 
-COMMAND = "python tools/try_training_speed.py"
+COMMAND = "python benchmarks/try_training_speed.py"
 BATCH, HIDDEN, DIM = 1024, (512, 512, 512), 32  # the paper's sizes for goals
 SHAPE = (1024, 512, 512)  # of the plain product
 TURNS = 12
@@ -186,8 +188,8 @@ def together(trunks: Trunks, x: Array) -> Array:
 
 def trunks() -> Iterator[dict[str, Any]]:
     """phi of s and g, two networks, forward and backward."""
-    x = jax.random.normal(jax.random.key(0), (2 * BATCH, speed.OBSERVATION))
-    pair = networks.ensemble(Trunk, 2, speed.OBSERVATION, HIDDEN, DIM, key=jax.random.key(1))
+    x = jax.random.normal(jax.random.key(0), (2 * BATCH, OBSERVATION))
+    pair = networks.ensemble(Trunk, 2, OBSERVATION, HIDDEN, DIM, key=jax.random.key(1))
 
     def taught(run: Callable[[Trunks, Array], Array]) -> Work:
         step = jax.jit(jax.grad(lambda pair: jnp.mean(jnp.square(run(pair, x)))))
@@ -203,7 +205,7 @@ def trunks() -> Iterator[dict[str, Any]]:
     runs["blocks of 512 rows, computed again"] = taught(blocks(512, again=True))
     with half_precision_kept():
         runs["bfloat16 kept for the backward pass"] = taught(apart)
-    parts = speed.update_flops(BATCH, speed.OBSERVATION, speed.ACTION, HIDDEN[0], DIM)
+    parts = speed.update_flops(BATCH, OBSERVATION, ACTION, HIDDEN[0], DIM)
     yield from over_products(runs, parts["phi, 2 members, s and g"] + parts["phi backward"])
 
 
@@ -229,7 +231,7 @@ def compiled(run: Run) -> Work:
 
 def updates(config: Any, parts: dict[str, int]) -> Iterator[dict[str, Any]]:
     """Whole updates at the paper's sizes."""
-    data = speed.random_data(20_000)
+    data = random_data(20_000)
     runs = {"gradients as JAX derives them": compiled(Run(config, data))}
     with products_by(transposed_copies()):
         runs["transposed copies for gradients of weights"] = compiled(Run(config, data))
@@ -239,13 +241,13 @@ def updates(config: Any, parts: dict[str, int]) -> Iterator[dict[str, Any]]:
 def goal_updates() -> Iterator[dict[str, Any]]:
     """Updates of HILP."""
     config = hilp.Config()
-    yield from updates(config, speed.update_flops(config.batch, speed.OBSERVATION, speed.ACTION, 512, config.dim))
+    yield from updates(config, speed.update_flops(config.batch, OBSERVATION, ACTION, 512, config.dim))
 
 
 def successor_updates() -> Iterator[dict[str, Any]]:
     """Updates of SF-HILP."""
     config = sf.Config()
-    yield from updates(config, speed.successor_flops(config.batch, speed.OBSERVATION, speed.ACTION, config.dim))
+    yield from updates(config, speed.successor_flops(config.batch, OBSERVATION, ACTION, config.dim))
 
 
 # ---- pictures --------------------------------------------------------------------------------------------------------
@@ -258,7 +260,7 @@ def sliced(source: Any, key: Array, i: Array, look_up: bool = False) -> Any:
 
 def films() -> Iterator[dict[str, Any]]:
     """Updates on pictures that were gathered beforehand, over those on pictures on the device."""
-    config, data = sight.filmed()
+    config, data = pixels.filmed()
     program.stored_batch = sliced
     try:
         runs = {"batches sliced from a block": compiled(Run(config, data, device_budget=0))}

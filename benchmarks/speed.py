@@ -1,10 +1,12 @@
-"""Speed and memory. Every figure comes with a ratio against something measured in the same run on the same machine."""
+"""Speed and memory of hilp on this machine, one JSON line each; every value has a ratio measured in the same run.
+
+python benchmarks/speed.py --only train_step plan
+"""
 
 from __future__ import annotations
 
-import resource
-import subprocess
-import sys
+import argparse
+import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,32 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from hilp.bench import acting, sight
-from hilp.errors import HilpError, nearest
+import acting
+import pixels
+from timing import ACTION, OBSERVATION, Line, best, python, random_data
 
-Line = dict[str, Any]
 WALKS_DISCOUNT = 0.97  # of the latents of walks: that of the mazes
-OBSERVATION, ACTION = 29, 8  # AntMaze, the paper's goal-conditioned shapes
-
-
-def measure(only: Sequence[str] = ()) -> Iterator[Line]:
-    """One line a benchmark: name, value, unit, ratio, against."""
-    for name in only:
-        if name not in BENCHMARKS:
-            raise HilpError(f"unknown benchmark '{name}': {nearest(name, BENCHMARKS)}")
-    for name, run in BENCHMARKS.items():
-        if not only or name in only:
-            yield {"name": name, **run()}
-
-
-def best(run: Callable[[], Any], repeats: int) -> float:
-    """Seconds of the fastest of several runs; the others were disturbed."""
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
-    return min(times)
 
 
 def update_flops(batch: int, observation: int, action: int, width: int, dim: int) -> dict[str, int]:
@@ -272,7 +253,7 @@ def act() -> Line:
 
 MEMORY_SCRIPT = """
 import sys
-from hilp.bench import speed
+import timing
 from hilp.data.dataset import Dataset
 from hilp.training.loop import Run
 from hilp.learning.methods import hilp
@@ -282,26 +263,17 @@ def train(folder):
     run.advance(run.fresh, 0, 3)
     return data.observations.nbytes + data.actions.nbytes
 train(sys.argv[1])
-before = speed.peak_memory()
+before = timing.peak_memory()
 raw = train(sys.argv[2])
-print(before, speed.peak_memory(), raw)
+print(before, timing.peak_memory(), raw)
 """
-
-
-def peak_memory() -> int:
-    """The most bytes this process has held, as Linux counts them (getrusage would count a parent's, too)."""
-    try:
-        status = Path("/proc/self/status").read_text()
-        return 1024 * int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
-    except (OSError, StopIteration):
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def memory() -> Line:
     """Peak memory that 1M x 29 of data in a native folder add to a training process, over the bytes of the data."""
     with tempfile.TemporaryDirectory(prefix="hilp-bench-") as folder:
         paths = [random_data(rows).save(Path(folder) / str(rows)) for rows in (2_000, 1_000_000)]
-        before, peak, raw = map(int, _python("-c", MEMORY_SCRIPT, *map(str, paths)).split())
+        before, peak, raw = map(int, python("-c", MEMORY_SCRIPT, *map(str, paths)).split())
     return {
         "value": round((peak - before) / 2**20, 1),
         "unit": "MiB",
@@ -333,25 +305,14 @@ BENCHMARKS: dict[str, Callable[[], Line]] = {
     "act_onnx": acting.act_onnx,
     "start": acting.start,
     "memory": memory,
-    "films": sight.films,
-    "maze_frames": sight.maze_frames,
-    "walker_frames": sight.walker_frames,
-    "cube_frames": sight.cube_frames,
-    "kitchen_frames": sight.kitchen_frames,
+    "films": pixels.films,
+    "maze_frames": pixels.maze_frames,
+    "walker_frames": pixels.walker_frames,
+    "cube_frames": pixels.cube_frames,
+    "kitchen_frames": pixels.kitchen_frames,
     "import": import_time,
     "help": help_time,
 }
-
-
-def random_data(rows: int) -> Any:
-    """Noise in the shapes of AntMaze, in episodes of 1000 rows at most."""
-    from hilp.data.dataset import Dataset
-
-    rng = np.random.default_rng(0)
-    observations = rng.standard_normal((rows, OBSERVATION), np.float32)
-    actions = 2.0 * rng.random((rows, ACTION), np.float32) - 1.0
-    lengths = np.diff([*range(0, rows - 1, 1000), rows])
-    return Dataset(observations, actions, lengths, name="noise")
 
 
 def maze_like_latents(rng: np.random.Generator, count: int, dim: int, place: np.ndarray | None = None) -> np.ndarray:
@@ -370,8 +331,8 @@ def maze_like_walks(rng: np.random.Generator, walks: int, length: int, dim: int)
 
 
 def _start_time(arguments: list[str]) -> Line:
-    ours = best(lambda: _python(*arguments), 5)
-    bare = best(lambda: _python("-c", "pass"), 5)
+    ours = best(lambda: python(*arguments), 5)
+    bare = best(lambda: python("-c", "pass"), 5)
     return {
         "value": round(ours, 3),
         "unit": "s",
@@ -380,6 +341,19 @@ def _start_time(arguments: list[str]) -> Line:
     }
 
 
-def _python(*arguments: str) -> str:
-    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=True)
-    return done.stdout
+def measure(only: Sequence[str] = ()) -> Iterator[Line]:
+    """A line for each benchmark."""
+    for name, run in BENCHMARKS.items():
+        if not only or name in only:
+            yield {"name": name, **run()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=BENCHMARKS, default=(), help="names to measure (default: all)")
+    for line in measure(parser.parse_args().only):
+        print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main()

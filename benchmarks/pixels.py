@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from hilp.bench.feeding import updates_a_second
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError
+from timing import Line, not_measured, updates_per_second
 
-Line = dict[str, Any]
 FRAMES, SIDE, STEPS = 20_000, 32, 64
 
 
@@ -23,7 +22,7 @@ def films() -> Line:
     config, made = filmed()
     with tempfile.TemporaryDirectory(prefix="hilp-bench-") as folder:
         data = Dataset.open(made.save(Path(folder) / "film"))
-        rate = updates_a_second(config, data, first=32, steps=STEPS, turns=6)
+        rate = updates_per_second(config, data, first=32, steps=STEPS, turns=6)
     return {
         "value": round(rate["stream"], 1),
         "unit": "updates/s",
@@ -95,7 +94,7 @@ def _simulated(task: str, ready: Callable[[Any], tuple[Callable[[], Any], int, s
     try:
         return _rate(*ready(tasks.make(task)))
     except (HilpError, ImportError) as error:
-        return {"value": None, "unit": "frames/s", "ratio": None, "against": f"not measured: {error}"}
+        return not_measured("frames/s", error)
 
 
 def _rate(draw: Callable[[], Any], count: int, what: str) -> Line:

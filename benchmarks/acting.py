@@ -18,9 +18,8 @@ import numpy as np
 
 from hilp.errors import HilpError
 from hilp.policy.policy import FoundationPolicy
+from timing import Line, best, not_measured
 
-Line = dict[str, Any]
-REPEATS = 1_000
 START = """
 import sys
 import numpy as np
@@ -41,8 +40,8 @@ policy.act(np.zeros(2), policy.goal(np.ones(2)))
 def act_goal() -> Line:
     """Latency of `act` for one observation under a goal prompt."""
     policy = quickstart_policy()
-    ours = _seconds(_acting(policy, policy.goal(np.ones(2))))
-    plain = _seconds(_products(policy))
+    ours = best(_acting(policy, policy.goal(np.ones(2))))
+    plain = best(_products(policy))
     return {
         "value": round(1e6 * ours, 1),
         "unit": "us",
@@ -54,7 +53,7 @@ def act_goal() -> Line:
 def act_plan() -> Line:
     """The same with three midpoint recursions over the bank."""
     policy = quickstart_policy()
-    ours = _seconds(_acting(policy, policy.goal(np.ones(2), plan=3)))
+    ours = best(_acting(policy, policy.goal(np.ones(2), plan=3)))
     latents, here, goal = policy.midpoints.latents, policy.encode(np.zeros(2)), policy.encode(np.ones(2))
 
     def direct() -> np.ndarray:
@@ -64,7 +63,7 @@ def act_plan() -> Line:
             u = latents[np.argsort(cost)[:50]].mean(axis=0)
         return u
 
-    theirs = _seconds(direct, 100)
+    theirs = best(direct, 100)
     return {
         "value": round(1e6 * ours, 1),
         "unit": "us",
@@ -79,13 +78,13 @@ def act_numpy() -> Line:
     from hilp.export import numpy_folder
 
     policy = quickstart_policy()
-    ours = _seconds(_acting(policy, policy.goal(np.ones(2))))
+    ours = best(_acting(policy, policy.goal(np.ones(2))))
     with tempfile.TemporaryDirectory(prefix="hilp-bench-") as folder:
         out = Path(folder) / "out"
         export.write(policy, "numpy", out)
         runtime = numpy_folder.load(out).load(out)
-        seconds, planned = (_seconds(_acting(runtime, runtime.goal(np.ones(2), plan=plan))) for plan in (0, 3))
-    return {**_beside(seconds, ours), "plan_us": round(1e6 * planned, 1)}
+        seconds, planned = (best(_acting(runtime, runtime.goal(np.ones(2), plan=plan))) for plan in (0, 3))
+    return {**_against_act(seconds, ours), "plan_us": round(1e6 * planned, 1)}
 
 
 def act_onnx() -> Line:
@@ -96,11 +95,11 @@ def act_onnx() -> Line:
     try:
         graphs.require_onnx()
     except HilpError as error:
-        return {"value": None, "unit": "us", "ratio": None, "against": f"not measured: {error}"}
+        return not_measured("us", error)
     import onnxruntime
 
     policy = quickstart_policy()
-    ours = _seconds(_acting(policy, policy.goal(np.ones(2))))
+    ours = best(_acting(policy, policy.goal(np.ones(2))))
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     with tempfile.TemporaryDirectory(prefix="hilp-bench-") as folder:
@@ -108,7 +107,7 @@ def act_onnx() -> Line:
         export.write(policy, "onnx", out)
         session = onnxruntime.InferenceSession(str(out / "goal.onnx"), options, providers=["CPUExecutionProvider"])
     inputs = {"observation": np.zeros((1, 2), np.float32), "target": policy.encode(np.ones((1, 2)))}
-    return _beside(_seconds(lambda: session.run(None, inputs)), ours)
+    return _against_act(best(lambda: session.run(None, inputs)), ours)
 
 
 def start() -> Line:
@@ -125,7 +124,7 @@ def start() -> Line:
         "unit": "s",
         "ratio": round(ours / bare, 2),
         "against": f"`import jax` alone, {bare:.2f} s (the exported runtime: {exported:.2f} s)",
-        "cpu_s": round(busy, 3),  # what it takes where nobody else computes
+        "cpu_s": round(busy, 3),  # what it takes on an idle machine
     }
 
 
@@ -172,23 +171,13 @@ def _products(policy: FoundationPolicy) -> Callable[[], Any]:
     return run
 
 
-def _beside(theirs: float, ours: float) -> Line:
+def _against_act(theirs: float, ours: float) -> Line:
     return {
         "value": round(1e6 * theirs, 1),
         "unit": "us",
         "ratio": round(theirs / ours, 2),
         "against": f"`policy.act` in the same run, {1e6 * ours:.0f} us",
     }
-
-
-def _seconds(run: Callable[[], Any], repeats: int = REPEATS) -> float:
-    """Of the fastest of several runs; the others were disturbed."""
-    times = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - begin)
-    return min(times)
 
 
 def _run(script: str, *arguments: Path) -> tuple[float, float]:
