@@ -191,18 +191,18 @@ def graph_step() -> Line:
     """Latency of one step of a graph prompt for one agent, against one of the paper's plan on the same bank (D 32)."""
     from hilp.policy import shortest
     from hilp.policy.graph import build
+    from hilp.policy.graph_planner import GraphPlanner
     from hilp.policy.planning import Midpoints
-    from hilp.policy.routes import Routes
 
     rng = np.random.default_rng(0)
     latents, lengths = maze_like_walks(rng, 300, 1_000, 32)
     bank = Midpoints(latents[rng.choice(len(latents), 50_000, replace=False)])
     drawn = build(bank.latents, latents, lengths, WALKS_DISCOUNT)
-    routes = Routes(drawn, bank, WALKS_DISCOUNT, shortest.by_scipy)
+    planner = GraphPlanner(drawn, bank, WALKS_DISCOUNT, shortest.by_scipy)
     queries = [bank.latents[[i]] for i in rng.integers(len(bank), size=20)]
     goal = bank.latents[[0]]
-    to_goal, patience, rows = routes.to_goals(goal), routes.patience(), np.arange(1)
-    on_graph = lambda: [routes.subgoals(here, goal, to_goal, 50, patience, rows) for here in queries]  # noqa: E731
+    to_goal, stuck, rows = planner.to_goals(goal), planner.stuck(), np.arange(1)
+    on_graph = lambda: [planner.subgoals(here, goal, to_goal, 50, stuck, rows) for here in queries]  # noqa: E731
     by_midpoints = lambda: [bank.subgoals(here, goal, 3, 50) for here in queries]  # noqa: E731
     times = [(best(on_graph, 3), best(by_midpoints, 3)) for _ in range(4)]  # in turns: a machine's pace changes
     ours, theirs = (min(turn) / len(queries) for turn in zip(*times, strict=True))

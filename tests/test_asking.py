@@ -39,7 +39,7 @@ class Plane(eqx.Module):
     def act(self, observation: Any, z: Any) -> Any:
         return jnp.clip(z, -1.0, 1.0)
 
-    def direct(self, here: Any, there: Any) -> Any:
+    def goal_direction(self, here: Any, there: Any) -> Any:
         return hilbert.unit(there - here)
 
     def cumulant(self, s: Any, s2: Any) -> Any:
@@ -367,7 +367,7 @@ def test_methods_whose_skill_is_the_goal() -> None:
     demo = data.observations[:5]
     prompt = own.follow(demo, window=2)
     for row in (2, 3, 4, 4, 4):
-        np.testing.assert_allclose(prompt(demo[:1]), own.aim(demo[row])[None])
+        np.testing.assert_allclose(prompt(demo[:1]), own.goal_skill(demo[row])[None])
     with pytest.raises(HilpError, match="cannot be added"):
         _ = own.goal(demo[0]) + own.goal(demo[1])
     with pytest.raises(HilpError, match="no skills around it"):

@@ -44,7 +44,7 @@ class Linear(eqx.Module):
     def encode(self, observation: jax.Array) -> jax.Array:
         return observation @ self.matrix
 
-    def direct(self, here: jax.Array, there: jax.Array) -> jax.Array:
+    def goal_direction(self, here: jax.Array, there: jax.Array) -> jax.Array:
         return there - here
 
 

@@ -127,8 +127,8 @@ def test_sizes_and_rules(head: directed.Head) -> None:
     np.testing.assert_allclose(x, state.latent[0](s) / 2.0, rtol=1e-5)  # in steps of the data ...
     np.testing.assert_allclose(core.distance(x, x2), directed.distance(head, 2 * x, 2 * x2), rtol=1e-5)  # ... not d
     np.testing.assert_allclose(core.cumulant(s, s2), x2 - x, atol=1e-6)
-    assert core.direct(x, x2).shape == core.skill_of(np.stack([s, s2], 1), None, None).shape == (5, 16)
-    assert core.act(s, core.direct(x, x2)).shape == (5, 2)
+    assert core.goal_direction(x, x2).shape == core.skill_of(np.stack([s, s2], 1), None, None).shape == (5, 16)
+    assert core.act(s, core.goal_direction(x, x2)).shape == (5, 2)
     np.testing.assert_allclose(core.distance(x[:, None], x2[None])[1, 3], core.distance(x[1], x2[3]), rtol=1e-5)
 
 

@@ -326,12 +326,12 @@ def antmaze_seeds() -> Table:
 
 def antmaze_steady() -> Table:
     """The same policies and goals, headed for from where an ant is, and from where it was on average."""
-    steady = kept("goals-antmaze-steady")
+    steady = kept("goals-antmaze-smooth")
     policies = {row["policy"] for row in steady}
     plain = [row for row in kept("goals-antmaze-seeds") if row["policy"] in policies and row["plan"] == "graph"]
     assert {row["policy"] for row in plain} == policies and {row["plan"] for row in steady} == {"graph"}
     lines = [["antmaze-ultra, plan graph", "seeds 0, 1, 2", "mean", "steps of successes"]]
-    for name, rows in (("as ever", plain), ("`--steady 20`", steady)):
+    for name, rows in (("as ever", plain), ("`--smooth 20`", steady)):
         own = sorted(rows, key=lambda row: row["train_seed"])
         assert [row["train_seed"] for row in own] == [0, 1, 2]
         scores = [100 * row["score"] for row in own]

@@ -50,9 +50,9 @@ class Walker:
         self.reward_right: Any = None
 
     def has_rule(self, rule: str) -> bool:
-        return rule == "direct"
+        return rule == "goal_direction"
 
-    def goal(self, goals: np.ndarray, plan: int | str, matters: None, steady: None) -> Any:
+    def goal(self, goals: np.ndarray, plan: int | str, goal_dims: None, smooth: None) -> Any:
         def prompt(observations: np.ndarray, active: np.ndarray) -> np.ndarray:
             return np.where(np.reshape(self.walks, (-1, 1)), goals - observations, 0.0)
 

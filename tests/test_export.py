@@ -66,7 +66,7 @@ PROMPTS_TEXT = """{
     "midpoints": lambda policy: policy.goal(GOALS[0], plan="midpoints", best=20),
     "goal on the graph": lambda policy: policy.goal(GOALS[0], plan="graph"),
     "goals by auto": lambda policy: policy.goal(GOALS, plan="auto"),
-    "steadily": lambda policy: policy.goal(GOALS[0], plan="auto", steady=5),
+    "steadily": lambda policy: policy.goal(GOALS[0], plan="auto", smooth=5),
     "skill": lambda policy: policy.skill(seed=3),
     "reward": lambda policy: policy.reward(
         function=lambda s, a, s2: s2[:, 0] - s[:, 0] + 0.1 * a[:, 1], rule="skill", samples=200, seed=1
@@ -245,7 +245,7 @@ class Undirected(directed.Policy):
     def distance(self, here: Any, there: Any) -> Any:
         return jnp.sort(there - here, axis=-1)[..., 0]
 
-    def direct(self, here: Any, there: Any) -> Any:
+    def goal_direction(self, here: Any, there: Any) -> Any:
         return jnp.sort(there - here, axis=-1)
 
 
@@ -366,7 +366,7 @@ def test_graphs_of_every_method_act_as_hilp_does(name: str, everything: Any, tmp
         found = run_graph(tmp_path / "out", "act", observation=SEEN[:rows], skill=z[:rows])
         np.testing.assert_allclose(found, policy.act(SEEN[:rows], z[:rows]), atol=1e-5)
     assert facts["refused"] == []
-    if policy.has_rule("direct") or policy.has_rule("aim"):
+    if policy.has_rule("goal_direction") or policy.has_rule("goal_skill"):
         target = run_graph(tmp_path / "out", "target", observation=GOALS)
         found = run_graph(tmp_path / "out", "goal", observation=SEEN, target=target)
         np.testing.assert_allclose(found, policy.act(SEEN, policy.goal(GOALS)), atol=3e-5)
@@ -516,24 +516,24 @@ def test_a_high_level_goes_along(name: str, everything: Any, tmp_path: Path) -> 
 # ---- ways on the graph of the data -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("plan", "steady"), [("auto", None), ("graph", None), ("graph", 3)])
+@pytest.mark.parametrize(("plan", "smooth"), [("auto", None), ("graph", None), ("graph", 3)])
 def test_whole_episodes_on_the_graph(
-    plan: str, steady: float | None, tiny: hilp.FoundationPolicy, tiny_export: Path
+    plan: str, smooth: float | None, tiny: hilp.FoundationPolicy, tiny_export: Path
 ) -> None:
     """Both see the same; what was tried by agents that got stuck is remembered on both sides."""
     runtime = numpy_folder.load(tiny_export).load(tiny_export)
     running = hilp.make_task("maze-medium").episodes(np.random.default_rng(3), 6)
-    ours, theirs = (policy.goal(running.goals, plan=plan, steady=steady) for policy in (tiny, runtime))
+    ours, theirs = (policy.goal(running.goals, plan=plan, smooth=smooth) for policy in (tiny, runtime))
     apart = []
     for _ in range(60):
         actions = tiny.act(running.observations, ours)
         apart.append(np.abs(actions - runtime.act(running.observations, theirs)).max(axis=1))
         running.step(actions)
-    assert (ours.patience.level > 0).any(), "somebody got stuck, and other things were tried"
+    assert (ours.stuck.level > 0).any(), "somebody got stuck, and other things were tried"
     # Which states are nearest is a yes or a no, which rounding errors of a latent can turn once in a long while.
     assert np.mean(np.asarray(apart) <= 1e-5) >= 0.99
-    there = runtime.goal(running.goals[0], plan="graph").outlook(running.observations[0])
-    here = tiny.goal(running.goals[0], plan="graph").outlook(running.observations[0])
+    there = runtime.goal(running.goals[0], plan="graph").path_info(running.observations[0])
+    here = tiny.goal(running.goals[0], plan="graph").path_info(running.observations[0])
     assert (there.reachable, there.support) == (here.reachable, here.support) and there.path.tolist() == list(here.path)
     assert there.steps == pytest.approx(here.steps, rel=1e-4)
 
@@ -548,13 +548,13 @@ def tiny_export(tiny: hilp.FoundationPolicy, tmp_path_factory: pytest.TempPathFa
 def test_an_agent_without_a_way_heads_for_midpoints(everything: Any, theirs: Any, change: Any) -> None:
     """Plan auto, where the graph of the data has guessed edges alone."""
     policy = everything[1]["hilp"]
-    drawn = policy.routes.graph
+    drawn = policy.planner.graph
     guessed = change(policy, graph=replace(drawn, counts=np.zeros_like(drawn.counts), radius=1e-6))
     runtime = theirs("hilp")
     runtime.arrays |= {f"graph.{name}": column for name, column in guessed.graph.columns().items()}
     runtime.note["auto"] = "graph"
     ours, found = guessed.goal(GOALS[0], plan="auto"), runtime.goal(GOALS[0], plan="auto")
-    assert ours.patience is not None and type(found).__name__ == "GraphGoal"
+    assert ours.stuck is not None and type(found).__name__ == "GraphGoal"
     np.testing.assert_allclose(runtime.act(SEEN, found), guessed.act(SEEN, ours), atol=3e-5)
     np.testing.assert_allclose(
         runtime.act(SEEN, found), policy.act(SEEN, policy.goal(GOALS[0], plan="midpoints")), atol=3e-5
@@ -595,7 +595,7 @@ class Ranking(Sorting):
     def act(self, observation: Any, z: Any) -> Any:
         return observation @ self.weight
 
-    def aim(self, observation: Any) -> Any:
+    def goal_skill(self, observation: Any) -> Any:
         return observation
 
     def cumulant(self, observation: Any, next_observation: Any) -> Any:

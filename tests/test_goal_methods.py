@@ -331,7 +331,7 @@ def test_iql_export_has_the_reward_rule_and_no_goal_rule() -> None:
     np.testing.assert_allclose(policy.cumulant(s, s2), plain_feature(policy.phi, np.asarray(s2)), atol=1e-4)
     np.testing.assert_array_equal(policy.encode(s2), policy.cumulant(s, s2))
     np.testing.assert_allclose(policy.project(jnp.array([0.0, 3.0, 4.0, 0.0])), [0, 0.6, 0.8, 0], rtol=1e-6)
-    assert not hasattr(policy, "direct") and not hasattr(policy, "aim")
+    assert not hasattr(policy, "goal_direction") and not hasattr(policy, "goal_skill")
 
 
 # ---- HILP's options --------------------------------------------------------------------------------------------------
@@ -452,7 +452,7 @@ def test_the_skill_of_a_goal_is_the_goal_and_actions_stay_in_the_box(name: str) 
     module = methods.module(name)
     policy = module.export(config, used(module, config))
     goal = jnp.array([[1.0, 2.0, 3.0]])
-    np.testing.assert_array_equal(policy.aim(goal), goal)
+    np.testing.assert_array_equal(policy.goal_skill(goal), goal)
     actions = policy.act(100 * jnp.ones((1, 3)), goal)
     assert actions.shape == (1, 2) and float(jnp.abs(actions).max()) <= 1.0
     assert not hasattr(policy, "cumulant") and not hasattr(policy, "project")

@@ -14,10 +14,10 @@ import hilp
 from hilp.evaluation import foresight, stats
 from hilp.learning.hilbert import discounted, undiscounted
 from hilp.policy import graph, graph_rewards, planning, reward_prompts, shortest
+from hilp.policy.graph_planner import GUESS, GraphPlanner
 from hilp.policy.graph_prompts import GraphRewardPrompt
-from hilp.policy.patience import ASTRAY, REACHES, Patience
 from hilp.policy.prompts import SkillPrompt
-from hilp.policy.routes import GUESS, Routes
+from hilp.policy.stuck import RANDOM_SUBGOAL, REACHES, StuckAgents
 from hilp.report import page
 
 DISCOUNT = 0.99  # trust radius: 9 latent steps
@@ -28,12 +28,12 @@ def line(length: int, start: float = 0.0) -> np.ndarray:
     return np.stack([start + np.arange(length), np.zeros(length)], axis=1).astype(np.float32)
 
 
-def routes(bank: np.ndarray, walks: list[np.ndarray]) -> Routes:
+def planner(bank: np.ndarray, walks: list[np.ndarray]) -> GraphPlanner:
     drawn = graph.build(bank, np.concatenate(walks), np.array([len(walk) for walk in walks]), DISCOUNT)
-    return Routes(drawn, planning.Midpoints(bank), DISCOUNT, shortest.by_scipy)
+    return GraphPlanner(drawn, planning.Midpoints(bank), DISCOUNT, shortest.by_scipy)
 
 
-def steps_between(found: Routes, here: np.ndarray, goal: np.ndarray) -> float:
+def steps_between(found: GraphPlanner, here: np.ndarray, goal: np.ndarray) -> float:
     return float(found.steps_left(here[None], goal[None], found.to_goals(goal[None]))[0])
 
 
@@ -64,7 +64,7 @@ def test_the_quantile_of_each_key_by_hand() -> None:
 
 def test_steps_along_a_line_are_its_length_and_never_less() -> None:
     walk = line(60)
-    found = routes(walk, [walk])
+    found = planner(walk, [walk])
     for goal in (20, 40, 59):
         steps = steps_between(found, walk[0], walk[goal])
         assert goal - 1e-3 <= steps <= 1.5 * goal
@@ -72,7 +72,7 @@ def test_steps_along_a_line_are_its_length_and_never_less() -> None:
 
 def test_edges_have_the_direction_of_the_data() -> None:
     walk = line(60)
-    found = routes(walk, [walk])  # always forwards
+    found = planner(walk, [walk])  # always forwards
     assert steps_between(found, walk[0], walk[50]) < 100
     assert steps_between(found, walk[50], walk[0]) > GUESS, "nobody went back"
 
@@ -82,14 +82,14 @@ def test_a_wall_that_phi_does_not_see_is_not_crossed() -> None:
     there, back = line(60), line(60)[::-1] + np.array([0, 1], np.float32)
     walk = np.concatenate([there, back])
     bank = walk
-    found = routes(bank, [walk])
+    found = planner(bank, [walk])
     across = steps_between(found, there[20], back[-30] + np.array([0, 0], np.float32))
     assert np.linalg.norm(there[20] - back[-30]) < 15, "phi thinks it near"
     assert across > 60 or across <= planning.trust_radius(DISCOUNT) * 2  # within the trust radius phi is believed
 
 
 @pytest.fixture(scope="module")
-def lattice() -> tuple[Any, np.ndarray, list[np.ndarray], Routes]:
+def lattice() -> tuple[Any, np.ndarray, list[np.ndarray], GraphPlanner]:
     """The finite maze, its places as latents, random walks on it, and the graph of those: only that knows of walls."""
     world: Any = hilp.make_task("maze-medium")
     finite = world.finite()
@@ -105,7 +105,7 @@ def lattice() -> tuple[Any, np.ndarray, list[np.ndarray], Routes]:
     scale = 2 / 0.4  # twice as long as a step, so that no neighbourhood reaches across a wall
     places = (finite.observations * scale).astype(np.float32)
     bank = places[np.concatenate(walks)][::3]
-    return finite, places, walks, routes(bank, [places[walk] for walk in walks])
+    return finite, places, walks, planner(bank, [places[walk] for walk in walks])
 
 
 def test_exact_distances_of_a_maze(lattice: Any) -> None:
@@ -131,7 +131,7 @@ def test_value_iteration_is_dynamic_programming_on_the_lattice(lattice: Any) -> 
     before, after = (np.concatenate([walk[part] for walk in walks]) for part in (slice(0, -1), slice(1, None)))
     plan = graph_rewards.plan(found, places[before], places[after], corner[after], 0.95)
     at = np.argmin(np.linalg.norm(places[None] - found.landmarks[:, None], axis=2), axis=1)
-    assert plan.model == "being"
+    assert plan.model == "state_reward"
     assert stats.spearman(exact[at], plan.values) > 0.7  # many landmarks are as far from the corner as others
 
 
@@ -141,7 +141,7 @@ def test_value_iteration_is_dynamic_programming_on_the_lattice(lattice: Any) -> 
 @pytest.mark.parametrize("count", [1, 2, 10])
 def test_small_banks(count: int) -> None:
     walk = line(count)
-    found = routes(walk, [walk])
+    found = planner(walk, [walk])
     assert steps_between(found, walk[0], walk[-1]) == pytest.approx(
         undiscounted(np.float64(count - 1), DISCOUNT), abs=1
     )
@@ -149,7 +149,7 @@ def test_small_banks(count: int) -> None:
 
 def test_duplicates_are_one_landmark() -> None:
     walk = np.zeros((50, 2), np.float32)
-    found = routes(walk, [walk])
+    found = planner(walk, [walk])
     assert len(found.graph) == 1 and steps_between(found, walk[0], walk[0]) == pytest.approx(0, abs=1e-6)
 
 
@@ -165,35 +165,35 @@ def test_a_policy_without_a_bank_says_so(tiny: hilp.FoundationPolicy, change: An
 
 def test_outlook_of_a_way_that_was_seen() -> None:
     walk = line(60)
-    found = routes(walk, [walk, walk, walk])
-    outlook = found.outlook(walk[0], walk[50], found.to_goals(walk[50][None])[0])
-    assert outlook.reachable == "yes" and outlook.support is not None and outlook.support >= 3
-    assert 50 <= outlook.steps <= 75
-    places = walk[outlook.path][:, 0]
+    found = planner(walk, [walk, walk, walk])
+    path_info = found.path_info(walk[0], walk[50], found.to_goals(walk[50][None])[0])
+    assert path_info.reachable == "yes" and path_info.support is not None and path_info.support >= 3
+    assert 50 <= path_info.steps <= 75
+    places = walk[path_info.path][:, 0]
     assert np.all(np.diff(places) > 0), "landmarks come in the order of the way"
 
 
 def test_outlook_of_a_room_that_nothing_leads_to() -> None:
     walk, room = line(60), line(30, start=1000.0)
     bank = np.concatenate([walk, room])
-    found = routes(bank, [walk, room])
-    outlook = found.outlook(walk[0], room[5], found.to_goals(room[5][None])[0])
-    assert outlook.reachable == "no" and outlook.steps == np.inf and not len(outlook.path)
+    found = planner(bank, [walk, room])
+    path_info = found.path_info(walk[0], room[5], found.to_goals(room[5][None])[0])
+    assert path_info.reachable == "no" and path_info.steps == np.inf and not len(path_info.path)
 
 
 def test_outlook_of_a_way_that_only_phi_knows() -> None:
     """Two walks that end and begin a few steps apart, and no trajectory that goes on from one to the other."""
     one, two = line(30), line(30, start=32.0)
-    found = routes(np.concatenate([one, two]), [one, two])
-    outlook = found.outlook(one[0], two[-1], found.to_goals(two[-1][None])[0])
-    assert outlook.reachable == "unknown" and outlook.support == 0 and 50 < outlook.steps < 120
+    found = planner(np.concatenate([one, two]), [one, two])
+    path_info = found.path_info(one[0], two[-1], found.to_goals(two[-1][None])[0])
+    assert path_info.reachable == "unknown" and path_info.support == 0 and 50 < path_info.steps < 120
 
 
 def test_a_goal_off_the_graph_is_unknown() -> None:
     walk = line(60)
-    found = routes(walk, [walk])
+    found = planner(walk, [walk])
     off = np.array([30.0, 40.0], np.float32)
-    assert found.outlook(walk[0], off, found.to_goals(off[None])[0]).reachable == "unknown"
+    assert found.path_info(walk[0], off, found.to_goals(off[None])[0]).reachable == "unknown"
 
 
 # ---- subgoals --------------------------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ def test_where_data_is_thin_a_subgoal_still_lies_ahead() -> None:
     """13 states lie around the agent; the mean of 50 of them would be where it stands."""
     found = both_ways()
     here, goal = np.array([[30.0, 0.0]], np.float32), found.bank.latents[[59]]
-    subgoal = found.subgoals(here, goal, found.to_goals(goal), 50, found.patience(), np.arange(1))
+    subgoal = found.subgoals(here, goal, found.to_goals(goal), 50, found.stuck(), np.arange(1))
     assert subgoal[0, 0] > 34
 
 
@@ -213,19 +213,19 @@ def test_a_goal_that_the_data_does_not_lead_to_is_headed_for_where_phi_is_truste
     found = both_ways()
     here = found.bank.latents[[59]]
     goal = here + np.array([[share * found.trust, 0.0]], np.float32)
-    subgoal = found.subgoals(here, goal, found.to_goals(goal), 50, found.patience(), np.arange(1))
+    subgoal = found.subgoals(here, goal, found.to_goals(goal), 50, found.stuck(), np.arange(1))
     np.testing.assert_array_equal(subgoal, goal)
 
 
 def test_one_who_stands_still_beside_its_goal_goes_astray_and_comes_back() -> None:
     found = both_ways()
     here, goal = np.array([[30.0, 0.0]], np.float32), np.array([[34.0, 0.0]], np.float32)
-    patience, to_goal = found.patience(), found.to_goals(goal)
-    seen = [found.subgoals(here, goal, to_goal, 50, patience, np.arange(1))[0, 0] for _ in range(60)]
+    stuck, to_goal = found.stuck(), found.to_goals(goal)
+    seen = [found.subgoals(here, goal, to_goal, 50, stuck, np.arange(1))[0, 0] for _ in range(60)]
     astray = [x for x in seen if x != 34.0]
     assert seen[0] == seen[-1] == 34.0 or 34.0 in seen[30:]
     assert astray and all(abs(x - 30) <= found.trust for x in astray)
-    again = found.patience()
+    again = found.stuck()
     assert [found.subgoals(here, goal, to_goal, 50, again, np.arange(1))[0, 0] for _ in range(60)] == seen
 
 
@@ -239,36 +239,36 @@ def test_prompts_of_the_same_episodes_are_the_same_again(tiny: hilp.FoundationPo
     np.testing.assert_array_equal(first, np.stack([prompt(x) for _ in range(30)]))
 
 
-# ---- patience --------------------------------------------------------------------------------------------------------
+# ---- stuck --------------------------------------------------------------------------------------------------------
 
 
 def test_patience_is_long_then_tries_something_else_and_forgets_a_new_episode() -> None:
-    patience, rows = Patience(9.0, 4.0), np.arange(2)
+    stuck, rows = StuckAgents(9.0, 4.0), np.arange(2)
     here = np.zeros((2, 2))
     seen = []
     for step in range(30):
         left = np.array([500.0 - 3 * step, 50.0])  # the second stands still
-        reaches, astray = patience.reaches(here, left, rows)
+        reaches, astray = stuck.reaches(here, left, rows)
         seen.append((reaches[1], bool(astray[1])))
         assert reaches[0] == 9.0 * REACHES[0] and not astray[0]
     # One step to see where it is and 2 x 4 to wait; then 4 each, and one that notices: astray, half as far, astray.
     tried = [1 + 8, 5, 5, 5]
-    expected = [(9.0 * REACHES[level], ASTRAY[level]) for level in range(4) for _ in range(tried[level])]
+    expected = [(9.0 * REACHES[level], RANDOM_SUBGOAL[level]) for level in range(4) for _ in range(tried[level])]
     assert seen[: len(expected)] == expected
     assert seen[len(expected) :] == [(9.0 * REACHES[0], False)] * (30 - len(expected))
     elsewhere = here + np.array([[0.0, 0.0], [50.0, 0.0]])
-    assert patience.reaches(elsewhere, np.array([20.0, 50.0]), rows)[0].tolist() == [9.0 * REACHES[0]] * 2
+    assert stuck.reaches(elsewhere, np.array([20.0, 50.0]), rows)[0].tolist() == [9.0 * REACHES[0]] * 2
 
 
 # ---- rewards ---------------------------------------------------------------------------------------------------------
 
 
-def both_ways(length: int = 60) -> Routes:
+def both_ways(length: int = 60) -> GraphPlanner:
     walk = line(length)
-    return routes(walk, [walk, walk[::-1].copy()] * 3)
+    return planner(walk, [walk, walk[::-1].copy()] * 3)
 
 
-def labelled(found: Routes) -> tuple[np.ndarray, np.ndarray]:
+def labelled(found: GraphPlanner) -> tuple[np.ndarray, np.ndarray]:
     before = np.concatenate([found.bank.latents[:-1], found.bank.latents[1:]])
     return before, np.concatenate([found.bank.latents[1:], found.bank.latents[:-1]])
 
@@ -279,7 +279,7 @@ def test_value_iteration_is_dynamic_programming_on_a_line() -> None:
     before, after = labelled(found)
     paid = (after[:, 0] >= 50).astype(float)
     plan = graph_rewards.plan(found, before, after, paid, 0.95)
-    assert plan.model == "being" and plan.r2 > 0.8
+    assert plan.model == "state_reward" and plan.r2 > 0.8
     order = np.argsort(found.landmarks[:, 0])
     places, values = found.landmarks[order, 0], plan.values[order]
     exact = 0.95 ** np.maximum(50 - places, 0) / 0.05
@@ -291,7 +291,7 @@ def test_a_potential_is_known_as_one_and_climbed() -> None:
     found = both_ways()
     before, after = labelled(found)
     plan = graph_rewards.plan(found, before, after, after[:, 0] - before[:, 0], 0.99)
-    assert plan.model == "getting"
+    assert plan.model == "potential"
     here = np.array([[20.0, 0.0], [40.0, 0.0]], np.float32)
     assert np.all(graph_rewards.subgoals(found, plan, here, 3)[:, 0] > here[:, 0] + 0.5)
     down = graph_rewards.plan(found, before, after, before[:, 0] - after[:, 0], 0.99)
@@ -340,7 +340,7 @@ def test_a_reward_no_direction_expresses_is_planned_on_a_graph_that_covers_the_d
     assert expressed < planned
     monkeypatch.setattr(reward_prompts, "POOR_FIT", (expressed + planned) / 2)
     assert isinstance(asked(tiny, "auto"), GraphRewardPrompt)
-    coarse = change(tiny, graph=replace(tiny.graph, radius=0.6 * tiny.routes.trust))
+    coarse = change(tiny, graph=replace(tiny.graph, radius=0.6 * tiny.planner.trust))
     assert isinstance(asked(coarse, "auto"), SkillPrompt)
 
 
@@ -362,7 +362,7 @@ def test_a_policy_says_what_it_knows_of_a_goal(tiny: hilp.FoundationPolicy) -> N
     assert prompt.path(start).shape[1] == 2
     assert tiny.goal(goal, plan=0).steps(start) == prompt.steps(start)
     with pytest.raises(hilp.HilpError, match="one goal"):
-        tiny.goal(tiny.bank.observations[:3], plan="graph").outlook(start)
+        tiny.goal(tiny.bank.observations[:3], plan="graph").path_info(start)
 
 
 def test_a_policy_of_an_older_version_plans_with_its_bank(tiny: hilp.FoundationPolicy, change: Any) -> None:

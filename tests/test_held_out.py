@@ -133,7 +133,7 @@ def test_training_on_own_data_ends_in_numbers(tmp_path: Path, capsys: pytest.Cap
         ["--random"],
         ["--intercept"],
         ["--rule", "goal"],
-        ["--steady", "3"],
+        ["--smooth", "3"],
     ):
         assert cli.main(["evaluate", str(run), *word]) == 2
         assert f"{word[0]} needs a task to act in" in capsys.readouterr().err

@@ -96,7 +96,7 @@ def test_it_comes_back_from_its_folder(policy: hilp.FoundationPolicy, film: hilp
     again = hilp.FoundationPolicy.load(folder)
     assert again.fingerprint == policy.fingerprint and json.loads((folder / "config.json").read_text())["version"] == 4
     goal, start = ({name: part[row] for name, part in film.observations.items()} for row in (100, 3))
-    if policy.has_rule("direct"):
+    if policy.has_rule("goal_direction"):
         np.testing.assert_array_equal(again.midpoints.latents, policy.midpoints.latents)
         assert len(again.midpoints.latents) == KEPT
         acted = [one.act(start, one.goal(goal, plan="auto")) for one in (policy, again)]
@@ -166,7 +166,7 @@ def test_however_a_reward_looks_at_pictures_it_gets_them(policy: hilp.Foundation
 
 
 def test_plans_are_shown_by_thumbnails(policy: hilp.FoundationPolicy, film: hilp.Dataset) -> None:
-    if not policy.has_rule("direct"):
+    if not policy.has_rule("goal_direction"):
         assert strips.section(policy) == []
         return
     frames, latents = strips.kept_pictures(policy)

@@ -21,7 +21,7 @@ import pytest
 import hilp
 from hilp import storage
 from hilp.learning import methods
-from hilp.policy import given
+from hilp.policy import observations as checking
 from hilp.policy.bank import Bank
 from hilp.policy.preparation import Preparation
 from hilp.policy.provenance import Provenance
@@ -278,7 +278,7 @@ class Eyes(eqx.Module):
         bright = jnp.mean(observation["camera"] / 255.0, axis=(1, 2))
         return jnp.stack([bright, z[:, 0]], axis=1)
 
-    def direct(self, here: jax.Array, there: jax.Array) -> jax.Array:
+    def goal_direction(self, here: jax.Array, there: jax.Array) -> jax.Array:
         return there - here
 
     def cumulant(self, observation: Any, following: Any) -> jax.Array:
@@ -341,7 +341,7 @@ def test_a_tree_of_arrays_is_an_observation(tmp_path: Path) -> None:
 def test_channels_that_come_first_get_a_hint(shape: tuple[int, ...]) -> None:
     spec = Spec.of({"camera": np.empty((1, 8, 6, 3), np.uint8)}, 2)
     with pytest.raises(hilp.HilpError, match=r"channels come last: np.moveaxis\(camera, -3, -1\)"):
-        given.batched({"camera": np.zeros(shape, np.uint8)}, spec, ())
+        checking.batched({"camera": np.zeros(shape, np.uint8)}, spec, ())
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def test_auto_is_the_graph_where_there_is_one_and_midpoints_where_not(tiny: hilp
 
 def test_auto_takes_midpoints_where_landmarks_are_too_few(tiny: hilp.FoundationPolicy, change: Any) -> None:
     x = observations()
-    coarse = change(tiny, graph=replace(tiny.graph, radius=0.6 * tiny.routes.trust))
+    coarse = change(tiny, graph=replace(tiny.graph, radius=0.6 * tiny.planner.trust))
     np.testing.assert_array_equal(*(coarse.goal(GOAL, plan=plan)(x) for plan in ("auto", "midpoints")))
 
 
@@ -83,7 +83,7 @@ def test_auto_takes_midpoints_where_the_data_shows_no_way(tiny: hilp.FoundationP
     """A graph whose edges are all guesses."""
     x = observations()
     guessing = change(tiny, graph=replace(tiny.graph, counts=np.zeros_like(tiny.graph.counts)))
-    near = np.linalg.norm(guessing.encode(x) - guessing.encode(GOAL), axis=1) <= guessing.routes.trust
+    near = np.linalg.norm(guessing.encode(x) - guessing.encode(GOAL), axis=1) <= guessing.planner.trust
     assert not near.all()
     found, wanted = (guessing.goal(GOAL, plan=plan)(x) for plan in ("auto", "midpoints"))
     np.testing.assert_array_equal(found[~near], wanted[~near])
@@ -97,8 +97,8 @@ def test_auto_needs_to_know_how_far_distances_reach(tiny: hilp.FoundationPolicy,
         def encode(self, observation: Any) -> Any:
             return self.inner.encode(observation)
 
-        def direct(self, here: Any, there: Any) -> Any:
-            return self.inner.direct(here, there)
+        def goal_direction(self, here: Any, there: Any) -> Any:
+            return self.inner.goal_direction(here, there)
 
     policy = change(tiny, core=Silent(tiny.core, 8))
     with pytest.raises(hilp.PromptUnsupported, match=r"does not say how far its distances reach.*radius"):
@@ -526,7 +526,7 @@ def test_the_goal_of_a_reward_is_the_state_that_earns_most(tiny: hilp.Foundation
 class GoalIsSkill(ActsOnly):
     """As GC-TD3: the goal itself is the skill."""
 
-    def aim(self, goal: jax.Array) -> jax.Array:
+    def goal_skill(self, goal: jax.Array) -> jax.Array:
         return jax.numpy.tile(goal, (1, 4))
 
 

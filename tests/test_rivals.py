@@ -229,8 +229,8 @@ def test_hiql_acts_by_both_policies_anew_in_every_state() -> None:
     said = plain_unit(policy.high, join(s, goal).astype(np.float64), np.zeros(4))[0]
     subgoal = 2 * said / np.linalg.norm(said, axis=1, keepdims=True)
     wanted = np.clip(plain_unit(policy.low, join(s, subgoal), np.zeros(2))[0], -1, 1)
-    np.testing.assert_array_equal(policy.aim(goal), goal)
-    np.testing.assert_allclose(policy.act(jnp.asarray(s), policy.aim(goal)), wanted, atol=1e-4)
+    np.testing.assert_array_equal(policy.goal_skill(goal), goal)
+    np.testing.assert_allclose(policy.act(jnp.asarray(s), policy.goal_skill(goal)), wanted, atol=1e-4)
     assert policy.skill_dim == 3
 
 

@@ -31,7 +31,7 @@ from hilp.training.loop import pretrain
 from hilp.training.program import chunk_function, drawn_batch
 from hilp.training.run import Run
 
-RULES_OF_A_GOAL, RULES_OF_A_REWARD = ("direct", "aim"), ("cumulant", "backward")
+RULES_OF_A_GOAL, RULES_OF_A_REWARD = ("goal_direction", "goal_skill"), ("cumulant", "backward")
 RULES_OF_SEGMENTS = ("skill_of", "prior")
 
 
@@ -61,11 +61,13 @@ def check_contract(config: Any) -> None:
     type(config)()  # every field has a default: kept policies are read with it
     assert hasattr(core, "skill_dim"), "an export says how many numbers a skill has: skill_dim"
     assert hasattr(core, "act"), "an export acts: act(observation, z)"
-    if hasattr(core, "direct"):
-        assert hasattr(core, "encode"), "direct(here, there) takes latents: an export with it needs encode(s)"
+    if hasattr(core, "goal_direction"):
+        assert hasattr(core, "encode"), "goal_direction(here, there) takes latents: an export with it needs encode(s)"
         assert hasattr(core, "discount"), "plans need to know how far distances are told apart: discount"
     if hasattr(core, "distance"):
-        assert hasattr(core, "direct"), "distance(here, there) is that of latents with a direct(here, there)"
+        assert hasattr(core, "goal_direction"), (
+            "distance(here, there) is that of latents with a goal_direction(here, there)"
+        )
     if hasattr(core, "cumulant") or hasattr(core, "backward"):
         assert hasattr(core, "project"), "a reward becomes a skill by project(z)"
     takes_tasks = any(hasattr(core, rule) for rule in (*RULES_OF_A_GOAL, *RULES_OF_A_REWARD, *RULES_OF_SEGMENTS))
@@ -78,7 +80,7 @@ def check_segments(config: Any) -> None:
     core = Run(config, data).exports(Run(config, data).fresh)[0]
     if not hasattr(core, "skill_of"):
         return
-    k, steps = getattr(core, "lasts", 6), np.array([1, 2])
+    k, steps = getattr(core, "skill_horizon", 6), np.array([1, 2])
     rows = np.minimum(np.array([0, 20])[:, None] + np.arange(k + 1), np.array([0, 20])[:, None] + steps[:, None])
     skills = core.skill_of(data.observations[rows], data.actions[rows[:, :-1]], steps)
     assert skills.shape == (2, core.skill_dim), f"skill_of gives {skills.shape}"

@@ -293,7 +293,11 @@ class Cell:
         """The plans or rewards that the policy is prompted with: a row each."""
         if self.kind == "rewards":
             return tuple(world.rewards)
-        return GOAL_PLANS if has_rule("direct", self.config, Spec(world.observation_dim, world.action_dim)) else (0,)
+        return (
+            GOAL_PLANS
+            if has_rule("goal_direction", self.config, Spec(world.observation_dim, world.action_dim))
+            else (0,)
+        )
 
     def complete(self, rows: Sequence[Row], world: tasks.Task) -> list[Row] | None:
         """This cell's rows in the order of its prompts, None where one is lacking."""
@@ -378,7 +382,7 @@ class Cell:
 
         None for a policy without distances. V is trained as long as phi was, once for all cells that ask for the same.
         """
-        if not policy.has_rule("direct"):
+        if not policy.has_rule("goal_direction"):
             return None
         exact = reference.exact_error(policy, world)
         if exact is not None:
@@ -400,7 +404,7 @@ class Cell:
         """
         method = methods.of(self.config)
         spec = Spec(world.observation_dim, world.action_dim)
-        if not self.errors or not hasattr(method, "reference") or not has_rule("direct", self.config, spec):
+        if not self.errors or not hasattr(method, "reference") or not has_rule("goal_direction", self.config, spec):
             return None
         return None if world.finite() is not None else self.value(method.reference(self.config), out)
 

@@ -36,7 +36,7 @@ def run(flags: Flags) -> int:
     common.require_counts(flags, "steps")
     policy, _ = common.load_policy(flags.run)
     world = common.task_if_known(policy, flags.task)
-    kept = runs.held_out(Path(flags.run)) if policy.has_rule("direct") else None
+    kept = runs.held_out(Path(flags.run)) if policy.has_rule("goal_direction") else None
     data = None
     if flags.data:
         data = common.read_as_trained(flags.run, flags.data, flags)

@@ -28,9 +28,9 @@ class Flags(common.Reading):
     """midpoint recursions of the goal prompt, several may be given (default: 0 1 3 auto where the policy can plan)"""
     goal: str | None = None
     """one goal for all episodes: task3 (a name of the task), x=3,y=4, row:12 of the policy's states, or all numbers"""
-    matters: str | None = None
+    goal_dims: str | None = None
     """columns of goals that matter, by name or number, if not all do: x,y is a place, whatever the posture"""
-    steady: float | None = None
+    smooth: float | None = None
     """take an agent to be where it was on average over about so many steps, for bodies that walk and noisy sensors"""
     rewards: tuple[str, ...] | None = None
     """named rewards of the task to prompt with as well, or 'all' (default: all, in a task without goals)"""
@@ -128,9 +128,9 @@ def measure(
     from hilp.evaluation import held_out
     from hilp.evaluation import rows as files
 
-    of_a_task = ("rewards", "video", "goal", "matters", "load", "random", "intercept")
+    of_a_task = ("rewards", "video", "goal", "goal_dims", "load", "random", "intercept")
     given = {name: getattr(flags, name) for name in of_a_task}
-    given |= {"steady": flags.steady is not None, "rule": flags.rule != "auto"}
+    given |= {"smooth": flags.smooth is not None, "rule": flags.rule != "auto"}
     for flag, asked in given.items():
         if asked:
             raise HilpError(f"--{flag} needs a task to act in (--task): held-out data has none")
@@ -164,8 +164,8 @@ def evaluate(
         world,
         plan=plans,
         goal=flags.goal,
-        matters=None if flags.matters is None else goals.that_matter(flags.matters, policy, world),
-        steady=flags.steady,
+        goal_dims=None if flags.goal_dims is None else goals.goal_dims_of_text(flags.goal_dims, policy, world),
+        smooth=flags.smooth,
         prompt=None if flags.load is None else policy.load_prompt(flags.load),
         rewards=(*world.potentials, *world.rewards) if flags.rewards == ("all",) else flags.rewards,
         rule=flags.rule,

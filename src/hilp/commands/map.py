@@ -54,7 +54,7 @@ def run(flags: Flags) -> int:
     rollouts.require_fit("this policy", policy.spec, world)
     goal = None
     if flags.goal is not None:
-        policy.require_rule("direct", "does not learn distances: leave out --goal")
+        policy.require_rule("goal_direction", "does not learn distances: leave out --goal")
         goal = goals.find(flags.goal, policy, world, seed=flags.seed).observation
     sample = states(flags, policy, world)
     target = home / "latents.png" if flags.out is None else Path(flags.out)
@@ -62,7 +62,7 @@ def run(flags: Flags) -> int:
     latents = policy.encode_all(drawn)
     facts: dict[str, Any] = {"policy": policy.fingerprint, "task": world.name, "points": len(latents)}
     pictures = {}
-    if policy.has_rule("direct"):
+    if policy.has_rule("goal_direction"):
         goal = page.evaluation_goal(world, goal, flags.seed)  # a state, also where policies see pictures
         facts["goal"] = goal.tolist()
         beside = target.with_stem(f"{target.stem}-distances")

@@ -238,7 +238,7 @@ def measure(flags: Flags, data: Dataset, policies: list[FoundationPolicy]) -> li
 
     policy, folder = policies[0], Path(flags.out)
     kept = runs.held_out(folder)
-    if kept is None or has_task(data) or not (policy.has_rule("direct") or policy.has_rule("aim")):
+    if kept is None or has_task(data) or not (policy.has_rule("goal_direction") or policy.has_rule("goal_skill")):
         return []
     home = folder if flags.seeds == 1 else runs.seed_folder(folder, flags.seed)
     rows = held_out.evaluate(policy, Dataset.open(kept), seed=flags.seed, command=common.command())
@@ -258,12 +258,12 @@ def next_command(flags: Flags, data: Dataset, policy: FoundationPolicy) -> str:
         return f"hilp evaluate {out} --task {common.quoted(data.task)}"
     if has_task(data):
         return f"hilp evaluate {out}"
-    if runs.held_out(Path(flags.out)) and (policy.has_rule("direct") or policy.has_rule("aim")):
+    if runs.held_out(Path(flags.out)) and (policy.has_rule("goal_direction") or policy.has_rule("goal_skill")):
         return f"hilp evaluate {out} --data {runs.HELD_OUT}"
     if flags.seeds > 1:
         out = common.quoted(str(runs.seed_folder(Path(flags.out), flags.seed)))
     prompt = prompt_command(out, data, policy)
-    if not policy.has_rule("direct"):
+    if not policy.has_rule("goal_direction"):
         return prompt or f"hilp report {out}"
     diagnose = " ".join(["hilp diagnose", out, "--data", common.quoted(flags.data), *flags.words()])
     return f"{prompt}` or `{diagnose}" if prompt else diagnose

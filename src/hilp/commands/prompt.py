@@ -36,9 +36,9 @@ class Flags(common.Reading):
     goal: str | None = None
     """goal: task3 (a name of the task), row:1234 (of --data, or of the policy's states), x=3,y=4, all numbers, or
     photo.png"""
-    matters: str | None = None
+    goal_dims: str | None = None
     """columns of --goal that matter, by name or number, if not all do: x,y is a place, whatever the posture"""
-    steady: float | None = None
+    smooth: float | None = None
     """take the agent to be where it was on average over about so many steps, for bodies that walk and noisy sensors"""
     reward: str | None = None
     """named reward of the task, or a formula over the observation, e.g. "height - 0.1*norm(action)\""""
@@ -139,8 +139,8 @@ def check(flags: Flags, kind: str, policy: FoundationPolicy, world: Any | None) 
 
     for flag, given, kinds in (
         ("--plan", flags.plan is not None, ("goal",)),
-        ("--matters", flags.matters is not None, ("goal",)),
-        ("--steady", flags.steady is not None, ("goal",)),
+        ("--goal-dims", flags.goal_dims is not None, ("goal",)),
+        ("--smooth", flags.smooth is not None, ("goal",)),
         ("--data", flags.data is not None and not goals.is_row(flags.goal), ("reward", "goal row:...")),
         (f"--rule {flags.rule}", flags.rule != "auto", ("reward", "labels")),
         ("--intercept", flags.intercept, ("reward", "labels")),
@@ -181,14 +181,14 @@ def goal_of(flags: Flags, policy: FoundationPolicy, world: Any | None) -> Goal |
     if flags.goal is None:
         return None
     data = None if flags.data is None else common.read_as_trained(flags.run, flags.data, flags)
-    return goals.find(flags.goal, policy, world, data, flags.seed, matters_of(flags, policy, world))
+    return goals.find(flags.goal, policy, world, data, flags.seed, goal_dims_of(flags, policy, world))
 
 
-def matters_of(flags: Flags, policy: FoundationPolicy, world: Any | None) -> tuple[int, ...] | None:
+def goal_dims_of(flags: Flags, policy: FoundationPolicy, world: Any | None) -> tuple[int, ...] | None:
     """The columns of a goal that matter; None: all of them."""
     from hilp.evaluation import goals
 
-    return None if flags.matters is None else goals.that_matter(flags.matters, policy, world)
+    return None if flags.goal_dims is None else goals.goal_dims_of_text(flags.goal_dims, policy, world)
 
 
 def prompt_with_warnings(flags: Flags, policy: FoundationPolicy, world: Any | None, goal: Goal | None) -> Prompt:
@@ -203,9 +203,11 @@ def prompt_with_warnings(flags: Flags, policy: FoundationPolicy, world: Any | No
 
 def make_prompt(flags: Flags, policy: FoundationPolicy, world: Any | None, goal: Goal | None) -> Any:
     if goal is not None:
-        usual = "auto" if policy.has_rule("direct") else 0
+        usual = "auto" if policy.has_rule("goal_direction") else 0
         plan = usual if flags.plan is None else common.plan(flags.plan)
-        return policy.goal(goal.observation, plan=plan, matters=matters_of(flags, policy, world), steady=flags.steady)
+        return policy.goal(
+            goal.observation, plan=plan, goal_dims=goal_dims_of(flags, policy, world), smooth=flags.smooth
+        )
     if flags.skill == "prior":
         return policy.prior(seed=flags.seed)
     if flags.skill is not None:
@@ -306,7 +308,7 @@ def act_in_task(
         facts["reached"] = share == 1
         if 0 < share < 1:
             facts[rollouts.SHARE] = share
-    elif prompt.kind == "goal" and world.has_goals and policy.has_rule("direct"):
+    elif prompt.kind == "goal" and world.has_goals and policy.has_rule("goal_direction"):
         facts["near it, by phi"] = bool(prompt.reached(walked.last_seen)[0])  # a picture does not tell the task
     seen_start = trees.over(lambda rows: rows[0], walked.first_seen)
     known = foresight_of(prompt, seen_start)
@@ -347,13 +349,13 @@ def foresight_of(prompt: Any, start: Any) -> dict[str, Any]:
     """What the graph of the data said about a goal before the first step; nothing where a prompt does not ask it."""
     import math
 
-    if getattr(prompt, "patience", None) is None:
+    if getattr(prompt, "stuck", None) is None:
         return {}
-    outlook = prompt.outlook(start)
+    path_info = prompt.path_info(start)
     return {
-        "reachable": outlook.reachable,
-        "expected steps": round(outlook.steps, 1) if math.isfinite(outlook.steps) else None,
-        "transitions behind the weakest edge": outlook.support,
+        "reachable": path_info.reachable,
+        "expected steps": round(path_info.steps, 1) if math.isfinite(path_info.steps) else None,
+        "transitions behind the weakest edge": path_info.support,
     }
 
 

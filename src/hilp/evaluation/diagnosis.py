@@ -37,7 +37,7 @@ def diagnose(
     `learned` is there when data is given: a value V(s, g) is trained on it for `steps` updates (`config`, by default
     the sizes and the discount of the policy) and compared on random `pairs` of its states.
     """
-    if not policy.has_rule("direct"):
+    if not policy.has_rule("goal_direction"):
         raise HilpError(f"{policy.method} does not learn distances: there is nothing to compare with steps")
     steps, pairs, seed = require_count("steps", steps), require_count("pairs", pairs, 2), require_seed(seed)
     if task is None and data is None:

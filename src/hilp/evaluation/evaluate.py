@@ -29,7 +29,7 @@ from hilp.evaluation.rollouts import (
 )
 from hilp.evaluation.rows import Row, finite
 from hilp.policy import hierarchy, planning
-from hilp.policy.asked import has_graph
+from hilp.policy.agent import has_graph
 from hilp.policy.policy import FoundationPolicy
 from hilp.policy.prompts import Prompt
 from hilp.versions import versions
@@ -47,8 +47,8 @@ def evaluate(
     *,
     plan: int | str | Sequence[int | str] | None = None,
     goal: str | None = None,
-    matters: Sequence[int] | None = None,
-    steady: float | None = None,
+    goal_dims: Sequence[int] | None = None,
+    smooth: float | None = None,
     rewards: str | Iterable[str] | None = None,
     prompt: Prompt | None = None,
     rule: str = "auto",
@@ -63,7 +63,7 @@ def evaluate(
 
     plan: by default 0, 1, 3, "auto" and "graph" where the policy can plan, 0 where it only knows goals, nothing in a
     task without goals. goal: one for all episodes, as `hilp.evaluation.goals` reads it ("task3", "row:12", "x=3,y=4"),
-    instead of those of the task; rows are of the policy's own states. matters, steady: see
+    instead of those of the task; rows are of the policy's own states. goal_dims, smooth: see
     `FoundationPolicy.goal`; what counts as reached is the task's affair. rewards: names of the task's rewards; by
     default all of a task that has no goals. "target" is that of being at one far place, which mazes have. prompt:
     evaluate this one, a trained hierarchy say, under `rewards` (by default "target" where there is one) instead of
@@ -76,8 +76,8 @@ def evaluate(
         task,
         plan=plan,
         goal=goal,
-        matters=matters,
-        steady=steady,
+        goal_dims=goal_dims,
+        smooth=smooth,
         rewards=rewards,
         prompt=prompt,
         rule=rule,
@@ -97,8 +97,8 @@ def run(
     *,
     plan: int | str | Sequence[int | str] | None = None,
     goal: str | None = None,
-    matters: Sequence[int] | None = None,
-    steady: float | None = None,
+    goal_dims: Sequence[int] | None = None,
+    smooth: float | None = None,
     rewards: str | Iterable[str] | None = None,
     prompt: Prompt | None = None,
     rule: str = "auto",
@@ -129,16 +129,18 @@ def run(
         raise HilpError("adapt changes prompts of rewards, and none is asked for: name some, rewards=...")
     if goal is not None and not plans:
         raise HilpError(f"the goal '{goal}' changes nothing without a plan: ask for one, e.g. plan=0")
-    if (matters is not None or steady is not None) and not plans:
-        raise HilpError("matters and steady are of goals, and change nothing without a plan: ask for one, e.g. plan=0")
+    if (goal_dims is not None or smooth is not None) and not plans:
+        raise HilpError(
+            "goal_dims and smooth are of goals, and change nothing without a plan: ask for one, e.g. plan=0"
+        )
     asked = None if goal is None else goals.find(goal, policy, world, seed=seed)
     about = describe(policy, world.name, seed, command)
     found: list[tuple[Row, Rollout]] = []
     for depth in plans:
-        outcome, kept = rollout_goals(policy, world, depth, episodes, seed, asked, matters, steady)
+        outcome, kept = rollout_goals(policy, world, depth, episodes, seed, asked, goal_dims, smooth)
         to: dict[str, Any] = {} if goal is None else {"goal": goal}
-        to |= {} if matters is None else {"matters": [int(column) for column in matters]}
-        to |= {} if steady is None else {"steady": steady}
+        to |= {} if goal_dims is None else {"goal_dims": [int(column) for column in goal_dims]}
+        to |= {} if smooth is None else {"smooth": smooth}
         found.append((_row({**about, "prompt": "goal", "plan": depth, **to, **outcome}), kept))
     about |= {} if (high := getattr(prompt, "high", None)) is None else {"hierarchy": hierarchy.described(high)}
     made: dict[str, Any] = {"rule": rule, "intercept": intercept, "data": data, "prompt": prompt}
@@ -180,7 +182,7 @@ def evaluate_in_training(
     """What a policy in training reaches: some goals, and with the paper's plan where it can plan."""
     world = fitted(policy, world)
     plans: dict[str, int] = {"success": 0}
-    if policy.has_rule("direct") and len(policy.bank):
+    if policy.has_rule("goal_direction") and len(policy.bank):
         plans["success_plan"] = planning.RECURSIONS
     return {name: rollout_goals(policy, world, plan, episodes, seed)[0]["score"] for name, plan in plans.items()}
 
@@ -205,7 +207,7 @@ def describe(policy: FoundationPolicy, task: str, seed: int, command: str | None
 
 def usual_plans(policy: FoundationPolicy) -> tuple[int | str, ...]:
     """The plans to evaluate where nobody asked for others: as many as the policy has rules for."""
-    if not policy.has_rule("direct"):
+    if not policy.has_rule("goal_direction"):
         return (0,)
     return (0, 1, 3, "auto", "graph") if has_graph(policy) else (0, 1, 3, "auto")
 

@@ -25,7 +25,7 @@ def foresee(policy: FoundationPolicy, prompt: GoalPrompt, starts: Tree) -> dict[
     here = policy.encode(starts)
     goals = np.broadcast_to(prompt.latent, here.shape)
     to_goals = np.broadcast_to(prompt.to_goal, (len(here), prompt.to_goal.shape[-1]))
-    found = [policy.routes.outlook(*one) for one in zip(here, goals, to_goals, strict=True)]
+    found = [policy.planner.path_info(*one) for one in zip(here, goals, to_goals, strict=True)]
     return {
         "expected_steps": [float(one.steps) if np.isfinite(one.steps) else None for one in found],
         "reachable": [one.reachable for one in found],

@@ -50,12 +50,12 @@ def find(
     world: Task | None = None,
     data: Dataset | None = None,
     seed: int = 0,
-    matters: Sequence[int] | None = None,
+    goal_dims: Sequence[int] | None = None,
 ) -> Goal:
     """The goal that a text asks for. Rows are those of `data`, or without it of the policy's bank.
 
-    seed: of what the task draws for a goal; the same as that of its episodes. matters: the columns that do, if not all:
-    a goal by columns needs no others.
+    seed: of what the task draws for a goal; the same as that of its episodes. goal_dims: the columns that count, if not
+    all: a goal by columns needs no others.
     """
     text = text.strip()
     if text.startswith(ROW):
@@ -72,7 +72,7 @@ def find(
             "picture, photo.png, or policy.goal(...).save(FILE) in Python, then --load FILE"
         )
     if "=" in text:
-        return _seen(world, _columns(text, policy, world, seed, matters))
+        return _seen(world, _columns(text, policy, world, seed, goal_dims))
     numbers = _numbers(text)
     if numbers is not None:
         return _seen(world, numbers)
@@ -122,7 +122,7 @@ def _row(text: str, policy: FoundationPolicy, world: Task | None, data: Dataset 
     return Goal(trees.over(lambda part: np.array(part[int(text)]), observations), state=state)
 
 
-def that_matter(text: str, policy: FoundationPolicy, world: Task | None) -> tuple[int, ...]:
+def goal_dims_of_text(text: str, policy: FoundationPolicy, world: Task | None) -> tuple[int, ...]:
     """Columns by name or number, as in x,y or 0,1."""
     known = _recorded(policy) if world is None else world.columns
     owner = "this policy" if world is None else world.name
@@ -136,7 +136,7 @@ def that_matter(text: str, policy: FoundationPolicy, world: Task | None) -> tupl
 
 
 def _columns(
-    text: str, policy: FoundationPolicy, world: Task | None, seed: int, matters: Sequence[int] | None
+    text: str, policy: FoundationPolicy, world: Task | None, seed: int, goal_dims: Sequence[int] | None
 ) -> np.ndarray:
     columns = _recorded(policy) if world is None else world.columns
     owner = "this policy" if world is None else world.name
@@ -164,11 +164,11 @@ def _columns(
     for name, number in given.items():
         goal[columns[name]] = number
     needed = [name for name, column in columns.items() if np.isnan(goal[column])]
-    if matters is not None:
-        needed = [name for name in needed if columns[name] in matters]
+    if goal_dims is not None:
+        needed = [name for name in needed if columns[name] in goal_dims]
         goal = np.nan_to_num(goal)  # what does not matter may be anything
     if needed:
-        hint = "" if matters is not None else f" (or say that they do not matter: --matters {','.join(given)})"
+        hint = "" if goal_dims is not None else f" (or say that they do not matter: --goal-dims {','.join(given)})"
         raise HilpError(f"a goal of {owner} also needs {some(needed)}{hint}")
     return goal
 

@@ -51,7 +51,7 @@ def measure(
 ) -> Numbers:
     """Numbers about a policy on data of its kind, ready for JSON; `words.held_out_sentences` says what they mean."""
     episodes, seed = require_count("episodes", episodes), require_seed(seed)
-    if not policy.has_rule("direct") and not policy.has_rule("aim"):
+    if not policy.has_rule("goal_direction") and not policy.has_rule("goal_skill"):
         raise HilpError(f"{policy.method} has no goal rule: there is nothing to hold against observed time")
     data = as_trained(policy, data)
     plans = tuple(usual_plans(policy) if plans is None else plans)
@@ -66,7 +66,7 @@ def measure(
         "pairs": len(first),
     }
     direct = np.ones(len(first), bool)
-    if policy.has_rule("direct"):
+    if policy.has_rule("goal_direction"):
         distance, plain = distances(policy, data, first, later)
         found["time_correlation"] = theory.rank_correlation(distance, (later - first).astype(float), seed)
         found["plain_correlation"] = theory.rank_correlation(plain, (later - first).astype(float), seed)

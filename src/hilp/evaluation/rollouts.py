@@ -64,18 +64,20 @@ def rollout_goals(
     episodes: int,
     seed: int,
     goal: Goal | None = None,
-    matters: Sequence[int] | None = None,
-    steady: float | None = None,
+    goal_dims: Sequence[int] | None = None,
+    smooth: float | None = None,
 ) -> tuple[Outcome, Rollout]:
     """Goal-reaching episodes side by side, to the goals of the task or to one; an episode ends when it is reached.
 
-    A method without a goal rule gets the skill of the reward of being at the goal. matters, steady: of the prompts (see
-    `FoundationPolicy.goal`); what counts as reached is the task's affair.
+    A method without a goal rule gets the skill of the reward of being at the goal. goal_dims, smooth: see
+    `FoundationPolicy.goal`; what counts as reached is the task's affair.
     """
     running = world.episodes(np.random.default_rng(seed), episodes, **({} if goal is None else {"goal": goal.asked}))
-    if plan == 0 and not policy.has_rule("direct") and not policy.has_rule("aim"):
-        if matters is not None or steady is not None:
-            raise HilpError(f"{policy.method} takes a goal as the reward of being there: leave out matters and steady")
+    if plan == 0 and not policy.has_rule("goal_direction") and not policy.has_rule("goal_skill"):
+        if goal_dims is not None or smooth is not None:
+            raise HilpError(
+                f"{policy.method} takes a goal as the reward of being there: leave out goal_dims and smooth"
+            )
         if not rendering.can_infer_states(world):
             raise HilpError(
                 f"{policy.method} takes a goal as the reward of being there, and {world.name} cannot tell from a "
@@ -83,8 +85,8 @@ def rollout_goals(
             )
         prompt: Any = reward_prompts.goals_by_reward(policy, world.near, running.goals)
     else:
-        prompt = policy.goal(rendering.policy_goals(running), plan=plan, matters=matters, steady=steady)
-    on_graph = getattr(prompt, "patience", None) is not None
+        prompt = policy.goal(rendering.policy_goals(running), plan=plan, goal_dims=goal_dims, smooth=smooth)
+    on_graph = getattr(prompt, "stuck", None) is not None
     said = foresight.foresee(policy, prompt, rendering.policy_observations(running)) if on_graph else {}
     row, kept = _reach(policy, world, running, prompt, seed)
     radius = {"radius": prompt.near_enough} if plan in planning.NAMED and not on_graph else {}

@@ -55,8 +55,8 @@ class Row(TypedDict):
     episodes: int
     plan: NotRequired[int | str]
     goal: NotRequired[str]
-    matters: NotRequired[list[int]]
-    steady: NotRequired[float]
+    goal_dims: NotRequired[list[int]]
+    smooth: NotRequired[float]
     by_goal: NotRequired[dict[str, float]]
     reward: NotRequired[str]
     interval: NotRequired[list[float]]
@@ -195,8 +195,8 @@ FIELDS: dict[str, Field] = {
     "episodes": Field(Kind("a whole number from 1 on", lambda v: _is_count(v) and v >= 1), "how many", always=True),
     "plan": Field(PLAN, "goal prompts: midpoint recursions, or how it plans"),
     "goal": Field(TEXT, "goal prompts: the one goal that was asked for, where it was not the task that chose"),
-    "matters": Field(COUNTS, "goal prompts: the columns of goals that mattered, where not all did"),
-    "steady": Field(NUMBER, "goal prompts: steps that an agent's place was averaged over, where it was"),
+    "goal_dims": Field(COUNTS, "goal prompts: the columns of goals that mattered, where not all did"),
+    "smooth": Field(NUMBER, "goal prompts: steps that an agent's place was averaged over, where it was"),
     "by_goal": Field(SHARES, "goal prompts: success of each goal that the task has a name for"),
     "reward": Field(TEXT, "reward prompts: name of the reward"),
     "interval": Field(
@@ -337,8 +337,8 @@ def prompt_of(row: Row) -> tuple[str, str, Any]:
     """What tells the prompt of a row from others: task, kind (adapted ones are another), and the plan or the reward."""
     task = f"{row['task']} {row['goal']}" if "goal" in row else row["task"]
     kind = f"{row['prompt']} adapted" if "adapted" in row else row["prompt"]
-    kind += f" by {row['matters']}" if "matters" in row else ""
-    kind += f" over {row['steady']} steps" if "steady" in row else ""
+    kind += f" by {row['goal_dims']}" if "goal_dims" in row else ""
+    kind += f" over {row['smooth']} steps" if "smooth" in row else ""
     return task, kind, row["plan"] if row["prompt"] == "goal" else row["reward"]
 
 
@@ -350,8 +350,8 @@ def aggregate(
         "prompt",
         "plan",
         "goal",
-        "matters",
-        "steady",
+        "goal_dims",
+        "smooth",
         "reward",
         "rule",
         "adapted",

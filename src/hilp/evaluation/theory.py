@@ -137,7 +137,7 @@ def direct(
 def _direct_block(
     around: np.ndarray, steps: np.ndarray, phi: np.ndarray, starts: np.ndarray, longest: float
 ) -> Directed:
-    """`direct` for some starts and the states around them [starts, motions].
+    """`goal_direction` for some starts and the states around them [starts, motions].
 
     Neighbours are shared: what depends on one state and a goal is computed once, in tables of rows x goals.
     """

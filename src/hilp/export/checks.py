@@ -14,8 +14,8 @@ import numpy as np
 
 from hilp import trees
 from hilp.errors import HilpError
+from hilp.policy.graph_planner import GraphPlanner
 from hilp.policy.policy import FoundationPolicy
-from hilp.policy.routes import Routes
 from hilp.spec import Spec
 from hilp.trees import Tree
 
@@ -42,8 +42,8 @@ def hold(policy: FoundationPolicy, exported: Mapping[str, Run], seed: int = 0) -
     compare("act", [*s, z], policy.act(seen, z))
     if policy.has_rule("encode"):
         compare("encode", s, policy.encode(seen))
-    if policy.has_rule("aim"):
-        compare("aim", s, policy.aim(seen))
+    if policy.has_rule("goal_skill"):
+        compare("goal_skill", s, policy.goal_skill(seen))
     if policy.has_rule("cumulant"):
         compare("cumulant", [*s, *s2], policy.cumulant(seen, following))
     if policy.has_rule("backward"):
@@ -53,10 +53,12 @@ def hold(policy: FoundationPolicy, exported: Mapping[str, Run], seed: int = 0) -
         compare("project", [unit], policy.project(z))
     if policy.has_rule("prior"):
         compare("prior", [*s, z], policy.prior_skill(seen, z))
-    if policy.has_rule("direct"):
+    if policy.has_rule("goal_direction"):
         here, there = policy.encode(seen), policy.encode(following)
-        ours = policy.act(seen, policy.direct(here, there))
-        swayed = [policy.act(seen, policy.direct(_nudged(here, rng), _nudged(there, rng))) for _ in range(NUDGES)]
+        ours = policy.act(seen, policy.goal_direction(here, there))
+        swayed = [
+            policy.act(seen, policy.goal_direction(_nudged(here, rng), _nudged(there, rng))) for _ in range(NUDGES)
+        ]
         beside = np.abs(np.stack(swayed) - ours).max(axis=0)
         compare("act_towards", [*s, there], ours, beside)
         compare("act_between", [*s, here, there], ours, beside)
@@ -68,7 +70,7 @@ def hold(policy: FoundationPolicy, exported: Mapping[str, Run], seed: int = 0) -
     return max(worst)
 
 
-def hold_routes(ours: Routes, theirs: Any, seed: int = 0) -> float:
+def hold_planner(ours: GraphPlanner, theirs: Any, seed: int = 0) -> float:
     """Raise unless the ways to states of the bank are as long as ours; the largest difference, relative."""
     count = len(ours.bank)
     goals = ours.bank.latents[np.random.default_rng(seed).choice(count, min(GOALS, count), replace=False)]

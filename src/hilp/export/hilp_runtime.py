@@ -22,11 +22,11 @@ from hilp.errors import HilpError
 from hilp.export.runtime_prompts import Goal, GraphGoal, GraphReward, Held, Prompt, Skill, by_sweeps
 from hilp.policy.directed_planning import DirectedMidpoints
 from hilp.policy.graph import Graph
+from hilp.policy.graph_planner import GraphPlanner
 from hilp.policy.graph_rewards import Plan
+from hilp.policy.latent_ema import LatentEma, require_smooth
 from hilp.policy.planning import BEST, MOST_RECURSIONS, NAMED, Midpoints, trust_radius
 from hilp.policy.reward_prompts import POOR_FIT, least_squares
-from hilp.policy.routes import Routes
-from hilp.policy.steadiness import Steadiness, require_steady
 from hilp.storage.arrays import read_arrays
 
 FORMAT, VERSION = "hilp-numpy", 3
@@ -140,7 +140,7 @@ class Policy:
         self.parts = [(name, tuple(shape), kind) for name, shape, kind in note["parts"]]
         self.rules = {name: Program(described, arrays) for name, described in note["programs"].items()}
         self._midpoints: Midpoints | None = None
-        self._routes: Routes | None = None
+        self._planner: GraphPlanner | None = None
 
     # ---- using it ----------------------------------------------------------------------------------------------------
 
@@ -189,24 +189,24 @@ class Policy:
         return self._midpoints
 
     @property
-    def routes(self) -> Routes:
+    def planner(self) -> GraphPlanner:
         """The graph of the data, for plans."""
         if not self.note["graph"]:
             raise HilpError(self.note["refused"].get("act_between", "this policy was exported without a graph"))
-        if self._routes is None:
+        if self._planner is None:
             columns = {name: self.arrays[f"graph.{name}"] for name in self.note["graph"]}
             graph = Graph.from_columns(columns, len(self.midpoints))
-            self._routes = Routes(graph, self.midpoints, self.discount, by_sweeps)
-        return self._routes
+            self._planner = GraphPlanner(graph, self.midpoints, self.discount, by_sweeps)
+        return self._planner
 
     # ---- prompts -----------------------------------------------------------------------------------------------------
 
     def goal(
-        self, goal: Any, plan: int | str = 0, best: int = BEST, radius: float | None = None, steady: float | None = None
+        self, goal: Any, plan: int | str = 0, best: int = BEST, radius: float | None = None, smooth: float | None = None
     ) -> Prompt:
         """Reach a goal observation. `plan` is a number of midpoint recursions, "midpoints" (as many as it takes),
         "graph" (the ways that the data has gone), or "auto": the graph where it shows a way, midpoints elsewhere.
-        steady: take the agent to be at the mean of where it was over about so many steps.
+        smooth: take the agent to be at the mean of where it was over about so many steps.
         """
         goals, _ = self.batched(goal)
         if "act_towards" in self.note["refused"]:
@@ -216,18 +216,18 @@ class Policy:
                 f"plan is a number of recursions from 0 to {MOST_RECURSIONS} or one of {', '.join(NAMED)}, not {plan!r}"
             )
         if "act_towards" not in self.rules:
-            if plan != 0 or steady is not None:
-                raise HilpError(f"{self.method} has no latent distances to plan with: use plan=0, and not steady")
-            return Skill(self, self.rule("aim", "has no goal rule: prompt it with a reward")(*goals))
+            if plan != 0 or smooth is not None:
+                raise HilpError(f"{self.method} has no latent distances to plan with: use plan=0, and not smooth")
+            return Skill(self, self.rule("goal_skill", "has no goal rule: prompt it with a reward")(*goals))
         if plan != 0 and "distance" in self.note["refused"]:
             raise HilpError(f"{self.note['refused']['distance']}: use plan=0")
         if plan != 0 and not self.note["bank"]:
             raise HilpError("this policy was exported without a bank of states, so it cannot plan: use plan=0")
         if best < 1 or (radius is not None and not radius > 0.0):
             raise HilpError(f"planning needs at least one best midpoint and a radius above 0, not {best} and {radius}")
-        if steady is not None:
-            require_steady(steady)
-        calm = None if steady is None else Steadiness(steady, trust_radius(self.discount))
+        if smooth is not None:
+            require_smooth(smooth)
+        calm = None if smooth is None else LatentEma(smooth, trust_radius(self.discount))
         latents = self.rules["encode"](*goals)
         if type(plan) is int:
             return Goal(self, latents, plan, best, 0.0, calm)
@@ -287,12 +287,12 @@ class Policy:
     def prior(self, k: int | None = None, seed: int = 0) -> Prompt:
         """Follow skills that the prior p(z | s) draws, a new one every k steps."""
         draw = self.rule("prior", "has no prior over skills")
-        lasts = self.note["lasts"]
-        if k is not None and (lasts not in (None, k) or k < 1):
+        horizon = self.note["skill_horizon"]
+        if k is not None and (horizon not in (None, k) or k < 1):
             raise HilpError(
-                f"skills of this policy were learnt for {lasts or 'at least 1'} steps, not {k}: leave k out"
+                f"skills of this policy were learnt for {horizon or 'at least 1'} steps, not {k}: leave k out"
             )
-        steps = (lasts or k or 10) * self.note["stride"]
+        steps = (horizon or k or 10) * self.note["stride"]
 
         def choose(observations: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
             noise = rng.standard_normal((len(observations[0]), self.skill_dim)).astype(np.float32)
@@ -312,11 +312,11 @@ class Policy:
             return self.prior(note["k"], note["seed"])
         if kind == "goal":
             named = {name.partition("/")[2]: part for name, part in arrays.items()}
-            how = (note["plan"], note["best"], note["radius"], note.get("steady"))
+            how = (note["plan"], note["best"], note["radius"], note.get("smooth"))
             return self.goal(named if self.parts else arrays["goal"], *how)
         if kind == "graph":
-            columns = {name: np.asarray(arrays[name], np.float64) for name in ("being", "getting", "values")}
-            if any(column.shape != (len(self.routes.graph),) for column in columns.values()):
+            columns = {name: np.asarray(arrays[name], np.float64) for name in ("state_reward", "potential", "values")}
+            if any(column.shape != (len(self.planner.graph),) for column in columns.values()):
                 raise HilpError(f"{path} does not fit the graph of this policy: make it again")
             plan = Plan(**columns, discount=note["discount"], r2=note["r2"], model=note["model"])
             return GraphReward(self, plan, note["best"])

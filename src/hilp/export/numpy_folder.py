@@ -10,7 +10,7 @@ from typing import Any
 from hilp import storage
 from hilp.errors import HilpError
 from hilp.export import bundle, checks, hilp_runtime, policies
-from hilp.policy.asked import has_graph
+from hilp.policy.agent import has_graph
 from hilp.policy.hierarchy import HierarchyPrompt
 from hilp.policy.policy import FoundationPolicy
 
@@ -22,7 +22,7 @@ def write(policy: FoundationPolicy, folder: Path, prompts: list[Path]) -> dict[s
     """Write all files into a folder; what was written, as facts."""
     exported = policies.of_policy(policy)
     spec = policy.spec
-    graph = policy.routes.graph.columns() if has_graph(policy) and "act_between" in exported.programs else {}
+    graph = policy.planner.graph.columns() if has_graph(policy) and "act_between" in exported.programs else {}
     note = {
         "format": hilp_runtime.FORMAT,
         "version": hilp_runtime.VERSION,
@@ -34,17 +34,17 @@ def write(policy: FoundationPolicy, folder: Path, prompts: list[Path]) -> dict[s
         "parts": [[name, list(shape), kind] for name, shape, kind in spec.parts],
         "observation_parts": [[name, list(shape)] for name, shape in policy.observation_parts],
         "discount": policy.discount if policy.has_rule("discount") else None,
-        "lasts": policy.lasts,
+        "skill_horizon": policy.skill_horizon,
         "stride": policy.stride,
         "bank": len(policy.bank),
         "graph": sorted(graph),
-        "auto": "graph" if policy.graph is not None and policy.routes.tells_apart else "midpoints",
+        "auto": "graph" if policy.graph is not None and policy.planner.is_fine_enough else "midpoints",
         "directed": policy.has_rule("distance"),
         "refused": exported.refused,
         "programs": {name: program.to_json() for name, program in exported.programs.items()},
     }
     kept = {f"bank.{name}": column for name, column in policy.bank.columns().items()} if len(policy.bank) else {}
-    if len(policy.bank) and policy.has_rule("direct"):
+    if len(policy.bank) and policy.has_rule("goal_direction"):
         kept["bank.latents"] = policy.midpoints.latents  # to the bit: whether a state is near enough is a yes or a no
     kept |= {f"graph.{name}": column for name, column in graph.items()}
     storage.write_arrays(folder / hilp_runtime.POLICY, {**exported.arrays, **kept}, note)
@@ -53,7 +53,7 @@ def write(policy: FoundationPolicy, folder: Path, prompts: list[Path]) -> dict[s
     theirs = runtime.load(folder)
     worst = checks.hold(policy, theirs.rules)
     if graph:
-        worst = max(worst, checks.hold_routes(policy.routes, theirs.routes))
+        worst = max(worst, checks.hold_planner(policy.planner, theirs.planner))
     for path in prompts:
         target = folder / PROMPTS / _name(path)
         _write_prompt(policy, path, target)

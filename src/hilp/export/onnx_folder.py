@@ -28,7 +28,7 @@ ABOUT, BANK = "policy.json", "bank.safetensors"
 def write(policy: FoundationPolicy, folder: Path) -> dict[str, Any]:
     """Write all files into a folder; what was written, as facts."""
     graphs.require_onnx()
-    exported = policies.of_policy(policy, ("act", "encode", "aim", "act_towards"))
+    exported = policies.of_policy(policy, ("act", "encode", "goal_skill", "act_towards"))
     made = graphs_of(policy, exported)
     about = {"method": policy.method, "fingerprint": policy.fingerprint}
     for name, (program, output) in made.items():
@@ -63,10 +63,10 @@ def graphs_of(policy: FoundationPolicy, exported: policies.Exported) -> Made:
             "target": (programs["encode"], ("target", latents)),
             "goal": (programs["act_towards"], ("action", actions)),
         }
-    elif "aim" in programs:
+    elif "goal_skill" in programs:
         act = programs["act"]
         named = Program(tuple("target" if one == "skill" else one for one in act.inputs), act.steps, act.output)
-        made |= {"target": (programs["aim"], ("target", skills)), "goal": (named, ("action", actions))}
+        made |= {"target": (programs["goal_skill"], ("target", skills)), "goal": (named, ("action", actions))}
     return made
 
 
@@ -78,7 +78,9 @@ def _rules(made: Made) -> dict[str, tuple[str, Program]]:
     """The rule of the policy that each graph stands for."""
     by_direction = "encode" in made and "goal" in made
     rules = (
-        {"act": "act", "encode": "encode", "act_towards": "goal"} if by_direction else {"act": "act", "aim": "target"}
+        {"act": "act", "encode": "encode", "act_towards": "goal"}
+        if by_direction
+        else {"act": "act", "goal_skill": "target"}
     )
     rules |= {} if by_direction else {"encode": "encode"}
     return {rule: (name, made[name][0]) for rule, name in rules.items() if name in made}
@@ -88,7 +90,7 @@ def _shapes(policy: FoundationPolicy) -> dict[str, tuple[tuple[int, ...], str]]:
     """The shape of a row of every input, and its type."""
     spec = policy.spec
     skill = ((policy.skill_dim,), "float32")
-    target = ((_latents(policy),), "float32") if policy.has_rule("direct") else skill
+    target = ((_latents(policy),), "float32") if policy.has_rule("goal_direction") else skill
     found = {"skill": skill, "target": target, "observation": ((spec.observation_dim,), "float32")}
     return found | {f"observation/{name}": (shape, kind) for name, shape, kind in spec.parts}
 

@@ -19,8 +19,8 @@ from hilp.spec import Spec
 
 # Rules that robots ask for, and what each takes: observations (o), skills (z) and latents (l). Not `skill_of`, which
 # names the skills of segments for the training of a high level.
-RULES = {"act": "oz", "encode": "o", "aim": "o", "cumulant": "oo", "backward": "o", "project": "z", "prior": "oz",
-         "distance": "ll"}  # fmt: skip
+RULES = {"act": "oz", "encode": "o", "goal_skill": "o", "cumulant": "oo", "backward": "o", "project": "z",
+         "prior": "oz", "distance": "ll"}  # fmt: skip
 BY_DIRECTION = {"act_towards": "ol", "act_between": "oll"}
 NAMES = {"o": ("observation", "next_observation"), "z": ("skill",), "l": ("latent", "target")}
 
@@ -42,7 +42,7 @@ def programs_of(
     A policy that cannot act is not exported; one that lacks another rule is, and says so to whoever asks for it.
     """
     rules = {rule: takes for rule, takes in RULES.items() if hasattr(core, rule)}
-    rules |= BY_DIRECTION if hasattr(core, "direct") else {}
+    rules |= BY_DIRECTION if hasattr(core, "goal_direction") else {}
     weights = {f"{prefix}{name}": array for name, array in storage.flatten(core).items()}
     structure = jax.tree.structure(core)
     arrays = {**weights, **_prepared_arrays(preparation, prefix)}

@@ -9,9 +9,9 @@ import numpy as np
 
 from hilp.errors import HilpError
 from hilp.policy.graph import Graph
+from hilp.policy.graph_planner import PathInfo
 from hilp.policy.graph_rewards import Plan, subgoals
-from hilp.policy.routes import Outlook
-from hilp.policy.steadiness import Steadiness
+from hilp.policy.latent_ema import LatentEma
 
 
 class Prompt:
@@ -49,22 +49,22 @@ class Goal(Prompt):
     """The direction to a goal, or to a midpoint on the way there, anew at every step. At the goal itself it is zero."""
 
     def __init__(
-        self, policy: Any, latent: np.ndarray, plan: int | str, best: int, radius: float, steady: Steadiness | None
+        self, policy: Any, latent: np.ndarray, plan: int | str, best: int, radius: float, smooth: LatentEma | None
     ):
         super().__init__(policy)
-        self.latent, self.plan, self.best, self.radius, self.steady = latent, plan, best, radius, steady
+        self.latent, self.plan, self.best, self.radius, self.smooth = latent, plan, best, radius, smooth
 
     def reset(self) -> None:
-        if self.steady is not None:
-            self.steady.reset()
+        if self.smooth is not None:
+            self.smooth.reset()
 
     def act(self, observations: list[np.ndarray]) -> np.ndarray:
         target, rules = self.for_each(self.latent, observations), self.policy.rules
-        if self.plan == 0 and self.steady is None:
+        if self.plan == 0 and self.smooth is None:
             return rules["act_towards"](*observations, target)
         here = rules["encode"](*observations)
-        if self.steady is not None:
-            here = self.steady(here)
+        if self.smooth is not None:
+            here = self.smooth(here)
         if self.plan == 0:
             return rules["act_between"](*observations, here, target)
         midpoints = self.policy.midpoints
@@ -78,32 +78,32 @@ class Goal(Prompt):
 class GraphGoal(Prompt):
     """The way to a goal on the graph of the data, anew at every step. `reset()` where episodes begin."""
 
-    def __init__(self, policy: Any, latent: np.ndarray, best: int, radius: float | None, steady: Steadiness | None):
+    def __init__(self, policy: Any, latent: np.ndarray, best: int, radius: float | None, smooth: LatentEma | None):
         """radius: of midpoints, for agents to whose goals the data shows no way; without one, they follow guesses."""
         super().__init__(policy)
-        self.latent, self.best, self.radius, self.steady = latent, best, radius, steady
-        self.to_goals, self.patience = policy.routes.to_goals(latent), policy.routes.patience()
+        self.latent, self.best, self.radius, self.smooth = latent, best, radius, smooth
+        self.to_goals, self.stuck = policy.planner.to_goals(latent), policy.planner.stuck()
 
     def reset(self) -> None:
-        self.patience.reset()
-        if self.steady is not None:
-            self.steady.reset()
+        self.stuck.reset()
+        if self.smooth is not None:
+            self.smooth.reset()
 
     def act(self, observations: list[np.ndarray]) -> np.ndarray:
         goals, steps = (self.for_each(values, observations) for values in (self.latent, self.to_goals))
         here = self.policy.rules["encode"](*observations)
-        if self.steady is not None:
-            here = self.steady(here)
+        if self.smooth is not None:
+            here = self.smooth(here)
         rows = np.arange(len(here))
-        target = self.policy.routes.targets(here, goals, steps, self.best, self.patience, rows, self.radius)
+        target = self.policy.planner.targets(here, goals, steps, self.best, self.stuck, rows, self.radius)
         return self.policy.rules["act_between"](*observations, here, target)
 
-    def outlook(self, observation: Any) -> Outlook:
+    def path_info(self, observation: Any) -> PathInfo:
         """What the graph says about the way from one observation to one goal: path, steps, support, reachable."""
         here = self.policy.encode(observation)
         if here.ndim != 1 or len(self.latent) != 1:
-            raise HilpError("an outlook is from one observation to one goal")
-        found: Outlook = self.policy.routes.outlook(here, self.latent[0], self.to_goals[0])
+            raise HilpError("an path_info is from one observation to one goal")
+        found: PathInfo = self.policy.planner.path_info(here, self.latent[0], self.to_goals[0])
         return found
 
 
@@ -116,7 +116,7 @@ class GraphReward(Prompt):
 
     def act(self, observations: list[np.ndarray]) -> np.ndarray:
         here = self.policy.rules["encode"](*observations)
-        target = subgoals(self.policy.routes, self.planned, here, self.best)
+        target = subgoals(self.policy.planner, self.planned, here, self.best)
         return self.policy.rules["act_between"](*observations, here, target)
 
 

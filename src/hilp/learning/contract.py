@@ -12,15 +12,15 @@ a rule, never for a method's name:
 | rule | what it gives |
 |---|---|
 | `encode(s)` | the latent of a state |
-| `direct(here, there)` | goal rule by direction: the skill from one latent to another, asked anew at every step |
-| `distance(here, there)` | beside `direct`: that of latents, where it is not |there - here| but directed, say |
-| `discount` | beside `direct`: distances are told apart up to about 1 / (1 - discount) steps; `plan="auto"` needs it |
-| `aim(goal)` | goal rule by name: the one skill that a goal stands for |
+| `goal_direction(here, there)` | goal rule by direction: the skill from one latent to another, at every step |
+| `distance(here, there)` | beside `goal_direction`: that of latents, where it is not |there - here| but directed, say |
+| `discount` | with `goal_direction`: distances differ up to about 1 / (1 - discount) steps; `plan="auto"` needs it |
+| `goal_skill(goal)` | goal rule by name: the one skill that a goal stands for |
 | `cumulant(s, s')` | reward rule: features to regress a reward on |
 | `backward(s')` | reward rule: features whose reward-weighted mean is the skill |
 | `project(z)` | the valid skill in the direction of z; methods whose skill is the goal itself have none |
 | `skill_of(observations, actions, steps)` | the skill that segments of up to k steps followed, for a high level |
-| `lasts` | beside `skill_of`: the k that skills were learnt for; without it any k will do |
+| `skill_horizon` | beside `skill_of`: the k that skills were learnt for; without it any k will do |
 | `prior(s, noise)` | the skill that standard normal noise draws from p(z given s) |
 
 A segment is rows (batch x (k + 1)) and the actions between them (batch x k), of which the first `steps` are real; one

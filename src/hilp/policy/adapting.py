@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hilp.errors import HilpError, require_count, require_seed
-from hilp.policy.asked import Promptable
+from hilp.policy.agent import Promptable
 from hilp.policy.combining import Combinable, Packed
 from hilp.policy.prompts import SkillPrompt
 from hilp.trees import Tree

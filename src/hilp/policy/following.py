@@ -18,7 +18,7 @@ import numpy as np
 from hilp import trees
 from hilp.errors import HilpError, require_count
 from hilp.policy import planning
-from hilp.policy.asked import Promptable
+from hilp.policy.agent import Promptable
 from hilp.policy.combining import Combinable, Packed
 from hilp.trees import Tree
 
@@ -49,14 +49,14 @@ class FollowPrompt(Combinable):
 
     def __call__(self, observations: Tree, active: np.ndarray | None = None) -> np.ndarray:
         batch = self.policy.batched(observations)[0]
-        if not self.policy.has_rule("direct"):
+        if not self.policy.has_rule("goal_direction"):
             ahead = self.places.by_time(trees.rows(batch), self.window or WINDOW, len(self.latents))
             return self.latents[ahead]
         here = self.policy.encode(batch)
         rows = np.arange(len(here)) if active is None else np.flatnonzero(active)
         target = np.array(here)
         target[rows] = self.latents[self.places.by_distance(self, here, rows)]
-        return self.policy.direct(here, target)
+        return self.policy.goal_direction(here, target)
 
     def reached(self, observations: Tree) -> np.ndarray:
         """bool [n]: agents whose place is the last row."""
@@ -120,9 +120,9 @@ class Places:
 
 def follow(policy: Promptable, trajectory: Any, window: int | None) -> FollowPrompt:
     """Follow a trajectory of observations [rows, obs]."""
-    by_direction = policy.has_rule("direct")
+    by_direction = policy.has_rule("goal_direction")
     if not by_direction:
-        policy.require_rule("aim", "has no goal rule, so it cannot follow a trajectory")
+        policy.require_rule("goal_skill", "has no goal rule, so it cannot follow a trajectory")
     elif window is None:
         policy.require_rule("discount", "does not say how far its distances reach: say a window")
     window = None if window is None else require_count("window", window)
@@ -130,7 +130,7 @@ def follow(policy: Promptable, trajectory: Any, window: int | None) -> FollowPro
     if single or trees.rows(rows) < 2:
         raise HilpError("a demonstration has at least two observations, one a row")
     rows = trees.over(np.array, rows)
-    latents = policy.encode(rows) if by_direction else policy.aim(rows)
+    latents = policy.encode(rows) if by_direction else policy.goal_skill(rows)
     return FollowPrompt(policy, rows, window, latents, Places())
 
 

@@ -7,7 +7,7 @@ between the trajectory and the landmarks at both ends; by the triangle inequalit
 to j. Edges have a direction, since what the data did need not be possible backwards.
 
 Where no trajectory leads on, neighbours by phi alone are joined, at a price that no observed way can reach: a path over
-such an edge is a guess, and `Routes.reachable` says so.
+such an edge is a guess, and `GraphPlanner.reachable` says so.
 """
 
 from __future__ import annotations

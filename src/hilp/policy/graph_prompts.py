@@ -11,8 +11,8 @@ import numpy as np
 from hilp.errors import HilpError
 from hilp.policy import graph_rewards, planning
 from hilp.policy.combining import Combinable, Packed
+from hilp.policy.graph_planner import GraphPlanner
 from hilp.policy.graph_rewards import Plan
-from hilp.policy.routes import Routes
 from hilp.trees import Tree
 
 
@@ -22,9 +22,9 @@ class OnGraph(Protocol):
     @property
     def fingerprint(self) -> str: ...
     @property
-    def routes(self) -> Routes: ...
+    def planner(self) -> GraphPlanner: ...
     def encode(self, observation: Any) -> np.ndarray: ...
-    def direct(self, here: np.ndarray, there: np.ndarray) -> np.ndarray: ...
+    def goal_direction(self, here: np.ndarray, there: np.ndarray) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
@@ -51,15 +51,15 @@ class GraphRewardPrompt(Combinable):
         here = self.policy.encode(given)
         target = np.array(here)
         rows = np.arange(len(here)) if active is None else np.flatnonzero(active)
-        target[rows] = graph_rewards.subgoals(self.policy.routes, self.planned, here[rows], self.best)
-        return self.policy.direct(here, target)
+        target[rows] = graph_rewards.subgoals(self.policy.planner, self.planned, here[rows], self.best)
+        return self.policy.goal_direction(here, target)
 
     def reset(self, rows: Any = None) -> None:
         """Nothing is remembered."""
 
     def expected(self, observation: Any) -> float:
         """The discounted return that the plan expects from an observation on."""
-        near, shares = self.policy.routes.shares(np.atleast_2d(self.policy.encode(observation)))
+        near, shares = self.policy.planner.shares(np.atleast_2d(self.policy.encode(observation)))
         return float(np.sum(self.planned.values[near] * shares))
 
     def packed(self) -> Packed:
@@ -69,13 +69,15 @@ class GraphRewardPrompt(Combinable):
         return arrays, note
 
 
-ARRAYS = ("being", "getting", "values")
+ARRAYS = ("state_reward", "potential", "values")
 
 
 def loaded(policy: OnGraph, arrays: Mapping[str, np.ndarray], note: Mapping[str, Any]) -> GraphRewardPrompt:
     """A prompt that was saved; a ValueError where it does not fit the policy's graph."""
     columns = {name: np.asarray(arrays[name], np.float64) for name in ARRAYS}
-    if any(column.shape != (len(policy.routes.graph),) or not np.isfinite(column).all() for column in columns.values()):
+    if any(
+        column.shape != (len(policy.planner.graph),) or not np.isfinite(column).all() for column in columns.values()
+    ):
         raise ValueError("its values are not one a landmark")
     plan = Plan(**columns, discount=float(note["discount"]), r2=float(note["r2"]), model=note["model"])
     return GraphRewardPrompt(policy, plan, int(note["best"]))
@@ -89,4 +91,4 @@ def reward(
         raise HilpError(f"the discount of a reward lies between 0 and 1, not at {discount}")
     if len(rewards) < 2:
         raise HilpError("a reward on the graph needs at least two labelled transitions")
-    return GraphRewardPrompt(policy, graph_rewards.plan(policy.routes, before, after, rewards, discount))
+    return GraphRewardPrompt(policy, graph_rewards.plan(policy.planner, before, after, rewards, discount))

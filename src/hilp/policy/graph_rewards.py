@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from hilp.policy.routes import Routes
+from hilp.policy.graph_planner import GraphPlanner
 
 if TYPE_CHECKING:  # scipy is imported where it is used: a policy that plans on no graph starts without it
     from scipy.sparse import csr_matrix
 
-Model = Literal["being", "getting", "both"]
-MODELS: tuple[Model, ...] = ("being", "getting", "both")  # the simplest first
+Model = Literal["state_reward", "potential", "both"]
+MODELS: tuple[Model, ...] = ("state_reward", "potential", "both")  # the simplest first
 
 DISCOUNT = 0.99  # of rewards, a step
 DAMPING = (
@@ -35,18 +35,18 @@ ENOUGH = 1e-4  # of the range of values: where value iteration ends
 class Plan:
     """What a reward is worth on every landmark."""
 
-    being: np.ndarray  # rho [k], a step
-    getting: np.ndarray  # u [k]
+    state_reward: np.ndarray  # rho [k], a step
+    potential: np.ndarray  # u [k]
     values: np.ndarray  # [k]: discounted return from there, without u
     discount: float
     r2: float  # share of the variance of held-out samples that the model explains
     model: Model
 
 
-def plan(routes: Routes, before: np.ndarray, after: np.ndarray, rewards: np.ndarray, discount: float) -> Plan:
+def plan(planner: GraphPlanner, before: np.ndarray, after: np.ndarray, rewards: np.ndarray, discount: float) -> Plan:
     """From labelled transitions, as latents [n, D] of s and s' and rewards [n]."""
-    count = len(routes.graph)
-    at, to = (_weights(routes, latents) for latents in (before, after))
+    count = len(planner.graph)
+    at, to = (_weights(planner, latents) for latents in (before, after))
     mean, deviation = rewards.mean(), rewards.std()
     wanted = (rewards - mean) / deviation
     train = np.random.default_rng(0).permutation(len(wanted)) % 2 == 0
@@ -55,19 +55,21 @@ def plan(routes: Routes, before: np.ndarray, after: np.ndarray, rewards: np.ndar
         found = _fit(model, at[train], to[train], wanted[train])
         scores[model] = _explained(at[~train], to[~train], wanted[~train], *found)
     model = next(model for model in MODELS if scores[model] >= max(scores.values()) - AS_GOOD)
-    being, getting = _fit(model, at, to, wanted)
-    being, getting = being * deviation + mean, getting * deviation
-    assert being.shape == getting.shape == (count,)
-    return Plan(being, getting, _values(routes, being, getting, discount), discount, scores[model], model)
+    state_reward, potential = _fit(model, at, to, wanted)
+    state_reward, potential = state_reward * deviation + mean, potential * deviation
+    assert state_reward.shape == potential.shape == (count,)
+    return Plan(
+        state_reward, potential, _values(planner, state_reward, potential, discount), discount, scores[model], model
+    )
 
 
-def _weights(routes: Routes, latents: np.ndarray) -> csr_matrix:
+def _weights(planner: GraphPlanner, latents: np.ndarray) -> csr_matrix:
     """States as weighted means of the landmarks around them, n x k."""
     from scipy.sparse import csr_matrix
 
-    near, shares = routes.shares(latents)
+    near, shares = planner.shares(latents)
     rows = np.repeat(np.arange(len(latents)), near.shape[1])
-    return csr_matrix((shares.ravel(), (rows, near.ravel())), (len(latents), len(routes.graph)))
+    return csr_matrix((shares.ravel(), (rows, near.ravel())), (len(latents), len(planner.graph)))
 
 
 def _fit(model: Model, at: csr_matrix, to: csr_matrix, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -80,34 +82,36 @@ def _fit(model: Model, at: csr_matrix, to: csr_matrix, wanted: np.ndarray) -> tu
     def solve(columns: csr_matrix) -> np.ndarray:
         return lsqr(columns, wanted, damp=DAMPING, iter_lim=SOLVER_STEPS)[0]
 
-    if model == "being":
+    if model == "state_reward":
         return solve(to), none
-    if model == "getting":
+    if model == "potential":
         return none, solve(to - at)
     both = solve(hstack([to, to - at]).tocsr())
     return both[: len(none)], both[len(none) :]
 
 
-def _explained(at: csr_matrix, to: csr_matrix, wanted: np.ndarray, being: np.ndarray, getting: np.ndarray) -> float:
+def _explained(
+    at: csr_matrix, to: csr_matrix, wanted: np.ndarray, state_reward: np.ndarray, potential: np.ndarray
+) -> float:
     """R^2 up to a constant."""
     variance = np.var(wanted)
-    left = wanted - to @ being - (to - at) @ getting
+    left = wanted - to @ state_reward - (to - at) @ potential
     return 1.0 - float(np.var(left) / variance) if variance > 0 else 0.0
 
 
-def _values(routes: Routes, being: np.ndarray, getting: np.ndarray, discount: float) -> np.ndarray:
+def _values(planner: GraphPlanner, state_reward: np.ndarray, potential: np.ndarray, discount: float) -> np.ndarray:
     """Value iteration over staying where one is and taking an edge, which lasts as many steps as it has.
 
     Guessed edges are for graphs that have no others: a way that nobody has gone is no plan to earn by.
     """
-    graph, count = routes.graph, len(routes.graph)
+    graph, count = planner.graph, len(planner.graph)
     taken = graph.counts > 0 if (graph.counts > 0).any() else np.ones(len(graph.counts), bool)
     origin, target, steps = graph.origin[taken], graph.target[taken], graph.steps[taken].astype(np.float64)
     later = discount**steps
-    on_the_way = (1.0 - later) / (1.0 - discount) * 0.5 * (being[origin] + being[target])
-    earned = on_the_way + np.sqrt(later) * (getting[target] - getting[origin])
+    on_the_way = (1.0 - later) / (1.0 - discount) * 0.5 * (state_reward[origin] + state_reward[target])
+    earned = on_the_way + np.sqrt(later) * (potential[target] - potential[origin])
     leaving, first = np.unique(origin, return_index=True)  # edges lie in the order of where they begin
-    values = staying = being / (1.0 - discount)
+    values = staying = state_reward / (1.0 - discount)
     for _ in range(SWEEPS if len(leaving) else 0):
         best = np.full(count, -np.inf)
         best[leaving] = np.maximum.reduceat(earned + later * values[target], first)
@@ -118,18 +122,20 @@ def _values(routes: Routes, being: np.ndarray, getting: np.ndarray, discount: fl
     return values
 
 
-def subgoals(routes: Routes, plan: Plan, here: np.ndarray, best: int) -> np.ndarray:
+def subgoals(planner: GraphPlanner, plan: Plan, here: np.ndarray, best: int) -> np.ndarray:
     """The latents to head for, agents x D: of the bank's states within the trust radius of an agent, the mean of
     those that are worth most, counting what is earned until there. Where staying pays, these lie around the agent.
     """
-    near, shares = routes.shares(here)
-    being, getting = (np.sum(column[near] * shares, axis=1) for column in (plan.being, plan.getting))
+    near, shares = planner.shares(here)
+    state_reward, potential = (np.sum(column[near] * shares, axis=1) for column in (plan.state_reward, plan.potential))
     found = np.array(here)
-    for agent, states, steps in routes.surroundings(here):
-        own, weights = routes.bank_shares(states)
-        worth, earns, gets = (np.sum(c[own] * weights, axis=1) for c in (plan.values, plan.being, plan.getting))
+    for agent, states, steps in planner.surroundings(here):
+        own, weights = planner.bank_shares(states)
+        worth, earns, gets = (
+            np.sum(c[own] * weights, axis=1) for c in (plan.values, plan.state_reward, plan.potential)
+        )
         later = plan.discount**steps
-        on_the_way = (1.0 - later) / (1.0 - plan.discount) * 0.5 * (being[agent] + earns)
-        score = on_the_way + np.sqrt(later) * (gets - getting[agent]) + later * worth
-        found[agent] = routes.mean_of_best(states, -score, best)
+        on_the_way = (1.0 - later) / (1.0 - plan.discount) * 0.5 * (state_reward[agent] + earns)
+        score = on_the_way + np.sqrt(later) * (gets - potential[agent]) + later * worth
+        found[agent] = planner.mean_of_best(states, -score, best)
     return found

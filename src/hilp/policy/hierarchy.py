@@ -17,7 +17,7 @@ from hilp import storage, trees
 from hilp.errors import HilpError
 from hilp.learning import methods
 from hilp.policy import artifact
-from hilp.policy.asked import Promptable
+from hilp.policy.agent import Promptable
 from hilp.policy.combining import Combinable, Packed
 from hilp.policy.preparation import Preparation
 from hilp.policy.rules import Rules
@@ -171,12 +171,12 @@ class PriorPrompt(Combinable):
 
 def steps_of_a_skill(policy: Promptable, k: int | None, usual: int) -> int:
     """How many steps skills last: as asked for, but as they were learnt where the policy's method says that."""
-    lasts = policy.lasts
-    if lasts is None:
+    horizon = policy.skill_horizon
+    if horizon is None:
         return usual if k is None else k
-    if k not in (None, lasts):
-        raise HilpError(f"skills of this {policy.method} policy were learnt for {lasts} steps, not {k}: leave k out")
-    return lasts
+    if k not in (None, horizon):
+        raise HilpError(f"skills of this {policy.method} policy were learnt for {horizon} steps, not {k}: leave k out")
+    return horizon
 
 
 def described(high: HighLevel) -> dict[str, Any]:

@@ -21,31 +21,31 @@ from hilp.policy import (
     adapting,
     artifact,
     following,
-    given,
+    goal_matching,
     graph,
     graph_rewards,
+    observations,
     planning,
     preferences,
     prompts,
     reward_prompts,
     saved_prompts,
     shortest,
-    stand_ins,
     stepping,
 )
-from hilp.policy.asked import require_graph
+from hilp.policy.agent import require_graph
 from hilp.policy.bank import Bank
 from hilp.policy.directed_planning import DirectedMidpoints
 from hilp.policy.following import FollowPrompt
 from hilp.policy.forks import require_own_process
 from hilp.policy.graph import Graph
+from hilp.policy.graph_planner import GraphPlanner
 from hilp.policy.hierarchy import HierarchyPrompt, PriorPrompt
 from hilp.policy.latent_bank import LatentBank
-from hilp.policy.outside import Outside
+from hilp.policy.ood import Outside
 from hilp.policy.preparation import Preparation
 from hilp.policy.prompts import GoalPrompt, Prompt, SkillPrompt
 from hilp.policy.provenance import Provenance
-from hilp.policy.routes import Routes
 from hilp.policy.rules import AT_GOAL, Rules
 from hilp.spec import Spec
 from hilp.trees import Tree
@@ -97,7 +97,7 @@ class FoundationPolicy:
             z = np.zeros(0, np.float32)
         elif callable(prompt):
             self._require_own(prompt)
-            if single and isinstance(prompt, GoalPrompt) and prompt.by_direction and prompt.steadiness is None:
+            if single and isinstance(prompt, GoalPrompt) and prompt.by_direction and prompt.latent_ema is None:
                 return stepping.act(self._apply, self.preparation, observations, prompt)
             z = prompt(observations)
         else:
@@ -132,11 +132,11 @@ class FoundationPolicy:
         second, _ = self.batched(following)
         return self._apply("cumulant", self.preparation.observations(first), self.preparation.observations(second))
 
-    def direct(self, here: np.ndarray, there: np.ndarray) -> np.ndarray:
+    def goal_direction(self, here: np.ndarray, there: np.ndarray) -> np.ndarray:
         """The skill that moves from one latent to another; 0 where they are the same to within rounding errors."""
-        self.require_rule("direct", "has no goal rule")
+        self.require_rule("goal_direction", "has no goal rule")
         apart = np.linalg.norm(np.asarray(there) - np.asarray(here), axis=-1, keepdims=True)
-        return np.where(apart > AT_GOAL, self._apply("direct", here, there), np.float32(0.0))
+        return np.where(apart > AT_GOAL, self._apply("goal_direction", here, there), np.float32(0.0))
 
     def distance(self, here: np.ndarray, there: np.ndarray) -> np.ndarray:
         """From one latent to another, on the discounted scale of steps; leading axes are broadcast."""
@@ -144,11 +144,11 @@ class FoundationPolicy:
             return self._apply("distance", here, there)
         return np.asarray(np.linalg.norm(np.asarray(there - here, np.float64), axis=-1))
 
-    def aim(self, goal: Any) -> np.ndarray:
+    def goal_skill(self, goal: Any) -> np.ndarray:
         """The one skill that a goal stands for, of one goal or a batch."""
-        self.require_rule("aim", "has no goal rule")
+        self.require_rule("goal_skill", "has no goal rule")
         goals, single = self.batched(goal)
-        skills = self._apply("aim", self.preparation.observations(goals))
+        skills = self._apply("goal_skill", self.preparation.observations(goals))
         return skills[0] if single else skills
 
     def backward(self, following: Any) -> np.ndarray:
@@ -183,9 +183,9 @@ class FoundationPolicy:
         return self.preparation.stride
 
     @property
-    def lasts(self) -> int | None:
+    def skill_horizon(self) -> int | None:
         """The steps that skills of segments were learnt for; None where any number will do."""
-        return getattr(self.core, "lasts", None)
+        return getattr(self.core, "skill_horizon", None)
 
     @cached_property
     def _outside(self) -> Outside:
@@ -232,14 +232,14 @@ class FoundationPolicy:
         return self.encode_all(self.bank.observations)
 
     @cached_property
-    def routes(self) -> Routes:
+    def planner(self) -> GraphPlanner:
         """The graph of the data, for planning. Without one from training, that of the bank's own transitions."""
         if self.graph is None:
             following = self.kept("next_latents", lambda: self.encode_all(self.bank.next_observations))
             pairs = np.stack([self.midpoints.latents, following], axis=1).reshape(-1, following.shape[1])
             drawn = graph.build(self.midpoints.latents, pairs, np.full(len(following), 2), self.discount)
-            return Routes(drawn, self.midpoints, self.discount, shortest.by_scipy)
-        return Routes(self.graph, self.midpoints, self.discount, shortest.by_scipy)
+            return GraphPlanner(drawn, self.midpoints, self.discount, shortest.by_scipy)
+        return GraphPlanner(self.graph, self.midpoints, self.discount, shortest.by_scipy)
 
     def with_graph(self, data: Dataset, seed: int = 0) -> FoundationPolicy:
         """This policy with the graph of trajectories, as training leaves it: for policies that have none."""
@@ -266,8 +266,8 @@ class FoundationPolicy:
         plan: int | str = 0,
         best: int = planning.BEST,
         radius: float | None = None,
-        matters: Sequence[int] | None = None,
-        steady: float | None = None,
+        goal_dims: Sequence[int] | None = None,
+        smooth: float | None = None,
     ) -> GoalPrompt:
         """Reach a goal observation. `plan` is a number of midpoint recursions, "auto", "graph" or "midpoints".
 
@@ -276,16 +276,16 @@ class FoundationPolicy:
         within `radius` latent steps; a share of phi's horizon if not given. "auto" follows the graph wherever the data
         shows a way, and midpoints where it does not, or where the policy is of a version before graphs.
 
-        matters: the columns of the goal that do, if not all: a place, whatever the posture. A state of the data that
-        agrees with the goal in these stands in for it. steady: take the agent to be at the mean of where it was over
+        goal_dims: the columns of the goal that do, if not all: a place, whatever the posture. A state of the data that
+        agrees with the goal in these stands in for it. smooth: take the agent to be at the mean of where it was over
         about so many steps, for bodies that walk and sensors with noise.
         """
-        if matters is not None:
+        if goal_dims is not None:
             goals, single = self.batched(goal)
             view = self.preparation.view
-            found = stand_ins.for_goals(self, goals, matters, {} if view is None else dict(view.angles))
+            found = goal_matching.for_goals(self, goals, goal_dims, {} if view is None else dict(view.angles))
             goal = found[0] if single else found
-        prompt = prompts.goal(self, goal, plan, best, radius, steady)
+        prompt = prompts.goal(self, goal, plan, best, radius, smooth)
         self._outside.warn("goal", self.batched(prompt.goal)[0])
         return prompt
 
@@ -378,7 +378,7 @@ class FoundationPolicy:
     @property
     def reference(self) -> dict[str, Any]:
         """Config values of a V(s, g) to hold this policy's distances against; its method knows them."""
-        self.require_rule("direct", "does not learn distances")
+        self.require_rule("goal_direction", "does not learn distances")
         method = methods.of(self.config)
         return dict(method.reference(self.config)) if hasattr(method, "reference") else {"discount": self.discount}
 
@@ -399,7 +399,7 @@ class FoundationPolicy:
 
     def batched(self, observation: Any) -> tuple[Tree, bool]:
         """Observations as a batch, checked, and whether a single one was given."""
-        return given.batched(observation, self.spec, self.observation_parts)
+        return observations.batched(observation, self.spec, self.observation_parts)
 
     # ---- the method's rules ------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from hilp import trees
 from hilp.errors import HilpError
-from hilp.policy.asked import Promptable
+from hilp.policy.agent import Promptable
 from hilp.policy.prompts import SkillPrompt
 from hilp.trees import Tree
 

@@ -1,6 +1,6 @@
 """Prompts: callables obs -> z. Each belongs to one policy, by fingerprint, and can be saved and loaded.
 
-Prompts know a policy by what they ask of it (`hilp.policy.asked`). Those that hold a skill for some steps are in
+Prompts know a policy by what they ask of it (`hilp.policy.agent`). Those that hold a skill for some steps are in
 `hilp.policy.hierarchy`; `reset` tells any prompt that new episodes begin.
 """
 
@@ -17,13 +17,13 @@ from hilp import trees
 from hilp.errors import HilpError, PromptUnsupported, require_count, require_seed, some
 from hilp.learning.hilbert import undiscounted
 from hilp.policy import hierarchy, planning
-from hilp.policy.asked import Promptable, numbers, require_graph
+from hilp.policy.agent import Promptable, numbers, require_graph
 from hilp.policy.combining import Combinable, Packed
+from hilp.policy.graph_planner import PathInfo
 from hilp.policy.graph_prompts import GraphRewardPrompt
 from hilp.policy.hierarchy import HierarchyPrompt, PriorPrompt
-from hilp.policy.patience import Patience
-from hilp.policy.routes import Outlook
-from hilp.policy.steadiness import Steadiness, require_steady
+from hilp.policy.latent_ema import LatentEma, require_smooth
+from hilp.policy.stuck import StuckAgents
 from hilp.trees import Tree
 
 
@@ -44,8 +44,8 @@ class GoalPrompt(Combinable):
     radius: float | None  # of midpoints, where somebody chose one
     latent: np.ndarray = field(repr=False)  # phi(goal), or the skill that the goal stands for
     to_goal: np.ndarray | None = field(default=None, repr=False)  # on the graph: steps from landmarks, [k] or [n, k]
-    patience: Patience | None = field(default=None, repr=False, compare=False)  # on the graph: what agents have tried
-    steadiness: Steadiness | None = field(default=None, repr=False, compare=False)  # where agents were, if that counts
+    stuck: StuckAgents | None = field(default=None, repr=False, compare=False)  # on the graph: what agents have tried
+    latent_ema: LatentEma | None = field(default=None, repr=False, compare=False)  # where agents were, if that counts
 
     kind = "goal"
 
@@ -64,19 +64,19 @@ class GoalPrompt(Combinable):
         if not self.by_direction:
             return target
         here = self.policy.encode(observations)
-        if self.steadiness is not None:
-            here = self.steadiness(here)
+        if self.latent_ema is not None:
+            here = self.latent_ema(here)
         rows = np.arange(len(here)) if active is None else np.flatnonzero(active)
-        return self.policy.direct(here, self._targets(here, target, rows))
+        return self.policy.goal_direction(here, self._targets(here, target, rows))
 
     def _targets(self, here: np.ndarray, goals: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """The latents to head for, agents x dim; of agents that are not in `rows` their goals."""
         until_near = self.near_enough if isinstance(self.plan, str) else 0.0
-        if self.patience is not None:
+        if self.stuck is not None:
             assert self.to_goal is not None
             steps = np.broadcast_to(self.to_goal, (len(here), self.to_goal.shape[-1]))
             radius = until_near if self.plan == "auto" else None
-            return self.policy.routes.targets(here, goals, steps, self.best, self.patience, rows, radius)
+            return self.policy.planner.targets(here, goals, steps, self.best, self.stuck, rows, radius)
         target = np.array(goals)
         if self.plan != 0 and len(rows):
             how = ("auto" if until_near else self.plan, self.best, until_near)
@@ -91,7 +91,7 @@ class GoalPrompt(Combinable):
     @property
     def by_direction(self) -> bool:
         """Whether the skill depends on where the agent is."""
-        return self.policy.has_rule("direct")
+        return self.policy.has_rule("goal_direction")
 
     @cached_property
     def one_goal(self) -> np.ndarray:
@@ -103,7 +103,7 @@ class GoalPrompt(Combinable):
 
     def subgoal(self, here: np.ndarray) -> np.ndarray:
         """The latent to head for, [1, dim], of one agent whose latent is `here` [1, dim]."""
-        if self.patience is not None:
+        if self.stuck is not None:
             return self._targets(here, self.one_goal, np.arange(1))
         until_near = self.near_enough if isinstance(self.plan, str) else 0.0
         how = ("auto" if until_near else self.plan, self.best, until_near)
@@ -111,43 +111,43 @@ class GoalPrompt(Combinable):
 
     def reset(self, rows: Any = None) -> None:
         """New episodes begin, of all agents or of those in these rows: what a plan has tried is forgotten."""
-        for memory in (self.patience, self.steadiness):
+        for memory in (self.stuck, self.latent_ema):
             if memory is not None:
                 memory.reset(rows)
 
-    def outlook(self, observation: Any) -> Outlook:
+    def path_info(self, observation: Any) -> PathInfo:
         """What the graph of the data says about the way from an observation to this goal, before anybody acts."""
         if self.latent.ndim != 1:
-            raise HilpError("an outlook is about one goal: make a prompt with one")
+            raise HilpError("an path_info is about one goal: make a prompt with one")
         require_graph(self.policy)
-        to_goal = self.policy.routes.to_goals(self.latent[None])[0] if self.to_goal is None else self.to_goal
+        to_goal = self.policy.planner.to_goals(self.latent[None])[0] if self.to_goal is None else self.to_goal
         here = np.asarray(self.policy.encode(observation))
         if here.ndim != 1:
-            raise HilpError("an outlook is from one observation on: give one")
-        return self.policy.routes.outlook(here, self.latent, to_goal)
+            raise HilpError("an path_info is from one observation on: give one")
+        return self.policy.planner.path_info(here, self.latent, to_goal)
 
     def path(self, observation: Any) -> Tree:
         """The landmarks to come, as observations of the policy's bank: where it lacks them, those nearest to them."""
-        rows = self.outlook(observation).path
+        rows = self.path_info(observation).path
         if self.policy.latent_bank is not None:
             rows = self.policy.pictured(self.policy.midpoints.latents[rows])
         return trees.over(lambda part: part[rows], self.policy.bank.observations)
 
     def steps(self, observation: Any) -> float:
         """The steps that the way is expected to take; infinite where the data has none."""
-        return self.outlook(observation).steps
+        return self.path_info(observation).steps
 
     def support(self, observation: Any) -> int | None:
         """How many transitions of the data show the weakest part of the way; 0: none; None: it is near enough."""
-        return self.outlook(observation).support
+        return self.path_info(observation).support
 
     def reachable(self, observation: Any) -> str:
         """yes, no, or unknown: phi knows a way that the data does not show, or the goal is unlike the data."""
-        return self.outlook(observation).reachable
+        return self.path_info(observation).reachable
 
     def reached(self, observations: Any) -> np.ndarray:
         """bool [n]: observations that are as near to the goal as latent distances tell, within some steps."""
-        self.policy.require_rule("direct", "has no distances to tell whether a goal is reached: say until when")
+        self.policy.require_rule("goal_direction", "has no distances to tell whether a goal is reached: say until when")
         here = self.policy.encode(self.policy.batched(observations)[0])
         apart = self.policy.distance(here, np.broadcast_to(self.latent, here.shape))
         return np.asarray(undiscounted(apart, self.policy.discount) <= NEAR)
@@ -155,8 +155,8 @@ class GoalPrompt(Combinable):
     def packed(self) -> Packed:
         note = {"kind": self.kind, "fingerprint": self.fingerprint, "plan": self.plan, "best": self.best,
                 "radius": self.radius}  # fmt: skip
-        if self.steadiness is not None:
-            note["steady"] = self.steadiness.steps
+        if self.latent_ema is not None:
+            note["smooth"] = self.latent_ema.steps
         return trees.named(self.goal, "goal"), note
 
 
@@ -192,11 +192,11 @@ PRIOR_STEPS = 10  # that a skill of a prior lasts where its method does not say
 
 
 def goal(
-    policy: Promptable, goal: Any, plan: int | str, best: int, radius: float | None, steady: float | None = None
+    policy: Promptable, goal: Any, plan: int | str, best: int, radius: float | None, smooth: float | None = None
 ) -> GoalPrompt:
-    by_direction = policy.has_rule("direct")
+    by_direction = policy.has_rule("goal_direction")
     if not by_direction:
-        policy.require_rule("aim", "has no goal rule: prompt it with a reward, e.g. that of being at the goal")
+        policy.require_rule("goal_skill", "has no goal rule: prompt it with a reward, e.g. that of being at the goal")
     if plan not in planning.NAMED and not (
         isinstance(plan, int) and not isinstance(plan, bool) and 0 <= plan <= planning.MOST_RECURSIONS
     ):
@@ -216,16 +216,16 @@ def goal(
         )
     if best < 1 or (radius is not None and not radius > 0.0):
         raise HilpError(f"planning needs at least one best midpoint and a radius above 0, not {best} and {radius}")
-    if steady is not None:
-        require_steady(steady)
-        policy.require_rule("direct", "goes by no direction that could be steadier")
+    if smooth is not None:
+        require_smooth(smooth)
+        policy.require_rule("goal_direction", "goes by no direction that could be steadier")
     # Policies of versions before the graph, and those who choose a radius, have "auto" as it was: midpoints.
     has_own = plan == "auto" and radius is None and policy.graph is not None
-    on_graph = plan == "graph" or (has_own and policy.routes.tells_apart)
+    on_graph = plan == "graph" or (has_own and policy.planner.is_fine_enough)
     goals, single = policy.batched(goal)
     encode = policy.encode_goal if single and plan == 0 else policy.encode
-    latent = encode(goals) if by_direction else policy.aim(goals)
-    to_goal = policy.routes.to_goals(latent) if on_graph else None
+    latent = encode(goals) if by_direction else policy.goal_skill(goals)
+    to_goal = policy.planner.to_goals(latent) if on_graph else None
     return GoalPrompt(
         policy,
         trees.over(lambda rows: rows[0], goals) if single else goals,
@@ -234,8 +234,8 @@ def goal(
         radius,
         latent[0] if single else latent,
         to_goal[0] if single and to_goal is not None else to_goal,
-        policy.routes.patience() if on_graph else None,
-        None if steady is None else Steadiness(steady, planning.trust_radius(policy.discount)),
+        policy.planner.stuck() if on_graph else None,
+        None if smooth is None else LatentEma(smooth, planning.trust_radius(policy.discount)),
     )
 
 

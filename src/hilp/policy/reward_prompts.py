@@ -16,7 +16,7 @@ from hilp.data.extras import Extras, RewardFunction, apply_reward
 from hilp.errors import HilpError, some
 from hilp.learning import images
 from hilp.policy import formulas, graph_prompts, graph_rewards, planning, prompts
-from hilp.policy.asked import Promptable, has_graph, numbers, require_graph
+from hilp.policy.agent import Promptable, has_graph, numbers, require_graph
 from hilp.policy.bank import Bank
 from hilp.policy.latent_bank import PictureNotKept
 from hilp.policy.prompts import Prompt, SkillPrompt
@@ -79,8 +79,8 @@ def reward(
         require_graph(policy)
         return graph_prompts.reward(policy, *_latent_samples(policy, data, function, samples, seed), discount)
     by_goal = rule == "goal" or not (policy.has_rule("cumulant") or policy.has_rule("backward"))
-    if by_goal and not policy.has_rule("direct"):
-        policy.require_rule("aim", "has no goal rule" if rule == "goal" else "has no reward rule")
+    if by_goal and not policy.has_rule("goal_direction"):
+        policy.require_rule("goal_skill", "has no goal rule" if rule == "goal" else "has no reward rule")
     labelled = _labelled(policy, data, function, samples, seed, whole=by_goal)
     rewards = labelled.rewards
     if by_goal:
@@ -102,7 +102,7 @@ def reward(
         )
     if not np.any(z):
         raise HilpError("phi does not change on the sampled data, so no skill can follow a reward")
-    if r2 < POOR_FIT and rule == "auto" and has_graph(policy) and policy.routes.tells_apart:
+    if r2 < POOR_FIT and rule == "auto" and has_graph(policy) and policy.planner.is_fine_enough:
         on_graph = graph_prompts.reward(policy, *_latent_samples(policy, data, function, samples, seed), discount)
         if on_graph.r2 >= POOR_FIT:
             warnings.warn(
@@ -147,7 +147,7 @@ class Labelled:
 def _what_else(policy: Promptable, function: Any, labelled: Labelled, intercept: bool) -> str:
     """What to try instead of a reward that phi cannot express; the form that rewards a change only where it fits."""
     tips = ["prefer smooth rewards", "a larger latent dimension"]
-    if policy.has_rule("direct") or policy.has_rule("aim"):
+    if policy.has_rule("goal_direction") or policy.has_rule("goal_skill"):
         tips.insert(0, 'make the state of highest reward a goal with rule="goal" (--rule goal)')
     if has_graph(policy):
         tips.insert(0, 'plan it on the graph of the data with rule="graph" (--rule graph)')
@@ -168,7 +168,7 @@ def _latent_samples(
     policy: Promptable, data: Dataset | Table | None, function: RewardFunction | None, samples: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Labelled transitions as latents. A model of a reward has two numbers a landmark, so it wants more of them."""
-    wanted = max(samples, SAMPLES_A_LANDMARK * len(policy.routes.graph))
+    wanted = max(samples, SAMPLES_A_LANDMARK * len(policy.planner.graph))
     labelled = _labelled(policy, data, function, wanted, seed)
     return *labelled.latents(policy), labelled.rewards
 

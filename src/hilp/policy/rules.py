@@ -23,7 +23,7 @@ AT_GOAL = 1e-3  # latent steps: this near a direction is that of rounding errors
 def act_between(core: Any, observation: Tree, here: jax.Array, there: jax.Array) -> jax.Array:
     """The action that moves from one latent to another."""
     apart = jnp.linalg.norm(there - here, axis=-1, keepdims=True)
-    return core.act(observation, jnp.where(apart > AT_GOAL, core.direct(here, there), 0.0))
+    return core.act(observation, jnp.where(apart > AT_GOAL, core.goal_direction(here, there), 0.0))
 
 
 def act_towards(core: Any, observation: Tree, there: jax.Array) -> jax.Array:

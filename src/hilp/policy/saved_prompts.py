@@ -12,7 +12,7 @@ from hilp import runs, storage, trees
 from hilp.errors import HilpError
 from hilp.policy import following, graph_prompts, prompts
 from hilp.policy.adapting import AdaptedPrompt
-from hilp.policy.asked import Promptable, require_graph
+from hilp.policy.agent import Promptable, require_graph
 from hilp.policy.combining import Ending, SumPrompt, ThenPrompt, UntilPrompt, part_of
 from hilp.policy.hierarchy import HierarchyPrompt
 from hilp.policy.prompts import Prompt, SkillPrompt
@@ -75,7 +75,7 @@ class _Reader:
             self.depth -= 1
 
     def _goal(self, arrays: Arrays, note: Note) -> Prompt:
-        how = (note["plan"], note["best"], note["radius"], note.get("steady"))
+        how = (note["plan"], note["best"], note["radius"], note.get("smooth"))
         return prompts.goal(self.policy, trees.unnamed(arrays, "goal"), *how)
 
     def _skill(self, arrays: Arrays, note: Note) -> Prompt:

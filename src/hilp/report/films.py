@@ -30,7 +30,7 @@ def on_plan(
     from PIL import Image, ImageDraw
 
     fig, axes = maps.plan_panels(world, len(paths), len(paths))
-    if goal is not None and policy.has_rule("direct"):
+    if goal is not None and policy.has_rule("goal_direction"):
         states = field_states(policy, world)
         at_goal = policy.encode(rendering.observe_states(world, goal))
         distances = policy.distance(policy.encode_all(rendering.observe_states(world, states)), at_goal[None])

@@ -286,7 +286,7 @@ def learned_distances(policy: FoundationPolicy, world: tasks.Task, states: Bank,
 
 
 def _representation(policy: FoundationPolicy, world: tasks.Task) -> list[Section]:
-    if not policy.has_rule("direct"):  # the other features are no distances
+    if not policy.has_rule("goal_direction"):  # the other features are no distances
         return []
     finite = world.finite()
     if finite is not None:

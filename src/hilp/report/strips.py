@@ -19,7 +19,7 @@ PAIRS = 200  # that the far ones are chosen from
 
 def section(policy: FoundationPolicy) -> list[Section]:
     """Plans between far states of the data, where policies see pictures and have distances to plan with."""
-    if not pictures(policy.spec) or not policy.has_rule("direct") or len(policy.bank) < 2:
+    if not pictures(policy.spec) or not policy.has_rule("goal_direction") or len(policy.bank) < 2:
         return []
     frames, latents = kept_pictures(policy)
     shown = []

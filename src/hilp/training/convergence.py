@@ -37,7 +37,7 @@ class Convergence:
     @staticmethod
     def fits(run: Run) -> bool:
         """Whether there are distances to watch, and all the way: not where phi is trained first and then left alone."""
-        return len(run.stages) == 1 and hasattr(run.exports(run.fresh)[0], "direct")
+        return len(run.stages) == 1 and hasattr(run.exports(run.fresh)[0], "goal_direction")
 
     @property
     def converged(self) -> bool:

@@ -23,7 +23,7 @@ from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, TrainingStopped, require_count
 from hilp.learning import methods
 from hilp.learning.images import pictures
-from hilp.policy.asked import has_graph
+from hilp.policy.agent import has_graph
 from hilp.policy.forks import require_own_process
 from hilp.policy.policy import FoundationPolicy
 from hilp.runs import HELD_OUT, POLICY, seed_folder

@@ -38,7 +38,7 @@ class Policy(eqx.Module):
     def act(self, observation, z):
         return jnp.clip(self.actor(networks.join(observation, z)), -1.0, 1.0)
 
-    def aim(self, goal):
+    def goal_skill(self, goal):
         return networks.join(goal)  # the skill of a goal is the goal
 
 

@@ -120,7 +120,7 @@ class Policy(eqx.Module):
     def distance(self, here: Array, there: Array) -> Array:
         return distance(self.head, self.step * here, self.step * there)
 
-    def direct(self, here: Array, there: Array) -> Array:
+    def goal_direction(self, here: Array, there: Array) -> Array:
         """Goal rule: the unit direction in which the distance shrinks soonest."""
         return direction(self.head, here, there)
 
@@ -131,7 +131,7 @@ class Policy(eqx.Module):
     def skill_of(self, observations: Tree, actions: Array, steps: Array) -> Array:
         """The skill that a segment followed: that from its first state to its last."""
         first, last = (trees.over(lambda part, at=at: part[:, at], observations) for at in (0, -1))
-        return self.direct(self.encode(first), self.encode(last))
+        return self.goal_direction(self.encode(first), self.encode(last))
 
     def project(self, z: Array) -> Array:
         """The skill in the direction of z: skills live on the unit sphere."""

@@ -90,7 +90,7 @@ class Policy(eqx.Module):
         """Reward rule: the skill of a reward r is the direction of E[r(s') B(s')]."""
         return features.sphere(self.features(images.look(self.eyes, observation)))
 
-    def aim(self, goal: Tree) -> Array:
+    def goal_skill(self, goal: Tree) -> Array:
         """Goal rule: the skill of a goal is B(g)."""
         return self.backward(goal)
 

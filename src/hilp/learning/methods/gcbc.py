@@ -69,7 +69,7 @@ class Policy(eqx.Module):
     def act(self, observation: Tree, z: Array) -> Array:
         return jnp.clip(self.actor(networks.join(observation, z)), -1.0, 1.0)
 
-    def aim(self, goal: Tree) -> Array:
+    def goal_skill(self, goal: Tree) -> Array:
         """The skill of a goal is the goal."""
         return networks.join(goal)
 

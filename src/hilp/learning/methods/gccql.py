@@ -88,7 +88,7 @@ class Policy(eqx.Module):
     def act(self, observation: Tree, z: Array) -> Array:
         return self.actor(networks.join(observation, z))
 
-    def aim(self, goal: Tree) -> Array:
+    def goal_skill(self, goal: Tree) -> Array:
         """The skill of a goal is the goal."""
         return networks.join(goal)
 

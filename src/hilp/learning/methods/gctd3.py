@@ -84,7 +84,7 @@ class Policy(eqx.Module):
     def act(self, observation: Tree, z: Array) -> Array:
         return self.actor(images.look(self.eyes, observation), z)
 
-    def aim(self, goal: Tree) -> Array:
+    def goal_skill(self, goal: Tree) -> Array:
         """The skill of a goal is the goal."""
         return networks.join(images.look(self.eyes, goal))
 

@@ -111,7 +111,7 @@ class Policy(eqx.Module):
         seen = self.phi.features(observation) if self.through_phi else observation
         return jnp.clip(self.actor(networks.join(seen, z)), -1.0, 1.0)
 
-    def direct(self, here: Array, there: Array) -> Array:
+    def goal_direction(self, here: Array, there: Array) -> Array:
         """Goal rule: the unit direction from one latent to another (Eq. 9)."""
         return hilbert.unit(there - here)
 
@@ -122,7 +122,7 @@ class Policy(eqx.Module):
     def skill_of(self, observations: Tree, actions: Array, steps: Array) -> Array:
         """The skill that a segment followed: the unit displacement from its first state to its last."""
         first, last = (trees.over(lambda part, at=at: part[:, at], observations) for at in (0, -1))
-        return self.direct(self.encode(first), self.encode(last))
+        return self.goal_direction(self.encode(first), self.encode(last))
 
     def project(self, z: Array) -> Array:
         """The skill in the direction of z: skills live on the unit sphere."""

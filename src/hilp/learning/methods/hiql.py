@@ -121,7 +121,7 @@ class Policy(eqx.Module):
         subgoal = on_sphere(self.high(networks.join(observation, z)))
         return jnp.clip(self.low(networks.join(observation, subgoal)), -1.0, 1.0)
 
-    def aim(self, goal: Tree) -> Array:
+    def goal_skill(self, goal: Tree) -> Array:
         """The skill of a goal is the goal."""
         return networks.join(goal)
 

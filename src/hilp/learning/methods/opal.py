@@ -89,7 +89,7 @@ class Policy(eqx.Module):
 
     nets: Networks
     skill_dim: int = eqx.field(static=True)
-    lasts: int = eqx.field(static=True)  # steps that a skill was learnt for
+    skill_horizon: int = eqx.field(static=True)  # steps that a skill was learnt for
 
     def act(self, observation: Tree, z: Array) -> Array:
         return jnp.clip(self.nets.actor(networks.join(self.nets.see(networks.join(observation)), z)), -1.0, 1.0)

@@ -120,7 +120,7 @@ class HilbertPolicy(Policy):
 
     discount: float = eqx.field(static=True)  # of distances
 
-    def direct(self, here: Array, there: Array) -> Array:
+    def goal_direction(self, here: Array, there: Array) -> Array:
         """The direction from one latent to another (Eq. 9), on the sphere of skills."""
         return features.sphere(there - here)
 

@@ -1,4 +1,4 @@
-"""Steadiness: where an agent is, taken as the mean of where it was over the last steps.
+"""LatentEma: where an agent is, taken as the mean of where it was over the last steps.
 
 A body that walks, or a sensor with noise, changes its latent at every step by more than it gets on, and a direction
 that is taken from there to a near subgoal swings about with it. The mean of some steps swings less; it also lags
@@ -14,13 +14,13 @@ import numpy as np
 from hilp.errors import HilpError
 
 
-def require_steady(steps: Any) -> None:
+def require_smooth(steps: Any) -> None:
     """Raise unless this is a number of steps that a mean can go back."""
     if isinstance(steps, bool) or not isinstance(steps, int | float) or not 1.0 <= steps < np.inf:
-        raise HilpError(f"steady is a number of steps from 1 on that the mean goes back, not {steps!r}")
+        raise HilpError(f"smooth is a number of steps from 1 on that the mean goes back, not {steps!r}")
 
 
-class Steadiness:
+class LatentEma:
     """A moving mean of the latents of agents side by side. A batch of another size, or an agent that is suddenly
     elsewhere, is a new episode and begins anew.
     """

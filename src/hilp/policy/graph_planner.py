@@ -1,4 +1,4 @@
-"""Routes: how far it is on the graph of the data, which way to take, and what is known about it before setting out."""
+"""GraphPlanner: distances on the graph of the data, which way to take, and what is known of it before acting."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from hilp.learning.hilbert import undiscounted
 from hilp.policy.graph import Graph, nearest
-from hilp.policy.patience import Patience
 from hilp.policy.planning import Midpoints, smallest, trust_radius
+from hilp.policy.stuck import StuckAgents
 
 NEIGHBOURS = 4  # landmarks by which a state is placed on the graph
 GUESS = 1e6  # steps that an edge costs on top, where no trajectory was seen to take it
@@ -27,7 +27,7 @@ Search = Callable[[Graph, np.ndarray, np.ndarray], np.ndarray]  # of hilp.policy
 
 
 @dataclass(frozen=True)
-class Outlook:
+class PathInfo:
     """What the graph says about a goal before anybody acts."""
 
     path: np.ndarray  # rows of the bank: the landmarks to come, without the goal
@@ -36,7 +36,7 @@ class Outlook:
     reachable: Reachable  # unknown: the way holds a guess, or the goal lies off the graph
 
 
-class Routes:
+class GraphPlanner:
     """A graph with the bank that its landmarks are from, and a way to find shortest ways on it."""
 
     def __init__(self, graph: Graph, bank: Midpoints, discount: float, search: Search):
@@ -48,14 +48,14 @@ class Routes:
         self.beside = undiscounted(apart, discount).astype(np.float32)  # steps from states of the bank to those
 
     @property
-    def tells_apart(self) -> bool:
+    def is_fine_enough(self) -> bool:
         """Whether landmarks lie well within the radius that subgoals are chosen in; states of many numbers that vary
         freely are too many to cover.
         """
         return self.graph.radius <= COARSE * self.trust
 
-    def patience(self) -> Patience:
-        return Patience(self.trust, float(undiscounted(np.asarray(self.trust), self.discount)))
+    def stuck(self) -> StuckAgents:
+        return StuckAgents(self.trust, float(undiscounted(np.asarray(self.trust), self.discount)))
 
     # ---- goals -------------------------------------------------------------------------------------------------------
 
@@ -82,21 +82,21 @@ class Routes:
         return np.where(straight <= self.trust, undiscounted(straight, self.discount), by_graph.min(axis=1))
 
     def subgoals(
-        self, here: np.ndarray, goals: np.ndarray, to_goals: np.ndarray, best: int, patience: Patience, rows: np.ndarray
+        self, here: np.ndarray, goals: np.ndarray, to_goals: np.ndarray, best: int, stuck: StuckAgents, rows: np.ndarray
     ) -> np.ndarray:
         """The latents to head for, of those agents that `rows` names: of the bank's states around an agent, the mean of
         those that are nearest to its goal by way of the graph. The goal itself once it is that near, or a little
         farther away than that where none of them is nearer: data need not lead all the way to a goal.
         """
         steps_left = self.steps_left(here[rows], goals[rows], to_goals[rows])
-        reaches, astray = patience.reaches(here, steps_left, rows)
+        reaches, at_random = stuck.reaches(here, steps_left, rows)
         found = np.array(goals[rows])
         straight = np.linalg.norm(found - here[rows], axis=1)
-        far = np.flatnonzero(astray | (straight > reaches))
+        far = np.flatnonzero(at_random | (straight > reaches))
         for agent, states, _ in self.surroundings(here[rows[far]], reaches[far]):
             number = far[agent]
-            if astray[number]:
-                found[number] = self.bank.latents[patience.astray(rows[number], states)]
+            if at_random[number]:
+                found[number] = self.bank.latents[stuck.random_subgoal(rows[number], states)]
                 continue
             steps = np.min(to_goals[rows[number]][self.placed[states]] + self.beside[states], axis=1)
             if steps.min() < (steps_left[number] if straight[number] <= self.trust else np.inf):
@@ -104,7 +104,7 @@ class Routes:
         return found
 
     def targets(
-        self, here: np.ndarray, goals: np.ndarray, to_goals: np.ndarray, best: int, patience: Patience,
+        self, here: np.ndarray, goals: np.ndarray, to_goals: np.ndarray, best: int, stuck: StuckAgents,
         rows: np.ndarray, radius: float | None = None,
     ) -> np.ndarray:  # fmt: skip
         """`subgoals`, and of agents that are not in `rows` their goals. With a radius, agents to whose goals the data
@@ -114,7 +114,7 @@ class Routes:
         if radius is not None:
             shown = self.steps_left(here[rows], goals[rows], to_goals[rows]) < GUESS
             rows, unshown = rows[shown], rows[~shown]
-        found[rows] = self.subgoals(here, goals, to_goals, best, patience, rows)
+        found[rows] = self.subgoals(here, goals, to_goals, best, stuck, rows)
         if radius is not None and len(unshown):
             found[unshown] = self.bank.subgoals(here[unshown], goals[unshown], "auto", best, radius)
         return found
@@ -153,7 +153,7 @@ class Routes:
 
     # ---- knowing before acting ---------------------------------------------------------------------------------------
 
-    def outlook(self, here: np.ndarray, goal: np.ndarray, to_goal: np.ndarray) -> Outlook:
+    def path_info(self, here: np.ndarray, goal: np.ndarray, to_goal: np.ndarray) -> PathInfo:
         """What the graph says about the way from one latent to another, given the steps to it from all landmarks."""
         graph, last = self.graph, self._last_legs(goal[None])[0]
         near, apart = nearest(here[None], self.landmarks, NEIGHBOURS)
@@ -161,9 +161,9 @@ class Routes:
         at, total = int(near[0, np.argmin(steps)]), float(steps.min())
         if np.linalg.norm(goal - here) <= graph.radius:  # as near as the landmarks tell states apart
             direct = float(undiscounted(np.asarray(np.linalg.norm(goal - here)), self.discount))
-            return Outlook(np.zeros(0, np.int64), direct, None, "yes")
+            return PathInfo(np.zeros(0, np.int64), direct, None, "yes")
         if not np.isfinite(total):
-            return Outlook(np.zeros(0, np.int64), np.inf, 0, "no")
+            return PathInfo(np.zeros(0, np.int64), np.inf, 0, "no")
         path, support = [at], None
         while last[at] > to_goal[at] * (1 + 1e-5) and len(path) < len(graph):
             edges = slice(*np.searchsorted(graph.origin, [at, at + 1]))
@@ -174,7 +174,7 @@ class Routes:
         guesses = round(total // GUESS)
         off = max(apart[0].min(), np.linalg.norm(self.landmarks - goal, axis=1).min()) > 2.0 * graph.radius
         reachable: Reachable = "unknown" if guesses or off else "yes"
-        return Outlook(graph.landmarks[path].astype(np.int64), total - guesses * GUESS, support, reachable)
+        return PathInfo(graph.landmarks[path].astype(np.int64), total - guesses * GUESS, support, reachable)
 
 
 def _shares(steps: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ import pytest
 import hilp
 from hilp import tasks
 from hilp.evaluation import goals
-from hilp.policy.stand_ins import Places
+from hilp.policy.goal_matching import Places
 
 SMALL = hilp.HILP(dim=4, hidden=(16,), actor_hidden=(16,), batch=32, normalize=True)
 
@@ -43,7 +43,7 @@ def roaming() -> hilp.FoundationPolicy:
 def test_a_place_is_asked_for_in_a_posture_that_the_data_has(roaming: hilp.FoundationPolicy) -> None:
     states = roaming.bank.observations
     asked = np.array([*states[700, :2], 0.0, 0.0], np.float32)  # nobody ever had this posture
-    found = roaming.goal(asked, matters=(0, 1)).goal
+    found = roaming.goal(asked, goal_dims=(0, 1)).goal
     assert any((states == found).all(axis=1)), "a state of the data"
     assert np.linalg.norm(found[:2] - asked[:2]) < 1.0 and np.hypot(*found[2:]) == pytest.approx(1.0, abs=1e-5)
     apart = np.linalg.norm((states[:, :2] - asked[:2]) / states[:, :2].std(axis=0), axis=1)
@@ -51,20 +51,20 @@ def test_a_place_is_asked_for_in_a_posture_that_the_data_has(roaming: hilp.Found
     latents = roaming.encode(states[around])
     midst = around[np.argmin(np.linalg.norm(latents - latents.mean(axis=0), axis=1))]
     np.testing.assert_array_equal(found, states[midst])
-    several = roaming.goal(np.stack([asked, states[5]]), matters=[0, 1]).goal
+    several = roaming.goal(np.stack([asked, states[5]]), goal_dims=[0, 1]).goal
     np.testing.assert_array_equal(several[0], found)
 
 
 def test_a_place_where_nobody_was_is_told(roaming: hilp.FoundationPolicy) -> None:
     with pytest.warns(UserWarning, match="no state of the data is near this goal"):
-        roaming.goal([500.0, 0.0, 0.0, 1.0], matters=(0,))
+        roaming.goal([500.0, 0.0, 0.0, 1.0], goal_dims=(0,))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        roaming.goal(roaming.bank.observations[3], matters=(0, 1))
+        roaming.goal(roaming.bank.observations[3], goal_dims=(0, 1))
 
 
 def test_a_saved_prompt_holds_the_state_that_stands_in(roaming: hilp.FoundationPolicy, tmp_path: Path) -> None:
-    prompt = roaming.goal([0.0, 0.0, 0.0, 0.0], plan="midpoints", matters=(0, 1))
+    prompt = roaming.goal([0.0, 0.0, 0.0, 0.0], plan="midpoints", goal_dims=(0, 1))
     prompt.save(tmp_path / "place.safetensors")
     again = roaming.load_prompt(tmp_path / "place.safetensors")
     here = roaming.bank.observations[:5]
@@ -72,20 +72,20 @@ def test_a_saved_prompt_holds_the_state_that_stands_in(roaming: hilp.FoundationP
 
 
 def test_what_is_open_need_not_be_given(roaming: hilp.FoundationPolicy) -> None:
-    with pytest.raises(hilp.HilpError, match=r"also needs s, c \(or say that they do not matter: --matters x,y\)"):
+    with pytest.raises(hilp.HilpError, match=r"also needs s, c \(or say that they do not matter: --goal-dims x,y\)"):
         goals.find("x=1,y=2", roaming)
-    assert goals.that_matter("y, x,3", roaming, None) == (1, 0, 3)
-    assert goals.find("x=1,y=2", roaming, matters=(0, 1)).observation[:2].tolist() == [1.0, 2.0]
+    assert goals.goal_dims_of_text("y, x,3", roaming, None) == (1, 0, 3)
+    assert goals.find("x=1,y=2", roaming, goal_dims=(0, 1)).observation[:2].tolist() == [1.0, 2.0]
     with pytest.raises(hilp.HilpError, match="also needs y"):
-        goals.find("x=1", roaming, matters=(0, 1))
+        goals.find("x=1", roaming, goal_dims=(0, 1))
     with pytest.raises(hilp.HilpError, match="also needs x"):
-        goals.find("x=nan,y=1", roaming, matters=(0, 1))
+        goals.find("x=nan,y=1", roaming, goal_dims=(0, 1))
 
 
-@pytest.mark.parametrize("matters", [(), (4,), (-1,), (0.5,), ("x",)])
-def test_columns_that_are_none(matters: tuple[int, ...], roaming: hilp.FoundationPolicy) -> None:
+@pytest.mark.parametrize("goal_dims", [(), (4,), (-1,), (0.5,), ("x",)])
+def test_columns_that_are_none(goal_dims: tuple[int, ...], roaming: hilp.FoundationPolicy) -> None:
     with pytest.raises(hilp.HilpError, match="one or more of its columns 0 to 3"):
-        roaming.goal(roaming.bank.observations[0], matters=matters)
+        roaming.goal(roaming.bank.observations[0], goal_dims=goal_dims)
 
 
 def test_a_policy_without_states_or_with_named_parts_has_no_stand_ins(
@@ -94,11 +94,11 @@ def test_a_policy_without_states_or_with_named_parts_has_no_stand_ins(
     plain = small()
     named = replace(plain, observations={"state": plain.observations})
     parts = hilp.pretrain(SMALL, named, steps=1, quiet=True)
-    with pytest.raises(hilp.HilpError, match="said by column, and this policy sees state"):
-        parts.goal({"state": np.zeros(4)}, matters=(0,))
+    with pytest.raises(hilp.HilpError, match="columns of a goal, and this policy sees state"):
+        parts.goal({"state": np.zeros(4)}, goal_dims=(0,))
     empty = change(roaming, bank=hilp.pretrain(SMALL, small(), steps=1, bank=0, quiet=True).bank)
     with pytest.raises(hilp.HilpError, match="without a bank of states"):
-        empty.goal(np.zeros(4), matters=(0,))
+        empty.goal(np.zeros(4), goal_dims=(0,))
 
 
 def small() -> hilp.Dataset:
@@ -111,7 +111,7 @@ def small() -> hilp.Dataset:
 def test_methods_that_take_goals_as_they_are_have_stand_ins_too() -> None:
     config = hilp.preset("gc-bc", "laptop").config
     policy = hilp.pretrain(replace(config, actor_hidden=(16,), batch=32), small(), steps=2, quiet=True)
-    found = policy.goal(np.array([0.1, 9.0, 9.0, 9.0]), matters=(0,)).goal
+    found = policy.goal(np.array([0.1, 9.0, 9.0, 9.0]), goal_dims=(0,)).goal
     assert any((policy.bank.observations == found).all(axis=1)) and abs(found[0] - 0.1) < 0.5
 
 
@@ -119,14 +119,14 @@ def test_rows_say_what_mattered_and_success_is_the_tasks_affair(
     tiny_run: Path, tiny: hilp.FoundationPolicy, run: Callable[..., tuple[int, str, str]]
 ) -> None:
     words = ("evaluate", tiny_run, "--plan", 0, "--episodes", 3, "--json", "--rows", "/dev/null")
-    code, out, err = run(*words, "--matters", "x,y")
+    code, out, err = run(*words, "--goal-dims", "x,y")
     assert code == 0, err
-    assert json.loads(out)["matters"] == [0, 1]
-    code, _, err = run(*words, "--matters", "x,posture")
+    assert json.loads(out)["goal_dims"] == [0, 1]
+    code, _, err = run(*words, "--goal-dims", "x,posture")
     assert code == 2 and "maze-medium has no column 'posture'" in err
-    code, out, err = run("prompt", tiny_run, "--goal", "x=1.5,y=2.5", "--matters", "x,y", "--steps", 2, "--json")
+    code, out, err = run("prompt", tiny_run, "--goal", "x=1.5,y=2.5", "--goal-dims", "x,y", "--steps", 2, "--json")
     assert code == 0, err
-    code, _, err = run("prompt", tiny_run, "--skill", "random", "--matters", "x")
-    assert code == 2 and "--matters changes nothing about a prompt with --skill" in err
+    code, _, err = run("prompt", tiny_run, "--skill", "random", "--goal-dims", "x")
+    assert code == 2 and "--goal-dims changes nothing about a prompt with --skill" in err
     with pytest.raises(hilp.HilpError, match="change nothing without a plan"):
-        hilp.evaluate(tiny, tasks.make("maze-medium"), plan=(), rewards="right", matters=(0,))
+        hilp.evaluate(tiny, tasks.make("maze-medium"), plan=(), rewards="right", goal_dims=(0,))

@@ -1,4 +1,4 @@
-"""Patience: noticing that an agent no longer gets nearer to its goal, and trying something else.
+"""StuckAgents: noticing that an agent no longer gets nearer to its goal, and trying something else.
 
 A policy without noise in a world without noise that stands still once stands still for ever: it sees the same state,
 heads for the same subgoal and takes the same action into the same corner. The graph knows that there is a way, so an
@@ -14,19 +14,19 @@ from typing import Any
 import numpy as np
 
 REACHES = (0.7, 0.7, 0.35, 0.7)  # of the trust radius, one after the other: farther, ways bend
-ASTRAY = (False, True, False, True)  # which of them lead to a random state
+RANDOM_SUBGOAL = (False, True, False, True)  # which of them lead to a random state
 LEAST = 3  # steps without progress before something else is tried
 WAITS = (2, 1, 1, 1)  # times as long as the trust radius takes, before the next is tried
 PROGRESS = 0.5  # steps nearer that count as getting nearer
 
 
-class Patience:
+class StuckAgents:
     """What is remembered about agents side by side. A batch of another size, or an agent that is suddenly elsewhere, is
     a new episode and forgets what was before.
     """
 
     def __init__(self, trust: float, steps: float):
-        """trust: the radius, in latents; steps: the same in steps, by which patience is measured."""
+        """trust: the radius, in latents; steps: the same in steps, by which waiting is measured."""
         self.trust, self.steps = trust, max(LEAST, steps)
         self._begin(0)
 
@@ -73,9 +73,9 @@ class Patience:
         self.heads_for[again] = NOWHERE
         self.nearest[again] = self.tried_at[again] = steps_left[stuck]
         level = self.level[rows]
-        return self.trust * np.asarray(REACHES)[level], np.asarray(ASTRAY)[level]
+        return self.trust * np.asarray(REACHES)[level], np.asarray(RANDOM_SUBGOAL)[level]
 
-    def astray(self, agent: int, states: np.ndarray) -> int:
+    def random_subgoal(self, agent: int, states: np.ndarray) -> int:
         """One of these states of the bank, the same one until something else is tried."""
         if self.heads_for[agent] == NOWHERE:
             self.heads_for[agent] = self.rng.choice(states)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hilp.errors import HilpError, some
-from hilp.policy.asked import Promptable
+from hilp.policy.agent import Promptable
 
 AROUND = 10  # states of the bank that agree best, of which the one in their midst is taken
 FAR = 3.0  # times the largest gap between neighbours in the data: beyond, nothing of the data agrees with a goal
@@ -22,13 +22,13 @@ SAMPLE = 256  # states whose gaps are looked at
 
 
 def for_goals(
-    policy: Promptable, goals: np.ndarray, matters: Sequence[int], periods: Mapping[int, float]
+    policy: Promptable, goals: np.ndarray, goal_dims: Sequence[int], periods: Mapping[int, float]
 ) -> np.ndarray:
     """For each goal [n, obs] a state of the policy's bank that agrees with it in these columns.
 
     periods: of those columns that are angles.
     """
-    states, columns = _require(policy, matters)
+    states, columns = _require(policy, goal_dims)
     places = Places(states[:, columns], np.array([periods.get(column, 0.0) for column in columns]))
     gap, spread = places.largest_gap(), np.maximum(states.std(axis=0), 1e-6)
     found = []
@@ -38,24 +38,24 @@ def for_goals(
         if apart[around[0]] > FAR * gap:
             nearest = ", ".join(f"{number:.4g}" for number in places.known[around[0]])
             warnings.warn(
-                f"no state of the data is near this goal in what matters: the nearest one has {nearest} there",
+                f"no state of the data is near this goal in what goal_dims: the nearest one has {nearest} there",
                 stacklevel=3,
             )
-        seen = policy.encode(states[around]) if policy.has_rule("direct") else states[around] / spread
+        seen = policy.encode(states[around]) if policy.has_rule("goal_direction") else states[around] / spread
         found.append(around[np.argmin(np.linalg.norm(seen - seen.mean(axis=0), axis=1))])
     return states[found]
 
 
-def _require(policy: Promptable, matters: Sequence[int]) -> tuple[np.ndarray, list[int]]:
+def _require(policy: Promptable, goal_dims: Sequence[int]) -> tuple[np.ndarray, list[int]]:
     """The states of the bank, and the columns."""
     states: Any = policy.bank.observations
     if isinstance(states, Mapping):
-        raise HilpError(f"what matters of a goal is said by column, and this policy sees {some(list(states))}")
+        raise HilpError(f"goal_dims are columns of a goal, and this policy sees {some(list(states))}")
     if not len(states):
         raise HilpError("this policy was saved without a bank of states, so none can stand in for a goal")
-    width, columns = states.shape[1], list(matters)
+    width, columns = states.shape[1], list(goal_dims)
     if not columns or not all(isinstance(column, int | np.integer) and 0 <= column < width for column in columns):
-        raise HilpError(f"what matters of a goal is one or more of its columns 0 to {width - 1}, not {matters!r}")
+        raise HilpError(f"goal_dims are one or more of its columns 0 to {width - 1}, not {goal_dims!r}")
     return states, columns
 
 
