@@ -124,7 +124,8 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(f"{cell.label} {cell.seed}")
         goals = cell.kind == "goals"
         about = {"task": world.name, "method": cell.entry.method, "policy": "p", "episodes": cell.episodes,
-                 "config": json.loads(json.dumps(methods.described(cell.config))), "cell": cell.identity}  # fmt: skip
+                 "config": json.loads(json.dumps(methods.config_values(cell.config))),
+                 "cell": cell.identity}  # fmt: skip
         return [
             {**about, "prompt": "goal", "plan": name, "metric": "success", "score": 0.5, "outcomes": [0.5, 0.5]}
             if goals
@@ -445,4 +446,4 @@ def test_kept_rows_are_those_of_configs_that_can_still_be_asked_for() -> None:
     assert len(rows) > 200
     for row in rows:
         config = methods.configure(methods.config(row["method"]), row["config"])
-        assert row["cell"]["config"] == cells.digest(methods.described(config)), row["cell"]
+        assert row["cell"]["config"] == cells.digest(methods.config_values(config)), row["cell"]

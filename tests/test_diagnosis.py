@@ -15,7 +15,7 @@ import pytest
 from hilp import presets, storage, tasks
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError
-from hilp.evaluation import diagnosis, reference, words
+from hilp.evaluation import diagnosis, explain
 from hilp.learning import methods, sampling
 from hilp.learning.methods import hilp as hilp_method
 from hilp.learning.methods import monolithic
@@ -118,10 +118,10 @@ def test_v_tells_a_one_way_ring_from_a_symmetric_one(learned: dict[str, dict]) -
 
 
 def test_words_about_learned_values(learned: dict[str, dict]) -> None:
-    text = " ".join(words.sentences(learned["one-way"]))
+    text = " ".join(explain.explain_diagnosis(learned["one-way"]))
     assert "strongly asymmetric" in text and "one-way ring" in text and "700 updates" in text
     assert "Train longer" in text and "phi_discount (now 0.9)" in text
-    text = " ".join(words.sentences(learned["ring"]))
+    text = " ".join(explain.explain_diagnosis(learned["ring"]))
     assert "strongly" not in text and "Train longer" not in text
 
 
@@ -133,7 +133,7 @@ def test_an_untrained_policy_on_a_corridor() -> None:
     assert (exact["states"], exact["motions"], exact["pairs_without_way"]) == (125, 25, 0)
     assert exact["asymmetry"] == exact["one_way_share"] == 0.0
     assert exact["theorem_as_learned"]["optimal_where_condition"] in (None, 1.0)
-    text = " ".join(words.sentences(result))
+    text = " ".join(explain.explain_diagnosis(result))
     assert "nearly symmetric (asymmetry 0%)" in text and "too short" in text and "raise dim" in text
     json.dumps(result, allow_nan=False)
 
@@ -154,12 +154,12 @@ def test_the_theorem_in_words() -> None:
     result = diagnosis.diagnose(policy_with(Linear(jnp.array([[0.98]])), observation_dim=1), path)
     assert 0.5 < result["exact"]["theorem_as_learned"]["condition_share"] < 1
     assert result["exact"]["theorem_scaled"]["condition_share"] == 1.0
-    text = " ".join(words.sentences(result))
+    text = " ".join(explain.explain_diagnosis(result))
     assert "on these the direction is optimal for 100%" in text and "greedy latent motion is optimal for 100%" in text
     assert "1.02 phi" in text and "rank correlation 1.00: good" in text
 
     result = diagnosis.diagnose(policy_with(Linear(jnp.array([[5.0]])), observation_dim=1), path)
-    text = " ".join(words.sentences(result))
+    text = " ".join(explain.explain_diagnosis(result))
     assert "holds for no pair" in text and "too long" in text and "larger phi_expectile" in text
 
 
@@ -167,23 +167,23 @@ def test_a_one_way_task_in_words() -> None:
     phi = policy_with(Linear(2.0 * jnp.eye(2)))
     result = diagnosis.diagnose(phi, ring_task(one_way=True))
     assert result["exact"]["asymmetry"] == pytest.approx(8 / 9)
-    text = " ".join(words.sentences(result))
+    text = " ".join(explain.explain_diagnosis(result))
     assert "strongly asymmetric (asymmetry 89%)" in text and "average there and back" in text and "low" in text
     assert "hilp pretrain --method hilp-directed" in text
     result = diagnosis.diagnose(phi, ring_task(one_way=False))
-    assert "hilp-directed" not in " ".join(words.sentences(result))
+    assert "hilp-directed" not in " ".join(explain.explain_diagnosis(result))
     assert result["exact"]["asymmetry"] == 0.0 and result["exact"]["rank_correlation"] > 0.97
 
 
 def test_a_short_discount_in_words() -> None:
     long_corridor = "#" * 40 + "\n#" + "." * 38 + "#\n" + "#" * 40  # 95 steps; 0.9 sees about 10
     result = diagnosis.diagnose(policy_with(Linear(jnp.eye(2))), long_corridor)
-    assert any("raise phi_discount" in sentence for sentence in words.sentences(result))
+    assert any("raise phi_discount" in sentence for sentence in explain.explain_diagnosis(result))
 
 
 def test_a_collapsed_phi_in_words() -> None:
     result = diagnosis.diagnose(policy_with(Linear(jnp.zeros((2, 3)))), ring_task(one_way=False))
-    assert any("collapsed" in sentence for sentence in words.sentences(result))
+    assert any("collapsed" in sentence for sentence in explain.explain_diagnosis(result))
 
 
 def test_the_policys_own_task_is_the_default() -> None:
@@ -197,7 +197,7 @@ def test_task_and_data_give_both_parts() -> None:
         policy_with(), ring_task(False), ring_data(False), steps=2, pairs=10, config=tiny, quiet=True
     )
     assert {"exact", "learned"} <= set(result)
-    text = " ".join(words.sentences(result))
+    text = " ".join(explain.explain_diagnosis(result))
     assert "exact distances of ring" in text and "V(s, g) trained for 2 updates" in text
 
 
@@ -231,13 +231,13 @@ def test_v_is_no_method() -> None:
 
 
 def test_v_is_trained_like_phi() -> None:
-    config = reference.value_config(policy_with())
+    config = diagnosis.value_config(policy_with())
     assert config == monolithic.Config(
         hidden=(32, 32), batch=128, lr=3e-3, discount=0.9, expectile=0.9, goal_discount=0.99, goal_random=0.375
     )
     policy = policy_with()
     policy.config = successor = methods.config("sf-hilp")  # it has phi's layers and rate apart from the others
-    config = reference.value_config(policy)
+    config = diagnosis.value_config(policy)
     assert (config.hidden, config.lr) == (successor.phi_hidden, successor.phi_lr)
     assert successor.phi_lr != successor.lr
     # phi gets no goal that is the state itself, V needs them to know where zero is.
@@ -249,7 +249,7 @@ def test_v_is_trained_like_phi() -> None:
 def test_v_bounds_its_targets_by_the_path_where_phi_does() -> None:
     policy = policy_with()
     policy.config = replace(SMALL, bound_targets=True)
-    assert reference.value_config(policy).bound_targets
+    assert diagnosis.value_config(policy).bound_targets
 
     index, _ = sampling.build_index(np.full(20, 20))
     sample = lambda config: monolithic.sample(config, index, jax.random.key(0))  # noqa: E731
@@ -296,7 +296,7 @@ def test_the_exact_error_by_hand() -> None:
     successors = np.stack([np.maximum(here - 1, 0), np.minimum(here + 1, 4)], axis=1)
     finite = Finite(here[:, None].astype(np.float32), successors, fewest_steps(successors))
     path = SimpleNamespace(name="path", finite=lambda: finite)
-    found = reference.exact_error(policy_with(Linear(jnp.array([[0.5]])), observation_dim=1), path)
+    found = diagnosis.exact_error(policy_with(Linear(jnp.array([[0.5]])), observation_dim=1), path)
     pairs = [(abs(a - b), (1 - 0.9 ** abs(a - b)) / 0.1) for a in range(5) for b in range(5) if a != b]
     mse = np.mean([(true - 0.5 * steps) ** 2 for steps, true in pairs])
     mean = np.mean([true for _, true in pairs])
@@ -309,12 +309,12 @@ def test_the_exact_error_by_hand() -> None:
         "relative": pytest.approx(np.sqrt(mse) / mean),
         "rank_correlation": pytest.approx(1.0),
     }
-    assert reference.exact_error(policy_with(), SimpleNamespace(finite=lambda: None)) is None
+    assert diagnosis.exact_error(policy_with(), SimpleNamespace(finite=lambda: None)) is None
 
 
 def test_a_kept_v_is_trained_once_and_errors_are_taken_against_it(tmp_path: Path) -> None:
     data = ring_data(False)
-    kept = reference.Reference(data, replace(VALUE, hidden=(8,), normalize=True), 3, seed=0)
+    kept = diagnosis.Reference(data, replace(VALUE, hidden=(8,), normalize=True), 3, seed=0)
     model = kept.train_once(tmp_path / "value", quiet=True)
     assert json.loads((tmp_path / "value" / "value.json").read_text())["steps"] == 3
     weights = tmp_path / "value" / "weights.safetensors"
@@ -325,10 +325,10 @@ def test_a_kept_v_is_trained_once_and_errors_are_taken_against_it(tmp_path: Path
     jax.tree.map(np.testing.assert_array_equal, again, model)
 
     policy = policy_with(Linear(2.0 * jnp.eye(2)))
-    found = reference.value_error(policy, kept, again, pairs=500)
+    found = diagnosis.value_error(policy, kept, again, pairs=500)
     assert (found["against"], found["value_steps"], found["value_expectile"]) == ("value", 3, 0.9)
     # The same pairs for every policy: a phi of zero is off by V itself.
-    zero = reference.value_error(policy_with(Linear(jnp.zeros((2, 2)))), kept, again, pairs=500)
+    zero = diagnosis.value_error(policy_with(Linear(jnp.zeros((2, 2)))), kept, again, pairs=500)
     assert zero["mean_true"] == found["mean_true"] and zero["rank_correlation"] is None
     normalised = (data.observations - data.observations.mean(axis=0)) / data.observations.std(axis=0)
     rng = np.random.default_rng(0)
@@ -346,17 +346,17 @@ def test_a_kept_v_is_trained_once_and_errors_are_taken_against_it(tmp_path: Path
 
 
 def test_one_process_at_a_time_trains_a_kept_v(tmp_path: Path) -> None:
-    kept = reference.Reference(ring_data(False), replace(VALUE, hidden=(8,)), 1, seed=0)
+    kept = diagnosis.Reference(ring_data(False), replace(VALUE, hidden=(8,)), 1, seed=0)
     with storage.locked(tmp_path / "value", "somebody"), pytest.raises(HilpError, match=r"being written by.*somebody"):
         kept.train_once(tmp_path / "value", quiet=True)
     assert not (tmp_path / "value" / "weights.safetensors").exists()
 
 
 def test_v_is_trained_as_long_as_phi_was() -> None:
-    assert reference.phi_updates(SMALL, 700) == 700
+    assert diagnosis.phi_updates(SMALL, 700) == 700
     sequential = replace(SMALL, schedule="sequential", phi_steps=500)
-    assert [reference.phi_updates(sequential, updates) for updates in (400, 700)] == [400, 500]
-    assert reference.phi_updates(methods.config("sf-hilp"), 700) == 700
+    assert [diagnosis.phi_updates(sequential, updates) for updates in (400, 700)] == [400, 500]
+    assert diagnosis.phi_updates(methods.config("sf-hilp"), 700) == 700
 
 
 def test_value_is_the_mean_of_its_ensemble() -> None:
@@ -383,4 +383,4 @@ def test_value_is_the_mean_of_its_ensemble() -> None:
     ],
 )
 def test_percent(share: float, text: str) -> None:
-    assert words._percent(share) == text
+    assert explain._percent(share) == text

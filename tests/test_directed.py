@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import hilp
 from hilp import export
 from hilp.errors import HilpError
-from hilp.evaluation import diagnosis, theory, words
+from hilp.evaluation import diagnosis, explain, theory
 from hilp.export import numpy_folder
 from hilp.learning import hilbert, methods
 from hilp.learning.methods import directed
@@ -196,7 +196,7 @@ def test_a_ring_of_doors_is_learned_better_than_any_metric_can(policy: hilp.Foun
     metric = np.abs(steps - steps.T)[finite.steps > 0].mean() / 2
     found = diagnosis.diagnose(policy, world)
     assert found["exact"]["error_discounted"]["mean"] < metric  # 0.78 of it after these few updates
-    text = " ".join(words.sentences(found))
+    text = " ".join(explain.explain_diagnosis(found))
     assert "which this directed phi can follow" in text and "d(s, g), turned back" in text
     assert "theorem" not in text and "theorem_as_learned" not in found["exact"]
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import hilp
-from hilp.evaluation import evaluate, rollouts, walks
+from hilp.evaluation import evaluate, rollouts, setup
 from hilp.evaluation import rows as files
 from hilp.policy.preparation import Preparation
 from hilp.policy.provenance import Provenance
@@ -81,7 +81,7 @@ def steps_needed(start: np.ndarray, goal: np.ndarray) -> int:
 
 
 def test_walking_straight_reaches_every_goal_of_an_open_hall() -> None:
-    ((row, kept),) = evaluate.run(Walker(), hall(), plan=0, episodes=60)  # type: ignore[arg-type]
+    ((row, kept),) = evaluate.evaluate_with_rollouts(Walker(), hall(), plan=0, episodes=60)  # type: ignore[arg-type]
     assert row["score"] == 1.0 and row["outcomes"] == [1.0] * 60 and row["episodes"] == 60
     wanted = [steps_needed(s, g) for s, g in zip(kept.observations[0], kept.goals, strict=True)]
     assert row["lengths"] == wanted
@@ -123,7 +123,7 @@ def test_a_goal_reached_with_the_last_step_counts() -> None:
 
 def test_a_reward_row_is_the_share_of_the_possible_gain() -> None:
     walker = Walker()
-    ((row, kept),) = evaluate.run(walker, hall(), plan=(), rewards="right", episodes=20)  # type: ignore[arg-type]
+    ((row, kept),) = evaluate.evaluate_with_rollouts(walker, hall(), plan=(), rewards="right", episodes=20)  # type: ignore[arg-type]
     np.testing.assert_allclose(walker.reward_right, 0.25, atol=1e-6)  # f(s') - f(s) of f = x
     assert row["score"] == pytest.approx(1, abs=1e-5), "always to the right ends at the right wall"
     start = kept.observations[0]
@@ -141,11 +141,11 @@ def test_one_episode_under_a_prompt() -> None:
     world, walker = hall(), Walker()
     start, goal = np.array([1.5, 1.5]), np.array([5.5, 1.5])
     toward = SimpleNamespace(z=goal - start, reset=lambda: None)
-    walked = walks.walk(walker, world, toward, start, goal, 40, 0)  # type: ignore[arg-type]
+    walked = rollouts.run_episode(walker, world, toward, start, goal, 40, 0)  # type: ignore[arg-type]
     assert walked.share == 1 and len(walked.actions) == 9 and walked.path[0].tolist() == [1.5, 1.5]
-    walked = walks.walk(walker, world, toward, start, goal, 8, 0)  # type: ignore[arg-type]
+    walked = rollouts.run_episode(walker, world, toward, start, goal, 8, 0)  # type: ignore[arg-type]
     assert walked.share == 0 and len(walked.actions) == 8
-    walked = walks.walk(walker, world, toward, start, None, 30, 0)  # type: ignore[arg-type]
+    walked = rollouts.run_episode(walker, world, toward, start, None, 30, 0)  # type: ignore[arg-type]
     assert walked.share == 1 and len(walked.path) - 1 == 30
 
 
@@ -176,7 +176,7 @@ def test_rows_say_what_made_them(tiny: hilp.FoundationPolicy, tiny_data: hilp.Da
 
 def test_all_plans_face_the_same_pairs(tiny: hilp.FoundationPolicy) -> None:
     def pairs(seed: int) -> dict[str, np.ndarray]:
-        found = evaluate.run(tiny, medium(), plan=(0, 1, "auto"), episodes=9, seed=seed)
+        found = evaluate.evaluate_with_rollouts(tiny, medium(), plan=(0, 1, "auto"), episodes=9, seed=seed)
         return {f"plan {row['plan']}": np.concatenate([kept.observations[0], kept.goals]) for row, kept in found}
 
     one = pairs(4)
@@ -371,5 +371,5 @@ def test_a_task_takes_the_form_it_has_on_the_policys_data(
     assert tiny.provenance.first_observation == tiny_data.observations[0].tolist()
     first = np.arange(29.0)
     posed = change(tiny, provenance=Provenance(first_observation=first.tolist()))
-    assert rollouts.task_of(posed, "antmaze-large").proprioception.tolist() == first[2:].tolist()
-    assert rollouts.task_of(posed, "maze-large").name == "maze-large", "of another task"
+    assert setup.task_of(posed, "antmaze-large").proprioception.tolist() == first[2:].tolist()
+    assert setup.task_of(posed, "maze-large").name == "maze-large", "of another task"

@@ -499,13 +499,13 @@ def test_the_former_variants_of_gciql_are_two_methods_now() -> None:
     config = methods.configure(gciql.Config(lr=1e-2), {"extraction": "ddpg+bc", "variant": "q", "bc_weight": "1"})
     assert methods.name_of(config) == "gc-iql-q"
     assert (config.extraction, config.bc_weight, config.lr) == ("ddpg+bc", 1.0, 1e-2)
-    assert methods.described(config)["variant"] == "q"
+    assert methods.config_values(config)["variant"] == "q"
     back = methods.configure(config, {"variant": "v"})
     assert methods.name_of(back) == "gc-iql" and back.lr == 1e-2
     old = {"variant": "v", "extraction": "awr", "bc_weight": 0.3}
-    assert methods.described(gciql.Config()).items() >= old.items(), "as digests of kept rows have it"
-    assert methods.revived("gc-iql", methods.described(back)) == back
-    assert methods.revived("gc-iql", methods.described(config)) == config
+    assert methods.config_values(gciql.Config()).items() >= old.items(), "as digests of kept rows have it"
+    assert methods.revived("gc-iql", methods.config_values(back)) == back
+    assert methods.revived("gc-iql", methods.config_values(config)) == config
     for changes in ({"extraction": "ddpg+bc"}, {"variant": "v", "extraction": "ddpg+bc"}):
         with pytest.raises(HilpError, match="gc-iql-q only"):
             methods.configure(gciql.Config(), changes)

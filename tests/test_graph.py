@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import hilp
-from hilp.evaluation import foresight, stats
+from hilp.evaluation import explain, stats
 from hilp.learning.hilbert import discounted, undiscounted
 from hilp.policy import graph, graph_rewards, planning, reward_prompts, shortest
 from hilp.policy.graph_planner import GUESS, GraphPlanner
@@ -402,18 +402,18 @@ def row_of(**values: Any) -> Any:
 
 def test_foresight_against_what_came_by_hand() -> None:
     row = row_of()
-    assert foresight.certificates(row) == {"yes": (3, 3), "unknown": (1, 0), "no": (1, 0)}
-    expected, realised = foresight.calibration(row)
+    assert explain.certificates(row) == {"yes": (3, 3), "unknown": (1, 0), "no": (1, 0)}
+    expected, realised = explain.calibration(row)
     assert expected.tolist() == [10.0, 20.0] and realised.tolist() == [12.0, 22.0]  # who stood there took no step
-    told = " ".join(foresight.sentences(row))
+    told = " ".join(explain.explain_forecast(row))
     assert "shows a way to 3 of 5 goals, of which 3 were reached" in told and "1.15 of those expected" in told
 
 
 def test_the_row_that_is_told_about() -> None:
     rows = [row_of(plan=0, expected_steps=[]), row_of(plan="auto"), row_of()]
     del rows[0]["expected_steps"]
-    assert foresight.foreseen(rows) is rows[2] and foresight.foreseen(rows[:2]) is rows[1]
-    assert foresight.foreseen(rows[:1]) is None
+    assert explain.row_with_forecast(rows) is rows[2] and explain.row_with_forecast(rows[:2]) is rows[1]
+    assert explain.row_with_forecast(rows[:1]) is None
 
 
 def test_rows_and_the_page_say_what_was_known_beforehand(tiny: hilp.FoundationPolicy) -> None:

@@ -17,7 +17,7 @@ import hilp
 from hilp import tasks, testing
 from hilp.cli import main
 from hilp.collectors import acting
-from hilp.evaluation import rollouts
+from hilp.evaluation import setup
 from hilp.tasks import gym
 from hilp.tasks.gym import spaces
 
@@ -176,11 +176,11 @@ def test_a_goal_can_be_given_in_either_space() -> None:
 
 def test_policies_in_the_units_of_a_log(tiny: hilp.FoundationPolicy, change: Any) -> None:
     world = tasks.make("gym:Pendulum-v1")
-    assert rollouts.fitted(tiny, world) is world
+    assert setup.task_for_policy(tiny, world) is world
     preparation = dataclasses.replace(
         tiny.preparation, action_center=np.zeros(2, np.float32), action_half_range=np.full(2, 2, np.float32)
     )
-    own = rollouts.fitted(change(tiny, preparation=preparation), world)
+    own = setup.task_for_policy(change(tiny, preparation=preparation), world)
     paths = []
     for one, action in ((world, 0.5), (own, 1.0)):
         running = one.episodes(np.random.default_rng(0), 1)

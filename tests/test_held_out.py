@@ -14,7 +14,7 @@ import hilp
 from hilp import cli, runs
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, TrainingStopped
-from hilp.evaluation import held_out, rows, words
+from hilp.evaluation import explain, held_out, rows
 from hilp.training import convergence
 
 SMALL = hilp.HILP(
@@ -109,7 +109,7 @@ DONE = {"discount": 0.97, "normalize": True, "stride": 1, "scale": None, "moving
     ],
 )
 def test_advice_goes_by_the_cause(found: dict, done: dict, wanted: str, not_wanted: str) -> None:
-    told = " ".join(words.held_out_advice([{**FINE, **found}], {**DONE, **done}))
+    told = " ".join(explain.advise([{**FINE, **found}], {**DONE, **done}))
     assert wanted in told and not_wanted not in told
 
 

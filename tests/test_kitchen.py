@@ -18,7 +18,7 @@ import hilp
 from hilp import tasks
 from hilp.collectors.kitchen import Cook
 from hilp.errors import HilpError
-from hilp.evaluation import rollouts, walks
+from hilp.evaluation import rollouts, setup
 from hilp.tasks import kitchen
 from hilp.tasks.kitchen import NAMES, Kitchen, KitchenEpisodes
 
@@ -194,7 +194,7 @@ def test_one_episode_says_which_share_was_done(partial: Kitchen, cooked: tuple[n
     policy = SimpleNamespace(act=lambda observations, prompt: next(actions)[None])
     prompt = SimpleNamespace(reset=lambda: None)
     wanted = "microwave+hinge-cabinet"  # the first of what is cooked, and what nobody does
-    share = walks.walk(policy, partial, prompt, None, wanted, 120, 0).share  # type: ignore[arg-type]
+    share = rollouts.run_episode(policy, partial, prompt, None, wanted, 120, 0).share  # type: ignore[arg-type]
     assert share == 0.5
 
 
@@ -205,9 +205,9 @@ def test_the_reward_is_the_number_of_subtasks_that_are_done(mixed: Kitchen) -> N
         at[:count, mixed.simulator.columns[name]] = mixed.simulator.targets[name]
     assert mixed.at_target(at, np.zeros((4, 9)), at.astype(np.float32)).tolist() == [2, 2, 1, 0]
     assert mixed.at_target(at, at, mixed.target[None]).tolist() == [4]
-    assert rollouts.has_reward(mixed, "target")
-    assert rollouts.usual_shift(mixed, "target") == {"shift": 0.0, "ends": False}
-    assert rollouts.usual_shift(tasks.make("maze-medium"), "target") == {"shift": -1.0, "ends": True}
+    assert setup.has_reward(mixed, "target")
+    assert setup.default_shift(mixed, "target") == {"shift": 0.0, "ends": False}
+    assert setup.default_shift(tasks.make("maze-medium"), "target") == {"shift": -1.0, "ends": True}
 
 
 def test_a_high_level_learns_the_kitchens_reward(mixed: Kitchen, cooked: tuple[np.ndarray, np.ndarray]) -> None:

@@ -131,7 +131,7 @@ def test_trajectories_are_those_of_the_evaluation(reported: Path, tiny: hilp.Fou
         if row["prompt"] == "goal":
             assert rollout.reached.tolist() == [bool(x) for x in row["outcomes"]]
             assert rollout.lengths.tolist() == row["lengths"]
-    ((_, fresh),) = evaluate.run(tiny, "maze-medium", plan=0, episodes=4)
+    ((_, fresh),) = evaluate.evaluate_with_rollouts(tiny, "maze-medium", plan=0, episodes=4)
     np.testing.assert_array_equal(kept["plan 0"].goals, fresh.goals)
     np.testing.assert_array_equal(kept["plan 0"].episode(1)[0], fresh.episode(1)[0])
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 import hilp
 from hilp import tasks
-from hilp.evaluation import rollouts, walks
+from hilp.evaluation import rollouts, setup
 from hilp.policy import formulas
 from hilp.report import figures, films, page
 
@@ -124,7 +124,7 @@ def test_the_report_colours_rewards_by_their_share(tiny: hilp.FoundationPolicy) 
     from hilp.evaluation import evaluate, trajectories
 
     world = tasks.make("maze-medium")
-    found = evaluate.run(tiny, world, plan=(), rewards=["right", "region"], episodes=3)
+    found = evaluate.evaluate_with_rollouts(tiny, world, plan=(), rewards=["right", "region"], episodes=3)
     kept = [trajectories.kept(*pair) for pair in found]
     fig = page._earnings_figure(world, kept, [row for row, _ in found])
     panels = fig.axes[:2]
@@ -161,6 +161,6 @@ def test_frames_move_the_robot_and_nothing_else(tiny: hilp.FoundationPolicy) -> 
 def test_path_rewards_are_those_of_the_steps(tiny: hilp.FoundationPolicy) -> None:
     world = tasks.make("maze-medium")
     path = np.array([[1.5, 1.5], [1.9, 1.5], [1.7, 1.5]], np.float32)
-    walked = walks.Walk(path, np.zeros((2, 2), np.float32), {}, 1.0, path[:1], path[-1:])
-    found = walks.earned(world, rollouts.reward_function(world, "left"), walked)
+    walked = rollouts.Episode(path, np.zeros((2, 2), np.float32), {}, 1.0, path[:1], path[-1:])
+    found = rollouts.rewards_along(world, setup.reward_function(world, "left"), walked)
     np.testing.assert_allclose(found, [-0.4, 0.2], atol=1e-6)

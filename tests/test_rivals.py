@@ -370,7 +370,7 @@ def test_presets_that_were_there_are_as_they_were() -> None:
         assert presets.preset("gc-iql-q", "paper", task).config.extraction == "awr"
         assert presets.preset("gc-iql", "paper", task).config.actor_goal_random == 0.3
         assert presets.preset("gc-bc", "paper", task).config.actor_goal_random == 0.0
-    assert "actor_goal_random" not in methods.described(gcbc.Config()), "kept rows do not know the key"
+    assert "actor_goal_random" not in methods.config_values(gcbc.Config()), "kept rows do not know the key"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from hilp.cli import main
 from hilp.collectors import kitchen as collector
 from hilp.data.extras import Extras, apply_reward
 from hilp.errors import HilpError
-from hilp.evaluation import goals, rollouts
+from hilp.evaluation import goals, rollouts, setup
 from hilp.learning import methods
 from hilp.policy.bank import Bank
 from hilp.report import page
@@ -237,7 +237,7 @@ def test_visual_kitchen_end_to_end(world: Any, tmp_path: Path) -> None:
     film = tmp_path / "open.gif"
     assert main(["prompt", run, "--goal", "microwave+kettle", "--steps", "5", "--video", str(film)]) == 0
     assert film.stat().st_size > 10_000
-    short = rollouts.task_of(policy)
+    short = setup.task_of(policy)
     short.max_steps = 10
     assert short.goal[:9].tolist() == policy.provenance.first_observation[:9]
     (row,) = hilp.evaluate(policy, short, plan="auto", episodes=2)

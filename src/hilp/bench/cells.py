@@ -21,7 +21,7 @@ import jax
 from hilp import presets, runs, tasks
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, nearest, some
-from hilp.evaluation import evaluate, reference, rollouts
+from hilp.evaluation import diagnosis, evaluate, rollouts, setup
 from hilp.evaluation import rows as files
 from hilp.evaluation.rows import Row
 from hilp.learning import methods
@@ -199,7 +199,7 @@ def world_of(kind: Kind, source: str, data: Dataset) -> tasks.Task:
     if data.task is None:
         raise HilpError(f"{source} does not say which task it comes from: name it with --task")
     world = tasks.make_recorded(data.task)
-    rollouts.require_fit(source, Spec.of(data.observations, data.action_dim), world)
+    setup.require_fit(source, Spec.of(data.observations, data.action_dim), world)
     world = rendering.for_data(world, data)
     if kind == "rewards" and not world.rewards:
         raise HilpError(f"task {data.task} of {source} has no named rewards: try `hilp bench goals`")
@@ -264,7 +264,7 @@ class Cell:
         return {
             "kind": self.kind,
             "label": self.label,
-            "config": digest(methods.described(self.config)),
+            "config": digest(methods.config_values(self.config)),
             "data": self.data.name,
             "data_fingerprint": self.data.fingerprint,
             "seed": self.seed,
@@ -346,7 +346,7 @@ class Cell:
         label = self.label.replace(ADAPTED, "", 1) if self.entry.adapt else self.label
         if label in ENTRIES and not ENTRIES[label].values:
             label = self.entry.method
-        changed = f"-{digest(methods.described(self.config))}" if self.changed else ""
+        changed = f"-{digest(methods.config_values(self.config))}" if self.changed else ""
         return out / file_name(self.data.name) / f"{file_name(label)}{changed}" / f"seed-{self.seed}"
 
     def train(
@@ -377,27 +377,27 @@ class Cell:
 
     def embedding_error(
         self, policy: FoundationPolicy, world: tasks.Task, out: Path, quiet: bool
-    ) -> reference.Numbers | None:
+    ) -> diagnosis.Numbers | None:
         """How far |phi(s) - phi(g)| is from the exact distance, or from V(s, g) where nobody knows that.
 
         None for a policy without distances. V is trained as long as phi was, once for all cells that ask for the same.
         """
         if not policy.has_rule("goal_direction"):
             return None
-        exact = reference.exact_error(policy, world)
+        exact = diagnosis.exact_error(policy, world)
         if exact is not None:
             return exact
         folder, value = self.value(policy.reference, out)
-        found = reference.value_error(policy, value, value.train_once(folder, quiet, wait=True))
+        found = diagnosis.value_error(policy, value, value.train_once(folder, quiet, wait=True))
         return {**found, "value": folder.name}
 
-    def value(self, values: Mapping[str, Any], out: Path) -> tuple[Path, reference.Reference]:
+    def value(self, values: Mapping[str, Any], out: Path) -> tuple[Path, diagnosis.Reference]:
         """The V(s, g) of these config values that distances are held against, and the folder that keeps it."""
-        steps = reference.phi_updates(self.config, self.updates)
-        value = reference.Reference(self.data, reference.value_config_of(values), steps, VALUE_SEED)
+        steps = diagnosis.phi_updates(self.config, self.updates)
+        value = diagnosis.Reference(self.data, diagnosis.value_config_of(values), steps, VALUE_SEED)
         return out / file_name(self.data.name) / f"value-{digest(value.identity)}", value
 
-    def shared_value(self, world: tasks.Task, out: Path) -> tuple[Path, reference.Reference] | None:
+    def shared_value(self, world: tasks.Task, out: Path) -> tuple[Path, diagnosis.Reference] | None:
         """The same before there is a policy, so that it can be trained beside; None where none will be needed.
 
         Of a method that does not say what V it needs, the first cell that asks trains it.

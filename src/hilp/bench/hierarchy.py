@@ -12,7 +12,7 @@ from hilp.bench.cells import Cell, digest, file_name, has_rule
 from hilp.data import rewards
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError
-from hilp.evaluation import rollouts
+from hilp.evaluation import rollouts, setup
 from hilp.evaluation import rows as files
 from hilp.evaluation.rows import Row
 from hilp.learning import methods
@@ -32,7 +32,7 @@ HELD_SKILLS = {"actor_rate": 2e-3}
 class HierarchyCell(Cell):
     """One policy of the table, its high level where it has skills, and what they earn."""
 
-    reward: str = rollouts.TARGET
+    reward: str = setup.TARGET
     high_steps: int | None = None
     high_values: tuple[tuple[str, str], ...] = ()
 
@@ -85,7 +85,7 @@ class HierarchyCell(Cell):
     def identity(self) -> files.Cell:
         above: dict[str, Any] = {"reward": self.reward}
         if not self.flat:
-            above |= {"high_config": digest(methods.described(self.high_config)), "high_updates": self.high_updates}
+            above |= {"high_config": digest(methods.config_values(self.high_config)), "high_updates": self.high_updates}
         return {**super().identity, **above}  # type: ignore[typeddict-item]
 
     def check(self, world: tasks.Task) -> None:
@@ -100,13 +100,13 @@ class HierarchyCell(Cell):
     def run(self, world: tasks.Task, out: Path, *, quiet: bool, command: str) -> list[Row]:
         """Train (or go on training) skills and high level, or the flat policy, and evaluate."""
         folder = self.folder(out)
-        function, usual = rollouts.reward_function(world, self.reward), rollouts.usual_shift(world, self.reward)
+        function, usual = setup.reward_function(world, self.reward), setup.default_shift(world, self.reward)
         labelled = rewards.label(self.data, function, **usual)  # first: a reward that asks for nothing is refused
         policy = self.train(world, folder, quiet, command, labelled if self.flat else None)
         if self.flat:
             return self.evaluate(policy, world, command, rewards=self.reward)
         # Skills that were trained on are other skills: their high level begins anew.
-        about = {"policy": policy.fingerprint, **methods.described(self.high_config)}
+        about = {"policy": policy.fingerprint, **methods.config_values(self.high_config)}
         high = folder / f"high-{file_name(self.reward)}-{digest(about)}"
         prompt = hierarchy(
             policy,
@@ -140,14 +140,14 @@ class HierarchyCell(Cell):
 def reward_for(world: tasks.Task, asked: str | None) -> str:
     """The reward of a table on a task: as asked for, else that of its far place, else its only one."""
     if asked is not None:
-        rollouts.require_reward(world, asked)
+        setup.require_reward(world, asked)
         if asked in world.potentials:
             raise HilpError(
                 f"'{asked}' rewards every step on the way: a table of hierarchies is of 'target' or a return"
             )
         return asked
-    if rollouts.has_reward(world, rollouts.TARGET):
-        return rollouts.TARGET
+    if setup.has_reward(world, setup.TARGET):
+        return setup.TARGET
     if len(world.rewards) == 1:
         return next(iter(world.rewards))
     raise HilpError(f"task {world.name} has several rewards: choose one with --reward: {', '.join(world.rewards)}")

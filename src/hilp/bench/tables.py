@@ -11,7 +11,7 @@ import numpy as np
 
 from hilp import tasks
 from hilp.bench.cells import entry
-from hilp.evaluation import stats, words
+from hilp.evaluation import explain, stats
 from hilp.evaluation.rows import Row, interval_of
 from hilp.report import paper
 
@@ -184,7 +184,7 @@ def value_notes(rows: Sequence[Row]) -> list[str]:
             )
             break
     unsure = max((row["embedding"]["disagreement"] for row in compared), default=0.0)
-    if unsure > words.UNSURE:
+    if unsure > explain.UNSURE:
         notes.append(
             f"note: the two networks of V(s, g) differ by {unsure:.0%} of its mean, so the embedding errors say "
             "little: train longer"

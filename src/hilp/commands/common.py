@@ -111,15 +111,15 @@ def reward_of(text: str, policy: FoundationPolicy, world: Any | None) -> Any:
 
 def named_reward(text: str, parts: Iterable[str], world: Any | None) -> RewardFunction | None:
     """The reward of a task that a text names; None where it is a formula over these parts of an observation."""
-    from hilp.evaluation import rollouts
+    from hilp.evaluation import setup
 
-    if world is not None and rollouts.has_reward(world, text):
-        return rollouts.reward_function(world, text)
+    if world is not None and setup.has_reward(world, text):
+        return setup.reward_function(world, text)
     if text.isidentifier() and text not in parts:
         if world is None:
             raise HilpError(f"'{text}' is a name: name the task whose reward it is with --task, or give a formula")
         try:
-            rollouts.require_reward(world, text)  # says which names there are
+            setup.require_reward(world, text)  # says which names there are
         except HilpError as error:
             known = next(iter(world.columns), "observation[0]")
             raise HilpError(f"{error}; or give a formula, e.g. '{known} - before({known})'") from None
@@ -128,9 +128,9 @@ def named_reward(text: str, parts: Iterable[str], world: Any | None) -> RewardFu
 
 def shifted(reward: str, world: Any | None, shift: float | None, ends: bool) -> dict[str, Any]:
     """How a named reward is learnt from: as the flags say, else as is usual for it."""
-    from hilp.evaluation.rollouts import usual_shift
+    from hilp.evaluation.setup import default_shift
 
-    usual = usual_shift(world, reward)
+    usual = default_shift(world, reward)
     return {"shift": usual["shift"] if shift is None else shift, "ends": ends or usual["ends"]}
 
 
@@ -297,9 +297,9 @@ def load_policy(run: str | Path) -> tuple[FoundationPolicy, Path]:
 
 def task_of(policy: FoundationPolicy, name: str | None) -> Any:
     """The task of this name, or the one that a policy's data was collected in."""
-    from hilp.evaluation import rollouts
+    from hilp.evaluation import setup
 
-    return rollouts.fitted(policy, rollouts.task_of(policy, name))
+    return setup.task_for_policy(policy, setup.task_of(policy, name))
 
 
 def task_if_known(policy: FoundationPolicy, name: str | None) -> Any | None:

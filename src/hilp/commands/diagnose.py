@@ -31,7 +31,7 @@ class Flags(common.Reading):
 def run(flags: Flags) -> int:
     from hilp import runs
     from hilp.data.dataset import Dataset
-    from hilp.evaluation import diagnosis, held_out, words
+    from hilp.evaluation import diagnosis, explain, held_out
 
     common.require_counts(flags, "steps")
     policy, _ = common.load_policy(flags.run)
@@ -50,10 +50,10 @@ def run(flags: Flags) -> int:
     if flags.json:
         common.print_json(result)
         return 0
-    told = words.sentences(result)
+    told = explain.explain_diagnosis(result)
     if unseen is not None:
         plans = [{**unseen, **plan} for plan in unseen["plans"]]
-        told += words.held_out_sentences(plans) + words.held_out_advice(plans, diagnosis.about(policy, data))
+        told += explain.explain_held_out(plans) + explain.advise(plans, diagnosis.training_summary(policy, data))
     for sentence in told:
         print(f"- {printable(sentence)}")
     return 0

@@ -59,7 +59,7 @@ class Flags(common.Reading):
 
 def run(flags: Flags) -> int:
     from hilp import runs
-    from hilp.evaluation import words
+    from hilp.evaluation import explain
     from hilp.report import page
 
     common.require_counts(flags, "episodes")
@@ -91,7 +91,7 @@ def run(flags: Flags) -> int:
     else:
         common.print_table(*page.results_table(rows), title=title)
         if unseen is not None:
-            for sentence in words.held_out_sentences([row["held_out"] for row in rows]):
+            for sentence in explain.explain_held_out([row["held_out"] for row in rows]):
                 print(f"- {printable(sentence)}")
     return 0
 
@@ -154,12 +154,12 @@ def evaluate(
     from hilp import runs
     from hilp.evaluation import goals, trajectories
     from hilp.evaluation import rows as files
-    from hilp.evaluation.evaluate import run as run_prompts
+    from hilp.evaluation.evaluate import evaluate_with_rollouts
 
     if flags.video:
         common.require_video(world, flags.video)
     best = files.best_evaluation((home.parent if seed_folder else home) / runs.METRICS)  # before it takes any time
-    found = run_prompts(
+    found = evaluate_with_rollouts(
         policy,
         world,
         plan=plans,

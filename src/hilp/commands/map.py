@@ -39,7 +39,7 @@ class Flags(common.Reading):
 
 
 def run(flags: Flags) -> int:
-    from hilp.evaluation import goals, rollouts
+    from hilp.evaluation import goals, setup
     from hilp.report import figures, page
     from hilp.tasks import rendering
 
@@ -51,7 +51,7 @@ def run(flags: Flags) -> int:
     world = common.task_of(policy, flags.task)
     if not world.has_goals:
         raise HilpError(f"{world.name} has no plan to draw on: mazes and AntMaze have one")
-    rollouts.require_fit("this policy", policy.spec, world)
+    setup.require_fit("this policy", policy.spec, world)
     goal = None
     if flags.goal is not None:
         policy.require_rule("goal_direction", "does not learn distances: leave out --goal")
@@ -75,7 +75,7 @@ def run(flags: Flags) -> int:
 
 def states(flags: Flags, policy: FoundationPolicy, world: Any) -> Bank:
     """The states to draw from: the policy's own, or a sample of a data set."""
-    from hilp.evaluation import rollouts
+    from hilp.evaluation import setup
     from hilp.policy.bank import Bank
     from hilp.report import page
     from hilp.spec import Spec
@@ -83,7 +83,7 @@ def states(flags: Flags, policy: FoundationPolicy, world: Any) -> Bank:
     sample = policy.bank
     if flags.data is not None:
         data = common.read_as_trained(flags.run, flags.data, flags)
-        rollouts.require_fit("this data", Spec.of(data.observations, data.action_dim), world)
+        setup.require_fit("this data", Spec.of(data.observations, data.action_dim), world)
         sample = Bank.draw(data, max(flags.points, page.FIELD_STATES), flags.seed)
     if len(sample) == 0:
         raise HilpError("this policy keeps no states (--bank 0): name a data set with --data")

@@ -147,11 +147,11 @@ def check(flags: Flags) -> None:
 
 def validation_share(flags: Flags, data: Dataset) -> float:
     """The share of episodes to hold out: as asked, as the run began, or where nothing else could measure it."""
-    from hilp.training.checkpoints import described
+    from hilp.training.checkpoints import read_run
 
     if flags.validation is not None:
         return flags.validation
-    before = described(Path(flags.out)) if flags.resume else None
+    before = read_run(Path(flags.out)) if flags.resume else None
     if before is not None and isinstance(before.get("validation"), float):
         return float(before["validation"])
     return HELD_OUT if data.task is None and data.episodes * HELD_OUT >= 1 else 0.0
@@ -191,7 +191,7 @@ def train(
     devices: int,
 ) -> list[FoundationPolicy]:
     """The policies, one a seed; with a task to evaluate in, they are sent to its goals while they are trained."""
-    from hilp.evaluation import rollouts
+    from hilp.evaluation import setup
     from hilp.evaluation.evaluate import evaluate_in_training
     from hilp.learning import methods
     from hilp.spec import Spec
@@ -200,9 +200,15 @@ def train(
 
     evaluate = None
     if world is not None:
-        rollouts.require_fit("this data", Spec.of(data.observations, data.action_dim), world)
+        setup.require_fit("this data", Spec.of(data.observations, data.action_dim), world)
         evaluate = partial(evaluate_in_training, world=rendering.for_data(world, data), seed=flags.seed)
-    about = {"method": flags.method, "data": data.name, "seed": flags.seed, "steps": steps, **methods.described(config)}
+    about = {
+        "method": flags.method,
+        "data": data.name,
+        "seed": flags.seed,
+        "steps": steps,
+        **methods.config_values(config),
+    }
     with loggers.opened(flags.log if distributed.writes(devices) else (), flags.out, about) as on_metrics:
         trained = loop.pretrain(
             config,
@@ -233,7 +239,7 @@ def measure(flags: Flags, data: Dataset, policies: list[FoundationPolicy]) -> li
     """What held-out episodes say of the first policy, in sentences, where no task can; rows and advice are kept."""
     from hilp import runs
     from hilp.data.dataset import Dataset
-    from hilp.evaluation import held_out, words
+    from hilp.evaluation import explain, held_out
     from hilp.evaluation import rows as files
 
     policy, folder = policies[0], Path(flags.out)
@@ -246,7 +252,7 @@ def measure(flags: Flags, data: Dataset, policies: list[FoundationPolicy]) -> li
     numbers = [row["held_out"] for row in rows]
     policy.provenance = replace(policy.provenance, plan=numbers[0]["advised_plan"])
     policy.save(home / runs.POLICY)
-    return words.held_out_sentences(numbers)
+    return explain.explain_held_out(numbers)
 
 
 def next_command(flags: Flags, data: Dataset, policy: FoundationPolicy) -> str:
@@ -289,14 +295,12 @@ def prompt_command(out: str, data: Dataset, policy: FoundationPolicy) -> str | N
 def has_task(data: Dataset) -> bool:
     """Whether policies trained on a data set can be evaluated without naming a task."""
     from hilp import tasks
-    from hilp.evaluation import rollouts
+    from hilp.evaluation import setup
     from hilp.spec import Spec
 
     try:
         if data.task is not None:
-            rollouts.require_fit(
-                "this data", Spec.of(data.observations, data.action_dim), tasks.make_recorded(data.task)
-            )
+            setup.require_fit("this data", Spec.of(data.observations, data.action_dim), tasks.make_recorded(data.task))
         return data.task is not None
     except HilpError:  # a task that this installation does not have
         return False

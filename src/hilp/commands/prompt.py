@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hilp.commands import asking, common
+from hilp.commands import common, prompt_inputs
 from hilp.errors import HilpError, printable, some
 
 if TYPE_CHECKING:
     import numpy as np
 
     from hilp.evaluation.goals import Goal
-    from hilp.evaluation.walks import Walk
+    from hilp.evaluation.rollouts import Episode
     from hilp.policy.policy import FoundationPolicy
     from hilp.policy.prompts import Prompt
 
@@ -99,7 +99,7 @@ def run(flags: Flags) -> int:
     prompt = prompt_with_warnings(flags, policy, world, goal)
     facts: dict[str, Any] = {"prompt": kind, "policy": policy.fingerprint}
     if flags.adapt is not None:
-        prompt, found = asking.adapted(flags, policy, world, prompt)
+        prompt, found = prompt_inputs.adapted(flags, policy, world, prompt)
         facts |= found
     r2 = getattr(prompt, "r2", None)
     if r2 is not None:
@@ -135,7 +135,7 @@ def one_prompt(flags: Flags, world: Any | None) -> tuple[Flags, str]:
 
 def check(flags: Flags, kind: str, policy: FoundationPolicy, world: Any | None) -> None:
     """Raise where flags do not go together, before anything is run."""
-    from hilp.evaluation import goals, rollouts
+    from hilp.evaluation import goals, setup
 
     for flag, given, kinds in (
         ("--plan", flags.plan is not None, ("goal",)),
@@ -158,7 +158,7 @@ def check(flags: Flags, kind: str, policy: FoundationPolicy, world: Any | None) 
     if world is None and (flags.picture or flags.video or flags.steps or flags.adapt):
         common.task_of(policy, flags.task)  # says that it needs one
     if world is not None:
-        rollouts.require_fit("this policy", policy.spec, world)
+        setup.require_fit("this policy", policy.spec, world)
     if flags.video:
         common.require_video(world, flags.video)
     names = some([name for name, _, _ in policy.spec.parts])
@@ -195,7 +195,7 @@ def prompt_with_warnings(flags: Flags, policy: FoundationPolicy, world: Any | No
     """The prompt that the flags ask for; each of its warnings becomes one line."""
     with warnings.catch_warnings(record=True) as told_on_the_way:
         warnings.simplefilter("always")
-        prompt = asking.combined(flags, policy, world, make_prompt(flags, policy, world, goal))
+        prompt = prompt_inputs.combined(flags, policy, world, make_prompt(flags, policy, world, goal))
     for warning in told_on_the_way:
         print(f"hilp: warning: {printable(' '.join(str(warning.message).split()))}", file=sys.stderr)
     return prompt
@@ -216,9 +216,9 @@ def make_prompt(flags: Flags, policy: FoundationPolicy, world: Any | None, goal:
     if flags.load is not None:
         return policy.load_prompt(flags.load)
     if flags.follow is not None:
-        return policy.follow(asking.demonstration(flags.follow, flags.run, flags), window=flags.window)
+        return policy.follow(prompt_inputs.demonstration(flags.follow, flags.run, flags), window=flags.window)
     if flags.prefer is not None:
-        return policy.prefer(asking.preferences(flags.prefer, [name for name, _, _ in policy.spec.parts]))
+        return policy.prefer(prompt_inputs.preferences(flags.prefer, [name for name, _, _ in policy.spec.parts]))
     if flags.labels is not None:
         samples = labelled_samples(flags.labels, [name for name, _, _ in policy.spec.parts])
         return policy.reward(samples, rule=flags.rule, intercept=flags.intercept)
@@ -285,7 +285,7 @@ def act_in_task(
     import numpy as np
 
     from hilp import trees
-    from hilp.evaluation import rollouts, walks
+    from hilp.evaluation import rollouts
     from hilp.tasks import rendering
 
     goal = destination(prompt, world, asked)
@@ -294,24 +294,24 @@ def act_in_task(
     to = goal if asked is None or goal is None else asked.asked
     if to is not None and asked is None and rendering.policy_spec(world).parts:
         to = prompt.goal  # the task finds the free place that a picture shows
-    walked = walks.walk(policy, world, prompt, start, to, steps, flags.seed)
-    path, share = walked.path, walked.share
+    episode = rollouts.run_episode(policy, world, prompt, start, to, steps, flags.seed)
+    path, share = episode.path, episode.share
     facts = {"task": world.name, "start": path[0].tolist(), "end": path[-1].tolist(), "steps": len(path) - 1}
-    earned = rewards_along(flags, policy, world, walked)
+    earned = rewards_along(flags, policy, world, episode)
     if earned is not None:
         facts |= score(flags.reward, world, path, float(earned.sum()))
     if hasattr(prompt, "progress"):
         facts["followed"] = float(prompt.progress[0])
     prompt.reset()  # the skill of the episode's first step
-    facts["z"] = np.asarray(prompt(walked.first_seen))[0].tolist()
+    facts["z"] = np.asarray(prompt(episode.first_seen))[0].tolist()
     if goal is not None and flags.reward is None:
         facts["reached"] = share == 1
         if 0 < share < 1:
             facts[rollouts.SHARE] = share
     elif prompt.kind == "goal" and world.has_goals and policy.has_rule("goal_direction"):
-        facts["near it, by phi"] = bool(prompt.reached(walked.last_seen)[0])  # a picture does not tell the task
-    seen_start = trees.over(lambda rows: rows[0], walked.first_seen)
-    known = foresight_of(prompt, seen_start)
+        facts["near it, by phi"] = bool(prompt.reached(episode.last_seen)[0])  # a picture does not tell the task
+    seen_start = trees.over(lambda rows: rows[0], episode.first_seen)
+    known = forecast_of(prompt, seen_start)
     facts |= known
     if flags.picture:
         title = f"{prompt.kind if kind == 'load' else kind} prompt"
@@ -323,7 +323,7 @@ def act_in_task(
         draw(flags.picture, world, path, goal, share == 1, earned, title, way)
         facts["picture"] = flags.picture
     if flags.video:
-        facts["video"] = film(flags, policy, world, prompt, walked, to)
+        facts["video"] = film(flags, policy, world, prompt, episode, to)
     return facts
 
 
@@ -332,11 +332,11 @@ def destination(prompt: Any, world: Any, asked: Goal | None) -> np.ndarray | Non
 
     A picture of which the task cannot tell the state is acted towards, but nobody knows when it is reached.
     """
-    from hilp.evaluation import rollouts
+    from hilp.evaluation import setup
     from hilp.tasks import rendering
 
     if prompt.kind == "hierarchy":
-        far = prompt.high.about.get("reward") == rollouts.TARGET and getattr(world, "target_ends", False)
+        far = prompt.high.about.get("reward") == setup.TARGET and getattr(world, "target_ends", False)
         return world.target if far else None
     if prompt.kind != "goal" or not world.has_goals:
         return None
@@ -345,7 +345,7 @@ def destination(prompt: Any, world: Any, asked: Goal | None) -> np.ndarray | Non
     return rendering.infer_states(world, prompt.goal) if rendering.can_infer_states(world) else None
 
 
-def foresight_of(prompt: Any, start: Any) -> dict[str, Any]:
+def forecast_of(prompt: Any, start: Any) -> dict[str, Any]:
     """What the graph of the data said about a goal before the first step; nothing where a prompt does not ask it."""
     import math
 
@@ -359,14 +359,14 @@ def foresight_of(prompt: Any, start: Any) -> dict[str, Any]:
     }
 
 
-def rewards_along(flags: Flags, policy: FoundationPolicy, world: Any, walked: Walk) -> np.ndarray | None:
+def rewards_along(flags: Flags, policy: FoundationPolicy, world: Any, episode: Episode) -> np.ndarray | None:
     """The reward of each step of an episode; None without a reward, or where it takes columns that a task lacks."""
-    from hilp.evaluation import walks
+    from hilp.evaluation import rollouts
 
     if flags.reward is None:
         return None
     try:
-        return walks.earned(world, common.reward_of(flags.reward, policy, world), walked)
+        return rollouts.rewards_along(world, common.reward_of(flags.reward, policy, world), episode)
     except HilpError:  # an extra column of the data
         return None
 
@@ -384,24 +384,24 @@ def film(
     policy: FoundationPolicy,
     world: Any,
     prompt: Any,
-    walked: Walk,
+    episode: Episode,
     goal: Any,
 ) -> str:
     """Record the episode: as the simulator shows it, or on the plan, where a goal is shown without a plan beside."""
-    from hilp.evaluation import walks
+    from hilp.evaluation import rollouts
     from hilp.report import films, video
     from hilp.tasks import rendering
 
     fps = getattr(world, "fps", common.VIDEO_FPS)
     if hasattr(world, "film"):
-        return str(video.write(str(flags.video), world.film(walked.path, walked.beside.get("physics")), fps))
+        return str(video.write(str(flags.video), world.film(episode.path, episode.beside.get("physics")), fps))
     target = getattr(prompt, "goal", None)
     plan = getattr(prompt, "plan", "graph")
-    panels = {str(flags.reward or "skill") if target is None else f"plan {plan}": walked.path}
+    panels = {str(flags.reward or "skill") if target is None else f"plan {plan}": episode.path}
     if target is not None and plan != 0:
         direct = policy.goal(target, plan=0)
         steps = world.max_steps if flags.steps is None else flags.steps
-        other = walks.walk(policy, world, direct, walked.path[0], goal, steps, flags.seed)
+        other = rollouts.run_episode(policy, world, direct, episode.path[0], goal, steps, flags.seed)
         panels = {"plan 0": other.path, **panels}
     shown = None if target is None else rendering.infer_states(world, target)
     return str(video.write(str(flags.video), films.on_plan(policy, world, panels, shown), films.FPS))

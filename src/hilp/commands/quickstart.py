@@ -244,7 +244,7 @@ def story(
             )
         stack.enter_context(storage.locked(folder, command))  # after the training, which locks for itself
         with timed(seconds, "evaluate"):
-            found = evaluate.run(
+            found = evaluate.evaluate_with_rollouts(
                 policy,
                 world,
                 plan=PLANS,

@@ -6,18 +6,35 @@ which is no metric and so can say what a metric cannot.
 
 from __future__ import annotations
 
-from hilp import tasks
-from hilp.data import timescale
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from hilp import storage, tasks, trees
+from hilp.data import checks, timescale
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, require_count, require_seed, some
 from hilp.evaluation import held_out, theory
-from hilp.evaluation.reference import PAIRS, Numbers, Reference, compare_with_value, directed_distance, value_config
+from hilp.learning import methods
 from hilp.learning.methods import monolithic
 from hilp.policy.policy import FoundationPolicy
+from hilp.policy.preparation import Preparation
 from hilp.spec import Spec
 from hilp.tasks import rendering
+from hilp.training import loop
+from hilp.training.run import as_numbers
+from hilp.versions import versions
 
 STEPS = 5_000  # updates of V(s, g)
+PAIRS = 20_000  # random pairs of data states that phi and V are compared on
+BLOCK = 4096  # of them at a time, where an observation may hold images
+VALUE, VALUE_WEIGHTS = "value.json", "weights.safetensors"  # a V(s, g) that is kept
+Numbers = dict[str, Any]
 
 
 def diagnose(
@@ -31,7 +48,7 @@ def diagnose(
     config: monolithic.Config | None = None,
     quiet: bool = False,
 ) -> Numbers:
-    """Numbers about a policy's distances, ready for JSON; `words.sentences` says what they mean.
+    """Numbers about a policy's distances, ready for JSON; `explain.explain_diagnosis` says what they mean.
 
     `exact` is there for a task with exact distances (by default the task that the policy's data was collected in).
     `learned` is there when data is given: a value V(s, g) is trained on it for `steps` updates (`config`, by default
@@ -75,7 +92,7 @@ def diagnose(
     return result
 
 
-def about(policy: FoundationPolicy, data: Dataset | None = None) -> Numbers:
+def training_summary(policy: FoundationPolicy, data: Dataset | None = None) -> Numbers:
     """What was done to make a policy, so that nobody is advised to do it again."""
     return {
         "discount": policy.discount,
@@ -97,3 +114,153 @@ def _require_own_observations(policy: FoundationPolicy, data: Dataset) -> None:
         names = some([name for name, _, _ in policy.spec.parts])
         takes = f"observations by name ({names})" if names else "plain vectors as observations"
         raise HilpError(f"this policy takes {takes}, {data.name} has others: pass the data it was trained on")
+
+
+# ---- a value V(s, g) to compare with ----
+
+
+def value_config(policy: FoundationPolicy) -> monolithic.Config:
+    """V(s, g) at the size of the policy's networks, with its phi's goals and discount, at expectile 0.9."""
+    return value_config_of(policy.reference)
+
+
+def value_config_of(values: Mapping[str, Any]) -> monolithic.Config:
+    """The same by the values that a method's `reference` names."""
+    found: monolithic.Config = methods.configure(monolithic.Config(), dict(values))
+    return found
+
+
+@dataclass(frozen=True)
+class Reference:
+    """How a value V(s, g) comes about that policies are compared with."""
+
+    data: Dataset
+    config: monolithic.Config
+    steps: int
+    seed: int
+
+    @property
+    def identity(self) -> Numbers:
+        """What tells this V from others, ready for JSON."""
+        return {
+            "config": methods.config_values(self.config),
+            "data_fingerprint": self.data.fingerprint,
+            "steps": self.steps,
+            "seed": self.seed,
+        }
+
+    def train(self, quiet: bool) -> monolithic.Value:
+        checks.require_trainable(self.data)
+        model: monolithic.Value = loop.train(
+            self.config, self.data, steps=self.steps, seed=self.seed, quiet=quiet, verb="fitting V(s, g)"
+        )
+        return model
+
+    @staticmethod
+    def is_in(folder: Path) -> bool:
+        """Whether a folder keeps a V."""
+        return (folder / VALUE_WEIGHTS).is_file()
+
+    def train_once(self, folder: Path, quiet: bool, wait: bool = False) -> monolithic.Value:
+        """The V that a folder keeps; trained and put there where there is none yet, by one process at a time.
+
+        wait: for another one that trains it, instead of an error.
+        """
+        with storage.locked(folder, "training V(s, g)", wait=wait):
+            weights = folder / VALUE_WEIGHTS
+            if not self.is_in(folder):
+                model = self.train(quiet)
+                storage.write_json(folder / VALUE, {**self.identity, "data": self.data.name, "versions": versions()})
+                storage.write_arrays(weights, storage.flatten(model))  # last: a folder that has them is complete
+                return model
+        spec = Spec.of(self.data.seen, self.data.action_dim)
+        like = jax.eval_shape(
+            lambda key: monolithic.export(self.config, monolithic.init(self.config, spec, key)), jax.random.key(0)
+        )
+        return storage.unflatten(like, storage.read_arrays(weights)[0], weights)
+
+
+def compare_with_value(policy: FoundationPolicy, reference: Reference, model: monolithic.Value, pairs: int) -> Numbers:
+    """Set |phi(s) - phi(g)| against -V(s, g); both are distances on the discounted scale."""
+    data, seed = reference.data, reference.seed
+    rng = np.random.default_rng(seed)
+    first = rng.integers(data.rows, size=pairs)
+    second = (first + rng.integers(1, data.rows, size=pairs)) % data.rows  # never the same row
+    preparation = Preparation.of(data, reference.config.normalize)
+    found = []
+    block = BLOCK if isinstance(data.observations, Mapping) else pairs  # images are large
+    for start in range(0, pairs, block):
+        at = (rows[start : start + block] for rows in (first, second))
+        s, g = (as_numbers(trees.over(lambda part, rows=rows: part[rows], data.observations)) for rows in at)
+        prepared = [preparation.observations(rows) for rows in (s, g)]
+        there = np.asarray(_values(model, *prepared), np.float64)  # ensemble x pairs
+        back = np.asarray(_values(model, *prepared[::-1]), np.float64)
+        latent = policy.distance(policy.encode(s), policy.encode(g)).astype(np.float64)
+        found.append((there, back, latent))
+    there, back, latent = (np.concatenate(blocks, axis=-1) for blocks in zip(*found, strict=True))
+    size = np.abs(there.mean(axis=0)).mean()
+    return {
+        "asymmetry": float(np.abs(there.mean(axis=0) - back.mean(axis=0)).mean() / size),
+        "disagreement": float(np.ptp(there, axis=0).mean() / size),  # of V's two networks: how sure V is
+        "rank_correlation": theory.rank_correlation(latent, -there.mean(axis=0), seed),
+        "error_discounted": theory.errors(latent, -there.mean(axis=0)),
+    }
+
+
+@jax.jit
+def _values(model: monolithic.Value, s: Any, g: Any) -> jax.Array:
+    return model.values(s, g)
+
+
+# ---- the paper's embedding error analysis ----------------------------------------------------------------------------
+
+
+def exact_error(policy: FoundationPolicy, world: tasks.Task) -> Numbers | None:
+    """E[(d(s, g) - |phi(s) - phi(g)|)^2] with the exact distances, on the discounted scale that phi is trained towards.
+
+    None for a task that does not know them.
+    """
+    finite = world.finite()
+    if finite is None:
+        return None
+    starts = theory.choose_starts(len(finite.steps))
+    latents = policy.encode_all(rendering.observe_states(world, finite.observations))
+    found = theory.embedding(finite.steps, latents, policy.discount, starts, distance=directed_distance(policy))
+    return {"against": "exact", **_in_short(found)}
+
+
+def directed_distance(policy: FoundationPolicy) -> theory.Distance | None:
+    """The policy's distance of latents, where it is not the Euclidean one."""
+    return policy.distance if policy.has_rule("distance") else None
+
+
+def value_error(policy: FoundationPolicy, reference: Reference, model: monolithic.Value, pairs: int = PAIRS) -> Numbers:
+    """The same error with -V(s, g) in the place of the exact distance, as in the paper."""
+    found = compare_with_value(policy, reference, model, pairs)
+    return {
+        "against": "value",
+        **_in_short(found),
+        "value_steps": reference.steps,
+        "value_expectile": reference.config.expectile,
+        "disagreement": found["disagreement"],
+        "asymmetry": found["asymmetry"],
+    }
+
+
+def phi_updates(config: Any, updates: int) -> int:
+    """How many of a policy's updates train its phi."""
+    until = methods.stages(config)[0].until
+    return updates if until is None else min(updates, until)
+
+
+def _in_short(found: Numbers) -> Numbers:
+    """The numbers of a row; `relative` is the root of the mean squared error as a share of the mean distance."""
+    error = found["error_discounted"]
+    in_steps = {"steps_off": found["error_in_steps"]["mean"]} if "error_in_steps" in found else {}
+    return {
+        **in_steps,
+        "mse": error["mse"],
+        "mean_true": error["mean_true"],
+        "relative": math.sqrt(error["mse"]) / abs(error["mean_true"]),
+        "rank_correlation": found["rank_correlation"],
+    }

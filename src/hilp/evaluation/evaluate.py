@@ -12,22 +12,17 @@ from hilp import tasks
 from hilp.errors import HilpError, require_count, require_seed, some
 from hilp.evaluation import goals
 from hilp.evaluation.rollouts import (
-    TARGET,
     Outcome,
     Rollout,
-    fitted,
-    require_fit,
-    require_reward,
-    reward_function,
     reward_prompt,
     rollout_goals,
     rollout_return,
     rollout_reward,
     rollout_target,
     rule_of,
-    task_of,
 )
 from hilp.evaluation.rows import Row, finite
+from hilp.evaluation.setup import TARGET, require_fit, require_reward, reward_function, task_for_policy, task_of
 from hilp.policy import hierarchy, planning
 from hilp.policy.agent import has_graph
 from hilp.policy.policy import FoundationPolicy
@@ -71,7 +66,7 @@ def evaluate(
     with so many episodes first (`FoundationPolicy.adapt`), from a start of its own. All plans face the same starts and
     goals.
     """
-    found = run(
+    found = evaluate_with_rollouts(
         policy,
         task,
         plan=plan,
@@ -91,7 +86,7 @@ def evaluate(
     return [row for row, _ in found]
 
 
-def run(
+def evaluate_with_rollouts(
     policy: FoundationPolicy,
     task: str | tasks.Task,
     *,
@@ -110,15 +105,15 @@ def run(
     command: str | None = None,
 ) -> list[tuple[Row, Rollout]]:
     """`evaluate`, and beside each row the episodes behind it."""
-    world = fitted(policy, task_of(policy, task) if isinstance(task, str) else task)
+    world = task_for_policy(policy, task_of(policy, task) if isinstance(task, str) else task)
     require_fit("this policy", policy.spec, world)
     episodes, seed, adapt = require_count("episodes", episodes), require_seed(seed), require_count("adapt", adapt, 0)
     if prompt is None and policy.skill_dim == 0:
         prompt = policy.skill()  # it was trained for one task, and takes no other
     if plan is None:
-        plan = usual_plans(policy) if world.has_goals and prompt is None else ()
+        plan = default_plans(policy) if world.has_goals and prompt is None else ()
     if rewards is None:
-        rewards = usual_rewards(world, prompt is not None)
+        rewards = default_rewards(world, prompt is not None)
     plans = [plan] if isinstance(plan, int | str) else list(plan)
     rewards = [rewards] if isinstance(rewards, str) else list(rewards)
     for name in rewards:
@@ -142,7 +137,9 @@ def run(
         to |= {} if goal_dims is None else {"goal_dims": [int(column) for column in goal_dims]}
         to |= {} if smooth is None else {"smooth": smooth}
         found.append((_row({**about, "prompt": "goal", "plan": depth, **to, **outcome}), kept))
-    about |= {} if (high := getattr(prompt, "high", None)) is None else {"hierarchy": hierarchy.described(high)}
+    about |= (
+        {} if (high := getattr(prompt, "high", None)) is None else {"hierarchy": hierarchy.high_level_summary(high)}
+    )
     made: dict[str, Any] = {"rule": rule, "intercept": intercept, "data": data, "prompt": prompt}
     for name in rewards:
         searched: Outcome = {}
@@ -180,7 +177,7 @@ def evaluate_in_training(
     policy: FoundationPolicy, world: tasks.Task, seed: int, episodes: int = TRAINING_EPISODES
 ) -> dict[str, float]:
     """What a policy in training reaches: some goals, and with the paper's plan where it can plan."""
-    world = fitted(policy, world)
+    world = task_for_policy(policy, world)
     plans: dict[str, int] = {"success": 0}
     if policy.has_rule("goal_direction") and len(policy.bank):
         plans["success_plan"] = planning.RECURSIONS
@@ -205,14 +202,14 @@ def describe(policy: FoundationPolicy, task: str, seed: int, command: str | None
     }
 
 
-def usual_plans(policy: FoundationPolicy) -> tuple[int | str, ...]:
+def default_plans(policy: FoundationPolicy) -> tuple[int | str, ...]:
     """The plans to evaluate where nobody asked for others: as many as the policy has rules for."""
     if not policy.has_rule("goal_direction"):
         return (0,)
     return (0, 1, 3, "auto", "graph") if has_graph(policy) else (0, 1, 3, "auto")
 
 
-def usual_rewards(world: tasks.Task, given: bool) -> tuple[str, ...]:
+def default_rewards(world: tasks.Task, given: bool) -> tuple[str, ...]:
     """The rewards to evaluate where nobody asked for others; `given`: a prompt that was made for some reward."""
     if given and hasattr(world, "at_target"):
         return (TARGET,)

@@ -13,19 +13,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hilp import trees
 from hilp.errors import HilpError, nearest, some
-from hilp.evaluation import pictures
+from hilp.learning import images
+from hilp.spec import Spec
 from hilp.tasks import NamedGoals, Task, rendering
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
     from hilp.policy.policy import FoundationPolicy
 
+PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 ROW = "row:"  # before the number of a row
 
 
@@ -60,8 +63,8 @@ def find(
     text = text.strip()
     if text.startswith(ROW):
         return _row(text.removeprefix(ROW), policy, world, data)
-    if pictures.is_file(text):
-        return Goal(pictures.observation(text, policy.spec))
+    if is_picture(text):
+        return Goal(picture_observation(text, policy.spec))
     shown = world is not None and hasattr(
         world, "render_states"
     )  # a state that can be turned into what the policy sees
@@ -186,3 +189,38 @@ def _unseen(policy: FoundationPolicy) -> np.ndarray:
     view = policy.preparation.view
     goal[list(range(len(goal)) if view is None else view.seen)] = np.nan
     return goal
+
+
+def is_picture(text: str) -> bool:
+    """Whether a goal is asked for as the file of a picture."""
+    return Path(text).suffix.lower() in PICTURES
+
+
+def picture_observation(path: str, spec: Spec) -> dict[str, np.ndarray]:
+    """What a policy would see where a picture was taken; of a stack of frames, the same frame in each."""
+    shapes = images.pictures(spec)
+    if len(shapes) != 1 or len(spec.parts) != 1:
+        parts = some([f"{name} {kind} {shape}" for name, shape, kind in spec.parts]) or "plain vectors"
+        raise HilpError(f"{path} is a picture, and this policy sees {parts}: a picture alone is no goal for it")
+    ((name, (height, width, channels)),) = shapes.items()
+    frame = 1 if channels in (1, 2) else 3
+    if channels % frame:
+        raise HilpError(f"{path} is a picture, and this policy sees {channels} channels, no stack of frames in colour")
+    found = read_picture(path, height, width, "L" if frame == 1 else "RGB").reshape(height, width, frame)
+    return {name: np.tile(found, (1, 1, channels // frame))}
+
+
+def read_picture(path: str, height: int, width: int, mode: str = "RGB") -> np.ndarray:
+    """The picture in a file, brought to a size: as it is where it has that, else averaged over areas."""
+    from PIL import Image
+
+    try:
+        with Image.open(path) as picture:
+            found = picture.convert(mode)
+            if found.size != (width, height):
+                found = found.resize((width, height), Image.Resampling.BOX)
+            return np.asarray(found, np.uint8)
+    except FileNotFoundError:
+        raise HilpError(f"there is no picture {path}") from None
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise HilpError(f"{path} is not a picture that can be read: {' '.join(str(error).split())[:120]}") from error

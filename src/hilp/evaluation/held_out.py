@@ -18,7 +18,7 @@ from hilp.data import thinning
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, require_count, require_seed
 from hilp.evaluation import stats, theory
-from hilp.evaluation.evaluate import describe, usual_plans
+from hilp.evaluation.evaluate import default_plans, describe
 from hilp.evaluation.rows import Row
 from hilp.learning import hilbert
 from hilp.policy.bank import Bank
@@ -49,12 +49,12 @@ def measure(
     episodes: int = EPISODES,
     seed: int = 0,
 ) -> Numbers:
-    """Numbers about a policy on data of its kind, ready for JSON; `words.held_out_sentences` says what they mean."""
+    """Numbers about a policy on data of its kind, ready for JSON; `explain.explain_held_out` says what they mean."""
     episodes, seed = require_count("episodes", episodes), require_seed(seed)
     if not policy.has_rule("goal_direction") and not policy.has_rule("goal_skill"):
         raise HilpError(f"{policy.method} has no goal rule: there is nothing to hold against observed time")
     data = as_trained(policy, data)
-    plans = tuple(usual_plans(policy) if plans is None else plans)
+    plans = tuple(default_plans(policy) if plans is None else plans)
     if not len(policy.bank):
         plans = tuple(plan for plan in plans if plan == 0)
     rng = np.random.default_rng(seed)

@@ -9,21 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hilp import tasks
+from hilp import tasks, trees
 from hilp.data.extras import Extras, RewardFunction, apply_reward
-from hilp.errors import HilpError, nearest, some
-from hilp.evaluation import foresight, stats
+from hilp.errors import HilpError, some
+from hilp.evaluation import setup, stats
 from hilp.evaluation.goals import Goal
 from hilp.evaluation.rows import GAIN, finite
 from hilp.policy import planning, prompts, reward_prompts
 from hilp.policy.policy import FoundationPolicy
-from hilp.spec import Spec
 from hilp.tasks import rendering
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
 
-TARGET = "target"  # the reward of being at the one far place that some tasks have, or of their subtasks
 SHARE = "share of the subtasks"  # the metric of goals that are reached part by part
 REWARD_STEPS = 300  # length of an episode under a reward prompt
 Outcome = dict[str, Any]  # the part of a row that says what came of it
@@ -87,10 +85,23 @@ def rollout_goals(
     else:
         prompt = policy.goal(rendering.policy_goals(running), plan=plan, goal_dims=goal_dims, smooth=smooth)
     on_graph = getattr(prompt, "stuck", None) is not None
-    said = foresight.foresee(policy, prompt, rendering.policy_observations(running)) if on_graph else {}
+    said = forecast(policy, prompt, rendering.policy_observations(running)) if on_graph else {}
     row, kept = _reach(policy, world, running, prompt, seed)
     radius = {"radius": prompt.near_enough} if plan in planning.NAMED and not on_graph else {}
     return {**row, **radius, **said}, kept
+
+
+def forecast(policy: FoundationPolicy, prompt: prompts.GoalPrompt, starts: trees.Tree) -> dict[str, Any]:
+    """The part of a row that says what a prompt on the graph expects of each episode from its start on."""
+    assert prompt.to_goal is not None
+    here = policy.encode(starts)
+    goals = np.broadcast_to(prompt.latent, here.shape)
+    to_goals = np.broadcast_to(prompt.to_goal, (len(here), prompt.to_goal.shape[-1]))
+    found = [policy.planner.path_info(*one) for one in zip(here, goals, to_goals, strict=True)]
+    return {
+        "expected_steps": [float(one.steps) if np.isfinite(one.steps) else None for one in found],
+        "reachable": [one.reachable for one in found],
+    }
 
 
 def _reach(
@@ -206,7 +217,7 @@ def rollout_reward(
 ) -> tuple[Outcome, Rollout]:
     """Episodes under the reward f(s') - f(s) of a potential f of the task: the share of the possible gain realised."""
     f = world.potentials[name]
-    prompt = prompt or reward_prompt(policy, data, reward_function(world, name), rule, intercept)
+    prompt = prompt or reward_prompt(policy, data, setup.reward_function(world, name), rule, intercept)
     begin(prompt)
     running = world.episodes(np.random.default_rng(seed), episodes)
     path = [running.observations.copy()]
@@ -274,21 +285,79 @@ def episode_return(
 
     reward: of the task, by name, or a function of (s, a, s'); none is needed where the task has one only.
     """
-    world = fitted(policy, task_of(policy, task) if isinstance(task, str) else task)
-    require_fit("this policy", policy.spec, world)
+    world = setup.task_for_policy(policy, setup.task_of(policy, task) if isinstance(task, str) else task)
+    setup.require_fit("this policy", policy.spec, world)
     if reward is None:
         if len(world.rewards) != 1:
-            known = some(sorted(_rewards(world)))
+            known = some(setup.reward_names(world))
             raise HilpError(f"task {world.name} has more than one reward: say which one counts ({known})")
         reward = next(iter(world.rewards))
     if isinstance(reward, str):
-        require_reward(world, reward)
+        setup.require_reward(world, reward)
     return lambda prompt: float(run_returns(policy, world, reward, prompt, 1, seed)[0][0])
+
+
+# ---- one episode ---
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One episode of t steps."""
+
+    path: np.ndarray  # [t + 1, obs]: the task's observations
+    actions: np.ndarray  # [t, act]
+    beside: dict[str, np.ndarray]  # columns beside the observations after each step [t, ...]
+    share: float  # of its goal that was reached; 1: all of it, or it has none; between 0 and 1 where goals have parts
+    first_seen: trees.Tree  # [1, ...]: the start, as the policy sees it
+    last_seen: trees.Tree  # [1, ...]: the end
+
+
+def run_episode(
+    policy: FoundationPolicy,
+    world: tasks.Task,
+    prompt: Any,
+    start: np.ndarray | None,
+    goal: np.ndarray | str | None,
+    steps: int,
+    seed: int,
+) -> Episode:
+    """One episode under a prompt; it ends at the goal, where one is given."""
+    begin(prompt)
+    running = world.episodes(np.random.default_rng(seed), 1, start=start, goal=goal)
+    first_seen = trees.over(np.array, rendering.policy_observations(running))
+    path = [running.observations[0].copy()]
+    actions: list[np.ndarray] = []
+    beside: dict[str, list[np.ndarray]] = {name: [] for name in world.extra_columns}
+    for _ in range(steps):
+        if (goal is not None and running.reached()[0]) or over(running)[0]:
+            break
+        action = policy.act(rendering.policy_observations(running), prompt)
+        running.step(action)
+        actions.append(np.array(action[0]))
+        path.append(running.observations[0].copy())
+        for name, column in beside.items():
+            column.append(running.extra(name)[0])
+    columns = {name: np.stack(column) for name, column in beside.items() if column}
+    share = 1.0 if goal is None else float(running.reached()[0])
+    if goal is not None and isinstance(running, tasks.PartialSuccess):
+        share = float(running.success_fractions()[0])
+    did = np.stack(actions) if actions else np.zeros((0, world.action_dim), np.float32)
+    return Episode(np.stack(path), did, columns, share, first_seen, rendering.policy_observations(running))
+
+
+def rewards_along(world: tasks.Task, reward: RewardFunction, episode: Episode) -> np.ndarray:
+    """What each step of an episode earned: float64 [t]."""
+    extras = Extras({}, episode.beside, world.name)
+    found = apply_reward(reward, episode.path[:-1], episode.actions, episode.path[1:], extras)
+    return np.asarray(found, np.float64)
+
+
+# ---- random actions ---
 
 
 def random_success(world: tasks.Task, episodes: int, seed: int) -> float:
     """The share of goals that uniformly random actions reach, from the starts that the episodes of this seed have."""
-    world = _in_the_box(world)
+    world = _for_random_actions(world)
     running = world.episodes(np.random.default_rng(seed), episodes)
     chance = np.random.default_rng([seed, 1])
     reached = running.reached()
@@ -317,8 +386,8 @@ def run_returns(
 
     name: of a reward of the task, or a reward. Without a policy, actions are random.
     """
-    world = world if policy is not None else _in_the_box(world)
-    reward = reward_function(world, name) if isinstance(name, str) else name
+    world = world if policy is not None else _for_random_actions(world)
+    reward = setup.reward_function(world, name) if isinstance(name, str) else name
     begin(prompt)
     running = world.episodes(np.random.default_rng(seed), episodes)
     chance = np.random.default_rng([seed, 1])
@@ -340,84 +409,7 @@ def run_returns(
     return returns, np.stack(path), np.stack(states) if states else None
 
 
-def has_reward(world: tasks.Task, name: str) -> bool:
-    """Whether a task has a reward of this name."""
-    return name in _rewards(world)
-
-
-def _rewards(world: tasks.Task) -> set[str]:
-    target = {TARGET} if hasattr(world, "at_target") else set()
-    return {*world.potentials, *world.rewards, *target}
-
-
-def require_reward(world: tasks.Task, name: str) -> None:
-    """Raise unless a task has a reward of this name."""
-    if not has_reward(world, name):
-        raise HilpError(f"task {world.name} has no reward '{name}': {nearest(name, _rewards(world))}")
-
-
-def usual_shift(world: Any, name: str) -> dict[str, Any]:
-    """How a task's reward is learnt from: that of a place to be as the paper does AntMaze, where every step costs."""
-    far = name == TARGET and getattr(world, "target_ends", True)
-    return {"shift": -1.0, "ends": True} if far else {"shift": 0.0, "ends": False}
-
-
-def reward_function(world: Any, name: str) -> RewardFunction:
-    """A task's reward of this name, as a function of (s, a, s') or (s, a, s', extras)."""
-    require_reward(world, name)
-    if name in world.rewards:
-        return world.rewards[name]
-    if name not in world.potentials:
-        return world.at_target
-    f = world.potentials[name]
-    return lambda s, a, s2: f(s2) - f(s)
-
-
-def task_of(policy: FoundationPolicy, name: str | None = None) -> Any:
-    """A task, by default the one that the policy's data names, in the form that it has on that data."""
-    recorded = policy.provenance.task
-    if name is None and recorded is None:
-        raise HilpError(
-            "this policy's data does not say which task it comes from: name one with --task, or measure the policy on "
-            "episodes with `hilp evaluate RUN --data FILE`"
-        )
-    world = tasks.make_recorded(str(recorded)) if name is None else tasks.make(name)
-    first = policy.provenance.first_observation
-    return world if first is None or len(first) != world.observation_dim else world.for_data(np.asarray(first))
-
-
-def fitted(policy: FoundationPolicy, world: tasks.Task) -> Any:
-    """The task as a policy acts in it, where the task has forms of its own for that.
-
-    Tasks act in [-1, 1], logs of a robot may be in the robot's own units; and goals may look like states of the
-    policy's data.
-    """
-    if hasattr(world, "for_states") and not policy.spec.parts and policy.spec.observation_dim == world.observation_dim:
-        world = world.for_states(policy.bank.observations)
-    if not hasattr(world, "with_own_units"):
-        return world
-    preparation = policy.preparation
-    beyond = (np.abs(preparation.action_center) + preparation.action_half_range > 1 + 1e-3).any()
-    return world.with_own_units(True) if beyond else world
-
-
-def _in_the_box(world: tasks.Task) -> Any:
+def _for_random_actions(world: tasks.Task) -> Any:
     """The task for random actions: from -1 to 1, whatever the units of the policy that it is for, and unseen."""
     world = getattr(world, "plain", world)  # what nobody looks at need not be drawn
     return world.with_own_units(False) if hasattr(world, "with_own_units") else world
-
-
-def require_fit(what: str, spec: Spec, world: tasks.Task) -> None:
-    """Raise unless a policy or a data set has the observations and actions of a task."""
-    wanted = rendering.policy_spec(world)
-    if spec.parts != wanted.parts:
-        names, its = ([f"{name} {kind} {shape}" for name, shape, kind in one.parts] for one in (spec, wanted))
-        has = f"observations by name ({some(names)})" if names else "plain vectors"
-        raise HilpError(
-            f"{what} has {has}, task {world.name} has {some(its) if its else 'plain vectors'}: use it without a task"
-        )
-    if (spec.observation_dim, spec.action_dim) != (wanted.observation_dim, wanted.action_dim):
-        raise HilpError(
-            f"{what} has {spec.observation_dim} observation and {spec.action_dim} action numbers, task {world.name} "
-            f"has {wanted.observation_dim} and {wanted.action_dim}: choose the task it comes from"
-        )

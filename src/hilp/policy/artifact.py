@@ -59,7 +59,7 @@ class Contents:
     def identity(self) -> dict[str, Any]:
         return {
             "method": methods.name_of(self.config) if self.version > 1 else methods.former_name(self.config),
-            "config": methods.described(self.config),
+            "config": methods.config_values(self.config),
             "spec": self.spec.to_json(),
             "preparation": self.preparation.to_json(),
         }
@@ -155,7 +155,7 @@ def load(path: str | os.PathLike[str]) -> Contents:
             "package that it comes with"
         )
     try:
-        config, spec, preparation, like = described(description, weights)
+        config, spec, preparation, like = parse_description(description, weights)
         provenance = Provenance.from_json(dict(description["origin"]))
         parts = tuple((str(n), tuple(map(int, shape))) for n, shape in description.get("observation_parts", []))
     except (*DAMAGE, HilpError) as error:
@@ -177,7 +177,9 @@ def load(path: str | os.PathLike[str]) -> Contents:
     return Contents(config, spec, core, preparation, bank, provenance, parts, graph, latents, version)
 
 
-def described(description: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> tuple[Any, Spec, Preparation, Any]:
+def parse_description(
+    description: Mapping[str, Any], weights: Mapping[str, np.ndarray]
+) -> tuple[Any, Spec, Preparation, Any]:
     """Config, spec, preparation and the shapes of the weights, as config.json (or the note of a prompt) says.
 
     Shapes are found without computing: a config that asks for terabytes is known by them not to fit its file.

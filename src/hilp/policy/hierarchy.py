@@ -119,7 +119,7 @@ class HierarchyPrompt(Combinable):
             "kind": self.kind,
             "fingerprint": self.fingerprint,
             "method": methods.name_of(high.config),
-            "config": methods.described(high.config),
+            "config": methods.config_values(high.config),
             "spec": high.spec.to_json(),
             "preparation": high.preparation.to_json(),
             "about": high.about,
@@ -131,7 +131,7 @@ class HierarchyPrompt(Combinable):
         policy: Promptable, arrays: Mapping[str, np.ndarray], note: Mapping[str, Any], path: Path
     ) -> HierarchyPrompt:
         """From what `save` wrote; KeyError, TypeError or ValueError where it is something else."""
-        config, spec, preparation, like = artifact.described(note, arrays)
+        config, spec, preparation, like = artifact.parse_description(note, arrays)
         if spec.parts != policy.spec.parts or spec.observation_dim != policy.spec.observation_dim:
             raise ValueError("its observations are not those of the policy")
         core = storage.unflatten(like, arrays, path)
@@ -179,6 +179,6 @@ def steps_of_a_skill(policy: Promptable, k: int | None, usual: int) -> int:
     return horizon
 
 
-def described(high: HighLevel) -> dict[str, Any]:
+def high_level_summary(high: HighLevel) -> dict[str, Any]:
     """A high level as plain values, for rows."""
     return {"config": dataclasses.asdict(high.config), **high.about}

@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 
 from hilp import storage, tasks
 from hilp.errors import printable
-from hilp.evaluation import foresight, stats, trajectories, words
+from hilp.evaluation import explain, stats, trajectories
 from hilp.evaluation import rows as files
-from hilp.evaluation.rollouts import task_of
 from hilp.evaluation.rows import Row
+from hilp.evaluation.setup import task_of
 from hilp.evaluation.trajectories import Kept
 from hilp.learning import hilbert
 from hilp.policy.bank import Bank
@@ -128,7 +128,7 @@ def _number(metric: str) -> Callable[[float], str]:
 
 def _held_out(rows: list[Row]) -> Section:
     """What data that the policy has not seen says of it; no simulator was asked."""
-    told = words.held_out_sentences([row["held_out"] for row in rows if "held_out" in row])
+    told = explain.explain_held_out([row["held_out"] for row in rows if "held_out" in row])
     headers, lines = results_table(rows)
     headers[1] = "estimated success"
     return Section(
@@ -221,17 +221,17 @@ def _trajectories(world: tasks.Task, rows: Sequence[Row], kept: Sequence[Kept]) 
 
 def _foresight(rows: Sequence[Row], where: str) -> list[Section]:
     """What the graph of the data said beforehand, against what came."""
-    row = foresight.foreseen(rows)
+    row = explain.row_with_forecast(rows)
     if row is None:
         return []
     shown = []
-    expected, realised = foresight.calibration(row)
+    expected, realised = explain.calibration(row)
     if len(expected) >= 2:
         labels = ("expected steps", "steps it took")
         correlation = stats.spearman(expected, realised)
         fig = figures.scatter_distance(expected, realised, correlation, 1, "Expected and realised steps", labels)
         shown.append((figures.png_data_uri(fig), "Goals that were reached by a way that the data shows."))
-    return [Section(f"Known before acting{where}", "\n\n".join(foresight.sentences(row)), shown)]
+    return [Section(f"Known before acting{where}", "\n\n".join(explain.explain_forecast(row)), shown)]
 
 
 def _fits(entry: Kept, world: tasks.Task) -> bool:

@@ -117,7 +117,7 @@ def require_own_folder(folder: Path, description: dict[str, Any], resume: bool) 
     if (folder / RUN).is_file():
         if not resume:
             raise HilpError(f"{folder} already holds a run: go on with --resume, or choose another --out")
-        before = described(folder) or {}
+        before = read_run(folder) or {}
         now = json.loads(json.dumps(description))  # tuples become lists, as on disk
         for key in IDENTITY:
             if before.get(key) != now.get(key):
@@ -126,7 +126,7 @@ def require_own_folder(folder: Path, description: dict[str, Any], resume: bool) 
         raise HilpError(f"{folder} exists and is not the folder of a run: choose another --out")
 
 
-def described(folder: Path) -> dict[str, Any] | None:
+def read_run(folder: Path) -> dict[str, Any] | None:
     """What the run in a folder says of itself; None where there is none."""
     path = folder / RUN
     if not path.is_file():
@@ -142,13 +142,13 @@ def described(folder: Path) -> dict[str, Any] | None:
 
 def planned_end(folder: Path) -> dict[str, Any]:
     """What else the run in a folder was to end by: `converged`, `minutes`."""
-    until = (described(folder) or {}).get("until")
+    until = (read_run(folder) or {}).get("until")
     return until if isinstance(until, dict) else {}
 
 
 def planned_steps(folder: Path) -> int | None:
     """The updates that the run in a folder was last asked for; None where there is none."""
-    steps = (described(folder) or {}).get("steps")
+    steps = (read_run(folder) or {}).get("steps")
     return steps if isinstance(steps, int) else None
 
 

@@ -28,7 +28,7 @@ from hilp.policy.forks import require_own_process
 from hilp.policy.policy import FoundationPolicy
 from hilp.runs import HELD_OUT, POLICY, seed_folder
 from hilp.training import auto_config, convergence, distributed, memory
-from hilp.training.checkpoints import RunWriter, described
+from hilp.training.checkpoints import RunWriter, read_run
 from hilp.training.progress import Progress
 from hilp.training.run import Run, scalars
 
@@ -140,7 +140,7 @@ def pretrain(
         convergence.EVERY if until_converged else max(1, steps // LOOKS_PER_RUN),
     )
     folder = None if out is None else Path(out)
-    before = described(folder) if resume and folder is not None else None
+    before = read_run(folder) if resume and folder is not None else None
     writes = distributed.writes(require_count("devices", devices))
     scratch = folder if writes else None
     run = prepare(config, data, seed, seeds, validation, device_budget, scratch, before, devices)

@@ -288,7 +288,7 @@ class Run:
         """What identifies a run (checked on resume), and what is good to know about it."""
         return {
             "method": methods.name_of(self.config),
-            "config": methods.described(self.config),
+            "config": methods.config_values(self.config),
             "seed": self.seed,
             "seeds": self.seeds,
             "validation": self.validation,

@@ -136,7 +136,7 @@ V_ALSO_HAD = {"extraction": "awr", "bc_weight": 0.3}
 FORMER_NAMES = {"gc-iql-q": "gc-iql"}
 
 
-def described(config: Any) -> dict[str, Any]:
+def config_values(config: Any) -> dict[str, Any]:
     """A config as plain values, to tell it from others: the same for equal configs of any version.
 
     Keys that came later are left out while they change nothing, and those that went stay: what was made with other

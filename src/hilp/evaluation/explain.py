@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from hilp.evaluation import stats
+from hilp.evaluation.rows import Row
 from hilp.training.convergence import MOVING
 
 SYMMETRIC, ASYMMETRIC = 0.1, 0.3  # up to the first a metric fits; from the second on it can only average both ways
@@ -18,7 +22,7 @@ AGREES = 0.6  # of actions, where chance is a half
 Numbers = dict[str, Any]
 
 
-def sentences(result: Numbers) -> list[str]:
+def explain_diagnosis(result: Numbers) -> list[str]:
     """A diagnosis in sentences that a user can act on."""
     told = []
     if "exact" in result:
@@ -28,7 +32,7 @@ def sentences(result: Numbers) -> list[str]:
     return told
 
 
-def held_out_sentences(plans: Sequence[Numbers]) -> list[str]:
+def explain_held_out(plans: Sequence[Numbers]) -> list[str]:
     """What data that a policy has not seen says of it: numbers of `held_out.measure`, a plan each."""
     first = plans[0]
     told = [
@@ -64,7 +68,7 @@ def _time_words(correlation: float | None, plain: float | None) -> str:
     return f"{told} (plain distance of observations: {plain:.2f}); trajectories with detours keep it below 1."
 
 
-def held_out_advice(plans: Sequence[Numbers], about: Numbers) -> list[str]:
+def advise(plans: Sequence[Numbers], about: Numbers) -> list[str]:
     """What to change, by what is the matter; never what was done already.
 
     about: `discount`, `expectile`, `normalize`, `stride`, `scale` (the time scale of the data, where it was looked at),
@@ -251,3 +255,48 @@ def _percent(share: float) -> str:
         return "more than 99.9%"
     digits = 1 if share < 0.1 or 0.99 < share < 1 else 0
     return f"{100 * share:.{digits}f}%".replace(".0%", "%")
+
+
+# ---- what the graph of the data said before acting ---
+
+
+CERTIFICATES = ("yes", "unknown", "no")
+
+
+def certificates(row: Row) -> dict[str, tuple[int, int]]:
+    """How many goals were said to be reachable, unknown, not reachable, and how many of those were reached."""
+    said, came = np.array(row["reachable"]), np.array(row["outcomes"]) >= 1.0
+    return {word: (int((said == word).sum()), int(came[said == word].sum())) for word in CERTIFICATES}
+
+
+def calibration(row: Row) -> tuple[np.ndarray, np.ndarray]:
+    """Expected and realised steps of the episodes that reached a goal by a way that the data shows."""
+    came = np.array(row["outcomes"]) >= 1.0
+    known = came & (np.array(row["reachable"]) == "yes") & (np.array(row["lengths"]) > 0)
+    expected = np.array([np.nan if steps is None else steps for steps in row["expected_steps"]], float)
+    return expected[known], np.array(row["lengths"], float)[known]
+
+
+def explain_forecast(row: Row) -> list[str]:
+    """What is to be said about it."""
+    words = {"yes": "shows a way to", "unknown": "cannot tell of", "no": "shows no way to"}
+    told = [
+        f"it {words[word]} {count:,} of {row['episodes']:,} goals, of which {reached:,} were reached"
+        for word, (count, reached) in certificates(row).items()
+        if count
+    ]
+    found = [f"Before anybody acted, the graph of the data said (plan {row['plan']}): {'; '.join(told)}."]
+    expected, realised = calibration(row)
+    if len(expected) >= 2:
+        ratio = float(np.median(realised / np.maximum(expected, 1.0)))
+        found.append(
+            f"Of those reached by a way that it shows, the steps taken were {ratio:.2f} of those expected (median), in "
+            f"the same order with rank correlation {stats.spearman(expected, realised):.2f}."
+        )
+    return found
+
+
+def row_with_forecast(rows: Sequence[Row]) -> Row | None:
+    """The row to tell about: that of the graph itself, or of another plan that follows it."""
+    told = [row for row in rows if "expected_steps" in row and "reachable" in row]
+    return next((row for row in told if row["plan"] == "graph"), told[0] if told else None)

@@ -1,0 +1,94 @@
+"""A task as a policy acts in it, whether the two fit, and the rewards of a task by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hilp import tasks
+from hilp.data.extras import RewardFunction
+from hilp.errors import HilpError, nearest, some
+from hilp.policy.policy import FoundationPolicy
+from hilp.spec import Spec
+from hilp.tasks import rendering
+
+TARGET = "target"  # the reward of being at the one far place that some tasks have, or of their subtasks
+
+
+def has_reward(world: tasks.Task, name: str) -> bool:
+    """Whether a task has a reward of this name."""
+    return name in reward_names(world)
+
+
+def reward_names(world: tasks.Task) -> list[str]:
+    """The rewards that a task has a name for."""
+    target = {TARGET} if hasattr(world, "at_target") else set()
+    return sorted({*world.potentials, *world.rewards, *target})
+
+
+def require_reward(world: tasks.Task, name: str) -> None:
+    """Raise unless a task has a reward of this name."""
+    if not has_reward(world, name):
+        raise HilpError(f"task {world.name} has no reward '{name}': {nearest(name, reward_names(world))}")
+
+
+def default_shift(world: Any, name: str) -> dict[str, Any]:
+    """How a task's reward is learnt from: that of a place to be as the paper does AntMaze, where every step costs."""
+    far = name == TARGET and getattr(world, "target_ends", True)
+    return {"shift": -1.0, "ends": True} if far else {"shift": 0.0, "ends": False}
+
+
+def reward_function(world: Any, name: str) -> RewardFunction:
+    """A task's reward of this name, as a function of (s, a, s') or (s, a, s', extras)."""
+    require_reward(world, name)
+    if name in world.rewards:
+        return world.rewards[name]
+    if name not in world.potentials:
+        return world.at_target
+    f = world.potentials[name]
+    return lambda s, a, s2: f(s2) - f(s)
+
+
+def task_of(policy: FoundationPolicy, name: str | None = None) -> Any:
+    """A task, by default the one that the policy's data names, in the form that it has on that data."""
+    recorded = policy.provenance.task
+    if name is None and recorded is None:
+        raise HilpError(
+            "this policy's data does not say which task it comes from: name one with --task, or measure the policy on "
+            "episodes with `hilp evaluate RUN --data FILE`"
+        )
+    world = tasks.make_recorded(str(recorded)) if name is None else tasks.make(name)
+    first = policy.provenance.first_observation
+    return world if first is None or len(first) != world.observation_dim else world.for_data(np.asarray(first))
+
+
+def task_for_policy(policy: FoundationPolicy, world: tasks.Task) -> Any:
+    """The task as a policy acts in it, where the task has forms of its own for that.
+
+    Tasks act in [-1, 1], logs of a robot may be in the robot's own units; and goals may look like states of the
+    policy's data.
+    """
+    if hasattr(world, "for_states") and not policy.spec.parts and policy.spec.observation_dim == world.observation_dim:
+        world = world.for_states(policy.bank.observations)
+    if not hasattr(world, "with_own_units"):
+        return world
+    preparation = policy.preparation
+    beyond = (np.abs(preparation.action_center) + preparation.action_half_range > 1 + 1e-3).any()
+    return world.with_own_units(True) if beyond else world
+
+
+def require_fit(what: str, spec: Spec, world: tasks.Task) -> None:
+    """Raise unless a policy or a data set has the observations and actions of a task."""
+    wanted = rendering.policy_spec(world)
+    if spec.parts != wanted.parts:
+        names, its = ([f"{name} {kind} {shape}" for name, shape, kind in one.parts] for one in (spec, wanted))
+        has = f"observations by name ({some(names)})" if names else "plain vectors"
+        raise HilpError(
+            f"{what} has {has}, task {world.name} has {some(its) if its else 'plain vectors'}: use it without a task"
+        )
+    if (spec.observation_dim, spec.action_dim) != (wanted.observation_dim, wanted.action_dim):
+        raise HilpError(
+            f"{what} has {spec.observation_dim} observation and {spec.action_dim} action numbers, task {world.name} "
+            f"has {wanted.observation_dim} and {wanted.action_dim}: choose the task it comes from"
+        )
