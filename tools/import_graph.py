@@ -21,16 +21,17 @@ LONGEST = 450  # lines of a file
 
 # What each room may import besides itself, in the order that drawings show them. A room is a package or a lone module.
 _BASE = ("above", "errors", "forks", "spec", "versions", "storage", "trees", "runs", "plugins")
-_LEARNED = (*_BASE, "data", "learning", "presets", "policy", "training")
+_LEARNED = (*_BASE, "data", "learning", "presets", "prompts", "policy", "training")
 _KNOWN = (*_LEARNED, "tasks", "collectors")
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_BASE, _BASE),
     "data": ("errors", "plugins", "storage", "trees", "versions"),
     "learning": (*_BASE, "data"),
     "presets": (*_BASE, "data", "learning"),
-    "policy": (*_BASE, "data", "learning", "presets"),
-    "training": (*_BASE, "data", "learning", "presets", "policy"),
-    "export": (*_BASE, "data", "learning", "presets", "policy"),
+    "prompts": ("errors", "spec", "trees"),  # the exported runtime is a copy of this folder
+    "policy": (*_BASE, "data", "learning", "presets", "prompts"),
+    "training": (*_BASE, "data", "learning", "presets", "prompts", "policy"),
+    "export": (*_BASE, "data", "learning", "presets", "prompts", "policy"),
     "tasks": (*_BASE, "data"),
     "collectors": (*_BASE, "data", "learning", "tasks"),
     "testing": (*_LEARNED, "tasks"),  # the conformance suites of methods and tasks, for those of others too

@@ -31,6 +31,7 @@ from hilp.policy import (
     reward_prompts,
     saved_prompts,
     shortest,
+    specified,
     stepping,
 )
 from hilp.policy.agent import require_graph
@@ -47,6 +48,7 @@ from hilp.policy.preparation import Preparation
 from hilp.policy.prompts import GoalPrompt, Prompt, SkillPrompt
 from hilp.policy.provenance import Provenance
 from hilp.policy.rules import AT_GOAL, Rules
+from hilp.prompts import specs
 from hilp.spec import Spec
 from hilp.trees import Tree
 
@@ -348,6 +350,10 @@ class FoundationPolicy:
         """
         trained: HierarchyPrompt = above.ask("hierarchy")(self, data, reward, **options)
         return trained
+
+    def prompt(self, spec: specs.Spec, data: Dataset | None = None) -> Prompt:
+        """The prompt of a spec (`hilp.prompts.specs`). data: whose transitions a reward is fitted on."""
+        return specified.prompt(self, spec, data)
 
     def load_prompt(self, path: str | os.PathLike[str]) -> Prompt:
         """A prompt saved earlier for this very policy."""

@@ -1,0 +1,90 @@
+"""Specs of prompts go to JSON and back, refuse what makes no sense, and make the prompts that methods make."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hilp
+from hilp.prompts import specs
+from hilp.prompts.specs import Follow, Goal, Prefer, Prior, Reward, Saved, Skill, Sum, Then
+
+EVERY = [
+    Goal(),
+    Goal([1.0, 2.0], plan="auto", goal_dims=(0, "y"), smooth=5),
+    Goal("task3", plan=3, best=10, radius=2.0),
+    Reward("run"),
+    Reward("x - 0.1*norm(action)", rule="graph", intercept=True, discount=0.9, samples=50, seed=3),
+    Skill(),
+    Skill((1.0, 0.0), seed=2),
+    Prior(k=5, seed=1),
+    Follow([[0.0, 1.0], [1.0, 1.0]], window=3),
+    Prefer("pairs.npz"),
+    Saved("go.safetensors"),
+    Sum(((1.0, Goal("task1")), (0.5, Reward("run")))),
+    Then(Goal("task1"), Sum(((2.0, Skill()),)), until="x > 5"),
+]
+
+
+@pytest.mark.parametrize("spec", EVERY, ids=lambda spec: spec.kind)
+def test_specs_go_to_json_and_back(spec: Any) -> None:
+    described = json.loads(json.dumps(spec.to_json()))
+    again = specs.from_json(described)
+    assert type(again) is type(spec) and again.to_json() == described
+
+
+def test_defaults_are_left_out() -> None:
+    assert Goal().to_json() == {"kind": "goal"}
+    assert Reward("run", rule="skill").to_json() == {"kind": "reward", "reward": "run", "rule": "skill"}
+
+
+@pytest.mark.parametrize(
+    ("described", "said"),
+    [
+        ({"kind": "gaol"}, "did you mean 'goal'"),
+        ({"kind": "goal", "plans": 3}, "a goal prompt has no 'plans': did you mean 'plan'"),
+        ({"kind": "reward", "reward": "run", "steady": 3}, "a reward prompt has no 'steady'"),
+        ({"goal": 1}, "a dict with a 'kind'"),
+        ([1], "a dict with a 'kind'"),
+        ({"kind": "sum", "parts": []}, "at least one prompt"),
+        ({"kind": "sum", "parts": [[float("nan"), {"kind": "skill"}]]}, "finite weight"),
+        ({"kind": "then", "first": {"kind": "skill"}}, "a part of a prompt is a prompt"),
+        ({"kind": "goal", "plan": 13}, "plan is a number of recursions from 0 to 12"),
+        ({"kind": "goal", "plan": True}, "plan is a number of recursions"),
+        ({"kind": "goal", "best": 0}, "at least one best midpoint"),
+        ({"kind": "goal", "radius": -1.0}, "a radius above 0"),
+        ({"kind": "goal", "smooth": 0}, "smooth is a number of steps"),
+        ({"kind": "reward", "rule": "luck"}, "a reward prompt finds"),
+        ({"kind": "reward", "discount": 1.0}, "between 0 and 1"),
+        ({"kind": "reward", "reward": 3}, "a name or a formula"),
+        ({"kind": "skill", "z": ["a"]}, "cannot be made of"),
+        ({"kind": "prior", "k": 0}, "k must be at least 1"),
+        ({"kind": "follow", "window": 1.5}, "window must be a whole number"),
+        ({"kind": "then", "first": {"kind": "skill"}, "second": {"kind": "skill"}, "until": 0}, "until must be"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(described: Any, said: str) -> None:
+    with pytest.raises(hilp.HilpError, match=said):
+        specs.from_json(described)
+
+
+def test_a_policy_makes_the_prompts_of_specs(tiny: hilp.FoundationPolicy, tmp_path: Any) -> None:
+    seen = np.array([[1.5, 1.5], [6.5, 2.5]], np.float32)
+    goal = tiny.prompt(Goal((6.5, 1.5), plan=1))
+    np.testing.assert_array_equal(goal(seen), tiny.goal([6.5, 1.5], plan=1)(seen))
+    goal.save(tmp_path / "go.safetensors")
+    np.testing.assert_array_equal(tiny.prompt(Saved(tmp_path / "go.safetensors"))(seen), goal(seen))
+    skill = tiny.prompt(Skill(seed=3))
+    np.testing.assert_array_equal(skill(seen), tiny.skill(seed=3)(seen))
+    both = tiny.prompt(Sum(((1.0, Goal((6.5, 1.5), plan=1)), (0.5, Skill(seed=3)))))
+    np.testing.assert_array_equal(both(seen), (goal + 0.5 * skill)(seen))
+    then = tiny.prompt(Then(Skill(seed=3), Goal((6.5, 1.5), plan=1), until=1))
+    np.testing.assert_array_equal(then(seen), skill(seen))
+    np.testing.assert_array_equal(then(seen), goal(seen))
+    with pytest.raises(hilp.HilpError, match="needs its task"):
+        tiny.prompt(Goal("task3"))
+    with pytest.raises(hilp.HilpError, match="made of a spec"):
+        tiny.prompt("goal")  # type: ignore[arg-type]
