@@ -20,7 +20,7 @@ import hilp
 from data_samples import LENGTHS, d4rl_arrays, outcome, walk, write_exorl, write_hdf5, write_minari
 from hilp import storage
 from hilp.collectors import named
-from hilp.data import checks, isolated, load, native
+from hilp.data import checks, load, native, subprocess_reader
 from hilp.data.convert import convert
 from hilp.data.dataset import Dataset
 from hilp.data.formats import exorl
@@ -277,7 +277,7 @@ def test_hdf5_is_read_in_forked_processes(tmp_path, lock):
         sender.send(hilp.load(path).fingerprint)
 
     child = multiprocessing.get_context("fork").Process(target=work, daemon=True)
-    with isolated._lock if lock else nullcontext():  # as when another thread is waiting for an answer just now
+    with subprocess_reader._lock if lock else nullcontext():  # as when another thread is waiting for an answer just now
         child.start()
     assert receiver.poll(30), "a forked process hangs"
     assert receiver.recv() == expected

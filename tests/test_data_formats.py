@@ -26,7 +26,7 @@ from data_samples import (
     write_hdf5,
     write_minari,
 )
-from hilp.data import isolated, load
+from hilp.data import load, subprocess_reader
 from hilp.data import source as sources
 from hilp.data.jumps import StepSizes, jumps
 from hilp.errors import HilpError
@@ -471,8 +471,8 @@ def test_minari_never_builds_the_simulator_a_file_names(minari_store):
 def test_a_child_that_crashes_is_an_error_and_the_next_file_reads(tmp_path):
     path = write_hdf5(tmp_path / "walks.hdf5", d4rl_arrays())
     source = load.open_source(path)
-    assert isolated._child is not None
-    os.kill(isolated._child.process.pid, signal.SIGKILL)
+    assert subprocess_reader._child is not None
+    os.kill(subprocess_reader._child.process.pid, signal.SIGKILL)
     with pytest.raises(HilpError, match="the HDF5 library crashes on it: restore it from a copy"):
         source.read(0, 5)
     assert_walks(hilp.load(path))
@@ -481,9 +481,9 @@ def test_a_child_that_crashes_is_an_error_and_the_next_file_reads(tmp_path):
 def test_a_child_that_stalls_is_stopped(tmp_path, monkeypatch):
     path = write_hdf5(tmp_path / "walks.hdf5", d4rl_arrays())
     source = load.open_source(path)
-    monkeypatch.setattr(isolated, "STALL_SECONDS", 0.3)
-    assert isolated._child is not None
-    os.kill(isolated._child.process.pid, signal.SIGSTOP)
+    monkeypatch.setattr(subprocess_reader, "STALL_SECONDS", 0.3)
+    assert subprocess_reader._child is not None
+    os.kill(subprocess_reader._child.process.pid, signal.SIGSTOP)
     with pytest.raises(HilpError, match="takes for ever"):
         source.read(0, 5)
     monkeypatch.undo()
@@ -493,9 +493,9 @@ def test_a_child_that_stalls_is_stopped(tmp_path, monkeypatch):
 def test_the_child_ends_with_its_parent(tmp_path):
     path = write_hdf5(tmp_path / "walks.hdf5", d4rl_arrays())
     script = (
-        "import sys, os, hilp\nfrom hilp.data import isolated\nhilp.load(sys.argv[1])\n"
+        "import sys, os, hilp\nfrom hilp.data import subprocess_reader\nhilp.load(sys.argv[1])\n"
         "assert 'h5py' not in sys.modules and 'jax' not in sys.modules\n"
-        "print(isolated._child.process.pid)\nsys.stdout.flush()\n"
+        "print(subprocess_reader._child.process.pid)\nsys.stdout.flush()\n"
     )
     done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
     assert done.stderr == ""
@@ -507,8 +507,8 @@ def test_a_missing_library_is_named(tmp_path, monkeypatch):
     path = write_hdf5(tmp_path / "walks.hdf5", d4rl_arrays())
     (tmp_path / "shadow").mkdir()
     (tmp_path / "shadow" / "h5py.py").write_text("raise ModuleNotFoundError('No module named h5py', name='h5py')")
-    isolated.let_go()
+    subprocess_reader.let_go()
     monkeypatch.setattr(sys, "path", [str(tmp_path / "shadow"), *sys.path])
     with pytest.raises(HilpError, match=r"needs h5py: pip install 'hilp\[formats\]'"):
         hilp.load(path)
-    isolated.let_go()
+    subprocess_reader.let_go()

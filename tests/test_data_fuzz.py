@@ -16,7 +16,7 @@ import pytest
 
 import hilp
 from data_samples import d4rl_arrays, ogbench_arrays, outcome, walk, write_exorl, write_hdf5, write_minari
-from hilp.data import isolated
+from hilp.data import subprocess_reader
 from hilp.data.audit import inspect
 from hilp.errors import HilpError
 
@@ -87,7 +87,7 @@ def cases(
     look: Callable[[Path, dict, int], None],
 ) -> None:
     """Damage one file at a time and look at the whole; each look must be over soon."""
-    monkeypatch.setattr(isolated, "STALL_SECONDS", PATIENCE)
+    monkeypatch.setattr(subprocess_reader, "STALL_SECONDS", PATIENCE)
     path, files, options = pristine(format, folder, monkeypatch)
     contents = [file.read_bytes() for file in files]
     for number in range(count):

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import hilp
 from hilp.cli import main
-from hilp.data import arrow, audit, convert, isolated, spill
+from hilp.data import arrow, audit, columns, convert, subprocess_reader
 from hilp.errors import HilpError
 
 COLUMNS = {"observations": ["x", "y"], "actions": ["u"], "episode_ids": "run", "time": "t"}
@@ -212,7 +212,7 @@ def test_what_pandas_writes_is_what_is_read(rows: list[tuple[str, float, float]]
 
 
 def test_large_files_need_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spill, "IN_MEMORY", 1000)
+    monkeypatch.setattr(columns, "IN_MEMORY", 1000)
     monkeypatch.setattr(hilp.data.formats.csv, "CHUNK", 5)
     for ending in ("csv", "parquet"):
         WRITERS[f"plain.{ending}"](frame(), tmp_path / f"log.{ending}")
@@ -286,7 +286,7 @@ def test_faults_in_a_group_name_it(tmp_path: Path) -> None:
         file["data/demo_10/obs/robot0_eef_pos"][2] = np.nan
     with pytest.raises(HilpError, match="in rows 2 of demo_10:"):
         hilp.load(tmp_path / "lift.hdf5")
-    isolated.let_go()  # the process that reads HDF5 keeps the file open
+    subprocess_reader.let_go()  # the process that reads HDF5 keeps the file open
     with h5py.File(tmp_path / "lift.hdf5", "a") as file:
         del file["data/demo_4/actions"]
         file["data/demo_4/actions"] = np.zeros((3, 4))

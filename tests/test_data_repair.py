@@ -18,7 +18,7 @@ from hilp.cli import main
 from hilp.commands.common import Reading
 from hilp.data import audit, convert
 from hilp.data.dataset import Dataset
-from hilp.data.view import View
+from hilp.data.transforms import ObservationTransform
 from hilp.errors import HilpError, nearest
 from hilp.evaluation import goals
 
@@ -170,7 +170,7 @@ def test_wrapped_angles_are_recognised(period: float) -> None:
     (warning,) = [w for w in report.warnings if "as angles that wrap" in w.what]
     assert warning.where.startswith("base: ") and "--angles base" in warning.do
     data = hilp.load(arm(period=period), columns=COLUMNS, angles="auto")
-    assert data.view == View(3, (0, 1, 2), ((0, period),))
+    assert data.transform == ObservationTransform(3, (0, 1, 2), ((0, period),))
     quiet = audit.inspect(arm(period=period), columns=COLUMNS, angles="base", drop="constant")
     assert not any("angles" in w.what or "never change" in w.what for w in quiet.warnings)
 
@@ -249,37 +249,37 @@ def test_what_is_no_angle_is_taken_for_none(seed: int) -> None:
     rng = np.random.default_rng(seed)
     log = arm(seed=seed)
     log["base"] = rng.choice([rng.uniform(-180, 180, 960), np.cumsum(rng.normal(0, 5, 960)), rng.normal(0, 3, 960)])
-    assert hilp.load(log, columns=COLUMNS, angles="auto").view == View(3, (0, 1, 2))
+    assert hilp.load(log, columns=COLUMNS, angles="auto").transform == ObservationTransform(3, (0, 1, 2))
 
 
 def test_a_view_gives_sine_and_cosine_and_leaves_out() -> None:
-    view = View(4, (0, 2, 3), ((2, 360.0),))
-    np.testing.assert_allclose(view(np.array([5.0, 9.0, 90.0, 7.0])), [5.0, 1.0, 0.0, 7.0], atol=1e-7)
+    transform = ObservationTransform(4, (0, 2, 3), ((2, 360.0),))
+    np.testing.assert_allclose(transform(np.array([5.0, 9.0, 90.0, 7.0])), [5.0, 1.0, 0.0, 7.0], atol=1e-7)
     np.testing.assert_allclose(
-        view(np.array([[5.0, 9.0, -180.0, 7.0]])), view(np.array([[5.0, 1.0, 180.0, 7.0]])), atol=1e-6
+        transform(np.array([[5.0, 9.0, -180.0, 7.0]])), transform(np.array([[5.0, 1.0, 180.0, 7.0]])), atol=1e-6
     )
-    assert View.from_json(json.loads(view.text)) == view
+    assert ObservationTransform.from_json(json.loads(transform.text)) == transform
 
 
-@pytest.mark.parametrize("described", [None, {}, {"width": 2, "seen": [2], "angles": []},
-    {"width": 2, "seen": [0], "angles": [[1, 360]]}, {"width": 2, "seen": [1, 0], "angles": []},
-    {"width": 2, "seen": [0], "angles": [[0, 0.0]]}, {"width": 2, "seen": [0.0], "angles": []},
-    {"width": 2, "seen": [], "angles": []}, {"width": 2, "seen": [0], "angles": [[0, math.nan]]}])  # fmt: skip
+@pytest.mark.parametrize("described", [None, {}, {"width": 2, "columns": [2], "angles": []},
+    {"width": 2, "columns": [0], "angles": [[1, 360]]}, {"width": 2, "columns": [1, 0], "angles": []},
+    {"width": 2, "columns": [0], "angles": [[0, 0.0]]}, {"width": 2, "columns": [0.0], "angles": []},
+    {"width": 2, "columns": [], "angles": []}, {"width": 2, "columns": [0], "angles": [[0, math.nan]]}])  # fmt: skip
 def test_a_damaged_view_is_refused(described: Any) -> None:
     with pytest.raises((ValueError, TypeError)):
-        View.from_json(described)
+        ObservationTransform.from_json(described)
 
 
 def test_constant_and_duplicated_columns_are_dropped_when_asked() -> None:
     log = arm() | {"elbow2": arm()["elbow"]}
     columns = {**COLUMNS, "observations": ["elbow", "grip", "elbow2", "base"]}
     data = hilp.load(log, columns=columns, drop=("constant", "duplicate"))
-    assert data.view == View(4, (0, 3)) and data.observations.shape[1] == 4
+    assert data.transform == ObservationTransform(4, (0, 3)) and data.observations.shape[1] == 4
     assert data.notes == (
         "networks do not see 1 constant column: grip",
         "networks do not see 1 duplicated column: elbow2",
     )
-    assert hilp.load(log, columns=columns).view is None
+    assert hilp.load(log, columns=columns).transform is None
     with pytest.raises(HilpError, match="every observation column is constant"):
         hilp.load(log, columns={**COLUMNS, "observations": ["grip"]}, drop="constant")
 
@@ -290,11 +290,13 @@ def test_repairs_go_with_the_folder(tmp_path: Path) -> None:
     converted = convert.convert(arm(), tmp_path / "converted", columns=COLUMNS, angles="auto", drop="constant")
     for path in (folder, converted):
         opened = hilp.load(path)
-        assert opened.view == data.view and opened.fingerprint == data.fingerprint
+        assert opened.transform == data.transform and opened.fingerprint == data.fingerprint
         assert isinstance(opened.observations, np.memmap)
     assert data.fingerprint != hilp.load(arm(), columns=COLUMNS).fingerprint
     more = hilp.load(folder, angles={"elbow": 7.0})  # beside what the folder has already
-    assert more.view == View(3, (0, 1), ((0, 360.0), (1, 7.0))) and isinstance(more.observations, np.memmap)
+    assert more.transform == ObservationTransform(3, (0, 1), ((0, 360.0), (1, 7.0))) and isinstance(
+        more.observations, np.memmap
+    )
 
 
 # ---- the policy ------------------------------------------------------------------------------------------------------
@@ -348,12 +350,12 @@ def test_streamed_data_is_seen_the_same_way(policy: hilp.FoundationPolicy, data:
 
 
 def test_networks_see_what_the_view_says(data: Dataset) -> None:
-    """Training through a view is training on the viewed numbers."""
-    viewed = hilp.load({"observations": data.view(data.observations), "actions": data.actions,
+    """Training through a transform is training on the viewed numbers."""
+    viewed = hilp.load({"observations": data.transform(data.observations), "actions": data.actions,
                         "episode_lengths": data.lengths})  # fmt: skip
     one, other = hilp.pretrain(TINY, data, steps=5), hilp.pretrain(TINY, viewed, steps=5)
     observations = data.observations[:20]
-    np.testing.assert_array_equal(one.encode(observations), other.encode(data.view(observations)))
+    np.testing.assert_array_equal(one.encode(observations), other.encode(data.transform(observations)))
 
 
 def test_states_far_outside_the_data_are_warned_of_once(data: Dataset) -> None:
@@ -386,7 +388,8 @@ def test_the_shell_takes_columns_and_repairs(tmp_path: Path, capsys: pytest.Capt
     assert main(["pretrain", "--data", path, *columns, *repairs, "--out", str(tmp_path / "run"), "--steps", "2"]) == 0
     capsys.readouterr()
     assert main(["evaluate", str(tmp_path / "run"), "--data", "held-out", "--json"]) == 0  # held out with its repairs
-    assert hilp.FoundationPolicy.load(tmp_path / "run").preparation.view == View(3, (0, 1), ((0, 360.0),))
+    policy = hilp.FoundationPolicy.load(tmp_path / "run")
+    assert policy.preparation.transform == ObservationTransform(3, (0, 1), ((0, 360.0),))
 
 
 def test_flags_of_reading_are_told_as_they_were_typed() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hilp.data.dataset import Dataset
-from hilp.data.extras import Extras
+from hilp.data.rewards import Extras
 from hilp.errors import HilpError
 
 pytest.importorskip("dm_control", reason="pip install 'hilp[mujoco]'")

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 import hilp
 from hilp import export, storage, testing
-from hilp.data.view import View
+from hilp.data.transforms import ObservationTransform
 from hilp.export import bundle, checks, numpy_folder, programs
 from hilp.export.runtime_prompts import by_sweeps
 from hilp.learning import methods
@@ -450,10 +450,17 @@ def test_encoders_of_pictures(name: str, encoder: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(run_graph(tmp_path / "onnx", "act", **inputs, skill=z), policy.act(seen, z), atol=1e-5)
 
 
-@pytest.mark.parametrize("view", [View(3, (0, 2), ((2, 360.0),)), View(3, (1,)), View(3, (0, 1), ((0, 2.0), (1, 7.0)))])
-def test_columns_that_are_angles_or_not_seen(view: View, tmp_path: Path) -> None:
-    policy = untrained("hilp", replace(DATA, view=view))
-    assert policy.preparation.view == view
+@pytest.mark.parametrize(
+    "transform",
+    [
+        ObservationTransform(3, (0, 2), ((2, 360.0),)),
+        ObservationTransform(3, (1,)),
+        ObservationTransform(3, (0, 1), ((0, 2.0), (1, 7.0))),
+    ],
+)
+def test_columns_that_are_angles_or_not_seen(transform: ObservationTransform, tmp_path: Path) -> None:
+    policy = untrained("hilp", replace(DATA, transform=transform))
+    assert policy.preparation.transform == transform
     for to in export.TARGETS:
         export.write(policy, to, tmp_path / to)
     runtime = numpy_folder.load(tmp_path / "numpy").load(tmp_path / "numpy")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hilp.data.extras import Extras, apply_reward
+from hilp.data.rewards import Extras, apply_reward
 from hilp.errors import HilpError
 from hilp.policy import formulas
 

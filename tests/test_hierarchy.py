@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import hilp
 from hilp.data import rewards
-from hilp.data.scaling import ActionScaling
+from hilp.data.transforms import ActionScaling
 from hilp.errors import HilpError
 from hilp.learning import losses, methods, recurrent, sampling
 from hilp.learning.methods import opal, reward_iql

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import hilp
 from hilp.collectors import collect
-from hilp.data import audit, thinning, timescale
+from hilp.data import audit, subsampling, timescale
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError
 from hilp.learning import configs
@@ -92,7 +92,7 @@ def test_inspect_says_what_training_will_do() -> None:
     json.dumps(report.to_json()["time_scale"])
 
 
-# ---- thinning --------------------------------------------------------------------------------------------------------
+# ---- subsampling -----------------------------------------------------------------------------------------------------
 
 
 def small(lengths: list[int], **more: object) -> Dataset:
@@ -101,13 +101,13 @@ def small(lengths: list[int], **more: object) -> Dataset:
     return hilp.load({**arrays, "episode_lengths": lengths, "clock": np.arange(rows), **more})
 
 
-def test_thinning_by_hand() -> None:
+def test_subsampling_by_hand() -> None:
     data = small([8, 3, 7])  # strides of three: rows 0 3 6 (7 is left), none, and 11 14 17
-    thin = thinning.thinned(data, 3)
+    thin = subsampling.subsample(data, 3)
     assert thin.observations[:, 0].tolist() == [0, 3, 6, 11, 14, 17] and thin.lengths.tolist() == [3, 3]
     means = [data.actions[at : at + 3].mean() for at in (0, 3, 11, 14)]
     assert np.allclose(thin.actions[thin.transition_rows, 0], means, atol=1e-6)
-    summed = thinning.thinned(data, 3, "sum")
+    summed = subsampling.subsample(data, 3, "sum")
     assert np.allclose(summed.actions, 3 * thin.actions, atol=1e-6)
     assert thin.extras["clock"].tolist() == [0, 3, 6, 11, 14, 17] and thin.stride == 3
     assert "1 episodes are shorter" in thin.notes[-1]
@@ -115,13 +115,13 @@ def test_thinning_by_hand() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(2, 30), min_size=1, max_size=5), st.integers(1, 12))
-def test_thinned_rows_are_rows_of_the_log_and_commands_add_up(lengths: list[int], stride: int) -> None:
+def test_subsampled_rows_are_rows_of_the_log_and_commands_add_up(lengths: list[int], stride: int) -> None:
     data = small(lengths)
     if max(lengths) - 1 < stride:
         with pytest.raises(HilpError, match="lower the stride"):
-            thinning.thinned(data, stride)
+            subsampling.subsample(data, stride)
         return
-    thin = thinning.thinned(data, stride)
+    thin = subsampling.subsample(data, stride)
     for rows in thin.iter_episodes():
         seen = thin.observations[rows, 0].astype(int)
         assert (np.diff(seen) == stride).all()
@@ -140,7 +140,7 @@ def test_a_stride_that_is_asked_for_is_taken_and_kept(tmp_path: Path) -> None:
         auto_config.resolve(open_config(), d).data for d in (strollers(8), hilp.load(strollers(8), stride=1))
     )
     assert (open_.stride, told.stride) == (3, 1)
-    with pytest.raises(HilpError, match="thinned already"):
+    with pytest.raises(HilpError, match="subsampled already"):
         hilp.load(thin, stride=2)
     for wrong in ("fast", 0, 2.5):
         with pytest.raises(HilpError, match="stride"):
@@ -218,7 +218,7 @@ def test_summed_commands_are_shared_out_over_the_rows_of_a_stride() -> None:
     assert np.allclose(Bank.draw(mean, 50, 0).actions, Bank.draw(summed, 50, 0).actions, atol=1e-5)
 
 
-def test_policies_of_unthinned_data_are_described_as_ever(tiny: hilp.FoundationPolicy) -> None:
+def test_policies_of_whole_data_are_described_as_ever(tiny: hilp.FoundationPolicy) -> None:
     assert tiny.preparation.stride == 1 and "stride" not in tiny.preparation.to_json()
 
 

@@ -17,7 +17,7 @@ from conftest import compiled_well
 from hilp import tasks
 from hilp.cli import main
 from hilp.collectors import kitchen as collector
-from hilp.data.extras import Extras, apply_reward
+from hilp.data.rewards import Extras, apply_reward
 from hilp.errors import HilpError
 from hilp.evaluation import goals, rollouts, setup
 from hilp.learning import methods

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable
 from numbers import Integral
+from pathlib import Path
 from typing import Any
 
 MOST = 10**15  # what is counted one by one never gets there
@@ -61,8 +63,8 @@ def nearest(word: str, options: Iterable[str]) -> str:
     return f"choose from: {some(names)}"
 
 
-def some(names: Sequence[Any], limit: int = 10) -> str:
-    """Names, or the first few of many: a line that lists hundreds says nothing."""
+def some(names: Any, limit: int = 10) -> str:
+    """A list or an array of names or numbers, the first few of many: a line that lists hundreds says nothing."""
     shown = ", ".join(str(name) for name in names[:limit])
     return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
@@ -75,3 +77,42 @@ def counted(count: int, thing: str) -> str:
 def printable(text: str, keep: str = "") -> str:
     """A text that is safe to print: names of files may hold line breaks, terminal codes and bytes of any kind."""
     return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)
+
+
+def reason(error: BaseException) -> str:
+    """A library's error on one line, short enough to be a part of ours."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 160 else text[:157] + "..."
+
+
+def path_of(source: Any) -> Path:
+    """A path that the system can have, whether or not anything is there."""
+    if not isinstance(source, str | os.PathLike):
+        raise HilpError(f"cannot load data from a {type(source).__name__}: give a name, a path or a dict of arrays")
+    try:
+        path = Path(source)
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (ValueError, OSError, TypeError) as error:  # a null byte, a name too long
+        raise HilpError(f"{str(source)[:80]!a} is not a path: {reason(error)}") from error
+    require_utf8(str(path), "the path")
+    return path
+
+
+def require_utf8(name: str, what: str) -> None:
+    """A name in no known encoding can neither be printed nor be noted beside the data."""
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise HilpError(f"{what} {name!a} is not written in UTF-8: rename it") from error
+
+
+def size_text(count: int) -> str:
+    """A number of bytes, for people."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            break
+        value /= 1024
+    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"

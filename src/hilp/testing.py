@@ -23,7 +23,7 @@ import numpy as np
 
 from hilp import storage, tasks
 from hilp.data.dataset import Dataset
-from hilp.data.extras import Extras, apply_reward
+from hilp.data.rewards import Extras, apply_reward
 from hilp.learning import methods
 from hilp.policy.policy import FoundationPolicy
 from hilp.spec import Spec

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from hilp.data.dataset import Dataset
-    from hilp.data.extras import RewardFunction
+    from hilp.data.rewards import RewardFunction
     from hilp.policy.policy import FoundationPolicy
 
 RunFolder = Annotated[Positional[str], arg(metavar="RUN")]

@@ -11,9 +11,8 @@ import numpy as np
 from hilp import trees
 from hilp.data.angles import Wrapped
 from hilp.data.measures import Moments
-from hilp.data.mistakes import first_few, size_text
 from hilp.data.source import Kind, Source
-from hilp.errors import counted, some
+from hilp.errors import counted, size_text, some
 
 SATURATED = 0.5  # share of actions at their smallest or largest value that deserves a warning
 NARROW = 0.1  # actions that never leave this part of [-1, 1] deserve one
@@ -46,9 +45,9 @@ class Seen:
 
     @staticmethod
     def of(source: Source, width: int) -> Seen:
-        if source.view is None:
+        if source.transform is None:
             return Seen(frozenset(range(width)), frozenset())
-        return Seen(frozenset(source.view.seen), frozenset(column for column, _ in source.view.angles))
+        return Seen(frozenset(source.transform.seen), frozenset(column for column, _ in source.transform.angles))
 
 
 def about_episodes(source: Source, jumped: np.ndarray, copies: list[int]) -> list[Warning]:
@@ -66,7 +65,7 @@ def about_episodes(source: Source, jumped: np.ndarray, copies: list[int]) -> lis
         found.append(
             Warning(
                 f"{len(copies)} episodes are copies of earlier ones",
-                f"episodes {first_few(copies)}",
+                f"episodes {some(copies, 5)}",
                 "remove the copies, or know that they count double",
             )
         )
@@ -107,7 +106,7 @@ def about_observations(moments: Moments, twins: list[list[int]], names: Sequence
         found.append(
             Warning(
                 f"{counted(len(constant), 'observation column')} never change{'s' * (len(constant) == 1)}",
-                f"columns {first_few([names[c] for c in constant])}",
+                f"columns {some([names[c] for c in constant], 5)}",
                 "drop='constant' / --drop constant keeps them from the networks; they do little harm",
             )
         )
@@ -155,7 +154,7 @@ def about_actions(acted: Moments, names: Sequence[str], whole_numbers: bool, res
         found.append(
             Warning(
                 "action columns never change, so nothing can be learnt about them",
-                f"columns {first_few([names[c] for c in np.flatnonzero(~varied)])}",
+                f"columns {some([names[c] for c in np.flatnonzero(~varied)], 5)}",
                 "leave them out, or check what was recorded as the action",
             )
         )

@@ -1,4 +1,4 @@
-"""Parquet files with pyarrow, on the side of the child process (`isolated`): damaged ones can end the process.
+"""Parquet files with pyarrow, on the side of the child process (`subprocess_reader`): damaged ones can end the process.
 
 A file is decoded batch by batch going forward, all columns that are asked for at once.
 """

@@ -15,7 +15,7 @@ import numpy as np
 from hilp.data import advice, load
 from hilp.data.advice import Seen, Warning
 from hilp.data.angles import Wrapped, Wraps
-from hilp.data.checks import Health, structural_problems
+from hilp.data.checks import HealthCheck, structural_problems
 from hilp.data.columns import row_bytes
 from hilp.data.jumps import StepSizes, jumps
 from hilp.data.measures import (
@@ -31,11 +31,11 @@ from hilp.data.measures import (
     vector_parts,
     vectors,
 )
-from hilp.data.mistakes import size_text
 from hilp.data.source import Kind, Source
 from hilp.data.tables import endings
 from hilp.data.timescale import Sample, TimeScale
-from hilp.data.view import View
+from hilp.data.transforms import ObservationTransform
+from hilp.errors import size_text
 
 BINS = 12
 
@@ -108,7 +108,7 @@ def _examine(source: Source, rescale: bool, damages: list[str] | None, progress:
         return _empty(source, [*(damages or []), *structural], None if damages is None else not damages)
     parts = vector_parts(source.observation)
     names = column_names(source)
-    health, steps, hashes, paths = Health(source), StepSizes(), EpisodeHashes(), Paths(source)
+    health, steps, hashes, paths = HealthCheck(source), StepSizes(), EpisodeHashes(), Paths(source)
     pace, stills = Sample(source.lengths), Stills(source)
     wraps = Wraps(source, len(parts)) if len(parts) <= MOST_COLUMNS else None
     moments, acted = Moments(len(parts)), Moments(source.action.shape[0])
@@ -121,7 +121,7 @@ def _examine(source: Source, rescale: bool, damages: list[str] | None, progress:
         whole_numbers &= bool(np.array_equal(used, np.round(used)))
         rows = vectors(block.observations)
         moments.add(rows)
-        seen_rows = rows if source.view is None else source.view(rows)
+        seen_rows = rows if source.transform is None else source.transform(rows)
         steps.add(seen_rows)
         paths.add(first, rows)
         stills.add(first, block)
@@ -182,12 +182,12 @@ def _examine(source: Source, rescale: bool, damages: list[str] | None, progress:
 
 def _sizes_with_angles(source: Source, wrapped: list[Wrapped], width: int) -> np.ndarray:
     """The sizes of steps with these columns as the angles that they are: a wrap, told as such, is no jump."""
-    view = source.view or View(width, tuple(range(width)))
-    angles = {**dict(view.angles), **{angle.column: angle.period for angle in wrapped}}
-    view = replace(view, angles=tuple(sorted(angles.items())))
+    transform = source.transform or ObservationTransform(width, tuple(range(width)))
+    angles = {**dict(transform.angles), **{angle.column: angle.period for angle in wrapped}}
+    transform = replace(transform, angles=tuple(sorted(angles.items())))
     steps = StepSizes()
     for _, block in source.blocks():
-        steps.add(view(vectors(block.observations)))
+        steps.add(transform(vectors(block.observations)))
     return steps.sizes
 
 

@@ -10,14 +10,13 @@ import numpy as np
 from hilp import trees
 from hilp.data.columns import NUMBERS
 from hilp.data.dataset import Dataset
-from hilp.data.mistakes import first_few
 from hilp.data.source import Block, Source, of_dataset, rows_text
-from hilp.errors import HilpError
+from hilp.errors import HilpError, some
 
 ACTION_TOLERANCE = 1e-4  # of [-1, 1], for simulators that return 1.0000001
 
 
-class Health:
+class HealthCheck:
     """Looks at blocks of rows and remembers what would make training impossible or meaningless."""
 
     def __init__(self, source: Source):
@@ -81,7 +80,7 @@ def structural_problems(source: Source) -> list[str]:
     short = np.flatnonzero(source.lengths < 2)
     if len(short):
         found.append(
-            f"episodes {first_few(short)} have fewer than two rows, so no transition: remove them "
+            f"episodes {some(short, 5)} have fewer than two rows, so no transition: remove them "
             "(an episode of T steps is T + 1 observations)"
         )
     kinds = {**trees.named(source.observation, "observations"), "actions": source.action}
@@ -96,9 +95,9 @@ def structural_problems(source: Source) -> list[str]:
     return found
 
 
-def examine(source: Source) -> Health:
+def examine(source: Source) -> HealthCheck:
     """Go through all rows."""
-    health = Health(source)
+    health = HealthCheck(source)
     for first, block in source.blocks():
         health.add(first, block)
     return health
@@ -110,7 +109,9 @@ def require_trainable(data: Dataset) -> None:
         examine_dataset(data)
 
 
-def examine_dataset(data: Dataset, rescale: bool = False, where: Callable[[np.ndarray], str] = rows_text) -> Health:
+def examine_dataset(
+    data: Dataset, rescale: bool = False, where: Callable[[np.ndarray], str] = rows_text
+) -> HealthCheck:
     """Go through all rows and raise at the first thing that makes training impossible; `rescale`: actions will be.
 
     where: says where rows are in what the data was read from.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
+import tempfile
 import zipfile
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -16,9 +17,8 @@ from typing import IO, Protocol
 import numpy as np
 
 from hilp import trees
-from hilp.data.mistakes import reason
-from hilp.data.view import View
-from hilp.errors import HilpError
+from hilp.data.transforms import ObservationTransform
+from hilp.errors import HilpError, reason
 
 BLOCK_BYTES = 16 << 20  # of a read: large enough for the disk, small enough that no format needs memory
 NUMBERS = "fiub"  # dtype kinds that are numbers
@@ -245,7 +245,11 @@ def sha256_of(path: Path, beside: Callable[[int], None] | None = None) -> str:
 
 
 def fingerprint_of(
-    observations: trees.Tree, actions: Column, lengths: Column, view: View | None = None, frames: int = 1
+    observations: trees.Tree,
+    actions: Column,
+    lengths: Column,
+    transform: ObservationTransform | None = None,
+    frames: int = 1,
 ) -> str:
     """Hash of names, types, shapes and bytes of columns, read a block at a time, and of how networks see them.
 
@@ -254,8 +258,8 @@ def fingerprint_of(
     digest = hashlib.sha256()
     if frames > 1:
         digest.update(f"frames {frames}".encode())
-    if view is not None:
-        digest.update(view.text.encode())
+    if transform is not None:
+        digest.update(transform.text.encode())
     columns: dict[str, Column] = {**trees.named(observations, "observations"), "actions": actions, "lengths": lengths}
     for name, column in columns.items():
         digest.update(f"{name} {column.dtype.str} {column.shape}".encode())
@@ -263,3 +267,40 @@ def fingerprint_of(
         for start in range(0, column.shape[0], step):
             digest.update(np.ascontiguousarray(column[start : start + step]).data)
     return digest.hexdigest()[:32]
+
+
+IN_MEMORY = 64 << 20  # bytes
+
+
+class ArrayCache:
+    """An array of float64 rows that grows."""
+
+    def __init__(self, width: int):
+        self._width = width
+        self._blocks: list[np.ndarray] = []
+        self._file: IO[bytes] | None = None
+        self._rows = 0
+
+    def append(self, rows: np.ndarray) -> None:
+        rows = np.ascontiguousarray(rows, np.float64)
+        self._rows += len(rows)
+        self._blocks.append(rows)
+        if self._file is None and self._rows * self._width * 8 <= IN_MEMORY:
+            return
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile()  # noqa: SIM115 (kept open as long as the rows are)
+            for block in self._blocks:
+                self._file.write(block.data)
+        except OSError as error:
+            raise HilpError(
+                f"no room in {tempfile.gettempdir()} for the numbers of a large file: {error.strerror or error}"
+            ) from error
+        self._blocks = []
+
+    def rows(self) -> np.ndarray:
+        """All of them, [rows, width]."""
+        if self._file is None:
+            return np.concatenate([np.zeros((0, self._width)), *self._blocks])
+        self._file.flush()
+        return np.memmap(self._file, np.float64, "r", shape=(self._rows, self._width))

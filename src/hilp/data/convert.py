@@ -24,10 +24,9 @@ from hilp import storage
 from hilp.data import checks, load, native
 from hilp.data.columns import NpyWriter
 from hilp.data.formats import minari
-from hilp.data.mistakes import path_of
-from hilp.data.scaling import ActionScaling
 from hilp.data.source import Kind, Source, rescaled
-from hilp.errors import HilpError
+from hilp.data.transforms import ActionScaling
+from hilp.errors import HilpError, path_of
 
 STATE = "conversion.json"  # in the hidden folder: what is being converted, and how many rows are safe on disk
 COLUMNS = "columns"  # in there too: the folder that takes its place in the end
@@ -126,7 +125,7 @@ def _write_columns(source: Source, folder: Path, progress: Progress) -> list[str
     kinds = source.columns
     plan = _plan(source)
     done, known = _rows_done(folder, plan)
-    health = checks.Health(source)
+    health = checks.HealthCheck(source)
     try:
         writers = _open_writers(folder, kinds, source.rows, done)
     except (ValueError, EOFError, FileNotFoundError):  # not even the headers were safe on disk

@@ -17,14 +17,14 @@ import numpy as np
 
 from hilp import trees
 from hilp.data import frames, native
-from hilp.data.about import About
-from hilp.data.about import Parts as Parts
 from hilp.data.columns import fingerprint_of
+from hilp.data.metadata import Metadata
+from hilp.data.metadata import Parts as Parts
 from hilp.errors import HilpError, nearest
 
 
 @dataclass(frozen=True)
-class Dataset(About):
+class Dataset(Metadata):
     """Unlabeled trajectories. Build one with `hilp.load`; `checks.require_trainable` says what is wrong with it.
 
     Observations are one array, or named arrays that share their rows: {"state": [rows, d], "camera": [rows, h, w, 3]}.
@@ -60,8 +60,8 @@ class Dataset(About):
 
     @property
     def seen(self) -> Any:
-        """Observations as networks see them before they are normalised: through the view, where there is one."""
-        return self.observations if self.view is None else self.view.of(self.observations)
+        """Observations as networks see them before they are normalised: through the transform, where there is one."""
+        return self.observations if self.transform is None else self.transform.of(self.observations)
 
     @property
     def is_checked(self) -> bool:
@@ -96,7 +96,7 @@ class Dataset(About):
     @cached_property
     def fingerprint(self) -> str:
         """Hash of everything that training sees; equal data has an equal fingerprint wherever it lies."""
-        return fingerprint_of(frames.stored(self.observations), self.actions, self.lengths, self.view, self.frames)
+        return fingerprint_of(frames.stored(self.observations), self.actions, self.lengths, self.transform, self.frames)
 
     def extra(self, name: str) -> np.ndarray:
         """An extra column by name, a value per row: `data.extra("physics")[data.transition_rows + 1]` is at each s'.
@@ -150,4 +150,4 @@ class Dataset(About):
         observations = trees.unnamed(columns, native.OBSERVATIONS)
         if about.frames > 1:
             observations = frames.stacked(observations, columns["lengths"], about.frames)
-        return Dataset(observations, columns["actions"], columns["lengths"], extras, **about.about())
+        return Dataset(observations, columns["actions"], columns["lengths"], extras, **about.metadata())

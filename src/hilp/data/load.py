@@ -16,16 +16,15 @@ from typing import Any
 import numpy as np
 
 from hilp import storage
-from hilp.data import checks, formats, native, tables, thinning, timescale
+from hilp.data import checks, formats, native, subsampling, tables, timescale
 from hilp.data.columns import open_npz
 from hilp.data.dataset import Dataset
 from hilp.data.formats import arrays, csv, d4rl, exorl, groups, lerobot, minari, ogbench, parquet
 from hilp.data.formats import native as native_format
-from hilp.data.mistakes import path_of
 from hilp.data.repair import TIME, Repairs, is_split
-from hilp.data.scaling import ActionScaling
 from hilp.data.source import Source, gather, of_dataset, rows_text, select, with_extras
-from hilp.errors import HilpError, nearest, require_count, some
+from hilp.data.transforms import ActionScaling
+from hilp.errors import HilpError, nearest, path_of, require_count, some
 
 LOADED = "data set"
 
@@ -60,7 +59,7 @@ def load(
     *,
     rescale_actions: bool = False,
     stride: int | str | None = None,
-    stride_actions: thinning.Commands = "mean",
+    stride_actions: subsampling.Commands = "mean",
     **options: Any,
 ) -> Dataset:
     """A data set from a path, a Minari id or a dict of arrays.
@@ -76,11 +75,11 @@ def load(
     commands in between are averaged, or added up with stride_actions="sum". Without one, training may choose.
     """
     data, where = _read(source, format, options)
-    wanted = thinning.require_stride(stride)
+    wanted = subsampling.require_stride(stride)
     if wanted is not None:
         checks.examine_dataset(data, rescale=True, where=where)  # while its rows are those of the file
-        chosen = timescale.of_dataset(data).stride if wanted == thinning.AUTO else wanted
-        data = thinning.thinned(data, int(chosen), stride_actions)
+        chosen = timescale.of_dataset(data).stride if wanted == subsampling.AUTO else wanted
+        data = subsampling.subsample(data, int(chosen), stride_actions)
     if not rescale_actions:
         if not data.is_checked:
             checks.examine_dataset(data, where=where)
@@ -101,7 +100,7 @@ def _read(source: Any, format: str | None, options: dict[str, Any]) -> tuple[Dat
         data = Dataset.open(path_of(source), **opening)
         repairs = Repairs.of(angles=options.get("angles"), drop=options.get("drop"))
         repaired = repairs.apply(of_dataset(data))
-        return (replace(data, view=repaired.view, notes=repaired.notes) if repairs.views else data), rows_text
+        return (replace(data, transform=repaired.transform, notes=repaired.notes) if repairs.views else data), rows_text
     opened = open_source(source, chosen, **options)
     return gather(opened), opened.where
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hilp import trees
-from hilp.data.about import Parts
+from hilp.data.metadata import Parts
 from hilp.data.source import Block, Kind, Source
 
 MOST_COLUMNS = 512  # that are measured and reported one by one; images have more

@@ -18,12 +18,10 @@ from urllib.parse import quote
 import numpy as np
 
 from hilp import storage, trees
-from hilp.data.about import About
 from hilp.data.columns import NUMBERS, fingerprint_of, open_npy, sha256_of
-from hilp.data.mistakes import path_of, reason
-from hilp.data.scaling import ActionScaling
-from hilp.data.view import View
-from hilp.errors import HilpError
+from hilp.data.metadata import Metadata
+from hilp.data.transforms import ActionScaling, ObservationTransform
+from hilp.errors import HilpError, path_of, reason
 
 FORMAT = "hilp-dataset"
 # Versions: plain; observations of named parts; a view of them; pictures seen in stacks. None reads a later one.
@@ -52,7 +50,9 @@ def columns_of(observations: trees.Tree, actions: Any, extras: Mapping[str, Any]
 # ---- writing ---------------------------------------------------------------------------------------------------------
 
 
-def write(target: Path, columns: Mapping[str, np.ndarray], lengths: np.ndarray, about: About, overwrite: bool) -> Path:
+def write(
+    target: Path, columns: Mapping[str, np.ndarray], lengths: np.ndarray, metadata: Metadata, overwrite: bool
+) -> Path:
     """Write the columns of `columns_of` as a folder, which appears whole or not at all."""
     storage.clean_leftovers(path_of(target))
     require_free(target, overwrite)
@@ -61,7 +61,7 @@ def write(target: Path, columns: Mapping[str, np.ndarray], lengths: np.ndarray, 
         temporary.mkdir(parents=True)
         for name, column in {**columns, "lengths": lengths}.items():
             np.save(temporary / file_name(name), column, allow_pickle=False)
-        seal(temporary, about, list(columns))
+        seal(temporary, metadata, list(columns))
         storage.swap_folder(temporary, target)
     except OSError as error:
         raise HilpError(f"cannot write {target}: {error.strerror or error}") from error
@@ -70,26 +70,30 @@ def write(target: Path, columns: Mapping[str, np.ndarray], lengths: np.ndarray, 
     return target
 
 
-def describe(about: About) -> dict[str, Any]:
+def describe(metadata: Metadata) -> dict[str, Any]:
     """What dataset.json says beyond files and rows."""
-    scaling = about.action_scaling
+    scaling = metadata.action_scaling
     return {
-        "name": about.name,
-        "task": about.task,
-        "read_as": about.format,
-        "endings": dict(about.endings),
-        "notes": list(about.notes),
-        "observation_parts": [[name, list(shape)] for name, shape in about.observation_parts],
+        "name": metadata.name,
+        "task": metadata.task,
+        "read_as": metadata.format,
+        "endings": dict(metadata.endings),
+        "notes": list(metadata.notes),
+        "observation_parts": [[name, list(shape)] for name, shape in metadata.observation_parts],
         "action_center": None if scaling is None else scaling.center.tolist(),
         "action_half_range": None if scaling is None else scaling.half_range.tolist(),
-        **({"action_parts": [[name, list(shape)] for name, shape in about.action_parts]} if about.action_parts else {}),
-        **({} if about.stride is None else {"stride": about.stride, "stride_actions": about.stride_actions}),
-        **({} if about.view is None else {"view": about.view.to_json()}),
-        **({} if about.frames == 1 else {"frames": about.frames}),
+        **(
+            {"action_parts": [[name, list(shape)] for name, shape in metadata.action_parts]}
+            if metadata.action_parts
+            else {}
+        ),
+        **({} if metadata.stride is None else {"stride": metadata.stride, "stride_actions": metadata.stride_actions}),
+        **({} if metadata.transform is None else {"transform": metadata.transform.to_json()}),
+        **({} if metadata.frames == 1 else {"frames": metadata.frames}),
     }
 
 
-def seal(folder: Path, about: About, columns: Sequence[str], beside: Callable[[int], None] | None = None) -> None:
+def seal(folder: Path, metadata: Metadata, columns: Sequence[str], beside: Callable[[int], None] | None = None) -> None:
     """Hash what lies in the folder (these columns, and lengths) and write dataset.json, which makes it a data set."""
     opened = {name: open_npy(folder / file_name(name)) for name in (*columns, "lengths")}
     observations = trees.unnamed(opened, OBSERVATIONS)
@@ -104,12 +108,14 @@ def seal(folder: Path, about: About, columns: Sequence[str], beside: Callable[[i
     }
     manifest = {
         "format": FORMAT,
-        "version": _version(about, parts is not None),
-        **describe(about),
+        "version": _version(metadata, parts is not None),
+        **describe(metadata),
         **({} if parts is None else {"observation_names": parts}),
         "rows": opened["actions"].shape[0],
         "episodes": opened["lengths"].shape[0],
-        "fingerprint": fingerprint_of(observations, opened["actions"], opened["lengths"], about.view, about.frames),
+        "fingerprint": fingerprint_of(
+            observations, opened["actions"], opened["lengths"], metadata.transform, metadata.frames
+        ),
         "extras": extras,
         "files": files,
     }
@@ -138,7 +144,7 @@ def require_free(target: Path, overwrite: bool) -> None:
 # ---- reading ---------------------------------------------------------------------------------------------------------
 
 
-def read(folder: Path, in_memory: bool, verify: bool) -> tuple[dict[str, np.ndarray], About]:
+def read(folder: Path, in_memory: bool, verify: bool) -> tuple[dict[str, np.ndarray], Metadata]:
     """The columns of a folder (those of `columns_of`, and lengths), memory-mapped unless `in_memory`."""
     storage.restore_aside(folder)
     manifest = read_manifest(folder)
@@ -168,13 +174,15 @@ def read(folder: Path, in_memory: bool, verify: bool) -> tuple[dict[str, np.ndar
             f"{folder} is damaged: dataset.json says {manifest['rows']} rows, the arrays have {sizes} and episodes "
             f"of {lengths.sum()} rows: write the data set again"
         )
-    about = _about(folder, manifest)
-    if about.view is not None and (parts is not None or about.view.width != columns[OBSERVATIONS].shape[1]):
-        raise HilpError(f"{folder} is damaged: its view is not one of these observations: write the data set again")
-    return {**columns, "lengths": lengths.astype(np.int64)}, about
+    metadata = _metadata(folder, manifest)
+    if metadata.transform is not None and (
+        parts is not None or metadata.transform.width != columns[OBSERVATIONS].shape[1]
+    ):
+        raise HilpError(f"{folder} is damaged: its transform is not one of its observations: write it again")
+    return {**columns, "lengths": lengths.astype(np.int64)}, metadata
 
 
-def _about(folder: Path, manifest: Mapping[str, Any]) -> About:
+def _metadata(folder: Path, manifest: Mapping[str, Any]) -> Metadata:
     scaling = [manifest.get(key) for key in ("action_center", "action_half_range")]
     try:
         center, half_range = (None if v is None else np.asarray(v, np.float32) for v in scaling)
@@ -183,11 +191,11 @@ def _about(folder: Path, manifest: Mapping[str, Any]) -> About:
             for key in ("observation_parts", "action_parts")
         )
         stride = None if manifest.get("stride") is None else max(1, int(manifest["stride"]))
-        view = View.from_json(manifest["view"]) if "view" in manifest else None
+        transform = ObservationTransform.from_json(manifest["transform"]) if "transform" in manifest else None
         frames = max(1, int(manifest.get("frames", 1)))
     except (TypeError, ValueError) as error:
         raise HilpError(f"{folder / MANIFEST} is damaged: {reason(error)}: write the data set again") from error
-    return About(
+    return Metadata(
         name=manifest["name"],
         task=manifest.get("task"),
         format="native",
@@ -199,15 +207,15 @@ def _about(folder: Path, manifest: Mapping[str, Any]) -> About:
         stride=stride,
         stride_actions=str(manifest.get("stride_actions", "mean")),
         frames=frames,
-        view=view,
+        transform=transform,
     )
 
 
-def _version(about: About, named: bool) -> int:
+def _version(metadata: Metadata, named: bool) -> int:
     """The oldest that can say it."""
-    if about.frames > 1:
+    if metadata.frames > 1:
         return STACKED
-    return VIEWED if about.view is not None else TREES if named else PLAIN
+    return VIEWED if metadata.transform is not None else TREES if named else PLAIN
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -223,7 +231,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
                 f"{folder} has format version {manifest.get('version')}, this hilp reads {PLAIN} to {STACKED}"
             )
         checksum = manifest.pop(CHECKSUM, None)
-        # Comparing the text as well finds flipped bits that JSON does not care about.
+        # Comparing the text as well finds flipped bits that JSON does not notice.
         intact = checksum == _checksum(manifest) and text == _text({**manifest, CHECKSUM: checksum})
     except (OSError, ValueError, RecursionError) as error:
         raise HilpError(f"{path} cannot be read: {reason(error)}") from error
@@ -244,13 +252,13 @@ def damages(
     folder: Path, manifest: Mapping[str, Any], hashes: bool, beside: Callable[[int], None] | None = None
 ) -> Iterator[str]:
     """What is wrong with the files of a native folder, a line each; without `hashes` only missing and cut files."""
-    for name, about in manifest["files"].items():
+    for name, noted in manifest["files"].items():
         path = folder / name
         try:
             size = path.stat().st_size
-            if not isinstance(about, dict) or size != about.get("bytes"):
+            if not isinstance(noted, dict) or size != noted.get("bytes"):
                 yield f"{path} is damaged: it has {size} bytes, not as many as noted: write the data set again"
-            elif hashes and sha256_of(path, beside) != about.get("sha256"):
+            elif hashes and sha256_of(path, beside) != noted.get("sha256"):
                 yield f"{path} was changed after it was written (its hash does not match): write the data set again"
         except OSError as error:
             yield f"{path} is missing or unreadable ({error.strerror or error}): write the data set again"

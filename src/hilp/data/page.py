@@ -9,7 +9,7 @@ import numpy as np
 
 from hilp.data.audit import Report
 from hilp.data.measures import ColumnStats
-from hilp.data.mistakes import size_text
+from hilp.errors import size_text
 
 if TYPE_CHECKING:
     from rich.console import Group

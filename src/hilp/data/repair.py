@@ -1,7 +1,7 @@
 """Repair: what is done, when asked, to data that cannot be trained on as it is, or would be trained on badly.
 
 Episodes are split at rows without numbers and at gaps in time. Columns that say nothing are left out, and angles that
-wrap are turned into sine and cosine, by a `View` that travels with the policy.
+wrap are turned into sine and cosine, by a `ObservationTransform` that travels with the policy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hilp import trees
 from hilp.data.angles import Wrapped, Wraps
 from hilp.data.measures import ColumnHashes, Moments, column_names
 from hilp.data.source import Block, Kind, Source, ranges
-from hilp.data.view import View
+from hilp.data.transforms import ObservationTransform
 from hilp.errors import HilpError, counted, nearest, some
 
 SPLITS = ("nan", "gap")
@@ -180,7 +180,7 @@ def _viewed(source: Source, repairs: Repairs) -> Source:
     if not isinstance(source.observation, Kind) or len(source.observation.shape) != 1:
         raise HilpError(f"{source.name}: angles and drop are for observations that are one vector, not named parts")
     width, labels = source.observation_dim, column_names(source)
-    before = source.view or View(width, tuple(range(width)))
+    before = source.transform or ObservationTransform(width, tuple(range(width)))
     asked = repairs.angles if isinstance(repairs.angles, dict) else {}
     named = {column: period for name, period in asked.items() for column in _columns_of(source, labels, name)}
     moments, hashes, wraps = Moments(width), ColumnHashes(width), Wraps(source, width)
@@ -209,8 +209,8 @@ def _viewed(source: Source, repairs: Repairs) -> Source:
     angles |= {c: _period(source, labels[c], period, found.get(c)) for c, period in named.items() if c in seen}
     for column in (column for column in named if column in seen):
         notes.append(f"networks see the sine and cosine of {labels[column]}, an angle of period {angles[column]:.6g}")
-    view = View(width, seen, tuple(sorted(angles.items())))
-    return replace(source, view=view, notes=(*source.notes, *notes))
+    transform = ObservationTransform(width, seen, tuple(sorted(angles.items())))
+    return replace(source, transform=transform, notes=(*source.notes, *notes))
 
 
 def _columns_of(source: Source, labels: list[str], name: str) -> list[int]:

@@ -6,17 +6,19 @@ a function of (s, a, s'). A terminal transition is the last that pays; a walk th
 
 from __future__ import annotations
 
+import inspect
 import math
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from hilp import trees
 from hilp.data.dataset import Dataset
-from hilp.data.extras import Extras, RewardFunction, apply_reward
-from hilp.data.mistakes import first_few
-from hilp.errors import HilpError
+from hilp.errors import HilpError, nearest, some
 
+RewardFunction = Callable[..., np.ndarray]  # of (s, a, s'), or of (s, a, s', Extras)
 REWARDS, TERMINALS = "rewards", "terminals"
 BLOCK = 1 << 16  # transitions that a function is asked about at a time
 
@@ -35,7 +37,7 @@ def label(data: Dataset, reward: RewardFunction | None = None, *, shift: float =
     at = data.transition_rows
     bad = at[~np.isfinite(rewards[at])]
     if len(bad):
-        raise HilpError(f"the reward is NaN or infinite for {len(bad)} of {len(at)} transitions, rows {first_few(bad)}")
+        raise HilpError(f"the reward is NaN or infinite for {len(bad)} of {len(at)} transitions, rows {some(bad, 5)}")
     if np.ptp(rewards[at]) == 0.0:
         raise HilpError(
             f"the reward is {rewards[at[0]]:g} for all {len(at)} transitions of {data.name}, so it asks for nothing: "
@@ -97,3 +99,61 @@ def _numbers(data: Dataset, name: str) -> np.ndarray:
     if column.size != data.rows:
         raise HilpError(f"the column '{name}' of {data.name} is not one number a row, but {column.shape[1:]}")
     return column.reshape(-1).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Extras:
+    """Named columns beside the observations of some transitions, for rewards that need more than the observation."""
+
+    at_s: Mapping[str, np.ndarray]
+    at_next: Mapping[str, np.ndarray]
+    owner: str  # whose columns they are, for the error
+
+    @staticmethod
+    def of(data: Dataset, rows: np.ndarray) -> Extras:
+        """The columns of a data set at the transitions that start in these rows; nothing is read before it is asked."""
+        return Extras(_Rows(data.extras, rows), _Rows(data.extras, rows + 1), data.name)
+
+    def before(self, name: str) -> np.ndarray:
+        """A column at s."""
+        return self._column(self.at_s, name)
+
+    def after(self, name: str) -> np.ndarray:
+        """A column at s'."""
+        return self._column(self.at_next, name)
+
+    def _column(self, columns: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+        if name not in columns:
+            has = nearest(name, columns) if columns else "it has none"
+            raise HilpError(f"this reward needs the extra column '{name}', which {self.owner} does not have: {has}")
+        return columns[name]
+
+
+class _Rows(Mapping[str, np.ndarray]):
+    """Some rows of columns that may lie in a file."""
+
+    def __init__(self, columns: Mapping[str, np.ndarray], rows: np.ndarray):
+        self._columns, self._rows = columns, rows
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return np.asarray(self._columns[name][self._rows])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+
+def apply_reward(function: RewardFunction, before: Any, actions: np.ndarray, after: Any, extras: Extras) -> np.ndarray:
+    """The reward of transitions; extras go to functions that ask for them."""
+    return function(before, actions, after, extras) if _takes_extras(function) else function(before, actions, after)
+
+
+def _takes_extras(function: RewardFunction) -> bool:
+    """Whether a reward function has a fourth parameter without a default."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return sum(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters) > 3

@@ -15,13 +15,12 @@ import numpy as np
 
 from hilp import trees
 from hilp.data import frames
-from hilp.data.about import About
 from hilp.data.columns import BLOCK_BYTES, row_bytes
 from hilp.data.dataset import Dataset
-from hilp.data.mistakes import first_few
+from hilp.data.metadata import Metadata
 from hilp.data.native import columns_of
-from hilp.data.scaling import ActionScaling
-from hilp.errors import HilpError, nearest
+from hilp.data.transforms import ActionScaling
+from hilp.errors import HilpError, nearest, some
 
 MOST_BLOCK_ROWS = 1 << 16
 MOST_PLACES = 3  # files that are named in a message
@@ -49,11 +48,11 @@ class Block(NamedTuple):
 
 def rows_text(rows: np.ndarray) -> str:
     """Where rows are, in words."""
-    return f"rows {first_few(rows)}"
+    return f"rows {some(rows, 5)}"
 
 
 @dataclass(frozen=True)
-class Source(About):
+class Source(Metadata):
     """Trajectories somewhere."""
 
     lengths: np.ndarray  # int64 [episodes]: rows of each episode
@@ -124,7 +123,7 @@ def gather(source: Source) -> Dataset:
     observations = trees.unnamed(columns, "observations")
     extras = {name: columns[f"extra.{name}"] for name in source.extras}
     observations = frames.stacked(observations, source.lengths, source.frames)
-    return Dataset(observations, columns["actions"], source.lengths, extras, **source.about())
+    return Dataset(observations, columns["actions"], source.lengths, extras, **source.metadata())
 
 
 def of_dataset(data: Dataset) -> Source:
@@ -145,7 +144,7 @@ def of_dataset(data: Dataset) -> Source:
         action=kind(data.actions),
         extras={name: kind(column) for name, column in data.extras.items()},
         read=read,
-        **data.about(),
+        **data.metadata(),
     )
 
 

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from hilp import trees
-from hilp.data import isolated
+from hilp.data import subprocess_reader
 from hilp.data.columns import NUMBERS, Column, open_npz
-from hilp.data.mistakes import first_few, reason, require_utf8
 from hilp.data.source import Block, Kind, Source, rows_text, select
-from hilp.errors import HilpError, nearest, some
+from hilp.errors import HilpError, nearest, reason, require_utf8, some
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 ZIP_MAGIC = b"PK\x03\x04"
@@ -83,7 +82,7 @@ def open_table(source: Mapping[str, Any] | Path) -> Table:
     size, identity = source.stat().st_size, identity_of([source])
     if kind == "npz":
         return Table(str(source), "npz", open_npz(source), (), size, identity)
-    columns, others = isolated.open_hdf5(source)
+    columns, others = subprocess_reader.open_hdf5(source)
     return Table(str(source), "hdf5", columns, others, size, identity)
 
 
@@ -381,7 +380,7 @@ def _require_consecutive(states: np.ndarray, after: np.ndarray, first: int, last
     broken = first + rows[~close.all(axis=tuple(range(1, close.ndim)))]
     if len(broken):
         raise HilpError(
-            f"{name}: next_observations of rows {first_few(broken)} are not the observations of the row after, inside "
+            f"{name}: next_observations of rows {some(broken, 5)} are not the observations of the row after, inside "
             "an episode: check where episodes end"
         )
 
@@ -422,5 +421,5 @@ def without_short(source: Source) -> Source:
     short = np.flatnonzero(source.lengths < 2)
     if not len(short):
         return source
-    note = f"left out {len(short)} episodes of a single row (no transition): numbers {first_few(short)}"
+    note = f"left out {len(short)} episodes of a single row (no transition): numbers {some(short, 5)}"
     return select(source, np.flatnonzero(source.lengths >= 2), note)

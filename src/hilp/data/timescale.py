@@ -35,9 +35,9 @@ QUICK = 0.2  # quantile of the steps that trajectories took along an edge: neith
 FAR = 0.95  # quantile of the ways between places that is called the way across
 LEAST_WAYS = 0.05  # share of pairs of places with a way: with fewer, the graph says nothing
 
-FEW_STEPS = 30  # across, for data that is thinned; the mazes that the presets were tuned on have as many
+FEW_STEPS = 30  # across, for data that is subsampled; the mazes that the presets were tuned on have as many
 STRAIGHT = 0.8  # cosine of the motions of two strides in a row: below it, a stride would cut corners
-LEAST_ROWS = 16  # of a thinned episode, in the median
+LEAST_ROWS = 16  # of a subsampled episode, in the median
 # Steps across, up to -> phi's discount. 1 / (1 - discount) is the way across, or some more.
 DISCOUNTS = ((50.0, 0.97), (70.0, 0.98), (150.0, 0.99), (np.inf, 0.995))
 USUAL_DISCOUNT = DISCOUNTS[0][1]
@@ -57,10 +57,10 @@ class TimeScale:
     def line(self) -> str:
         """What was found and what fits it, in one line."""
         if self.crossing is None:
-            return f"time scale: too little is seen twice to tell; unthinned, phi_discount {self.discount:g}"
+            return f"time scale: too little is seen twice to tell; not subsampled, phi_discount {self.discount:g}"
         found = f"time scale: about {self.crossing:.0f} steps across the data"
         if self.stride == 1:
-            return f"{found}, for which phi_discount {self.discount:g} fits, unthinned"
+            return f"{found}, for which phi_discount {self.discount:g} fits, not subsampled"
         return (
             f"{found}, too many to learn well; stride {self.stride} makes them {self.crossing / self.stride:.0f}, for "
             f"which phi_discount {self.discount:g} fits"
@@ -73,7 +73,7 @@ class TimeScale:
 def of_dataset(data: Dataset) -> TimeScale:
     """The time scale of a data set."""
     sample = Sample(data.lengths)
-    return sample.measured(vectors(over(lambda part: np.asarray(part[sample.rows]), data.seen)))
+    return sample.measured(vectors(over(lambda part: np.asarray(part[sample.rows]), data.network_inputs)))
 
 
 def discount_for(crossing: float | None) -> float:

@@ -173,7 +173,7 @@ class Reference:
                 storage.write_json(folder / VALUE, {**self.identity, "data": self.data.name, "versions": versions()})
                 storage.write_arrays(weights, storage.flatten(model))  # last: a folder that has them is complete
                 return model
-        spec = Spec.of(self.data.seen, self.data.action_dim)
+        spec = Spec.of(self.data.network_inputs, self.data.action_dim)
         like = jax.eval_shape(
             lambda key: monolithic.export(self.config, monolithic.init(self.config, spec, key)), jax.random.key(0)
         )

@@ -186,8 +186,8 @@ def _recorded(policy: FoundationPolicy) -> dict[str, int]:
 def _unseen(policy: FoundationPolicy) -> np.ndarray:
     """A goal of which all is open but the columns that networks do not see, which may be any."""
     goal = np.array(policy.bank.observations[0], np.float32)
-    view = policy.preparation.view
-    goal[list(range(len(goal)) if view is None else view.seen)] = np.nan
+    transform = policy.preparation.transform
+    goal[list(range(len(goal)) if transform is None else transform.columns)] = np.nan
     return goal
 
 

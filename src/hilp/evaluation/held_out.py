@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hilp import trees
-from hilp.data import thinning
+from hilp.data import subsampling
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, require_count, require_seed
 from hilp.evaluation import stats, theory
@@ -118,7 +118,7 @@ def evaluate(
 
 
 def as_trained(policy: FoundationPolicy, data: Dataset) -> Dataset:
-    """Data as the policy's own was: of its sizes, and thinned as that was."""
+    """Data as the policy's own was: of its sizes, and subsampled as that was."""
     wanted = (policy.spec.observation_dim, policy.spec.action_dim)
     if (data.observation_dim, data.action_dim) != wanted:
         raise HilpError(
@@ -126,7 +126,7 @@ def as_trained(policy: FoundationPolicy, data: Dataset) -> Dataset:
             f"{data.observation_dim} and {data.action_dim}: pass data that was read as that of its training"
         )
     stride = policy.preparation.stride
-    return thinning.thinned(data, stride) if stride > 1 and (data.stride or 1) == 1 else data
+    return subsampling.subsample(data, stride) if stride > 1 and (data.stride or 1) == 1 else data
 
 
 def horizon(policy: FoundationPolicy) -> int:

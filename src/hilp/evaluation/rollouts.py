@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hilp import tasks, trees
-from hilp.data.extras import Extras, RewardFunction, apply_reward
+from hilp.data.rewards import Extras, RewardFunction, apply_reward
 from hilp.errors import HilpError, some
 from hilp.evaluation import setup, stats
 from hilp.evaluation.goals import Goal

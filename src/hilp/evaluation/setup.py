@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from hilp import tasks
-from hilp.data.extras import RewardFunction
+from hilp.data.rewards import RewardFunction
 from hilp.errors import HilpError, nearest, some
 from hilp.policy.policy import FoundationPolicy
 from hilp.spec import Spec

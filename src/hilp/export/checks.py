@@ -96,7 +96,7 @@ def observations(policy: FoundationPolicy, rng: np.random.Generator) -> Tree:
         mean, scale = preparation.mean, preparation.scale
         return {n: part if n not in mean else mean[n] + scale[n] * part for n, part in drawn.items()}
     plain = noise((spec.observation_dim,), "float32")
-    return plain if preparation.view is not None else preparation.mean + preparation.scale * plain
+    return plain if preparation.transform is not None else preparation.mean + preparation.scale * plain
 
 
 def parts(spec: Spec, seen: Tree) -> list[np.ndarray]:

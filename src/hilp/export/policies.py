@@ -112,7 +112,7 @@ def _arguments(
                 place += 1
         else:
             arguments.append(jax.ShapeDtypeStruct((count, preparation.seen(spec).observation_dim), np.float32))
-            seen = place if preparation.view is None else _viewed(builder, place, preparation, prefix)
+            seen = place if preparation.transform is None else _viewed(builder, place, preparation, prefix)
             operands.append(_normalised(builder, seen, f"{prefix}preparation", ""))
             place += 1
     return arguments, operands
@@ -132,9 +132,9 @@ def _normalised(builder: Builder, value: int, prefix: str, part: str) -> int:
 
 def _viewed(builder: Builder, value: int, preparation: Preparation, prefix: str) -> int:
     """What networks see of an observation: some columns as they are, of others the sine and the cosine."""
-    view = preparation.view
-    assert view is not None
-    plain, into, turned, sines, _ = view.places
+    transform = preparation.transform
+    assert transform is not None
+    plain, into, turned, sines, _ = transform.places
     pieces = [builder.step("take", value, columns=plain.tolist())] if len(plain) else []
     order = into.tolist()
     if len(turned):
@@ -152,6 +152,6 @@ def _prepared_arrays(preparation: Preparation, prefix: str) -> dict[str, np.ndar
     found = {"action_center": preparation.action_center, "action_half_range": preparation.action_half_range}
     for name in ("mean", "scale"):
         found |= trees.named(getattr(preparation, name), name)
-    if preparation.view is not None:
-        found["radians"] = preparation.view.places[-1]
+    if preparation.transform is not None:
+        found["radians"] = preparation.transform.places[-1]
     return {f"{prefix}preparation.{name}": np.asarray(array) for name, array in found.items()}

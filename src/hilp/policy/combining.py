@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hilp import storage, trees
-from hilp.data.extras import Extras
+from hilp.data.rewards import Extras
 from hilp.errors import HilpError, require_count
 from hilp.policy import formulas
 from hilp.trees import Tree

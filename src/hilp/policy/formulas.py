@@ -31,7 +31,7 @@ from typing import NoReturn
 import numpy as np
 
 from hilp.data.dataset import Parts
-from hilp.data.extras import Extras, RewardFunction
+from hilp.data.rewards import Extras, RewardFunction
 from hilp.errors import HilpError, nearest
 
 LONGEST = 2000  # characters

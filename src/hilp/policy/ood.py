@@ -13,7 +13,7 @@ import numpy as np
 
 from hilp import trees
 from hilp.data.dataset import Parts
-from hilp.data.view import View
+from hilp.data.transforms import ObservationTransform
 from hilp.policy.bank import Bank
 from hilp.trees import Tree
 
@@ -24,7 +24,7 @@ STILL = 0.1  # the same for a column of one value, in units of that value, or of
 class Outside:
     """The range that observations and goals are held against."""
 
-    def __init__(self, bank: Bank, parts: Parts, view: View | None):
+    def __init__(self, bank: Bank, parts: Parts, transform: ObservationTransform | None):
         self._told: set[str] = set()
         self._names = [(name, int(np.prod(shape))) for name, shape in parts]
         kept = [trees.named(tree, "observations") for tree in (bank.observations, bank.next_observations)]
@@ -38,8 +38,8 @@ class Outside:
             high = np.max([np.max(rows, axis=0) for rows in both], axis=0)
             still = STILL * np.maximum(1.0, np.abs(low))
             margin = np.where(high > low, FAR * (high - low), still).astype(np.float32)
-            if view is not None:
-                free = [c for c in range(view.width) if c not in view.seen or c in dict(view.angles)]
+            if transform is not None:
+                free = [c for c in range(transform.width) if c not in transform.columns or c in dict(transform.angles)]
                 margin[free] = np.inf
             self._ranges[name], self._limits[name] = (low, high), (low - margin, high + margin)
 

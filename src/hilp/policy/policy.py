@@ -191,7 +191,7 @@ class FoundationPolicy:
 
     @cached_property
     def _outside(self) -> Outside:
-        return Outside(self.bank, self.observation_parts, self.preparation.view)
+        return Outside(self.bank, self.observation_parts, self.preparation.transform)
 
     @property
     def skill_dim(self) -> int:
@@ -284,8 +284,8 @@ class FoundationPolicy:
         """
         if goal_dims is not None:
             goals, single = self.batched(goal)
-            view = self.preparation.view
-            found = goal_matching.for_goals(self, goals, goal_dims, {} if view is None else dict(view.angles))
+            transform = self.preparation.transform
+            found = goal_matching.for_goals(self, goals, goal_dims, {} if transform is None else dict(transform.angles))
             goal = found[0] if single else found
         prompt = prompts.goal(self, goal, plan, best, radius, smooth)
         self._outside.warn("goal", self.batched(prompt.goal)[0])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hilp.data.dataset import Dataset
-from hilp.data.view import View
+from hilp.data.transforms import ObservationTransform
 from hilp.learning.sampling import normalised
 from hilp.spec import Spec
 from hilp.trees import Tree
@@ -23,7 +23,7 @@ class Preparation:
     """What happens to observations before the networks and to actions after them; part of the artifact.
 
     Of observations with named parts, `mean` and `scale` hold those parts that are numbers; bytes are left as they are.
-    Where networks do not see observations as they are, `view` comes before `mean` and `scale`.
+    Where networks do not see observations as they are, `transform` comes before `mean` and `scale`.
     """
 
     mean: Tree  # [obs], or by name
@@ -31,12 +31,12 @@ class Preparation:
     action_center: np.ndarray  # [act]
     action_half_range: np.ndarray  # [act]
     stride: int = 1  # rows of the user's log that a step of training spans; it acts at every row all the same
-    view: View | None = None
+    transform: ObservationTransform | None = None
 
     @staticmethod
     def of(data: Dataset, normalize: bool) -> Preparation:
         """Measured on the data; a constant column is only shifted, never divided by its zero deviation."""
-        mean, scale = Preparation._measured(data.seen, normalize)
+        mean, scale = Preparation._measured(data.network_inputs, normalize)
         scaling = data.action_scaling
         center = np.zeros(data.action_dim) if scaling is None else scaling.center
         half_range = np.ones(data.action_dim) if scaling is None else scaling.half_range
@@ -44,7 +44,7 @@ class Preparation:
         if data.stride_actions == "sum":  # of a stride; the user acts row by row
             center, half_range = center / stride, half_range / stride
         actions = np.asarray(center, np.float32), np.asarray(half_range, np.float32)
-        return Preparation(mean, scale, *actions, stride, data.view)
+        return Preparation(mean, scale, *actions, stride, data.transform)
 
     @staticmethod
     def _measured(observations: Tree, normalize: bool) -> tuple[Tree, Tree]:
@@ -60,11 +60,13 @@ class Preparation:
 
     def observations(self, observations: Tree) -> Tree:
         """Of the user, as the networks take them."""
-        return normalised(observations if self.view is None else self.view(observations), self.mean, self.scale)
+        return normalised(
+            observations if self.transform is None else self.transform(observations), self.mean, self.scale
+        )
 
     def seen(self, spec: Spec) -> Spec:
         """What networks know of data that the user knows as `spec`."""
-        return spec if self.view is None else replace(spec, observation_dim=self.view.size)
+        return spec if self.transform is None else replace(spec, observation_dim=self.transform.size)
 
     def actions(self, actions: np.ndarray) -> np.ndarray:
         """Of the networks, as the user takes them."""
@@ -76,15 +78,15 @@ class Preparation:
 
         found = {name: plain(getattr(self, name)) for name in ARRAYS}
         found |= {} if self.stride == 1 else {"stride": self.stride}  # as before there were any
-        return found if self.view is None else {**found, "view": self.view.to_json()}
+        return found if self.transform is None else {**found, "transform": self.transform.to_json()}
 
     @staticmethod
     def from_json(described: Mapping[str, Any], spec: Spec) -> Preparation:
         """From what a policy's folder says; a ValueError where it does not fit the policy's spec."""
-        view = View.from_json(described["view"]) if "view" in described else None
-        if view is not None and (spec.parts or view.width != spec.observation_dim):
-            raise ValueError("its view is not one of its observations")
-        size = spec.observation_dim if view is None else view.size
+        transform = ObservationTransform.from_json(described["transform"]) if "transform" in described else None
+        if transform is not None and (spec.parts or transform.width != spec.observation_dim):
+            raise ValueError("its transform is not one of its observations")
+        size = spec.observation_dim if transform is None else transform.size
         numbers = {name: shape for name, shape, kind in spec.parts if kind != "uint8"}
 
         def array(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
@@ -101,10 +103,10 @@ class Preparation:
             return {part: array(name, described[name][part], shape) for part, shape in sorted(numbers.items())}
 
         stride = described.get("stride", 1)
-        if set(described) - {"stride", "view"} != set(ARRAYS) or type(stride) is not int or stride < 1:
+        if set(described) - {"stride", "transform"} != set(ARRAYS) or type(stride) is not int or stride < 1:
             raise ValueError("a part of the preparation is missing or unexpected")
         center, half_range = (array(name, described[name], (spec.action_dim,)) for name in ARRAYS[2:])
-        return Preparation(tree("mean"), tree("scale"), center, half_range, stride, view)
+        return Preparation(tree("mean"), tree("scale"), center, half_range, stride, transform)
 
 
 def _mean_and_deviation(rows: np.ndarray, block: int = 1 << 16) -> tuple[np.ndarray, np.ndarray]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from hilp import trees
 from hilp.data.dataset import Dataset, Parts
-from hilp.data.extras import Extras, RewardFunction, apply_reward
+from hilp.data.rewards import Extras, RewardFunction, apply_reward
 from hilp.errors import HilpError, some
 from hilp.learning import images
 from hilp.policy import formulas, graph_prompts, graph_rewards, planning, prompts

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from hilp.data.about import Parts
+from hilp.data.metadata import Parts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

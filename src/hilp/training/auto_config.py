@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hilp.data import thinning, timescale
+from hilp.data import subsampling, timescale
 from hilp.data.dataset import Dataset
 from hilp.learning import configs
 from hilp.presets import Preset
@@ -32,7 +32,7 @@ class Resolved(NamedTuple):
 
 
 def resolve(config: Any, data: Dataset, before: Mapping[str, Any] | None = None) -> Resolved:
-    """The config with numbers for all that is "auto", and the data thinned where it should be.
+    """The config with numbers for all that is "auto", and the data subsampled where it should be.
 
     before: what a run that is resumed said of itself.
     """
@@ -45,10 +45,10 @@ def resolve(config: Any, data: Dataset, before: Mapping[str, Any] | None = None)
         stride = before.get("stride", 1)
         if len(values) == len(keys) and type(stride) is int and stride >= 1:
             fit = configs.changed(config, values)
-            return Resolved(fit, _thinned(data, stride) if stride_open else data)
+            return Resolved(fit, _subsampled(data, stride) if stride_open else data)
     scale = timescale.of_dataset(data)
     if stride_open:
-        data, discount = _thinned(data, scale.stride), scale.discount
+        data, discount = _subsampled(data, scale.stride), scale.discount
     else:
         discount = timescale.discount_for(scale.crossing)
         scale = dataclasses.replace(scale, stride=1, discount=discount)
@@ -77,7 +77,7 @@ def more_updates(count: int) -> str:
 
 
 def _stride_open(data: Dataset) -> bool:
-    """Whether data may be thinned: nobody said a stride, and it names no task, which would have its own steps."""
+    """Whether data may be subsampled: nobody said a stride, and it names no task, which would have its own steps."""
     return data.stride is None and data.task is None and data.frames == 1
 
 
@@ -100,9 +100,9 @@ def _weight(discount: float, temperature: float) -> float:
     return temperature * (1.0 - discount**2)
 
 
-def _thinned(data: Dataset, stride: int) -> Dataset:
+def _subsampled(data: Dataset, stride: int) -> Dataset:
     if stride == 1:
         return data
-    thin = thinning.thinned(data, stride)
-    thin = thin if data.action_scaling is None else thinning.refitted(thin)
+    thin = subsampling.subsample(data, stride)
+    thin = thin if data.action_scaling is None else subsampling.refit_action_range(thin)
     return thin.as_checked()  # of rows that were checked

@@ -15,9 +15,9 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 import numpy as np
 
 from hilp import presets, trees
-from hilp.data import rewards, thinning
+from hilp.data import rewards, subsampling
 from hilp.data.dataset import Dataset
-from hilp.data.scaling import ActionScaling
+from hilp.data.transforms import ActionScaling
 from hilp.errors import HilpError, require_count
 from hilp.learning import methods
 from hilp.learning.images import pictures
@@ -153,7 +153,7 @@ def hierarchy(
 
 
 def own_data(policy: FoundationPolicy, data: Dataset, recorded: bool) -> Dataset:
-    """Data with the observations and actions that a policy takes, thinned as that of its training was."""
+    """Data with the observations and actions that a policy takes, subsampled as that of its training was."""
     spec = Spec.of(data.observations, data.action_dim)
     if spec != policy.spec:
         raise HilpError(
@@ -168,7 +168,7 @@ def own_data(policy: FoundationPolicy, data: Dataset, recorded: bool) -> Dataset
             f"steps of this policy span {stride} rows, and the rewards of {data.name} are of one row each: give a "
             "reward as a function or a formula"
         )
-    return thinning.thinned(data, stride)
+    return subsampling.subsample(data, stride)
 
 
 def with_skills(policy: FoundationPolicy, data: Dataset, k: int) -> Dataset:

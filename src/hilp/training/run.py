@@ -59,7 +59,7 @@ class Run:
         self.config, self.data, self.seed, self.seeds, self.validation = config, data, seed, seeds, validation
         self.method = methods.of(config)
         self.stages = methods.stages(config)
-        self.spec = Spec.of(data.seen, data.action_dim)  # of the networks
+        self.spec = Spec.of(data.network_inputs, data.action_dim)  # of the networks
         memory.require_fit(config, self.spec, seeds)
         self.mesh = mesh_of(devices, getattr(config, "batch", devices))
         self.preparation = Preparation.of(data, config.normalize)
@@ -74,7 +74,7 @@ class Run:
         budget = memory.default_device_budget() if device_budget is None else device_budget
         self.streamed = anybody(self.mesh, self._bytes_on_device() > budget)  # all run the same programs
         self.columns = sampling.Columns(
-            {"observations": data.seen, "actions": data.actions, **self._extra_columns()},
+            {"observations": data.network_inputs, "actions": data.actions, **self._extra_columns()},
             {},
             self.preparation.mean,
             self.preparation.scale,
@@ -184,7 +184,7 @@ class Run:
         mean, scale = self.preparation.mean, self.preparation.scale
         for first in range(0, self.data.rows, COLUMN_BLOCK):
             rows = slice(first, first + COLUMN_BLOCK)
-            block = trees.over(lambda part, rows=rows: part[rows], self.data.seen)
+            block = trees.over(lambda part, rows=rows: part[rows], self.data.network_inputs)
             column[..., rows, :] = compute(state, sampling.normalised(as_numbers(block), mean, scale))
         return column
 
@@ -193,13 +193,13 @@ class Run:
 
         def one_row() -> Any:
             state = self.method.init(self.config, self.spec, jax.random.key(0))
-            row = as_numbers(trees.over(lambda part: np.asarray(part[:1]), self.data.seen))
+            row = as_numbers(trees.over(lambda part: np.asarray(part[:1]), self.data.network_inputs))
             return function(self.config, state, row)
 
         return int(jax.eval_shape(one_row).shape[-1])
 
     def _bytes_on_device(self) -> int:
-        kept = frames.stored(self.data.seen)  # of stacks of frames each frame once
+        kept = frames.stored(self.data.network_inputs)  # of stacks of frames each frame once
         parts = trees.named(as_numbers(trees.over(lambda part: part[:1], kept)), "observations")
         row = sum(part.nbytes for part in parts.values())
         row += 4 * (self.data.action_dim + len(methods.columns(self.config)))

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from hilp.data import tables
-from hilp.data.about import Parts
 from hilp.data.columns import NUMBERS
+from hilp.data.metadata import Parts
 from hilp.data.source import Source, chain, choose_extras
 from hilp.data.tables import Part, Table, identity_of, lay_out, left_out, open_table, parts_of, without_short
 from hilp.errors import HilpError, nearest, some

@@ -14,13 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
+from hilp.data.columns import ArrayCache
 from hilp.data.formats import arrays
 from hilp.data.formats.arrays import Columns
-from hilp.data.mistakes import first_few, reason
 from hilp.data.source import Source
-from hilp.data.spill import Spill
 from hilp.data.tables import Table
-from hilp.errors import HilpError
+from hilp.errors import HilpError, reason, some
 
 ENDINGS = (".csv", ".tsv")
 DELIMITERS = (",", ";", "\t", "|")
@@ -96,7 +95,7 @@ class _File:
                 stream.seek(0)
                 reader = csv.reader(stream, delimiter=delimiter, strict=True)
                 self._header(next(reader, []))
-                spill = Spill(len(self.names))
+                cache = ArrayCache(len(self.names))
                 rows: list[list[str]] = []
                 lines: list[int] = []
                 before = reader.line_num
@@ -111,17 +110,17 @@ class _File:
                     rows.append(row)
                     lines.append(at)
                     if len(rows) == CHUNK:
-                        spill.append(self._numbers(rows, lines))
+                        cache.append(self._numbers(rows, lines))
                         rows, lines = [], []
                 if rows:
-                    spill.append(self._numbers(rows, lines))
+                    cache.append(self._numbers(rows, lines))
         except UnicodeDecodeError as error:
             raise HilpError(f"{self.path} is not written in UTF-8 ({reason(error)}): save it as UTF-8") from error
         except csv.Error as error:
             raise HilpError(f"{self.path}, line {reader.line_num}: {reason(error)}: repair this line") from error
         except OSError as error:
             raise HilpError(f"{self.path} cannot be read: {error.strerror or error}") from error
-        return self._as_table(spill.rows())
+        return self._as_table(cache.rows())
 
     def _header(self, names: list[str]) -> None:
         names = [name.strip() for name in names]
@@ -191,7 +190,7 @@ class _File:
                 columns[name] = numbers[:, number]
         odd = [name for name in self._odd if name != self._ids]
         return Table(
-            str(self.path), "csv", columns, [*odd, *self._unnamed], where=lambda rows: f"lines {first_few(lines[rows])}"
+            str(self.path), "csv", columns, [*odd, *self._unnamed], where=lambda rows: f"lines {some(lines[rows], 5)}"
         )
 
 

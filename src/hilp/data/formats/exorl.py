@@ -17,10 +17,9 @@ import numpy as np
 from hilp import storage
 from hilp.data.columns import NUMBERS, open_npz
 from hilp.data.dataset import Dataset
-from hilp.data.mistakes import path_of
 from hilp.data.source import Block, Kind, Source, by_episode, choose_extras
 from hilp.data.tables import Part, Table, identity_of, parts_of, without_short
-from hilp.errors import HilpError, require_count
+from hilp.errors import HilpError, path_of, require_count
 
 TIME = "20000101T000000"  # names begin with a time; a constant one keeps equal data in equal files
 
@@ -116,7 +115,7 @@ def write(
         raise HilpError(f"{data.name} does not say its domain and algorithm: pass domain=... and algorithm=...")
     if isinstance(data.observations, Mapping):
         raise HilpError(f"{data.name} has named observations, which hilp does not write as ExORL: choose native")
-    if data.view is not None:
+    if data.transform is not None:
         raise HilpError(f"{data.name}: ExORL does not keep angles and dropped columns: choose native, or leave them")
     target = path_of(folder) / domain / algorithm
     storage.clean_leftovers(target)

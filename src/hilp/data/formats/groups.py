@@ -1,6 +1,6 @@
 """HDF5 with a group an episode: robomimic's data/demo_N, and files laid out like it (traj_N, episode_N, ...).
 
-The file is read by the process that reads all HDF5 (`isolated`), and what lies outside of it is not followed.
+The file is read by the process that reads all HDF5 (`subprocess_reader`), and what lies outside of it is not followed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hilp.data import isolated
+from hilp.data import subprocess_reader
 from hilp.data.columns import NUMBERS
 from hilp.data.formats import arrays
 from hilp.data.formats.arrays import Columns
@@ -40,7 +40,7 @@ def read(
     are taken that are vectors, in the order of their names, and images are left out. Where there are `next_obs`, the
     last of them is an episode's final state, unless `final=False`. Other arrays with a row a step become extras.
     """
-    found, others = isolated.open_hdf5(source)
+    found, others = subprocess_reader.open_hdf5(source)
     groups = episode_groups(found)
     if not groups:
         raise HilpError(f"{source} has no groups with actions, as data/demo_0/actions: it is no file of this layout")

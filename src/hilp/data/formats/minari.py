@@ -12,11 +12,10 @@ from typing import Any, Literal
 import numpy as np
 
 from hilp import storage, trees
-from hilp.data import isolated
-from hilp.data.mistakes import reason
+from hilp.data import subprocess_reader
 from hilp.data.source import Block, Kind, Source, by_episode, choose_extras
 from hilp.data.tables import NamedParts, Part, Table, identity_of, parts_of, without_short
-from hilp.errors import HilpError, nearest, some
+from hilp.errors import HilpError, nearest, reason, some
 
 KITCHEN_KEY, KITCHEN_WIDTH = "observation", 59  # of FrankaKitchen: positions and speeds of robot and objects
 KITCHEN_KEEP = (*range(9), *range(18, 39))  # the positions, which are what D4RL's rows begin with
@@ -43,7 +42,7 @@ def read(
     if folder is None:
         raise HilpError(f"there is no local Minari data set '{source}': {_hint(str(source))}")
     folder = folder.absolute()  # episodes are read as they are needed, wherever this process then is
-    identifier, steps = isolated.open_minari(folder)
+    identifier, steps = subprocess_reader.open_minari(folder)
     lengths = np.asarray(steps, np.int64) + 1
     name = f"Minari {identifier}"
     if not len(lengths) or lengths.max() < 2:
@@ -83,13 +82,14 @@ def read(
         return observations, actions, columns
 
     sample = int(np.argmax(lengths >= 2))
-    observations, actions, columns = whole(isolated.read_minari(folder, sample, sample + 1)[0], sample)
+    observations, actions, columns = whole(subprocess_reader.read_minari(folder, sample, sample + 1)[0], sample)
     kept = choose_extras(columns, extras, name)
     kinds = {key: Kind(columns[key].shape[1:], columns[key].dtype) for key in kept}
 
     def fetch(begin: int, stop: int) -> list[Block]:
         return [
-            block(episode, begin + number) for number, episode in enumerate(isolated.read_minari(folder, begin, stop))
+            block(episode, begin + number)
+            for number, episode in enumerate(subprocess_reader.read_minari(folder, begin, stop))
         ]
 
     def block(episode: Mapping[str, np.ndarray], number: int) -> Block:
@@ -108,7 +108,7 @@ def read(
         return Block(own[0].read(0, steps + 1), acted, {key: own[2][key] for key in kept})
 
     files = sorted(file for file in folder.rglob("*") if file.is_file())
-    first = isolated.read_minari(folder, sample, sample + 1)[0]
+    first = subprocess_reader.read_minari(folder, sample, sample + 1)[0]
     named = tuple((key, first[f"observations/{key}"].shape[1:]) for key in chosen or () if convention is None)
     named = named if isinstance(observations, Part) else ()  # a tree has its own names
     found = Source(
@@ -189,7 +189,7 @@ def write(source: Source, name: str, overwrite: bool, progress: Callable[[str, i
     """
     if isinstance(source.observation, dict):
         raise HilpError(f"{source.name} has named observations, which hilp does not write as Minari: choose native")
-    if source.view is not None:
+    if source.transform is not None:
         raise HilpError(f"{source.name}: Minari does not keep angles and dropped columns: choose native, or leave them")
     try:
         import minari

@@ -1,11 +1,11 @@
-"""Parquet logs: one file, or a folder of files, with a row a step; read by the child process of `isolated`."""
+"""Parquet logs: one file, or a folder of files, with a row a step; read by the child process of `subprocess_reader`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from hilp.data import isolated
+from hilp.data import subprocess_reader
 from hilp.data.formats import arrays
 from hilp.data.formats.arrays import Columns
 from hilp.data.source import Source
@@ -45,5 +45,5 @@ def is_parquet(path: Path) -> bool:
 
 def open_table(path: Path, ids: str) -> Table:
     """The columns of a file that are numbers, times or vectors; that of the episodes may hold names."""
-    columns, others = isolated.open_parquet(path, ids)
+    columns, others = subprocess_reader.open_parquet(path, ids)
     return Table(str(path), "parquet", columns, others)

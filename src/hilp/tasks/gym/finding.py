@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hilp import plugins
-from hilp.data.mistakes import reason
-from hilp.errors import HilpError
+from hilp.errors import HilpError, reason
 from hilp.tasks.simulator import choose_rendering
 
 PREFIX = "gym:"

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hilp import plugins
-from hilp.data.mistakes import reason
-from hilp.errors import HilpError, require_count
+from hilp.errors import HilpError, reason, require_count
 from hilp.tasks.base import Finite, column_names
 from hilp.tasks.gym import finding
 from hilp.tasks.gym.episodes import FLAGS, GymEpisodes, set_goal

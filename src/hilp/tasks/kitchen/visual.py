@@ -24,7 +24,7 @@ from hilp.tasks.rendering import VISUAL
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
-    from hilp.data.extras import Extras
+    from hilp.data.rewards import Extras
 
 PART, SIDE = "pixels", 64
 PHYSICS = "physics"  # the column of states beside the pictures

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from hilp.data.scaling import ActionScaling
-from hilp.data.view import View
+from hilp.data.transforms import ActionScaling, ObservationTransform
 
 Parts = tuple[tuple[str, tuple[int, ...]], ...]  # named parts of a row, side by side: name, shape
 
 
 @dataclass(frozen=True, kw_only=True)
-class About:
+class Metadata:
     """Where data comes from and what was done to it; a Dataset and a Source have these fields."""
 
     name: str = "arrays"
@@ -27,8 +26,8 @@ class About:
     stride: int | None = None  # rows of the log that one step spans; None where nobody said, as 1 but free to be chosen
     stride_actions: str = "mean"  # how the commands of a stride became one: mean or sum
     frames: int = 1  # of a picture and those before it that networks see at once
-    view: View | None = None  # of observations, where networks do not see them as they are
+    transform: ObservationTransform | None = None  # of observations, where networks do not see them as they are
 
-    def about(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """These fields, to be handed on."""
-        return {known.name: getattr(self, known.name) for known in fields(About)}
+        return {known.name: getattr(self, known.name) for known in fields(Metadata)}

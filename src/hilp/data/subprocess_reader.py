@@ -24,8 +24,7 @@ import numpy as np
 
 from hilp.data import arrow
 from hilp.data.columns import BLOCK_BYTES, DEFLATE_LIMIT, NUMBERS, fill, row_bytes
-from hilp.data.mistakes import reason
-from hilp.errors import HilpError
+from hilp.errors import HilpError, reason
 
 STALL_SECONDS = 60.0  # an answer is at most a block or an episode; a healthy disk needs far less
 EPISODES_AT_ONCE = 500  # in an answer about Minari
@@ -44,7 +43,7 @@ class Child:
     def __init__(self) -> None:
         paths = os.pathsep.join(path for path in sys.path if path)
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "hilp.data.isolated"],
+            [sys.executable, "-P", "-m", "hilp.data.subprocess_reader"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

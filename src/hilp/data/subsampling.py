@@ -1,6 +1,6 @@
 """Thinning: every n-th row of each episode, with the commands in between made into one.
 
-A policy trained on thinned data is still asked at the robot's own rate: it is a function of the observation, and its
+A policy trained on subsampled data is still asked at the robot's own rate: it is a function of the observation, and its
 command is one for a single row of the log. Averaged commands (speeds, forces, targets) are just that; summed ones
 (displacements, ticks) are divided by n on their way out (`policy.preparation`).
 """
@@ -14,7 +14,7 @@ import numpy as np
 
 from hilp import trees
 from hilp.data.dataset import Dataset
-from hilp.data.scaling import ActionScaling
+from hilp.data.transforms import ActionScaling
 from hilp.errors import HilpError, require_count
 
 Commands = Literal["mean", "sum"]
@@ -31,7 +31,7 @@ def require_stride(stride: Any) -> int | Literal["auto"] | None:
         raise HilpError(f"stride is a whole number of rows or 'auto', not '{stride}'") from None
 
 
-def thinned(data: Dataset, stride: int, commands: Commands = "mean") -> Dataset:
+def subsample(data: Dataset, stride: int, commands: Commands = "mean") -> Dataset:
     """The data with every `stride`-th row, as somebody asked; a stride of 1 says that it stays as it is.
 
     Rows after an episode's last whole stride are left out, and so are episodes shorter than one stride. Extra columns
@@ -40,7 +40,7 @@ def thinned(data: Dataset, stride: int, commands: Commands = "mean") -> Dataset:
     if commands not in get_args(Commands):
         raise HilpError(f"stride_actions is 'mean' (speeds, forces) or 'sum' (displacements), not '{commands}'")
     if data.stride is not None and data.stride > 1:
-        raise HilpError(f"{data.name} is thinned already, by {data.stride}: load it anew with another stride")
+        raise HilpError(f"{data.name} is subsampled already, by {data.stride}: load it anew with another stride")
     if stride == 1:
         return replace(data, stride=1)
     if data.frames > 1:
@@ -76,8 +76,8 @@ def thinned(data: Dataset, stride: int, commands: Commands = "mean") -> Dataset:
     )
 
 
-def refitted(data: Dataset) -> Dataset:
-    """Data whose actions had been mapped to [-1, 1] before it was thinned, mapped to what is left of their range."""
+def refit_action_range(data: Dataset) -> Dataset:
+    """Data whose actions had been mapped to [-1, 1] before it was subsampled, mapped to what is left of their range."""
     used = data.actions[data.transition_rows]
     scaling = ActionScaling.of_range(used.min(axis=0), used.max(axis=0))
     return replace(data, actions=scaling.scaled(data.actions), action_scaling=scaling.after(data.action_scaling))
