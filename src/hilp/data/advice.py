@@ -47,7 +47,7 @@ class Seen:
     def of(source: Source, width: int) -> Seen:
         if source.transform is None:
             return Seen(frozenset(range(width)), frozenset())
-        return Seen(frozenset(source.transform.seen), frozenset(column for column, _ in source.transform.angles))
+        return Seen(frozenset(source.transform.columns), frozenset(column for column, _ in source.transform.angles))
 
 
 def about_episodes(source: Source, jumped: np.ndarray, copies: list[int]) -> list[Warning]:

@@ -192,14 +192,14 @@ def _viewed(source: Source, repairs: Repairs) -> Source:
         if repairs.angles is not None:
             wraps.add(first, np.asarray(rows, np.float32))
     notes = []
-    constant = [int(c) for c in moments.constant if "constant" in repairs.drop and c in before.seen]
+    constant = [int(c) for c in moments.constant if "constant" in repairs.drop and c in before.columns]
     twins = hashes.twins(apart_from=moments.constant) if "duplicate" in repairs.drop else []
-    copies = [c for group in twins for c in [c for c in group if c in before.seen][1:]]
+    copies = [c for group in twins for c in [c for c in group if c in before.columns][1:]]
     for dropped, why in ((constant, "constant"), (copies, "duplicated")):
         if dropped:
             names = some([labels[column] for column in dropped])
             notes.append(f"networks do not see {counted(len(dropped), f'{why} column')}: {names}")
-    seen = tuple(c for c in before.seen if c not in {*constant, *copies})
+    seen = tuple(c for c in before.columns if c not in {*constant, *copies})
     if not seen:
         raise HilpError(f"{source.name}: every observation column is constant: nothing is left to learn from")
     angles = {column: period for column, period in before.angles if column in seen}
