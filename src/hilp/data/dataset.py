@@ -59,7 +59,7 @@ class Dataset(Metadata):
         return int(self.actions.shape[1])
 
     @property
-    def seen(self) -> Any:
+    def network_inputs(self) -> Any:
         """Observations as networks see them before they are normalised: through the transform, where there is one."""
         return self.observations if self.transform is None else self.transform.of(self.observations)
 
