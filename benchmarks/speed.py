@@ -57,15 +57,15 @@ def successor_flops(batch: int, observation: int, action: int, dim: int) -> dict
     def product(size_in: int, size_out: int) -> int:
         return 2 * batch * size_in * size_out
 
-    def entrance(size_in: int) -> int:
+    def preprocessor(size_in: int) -> int:
         return product(size_in, 1024) + product(1024, 512)
 
     def head(size_out: int) -> int:
         return product(1024, 1024) + product(1024, size_out)
 
     sa, sz = observation + action, observation + dim
-    psi = entrance(sa) + entrance(sz) + 2 * head(dim)
-    actor = entrance(observation) + entrance(sz) + head(action)
+    psi = preprocessor(sa) + preprocessor(sz) + 2 * head(dim)
+    actor = preprocessor(observation) + preprocessor(sz) + head(action)
     phi = product(observation, 512) + product(512, 512) + product(512, dim)
     return {
         "phi, 2 members, s and g": 4 * phi,

@@ -106,7 +106,7 @@ def products_by(product: Product) -> Iterator[None]:
     """All products of trunks in another way."""
 
     def through(self: Trunk, x: Any) -> Array:
-        x = images.see(self.eyes, images.join(x))
+        x = images.encode(self.image_encoder, images.join(x))
         rows, bias = product(x, self.hidden[0].weight), self.hidden[0].bias
         inverse_std = jnp.ones((*x.shape[:-1], 1), x.dtype)
         for norm, dense in zip(self.norms, (*self.hidden[1:], self.out), strict=True):

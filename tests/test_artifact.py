@@ -110,7 +110,7 @@ hilp.FoundationPolicy.load({str(KEPT / "policy")!r}).save(sys.argv[1])
 
 def test_settings_are_plain_values(tiny: hilp.FoundationPolicy) -> None:
     assert json.loads(json.dumps(tiny.settings)) == tiny.settings
-    assert tiny.settings["hidden"] == [32, 32] and tiny.settings["actor_rate"] == 1.0
+    assert tiny.settings["hidden"] == [32, 32] and tiny.settings["actor_ema"] == 1.0
 
 
 # ---- saving over another ---------------------------------------------------------------------------------------------

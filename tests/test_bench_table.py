@@ -20,7 +20,7 @@ from hilp.report import paper
 from hilp.spec import Spec
 from hilp.storage import lines
 
-SMALL = ["--set", "entrance=8,8", "--set", "hidden=8", "--set", "batch=32", "--steps", "20", "--episodes", "2"]
+SMALL = ["--set", "preprocess_hidden=8,8", "--set", "hidden=8", "--set", "batch=32", "--steps", "20", "--episodes", "2"]
 
 
 def bench(tmp_path: Path, data: Path, *words: str) -> int:

@@ -32,7 +32,7 @@ from hilp.training import loop
 RING = 10  # states
 CORRIDOR = "#######\n#.....#\n#######"
 SMALL = hilp_method.Config(dim=4, hidden=(32, 32), actor_hidden=(8,), batch=128, lr=3e-3, phi_discount=0.9)
-VALUE = monolithic.Config(hidden=(32, 32), batch=128, lr=3e-3, discount=0.9, target_rate=0.02, goal_discount=0.9)
+VALUE = monolithic.Config(hidden=(32, 32), batch=128, lr=3e-3, discount=0.9, tau=0.02, goal_discount=0.9)
 
 
 class Linear(eqx.Module):
@@ -243,7 +243,7 @@ def test_v_is_trained_like_phi() -> None:
     # phi gets no goal that is the state itself, V needs them to know where zero is.
     index, _ = sampling.build_index(np.full(20, 50))
     rows = monolithic.sample(monolithic.Config(batch=4_000), index, jax.random.key(0))
-    assert 0.17 < float(jnp.mean(rows.facts["reached"])) < 0.23
+    assert 0.17 < float(jnp.mean(rows.values["reached"])) < 0.23
 
 
 def test_v_bounds_its_targets_by_the_path_where_phi_does() -> None:
@@ -254,13 +254,13 @@ def test_v_bounds_its_targets_by_the_path_where_phi_does() -> None:
     index, _ = sampling.build_index(np.full(20, 20))
     sample = lambda config: monolithic.sample(config, index, jax.random.key(0))  # noqa: E731
     plain, bounded = sample(monolithic.Config()), sample(monolithic.Config(bound_targets=True))
-    assert "steps_to_goal" not in plain.facts
+    assert "steps_to_goal" not in plain.values
     seen = bounded.columns["observations"]
     np.testing.assert_array_equal(plain.columns["observations"]["goal"], seen["goal"])
     at, goal = np.asarray(seen["observation"]), np.asarray(seen["goal"])
     ahead = np.where((goal >= at) & (goal // 20 == at // 20), goal - at, -1)
     assert {-1, 0, 1} < set(ahead.tolist())
-    np.testing.assert_array_equal(bounded.facts["steps_to_goal"], ahead)
+    np.testing.assert_array_equal(bounded.values["steps_to_goal"], ahead)
 
 
 @pytest.mark.parametrize("lower", [0.0, 5.0])

@@ -182,7 +182,7 @@ def policy() -> hilp.FoundationPolicy:
     data = hilp.collect(RING, "navigate", 20_000, 0)
     config = methods.config(
         "hilp-directed", dim=32, hidden=(64, 64), actor_hidden=(16,), batch=128, lr=2e-3, phi_discount=0.95,
-        goal_discount=0.95, phi_target_rate=0.02, normalize=True, bound_targets=True
+        goal_discount=0.95, phi_tau=0.02, normalize=True, bound_targets=True
     )  # fmt: skip
     return hilp.pretrain(config, data, steps=1200, quiet=True, bank=1000)
 

@@ -218,9 +218,9 @@ def ablation() -> Table:
         "the paper's lr 3e-4 and EMA 0.005": "hilp paper rates",
         "sequential, half of the updates each": "hilp sequential",
         "DDPG+BC (weight 0.3) instead of AWR": "hilp ddpg+bc",
-        "gc-iql (V), AWR": "gc-iql",
-        "gc-iql (Q), AWR": "gc-iql q",
-        "gc-iql (Q), DDPG+BC": "gc-iql q ddpg+bc",
+        "gc-iql, AWR": "gc-iql",
+        "gc-iql-q, AWR": "gc-iql-q",
+        "gc-iql-q, DDPG+BC": "gc-iql-q ddpg+bc",
     }
     lines = []
     for name, label in entries.items():
@@ -572,7 +572,7 @@ def hierarchies() -> Table:
         rows = [
             row
             for row in kept("hierarchy-maze")
-            if (row["method"], row["cell"]["updates"], row["config"].get("actor_rate")) == (label, updates, rate)
+            if (row["method"], row["cell"]["updates"], row["config"].get("actor_ema")) == (label, updates, rate)
         ]
         assert [row["cell"]["seed"] for row in rows] == [0, 1, 2, 3]
         each = ", ".join(f"{100 * row['score']:.0f}" for row in rows)

@@ -16,7 +16,7 @@ from hilp.spec import Spec
 
 
 def test_expectile_weighs_by_the_sign_of_the_advantage_and_squares_the_error() -> None:
-    got = losses.expectile(jnp.array([1.0, -1.0, 0.0]), jnp.array([2.0, 3.0, 1.0]), 0.9)
+    got = losses.expectile_loss(jnp.array([1.0, -1.0, 0.0]), jnp.array([2.0, 3.0, 1.0]), 0.9)
     np.testing.assert_allclose(got, [0.9 * 4, 0.1 * 9, 0.9 * 1], rtol=1e-6)
 
 

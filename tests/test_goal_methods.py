@@ -40,8 +40,8 @@ def batch() -> Batch:
     s, s2, g, actor_goal, later = (rng.normal(size=(COUNT, 3)).astype(np.float32) for _ in range(5))
     action = rng.uniform(-0.9, 0.9, size=(COUNT, 2)).astype(np.float32)
     arrays = {"observation": s, "action": action, "next_observation": s2, "goal": g, "actor_goal": actor_goal}
-    facts = {"reached": np.arange(COUNT) == 1, "arrived": np.arange(COUNT) == 2}
-    every = {**arrays, **facts, "n_step_observation": later, "n_steps": N_STEPS, "steps_to_goal": STEPS_TO_GOAL}
+    extras = {"reached": np.arange(COUNT) == 1, "arrived": np.arange(COUNT) == 2}
+    every = {**arrays, **extras, "n_step_observation": later, "n_steps": N_STEPS, "steps_to_goal": STEPS_TO_GOAL}
     return Batch(**{name: jnp.asarray(array) for name, array in every.items()})
 
 
@@ -138,7 +138,7 @@ def test_gcbc_imitates(batch: Batch) -> None:
 
 # ---- GC-IQL ----------------------------------------------------------------------------------------------------------
 
-FAST: dict[str, Any] = {**NETS, "lr": 1e-2, "target_rate": 0.25}
+FAST: dict[str, Any] = {**NETS, "lr": 1e-2, "tau": 0.25}
 OF_STATES = gciql.Config(**FAST)
 OF_ACTIONS = gciql_q.Config(**FAST, bc_weight=0.7)
 CLIMBING = gciql_q.Config(**FAST, bc_weight=0.7, extraction="ddpg+bc")
@@ -165,7 +165,7 @@ def test_gciql_of_states(batch: Batch) -> None:
 
 
 def test_awr_weights_are_cut(batch: Batch) -> None:
-    config = gciql.Config(**NETS, temperature=1e6, weight_max=2.0)
+    config = gciql.Config(**NETS, temperature=1e6, awr_clip=2.0)
     info = step(gciql, config, used(gciql, config), batch)[1]
     share = info["awr_weight"] / 2.0 * COUNT  # weights are 0 or 2
     assert share == pytest.approx(round(share), abs=1e-4) and 0 < round(share) < COUNT
@@ -288,10 +288,10 @@ def test_gccql_temperature_rises_while_entropy_is_too_low() -> None:
 def plain_feature(net: networks.Feature, x: np.ndarray) -> np.ndarray:
     """phi(s), rescaled to norm sqrt(dim)."""
     take = lambda dense, y: y @ np.asarray(dense.weight, np.float64) + np.asarray(dense.bias, np.float64)  # noqa: E731
-    x = take(net.entrance.first, x)
+    x = take(net.preprocessor.first, x)
     x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
-    x = np.tanh(x * np.asarray(net.entrance.norm.scale) + np.asarray(net.entrance.norm.shift))
-    x = take(net.out, np.maximum(take(net.entrance.second, x), 0))
+    x = np.tanh(x * np.asarray(net.preprocessor.norm.scale) + np.asarray(net.preprocessor.norm.shift))
+    x = take(net.out, np.maximum(take(net.preprocessor.second, x), 0))
     return np.sqrt(x.shape[-1]) * x / np.linalg.norm(x, axis=-1, keepdims=True)
 
 
@@ -376,13 +376,13 @@ def test_hilp_draws_what_its_options_need_and_nothing_else() -> None:
     sample = lambda config: jax.jit(partial(hilp_method.sample, config))(index, jax.random.key(0))  # noqa: E731
     rows = sample(hilp_method.Config())
     assert set(rows.columns["observations"]) == {"observation", "next_observation", "goal"}
-    assert set(rows.facts) == {"reached"}
+    assert set(rows.values) == {"reached"}
     more = sample(hilp_method.Config(bound_targets=True, n_step=5))
     seen = more.columns["observations"]
     np.testing.assert_array_equal(rows.columns["observations"]["goal"], seen["goal"])
     at, goal, later = (np.asarray(seen[name]) for name in ("observation", "goal", "n_step_observation"))
     ahead = (goal >= at) & (goal // 20 == at // 20)
-    np.testing.assert_array_equal(more.facts["steps_to_goal"], np.where(ahead, goal - at, -1))
+    np.testing.assert_array_equal(more.values["steps_to_goal"], np.where(ahead, goal - at, -1))
     np.testing.assert_array_equal(later, np.minimum(np.minimum(at + 5, at // 20 * 20 + 19), np.where(ahead, goal, 400)))
 
 
@@ -405,7 +405,7 @@ def test_the_policy_kept_can_be_a_moving_average(batch: Batch, module: Any) -> N
     sizes = {"actor_hidden": (8,), "batch": COUNT, "lr": 0.01}
     if module is not gcbc:
         sizes["hidden"] = (8,)
-    last, averaged = module.Config(**sizes), module.Config(**sizes, actor_rate=0.25)
+    last, averaged = module.Config(**sizes), module.Config(**sizes, actor_ema=0.25)
     state, plain = (module.init(config, SPEC, jax.random.key(0)) for config in (averaged, last))
     want: Any = None
     for number in range(1, 7):  # the plain mean at first, a moving average from the fourth update on
@@ -463,19 +463,19 @@ SENSELESS: list[tuple[str, dict[str, Any], str]] = [
     ("gc-bc", {"batch": 0}, "'batch' must be at least 1"),
     ("gc-bc", {"actor_hidden": ()}, "'actor_hidden' must be sizes"),
     ("gc-bc", {"lr": -1.0}, "'lr' must be at least 0"),
-    ("gc-bc", {"actor_rate": 0.0}, "'actor_rate' must be above 0, at most 1"),
+    ("gc-bc", {"actor_ema": 0.0}, "'actor_ema' must be above 0, at most 1"),
     ("gc-iql", {"discount": 1.0}, "'discount' must be between"),
     ("gc-iql", {"expectile": 0.0}, "'expectile' must be between"),
-    ("gc-iql", {"goal_here": 0.6, "goal_random": 0.5}, "together at most 1, not 0.6"),
+    ("gc-iql", {"p_current_goal": 0.6, "goal_random": 0.5}, "together at most 1, not 0.6"),
     ("gc-iql", {"actor_goal_random": 1.1}, "'actor_goal_random' must be from 0 to 1"),
     ("gc-iql-q", {"extraction": "ddpg"}, "did you mean 'ddpg\\+bc'"),
     ("hilp", {"dim": 10**30}, "'dim' is too large: 1e\\+30"),
     ("hilp", {"hidden": (10**12,)}, "'hidden' is too large"),
-    ("gc-iql", {"weight_max": 0.0}, "'weight_max' must be above 0"),
+    ("gc-iql", {"awr_clip": 0.0}, "'awr_clip' must be above 0"),
     ("gc-cql", {"samples": 0}, "'samples' must be at least 1"),
     ("gc-cql", {"conservative": -1.0}, "'conservative' must be at least 0"),
     ("gc-cql", {"actor_lr": -1.0}, "'actor_lr' must be at least 0"),
-    ("gc-cql", {"goal_here": 0.9, "goal_random": 0.2}, "together at most 1"),
+    ("gc-cql", {"p_current_goal": 0.9, "goal_random": 0.2}, "together at most 1"),
     ("iql-lap", {"features": "hilbert"}, "'features' cannot be 'hilbert'"),
     ("iql-lap", {"dim": 0}, "'dim' must be at least 1"),
     ("iql-lap", {"phi_hidden": (0, 1)}, "'phi_hidden' must be sizes"),
@@ -494,20 +494,9 @@ def test_senseless_configs_are_told(name: str, values: dict[str, Any], message: 
         methods.config(name, **values)
 
 
-def test_the_former_variants_of_gciql_are_two_methods_now() -> None:
-    """Kept runs, rows, policies and commands speak of variants v and q of gc-iql."""
-    config = methods.configure(gciql.Config(lr=1e-2), {"extraction": "ddpg+bc", "variant": "q", "bc_weight": "1"})
-    assert methods.name_of(config) == "gc-iql-q"
+def test_configs_are_plain_values_and_back() -> None:
+    config = methods.configure(gciql_q.Config(lr=1e-2), {"extraction": "ddpg+bc", "bc_weight": "1"})
     assert (config.extraction, config.bc_weight, config.lr) == ("ddpg+bc", 1.0, 1e-2)
-    assert methods.config_values(config)["variant"] == "q"
-    back = methods.configure(config, {"variant": "v"})
-    assert methods.name_of(back) == "gc-iql" and back.lr == 1e-2
-    old = {"variant": "v", "extraction": "awr", "bc_weight": 0.3}
-    assert methods.config_values(gciql.Config()).items() >= old.items(), "as digests of kept rows have it"
-    assert methods.revived("gc-iql", methods.config_values(back)) == back
-    assert methods.revived("gc-iql", methods.config_values(config)) == config
-    for changes in ({"extraction": "ddpg+bc"}, {"variant": "v", "extraction": "ddpg+bc"}):
-        with pytest.raises(HilpError, match="gc-iql-q only"):
-            methods.configure(gciql.Config(), changes)
-    with pytest.raises(HilpError, match="'variant' cannot be 'w'"):
-        methods.configure(gciql.Config(), {"variant": "w"})
+    assert methods.from_values("gc-iql-q", methods.config_values(config)) == config
+    with pytest.raises(HilpError, match="unknown config key 'extraction'"):
+        methods.configure(gciql.Config(), {"extraction": "ddpg+bc"})

@@ -19,7 +19,7 @@ from hilp.training import convergence
 
 SMALL = hilp.HILP(
     dim=4, hidden=(32, 32), actor_hidden=(32, 32), batch=128, lr=3e-3, phi_discount=0.95, goal_discount=0.95,
-    discount=0.95, temperature=3.0, phi_target_rate=0.05, target_rate=0.05, normalize=True,
+    discount=0.95, temperature=3.0, phi_tau=0.05, tau=0.05, normalize=True,
 )  # fmt: skip
 TINY = ["dim=2", "hidden=8", "actor_hidden=8", "batch=16"]
 

@@ -107,9 +107,7 @@ def test_iql_learns_what_a_chain_is_worth() -> None:
     pays = np.tile([0, 0, 0, 0, 1, 0], 20)
     data = replace(data, observations=places, extras={"rewards": pays, "terminals": pays})
     for k in (1, 3):
-        config = reward_iql.Config(
-            k=k, hidden=(32,), actor_hidden=(8,), batch=64, lr=3e-3, discount=0.8, target_rate=0.1
-        )
+        config = reward_iql.Config(k=k, hidden=(32,), actor_hidden=(8,), batch=64, lr=3e-3, discount=0.8, tau=0.1)
         run = Run(config, data)
         state, _ = run.advance(run.fresh, 0, 1000)
         found = np.asarray(state.value(np.eye(6, dtype=np.float32)[:5]))[:, 0]

@@ -37,12 +37,12 @@ ROUNDING = 0.05  # pseudo-inverses of small batches carry rounding far
 FEW = (16, 16)
 TRUNKS: dict[str, Any] = {"hidden": FEW, "actor_hidden": FEW, "batch": 32}
 HILP = {**TRUNKS, "dim": 4}
-SUCCESSOR: dict[str, Any] = {"dim": 4, "entrance": (16, 8), "hidden": 16, "batch": 32, "phi_hidden": FEW}
+SUCCESSOR: dict[str, Any] = {"dim": 4, "preprocess_hidden": (16, 8), "hidden": 16, "batch": 32, "phi_hidden": FEW}
 IQL = {**TRUNKS, "dim": 4, "phi_hidden": FEW}
 Case = tuple[str, dict[str, Any], dict[str, Any]]  # method, values of its config, arguments of `pretrain`
 CASES: dict[str, Case] = {
     "hilp": ("hilp", HILP, {}),
-    "hilp normalized": ("hilp", {**HILP, "normalize": True, "actor_rate": 0.1}, {}),
+    "hilp normalized": ("hilp", {**HILP, "normalize": True, "actor_ema": 0.1}, {}),
     "hilp sequential": ("hilp", {**HILP, "schedule": "sequential", "phi_steps": 20}, {}),
     "hilp sequential streamed": ("hilp", {**HILP, "schedule": "sequential", "phi_steps": 20}, {"device_budget": 0}),
     "hilp faster": ("hilp", {**HILP, "bound_targets": True, "n_step": 3}, {}),
@@ -59,17 +59,17 @@ CASES: dict[str, Case] = {
     "sf-idm": ("sf-idm", SUCCESSOR, {}),
     "sf-cl": ("sf-cl", SUCCESSOR, {}),
     "sf-rand": ("sf-rand", SUCCESSOR, {}),
-    "fb": ("fb", {"dim": 4, "entrance": (16, 8), "hidden": 16, "batch": 32, "backward_hidden": FEW}, {}),
+    "fb": ("fb", {"dim": 4, "preprocess_hidden": (16, 8), "hidden": 16, "batch": 32, "backward_hidden": FEW}, {}),
     "fb q": (
         "fb",
-        {"dim": 4, "entrance": (16, 8), "hidden": 16, "batch": 32, "backward_hidden": FEW, "q_weight": 0.01},
+        {"dim": 4, "preprocess_hidden": (16, 8), "hidden": 16, "batch": 32, "backward_hidden": FEW, "q_weight": 0.01},
         {},
     ),
-    "gc-td3": ("gc-td3", {"entrance": (16, 8), "hidden": 16, "batch": 32}, {}),
+    "gc-td3": ("gc-td3", {"preprocess_hidden": (16, 8), "hidden": 16, "batch": 32}, {}),
     "gc-bc": ("gc-bc", {"actor_hidden": FEW, "batch": 32}, {}),
     "gc-iql": ("gc-iql", TRUNKS, {}),
-    "gc-iql q": ("gc-iql", {**TRUNKS, "variant": "q"}, {}),
-    "gc-iql q ddpg+bc": ("gc-iql", {**TRUNKS, "variant": "q", "extraction": "ddpg+bc"}, {}),
+    "gc-iql q": ("gc-iql-q", TRUNKS, {}),
+    "gc-iql q ddpg+bc": ("gc-iql-q", {**TRUNKS, "extraction": "ddpg+bc"}, {}),
     "gc-cql": ("gc-cql", {**TRUNKS, "samples": 3}, {}),
     "hiql": ("hiql", {**TRUNKS, "rep_dim": 4, "subgoal_steps": 5}, {}),
     "qrl": ("qrl", {**TRUNKS, "latent": 16}, {}),
@@ -79,7 +79,7 @@ CASES: dict[str, Case] = {
     "iql-rand": ("iql-rand", {**IQL, "extraction": "ddpg+bc"}, {}),
     "opal": ("opal", {"hidden": FEW, "actor_hidden": FEW, "batch": 32, "dim": 4, "gru": 8, "k": 5}, {}),
     "iql": ("iql", TRUNKS, {}),
-    "iql over skills": ("iql", {**TRUNKS, "k": 5, "value_norm": True, "actor_rate": 0.1}, {}),
+    "iql over skills": ("iql", {**TRUNKS, "k": 5, "value_norm": True, "actor_ema": 0.1}, {}),
 }
 
 

@@ -23,7 +23,7 @@ SHAPE = (48, 40, 6)  # two frames in colour
 SMALL: dict[str, Any] = {"batch": 8, "dim": 3, "encoder": "light", "augment": "none", "normalize": False}
 SIZES: dict[str, dict[str, Any]] = {
     "hilp": {"hidden": (16, 16), "actor_hidden": (16, 16), "phi_discount": 0.9, "goal_discount": 0.9},
-    "fb": {"backward_hidden": (16, 16), "entrance": (16, 16), "hidden": 16},
+    "fb": {"backward_hidden": (16, 16), "preprocess_hidden": (16, 16), "hidden": 16},
 }
 
 

@@ -16,14 +16,14 @@ from hilp import presets, testing
 from hilp.learning import methods
 
 # One hidden layer where a method has several networks: they are compiled for longer than they are trained.
-SUCCESSOR: dict[str, Any] = {"dim": 4, "entrance": (16, 8), "hidden": 16, "batch": 32}
+SUCCESSOR: dict[str, Any] = {"dim": 4, "preprocess_hidden": (16, 8), "hidden": 16, "batch": 32}
 TRUNKS: dict[str, Any] = {"hidden": (16,), "actor_hidden": (16, 16), "batch": 32}
 SMALL: dict[str, dict[str, Any]] = {
     "hilp": {**TRUNKS, "dim": 4},
     "hilp-directed": {**TRUNKS, "dim": 8},
     **{name: {**SUCCESSOR, "phi_hidden": (16, 16)} for name in methods.MODULES if name.startswith("sf-")},
     "fb": {**SUCCESSOR, "backward_hidden": (16, 16)},
-    "gc-td3": {"entrance": (16, 8), "hidden": 16, "batch": 32},
+    "gc-td3": {"preprocess_hidden": (16, 8), "hidden": 16, "batch": 32},
     "gc-bc": {"actor_hidden": (16, 16), "batch": 32},
     "gc-iql": TRUNKS,
     "gc-iql-q": TRUNKS,

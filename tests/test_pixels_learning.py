@@ -33,8 +33,8 @@ def config(**values: Any) -> Any:
 def test_a_layout_adds_up_as_sizes_do_and_finds_its_pictures(encoder: str) -> None:
     """Two observations and three numbers: the codes of both pictures by one encoder, the numbers as they are."""
     read = 2 * images.layout(config(encoder=encoder), SPEC) + 3
-    own, size = images.eyes(read, jax.random.key(0))
-    assert own is not None and own.reads == 2 * SPEC.observation_dim + 3
+    own, size = images.image_encoder(read, jax.random.key(0))
+    assert own is not None and own.size_in == 2 * SPEC.observation_dim + 3
     s, g, z = rows(seed=1), rows(seed=2), np.ones((5, 3), np.float32)
     seen = np.asarray(own(networks.join(s, networks.join(g), z)))
     assert seen.shape == (5, size)
@@ -47,11 +47,11 @@ def test_a_layout_adds_up_as_sizes_do_and_finds_its_pictures(encoder: str) -> No
     np.testing.assert_allclose(segments[:, 1], wanted, atol=1e-5)
 
 
-def test_vectors_have_no_eyes() -> None:
+def test_vectors_have_no_encoder() -> None:
     """And bytes none where a config asks for none."""
     assert images.layout(config(), Spec(7, 2)) == 7
     assert images.layout(config(encoder="none"), SPEC) == SPEC.observation_dim
-    assert networks.Trunk(7, (8,), 1, jax.random.key(0)).eyes is None
+    assert networks.Trunk(7, (8,), 1, jax.random.key(0)).image_encoder is None
 
 
 def test_shapes_are_those_of_the_paper() -> None:
@@ -60,7 +60,7 @@ def test_shapes_are_those_of_the_paper() -> None:
     sizes = {}
     for half in ("goals", "rewards"):
         read = images.layout(config(), spec, half)  # type: ignore[arg-type]
-        own = jax.eval_shape(lambda read=read: images.Eyes(read, jax.random.key(0)))
+        own = jax.eval_shape(lambda read=read: images.ImageEncoder(read, jax.random.key(0)))
         sizes[half] = own.size, sum(leaf.size for leaf in jax.tree.leaves(own))
     nine = 9
     impala = (nine * 9 + 1) * 16 + 2 * (16 * 9 + 1) * 16 + (16 * 9 + 1) * 32 + 5 * (32 * 9 + 1) * 32
@@ -87,17 +87,17 @@ def test_no_gradient_passes_through_a_pixel() -> None:
     slope = np.asarray(jax.grad(lambda x: jnp.sum(net(x)))(x))
     assert not slope[:, : 16 * 12 * 3].any() and slope[:, -2:].any()
     grads = jax.grad(lambda net: jnp.sum(net(x)))(net)
-    assert all(np.asarray(leaf).any() for leaf in jax.tree.leaves(grads.eyes))
+    assert all(np.asarray(leaf).any() for leaf in jax.tree.leaves(grads.image_encoder))
 
 
-# ---- one pair of eyes for all ----------------------------------------------------------------------------------------
+# ---- one encoder for all --------------------------------------------------------------------------------------------
 
 
-def test_shared_eyes_learn_from_all_losses_but_not_from_what_follows() -> None:
+def test_a_shared_encoder_learns_from_all_losses_but_not_from_what_follows() -> None:
     """The gradient is that of both losses through the encoder, with the codes of s' held fixed."""
     cfg = methods.config("sf-hilp", encoder="light", batch=5)
-    own, behind = images.shared(cfg, SPEC, jax.random.key(0))
-    assert isinstance(own, images.Eyes) and behind.parts == () and behind.observation_dim == own.size
+    own, behind = images.shared_encoder(cfg, SPEC, jax.random.key(0))
+    assert isinstance(own, images.ImageEncoder) and behind.parts == () and behind.observation_dim == own.size
     batch = Batch(observation=rows(seed=1), next_observation=rows(seed=2), goal=rows(seed=3), reached=np.zeros(5, bool))
     weight = jax.random.normal(jax.random.key(1), (own.size,))
 
@@ -107,12 +107,12 @@ def test_shared_eyes_learn_from_all_losses_but_not_from_what_follows() -> None:
     def two(w: Any, seen: Batch) -> tuple[jax.Array, None]:
         return jnp.sum(jnp.square(seen.observation @ w)), None
 
-    seen, back = images.coded(own, batch)
+    seen, back = images.encode_batch(own, batch)
     assert back is not None and "reached" in seen
-    gradients = [images.graded(own, loss, weight, seen)[2] for loss in (one, two)]
+    gradients = [images.value_and_grad_with_codes(own, loss, weight, seen)[2] for loss in (one, two)]
     fixed = jax.lax.stop_gradient(own(networks.join(batch.next_observation)))
 
-    def whole(own: images.Eyes) -> jax.Array:
+    def whole(own: images.ImageEncoder) -> jax.Array:
         s, g = own(networks.join(batch.observation)), own(networks.join(batch.goal))
         return (
             one(weight, Batch(observation=s, goal=g, next_observation=fixed))[0] + two(weight, Batch(observation=s))[0]

@@ -175,7 +175,7 @@ def test_whole_tables_although_a_worker_and_a_node_are_lost(
     verb: str, nodes: Nodes, tiny_data_folder: Path, tmp_path: Path
 ) -> None:
     methods = {"goals": ["gc-bc", "hilp"], "rewards": ["fb", "sf-hilp"], "hierarchy": ["iql", "hilp"]}[verb]
-    small = {"goals": SMALL, "rewards": ["--set", "entrance=8,8", "hidden=8", "batch=32"],
+    small = {"goals": SMALL, "rewards": ["--set", "preprocess_hidden=8,8", "hidden=8", "batch=32"],
              "hierarchy": [*SMALL, "hidden=8,8"]}[verb]  # fmt: skip
     more = ["--errors", "--curve-points", 2] if verb == "goals" else []
     words = ("--methods", *methods, "--seeds", 2, "--steps", 2000, "--episodes", 4, *small, *more)

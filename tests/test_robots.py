@@ -23,7 +23,7 @@ REWARDS = {
     "quadruped": ["stand", "walk", "run", "jump"],
     "jaco": ["reach_top_left", "reach_top_right", "reach_bottom_left", "reach_bottom_right"],
 }
-SMALL = ["--set", "entrance=64,32", "--set", "hidden=64", "--set", "batch=64", "--set", "phi_hidden=64,64"]
+SMALL = ["--set", "preprocess_hidden=64,32", "--set", "hidden=64", "--set", "batch=64", "--set", "phi_hidden=64,64"]
 
 
 def hilp(*words: str) -> None:

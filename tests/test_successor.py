@@ -21,7 +21,7 @@ from hilp.spec import Spec
 
 SPEC = Spec(observation_dim=3, action_dim=2)
 ROWS = 6
-SIZES: dict[str, Any] = {"dim": 4, "entrance": (8, 6), "hidden": 8, "batch": ROWS}
+SIZES: dict[str, Any] = {"dim": 4, "preprocess_hidden": (8, 6), "hidden": 8, "batch": ROWS}
 
 
 def numbers(*shape: int, seed: int = 0) -> jax.Array:
@@ -107,7 +107,7 @@ def test_networks_have_the_shapes_of_the_paper() -> None:
     spec = Spec(24, 6)
     cfg = presets.preset("sf-hilp", "paper", "walker").config
     state = jax.eval_shape(partial(sf.init, cfg, spec), jax.random.key(0))
-    sizes = lambda entrance: [entrance.first.weight.shape, entrance.second.weight.shape]  # noqa: E731
+    sizes = lambda net: [net.first.weight.shape, net.second.weight.shape]  # noqa: E731
     assert sizes(state.psi.state_action) == [(30, 1024), (1024, 512)]
     assert sizes(state.psi.state_skill) == [(74, 1024), (1024, 512)]
     assert [[layer.weight.shape for layer in head.layers] for head in state.psi.heads] == [
@@ -116,9 +116,10 @@ def test_networks_have_the_shapes_of_the_paper() -> None:
     assert sizes(state.actor.state) == [(24, 1024), (1024, 512)]
     assert [layer.weight.shape for layer in state.actor.head.layers] == [(1024, 1024), (1024, 6)]
     assert [
-        [n.entrance.first.weight.shape, n.entrance.second.weight.shape, n.out.weight.shape] for n in state.phi.nets
+        [n.preprocessor.first.weight.shape, n.preprocessor.second.weight.shape, n.out.weight.shape]
+        for n in state.phi.nets
     ] == [[(24, 512), (512, 512), (512, 50)]] * 2
-    assert (cfg.phi_discount, cfg.phi_expectile, cfg.discount, cfg.target_rate, cfg.lr, cfg.phi_lr, cfg.batch) == (
+    assert (cfg.phi_discount, cfg.phi_expectile, cfg.discount, cfg.tau, cfg.lr, cfg.phi_lr, cfg.batch) == (
         0.96, 0.5, 0.98, 0.01, 1e-4, 5e-4, 1024)  # fmt: skip
     assert presets.preset("sf-lap", "paper", "quadruped").config.loss == "q"
     assert presets.preset("sf-lap", "paper", "jaco_reach_top_left").config.loss == "q"
@@ -135,8 +136,8 @@ def test_weights_start_orthogonal_with_zero_bias() -> None:
     assert not np.any(dense.bias)
 
 
-def test_an_entrance_is_layer_norm_tanh_then_relu() -> None:
-    net = networks.Entrance(3, (8, 6), jax.random.key(1))
+def test_a_preprocessor_is_layer_norm_tanh_then_relu() -> None:
+    net = networks.Preprocessor(3, (8, 6), jax.random.key(1))
     x = np.asarray(numbers(5, 3), np.float64)
     hidden = x @ np.asarray(net.first.weight)
     hidden = (hidden - hidden.mean(1, keepdims=True)) / np.sqrt(hidden.var(1, keepdims=True) + 1e-5)
@@ -144,8 +145,8 @@ def test_an_entrance_is_layer_norm_tanh_then_relu() -> None:
     np.testing.assert_allclose(net(jnp.asarray(x, jnp.float32)), wanted, atol=1e-5)
 
 
-def test_the_gradient_of_an_entrance_is_that_of_plain_layer_norm_and_tanh() -> None:
-    net = networks.Entrance(3, (8, 6), jax.random.key(1))
+def test_the_gradient_of_a_preprocessor_is_that_of_plain_layer_norm_and_tanh() -> None:
+    net = networks.Preprocessor(3, (8, 6), jax.random.key(1))
     net = eqx.tree_at(lambda n: (n.norm.scale, n.norm.shift), net, (numbers(8, seed=8), numbers(8, seed=9)))
     plain = lambda net, x: jax.nn.relu(net.second(jnp.tanh(net.norm(net.first(x)))))  # noqa: E731
     x = numbers(5, 3)
@@ -383,7 +384,7 @@ def test_gc_td3_goals_are_later_and_arrive_by_row_number() -> None:
     rows = gctd3.sample(config("gc-td3", batch=4_000), index, jax.random.key(0))
     at, goal = (rows.columns["observations"][name] for name in ("observation", "goal"))
     assert np.all(goal > at)
-    assert np.array_equal(rows.facts["arrived"], goal == at + 1)
+    assert np.array_equal(rows.values["arrived"], goal == at + 1)
 
 
 # ---- mistakes --------------------------------------------------------------------------------------------------------
@@ -411,7 +412,7 @@ def test_presets_that_the_papers_tables_name() -> None:
     kitchen, antmaze = presets.preset("fb", "paper", "kitchen-mixed"), presets.preset("fb", "paper", "antmaze-large")
     for found in (kitchen, antmaze):
         config = found.config
-        assert (config.dim, config.discount, config.lr, config.target_rate) == (32, 0.99, 3e-4, 0.005)
+        assert (config.dim, config.discount, config.lr, config.tau) == (32, 0.99, 3e-4, 0.005)
     assert presets.preset("fb", "paper", "walker").config == fb.Config()
     for name in ("hilp", "gc-bc", "gc-iql", "gc-cql", "fb", "iql-fdm"):
         assert presets.preset(name, "paper", "kitchen-partial").steps == 500_000, name

@@ -25,7 +25,7 @@ METHODS = ("iql", "opal", "hilp")  # flat IQL is ours to add, the others in the 
 PAPER_STEPS = 500_000  # of the paper's table, also where other tables have more for the same method
 PAPER_KITCHEN = {"phi_expectile": 0.7}  # of HILP here, and not in the paper's goal-conditioned table
 # A skill that is held cannot be put right at every step: the last update of an actor may have lost a corner for good.
-HELD_SKILLS = {"actor_rate": 2e-3}
+HELD_SKILLS = {"actor_ema": 2e-3}
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class HierarchyCell(Cell):
     def config(self) -> Any:
         usual = self.preset.config
         values: dict[str, Any] = {}
-        if self.entry.method == "hilp" and self.size == "laptop" and usual.actor_rate == 1.0:
+        if self.entry.method == "hilp" and self.size == "laptop" and usual.actor_ema == 1.0:
             values = HELD_SKILLS
         elif self.entry.method == "hilp" and self.size == "paper" and self.data.task in KITCHENS:
             values = PAPER_KITCHEN

@@ -52,7 +52,7 @@ class Config:
     lr: float = 3e-4
     n_step: int = 3  # the reward is that of the state so many steps on, as is the value it is bootstrapped from
     discount: float = 0.99
-    target_rate: float = 0.01
+    tau: float = 0.01
     noise: float = 0.2  # on actions, when acting and when learning
     noise_clip: float = 0.3  # when learning
 
@@ -161,7 +161,7 @@ def _update(
     new = State(
         actor=optax.apply_updates(state.actor, changes),
         critic=critic,
-        critic_target=losses.polyak(state.critic_target, critic, cfg.target_rate),
+        critic_target=losses.polyak(state.critic_target, critic, cfg.tau),
         predictor=predictor,
         fixed=state.fixed,
         actor_opt=actor_opt,

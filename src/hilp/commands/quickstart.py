@@ -103,7 +103,7 @@ def run_several(flags: Flags) -> int:
         if not all(line.get(key) == value for key, value in alike.items()):
             return False
         try:  # by a config that may have had fewer keys
-            return bool(methods.revived("hilp", line["config"]) == preset.config)
+            return bool(methods.from_values("hilp", line["config"]) == preset.config)
         except (HilpError, KeyError, TypeError, AttributeError):
             return False
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from hilp.errors import HilpError, nearest
 
 AUTO = "auto"
-Fitted = Annotated[float, AUTO]  # a number, or "auto" until training finds the one that fits its data
+AutoFloat = Annotated[float, AUTO]  # a number, or "auto" until training finds the one that fits its data
 LARGEST = 2**31 - 1  # of a whole number: sizes beyond it are typing errors
 
 
@@ -43,7 +43,7 @@ def require(config: Any, wanted: dict[str, tuple[str, ...]]) -> None:
 def to_fit(config: Any) -> list[str]:
     """The keys of a config that are still to be fitted to data."""
     kinds = typing.get_type_hints(type(config), include_extras=True)
-    return [name for name, kind in kinds.items() if kind == Fitted and getattr(config, name) == AUTO]
+    return [name for name, kind in kinds.items() if kind == AutoFloat and getattr(config, name) == AUTO]
 
 
 def require_shares(config: Any, *names: str) -> None:
@@ -56,13 +56,13 @@ def require_shares(config: Any, *names: str) -> None:
         )
 
 
-def value_beside(config: Any) -> dict[str, object]:
+def reference_values(config: Any) -> dict[str, object]:
     """Config values of a V(s, g) to hold the distances of a phi against: phi's sizes, goals and discount."""
     same = ("hidden", "batch", "lr", "goal_discount", "goal_random", "bound_targets", "encoder", "augment", "normalize")
     return {
         **{name: getattr(config, name) for name in same},
         "discount": config.phi_discount,
-        "target_rate": config.phi_target_rate,
+        "tau": config.phi_tau,
     }
 
 
@@ -79,7 +79,7 @@ def changed(config: Any, changes: dict[str, Any]) -> Any:
 
 def parse(key: str, value: Any, kind: Any) -> Any:
     """`value` as the type of a config field, from text (command line) or JSON."""
-    if kind == Fitted:
+    if kind == AutoFloat:
         return value if value == AUTO else parse(key, value, float)
     if typing.get_origin(kind) is typing.Literal:
         options = typing.get_args(kind)

@@ -50,7 +50,7 @@ def representation_loss(
         shown = jnp.where(steps_to_goal >= 0, -discounted(steps_to_goal, discount), -jnp.inf)  # batch
         q, own_q = jnp.maximum(q, shown), jnp.maximum(own_q, shown)
     advantage = q - jnp.mean(target_v, axis=0)  # batch
-    return jnp.sum(jnp.mean(losses.expectile(advantage[None], own_q - v, expectile), axis=1))
+    return jnp.sum(jnp.mean(losses.expectile_loss(advantage[None], own_q - v, expectile), axis=1))
 
 
 def unit(x: Array) -> Array:

@@ -1,9 +1,9 @@
-"""Pictures: the encoders that stand in front of networks, and random shifts of what networks see.
+"""Images: the encoders in front of networks, and random shifts of what networks see.
 
-A picture is a part of an observation that is bytes [height, width, channels]. It stays bytes until `networks.join`
-lays a row out as one vector; a network that was made for such rows (`Layout`) has `Eyes`, which find the pictures in
-the vector again and put their codes in their places. In the goal-conditioned half every network has eyes of its own;
-in the zero-shot half one pair serves them all (`coded`, `graded`), trained by all losses but the actor's.
+An image is a part of an observation of dtype uint8 [height, width, channels]. It stays uint8 until `join` lays a row
+out as one vector; a network made for such rows (`Layout`) has an `ImageEncoder`, which finds the images in the vector
+and replaces them by their codes. In the goal-conditioned half every network has its own encoder; in the zero-shot half
+all networks share one (`encode_batch`, `value_and_grad_with_codes`), trained by all losses but the actor's.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, Literal, Protocol
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array
 
@@ -34,8 +35,8 @@ CROPPED = 0.5  # goal-conditioned half: share of the batches that are shifted
 SIDE_A_PIXEL = 21  # zero-shot half: a picture is shifted by its side over this, at most
 
 
-class Sighted(Protocol):
-    """What a config says about pictures."""
+class ImageConfig(Protocol):
+    """What a config says about images."""
 
     @property
     def encoder(self) -> Encoder: ...
@@ -88,7 +89,7 @@ class Layout:
 Input = int | Layout  # how a network is told what it reads
 
 
-def layout(cfg: Sighted, spec: Spec, half: Literal["goals", "rewards"] = "goals") -> Any:
+def layout(cfg: ImageConfig, spec: Spec, half: Literal["goals", "rewards"] = "goals") -> Any:
     """What a network reads of an observation: an `Input`, which adds up with sizes; without pictures, a size.
 
     half: of the paper, whose encoders differ.
@@ -248,10 +249,10 @@ ENCODERS: dict[str, Callable[[Shape, Array], Any]] = {
 }
 
 
-class Eyes(eqx.Module):
-    """Rows in which pictures lie as plain numbers -> rows in which their codes do."""
+class ImageEncoder(eqx.Module):
+    """Rows with images as plain numbers -> rows with their codes instead."""
 
-    encoders: tuple[Any, ...]  # one for each picture of an observation; a goal's goes through the same
+    encoders: tuple[Any, ...]  # one for each image of an observation; the same encodes a goal's image
     pieces: tuple[tuple[int, Shape | int], ...] = eqx.field(static=True)
 
     def __init__(self, read: Layout, key: Array):
@@ -261,14 +262,14 @@ class Eyes(eqx.Module):
         self.pieces = read.pieces
 
     @property
-    def reads(self) -> int:
-        """Numbers of a row before the eyes."""
+    def size_in(self) -> int:
+        """Numbers of a row before encoding."""
         return sum(_numbers(piece) for _, piece in self.pieces)
 
     @property
     def size(self) -> int:
-        """Numbers of a row behind the eyes."""
-        return int(jax.eval_shape(Eyes.__call__, self, jnp.zeros((1, self.reads))).shape[-1])
+        """Numbers of a row after encoding."""
+        return int(jax.eval_shape(ImageEncoder.__call__, self, jnp.zeros((1, self.size_in))).shape[-1])
 
     def __call__(self, x: Array) -> Array:
         found, at = [], 0
@@ -276,7 +277,7 @@ class Eyes(eqx.Module):
             part = jax.lax.slice_in_dim(x, at, at + _numbers(piece), axis=-1)
             at += _numbers(piece)
             if isinstance(piece, tuple):
-                # Nobody asks how a pixel should change: the gradient of an action beside it stops here.
+                # Pixels need no gradient: that of an action in the same row stops here.
                 image = jax.lax.stop_gradient(part).reshape(-1, *piece)
                 part = self.encoders[number](image).reshape(*x.shape[:-1], -1)
             found.append(part)
@@ -287,85 +288,89 @@ def _numbers(piece: Shape | int) -> int:
     return math.prod(piece) if isinstance(piece, tuple) else piece
 
 
-def eyes(read: Input, key: Array) -> tuple[Eyes | None, int]:
-    """The eyes of a network that reads such rows, where it needs some, and the size of what lies behind them."""
+def image_encoder(read: Input, key: Array) -> tuple[ImageEncoder | None, int]:
+    """The encoder of a network that reads such rows (None without images), and the size of an encoded row."""
     if not isinstance(read, Layout):
         return None, read
-    made = Eyes(read, jax.random.fold_in(key, 0x5EE))  # not one of the keys that the network splits off
-    return made, made.size
+    encoder = ImageEncoder(read, jax.random.fold_in(key, 0x5EE))  # not one of the keys that the network splits off
+    return encoder, encoder.size
 
 
-def see(own: Eyes | None, x: Array) -> Array:
-    """What lies behind the eyes of a network; without any, the row itself."""
-    return x if own is None else own(x)
+def encode(encoder: ImageEncoder | None, x: Array) -> Array:
+    """A row with its images encoded; without an encoder, the row itself."""
+    return x if encoder is None else encoder(x)
 
 
-# ---- one pair of eyes for all networks -------------------------------------------------------------------------------
+# ---- one encoder for all networks ------------------------------------------------------------------------------------
 
-NEXT = "next_observation"  # seen, but nothing is learnt from how it looks
-Shared = Eyes | tuple[()]  # () where there is nothing to look at
+NEXT = "next_observation"  # encoded, but without a gradient
+SharedEncoder = ImageEncoder | tuple[()]  # () without images
 Codes = dict[str, Array]
 
 
-def shared(cfg: Sighted, spec: Spec, key: Array) -> tuple[Shared, Spec]:
-    """The eyes that all networks of the zero-shot half look through, and what they know of the data behind them."""
-    own, size = eyes(layout(cfg, spec, "rewards"), key)
-    return ((), spec) if own is None else (own, Spec(size, spec.action_dim))
+def shared_encoder(cfg: ImageConfig, spec: Spec, key: Array) -> tuple[SharedEncoder, Spec]:
+    """The encoder in front of all networks of the zero-shot half, and the spec of encoded data."""
+    encoder, size = image_encoder(layout(cfg, spec, "rewards"), key)
+    return ((), spec) if encoder is None else (encoder, Spec(size, spec.action_dim))
 
 
-def look(own: Shared, observation: Tree) -> Tree:
-    """An observation as networks behind shared eyes take it."""
-    return own(join(observation)) if isinstance(own, Eyes) else observation
+def encode_observation(encoder: SharedEncoder, observation: Tree) -> Tree:
+    """An observation as networks behind a shared encoder take it."""
+    return encoder(join(observation)) if isinstance(encoder, ImageEncoder) else observation
 
 
-def coded(own: Shared, batch: Batch) -> tuple[Batch, Callable[[Codes], Any] | None]:
-    """The batch with codes in the places of its observations, and the way from their gradients to those of the eyes.
+def encode_batch(encoder: SharedEncoder, batch: Batch) -> tuple[Batch, Callable[[Codes], Any] | None]:
+    """The batch with codes for its observations, and the function from gradients of codes to those of the encoder.
 
-    s and goals teach; s' does not. Without eyes the batch stays as it is, and there is no way.
+    s and goals train the encoder; s' does not. Without an encoder the batch stays as it is, and there is no function.
     """
-    if not isinstance(own, Eyes):
+    if not isinstance(encoder, ImageEncoder):
         return batch, None
-    seen = {name: join(tree) for name, tree in batch.items() if isinstance(tree, Mapping)}
-    taught = {name: rows for name, rows in seen.items() if name != NEXT}
-    ends = [len(rows) for rows in taught.values()]
+    rows = {name: join(tree) for name, tree in batch.items() if isinstance(tree, Mapping)}
+    after = {name: encoder(rows.pop(name)) for name in (NEXT,) if name in rows}
 
-    def all_at_once(own: Eyes) -> Codes:
-        codes = jnp.split(own(jnp.concatenate(list(taught.values()))), _sums(ends)[:-1])
-        return dict(zip(taught, codes, strict=True))
+    def all_at_once(encoder: ImageEncoder) -> Codes:
+        ends = np.cumsum([len(part) for part in rows.values()])
+        return dict(zip(rows, jnp.split(encoder(jnp.concatenate(list(rows.values()))), ends[:-1]), strict=True))
 
-    codes, back = jax.vjp(all_at_once, own)
-    after = {name: own(rows) for name, rows in seen.items() if name == NEXT}
-    return batch.having(**codes, **after), lambda gradients: back(gradients)[0]
+    codes, vjp = jax.vjp(all_at_once, encoder)
+    return batch.replace(**codes, **after), lambda gradients: vjp(gradients)[0]
 
 
-def graded(own: Shared, loss: Callable[..., Any], networks: Any, batch: Batch) -> tuple[Any, Any, Codes]:
-    """What a loss of (networks, batch) with something beside it gives, the networks' gradients and those of the codes.
+def value_and_grad_with_codes(
+    encoder: SharedEncoder, loss: Callable[..., Any], networks: Any, batch: Batch
+) -> tuple[Any, Any, Codes]:
+    """`loss(networks, batch)` with its auxiliary output, the gradients of the networks and those of the codes.
 
-    Without eyes there are no codes, and it is `jax.value_and_grad`.
+    Without an encoder there are no codes, and it is `jax.value_and_grad`.
     """
-    if not isinstance(own, Eyes):
+    if not isinstance(encoder, ImageEncoder):
         return *jax.value_and_grad(loss, has_aux=True)(networks, batch), {}
     codes = {name: rows for name, rows in batch.items() if name in ("observation", "goal")}
     found, gradients = jax.value_and_grad(
-        lambda networks, codes: loss(networks, batch.having(**codes)), argnums=(0, 1), has_aux=True
+        lambda networks, codes: loss(networks, batch.replace(**codes)), argnums=(0, 1), has_aux=True
     )(networks, codes)
     return found, *gradients
 
 
-def taught_from(lr: float, own: Shared) -> optax.OptState:
-    """The optimiser of shared eyes before their first step."""
-    return optax.adam(lr).init(own) if isinstance(own, Eyes) else ()
+def init_encoder_opt(lr: float, encoder: SharedEncoder) -> optax.OptState:
+    """The optimiser's state of a shared encoder."""
+    return optax.adam(lr).init(encoder) if isinstance(encoder, ImageEncoder) else ()
 
 
-def taught(
-    lr: float, own: Shared, opt: optax.OptState, back: Callable[[Codes], Any] | None, *gradients: Codes
-) -> tuple[Shared, optax.OptState]:
-    """Shared eyes after one step of Adam on the sum of what some losses ask of their codes."""
-    if back is None:
-        return own, opt
+def update_encoder(
+    lr: float,
+    encoder: SharedEncoder,
+    opt: optax.OptState,
+    to_encoder: Callable[[Codes], Any] | None,
+    *gradients: Codes,
+) -> tuple[SharedEncoder, optax.OptState]:
+    """One step of Adam on the sum of the gradients that some losses have for the codes."""
+    if to_encoder is None:
+        return encoder, opt
     total = jax.tree.map(lambda *parts: functools.reduce(jnp.add, parts), *gradients)
-    updates, opt = optax.adam(lr).update(back(total), opt)
-    return optax.apply_updates(own, updates), opt
+    updates, opt = optax.adam(lr).update(to_encoder(total), opt)
+    return optax.apply_updates(encoder, updates), opt
 
 
 # ---- random shifts ---------------------------------------------------------------------------------------------------
@@ -385,7 +390,7 @@ def augmented(cfg: Any, batch: Batch, key: Array) -> Batch:
     for number, (name, tree) in enumerate(seen.items()):
         own = jax.random.fold_in(key, number) if kind == "apart" else key
         found[name] = trees.over(lambda part, own=own: _shifted(part, own, kind) if _is_picture(part) else part, tree)
-    return batch.having(**found)
+    return batch.replace(**found)
 
 
 def _is_picture(part: Array) -> bool:
@@ -405,7 +410,3 @@ def _shifted(part: Array, key: Array, kind: str) -> Array:
     size = (frames.shape[1], height, width, channels)
     cut = jax.vmap(lambda row, by: jax.lax.dynamic_slice(row, (0, by[0], by[1], 0), size))(frames, offsets)
     return cut.reshape(*around, height, width, channels)
-
-
-def _sums(sizes: list[int]) -> list[int]:
-    return [sum(sizes[: n + 1]) for n in range(len(sizes))]

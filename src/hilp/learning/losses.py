@@ -18,12 +18,12 @@ Tree = TypeVar("Tree")
 TINY = 1e-6  # keeps a division by a mean of zero finite
 
 
-def expectile(advantage: Array, error: Array, tau: float) -> Array:
-    """|tau - 1(advantage < 0)| * error^2: an asymmetric square, weighted by the sign of `advantage`.
+def expectile_loss(advantage: Array, error: Array, expectile: float) -> Array:
+    """|expectile - 1(advantage < 0)| * error^2: an asymmetric square, weighted by the sign of `advantage`.
 
     Plain expectile regression has advantage == error; the Hilbert loss weighs with one and squares the other.
     """
-    return jnp.where(advantage < 0, 1.0 - tau, tau) * jnp.square(error)
+    return jnp.where(advantage < 0, 1.0 - expectile, expectile) * jnp.square(error)
 
 
 def awr_weight(advantage: Array, temperature: float, most: float) -> Array:
@@ -119,11 +119,11 @@ def smaller_head(successors: Array, z: Array) -> Array:
 # ---- of networks -----------------------------------------------------------------------------------------------------
 
 
-def expectile_value_loss(value: networks.Trunk, sz: Array, target_q: Array, tau: float) -> tuple[Array, Array]:
+def expectile_value_loss(value: networks.Trunk, sz: Array, target_q: Array, expectile: float) -> tuple[Array, Array]:
     """IQL: expectile regression of V(s, z) towards the smaller target critic; also returns V(s, z)."""
     v = value(sz)[..., 0]
     advantage = target_q - v
-    return jnp.mean(expectile(advantage, advantage, tau)), v
+    return jnp.mean(expectile_loss(advantage, advantage, expectile)), v
 
 
 def critic_loss(critic: networks.Ensemble, sza: Array, target: Array) -> Array:

@@ -4,8 +4,8 @@
 `TanhActor` to the zero-shot half; `UnitActor` to the rivals, whose trunks are those of the goal-conditioned half.
 
 Every network maps the last axis and broadcasts over the others. An observation that is a named tree is laid out as one
-vector by `join`, at the entrance of a network and nowhere before; where pictures are among its parts, a network has
-eyes of its own (`hilp.learning.images`). An ensemble is a tuple of networks; `apply_all` runs it and puts its networks
+vector by `join`, at the input of a network and nowhere before; where pictures are among its parts, a network has
+an image encoder (`hilp.learning.images`). An ensemble is a tuple of networks; `apply_all` runs it and puts its networks
 first in the output.
 """
 
@@ -26,7 +26,7 @@ from hilp.spec import Spec
 from hilp.trees import Tree
 
 LAYER_NORM_EPSILON = 1e-6  # goal-conditioned half
-ENTRANCE_EPSILON = 1e-5  # zero-shot half
+PREPROCESSOR_EPSILON = 1e-5  # zero-shot half
 FOLD_FROM_ROWS = 64  # folding a LayerNorm into weights costs about this many rows; a controller's one row skips it
 LOG_STD_RANGE = (-5.0, 2.0)
 GELU_LINEAR, GELU_CUBIC = math.sqrt(2.0 / math.pi), 0.044715  # gelu(x) = x / 2 * (1 + tanh(linear * (x + cubic * x^3)))
@@ -36,7 +36,7 @@ HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 def reads(network: GaussianActor | UnitActor | SquashedActor) -> int:
     """How many numbers a row of an actor's input has."""
-    return int(network.hidden[0].weight.shape[0]) if network.eyes is None else network.eyes.reads
+    return int(network.hidden[0].weight.shape[0]) if network.image_encoder is None else network.image_encoder.size_in
 
 
 def stacked(*observations: Tree) -> Tree:
@@ -90,10 +90,10 @@ class Trunk(eqx.Module):
     hidden: tuple[Dense, ...]
     norms: tuple[LayerNorm, ...]
     out: Dense
-    eyes: images.Eyes | None
+    image_encoder: images.ImageEncoder | None
 
     def __init__(self, size_in: images.Input, hidden: Sequence[int], size_out: int, key: Array):
-        self.eyes, size_in = images.eyes(size_in, key)
+        self.image_encoder, size_in = images.image_encoder(size_in, key)
         keys = jax.random.split(key, len(hidden) + 1)
         sizes = [size_in, *hidden]
         self.hidden = tuple(Dense(a, b, k) for a, b, k in zip(sizes, sizes[1:], keys, strict=False))
@@ -101,7 +101,7 @@ class Trunk(eqx.Module):
         self.out = Dense(sizes[-1], size_out, keys[-1])
 
     def __call__(self, x: Tree) -> Array:
-        x = images.see(self.eyes, join(x))
+        x = images.encode(self.image_encoder, join(x))
         if x.size < FOLD_FROM_ROWS * x.shape[-1]:
             return self.out(self._layers(x))
         product, bias = x @ self.hidden[0].weight, self.hidden[0].bias
@@ -114,7 +114,7 @@ class Trunk(eqx.Module):
 
     def features(self, x: Tree) -> Array:
         """The last hidden layer, after its LayerNorm: what the output is a linear map of."""
-        return self._layers(images.see(self.eyes, join(x)))
+        return self._layers(images.encode(self.image_encoder, join(x)))
 
     def _layers(self, x: Array) -> Array:
         for dense, norm in zip(self.hidden, self.norms, strict=True):
@@ -170,10 +170,10 @@ class GaussianActor(eqx.Module):
     hidden: tuple[Dense, ...]
     mean: Dense
     log_std: Array
-    eyes: images.Eyes | None
+    image_encoder: images.ImageEncoder | None
 
     def __init__(self, size_in: images.Input, hidden: Sequence[int], action_dim: int, key: Array):
-        self.eyes, size_in = images.eyes(size_in, key)
+        self.image_encoder, size_in = images.image_encoder(size_in, key)
         keys = jax.random.split(key, len(hidden) + 1)
         sizes = [size_in, *hidden]
         self.hidden = tuple(Dense(a, b, k) for a, b, k in zip(sizes, sizes[1:], keys, strict=False))
@@ -182,7 +182,7 @@ class GaussianActor(eqx.Module):
 
     def __call__(self, x: Array) -> Array:
         """The mean action, not clipped."""
-        x = images.see(self.eyes, x)
+        x = images.encode(self.image_encoder, x)
         for dense in self.hidden:
             x = jax.nn.relu(dense(x))
         return self.mean(x)
@@ -199,10 +199,10 @@ class UnitActor(eqx.Module):
 
     hidden: tuple[Dense, ...]
     mean: Dense
-    eyes: images.Eyes | None
+    image_encoder: images.ImageEncoder | None
 
     def __init__(self, size_in: images.Input, hidden: Sequence[int], action_dim: int, key: Array):
-        self.eyes, size_in = images.eyes(size_in, key)
+        self.image_encoder, size_in = images.image_encoder(size_in, key)
         keys = jax.random.split(key, len(hidden) + 1)
         sizes = [size_in, *hidden]
         self.hidden = tuple(Dense(a, b, k) for a, b, k in zip(sizes, sizes[1:], keys, strict=False))
@@ -210,7 +210,7 @@ class UnitActor(eqx.Module):
 
     def __call__(self, x: Array) -> Array:
         """The mean action, not clipped."""
-        x = images.see(self.eyes, x)
+        x = images.encode(self.image_encoder, x)
         for dense in self.hidden:
             x = jax.nn.gelu(dense(x), approximate=True)
         return self.mean(x)
@@ -225,10 +225,10 @@ class SquashedActor(eqx.Module):
 
     hidden: tuple[Dense, ...]
     head: Dense  # mean and log-std
-    eyes: images.Eyes | None
+    image_encoder: images.ImageEncoder | None
 
     def __init__(self, size_in: images.Input, hidden: Sequence[int], action_dim: int, key: Array):
-        self.eyes, size_in = images.eyes(size_in, key)
+        self.image_encoder, size_in = images.image_encoder(size_in, key)
         keys = jax.random.split(key, len(hidden) + 1)
         sizes = [size_in, *hidden]
         self.hidden = tuple(Dense(a, b, k) for a, b, k in zip(sizes, sizes[1:], keys, strict=False))
@@ -247,14 +247,14 @@ class SquashedActor(eqx.Module):
         return jnp.tanh(before), jnp.sum(log_normal - log_slope, axis=-1)
 
     def _gaussian(self, x: Array) -> tuple[Array, Array]:
-        x = images.see(self.eyes, x)
+        x = images.encode(self.image_encoder, x)
         for dense in self.hidden:
             x = jax.nn.relu(dense(x))
         mean, log_std = jnp.split(self.head(x), 2, axis=-1)
         return mean, jnp.clip(log_std, *LOG_STD_RANGE)
 
 
-class Entrance(eqx.Module):
+class Preprocessor(eqx.Module):
     """The first two layers of every zero-shot network: LayerNorm and tanh, then ReLU."""
 
     first: Dense
@@ -264,7 +264,7 @@ class Entrance(eqx.Module):
     def __init__(self, size_in: int, hidden: tuple[int, int], key: Array):
         key_first, key_second = jax.random.split(key)
         self.first = orthogonal(size_in, hidden[0], key_first)
-        self.norm = LayerNorm(hidden[0], ENTRANCE_EPSILON)
+        self.norm = LayerNorm(hidden[0], PREPROCESSOR_EPSILON)
         self.second = orthogonal(hidden[0], hidden[1], key_second)
 
     def __call__(self, x: Array) -> Array:
@@ -280,7 +280,7 @@ def norm_tanh(x: Array, scale: Array, shift: Array) -> Array:
 def _norm_tanh(x: Array, scale: Array, shift: Array) -> tuple[Array, tuple[Array, ...]]:
     mean = jnp.mean(x, axis=-1, keepdims=True)
     variance = jnp.maximum(jnp.mean(jnp.square(x), axis=-1, keepdims=True) - jnp.square(mean), 0.0)
-    inverse_std = jax.lax.rsqrt(variance + ENTRANCE_EPSILON)
+    inverse_std = jax.lax.rsqrt(variance + PREPROCESSOR_EPSILON)
     y = jax.lax.optimization_barrier(jnp.tanh((x - mean) * inverse_std * scale + shift))
     return y, (x, mean, inverse_std, scale, y)
 
@@ -302,53 +302,60 @@ norm_tanh.defvjp(_norm_tanh, _norm_tanh_vjp)
 class Feature(eqx.Module):
     """phi(s), B(s) and mu(s) of the zero-shot half."""
 
-    entrance: Entrance
+    preprocessor: Preprocessor
     out: Dense
-    eyes: images.Eyes | None
+    image_encoder: images.ImageEncoder | None
 
     def __init__(self, size_in: images.Input, hidden: tuple[int, int], dim: int, key: Array):
-        self.eyes, size_in = images.eyes(size_in, key)
-        key_entrance, key_out = jax.random.split(key)
-        self.entrance = Entrance(size_in, hidden, key_entrance)
+        self.image_encoder, size_in = images.image_encoder(size_in, key)
+        key_preprocessor, key_out = jax.random.split(key)
+        self.preprocessor = Preprocessor(size_in, hidden, key_preprocessor)
         self.out = orthogonal(hidden[1], dim, key_out)
 
     def __call__(self, x: Tree) -> Array:
-        return self.out(self.entrance(images.see(self.eyes, join(x))))
+        return self.out(self.preprocessor(images.encode(self.image_encoder, join(x))))
 
 
 class Mlp(eqx.Module):
     """Plain ReLU layers: the decoders that teach a feature, and values without LayerNorm."""
 
     layers: tuple[Dense, ...]
-    eyes: images.Eyes | None
+    image_encoder: images.ImageEncoder | None
 
     def __init__(self, size_in: images.Input, hidden: Sequence[int], size_out: int, key: Array):
-        self.eyes, size_in = images.eyes(size_in, key)
+        self.image_encoder, size_in = images.image_encoder(size_in, key)
         sizes = [size_in, *hidden, size_out]
         keys = jax.random.split(key, len(sizes) - 1)
         self.layers = tuple(orthogonal(a, b, k) for a, b, k in zip(sizes, sizes[1:], keys, strict=False))
 
     def __call__(self, x: Array) -> Array:
-        x = images.see(self.eyes, x)
+        x = images.encode(self.image_encoder, x)
         for dense in self.layers[:-1]:
             x = jax.nn.relu(dense(x))
         return self.layers[-1](x)
 
 
 class SuccessorMap(eqx.Module):
-    """psi(s, a, z) (or a critic, with one output): (s, a) and (s, z) enter apart; the heads share both entrances."""
+    """psi(s, a, z) (or a critic, with one output): (s, a) and (s, z) have a preprocessor each, shared by all heads."""
 
-    state_action: Entrance
-    state_skill: Entrance
+    state_action: Preprocessor
+    state_skill: Preprocessor
     heads: tuple[Mlp, ...]
 
     def __init__(
-        self, spec: Spec, skill_dim: int, entrance: tuple[int, int], hidden: int, size_out: int, heads: int, key: Array
+        self,
+        spec: Spec,
+        skill_dim: int,
+        preprocess_hidden: tuple[int, int],
+        hidden: int,
+        size_out: int,
+        heads: int,
+        key: Array,
     ):
         key_action, key_skill, *keys = jax.random.split(key, 2 + heads)
-        self.state_action = Entrance(spec.observation_dim + spec.action_dim, entrance, key_action)
-        self.state_skill = Entrance(spec.observation_dim + skill_dim, entrance, key_skill)
-        self.heads = tuple(Mlp(2 * entrance[1], (hidden,), size_out, k) for k in keys)
+        self.state_action = Preprocessor(spec.observation_dim + spec.action_dim, preprocess_hidden, key_action)
+        self.state_skill = Preprocessor(spec.observation_dim + skill_dim, preprocess_hidden, key_skill)
+        self.heads = tuple(Mlp(2 * preprocess_hidden[1], (hidden,), size_out, k) for k in keys)
 
     def __call__(self, observation: Tree, action: Array, z: Array) -> Array:
         """heads x batch x out."""
@@ -361,15 +368,15 @@ class SuccessorMap(eqx.Module):
 class TanhActor(eqx.Module):
     """The deterministic actor of the zero-shot half: (s) and (s, z) enter apart."""
 
-    state: Entrance
-    state_skill: Entrance
+    state: Preprocessor
+    state_skill: Preprocessor
     head: Mlp
 
-    def __init__(self, spec: Spec, skill_dim: int, entrance: tuple[int, int], hidden: int, key: Array):
+    def __init__(self, spec: Spec, skill_dim: int, preprocess_hidden: tuple[int, int], hidden: int, key: Array):
         key_state, key_skill, key_head = jax.random.split(key, 3)
-        self.state = Entrance(spec.observation_dim, entrance, key_state)
-        self.state_skill = Entrance(spec.observation_dim + skill_dim, entrance, key_skill)
-        self.head = Mlp(2 * entrance[1], (hidden,), spec.action_dim, key_head)
+        self.state = Preprocessor(spec.observation_dim, preprocess_hidden, key_state)
+        self.state_skill = Preprocessor(spec.observation_dim + skill_dim, preprocess_hidden, key_skill)
+        self.head = Mlp(2 * preprocess_hidden[1], (hidden,), spec.action_dim, key_head)
 
     def __call__(self, observation: Tree, z: Array) -> Array:
         joined = [self.state(join(observation)), self.state_skill(join(observation, z))]

@@ -44,19 +44,19 @@ class Columns(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What a method asks for: row numbers by the column they are of and their name in the batch, and plain facts.
+    """What a method samples: row numbers by column and name in the batch, and values that go into it unchanged.
 
     Row numbers may have any shape: one a sample, or several, as the rows of a segment (batch x (k + 1)).
     """
 
     columns: dict[str, dict[str, Array]]  # column -> name in the batch -> row numbers
-    facts: dict[str, Array] = {}  # noqa: RUF012 (never changed): goes into the batch as it is
+    values: dict[str, Array] = {}  # noqa: RUF012 (never changed)
 
     @staticmethod
-    def of_transitions(at: Array, observations: Mapping[str, Array] | None = None, **facts: Array) -> Rows:
+    def of_transitions(at: Array, observations: Mapping[str, Array] | None = None, **values: Array) -> Rows:
         """s, a and s' of the transitions that begin in these rows, and more observations by their name."""
         seen = {"observation": at, "next_observation": at + 1, **(observations or {})}
-        return Rows({"observations": seen, "actions": {"action": at}}, facts)
+        return Rows({"observations": seen, "actions": {"action": at}}, values)
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -79,8 +79,8 @@ class Batch:
         """All that it holds, by name."""
         return self._arrays.items()
 
-    def having(self, **arrays: Tree) -> Batch:
-        """The same batch with some arrays in the places of those of their names."""
+    def replace(self, **arrays: Tree) -> Batch:
+        """A copy of the batch with some arrays replaced."""
         return Batch(**{**self._arrays, **arrays})
 
     def tree_flatten_with_keys(self) -> tuple[list[tuple[Any, Tree]], tuple[str, ...]]:
@@ -157,13 +157,13 @@ def uniform_future(index: Index, key: Array, at: Array) -> Array:
     return jax.random.randint(key, at.shape, at + 1, index.last[at] + 1, at.dtype)
 
 
-def value_goals(index: Index, key: Array, at: Array, discount: float, p_here: float, p_random: float) -> Array:
+def value_goals(index: Index, key: Array, at: Array, discount: float, p_current: float, p_random: float) -> Array:
     """Goals of a value that is not zero at its goal by construction: the row itself, any state, or geometric future."""
     key_goal, key_random, key_which = jax.random.split(key, 3)
     future = geometric_future(index, key_goal, at, discount)
     anywhere = states(index, key_random, at.shape[0])
     which = jax.random.uniform(key_which, at.shape)
-    return jnp.where(which < p_here, at, jnp.where(which < p_here + p_random, anywhere, future))
+    return jnp.where(which < p_current, at, jnp.where(which < p_current + p_random, anywhere, future))
 
 
 def actor_goals(index: Index, key: Array, at: Array, p_random: float) -> Array:
@@ -222,7 +222,7 @@ def gather(columns: Columns, rows: Rows, xp: Any = jnp) -> Batch:
             found[label] = trees.over(
                 lambda piece, i=i, shape=shape: piece[i].reshape(*shape, *piece[i].shape[1:]), pieces
             )
-    return Batch(**found, **rows.facts)
+    return Batch(**found, **rows.values)
 
 
 def normalised(observations: Tree, mean: Tree, scale: Tree) -> Tree:

@@ -58,7 +58,7 @@ class Contents:
 
     def identity(self) -> dict[str, Any]:
         return {
-            "method": methods.name_of(self.config) if self.version > 1 else methods.former_name(self.config),
+            "method": methods.name_of(self.config),
             "config": methods.config_values(self.config),
             "spec": self.spec.to_json(),
             "preparation": self.preparation.to_json(),
@@ -187,7 +187,7 @@ def parse_description(
     values = description["config"]
     if any(isinstance(value, list) and len(value) > len(weights) for value in values.values()):
         raise ValueError(f"more layers than the {len(weights)} arrays of {WEIGHTS}")
-    config = methods.revived(description["method"], values)
+    config = methods.from_values(description["method"], values)
     module = methods.of(config)
     spec = Spec.from_json(description["spec"])
     preparation = Preparation.from_json(description["preparation"], spec)

@@ -1,4 +1,4 @@
-"""The registry of methods: from a name to its file, its config and its presets; and what older runs called them.
+"""The registry of methods: from a name to its file, its config and its presets.
 
 A method of your own is found by an entry point of the group `hilp.methods` (name = "package.module"), or by `register`.
 The contract is in hilp.learning.contract.
@@ -83,9 +83,8 @@ def config(name: str, **values: Any) -> Any:
 
 
 def keys(name: str) -> set[str]:
-    """The config keys that can be set for a method, former ones included."""
-    former = {VARIANT, *V_ALSO_HAD} if name in VARIANTS else set()
-    return {field.name for field in dataclasses.fields(module(name).Config)} | former
+    """The config keys of a method."""
+    return {field.name for field in dataclasses.fields(module(name).Config)}
 
 
 def of(config: Any) -> ModuleType:
@@ -121,72 +120,16 @@ def presets(name: str) -> tuple[Preset, ...]:
     return getattr(module(name), "PRESETS", ())
 
 
-# ---- what was made before --------------------------------------------------------------------------------------------
-
-LATER_KEYS: dict[str, tuple[Any, ...]] = {
-    "actor_rate": (1.0,),
-    "actor_goal_random": (0.0,),
-    "encoder": ("paper",),  # of pictures, which were not looked at before
-    "augment": ("rows", "apart"),
-    "policy_sees": ("observations",),
-}  # config keys younger than kept runs and rows -> the defaults that change nothing
-# A key that once chose between what are two methods now: its values, and the keys that only the second of them has.
-VARIANT, VARIANTS = "variant", {"gc-iql": "v", "gc-iql-q": "q"}
-V_ALSO_HAD = {"extraction": "awr", "bc_weight": 0.3}
-FORMER_NAMES = {"gc-iql-q": "gc-iql"}
-
-
-def config_values(config: Any) -> dict[str, Any]:
-    """A config as plain values, to tell it from others: the same for equal configs of any version.
-
-    Keys that came later are left out while they change nothing, and those that went stay: what was made with other
-    keys is still found.
-    """
-    values = dataclasses.asdict(config)
-    for field in dataclasses.fields(config):
-        if values[field.name] == field.default and field.default in LATER_KEYS.get(field.name, ()):  # found without it
-            del values[field.name]
-    path = type(config).__module__
-    for name, variant in VARIANTS.items():
-        if path == MODULES[name][0]:
-            values |= {VARIANT: variant, **(V_ALSO_HAD if variant == "v" else {})}
-    return values
-
-
-def former_name(config: Any) -> str:
-    """The method's name before its variants became methods: what was made then is told by it."""
-    name = name_of(config)
-    return FORMER_NAMES.get(name, name)
-
-
 def configure(config: Any, changes: dict[str, Any]) -> Any:
     """A copy of a config with some values changed; text is parsed by the field's type."""
-    config, changes = _without_variant(config, changes)
     return configs.changed(config, changes)
 
 
-def revived(name: str, values: dict[str, Any]) -> Any:
-    """The config that a run, a policy or a row describes, of this version or an older one."""
-    return configure(module(name).Config(), values)
+def config_values(config: Any) -> dict[str, Any]:
+    """A config as plain values: what runs, policies and rows hold of it."""
+    return dataclasses.asdict(config)
 
 
-def _without_variant(config: Any, changes: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The config of gc-iql-q where gc-iql is asked for its former variant q, and the changes without that key."""
-    paths = {MODULES[name][0]: name for name in VARIANTS}
-    name = paths.get(type(config).__module__)
-    if name is None or not (VARIANT in changes or (name == "gc-iql" and V_ALSO_HAD.keys() & changes.keys())):
-        return config, changes
-    wanted = changes.get(VARIANT, VARIANTS[name])
-    if wanted not in VARIANTS.values():
-        raise HilpError(f"config key '{VARIANT}' cannot be '{wanted}': {nearest(str(wanted), VARIANTS.values())}")
-    rest = {key: value for key, value in changes.items() if key != VARIANT}
-    target = module(next(name for name, variant in VARIANTS.items() if variant == wanted)).Config
-    if wanted == "v":
-        former = configs.changed(module("gc-iql-q").Config(), {k: v for k, v in rest.items() if k in V_ALSO_HAD})
-        if former.extraction == "ddpg+bc":
-            raise HilpError("config key 'extraction' is of gc-iql-q only: V(s, g) knows no actions to climb")
-        rest = {key: value for key, value in rest.items() if key not in V_ALSO_HAD}
-    if target is not type(config):
-        known = {field.name for field in dataclasses.fields(target)}
-        config = target(**{key: value for key, value in dataclasses.asdict(config).items() if key in known})
-    return config, rest
+def from_values(name: str, values: dict[str, Any]) -> Any:
+    """The config that a run, a policy or a row holds as plain values."""
+    return configs.changed(module(name).Config(), values)

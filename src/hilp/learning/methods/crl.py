@@ -39,7 +39,7 @@ class Config:
     goal_discount: float = 0.99  # how far ahead the critics' goals lie
     actor_goal_random: float = 0.0  # share of the actor's goals drawn from the whole data set; the others lie ahead
     bc_weight: float = 0.1  # larger imitates the data
-    actor_rate: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in OGBench
+    actor_ema: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in OGBench
     encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
     augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
     normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
@@ -53,7 +53,7 @@ class Config:
                 "between 0 and 1": ("goal_discount",),
                 "from 0 to 1": ("actor_goal_random",),
                 "at least 0": ("lr", "bc_weight"),
-                "above 0, at most 1": ("actor_rate",),
+                "above 0, at most 1": ("actor_ema",),
             },
         )
 
@@ -87,7 +87,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     phi = networks.ensemble(networks.Trunk, CRITICS, seen + spec.action_dim, cfg.hidden, cfg.latent, key=key_phi)
     psi = networks.ensemble(networks.Trunk, CRITICS, seen, cfg.hidden, cfg.latent, key=key_psi)
     actor = networks.UnitActor(2 * seen, cfg.actor_hidden, spec.action_dim, key_actor)
-    average = losses.averaged(actor, actor, cfg.actor_rate)
+    average = losses.averaged(actor, actor, cfg.actor_ema)
     return State(phi, psi, actor, average, optax.adam(cfg.lr).init((phi, psi, actor)))
 
 
@@ -99,7 +99,7 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
 
     updates, opt = optax.adam(cfg.lr).update((*grad_q, grad_a), state.opt)
     phi, psi, actor = optax.apply_updates((*critic, state.actor), updates)
-    average = losses.averaged(state.actor_average, actor, cfg.actor_rate, opt[0].count)
+    average = losses.averaged(state.actor_average, actor, cfg.actor_ema, opt[0].count)
     info = {"critic_loss": loss_q, "right_pairs": right, "actor_loss": loss_a, "q": q}
     return State(phi, psi, actor, average, opt), info
 

@@ -27,7 +27,7 @@ from jax import Array
 from hilp import trees
 from hilp.errors import HilpError
 from hilp.learning import hilbert, images, losses, networks, sampling
-from hilp.learning.configs import AUTO, Fitted, require, value_beside
+from hilp.learning.configs import AUTO, AutoFloat, reference_values, require
 from hilp.learning.contract import Info, Preset
 from hilp.learning.methods import preset_values as values
 from hilp.learning.methods.qrl import INTERVALS, union_length
@@ -50,18 +50,18 @@ class Config:
     actor_hidden: tuple[int, ...] = (512, 512, 512)  # layers of the policy
     batch: int = 1024  # transitions per update
     lr: float = 3e-4  # Adam, every network
-    phi_discount: Fitted = 0.99  # sets the longest distance that is told apart, about 1 / (1 - discount) steps
+    phi_discount: AutoFloat = 0.99  # sets the longest distance that is told apart, about 1 / (1 - discount) steps
     phi_expectile: float = 0.95  # nearer 1: distances of the best path in the data, not of the usual one
-    phi_target_rate: float = 0.005  # EMA of the latents' target
-    goal_discount: Fitted = 0.99  # how far ahead future goals lie
+    phi_tau: float = 0.005  # EMA of the latents' target
+    goal_discount: AutoFloat = 0.99  # how far ahead future goals lie
     goal_random: float = 0.375  # share of goals drawn from the whole data set
     discount: float = 0.99  # of the skill reward
     expectile: float = 0.9  # of the skill value V(s, z)
     temperature: float = 10.0  # AWR: larger trusts the critic, smaller imitates the data
-    weight_max: float = 100.0  # AWR weights are cut here
-    target_rate: float = 0.005  # EMA of the critic's target
+    awr_clip: float = 100.0  # AWR weights are cut here
+    tau: float = 0.005  # EMA of the critic's target
     bound_targets: bool = False  # targets never say farther than the trajectory itself took
-    actor_rate: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights
+    actor_ema: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights
     encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
     augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
     normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
@@ -73,10 +73,10 @@ class Config:
                 "at least 1": ("dim", "batch"),
                 "sizes of at least 1": ("hidden", "actor_hidden"),
                 "between 0 and 1": ("phi_discount", "phi_expectile", "goal_discount", "discount", "expectile"),
-                "from 0 to 1": ("phi_target_rate", "target_rate", "goal_random"),
+                "from 0 to 1": ("phi_tau", "tau", "goal_random"),
                 "at least 0": ("lr", "temperature"),
-                "above 0": ("weight_max",),
-                "above 0, at most 1": ("actor_rate",),
+                "above 0": ("awr_clip",),
+                "above 0, at most 1": ("actor_ema",),
             },
         )
         if self.dim % INTERVALS:
@@ -159,10 +159,10 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
     key_at, key_goal = jax.random.split(key)
     at = sampling.transitions(index, key_at, cfg.batch)
     goal = sampling.hindsight_goals(index, key_goal, at, cfg.goal_discount, cfg.goal_random)
-    facts = {"reached": goal == at}
+    extras = {"reached": goal == at}
     if cfg.bound_targets:
-        facts["steps_to_goal"] = sampling.steps_to_goal(index, at, goal)
-    return sampling.Rows.of_transitions(at, {"goal": goal}, **facts)
+        extras["steps_to_goal"] = sampling.steps_to_goal(index, at, goal)
+    return sampling.Rows.of_transitions(at, {"goal": goal}, **extras)
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
@@ -182,7 +182,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
         critic=critic,
         critic_target=critic,
         actor=actor,
-        actor_average=losses.averaged(actor, actor, cfg.actor_rate),
+        actor_average=losses.averaged(actor, actor, cfg.actor_ema),
         latent_opt=adam.init(latent),
         policy_opt=adam.init((value, critic, actor)),
     )
@@ -195,11 +195,11 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     )
     updates, latent_opt = optax.adam(cfg.lr).update(grad, state.latent_opt)
     latent = optax.apply_updates(state.latent, updates)
-    latent_target = losses.polyak(state.latent_target, latent, cfg.phi_target_rate)
+    latent_target = losses.polyak(state.latent_target, latent, cfg.phi_tau)
 
     here, after = jax.lax.stop_gradient(here), state.latent[0](batch.next_observation)
     usual = jnp.mean(jnp.linalg.norm(after - here, axis=-1))
-    step = losses.polyak(state.step, usual, cfg.phi_target_rate)
+    step = losses.polyak(state.step, usual, cfg.phi_tau)
     z = hilbert.unit(jax.random.normal(key, here.shape))
     reward = hilbert.skill_reward(here, after, z) / step
 
@@ -212,7 +212,7 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     # No done mask: a skill has no end.
     next_v = state.value(networks.join(batch.next_observation, z))[..., 0]
     loss_q, grad_q = jax.value_and_grad(losses.critic_loss)(state.critic, sza, reward + cfg.discount * next_v)
-    weight = losses.awr_weight(target_q - v, cfg.temperature, cfg.weight_max)
+    weight = losses.awr_weight(target_q - v, cfg.temperature, cfg.awr_clip)
     loss_a, grad_a = jax.value_and_grad(losses.awr_loss)(state.actor, sz, batch.action, weight)
 
     nets = (state.value, state.critic, state.actor)
@@ -224,9 +224,9 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
         step=step,
         value=value,
         critic=critic,
-        critic_target=losses.polyak(state.critic_target, critic, cfg.target_rate),
+        critic_target=losses.polyak(state.critic_target, critic, cfg.tau),
         actor=actor,
-        actor_average=losses.averaged(state.actor_average, actor, cfg.actor_rate, policy_opt[0].count),
+        actor_average=losses.averaged(state.actor_average, actor, cfg.actor_ema, policy_opt[0].count),
         latent_opt=latent_opt,
         policy_opt=policy_opt,
     )
@@ -248,7 +248,7 @@ def export(cfg: Config, state: State) -> Policy:
     return Policy(state.latent[0], state.step, actor, cfg.dim, cfg.phi_discount, cfg.head)
 
 
-reference = value_beside
+reference = reference_values
 
 
 def latent_loss(
@@ -280,8 +280,8 @@ PRESETS = (
             "phi_discount": AUTO,
             "goal_discount": AUTO,
             "discount": 0.95,  # with a plan to follow, a skill need not look far ahead
-            "phi_target_rate": 0.02,
-            "target_rate": 0.02,
+            "phi_tau": 0.02,
+            "tau": 0.02,
             "temperature": 28.0,  # a step pays a random skill of 64 numbers about a third of what it pays one of 8
             "bound_targets": True,  # detours of the data make ways longer, and a quasimetric believes them more easily
         },

@@ -33,12 +33,12 @@ class Config:
 
     dim: int = 50  # latent dimension D
     backward_hidden: tuple[int, int] = (512, 512)  # layers of B
-    entrance: tuple[int, int] = (1024, 512)  # layers that (s, a), (s, z) and s go through apart
+    preprocess_hidden: tuple[int, int] = (1024, 512)  # layers that (s, a), (s, z) and s go through apart
     hidden: int = 1024  # layer behind them
     batch: int = 1024  # transitions per update
     lr: float = 1e-4  # Adam, F, B and actor
     discount: float = 0.98  # of the successor measure
-    target_rate: float = 0.01  # EMA of the targets of F and B
+    tau: float = 0.01  # EMA of the targets of F and B
     orthonormality: float = 1.0  # weight of the loss that keeps B orthonormal
     q_weight: float = 0.0  # weight of the loss on values <F, z> with the reward that z implies; 0.01 where it helps
     skill_mix: float = 0.5  # share of skills that are B of states of the data instead of the sphere's
@@ -53,9 +53,9 @@ class Config:
             self,
             {
                 "at least 1": ("dim", "batch", "hidden"),
-                "two sizes of at least 1": ("backward_hidden", "entrance"),
+                "two sizes of at least 1": ("backward_hidden", "preprocess_hidden"),
                 "between 0 and 1": ("discount",),
-                "from 0 to 1": ("target_rate", "skill_mix"),
+                "from 0 to 1": ("tau", "skill_mix"),
                 "at least 0": ("lr", "orthonormality", "q_weight", "noise", "noise_clip"),
             },
         )
@@ -71,8 +71,8 @@ class State(NamedTuple):
     actor: networks.TanhActor
     opt: optax.OptState  # of F and B
     actor_opt: optax.OptState
-    eyes: images.Shared  # in front of all networks
-    eyes_opt: optax.OptState
+    image_encoder: images.SharedEncoder  # in front of all networks
+    encoder_opt: optax.OptState
 
 
 class Policy(eqx.Module):
@@ -81,14 +81,14 @@ class Policy(eqx.Module):
     features: networks.Feature
     actor: networks.TanhActor
     skill_dim: int = eqx.field(static=True)
-    eyes: images.Shared
+    image_encoder: images.SharedEncoder
 
     def act(self, observation: Tree, z: Array) -> Array:
-        return self.actor(images.look(self.eyes, observation), z)
+        return self.actor(images.encode_observation(self.image_encoder, observation), z)
 
     def backward(self, observation: Tree) -> Array:
         """Reward rule: the skill of a reward r is the direction of E[r(s') B(s')]."""
-        return features.sphere(self.features(images.look(self.eyes, observation)))
+        return features.sphere(self.features(images.encode_observation(self.image_encoder, observation)))
 
     def goal_skill(self, goal: Tree) -> Array:
         """Goal rule: the skill of a goal is B(g)."""
@@ -106,10 +106,10 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_forward, key_backward, key_actor = jax.random.split(key, 3)
-    eyes, spec = images.shared(cfg, spec, key)
-    forward = networks.SuccessorMap(spec, cfg.dim, cfg.entrance, cfg.hidden, cfg.dim, HEADS, key_forward)
+    image_encoder, spec = images.shared_encoder(cfg, spec, key)
+    forward = networks.SuccessorMap(spec, cfg.dim, cfg.preprocess_hidden, cfg.hidden, cfg.dim, HEADS, key_forward)
     backward = networks.Feature(spec.observation_dim, cfg.backward_hidden, cfg.dim, key_backward)
-    actor = networks.TanhActor(spec, cfg.dim, cfg.entrance, cfg.hidden, key_actor)
+    actor = networks.TanhActor(spec, cfg.dim, cfg.preprocess_hidden, cfg.hidden, key_actor)
     adam = optax.adam(cfg.lr)
     return State(
         forward=forward,
@@ -119,15 +119,15 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
         actor=actor,
         opt=adam.init((forward, backward)),
         actor_opt=adam.init(actor),
-        eyes=eyes,
-        eyes_opt=images.taught_from(cfg.lr, eyes),
+        image_encoder=image_encoder,
+        encoder_opt=images.init_encoder_opt(cfg.lr, image_encoder),
     )
 
 
 def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
-    """One step of F and B, and of the eyes where there are pictures, then one of the actor."""
+    """One step of F and B, and of the image encoder where there are images, then one of the actor."""
     key_skill, key_next, key_actor = jax.random.split(key, 3)
-    batch, back = images.coded(state.eyes, batch)
+    batch, back = images.encode_batch(state.image_encoder, batch)
     z = draw_skills(cfg, state.backward, batch, key_skill)
     adam = optax.adam(cfg.lr)
 
@@ -138,8 +138,8 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     old_measure = jnp.min(jnp.einsum("hbd,cd->hbc", old_forward, old_backward), axis=0)  # batch x batch
     old_q = jnp.min(jnp.einsum("hbd,bd->hb", old_forward, z), axis=0)  # batch
     nets = (state.forward, state.backward)
-    (_, info), grads, of_codes = images.graded(
-        state.eyes, lambda nets, batch: measure_loss(nets, cfg, batch, z, old_measure, old_q), nets, batch
+    (_, info), grads, of_codes = images.value_and_grad_with_codes(
+        state.image_encoder, lambda nets, batch: measure_loss(nets, cfg, batch, z, old_measure, old_q), nets, batch
     )
     updates, opt = adam.update(grads, state.opt)
     forward, backward = optax.apply_updates(nets, updates)
@@ -149,23 +149,23 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
         state.actor, forward, batch.observation, z, noise
     )
     updates, actor_opt = adam.update(grads, state.actor_opt)
-    eyes, eyes_opt = images.taught(cfg.lr, state.eyes, state.eyes_opt, back, of_codes)
+    image_encoder, encoder_opt = images.update_encoder(cfg.lr, state.image_encoder, state.encoder_opt, back, of_codes)
     state = State(
         forward=forward,
-        forward_target=losses.polyak(state.forward_target, forward, cfg.target_rate),
+        forward_target=losses.polyak(state.forward_target, forward, cfg.tau),
         backward=backward,
-        backward_target=losses.polyak(state.backward_target, backward, cfg.target_rate),
+        backward_target=losses.polyak(state.backward_target, backward, cfg.tau),
         actor=optax.apply_updates(state.actor, updates),
         opt=opt,
         actor_opt=actor_opt,
-        eyes=eyes,
-        eyes_opt=eyes_opt,
+        image_encoder=image_encoder,
+        encoder_opt=encoder_opt,
     )
     return state, {**info, "actor_loss": loss_actor}
 
 
 def export(cfg: Config, state: State) -> Policy:
-    return Policy(state.backward, state.actor, cfg.dim, state.eyes)
+    return Policy(state.backward, state.actor, cfg.dim, state.image_encoder)
 
 
 def draw_skills(cfg: Config, backward: networks.Feature, batch: Batch, key: Array) -> Array:
@@ -214,7 +214,7 @@ PRESETS = (
     # The goal-conditioned table lists these for all of its methods; what it leaves open stays the zero-shot table's.
     Preset(
         "paper",
-        {"dim": 32, "discount": 0.99, "lr": 3e-4, "target_rate": 0.005},
+        {"dim": 32, "discount": 0.99, "lr": 3e-4, "tau": 0.005},
         tasks=(*values.ANTMAZES, *values.KITCHENS),
     ),
     Preset("laptop", {"normalize": False}, tasks=values.KITCHENS),

@@ -31,7 +31,7 @@ class Config:
     batch: int = 1024  # transitions per update
     lr: float = 3e-4  # Adam
     actor_goal_random: float = 0.0  # share of the goals drawn from the whole data set; the others lie ahead
-    actor_rate: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
+    actor_ema: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
     encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
     augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
     normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
@@ -44,7 +44,7 @@ class Config:
                 "sizes of at least 1": ("actor_hidden",),
                 "at least 0": ("lr",),
                 "from 0 to 1": ("actor_goal_random",),
-                "above 0, at most 1": ("actor_rate",),
+                "above 0, at most 1": ("actor_ema",),
             },
         )
 
@@ -86,14 +86,14 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     actor = networks.GaussianActor(2 * images.layout(cfg, spec), cfg.actor_hidden, spec.action_dim, key)
-    return State(actor, losses.averaged(actor, actor, cfg.actor_rate), optax.adam(cfg.lr).init(actor))
+    return State(actor, losses.averaged(actor, actor, cfg.actor_ema), optax.adam(cfg.lr).init(actor))
 
 
 def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
     loss, grads = jax.value_and_grad(actor_loss)(state.actor, batch)
     updates, opt = optax.adam(cfg.lr).update(grads, state.opt)
     actor = optax.apply_updates(state.actor, updates)
-    average = losses.averaged(state.actor_average, actor, cfg.actor_rate, opt[0].count)
+    average = losses.averaged(state.actor_average, actor, cfg.actor_ema, opt[0].count)
     return State(actor, average, opt), {"actor_loss": loss}
 
 

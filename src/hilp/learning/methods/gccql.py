@@ -41,9 +41,9 @@ class Config:
     lr: float = 3e-4  # Adam, critics
     actor_lr: float = 1e-4  # Adam, actor and temperature
     discount: float = 0.99  # of the reward
-    target_rate: float = 0.005  # EMA of the critic's target
+    tau: float = 0.005  # EMA of the critic's target
     goal_discount: float = 0.99  # how far ahead future goals lie
-    goal_here: float = 0.2  # share of goals that are the state itself: Q(s, a, s) = 0 must be learnt
+    p_current_goal: float = 0.2  # share of goals that are the state itself: Q(s, a, s) = 0 must be learnt
     goal_random: float = 0.3  # share of goals drawn from the whole data set
     conservative: float = 5.0  # weight of the conservative term: larger keeps Q of unseen actions lower
     samples: int = 10  # actions drawn from each of the uniform, the current and the next policy's distribution
@@ -58,11 +58,11 @@ class Config:
                 "at least 1": ("batch", "samples"),
                 "sizes of at least 1": ("hidden", "actor_hidden"),
                 "between 0 and 1": ("discount", "goal_discount"),
-                "from 0 to 1": ("target_rate", "goal_here", "goal_random"),
+                "from 0 to 1": ("tau", "p_current_goal", "goal_random"),
                 "at least 0": ("lr", "actor_lr", "conservative"),
             },
         )
-        require_shares(self, "goal_here", "goal_random")
+        require_shares(self, "p_current_goal", "goal_random")
 
 
 class State(NamedTuple):
@@ -96,7 +96,7 @@ class Policy(eqx.Module):
 def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
     key_at, key_goal = jax.random.split(key)
     at = sampling.transitions(index, key_at, cfg.batch)
-    goal = sampling.value_goals(index, key_goal, at, cfg.goal_discount, cfg.goal_here, cfg.goal_random)
+    goal = sampling.value_goals(index, key_goal, at, cfg.goal_discount, cfg.p_current_goal, cfg.goal_random)
     return sampling.Rows.of_transitions(at, {"goal": goal}, reached=goal == at)
 
 
@@ -148,7 +148,7 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     actor, log_temperature = optax.apply_updates((state.actor, state.log_temperature), updates)
     state = State(
         critic=critic,
-        critic_target=losses.polyak(state.critic_target, critic, cfg.target_rate),
+        critic_target=losses.polyak(state.critic_target, critic, cfg.tau),
         actor=actor,
         log_temperature=log_temperature,
         critic_opt=critic_opt,
@@ -201,7 +201,7 @@ PRESETS = (
             "actor_lr": 3e-4,
             "discount": 0.97,
             "goal_discount": 0.97,
-            "target_rate": 0.02,
+            "tau": 0.02,
             "samples": 4,  # 30 actions a row would be most of the work
         },
         steps=8_000,

@@ -38,14 +38,14 @@ class Config:
     lr: float = 3e-4  # Adam, every network
     discount: float = 0.99  # sets the longest distance V can tell apart, about 1 / (1 - discount) steps
     expectile: float = 0.9  # nearer 1: values of the best path in the data, not of the usual one
-    target_rate: float = 0.005  # EMA of V's target
+    tau: float = 0.005  # EMA of V's target
     goal_discount: float = 0.99  # how far ahead future goals of the value lie
-    goal_here: float = 0.2  # share of the value's goals that are the state itself: V(s, s) = 0 must be learnt
+    p_current_goal: float = 0.2  # share of the value's goals that are the state itself: V(s, s) = 0 must be learnt
     goal_random: float = 0.3  # share of the value's goals drawn from the whole data set
     actor_goal_random: float = 0.3  # share of the actor's goals drawn from the whole data set; the others lie ahead
     temperature: float = 3.0  # AWR: larger trusts the values, smaller imitates the data
-    weight_max: float = 100.0  # AWR weights are cut here
-    actor_rate: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
+    awr_clip: float = 100.0  # AWR weights are cut here
+    actor_ema: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
     encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
     augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
     normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
@@ -57,13 +57,13 @@ class Config:
                 "at least 1": ("batch",),
                 "sizes of at least 1": ("hidden", "actor_hidden"),
                 "between 0 and 1": ("discount", "expectile", "goal_discount"),
-                "from 0 to 1": ("target_rate", "goal_here", "goal_random", "actor_goal_random"),
+                "from 0 to 1": ("tau", "p_current_goal", "goal_random", "actor_goal_random"),
                 "at least 0": ("lr", "temperature"),
-                "above 0": ("weight_max",),
-                "above 0, at most 1": ("actor_rate",),
+                "above 0": ("awr_clip",),
+                "above 0, at most 1": ("actor_ema",),
             },
         )
-        require_shares(self, "goal_here", "goal_random")
+        require_shares(self, "p_current_goal", "goal_random")
 
 
 class State(NamedTuple):
@@ -83,7 +83,7 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
     """Transitions with two goals each: one to learn the value from, one for the actor."""
     key_at, key_goal, key_actor = jax.random.split(key, 3)
     at = sampling.transitions(index, key_at, cfg.batch)
-    goal = sampling.value_goals(index, key_goal, at, cfg.goal_discount, cfg.goal_here, cfg.goal_random)
+    goal = sampling.value_goals(index, key_goal, at, cfg.goal_discount, cfg.p_current_goal, cfg.goal_random)
     actor_goal = sampling.actor_goals(index, key_actor, at, cfg.actor_goal_random)
     return sampling.Rows.of_transitions(at, {"goal": goal, "actor_goal": actor_goal}, reached=goal == at)
 
@@ -97,7 +97,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
         value=value,
         value_target=value,
         actor=actor,
-        actor_average=losses.averaged(actor, actor, cfg.actor_rate),
+        actor_average=losses.averaged(actor, actor, cfg.actor_ema),
         opt=optax.adam(cfg.lr).init((value, NO_CRITICS, actor)),
     )
 
@@ -111,7 +111,7 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     toward = networks.join(both, jnp.concatenate([goal, goal]))
     before, after = jnp.split(jnp.mean(networks.apply_all(state.value, toward)[..., 0], axis=0), 2)
     advantage = after - before
-    weight = losses.awr_weight(advantage, cfg.temperature, cfg.weight_max)
+    weight = losses.awr_weight(advantage, cfg.temperature, cfg.awr_clip)
     sg = networks.join(batch.observation, goal)
     loss_a, grad_a = jax.value_and_grad(losses.awr_loss)(state.actor, sg, batch.action, weight)
 
@@ -119,9 +119,9 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     value, _, actor = optax.apply_updates((state.value, NO_CRITICS, state.actor), updates)
     state = State(
         value=value,
-        value_target=losses.polyak(state.value_target, value, cfg.target_rate),
+        value_target=losses.polyak(state.value_target, value, cfg.tau),
         actor=actor,
-        actor_average=losses.averaged(state.actor_average, actor, cfg.actor_rate, opt[0].count),
+        actor_average=losses.averaged(state.actor_average, actor, cfg.actor_ema, opt[0].count),
         opt=opt,
     )
     info = {"value_loss": loss_v, "value": v, "awr_weight": jnp.mean(weight)}
@@ -150,7 +150,7 @@ PRESETS = (
             **values.LAPTOP_TRUNKS,
             "discount": 0.97,  # as phi of hilp
             "goal_discount": 0.97,
-            "target_rate": 0.02,
+            "tau": 0.02,
         },
         steps=8_000,
     ),

@@ -36,16 +36,16 @@ class Config:
     lr: float = 3e-4  # Adam, every network
     discount: float = 0.99  # sets the longest distance that is told apart, about 1 / (1 - discount) steps
     expectile: float = 0.9  # nearer 1: values of the best path in the data, not of the usual one
-    target_rate: float = 0.005  # EMA of the critics' targets
+    tau: float = 0.005  # EMA of the critics' targets
     goal_discount: float = 0.99  # how far ahead future goals of the value lie
-    goal_here: float = 0.2  # share of the value's goals that are the state itself: Q(s, a, s) = 0 must be learnt
+    p_current_goal: float = 0.2  # share of the value's goals that are the state itself: Q(s, a, s) = 0 must be learnt
     goal_random: float = 0.3  # share of the value's goals drawn from the whole data set
     actor_goal_random: float = 0.3  # share of the actor's goals drawn from the whole data set; the others lie ahead
     extraction: Literal["awr", "ddpg+bc"] = "awr"  # policy from values: weigh the data's actions, or climb Q near them
     temperature: float = 3.0  # AWR: larger trusts the values, smaller imitates the data
-    weight_max: float = 100.0  # AWR weights are cut here
+    awr_clip: float = 100.0  # AWR weights are cut here
     bc_weight: float = 0.3  # ddpg+bc: larger imitates the data
-    actor_rate: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights
+    actor_ema: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights
     encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
     augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
     normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
@@ -57,13 +57,13 @@ class Config:
                 "at least 1": ("batch",),
                 "sizes of at least 1": ("hidden", "actor_hidden"),
                 "between 0 and 1": ("discount", "expectile", "goal_discount"),
-                "from 0 to 1": ("target_rate", "goal_here", "goal_random", "actor_goal_random"),
+                "from 0 to 1": ("tau", "p_current_goal", "goal_random", "actor_goal_random"),
                 "at least 0": ("lr", "temperature", "bc_weight"),
-                "above 0": ("weight_max",),
-                "above 0, at most 1": ("actor_rate",),
+                "above 0": ("awr_clip",),
+                "above 0, at most 1": ("actor_ema",),
             },
         )
-        require_shares(self, "goal_here", "goal_random")
+        require_shares(self, "p_current_goal", "goal_random")
 
 
 class State(NamedTuple):
@@ -93,7 +93,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
         critic=critic,
         critic_target=critic,
         actor=actor,
-        actor_average=losses.averaged(actor, actor, cfg.actor_rate),
+        actor_average=losses.averaged(actor, actor, cfg.actor_ema),
         opt=optax.adam(cfg.lr).init((value, critic, actor)),
     )
 
@@ -115,7 +115,7 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
 
     info = {"value_loss": loss_v, "critic_loss": loss_q, "value": jnp.mean(v), "advantage": jnp.mean(advantage)}
     if cfg.extraction == "awr":
-        weight = losses.awr_weight(advantage, cfg.temperature, cfg.weight_max)
+        weight = losses.awr_weight(advantage, cfg.temperature, cfg.awr_clip)
         loss_a, grad_a = jax.value_and_grad(losses.awr_loss)(state.actor, toward, batch.action, weight)
         info["awr_weight"] = jnp.mean(weight)
     else:
@@ -128,9 +128,9 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     state = State(
         value=value,
         critic=critic,
-        critic_target=losses.polyak(state.critic_target, critic, cfg.target_rate),
+        critic_target=losses.polyak(state.critic_target, critic, cfg.tau),
         actor=actor,
-        actor_average=losses.averaged(state.actor_average, actor, cfg.actor_rate, opt[0].count),
+        actor_average=losses.averaged(state.actor_average, actor, cfg.actor_ema, opt[0].count),
         opt=opt,
     )
     return state, {**info, "actor_loss": loss_a}

@@ -33,13 +33,13 @@ HEADS = 2
 class Config:
     """Hyper-parameters; the defaults are the paper's table for zero-shot RL."""
 
-    entrance: tuple[int, int] = (1024, 512)  # layers that (s, a), (s, g) and s go through apart
+    preprocess_hidden: tuple[int, int] = (1024, 512)  # layers that (s, a), (s, g) and s go through apart
     hidden: int = 1024  # layer behind them
     batch: int = 1024  # transitions per update
     lr: float = 1e-4  # Adam, critic and actor
     goal_discount: float = 0.99  # how far ahead future goals lie
     discount: float = 0.98  # of the reward
-    target_rate: float = 0.01  # EMA of the critic's target
+    tau: float = 0.01  # EMA of the critic's target
     noise: float = 0.2  # TD3's smoothing of actions
     noise_clip: float = 0.3  # the noise is cut here
     encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
@@ -51,9 +51,9 @@ class Config:
             self,
             {
                 "at least 1": ("batch", "hidden"),
-                "two sizes of at least 1": ("entrance",),
+                "two sizes of at least 1": ("preprocess_hidden",),
                 "between 0 and 1": ("goal_discount", "discount"),
-                "from 0 to 1": ("target_rate",),
+                "from 0 to 1": ("tau",),
                 "at least 0": ("lr", "noise", "noise_clip"),
             },
         )
@@ -67,26 +67,26 @@ class State(NamedTuple):
     actor: networks.TanhActor
     critic_opt: optax.OptState
     actor_opt: optax.OptState
-    eyes: images.Shared  # in front of both networks
-    eyes_opt: optax.OptState
+    image_encoder: images.SharedEncoder  # in front of both networks
+    encoder_opt: optax.OptState
 
 
 class Policy(eqx.Module):
     """What is left after training: pi(a | s, g)."""
 
     actor: networks.TanhActor
-    eyes: images.Shared
+    image_encoder: images.SharedEncoder
 
     @property
     def skill_dim(self) -> int:
         return self.actor.state.first.weight.shape[0]  # the skill is a goal, which is a state (of pictures: its code)
 
     def act(self, observation: Tree, z: Array) -> Array:
-        return self.actor(images.look(self.eyes, observation), z)
+        return self.actor(images.encode_observation(self.image_encoder, observation), z)
 
     def goal_skill(self, goal: Tree) -> Array:
         """The skill of a goal is the goal."""
-        return networks.join(images.look(self.eyes, goal))
+        return networks.join(images.encode_observation(self.image_encoder, goal))
 
 
 def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
@@ -98,27 +98,27 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_critic, key_actor = jax.random.split(key)
-    eyes, spec = images.shared(cfg, spec, key)
+    image_encoder, spec = images.shared_encoder(cfg, spec, key)
     goal_dim = spec.observation_dim
-    critic = networks.SuccessorMap(spec, goal_dim, cfg.entrance, cfg.hidden, 1, HEADS, key_critic)
-    actor = networks.TanhActor(spec, goal_dim, cfg.entrance, cfg.hidden, key_actor)
+    critic = networks.SuccessorMap(spec, goal_dim, cfg.preprocess_hidden, cfg.hidden, 1, HEADS, key_critic)
+    actor = networks.TanhActor(spec, goal_dim, cfg.preprocess_hidden, cfg.hidden, key_actor)
     adam = optax.adam(cfg.lr)
-    eyes_opt = images.taught_from(cfg.lr, eyes)
-    return State(critic, critic, actor, adam.init(critic), adam.init(actor), eyes, eyes_opt)
+    encoder_opt = images.init_encoder_opt(cfg.lr, image_encoder)
+    return State(critic, critic, actor, adam.init(critic), adam.init(actor), image_encoder, encoder_opt)
 
 
 def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
-    """One step of the critic, and of the eyes where there are pictures, then one of the actor."""
+    """One step of the critic, and of the image encoder where there are images, then one of the actor."""
     key_next, key_actor = jax.random.split(key)
     adam = optax.adam(cfg.lr)
     next_noise = networks.smoothing_noise(key_next, batch.action.shape, cfg.noise, cfg.noise_clip)
-    batch, back = images.coded(state.eyes, batch)
+    batch, back = images.encode_batch(state.image_encoder, batch)
     goal = networks.join(batch.goal)
     next_action = state.actor.explore(batch.next_observation, goal, next_noise)
     next_q = jnp.min(state.critic_target(batch.next_observation, next_action, goal)[..., 0], axis=0)
     target = (batch.arrived - 1.0) + cfg.discount * (1.0 - batch.arrived) * next_q
-    (loss_critic, _), grads, of_codes = images.graded(
-        state.eyes, lambda critic, batch: (critic_loss(critic, batch, target), None), state.critic, batch
+    (loss_critic, _), grads, of_codes = images.value_and_grad_with_codes(
+        state.image_encoder, lambda critic, batch: (critic_loss(critic, batch, target), None), state.critic, batch
     )
     updates, critic_opt = adam.update(grads, state.critic_opt)
     critic = optax.apply_updates(state.critic, updates)
@@ -126,21 +126,21 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     noise = networks.smoothing_noise(key_actor, batch.action.shape, cfg.noise, cfg.noise_clip)
     loss_actor, grads = jax.value_and_grad(actor_loss)(state.actor, critic, batch.observation, goal, noise)
     updates, actor_opt = adam.update(grads, state.actor_opt)
-    eyes, eyes_opt = images.taught(cfg.lr, state.eyes, state.eyes_opt, back, of_codes)
+    image_encoder, encoder_opt = images.update_encoder(cfg.lr, state.image_encoder, state.encoder_opt, back, of_codes)
     state = State(
         critic=critic,
-        critic_target=losses.polyak(state.critic_target, critic, cfg.target_rate),
+        critic_target=losses.polyak(state.critic_target, critic, cfg.tau),
         actor=optax.apply_updates(state.actor, updates),
         critic_opt=critic_opt,
         actor_opt=actor_opt,
-        eyes=eyes,
-        eyes_opt=eyes_opt,
+        image_encoder=image_encoder,
+        encoder_opt=encoder_opt,
     )
     return state, {"critic_loss": loss_critic, "actor_loss": loss_actor, "value": jnp.mean(next_q)}
 
 
 def export(cfg: Config, state: State) -> Policy:
-    return Policy(state.actor, state.eyes)
+    return Policy(state.actor, state.image_encoder)
 
 
 def critic_loss(critic: networks.SuccessorMap, batch: Batch, target: Array) -> Array:

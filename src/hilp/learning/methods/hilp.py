@@ -18,7 +18,7 @@ from jax import Array
 from hilp import trees
 from hilp.errors import HilpError
 from hilp.learning import hilbert, images, losses, networks, sampling
-from hilp.learning.configs import AUTO, Fitted, require, value_beside
+from hilp.learning.configs import AUTO, AutoFloat, reference_values, require
 from hilp.learning.contract import Info, Preset, Stage
 from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
@@ -38,23 +38,23 @@ class Config:
     actor_hidden: tuple[int, ...] = (512, 512, 512)  # layers of the policy
     batch: int = 1024  # transitions per update
     lr: float = 3e-4  # Adam, every network
-    phi_discount: Fitted = 0.99  # sets the longest distance phi can tell apart, about 1 / (1 - discount) steps
+    phi_discount: AutoFloat = 0.99  # sets the longest distance phi can tell apart, about 1 / (1 - discount) steps
     phi_expectile: float = 0.95  # nearer 1: distances of the best path in the data, not of the usual one
-    phi_target_rate: float = 0.005  # EMA of phi's target
-    goal_discount: Fitted = 0.99  # how far ahead future goals lie
+    phi_tau: float = 0.005  # EMA of phi's target
+    goal_discount: AutoFloat = 0.99  # how far ahead future goals lie
     goal_random: float = 0.375  # share of goals drawn from the whole data set
     discount: float = 0.99  # of the skill reward
     expectile: float = 0.9  # of the skill value V(s, z)
     temperature: float = 10.0  # AWR: larger trusts the critic, smaller imitates the data
-    weight_max: float = 100.0  # AWR weights are cut here
-    target_rate: float = 0.005  # EMA of the critic's target
+    awr_clip: float = 100.0  # AWR weights are cut here
+    tau: float = 0.005  # EMA of the critic's target
     schedule: Literal["joint", "sequential"] = "joint"  # sequential: first phi, then the policy (Algorithm 1)
     phi_steps: int = 500_000  # sequential: updates of phi before the policy starts
     extraction: Literal["awr", "ddpg+bc"] = "awr"  # policy from critic: weigh the data's actions, or climb Q near them
     bc_weight: float = 0.3  # ddpg+bc: larger imitates the data
     bound_targets: bool = False  # targets of phi never say farther than the trajectory itself took; not in the paper
     n_step: int = 1  # steps of the trajectory that targets of phi look over; not in the paper
-    actor_rate: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
+    actor_ema: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
     encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
     augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
     policy_sees: Literal["observations", "phi"] = (
@@ -69,10 +69,10 @@ class Config:
                 "at least 1": ("dim", "batch", "phi_steps", "n_step"),
                 "sizes of at least 1": ("hidden", "actor_hidden"),
                 "between 0 and 1": ("phi_discount", "phi_expectile", "goal_discount", "discount", "expectile"),
-                "from 0 to 1": ("phi_target_rate", "target_rate", "goal_random"),
+                "from 0 to 1": ("phi_tau", "tau", "goal_random"),
                 "at least 0": ("lr", "temperature", "bc_weight"),
-                "above 0": ("weight_max",),
-                "above 0, at most 1": ("actor_rate",),
+                "above 0": ("awr_clip",),
+                "above 0, at most 1": ("actor_ema",),
             },
         )
         if self.policy_sees == "phi" and self.schedule != "sequential":
@@ -133,13 +133,13 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
     key_at, key_goal = jax.random.split(key)
     at = sampling.transitions(index, key_at, cfg.batch)
     goal = sampling.hindsight_goals(index, key_goal, at, cfg.goal_discount, cfg.goal_random)
-    seen, facts = {"goal": goal}, {"reached": goal == at}
+    seen, extras = {"goal": goal}, {"reached": goal == at}
     if cfg.bound_targets:
-        facts["steps_to_goal"] = sampling.steps_to_goal(index, at, goal)
+        extras["steps_to_goal"] = sampling.steps_to_goal(index, at, goal)
     if cfg.n_step > 1:
         seen["n_step_observation"] = sampling.n_step_rows(index, at, goal, cfg.n_step)
-        facts["n_steps"] = seen["n_step_observation"] - at
-    return sampling.Rows.of_transitions(at, seen, **facts)
+        extras["n_steps"] = seen["n_step_observation"] - at
+    return sampling.Rows.of_transitions(at, seen, **extras)
 
 
 def sample_policy(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
@@ -169,7 +169,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
         critic=critic,
         critic_target=critic,
         actor=actor,
-        actor_average=losses.averaged(actor, actor, cfg.actor_rate),
+        actor_average=losses.averaged(actor, actor, cfg.actor_ema),
         phi_opt=adam.init(phi),
         policy_opt=adam.init((value, critic, actor)),
     )
@@ -220,7 +220,7 @@ def export(cfg: Config, state: State) -> Policy:
     return Policy(state.phi[0], state.actor_average or state.actor, cfg.dim, through_phi, cfg.phi_discount)
 
 
-reference = value_beside
+reference = reference_values
 
 
 def phi_loss(
@@ -251,7 +251,7 @@ def _update_phi(cfg: Config, state: State, batch: Batch) -> tuple[dict, Info, Ar
     (_, (info, phi_s)), grads = jax.value_and_grad(phi_loss, has_aux=True)(state.phi, cfg, state.phi_target, batch)
     updates, phi_opt = optax.adam(cfg.lr).update(grads, state.phi_opt)
     phi = optax.apply_updates(state.phi, updates)
-    phi_target = losses.polyak(state.phi_target, phi, cfg.phi_target_rate)
+    phi_target = losses.polyak(state.phi_target, phi, cfg.phi_tau)
     return {"phi": phi, "phi_target": phi_target, "phi_opt": phi_opt}, info, phi_s
 
 
@@ -272,7 +272,7 @@ def _update_policy(
     loss_q, grad_q = jax.value_and_grad(losses.critic_loss)(state.critic, sza, reward + cfg.discount * next_v)
 
     if cfg.extraction == "awr":
-        weight = losses.awr_weight(target_q - v, cfg.temperature, cfg.weight_max)
+        weight = losses.awr_weight(target_q - v, cfg.temperature, cfg.awr_clip)
         loss_a, grad_a = jax.value_and_grad(losses.awr_loss)(state.actor, sz, batch.action, weight)
     else:
         climb = jax.value_and_grad(losses.ddpg_bc_loss)
@@ -281,13 +281,13 @@ def _update_policy(
     nets = (state.value, state.critic, state.actor)
     updates, policy_opt = optax.adam(cfg.lr).update((grad_v, grad_q, grad_a), state.policy_opt)
     value, critic, actor = optax.apply_updates(nets, updates)
-    critic_target = losses.polyak(state.critic_target, critic, cfg.target_rate)
+    critic_target = losses.polyak(state.critic_target, critic, cfg.tau)
     part = {
         "value": value,
         "critic": critic,
         "critic_target": critic_target,
         "actor": actor,
-        "actor_average": losses.averaged(state.actor_average, actor, cfg.actor_rate, policy_opt[0].count),
+        "actor_average": losses.averaged(state.actor_average, actor, cfg.actor_ema, policy_opt[0].count),
         "policy_opt": policy_opt,
     }
     info = {
@@ -311,8 +311,8 @@ PRESETS = (
             "phi_discount": AUTO,  # 0.97 where the data takes up to some 45 steps across, as the built-in mazes do
             "goal_discount": AUTO,
             "discount": 0.98,
-            "phi_target_rate": 0.02,
-            "target_rate": 0.02,
+            "phi_tau": 0.02,
+            "tau": 0.02,
             "temperature": 3.0,
         },
         steps=8_000,

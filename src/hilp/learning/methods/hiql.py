@@ -42,15 +42,15 @@ class Config:
     lr: float = 3e-4  # Adam, every network
     discount: float = 0.99  # sets the longest distance V can tell apart, about 1 / (1 - discount) steps
     expectile: float = 0.7  # nearer 1: values of the best path in the data, not of the usual one
-    target_rate: float = 0.005  # EMA of V's target
+    tau: float = 0.005  # EMA of V's target
     goal_discount: float = 0.99  # how far ahead future goals of the value lie
-    goal_here: float = 0.2  # share of the value's goals that are the state itself: V(s, s) = 0 must be learnt
+    p_current_goal: float = 0.2  # share of the value's goals that are the state itself: V(s, s) = 0 must be learnt
     goal_random: float = 0.3  # share of the value's goals drawn from the whole data set
     actor_goal_random: float = 0.0  # share of the high policy's goals drawn from the whole data set
     temperature: float = 3.0  # AWR of the low policy: larger trusts the values, smaller imitates the data
     high_temperature: float = 3.0  # AWR of the high policy
-    weight_max: float = 100.0  # AWR weights are cut here
-    actor_rate: float = 1.0  # below 1: the policies kept are moving averages of their weights; not in OGBench
+    awr_clip: float = 100.0  # AWR weights are cut here
+    actor_ema: float = 1.0  # below 1: the policies kept are moving averages of their weights; not in OGBench
     encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
     augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
     normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
@@ -62,13 +62,13 @@ class Config:
                 "at least 1": ("batch", "rep_dim", "subgoal_steps"),
                 "sizes of at least 1": ("hidden", "actor_hidden"),
                 "between 0 and 1": ("discount", "expectile", "goal_discount"),
-                "from 0 to 1": ("target_rate", "goal_here", "goal_random", "actor_goal_random"),
+                "from 0 to 1": ("tau", "p_current_goal", "goal_random", "actor_goal_random"),
                 "at least 0": ("lr", "temperature", "high_temperature"),
-                "above 0": ("weight_max",),
-                "above 0, at most 1": ("actor_rate",),
+                "above 0": ("awr_clip",),
+                "above 0, at most 1": ("actor_ema",),
             },
         )
-        require_shares(self, "goal_here", "goal_random")
+        require_shares(self, "p_current_goal", "goal_random")
 
 
 class Representation(eqx.Module):
@@ -134,7 +134,7 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
     """
     key_at, key_goal, key_actor = jax.random.split(key, 3)
     at = sampling.transitions(index, key_at, cfg.batch)
-    goal = sampling.value_goals(index, key_goal, at, cfg.goal_discount, cfg.goal_here, cfg.goal_random)
+    goal = sampling.value_goals(index, key_goal, at, cfg.goal_discount, cfg.p_current_goal, cfg.goal_random)
     actor_goal = sampling.actor_goals(index, key_actor, at, cfg.actor_goal_random)
     more = {
         "goal": goal,
@@ -159,7 +159,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
         value=value,
         value_target=value,
         actors=actors,
-        actors_average=losses.averaged(actors, actors, cfg.actor_rate),
+        actors_average=losses.averaged(actors, actors, cfg.actor_ema),
         opt=optax.adam(cfg.lr).init((rep, value, actors)),
     )
 
@@ -178,8 +178,8 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     v_asked = jnp.mean(networks.apply_all(state.value, asked)[..., 0], axis=0)
     low_before, low_after, high_before, high_after = jnp.split(v_asked, 4)
     toward_near, _, _, _, wanted = jnp.split(reps, 5)
-    low_weight = losses.awr_weight(low_after - low_before, cfg.temperature, cfg.weight_max)
-    high_weight = losses.awr_weight(high_after - high_before, cfg.high_temperature, cfg.weight_max)
+    low_weight = losses.awr_weight(low_after - low_before, cfg.temperature, cfg.awr_clip)
+    high_weight = losses.awr_weight(high_after - high_before, cfg.high_temperature, cfg.awr_clip)
     imitate = jax.value_and_grad(losses.awr_loss)
     loss_low, grad_low = imitate(state.actors.low, networks.join(s, toward_near), batch.action, low_weight)
     loss_high, grad_high = imitate(state.actors.high, networks.join(s, networks.join(goal)), wanted, high_weight)
@@ -189,9 +189,9 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     state = State(
         rep=rep,
         value=value,
-        value_target=losses.polyak(state.value_target, value, cfg.target_rate),
+        value_target=losses.polyak(state.value_target, value, cfg.tau),
         actors=actors,
-        actors_average=losses.averaged(state.actors_average, actors, cfg.actor_rate, opt[0].count),
+        actors_average=losses.averaged(state.actors_average, actors, cfg.actor_ema, opt[0].count),
         opt=opt,
     )
     info = {"value_loss": loss_v, "value": v, "actor_loss": loss_low, "high_loss": loss_high}
@@ -228,7 +228,7 @@ PRESETS = (
             "subgoal_steps": 10,  # the built-in mazes are some 40 steps across
             "discount": 0.97,  # as phi of hilp
             "goal_discount": 0.97,
-            "target_rate": 0.02,
+            "tau": 0.02,
         },
         steps=8_000,
     ),

@@ -44,9 +44,9 @@ class Config:
     expectile: float = 0.9  # of the skill value V(s, z)
     extraction: Literal["awr", "ddpg+bc"] = "awr"  # policy from critic: weigh the data's actions, or climb Q near them
     temperature: float = 1.0  # AWR: larger trusts the critic, smaller imitates the data
-    weight_max: float = 100.0  # AWR weights are cut here
+    awr_clip: float = 100.0  # AWR weights are cut here
     bc_weight: float = 0.3  # ddpg+bc: larger imitates the data
-    target_rate: float = 0.005  # EMA of the critic's target
+    tau: float = 0.005  # EMA of the critic's target
     encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
     augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
     normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
@@ -58,9 +58,9 @@ class Config:
                 "at least 1": ("dim", "batch"),
                 "sizes of at least 1": ("phi_hidden", "hidden", "actor_hidden"),
                 "between 0 and 1": ("discount", "expectile"),
-                "from 0 to 1": ("target_rate",),
+                "from 0 to 1": ("tau",),
                 "at least 0": ("lr", "temperature", "bc_weight"),
-                "above 0": ("weight_max",),
+                "above 0": ("awr_clip",),
             },
         )
 
@@ -148,7 +148,7 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     info = {**phi_info, "value_loss": loss_v, "critic_loss": loss_q, "skill_value": jnp.mean(v)}
 
     if cfg.extraction == "awr":
-        weight = losses.awr_weight(target_q - v, cfg.temperature, cfg.weight_max)
+        weight = losses.awr_weight(target_q - v, cfg.temperature, cfg.awr_clip)
         loss_a, grad_a = jax.value_and_grad(losses.awr_loss)(state.actor, sz, batch.action, weight)
         info["awr_weight"] = jnp.mean(weight)
     else:
@@ -162,7 +162,7 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
         phi=phi,
         value=value,
         critic=critic,
-        critic_target=losses.polyak(state.critic_target, critic, cfg.target_rate),
+        critic_target=losses.polyak(state.critic_target, critic, cfg.tau),
         actor=actor,
         phi_opt=phi_opt,
         policy_opt=policy_opt,
@@ -182,7 +182,7 @@ PRESETS = (
             "dim": 32,
             "phi_hidden": (128, 128),
             "discount": 0.98,
-            "target_rate": 0.02,
+            "tau": 0.02,
         },
         steps=8_000,
     ),

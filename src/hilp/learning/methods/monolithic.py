@@ -33,10 +33,12 @@ class Config:
     lr: float = 3e-4  # Adam
     discount: float = 0.99  # of the distance: the same as phi's, or the two cannot be compared
     expectile: float = 0.9  # the paper's analysis uses this for both values
-    target_rate: float = 0.005  # EMA of the target
+    tau: float = 0.005  # EMA of the target
     goal_discount: float = 0.99  # how far ahead future goals lie
     goal_random: float = 0.375  # share of the other goals drawn from the whole data set
-    goal_here: float = 0.2  # share of goals that are the state itself: V(s, s) = 0 must be learnt, phi has it built in
+    p_current_goal: float = (
+        0.2  # share of goals that are the state itself: V(s, s) = 0 must be learnt, phi has it built in
+    )
     bound_targets: bool = False  # targets never say farther than the trajectory itself took; as phi's, not in the paper
     encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
     augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
@@ -68,12 +70,12 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
     key_at, key_goal, key_here = jax.random.split(key, 3)
     at = sampling.transitions(index, key_at, cfg.batch)
     goal = sampling.hindsight_goals(index, key_goal, at, cfg.goal_discount, cfg.goal_random)
-    here = jax.random.uniform(key_here, at.shape) < cfg.goal_here
+    here = jax.random.uniform(key_here, at.shape) < cfg.p_current_goal
     goal = jnp.where(here, at, goal)
-    facts = {"reached": goal == at}
+    extras = {"reached": goal == at}
     if cfg.bound_targets:
-        facts["steps_to_goal"] = sampling.steps_to_goal(index, at, goal)
-    return sampling.Rows.of_transitions(at, {"goal": goal}, **facts)
+        extras["steps_to_goal"] = sampling.steps_to_goal(index, at, goal)
+    return sampling.Rows.of_transitions(at, {"goal": goal}, **extras)
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
@@ -85,7 +87,7 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     loss, grads = jax.value_and_grad(value_loss)(state.value, cfg, state.target, batch)
     updates, opt = optax.adam(cfg.lr).update(grads, state.opt)
     value = optax.apply_updates(state.value, updates)
-    target = losses.polyak(state.target, value, cfg.target_rate)
+    target = losses.polyak(state.target, value, cfg.tau)
     return State(value=value, target=target, opt=opt), {"value_loss": loss}
 
 

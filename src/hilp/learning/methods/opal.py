@@ -61,10 +61,10 @@ class Networks(eqx.Module):
     posterior: networks.Dense  # the encoder's last states to mean and log-deviation
     prior: networks.Mlp
     actor: networks.GaussianActor
-    eyes: images.Eyes | None  # one pair for all three
+    image_encoder: images.ImageEncoder | None  # one for all three
 
     def encode(self, observations: Array, actions: Array, real: Array) -> tuple[Array, Array]:
-        """Mean and log-deviation of q(z | segment), of batch x k states behind the eyes and actions."""
+        """Mean and log-deviation of q(z | segment), of batch x k encoded states and actions."""
         seen = self.encoder(jnp.concatenate([observations, actions], axis=-1), real)
         return gaussian(self.posterior(seen))
 
@@ -74,7 +74,7 @@ class Networks(eqx.Module):
 
     def see(self, rows: Array) -> Array:
         """Observations as the networks take them."""
-        return images.see(self.eyes, rows)
+        return images.encode(self.image_encoder, rows)
 
 
 class State(NamedTuple):
@@ -111,13 +111,13 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_encoder, key_posterior, key_prior, key_actor = jax.random.split(key, 4)
-    eyes, size = images.eyes(images.layout(cfg, spec), key)
+    image_encoder, size = images.image_encoder(images.layout(cfg, spec), key)
     nets = Networks(
         recurrent.BidirectionalGru(size + spec.action_dim, cfg.gru, cfg.gru_layers, key_encoder),
         networks.Dense(2 * cfg.gru, 2 * cfg.dim, key_posterior),
         networks.Mlp(size, cfg.hidden, 2 * cfg.dim, key_prior),
         networks.GaussianActor(size + cfg.dim, cfg.actor_hidden, spec.action_dim, key_actor),
-        eyes,
+        image_encoder,
     )
     return State(nets, optax.adam(cfg.lr).init(nets))
 

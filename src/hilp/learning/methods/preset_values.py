@@ -13,7 +13,7 @@ LAPTOP_TRUNKS: dict[str, Any] = {
     "normalize": True,
 }
 LAPTOP_SUCCESSORS: dict[str, Any] = {
-    "entrance": (256, 128),
+    "preprocess_hidden": (256, 128),
     "hidden": 256,
     "batch": 256,
     "lr": 3e-4,
@@ -25,7 +25,7 @@ DMC_PIXELS = tuple(f"{name}-pixels" for name in ("walker", "cheetah", "quadruped
 # Where the robot stands is all that there is to see, so pictures are not shifted.
 LAPTOP_PIXELS: dict[str, Any] = {"encoder": "light", "augment": "none", "batch": 128}
 LAPTOP_FILMS: dict[str, Any] = {"encoder": "light", "batch": 128}
-PAPER_FILMS: dict[str, Any] = {"entrance": (512, 512), "batch": 512}
+PAPER_FILMS: dict[str, Any] = {"preprocess_hidden": (512, 512), "batch": 512}
 PAPER_FILM_STEPS = 500_000
 
 
@@ -77,7 +77,7 @@ PAPER_PICTURE_STEPS = 500_000
 # Kitchen at the size of a laptop. Not normalized: what never moves in the data has a standard deviation of nearly
 # nothing, and the paper's goals, with zeros for it, would lie thousands of them away.
 KITCHEN_ACTOR: dict[str, Any] = {"actor_hidden": (256, 256, 256), "normalize": False}
-KITCHEN_AVERAGE = {"actor_rate": 1e-3}
+KITCHEN_AVERAGE = {"actor_ema": 1e-3}
 KITCHEN_DISCOUNT = 0.99
 KITCHEN_LAPTOP_STEPS = 20_000
 
@@ -90,9 +90,9 @@ ANT_ACTOR: dict[str, Any] = {
     "normalize": True,
 }
 ANT: dict[str, Any] = {**ANT_ACTOR, "hidden": SMALL}  # many updates count for more than large networks
-ANT_AVERAGE = {"actor_rate": 2e-4}  # one update can lose or find the way round a corner
+ANT_AVERAGE = {"actor_ema": 2e-4}  # one update can lose or find the way round a corner
 ANT_DISCOUNT = 0.995  # at the paper's 0.99, 300 and 400 steps are 95 and 98 of at most 100: too alike for few updates
-ANT_GOAL_VALUES = {"discount": ANT_DISCOUNT, "goal_discount": ANT_DISCOUNT, "target_rate": 0.02}
+ANT_GOAL_VALUES = {"discount": ANT_DISCOUNT, "goal_discount": ANT_DISCOUNT, "tau": 0.02}
 ANT_STEPS, ANT_LONG_STEPS = 100_000, 160_000
 
 # OGBench's own discounts for all its methods; ways in its mazes are hundreds of steps long.

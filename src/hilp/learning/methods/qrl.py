@@ -43,7 +43,7 @@ class Config:
     lr: float = 3e-4  # Adam, every network and the constraint's weight
     actor_goal_random: float = 0.0  # share of the actor's goals drawn from the whole data set; the others lie ahead
     bc_weight: float = 0.003  # larger imitates the data
-    actor_rate: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in OGBench
+    actor_ema: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in OGBench
     encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
     augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
     normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
@@ -56,7 +56,7 @@ class Config:
                 "sizes of at least 1": ("hidden", "actor_hidden"),
                 "from 0 to 1": ("actor_goal_random",),
                 "at least 0": ("lr", "bc_weight"),
-                "above 0, at most 1": ("actor_rate",),
+                "above 0, at most 1": ("actor_ema",),
             },
         )
         if self.latent % INTERVALS:
@@ -136,7 +136,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
         dynamics=dynamics,
         log_weight=log_weight,
         actor=actor,
-        actor_average=losses.averaged(actor, actor, cfg.actor_rate),
+        actor_average=losses.averaged(actor, actor, cfg.actor_ema),
         opt=optax.adam(cfg.lr).init((distance, dynamics, log_weight, actor)),
     )
 
@@ -150,7 +150,7 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
 
     updates, opt = optax.adam(cfg.lr).update((*grads, grad_a), state.opt)
     distance, dynamics, log_weight, actor = optax.apply_updates((*model, state.actor), updates)
-    average = losses.averaged(state.actor_average, actor, cfg.actor_rate, opt[0].count)
+    average = losses.averaged(state.actor_average, actor, cfg.actor_ema, opt[0].count)
     state = State(distance, dynamics, log_weight, actor, average, opt)
     return state, {**info, "actor_loss": loss_a}
 

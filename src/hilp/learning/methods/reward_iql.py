@@ -40,9 +40,9 @@ class Config:
     discount: float = 0.99  # of one step
     expectile: float = 0.9  # of V(s)
     temperature: float = 1.0  # AWR: larger trusts the critic, smaller imitates the data
-    weight_max: float = 100.0  # AWR weights are cut here
-    target_rate: float = 0.005  # EMA of the critic's target
-    actor_rate: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
+    awr_clip: float = 100.0  # AWR weights are cut here
+    tau: float = 0.005  # EMA of the critic's target
+    actor_ema: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
     encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
     augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
     normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
@@ -54,10 +54,10 @@ class Config:
                 "at least 1": ("k", "batch"),
                 "sizes of at least 1": ("hidden", "actor_hidden"),
                 "between 0 and 1": ("discount", "expectile"),
-                "from 0 to 1": ("target_rate",),
+                "from 0 to 1": ("tau",),
                 "at least 0": ("lr", "temperature"),
-                "above 0": ("weight_max",),
-                "above 0, at most 1": ("actor_rate",),
+                "above 0": ("awr_clip",),
+                "above 0, at most 1": ("actor_ema",),
             },
         )
 
@@ -106,7 +106,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     critic = networks.ensemble(network, CRITICS, size_sa, cfg.hidden, 1, key=key_critic)
     actor = networks.GaussianActor(seen, cfg.actor_hidden, spec.action_dim, key_actor)
     opt = optax.adam(cfg.lr).init((value, critic, actor))
-    return State(value, critic, critic, actor, losses.averaged(actor, actor, cfg.actor_rate), opt)
+    return State(value, critic, critic, actor, losses.averaged(actor, actor, cfg.actor_ema), opt)
 
 
 def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
@@ -120,7 +120,7 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     target = earned + carry * state.value(next_s)[..., 0]
     loss_q, grad_q = jax.value_and_grad(losses.critic_loss)(state.critic, sa, target)
 
-    weight = losses.awr_weight(target_q - v, cfg.temperature, cfg.weight_max)
+    weight = losses.awr_weight(target_q - v, cfg.temperature, cfg.awr_clip)
     loss_a, grad_a = jax.value_and_grad(losses.awr_loss)(state.actor, s, batch.action, weight)
 
     nets = (state.value, state.critic, state.actor)
@@ -129,9 +129,9 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     state = State(
         value=value,
         critic=critic,
-        critic_target=losses.polyak(state.critic_target, critic, cfg.target_rate),
+        critic_target=losses.polyak(state.critic_target, critic, cfg.tau),
         actor=actor,
-        actor_average=losses.averaged(state.actor_average, actor, cfg.actor_rate, opt[0].count),
+        actor_average=losses.averaged(state.actor_average, actor, cfg.actor_ema, opt[0].count),
         opt=opt,
     )
     return state, {
@@ -150,7 +150,7 @@ def export(cfg: Config, state: State) -> Policy:
 KITCHEN_EXPECTILE = 0.7  # of the paper's high level, and of IQL's own experiments
 
 # Values see thin walls only with LayerNorm here, and one update can lose or find the way round a corner.
-LAPTOP = {**values.LAPTOP_TRUNKS, "target_rate": 0.02, "value_norm": True, "actor_rate": 2e-3}
+LAPTOP = {**values.LAPTOP_TRUNKS, "tau": 0.02, "value_norm": True, "actor_ema": 2e-3}
 
 # Flat IQL is not in the paper's table: its AWR temperatures are those of IQL's own AntMaze and Kitchen experiments.
 PRESETS = (

@@ -37,19 +37,19 @@ class Config:
     cumulant: Literal["state", "diff"] = "state"  # hilbert only: centred phi(s'), or phi(s') - phi(s)
     dim: int = 50  # latent dimension D
     phi_hidden: tuple[int, int] = (512, 512)  # layers of phi
-    entrance: tuple[int, int] = (1024, 512)  # layers that (s, a), (s, z) and s go through apart
+    preprocess_hidden: tuple[int, int] = (1024, 512)  # layers that (s, a), (s, z) and s go through apart
     hidden: int = 1024  # layer behind them
     batch: int = 1024  # transitions per update
     lr: float = 1e-4  # Adam, successor features and actor
     phi_lr: float = 5e-4  # Adam, phi
     phi_discount: float = 0.98  # hilbert only; the paper's Walker has 0.96
     phi_expectile: float = 0.5  # hilbert only; 0.9 for goal prompts (HILP-G)
-    phi_target_rate: float = 0.005  # hilbert only: EMA of phi's target
+    phi_tau: float = 0.005  # hilbert only: EMA of phi's target
     mean_rate: float = 0.005  # hilbert only: EMA of E[phi]
     goal_discount: float = 0.99  # how far ahead future goals lie
     goal_random: float = 0.375  # hilbert only: share of goals drawn from the whole data set
     discount: float = 0.98  # of the cumulants
-    target_rate: float = 0.01  # EMA of the target of psi
+    tau: float = 0.01  # EMA of the target of psi
     loss: Literal["vector", "q"] = "vector"  # fit psi, or <psi, z> only (the paper's Quadruped and Jaco)
     skill_mix: float = 0.5  # share of skills that come from features of the data instead of the sphere
     noise: float = 0.2  # TD3's smoothing of actions
@@ -63,9 +63,9 @@ class Config:
             self,
             {
                 "at least 1": ("dim", "batch", "hidden"),
-                "two sizes of at least 1": ("phi_hidden", "entrance"),
+                "two sizes of at least 1": ("phi_hidden", "preprocess_hidden"),
                 "between 0 and 1": ("phi_discount", "phi_expectile", "goal_discount", "discount"),
-                "from 0 to 1": ("phi_target_rate", "mean_rate", "target_rate", "goal_random", "skill_mix"),
+                "from 0 to 1": ("phi_tau", "mean_rate", "tau", "goal_random", "skill_mix"),
                 "at least 0": ("lr", "phi_lr", "noise", "noise_clip"),
             },
         )
@@ -85,8 +85,8 @@ class State(NamedTuple):
     phi_opt: optax.OptState
     psi_opt: optax.OptState
     actor_opt: optax.OptState
-    eyes: images.Shared  # in front of all networks
-    eyes_opt: optax.OptState
+    image_encoder: images.SharedEncoder  # in front of all networks
+    encoder_opt: optax.OptState
 
 
 class Policy(eqx.Module):
@@ -98,13 +98,13 @@ class Policy(eqx.Module):
     kind: features.Kind = eqx.field(static=True)
     difference: bool = eqx.field(static=True)
     skill_dim: int = eqx.field(static=True)
-    eyes: images.Shared
+    image_encoder: images.SharedEncoder
 
     def encode(self, observation: Tree) -> Array:
-        return features.scale(self.kind, self.phi(images.look(self.eyes, observation)))
+        return features.scale(self.kind, self.phi(images.encode_observation(self.image_encoder, observation)))
 
     def act(self, observation: Tree, z: Array) -> Array:
-        return self.actor(images.look(self.eyes, observation), z)
+        return self.actor(images.encode_observation(self.image_encoder, observation), z)
 
     def cumulant(self, observation: Tree, next_observation: Tree) -> Array:
         """Features whose inner product with z is the reward that skill z maximises."""
@@ -137,10 +137,10 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_phi, key_psi, key_actor = jax.random.split(key, 3)
-    eyes, spec = images.shared(cfg, spec, key)
+    image_encoder, spec = images.shared_encoder(cfg, spec, key)
     phi = features.init(cfg, spec, key_phi)
-    psi = networks.SuccessorMap(spec, cfg.dim, cfg.entrance, cfg.hidden, cfg.dim, HEADS, key_psi)
-    actor = networks.TanhActor(spec, cfg.dim, cfg.entrance, cfg.hidden, key_actor)
+    psi = networks.SuccessorMap(spec, cfg.dim, cfg.preprocess_hidden, cfg.hidden, cfg.dim, HEADS, key_psi)
+    actor = networks.TanhActor(spec, cfg.dim, cfg.preprocess_hidden, cfg.hidden, key_actor)
     return State(
         phi=phi,
         phi_target=phi,
@@ -151,20 +151,20 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
         phi_opt=optax.adam(cfg.phi_lr).init(phi),
         psi_opt=optax.adam(cfg.lr).init(psi),
         actor_opt=optax.adam(cfg.lr).init(actor),
-        eyes=eyes,
-        eyes_opt=images.taught_from(cfg.lr, eyes),
+        image_encoder=image_encoder,
+        encoder_opt=images.init_encoder_opt(cfg.lr, image_encoder),
     )
 
 
 def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
     """One step of phi, of psi and of the actor, in this order; phi's step is not seen before the next update.
 
-    Of pictures all three see codes. The losses of phi and psi teach the eyes together, the actor's does not.
+    Of images all three see codes. The losses of phi and psi train the encoder together, the actor's does not.
     """
     key_skill, key_next, key_actor = jax.random.split(key, 3)
-    batch, back = images.coded(state.eyes, batch)
-    (_, phi_info), grads, of_phi = images.graded(
-        state.eyes, lambda phi, batch: features.loss(phi, cfg, state.phi_target, batch), state.phi, batch
+    batch, back = images.encode_batch(state.image_encoder, batch)
+    (_, phi_info), grads, of_phi = images.value_and_grad_with_codes(
+        state.image_encoder, lambda phi, batch: features.loss(phi, cfg, state.phi_target, batch), state.phi, batch
     )
     phi, phi_opt = _step(cfg.phi_lr, grads, state.phi_opt, state.phi)
 
@@ -175,8 +175,8 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     next_action = state.actor.explore(batch.next_observation, z, next_noise)
     next_psi = losses.smaller_head(state.psi_target(batch.next_observation, next_action, z), z)
     target = x + cfg.discount * next_psi  # batch x dim
-    (loss_psi, _), grads, of_psi = images.graded(
-        state.eyes, lambda psi, batch: (psi_loss(psi, cfg, batch, z, target), None), state.psi, batch
+    (loss_psi, _), grads, of_psi = images.value_and_grad_with_codes(
+        state.image_encoder, lambda psi, batch: (psi_loss(psi, cfg, batch, z, target), None), state.psi, batch
     )
     psi, psi_opt = _step(cfg.lr, grads, state.psi_opt, state.psi)
 
@@ -184,26 +184,36 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     loss_actor, grads = jax.value_and_grad(losses.successor_actor_loss)(state.actor, psi, batch.observation, z, noise)
     actor, actor_opt = _step(cfg.lr, grads, state.actor_opt, state.actor)
 
-    eyes, eyes_opt = images.taught(cfg.lr, state.eyes, state.eyes_opt, back, of_phi, of_psi)
+    image_encoder, encoder_opt = images.update_encoder(
+        cfg.lr, state.image_encoder, state.encoder_opt, back, of_phi, of_psi
+    )
     hilbertian = cfg.features == "hilbert"
     state = State(
         phi=phi,
-        phi_target=losses.polyak(state.phi_target, phi, cfg.phi_target_rate) if hilbertian else state.phi_target,
+        phi_target=losses.polyak(state.phi_target, phi, cfg.phi_tau) if hilbertian else state.phi_target,
         phi_mean=phi_mean,
         psi=psi,
-        psi_target=losses.polyak(state.psi_target, psi, cfg.target_rate),
+        psi_target=losses.polyak(state.psi_target, psi, cfg.tau),
         actor=actor,
         phi_opt=phi_opt,
         psi_opt=psi_opt,
         actor_opt=actor_opt,
-        eyes=eyes,
-        eyes_opt=eyes_opt,
+        image_encoder=image_encoder,
+        encoder_opt=encoder_opt,
     )
     return state, {**phi_info, "psi_loss": loss_psi, "actor_loss": loss_actor, "skill_reward": jnp.mean(_inner(x, z))}
 
 
 def export(cfg: Config, state: State) -> Policy:
-    parts = (state.phi.nets[0], state.phi_mean, state.actor, cfg.features, cfg.cumulant == "diff", cfg.dim, state.eyes)
+    parts = (
+        state.phi.nets[0],
+        state.phi_mean,
+        state.actor,
+        cfg.features,
+        cfg.cumulant == "diff",
+        cfg.dim,
+        state.image_encoder,
+    )
     return HilbertPolicy(*parts, cfg.phi_discount) if cfg.features == "hilbert" else Policy(*parts)
 
 
@@ -215,7 +225,7 @@ def reference(cfg: Config) -> dict[str, object]:
         "hidden": cfg.phi_hidden,
         "lr": cfg.phi_lr,
         "discount": cfg.phi_discount,
-        "target_rate": cfg.phi_target_rate,
+        "tau": cfg.phi_tau,
     }
 
 
@@ -267,7 +277,7 @@ PRESETS = (
             "dim": 32,
             "phi_hidden": (128, 128),
             "phi_lr": 1e-3,
-            "phi_target_rate": 0.02,
+            "phi_tau": 0.02,
         },
         steps=20_000,
     ),
