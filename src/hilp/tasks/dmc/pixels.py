@@ -61,7 +61,9 @@ class PixelDmc(Dmc):
         pictures = render_in_blocks(
             lambda states: self.frames(states, (SIDE, SIDE)), physics, (SIDE, SIDE, 3), progress, BLOCK
         )
-        seen = replace(data, observations={PART: pictures}, task=self.name, observation_parts=(), view=None, checked=())
+        seen = replace(
+            data, observations={PART: pictures}, task=self.name, observation_parts=(), transform=None, checked=()
+        )
         return seen.in_frames(FRAMES)
 
 

@@ -73,7 +73,9 @@ class VisualKitchen(Kitchen):
         known = data.task is not None and self.name == f"{VISUAL}kitchen"  # the data says more than the name
         seen = replace(data, observations={PART: pictures}, task=f"{VISUAL}{data.task}" if known else self.name)
         extras = {**data.extras, PHYSICS: np.asarray(data.observations, np.float32)}
-        return replace(seen, extras=extras, observation_parts=(), view=None, checked=(), name=f"{VISUAL}{data.name}")
+        return replace(
+            seen, extras=extras, observation_parts=(), transform=None, checked=(), name=f"{VISUAL}{data.name}"
+        )
 
 
 class VisualKitchenEpisodes(rendering.RenderedEpisodes):

@@ -73,7 +73,7 @@ class Visual(OgbenchTask):
         extras = {**data.extras, STATES: np.asarray(data.observations)}
         task = self.name if data.task is None else VISUAL + data.task.removeprefix(VISUAL)
         seen = replace(data, observations={PART: pictures}, extras=extras, task=task, checked=())
-        return replace(seen, observation_parts=(), view=None, name=VISUAL + data.name)
+        return replace(seen, observation_parts=(), transform=None, name=VISUAL + data.name)
 
 
 class VisualManipulation(Visual, Manipulation):
