@@ -22,7 +22,7 @@ import pytest
 import hilp
 from hilp import storage
 from hilp.training import loop, program, stream
-from hilp.training.run import Run
+from hilp.training.run import Run, bucket
 
 CONFIG = hilp.HILP(dim=4, hidden=(16, 16), actor_hidden=(16, 16), batch=32)
 
@@ -477,3 +477,45 @@ def test_no_room_for_latents_is_one_line(tmp_path: Path) -> None:
     kept = stream.scratch_array((3, 4), tmp_path)
     kept[:] = 1.0
     assert kept.sum() == 12 and not list(tmp_path.iterdir())
+
+
+SEQUENTIAL = dataclasses.replace(CONFIG, schedule="sequential", phi_steps=3)
+
+
+def updated(data: hilp.Dataset, **options: Any) -> list[np.ndarray]:
+    """The state after three updates of either stage."""
+    run = Run(SEQUENTIAL, data, **options)
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(run.advance(run.fresh, 0, 6)[0])]
+
+
+def test_data_of_about_one_size_is_compiled_for_once() -> None:
+    compiled: list[str] = []
+
+    def listen(event: str, seconds: float, **_: object) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            compiled.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        updated(walks(3_000))
+        del compiled[:]
+        updated(walks(2_400))
+        updated(walks(4_080))
+        assert not compiled, "all three are padded to 4096 rows"
+        updated(walks(4_110))
+        assert compiled, "the next bucket"
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def test_padding_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    padded = updated(walks(), seeds=2, validation=0.2)
+    monkeypatch.setattr("hilp.training.run.MOST_PADDED", 0)
+    assert len(Run(SEQUENTIAL, walks()).columns.shared["actions"]) == 600
+    for one, other in zip(padded, updated(walks(), seeds=2, validation=0.2), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_large_data_is_not_padded() -> None:
+    assert [bucket(rows, 100 * rows) for rows in (1, 1_024, 1_025, 200_000)] == [1_024, 1_024, 2_048, 262_144]
+    assert bucket(300_000, 100 * 300_000) == 300_000  # it shares the memory of its file

@@ -92,13 +92,16 @@ class Batch:
         return cls(**dict(zip(names, arrays, strict=True)))
 
 
-def build_index(lengths: np.ndarray, validation: np.ndarray | None = None) -> tuple[Index, Index | None]:
+def build_index(
+    lengths: np.ndarray, validation: np.ndarray | None = None, size: int | None = None
+) -> tuple[Index, Index | None]:
     """Index of episodes of these lengths (in rows), and a second one over the episodes marked in `validation`.
 
-    Both share their arrays and have the same shapes, so one compiled program serves both.
+    Both share their arrays and have the same shapes, so one compiled program serves both. size: pad the arrays to this
+    length with rows that are never drawn.
     """
     ends = np.cumsum(lengths)
-    last = np.repeat(ends - 1, lengths).astype(np.int32)
+    last = np.repeat((ends - 1).astype(np.int32), lengths)
     held_out = np.zeros(len(lengths), bool) if validation is None else np.asarray(validation, bool)
     row_held_out = np.repeat(held_out, lengths)
     states = np.concatenate([np.flatnonzero(~row_held_out), np.flatnonzero(row_held_out)]).astype(np.int32)
@@ -108,9 +111,7 @@ def build_index(lengths: np.ndarray, validation: np.ndarray | None = None) -> tu
 
     def ranged(t: tuple[int, int], s: tuple[int, int]) -> Index:
         return Index(
-            jnp.asarray(transitions),
-            jnp.asarray(states),
-            jnp.asarray(last),
+            *(jnp.asarray(padded(array, size)) for array in (transitions, states, last)),
             jnp.asarray(t, jnp.int32),
             jnp.asarray(s, jnp.int32),
         )
@@ -123,6 +124,15 @@ def build_index(lengths: np.ndarray, validation: np.ndarray | None = None) -> tu
         state_range=jnp.asarray((split_s, len(states)), jnp.int32),
     )
     return train, held
+
+
+def padded(array: np.ndarray, size: int | None) -> np.ndarray:
+    """The array with zeros behind it, up to `size` rows; the array itself without a size."""
+    if size is None or size == len(array):
+        return array
+    found = np.zeros((size, *array.shape[1:]), array.dtype)
+    found[: len(array)] = array
+    return found
 
 
 def transitions(index: Index, key: Array, count: int) -> Array:

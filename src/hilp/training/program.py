@@ -47,6 +47,13 @@ def chunk_program(
     return jax.jit(chunk, donate_argnums=0, **_out(mesh))
 
 
+@lru_cache(maxsize=32)
+def column_program(config: Any, function: Callable[..., Any], several: bool) -> Callable[..., Any]:
+    """A column of a stage, compiled: of (state, observations), one value a row, for one seed or several."""
+    one = partial(function, config)
+    return jax.jit(jax.vmap(one, in_axes=(0, None)) if several else one)
+
+
 def _out(mesh: Mesh | None) -> dict[str, Any]:
     return {} if mesh is None else {"out_shardings": distributed.everywhere(mesh)}
 

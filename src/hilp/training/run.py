@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +25,14 @@ from hilp.policy.provenance import Provenance
 from hilp.spec import Spec
 from hilp.training import memory
 from hilp.training.distributed import anybody, local, mesh_of, placed
-from hilp.training.program import chunk_program, initialiser
+from hilp.training.program import chunk_program, column_program, initialiser
 from hilp.training.stream import BLOCK, Stream, scratch_array
 from hilp.versions import versions
 
 VALIDATION_BATCHES = 8  # at most
 VALIDATION_SHARE = 0.1  # of updates that are spent on held-out episodes; a batch a row of metrics at least
+LEAST_BUCKET = 1024  # rows of the smallest data on the device
+MOST_PADDED = 32 << 20  # bytes of data that is padded
 COLUMN_BLOCK = 8192  # rows that a column is computed for at a time
 
 Means = dict[str, np.ndarray]  # of each metric over some updates, a number a seed
@@ -63,7 +64,6 @@ class Run:
         memory.require_fit(config, self.spec, seeds)
         self.mesh = mesh_of(devices, getattr(config, "batch", devices))
         self.preparation = Preparation.of(data, config.normalize)
-        self.index, self.held_out = sampling.build_index(data.lengths, self._held_out_episodes())
         self.scratch = scratch
         self.about: dict[str, Any] = {}  # what is to be said of it beside its own description
         keys = jnp.stack([jax.random.key(s) for s in range(seed, seed + seeds)])
@@ -73,6 +73,8 @@ class Run:
         self.keys = self._own_keys if self.mesh is None else placed(self._own_keys, self.mesh)
         budget = memory.default_device_budget() if device_budget is None else device_budget
         self.streamed = anybody(self.mesh, self._bytes_on_device() > budget)  # all run the same programs
+        self.size = data.rows if self.streamed else bucket(data.rows, self._bytes_on_device())
+        self.index, self.held_out = sampling.build_index(data.lengths, self._held_out_episodes(), self.size)
         self.columns = sampling.Columns(
             {"observations": data.network_inputs, "actions": data.actions, **self._extra_columns()},
             {},
@@ -82,6 +84,7 @@ class Run:
         if not self.streamed:
             # device_put, not jnp.asarray: on a CPU it shares the memory of a mapped file where it can
             shared = {name: as_numbers(column) for name, column in self.columns.shared.items()}
+            shared = jax.tree.map(lambda part: sampling.padded(part, self.size), shared)
             self.columns = placed(self.columns._replace(shared=shared), self.mesh)
             if self.mesh is not None:
                 self.index, self.held_out = placed((self.index, self.held_out), self.mesh)
@@ -176,16 +179,18 @@ class Run:
 
     def _computed(self, function: Callable[..., Any], state: Any) -> np.ndarray:
         """A column of a stage for all rows, [rows, ...], one for each of several seeds."""
-        one = partial(function, self.config)
-        compute = jax.jit(one if self.seeds == 1 else jax.vmap(one, in_axes=(0, None)))
-        shape = (*self.keys.shape, self.data.rows, self._column_size(function))
+        compute = column_program(self.config, function, self.seeds > 1)
+        shape = (*self.keys.shape, self.size, self._column_size(function))
         # Data that is streamed may be larger than memory, and so may its columns.
-        column = scratch_array(shape, self.scratch) if self.streamed else np.empty(shape, np.float32)
+        column = scratch_array(shape, self.scratch) if self.streamed else np.zeros(shape, np.float32)
         mean, scale = self.preparation.mean, self.preparation.scale
-        for first in range(0, self.data.rows, COLUMN_BLOCK):
-            rows = slice(first, first + COLUMN_BLOCK)
-            block = trees.over(lambda part, rows=rows: part[rows], self.data.network_inputs)
-            column[..., rows, :] = compute(state, sampling.normalised(as_numbers(block), mean, scale))
+        size = min(COLUMN_BLOCK, self.size)  # of every block, padded where there are fewer rows left
+        for first in range(0, self.data.rows, size):
+            rows = slice(first, min(first + size, self.data.rows))
+            block = as_numbers(trees.over(lambda part, rows=rows: part[rows], self.data.network_inputs))
+            block = trees.over(lambda part: sampling.padded(part, size), block)
+            found = np.asarray(compute(state, sampling.normalised(block, mean, scale)))
+            column[..., rows, :] = found[..., : rows.stop - rows.start, :]
         return column
 
     def _column_size(self, function: Callable[..., Any]) -> int:
@@ -302,6 +307,16 @@ class Run:
             "command": command or " ".join(sys.argv),
             "versions": versions(),
         }
+
+
+def bucket(rows: int, size: int) -> int:
+    """The rows that data of so many rows and bytes is padded to on the device: the next power of two where it is small.
+
+    Compiled programs know the shape of the data, so data sets of about one size share them, and so does a log that
+    grows. Padding copies the data: where it is large, it stays as it is and shares the memory of its file.
+    """
+    padded = max(LEAST_BUCKET, 1 << (rows - 1).bit_length())
+    return padded if size / rows * padded <= MOST_PADDED else rows
 
 
 def fingerprint_with(data: Dataset, extra: Mapping[str, np.ndarray]) -> str:
