@@ -7,10 +7,12 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
+from hilp.report.figures import png_data_uri
 from hilp.report.markup import Section, page, rich_table
 
-PIXEL = "data:image/png;base64,iVBORw0KGgo="
+FIGURE = Figure(figsize=(0.2, 0.2))
 NASTY = "<script>alert('x')</script> & \"quotes\""
 VOID = {"meta", "img", "br", "hr"}
 
@@ -48,7 +50,7 @@ def read(text: str) -> Reader:
 @pytest.fixture(scope="module")
 def document() -> str:
     sections = [
-        Section("First", "One paragraph.\n\nAnd\nanother.", [(PIXEL, "A picture"), (PIXEL, NASTY)]),
+        Section("First", "One paragraph.\n\nAnd\nanother.", [(FIGURE, "A picture"), (FIGURE, NASTY)]),
         Section(NASTY, NASTY, tables=[(["method", NASTY], [["hilp", 87.0], [NASTY, None]], NASTY)]),
         Section("Last"),
     ]
@@ -70,7 +72,7 @@ def test_page_parses_and_holds_every_section(document: str) -> None:
 def test_figures_and_tables_are_there(document: str) -> None:
     reader = read(document)
     images = [attrs for tag, attrs in reader.tags if tag == "img"]
-    assert [image["src"] for image in images] == [PIXEL, PIXEL]
+    assert [image["src"] for image in images] == [png_data_uri(FIGURE)] * 2
     assert [image["alt"] for image in images] == ["A picture", NASTY]
     assert reader.text["figcaption"] == ["A picture", NASTY]
     assert reader.text["th"] == ["method", NASTY]
@@ -90,12 +92,6 @@ def test_nothing_runs_and_nothing_is_fetched(document: str) -> None:
     assert "@import" not in document
     assert "http://" not in document
     assert "https://" not in document
-
-
-@pytest.mark.parametrize("uri", ["https://example.org/a.png", "figure.png", "javascript:alert(1)", "data:text/html,x"])
-def test_a_figure_from_outside_is_refused(uri: str) -> None:
-    with pytest.raises(ValueError, match="data URI"):
-        page("t", "", [Section("s", figures=[(uri, "c")])])
 
 
 def test_page_without_sections() -> None:

@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from hilp.collectors import collect as collect
     from hilp.collectors.named import load as load
     from hilp.data.dataset import Dataset as Dataset
-    from hilp.data.formats import register as register_format  # noqa: F401
+    from hilp.data.formats import register as register_format
     from hilp.data.rewards import label as label
     from hilp.errors import HilpError as HilpError
     from hilp.errors import PromptUnsupported as PromptUnsupported
     from hilp.evaluation.diagnosis import diagnose as diagnose
     from hilp.evaluation.evaluate import evaluate as evaluate
     from hilp.evaluation.rollouts import episode_return as episode_return
-    from hilp.learning.methods import register as register_method  # noqa: F401
-    from hilp.learning.methods.hilp import Config as HILP  # noqa: F401
+    from hilp.learning.methods import register as register_method
+    from hilp.learning.methods.hilp import Config as HILP
     from hilp.policy.policy import FoundationPolicy as FoundationPolicy
     from hilp.presets import preset as preset
-    from hilp.tasks import make as make_task  # noqa: F401
-    from hilp.tasks import register as register_task  # noqa: F401
+    from hilp.tasks import make as make_task
+    from hilp.tasks import register as register_task
     from hilp.tasks.gym import gym_task as gym_task
     from hilp.training.hierarchy import hierarchy as hierarchy
     from hilp.training.loop import pretrain as pretrain

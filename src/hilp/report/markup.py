@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hilp.errors import printable
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.table import Table
 
 Row = Sequence[object]
@@ -22,7 +23,7 @@ class Section:
 
     title: str
     text: str = ""
-    figures: Sequence[tuple[str, str]] = ()  # (data URI of an image, caption)
+    figures: Sequence[tuple[Figure, str]] = ()  # (picture, caption)
     tables: Sequence[tuple[Sequence[str], Sequence[Row], str]] = ()  # (headers, rows, caption)
 
 
@@ -74,15 +75,15 @@ def _section(section: Section, anchor: str) -> str:
     paragraphs = [" ".join(p.split()) for p in section.text.split("\n\n")]
     parts = [f"<h2>{_text(section.title)}</h2>", *(f"<p>{_text(p)}</p>" for p in paragraphs if p)]
     if section.figures:
-        figures = "\n".join(_figure(uri, caption) for uri, caption in section.figures)
+        from hilp.report.figures.style import png_data_uri  # matplotlib; tables for the terminal do without
+
+        figures = "\n".join(_figure(png_data_uri(fig), caption) for fig, caption in section.figures)
         parts.append(f'<div class="figures">\n{figures}\n</div>')
     parts += [_table(headers, rows, caption) for headers, rows, caption in section.tables]
     return f'<section id="{anchor}">\n' + "\n".join(parts) + "\n</section>"
 
 
 def _figure(uri: str, caption: str) -> str:
-    if not uri.startswith("data:image/"):
-        raise ValueError(f"a figure must be a data URI of an image, so that the page stays one file, not {uri[:40]!r}")
     return f'<figure><img src="{_text(uri)}" alt="{_text(caption)}"><figcaption>{_text(caption)}</figcaption></figure>'
 
 

@@ -131,11 +131,8 @@ def _held_out(rows: list[Row]) -> Section:
     told = explain.explain_held_out([row["held_out"] for row in rows if "held_out" in row])
     headers, lines = results_table(rows)
     headers[1] = "estimated success"
-    return Section(
-        "Without a simulator",
-        "\n\n".join(told),
-        tables=[(headers, lines, "Goals of held-out states, in the world of observed transitions.")],
-    )
+    caption = "Goals of held-out states, in the world of observed transitions."
+    return Section("Without a simulator", "\n\n".join(told), tables=[(headers, lines, caption)])
 
 
 def _results(rows: list[Row], title: str) -> Section:
@@ -147,35 +144,24 @@ def _results(rows: list[Row], title: str) -> Section:
         "its R² is that of a model of the reward on landmarks, on samples that were held out. What is marked (goal) "
         "heads for the state of highest reward."
     )
-    headers, lines = results_table(rows)
     shown = []
     goals = [row for row in rows if row["prompt"] == "goal" and "interval" in row]
     if goals:
-        lows, highs = zip(*(row["interval"] for row in goals), strict=True)
-        labels = [str(row["plan"]) for row in goals]
-        fig = figures.success_by_depth(labels, [row["score"] for row in goals], lows, highs)
-        shown.append(
-            (figures.png_data_uri(fig), "Success against the number of plan recursions, 95% Wilson intervals.")
-        )
-    gains = [row for row in rows if row["metric"] == files.GAIN and row["prompt"] == "reward"]
-    if gains:
-        values = [row["score"] for row in gains]
-        lows, highs = zip(*(files.interval_of(row) or (row["score"], row["score"]) for row in gains), strict=True)
-        fig = figures.bars(_reward_labels(gains), values, lows, highs, "Reward prompts", "share of the possible gain")
-        shown.append(
-            (figures.png_data_uri(fig), "Share of the possible gain per reward prompt, 95% bootstrap intervals.")
-        )
-    returns = [row for row in rows if row["metric"] == "return" and row["prompt"] == "reward" and "interval" in row]
-    if returns:
-        lows, highs = zip(*(row["interval"] for row in returns), strict=True)
-        scores = [row["score"] for row in returns]
-        fig = figures.bars(_reward_labels(returns), scores, lows, highs, "Reward prompts", "return")
-        shown.append((figures.png_data_uri(fig), "Mean return per reward prompt, 95% bootstrap intervals."))
-    return Section(title, text, shown, [(headers, lines, "One line a prompt.")])
+        fig = figures.success_by_depth([str(row["plan"]) for row in goals], *_scores(goals))
+        shown.append((fig, "Success against the number of plan recursions, 95% Wilson intervals."))
+    for metric, label in ((files.GAIN, "share of the possible gain"), ("return", "mean return")):
+        own = [row for row in rows if row["prompt"] == "reward" and row["metric"] == metric]
+        if own:
+            names = [row["reward"] + ("" if row.get("r2") is None else f" (R² {row['r2']:.2f})") for row in own]
+            fig = figures.bars(names, *_scores(own), "Reward prompts", label)
+            shown.append((fig, f"{label.capitalize()} per reward prompt, 95% bootstrap intervals."))
+    return Section(title, text, shown, [(*results_table(rows), "One line a prompt.")])
 
 
-def _reward_labels(rows: list[Row]) -> list[str]:
-    return [row["reward"] + ("" if row.get("r2") is None else f" (R² {row['r2']:.2f})") for row in rows]
+def _scores(rows: Sequence[Row]) -> tuple[list[float], list[float], list[float]]:
+    """Scores, and the lower and upper ends of their intervals."""
+    intervals = [files.interval_of(row) or (row["score"], row["score"]) for row in rows]
+    return [row["score"] for row in rows], [low for low, _ in intervals], [high for _, high in intervals]
 
 
 def aggregate_table(rows: list[Row]) -> tuple[list[str], list[list[Any]]]:
@@ -214,8 +200,7 @@ def _trajectories(world: tasks.Task, rows: Sequence[Row], kept: Sequence[Kept]) 
         if own:
             most = max(len(entry.rollout.lengths) for entry in own)
             fig = trajectory_figure(world, own) if kind == "goal" else _earnings_figure(world, own, rows)
-            uri = figures.png_data_uri(fig)
-            shown.append((uri, f"{most} episode{'' if most == 1 else 's'}, {note}."))
+            shown.append((fig, f"{most} episode{'' if most == 1 else 's'}, {note}."))
     return Section("Trajectories", text, shown)
 
 
@@ -230,7 +215,7 @@ def _foresight(rows: Sequence[Row], where: str) -> list[Section]:
         labels = ("expected steps", "steps it took")
         correlation = stats.spearman(expected, realised)
         fig = figures.scatter_distance(expected, realised, correlation, 1, "Expected and realised steps", labels)
-        shown.append((figures.png_data_uri(fig), "Goals that were reached by a way that the data shows."))
+        shown.append((fig, "Goals that were reached by a way that the data shows."))
     return [Section(f"Known before acting{where}", "\n\n".join(explain.explain_forecast(row)), shown)]
 
 
@@ -306,8 +291,8 @@ def _representation(policy: FoundationPolicy, world: tasks.Task) -> list[Section
         "compares with a separately trained V(s, g)."
     )
     pictures = [
-        (figures.png_data_uri(field), "Learned distance |phi(s) - phi(g)| to the star, a goal of the evaluation."),
-        (figures.png_data_uri(latent), f"The latent space at {len(latents):,} states {how}, coloured by place."),
+        (field, "Learned distance |phi(s) - phi(g)| to the star, a goal of the evaluation."),
+        (latent, f"The latent space at {len(latents):,} states {how}, coloured by place."),
     ]
     return [Section("What phi has learned", text, pictures)]
 
@@ -339,12 +324,9 @@ def _against_exact(policy: FoundationPolicy, world: tasks.Task, finite: tasks.Fi
         "What phi has learned",
         text,
         [
-            (figures.png_data_uri(fields), "Distance to the star: learned |phi(s) - phi(g)| and exact, same scale."),
-            (figures.png_data_uri(scatter), "Learned against exact distance."),
-            (
-                figures.png_data_uri(latent),
-                "The latent space in its two principal directions (PCA), coloured by place.",
-            ),
+            (fields, "Distance to the star: learned |phi(s) - phi(g)| and exact, same scale."),
+            (scatter, "Learned against exact distance."),
+            (latent, "The latent space in its two principal directions (PCA), coloured by place."),
         ],
     )
 
@@ -364,7 +346,7 @@ def _training(metrics: list[dict[str, Any]]) -> list[Section]:
     left_out = len(losses) - len(panels)
     text = f"{left_out:,} more losses are left out here; metrics.jsonl has them." if left_out else ""
     fig = figures.curve_grid(panels, "Losses")
-    return [Section("Training", text, [(figures.png_data_uri(fig), "Mean of each loss since the last point.")])]
+    return [Section("Training", text, [(fig, "Mean of each loss since the last point.")])]
 
 
 def _drawable(value: float) -> float:

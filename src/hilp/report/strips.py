@@ -33,8 +33,8 @@ def section(policy: FoundationPolicy) -> list[Section]:
         "the picture of the state of the data that is nearest to it. Numbers are latent steps to the goal.\n\n"
         f"The policy keeps {policy.keeps}."
     )
-    uri = figures.png_data_uri(figures.film_strips(shown, "Plans in pictures"))
-    return [Section("Plans in pictures", text, [(uri, f"{len(shown)} plans of {2**HALVINGS - 1} midpoints.")])]
+    fig = figures.film_strips(shown, "Plans in pictures")
+    return [Section("Plans in pictures", text, [(fig, f"{len(shown)} plans of {2**HALVINGS - 1} midpoints.")])]
 
 
 def kept_pictures(policy: FoundationPolicy) -> tuple[np.ndarray, np.ndarray]:
