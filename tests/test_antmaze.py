@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hilp import tasks
 from hilp.errors import HilpError
 from hilp.tasks import antmaze
 from hilp.tasks.antmaze import AntMaze
@@ -48,7 +49,7 @@ def test_the_large_map_is_ogbenchs_cell_by_cell(large: AntMaze, ogbench: Any) ->
     for row, column in itertools.product(range(9), range(12)):
         assert large.centres(np.array([row, column])).tolist() == list(ogbench.ij_to_xy((row, column)))
     inside = np.random.default_rng(0).uniform([-5.9, -5.9], [41.9, 29.9], (200, 2))
-    assert large.cells(inside).tolist() == [list(ogbench.xy_to_ij(xy)) for xy in inside]
+    assert antmaze.cells_of(inside).tolist() == [list(ogbench.xy_to_ij(xy)) for xy in inside]
 
 
 def test_the_walls_stand_where_ogbench_puts_them(large: AntMaze, ogbench: Any) -> None:
@@ -162,7 +163,7 @@ def test_episodes_depend_on_the_seed_only(large: AntMaze) -> None:
         return running.states
 
     assert (run(large, 0) == run(large, 0)).all()
-    assert (run(large, 0) == run(antmaze.make("antmaze-large", workers=2), 0)).all()
+    assert (run(large, 0) == run(antmaze.make("antmaze-large", threads=2), 0)).all()
     assert (run(large, 0) != run(large, 1)).any()
 
 
@@ -189,7 +190,7 @@ def test_a_map_of_the_users_own(small: AntMaze, tmp_path: Path) -> None:
     from_file = antmaze.make(str(tmp_path / "bend.txt"))
     assert from_file.name == "bend" and from_file.map_text == small.map_text
     assert antmaze.make(antmaze.MAP_PREFIX + str(tmp_path / "bend.txt")).map_text == small.map_text
-    assert antmaze.make(small.task).map_text == small.map_text == U_MAP
+    assert tasks.make(small.task).map_text == antmaze.make(small.task).map_text == small.map_text == U_MAP
 
 
 def test_long_ways_of_own_maps_get_more_time(large: AntMaze) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hilp.collectors import ant_controller, antmaze
+from hilp.collectors import ant_controller, antmaze, collect
 from hilp.collectors.ant_controller import Controller, actual, canonical, quarter_turns
-from hilp.collectors.antmaze import KINDS, Walk, collect, play_cells
+from hilp.collectors.antmaze import KINDS, Walk, play_cells
 from hilp.errors import HilpError
 from hilp.tasks.antmaze import SUCCESS_RADIUS, AntMaze, make
 
@@ -40,7 +40,7 @@ def unit(angle: float) -> np.ndarray:
 
 
 def test_rows_and_layout(world: AntMaze, tmp_path: Path) -> None:
-    data = collect(world, "diverse", 1300, 0, tmp_path / "data", workers=1)
+    data = collect(world, "diverse", 1300, 0, out=tmp_path / "data", workers=1)
     assert data.lengths.tolist() == [1001, 301] and data.transitions == 1300
     assert data.observations.shape == (1302, 29) and data.actions.shape == (1302, 8)
     assert data.observations.dtype == data.actions.dtype == np.float32
@@ -89,9 +89,9 @@ def test_episodes_go_on_to_new_goals(world: AntMaze) -> None:
 @pytest.mark.usefixtures("short")
 def test_seed_and_number_decide_an_episode(world: AntMaze, tmp_path: Path) -> None:
     told: list[int] = []
-    one = collect(world, "diverse", 130, 0, tmp_path / "one", workers=1)
-    two = collect(world, "diverse", 230, 0, tmp_path / "two", progress=told.append, workers=2)
-    other = collect(world, "diverse", 130, 1, tmp_path / "other", workers=1)
+    one = collect(world, "diverse", 130, 0, out=tmp_path / "one", workers=1)
+    two = collect(world, "diverse", 230, 0, out=tmp_path / "two", progress=told.append, workers=2)
+    other = collect(world, "diverse", 130, 1, out=tmp_path / "other", workers=1)
     assert told == [100, 200, 230]
     assert one.lengths.tolist() == [51, 51, 31] and two.lengths.tolist() == [51, 51, 51, 51, 31]
     assert (two.observations[:133] == one.observations).all()
@@ -104,10 +104,10 @@ def test_seed_and_number_decide_an_episode(world: AntMaze, tmp_path: Path) -> No
 def test_a_killed_collection_goes_on(world: AntMaze, tmp_path: Path) -> None:
     script = f"""
 from pathlib import Path
-from hilp.collectors import antmaze
+from hilp.collectors import antmaze, collect
 from hilp.tasks.antmaze import make
 antmaze.EPISODE_STEPS, antmaze.BLOCK = 50, 2
-antmaze.collect(make({U_MAP!r}), "diverse", 50_000, 3, Path({str(tmp_path / "data")!r}), workers=1)
+collect(make({U_MAP!r}), "diverse", 50_000, 3, out=Path({str(tmp_path / "data")!r}), workers=1)
 """
     child = subprocess.Popen([sys.executable, "-c", script])
     partial = tmp_path / "data.partial"
@@ -118,17 +118,17 @@ antmaze.collect(make({U_MAP!r}), "diverse", 50_000, 3, Path({str(tmp_path / "dat
     child.kill()
     child.wait()
     with pytest.raises(HilpError, match="unfinished collection"):
-        collect(world, "play", 50_000, 3, tmp_path / "data", workers=1)
+        collect(world, "play", 50_000, 3, out=tmp_path / "data", workers=1)
     # The rest of so long a collection would take minutes: let it be a shorter one that has come as far.
     finished = 2 * sum(1 for _ in partial.glob("0*.safetensors"))
     steps = 50 * (finished + 1)
     identity = json.loads((partial / "collection.json").read_text())
     (partial / "collection.json").write_text(json.dumps(identity | {"steps": steps}))
     told: list[int] = []
-    resumed = collect(world, "diverse", steps, 3, tmp_path / "data", told.append, workers=1)
+    resumed = collect(world, "diverse", steps, 3, out=tmp_path / "data", progress=told.append, workers=1)
     assert told == [steps], "only the missing episode was collected"
     assert not partial.exists() and resumed.episodes == finished + 1
-    whole = collect(world, "diverse", steps, 3, tmp_path / "whole", workers=1)
+    whole = collect(world, "diverse", steps, 3, out=tmp_path / "whole", workers=1)
     assert (resumed.observations == whole.observations).all() and (resumed.actions == whole.actions).all()
 
 
@@ -146,33 +146,33 @@ def test_play_walks_to_few_cells(tmp_path: Path) -> None:
     for seed in range(20):
         walk = Walk(large, Controller.load(), np.random.default_rng(seed), play_cells(large))
         assert int(large.free_cell(walk.goal)) in play_cells(large)
-    data = collect(large, "play", 3, 0, tmp_path / "play", workers=1)
+    data = collect(large, "play", 3, 0, out=tmp_path / "play", workers=1)
     assert data.name == data.task == "antmaze-large-play"
     assert set(KINDS) == {"diverse", "play"}
 
 
 def test_mistakes_are_told(world: AntMaze, tmp_path: Path) -> None:
     with pytest.raises(HilpError, match="did you mean 'diverse'"):
-        collect(world, "divers", 10, 0, tmp_path / "x")
+        collect(world, "divers", 10, 0, out=tmp_path / "x")
     with pytest.raises(HilpError, match="at least 1"):
-        collect(world, "play", 0, 0, tmp_path / "x")
-    with pytest.raises(HilpError, match="0 workers"):
-        collect(world, "play", 10, 0, tmp_path / "x", workers=0)
+        collect(world, "play", 0, 0, out=tmp_path / "x")
+    with pytest.raises(HilpError, match="workers must be at least 1, not 0"):
+        collect(world, "play", 10, 0, out=tmp_path / "x", workers=0)
     assert not list(tmp_path.iterdir())
-    collect(world, "diverse", 3, 0, tmp_path / "x", workers=1)
+    collect(world, "diverse", 3, 0, out=tmp_path / "x", workers=1)
     with pytest.raises(HilpError, match="exists"):
-        collect(world, "diverse", 3, 0, tmp_path / "x", workers=1)
-    assert collect(world, "diverse", 4, 0, tmp_path / "x", workers=1, overwrite=True).transitions == 4
+        collect(world, "diverse", 3, 0, out=tmp_path / "x", workers=1)
+    assert collect(world, "diverse", 4, 0, out=tmp_path / "x", workers=1, overwrite=True).transitions == 4
 
 
 def test_a_script_without_a_guard_is_told(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(
         f"""
 from pathlib import Path
-from hilp.collectors import antmaze
+from hilp.collectors import antmaze, collect
 from hilp.tasks.antmaze import make
 antmaze.EPISODE_STEPS, antmaze.BLOCK = 5, 1
-antmaze.collect(make({U_MAP!r}), "diverse", 20, 3, Path({str(tmp_path / "data")!r}), workers=2)
+collect(make({U_MAP!r}), "diverse", 20, 3, out=Path({str(tmp_path / "data")!r}), workers=2)
 """
     )
     told = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True, check=False)

@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 
 import hilp
+from hilp import collectors
 from hilp.collectors import dmc as collector
+from hilp.collectors.collecting import Request
 from hilp.collectors.shards import Shards, collection
 from hilp.data.dataset import Dataset
 from hilp.data.formats.exorl import write as export_exorl
@@ -50,7 +52,7 @@ def interrupt_at(transitions: int):
 
 
 def collect(out, kind="rnd", steps=550, seed=0, progress=None, config=SMALL) -> Dataset:
-    return collector.collect(Short(), kind, steps, seed, out, progress, config=config)
+    return collectors.run(collector, Short(), Request(kind, steps, seed, out, progress, config=config))
 
 
 def same(one: Dataset, other: Dataset) -> bool:
@@ -258,9 +260,9 @@ def test_episodes_without_their_learner_are_not_kept(tmp_path, monkeypatch):
 
 def test_collect_mistakes(tmp_path):
     with pytest.raises(HilpError, match="unknown kind of cheetah data 'rmd': did you mean 'rnd'"):
-        collect(tmp_path / "data", "rmd")
-    with pytest.raises(HilpError, match="cannot collect 0 transitions"):
-        collect(tmp_path / "data", steps=0)
+        hilp.collect(Short(), "rmd", 10, out=tmp_path / "data")
+    with pytest.raises(HilpError, match="steps must be at least 1, not 0"):
+        hilp.collect(Short(), "rnd", 0, out=tmp_path / "data")
     with pytest.raises(Interrupted):
         collect(tmp_path / "data", "random", progress=interrupt_at(300))
     with pytest.raises(HilpError, match=r"unfinished collection of task cheetah, .* with the same command"):
@@ -345,7 +347,7 @@ def test_rnd_covers_more_than_random_motion(tmp_path):
     world = dmc.make("walker")
     spread = {}
     for kind in ("random", "rnd"):
-        data = collector.collect(world, kind, 40_000, 0, tmp_path / kind)
+        data = hilp.collect(world, kind, 40_000, 0, out=tmp_path / kind)
         measures = world.measure(np.asarray(data.extra("physics")[-10_010::5]))
         spread[kind] = np.percentile(measures, 99, axis=0) - np.percentile(measures, 1, axis=0)
     height, _, speed, spin = spread["rnd"] / spread["random"]

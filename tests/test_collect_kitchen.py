@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hilp.collectors import collect, targets
 from hilp.collectors import kitchen as collector
-from hilp.collectors import targets
-from hilp.collectors.kitchen import Cook, collect, plan_of
+from hilp.collectors.kitchen import Cook, plan_of
 from hilp.collectors.kitchen_scripts import SCRIPTS, Hand, moved
 from hilp.errors import HilpError
 from hilp.tasks import kitchen
@@ -116,7 +116,7 @@ class _Still:
 
 
 def test_a_collected_episode_replays_to_the_same_score(world: Kitchen, tmp_path: Path) -> None:
-    data = collect(world, "mixed", 300, 5, tmp_path / "data", workers=1)
+    data = collect(world, "mixed", 300, 5, out=tmp_path / "data", workers=1)
     assert data.lengths.tolist() == [281, 21] and data.transitions == 300
     assert data.observations.shape == (302, 30) and data.actions.shape == (302, 9)
     assert data.name == data.task == "kitchen-mixed" and sum(size for _, (size,) in data.observation_parts) == 30
@@ -147,9 +147,9 @@ def test_a_collected_episode_replays_to_the_same_score(world: Kitchen, tmp_path:
 @pytest.mark.usefixtures("short")
 def test_seed_and_number_decide_an_episode_whoever_collects_it(world: Kitchen, tmp_path: Path) -> None:
     told: list[int] = []
-    one = collect(world, "partial", 13, 0, tmp_path / "one", workers=1)
-    two = collect(world, "partial", 23, 0, tmp_path / "two", progress=told.append, workers=2)
-    other = collect(world, "partial", 13, 1, tmp_path / "other", workers=1)
+    one = collect(world, "partial", 13, 0, out=tmp_path / "one", workers=1)
+    two = collect(world, "partial", 23, 0, out=tmp_path / "two", progress=told.append, workers=2)
+    other = collect(world, "partial", 13, 1, out=tmp_path / "other", workers=1)
     assert told == [10, 20, 23] and two.lengths.tolist() == [6, 6, 6, 6, 4]
     assert (two.observations[:16] == one.observations).all() and (two.actions[:15] == one.actions[:15]).all()
     assert (other.observations[1:6] != one.observations[1:6]).any()
@@ -162,24 +162,24 @@ def test_an_interrupted_collection_goes_on(world: Kitchen, tmp_path: Path) -> No
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        collect(world, "mixed", 40, 3, tmp_path / "data", progress=interrupt, workers=1)
+        collect(world, "mixed", 40, 3, out=tmp_path / "data", progress=interrupt, workers=1)
     assert not (tmp_path / "data").exists() and len(list((tmp_path / "data.partial").glob("0*"))) == 2
     with pytest.raises(HilpError, match="unfinished collection"):
-        collect(world, "partial", 40, 3, tmp_path / "data", workers=1)
+        collect(world, "partial", 40, 3, out=tmp_path / "data", workers=1)
     told: list[int] = []
-    resumed = collect(world, "mixed", 40, 3, tmp_path / "data", progress=told.append, workers=1)
-    whole = collect(world, "mixed", 40, 3, tmp_path / "whole", workers=1)
+    resumed = collect(world, "mixed", 40, 3, out=tmp_path / "data", progress=told.append, workers=1)
+    whole = collect(world, "mixed", 40, 3, out=tmp_path / "whole", workers=1)
     assert told == [30, 40] and (resumed.observations == whole.observations).all()
     assert not (tmp_path / "data.partial").exists()
 
 
 def test_mistakes_are_told_and_leave_nothing(world: Kitchen, tmp_path: Path) -> None:
     for action, message in (
-        (lambda: collect(world, "mixd", 10, 0, tmp_path / "x"), "did you mean 'mixed'"),
-        (lambda: collect(world, "mixed", 0, 0, tmp_path / "x"), "at least 1"),
-        (lambda: collect(world, "mixed", 10, 0, tmp_path / "x", workers=0), "0 workers"),
+        (lambda: collect(world, "mixd", 10, 0, out=tmp_path / "x"), "did you mean 'mixed'"),
+        (lambda: collect(world, "mixed", 0, 0, out=tmp_path / "x"), "at least 1"),
+        (lambda: collect(world, "mixed", 10, 0, out=tmp_path / "x", workers=0), "workers must be at least 1, not 0"),
         (
-            lambda: collect(kitchen.make("kitchen-partial"), "mixed", 10, 0, tmp_path / "x"),
+            lambda: collect(kitchen.make("kitchen-partial"), "mixed", 10, 0, out=tmp_path / "x"),
             "data of kind mixed belongs to kitchen-mixed, not to kitchen-partial",
         ),
     ):

@@ -129,7 +129,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 def test_mistakes_are_named(large: Maze) -> None:
     with pytest.raises(HilpError, match="did you mean 'navigate'"):
-        collect(large, "navigat", 10, 0)
+        hilp.collect(large, "navigat", 10, 0)
     for steps in (0, -3):
         with pytest.raises(HilpError, match="at least 1"):
-            collect(large, "explore", steps, 0)
+            hilp.collect(large, "explore", steps, 0)

@@ -14,8 +14,8 @@ import pytest
 
 import hilp
 from hilp import tasks
-from hilp.collectors import targets
-from hilp.collectors.ogbench import collect, kinds, mazes, play
+from hilp.collectors import collect, targets
+from hilp.collectors.ogbench import kinds, mazes, play
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError
 from hilp.tasks.ogbench.manipulation import Manipulation
@@ -87,7 +87,7 @@ def test_cells_that_are_no_corridor(maze: OgbenchMaze) -> None:
 
 @pytest.mark.parametrize(("kind", "rows"), [("navigate", 1001), ("stitch", 201), ("explore", 501)])
 def test_episodes_are_as_long_as_ogbenchs(kind: str, rows: int, maze: OgbenchMaze, tmp_path: Path) -> None:
-    data = collect(maze, kind, 2 * (rows - 1) + 7, 0, tmp_path / kind, workers=1)
+    data = collect(maze, kind, 2 * (rows - 1) + 7, 0, out=tmp_path / kind, workers=1)
     assert data.lengths.tolist() == [rows, rows, 8] and data.transitions == 2 * (rows - 1) + 7
     assert data.name == data.task == f"pointmaze-medium-{kind}" and tasks.make(data.task).name == "pointmaze-medium"
     assert data.observations.dtype == data.actions.dtype == np.float32
@@ -103,8 +103,8 @@ def test_giant_episodes_are_twice_as_long(giant: OgbenchMaze) -> None:
 
 
 def test_stitch_goes_four_cells_and_stays(maze: OgbenchMaze) -> None:
-    collector = mazes.Collector("pointmaze-medium", "stitch", 0)
-    episodes = collector((0, [200] * 100))
+    collector = mazes.Simulation("pointmaze-medium", "stitch", 0)
+    episodes = collector([(number, 200) for number in range(100)])
     ways = mazes.Ways(maze)
     went = []
     for episode in episodes:
@@ -116,7 +116,7 @@ def test_stitch_goes_four_cells_and_stays(maze: OgbenchMaze) -> None:
 
 
 def test_navigators_take_a_new_goal_on_arrival() -> None:
-    (episode,) = mazes.Collector("pointmaze-medium", "navigate", 0)((0, [1000]))
+    (episode,) = mazes.Simulation("pointmaze-medium", "navigate", 0)([(0, 1000)])
     number, reached = episode["target"], episode["target_reached"]
     assert number[-1] >= 3
     assert (np.diff(number)[:] == reached[:-1]).all()  # one more exactly where the last one was reached
@@ -124,7 +124,7 @@ def test_navigators_take_a_new_goal_on_arrival() -> None:
 
 def test_stored_actions_lead_through_the_stored_states(maze: OgbenchMaze, tmp_path: Path) -> None:
     """Open loop in the real environment: only the start is rounded to float32."""
-    data = collect(maze, "stitch", 400, 1, tmp_path / "d", workers=1)
+    data = collect(maze, "stitch", 400, 1, out=tmp_path / "d", workers=1)
     env = maze._twin(maze.env)
     env.reset(seed=0)
     env.set_xy(data.observations[0].astype(np.float64))
@@ -137,9 +137,9 @@ def test_stored_actions_lead_through_the_stored_states(maze: OgbenchMaze, tmp_pa
 
 
 def test_processes_do_not_change_what_is_collected(maze: OgbenchMaze, tmp_path: Path, monkeypatch: Any) -> None:
-    alone = collect(maze, "stitch", 60_000, 5, tmp_path / "alone", workers=1)
-    shared = collect(maze, "stitch", 60_000, 5, tmp_path / "shared", workers=2)
-    other = collect(maze, "stitch", 60_000, 6, tmp_path / "other", workers=1)
+    alone = collect(maze, "stitch", 60_000, 5, out=tmp_path / "alone", workers=1)
+    shared = collect(maze, "stitch", 60_000, 5, out=tmp_path / "shared", workers=2)
+    other = collect(maze, "stitch", 60_000, 6, out=tmp_path / "other", workers=1)
     assert alone.fingerprint == shared.fingerprint != other.fingerprint
     assert targets.outcome(alone) == targets.outcome(shared)
 
@@ -149,12 +149,12 @@ def test_an_interrupted_collection_goes_on(maze: OgbenchMaze, tmp_path: Path) ->
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        collect(maze, "stitch", 120_000, 5, tmp_path / "d", stop, workers=1)
+        collect(maze, "stitch", 120_000, 5, out=tmp_path / "d", progress=stop, workers=1)
     assert not (tmp_path / "d").exists()
     seen: list[int] = []
-    resumed = collect(maze, "stitch", 120_000, 5, tmp_path / "d", seen.append, workers=1)
+    resumed = collect(maze, "stitch", 120_000, 5, out=tmp_path / "d", progress=seen.append, workers=1)
     assert seen[0] == 100_000 and seen[-1] == 120_000  # the first piece of 50,000 was kept
-    assert resumed.fingerprint == collect(maze, "stitch", 120_000, 5, tmp_path / "whole", workers=1).fingerprint
+    assert resumed.fingerprint == collect(maze, "stitch", 120_000, 5, out=tmp_path / "whole", workers=1).fingerprint
 
 
 def test_a_collection_that_was_stopped_at_its_very_end_has_no_episode_twice(
@@ -168,16 +168,16 @@ def test_a_collection_that_was_stopped_at_its_very_end_has_no_episode_twice(
     with monkeypatch.context() as patched:
         patched.setattr(Shards, "finish", full_disk)
         with pytest.raises(HilpError, match="no space left"):
-            collect(maze, "stitch", 500, 0, tmp_path / "data", workers=1)
-    data = collect(maze, "stitch", 500, 0, tmp_path / "data", workers=1)
+            collect(maze, "stitch", 500, 0, out=tmp_path / "data", workers=1)
+    data = collect(maze, "stitch", 500, 0, out=tmp_path / "data", workers=1)
     assert data.transitions == 500 and data.lengths.tolist() == [201, 201, 101]
 
 
 def test_targets_are_counted(maze: OgbenchMaze, tmp_path: Path) -> None:
-    found = targets.outcome(collect(maze, "navigate", 3000, 0, tmp_path / "d", workers=1))
+    found = targets.outcome(collect(maze, "navigate", 3000, 0, out=tmp_path / "d", workers=1))
     assert found["targets"] == found["targets_reached"] + found["targets_cut_short"]
     assert 0 < found["targets_cut_short"] <= 3 and found["script_success"] < 1.0
-    assert targets.outcome(collect(maze, "explore", 20, 0, tmp_path / "e", workers=1)) == {}
+    assert targets.outcome(collect(maze, "explore", 20, 0, out=tmp_path / "e", workers=1)) == {}
     # Two episodes of 4 and 3 rows: reached, given up, cut short; then one that is reached in the last row.
     number, reached = np.array([0, 0, 1, 2, 0, 0, 0]), np.array([0, 1, 0, 0, 0, 0, 1], bool)
     rows = np.zeros((7, 2), np.float32)
@@ -192,8 +192,8 @@ def test_targets_are_counted(maze: OgbenchMaze, tmp_path: Path) -> None:
 
 
 def test_ants_walk_by_our_controller_in_ogbenchs_physics() -> None:
-    collector = mazes.Collector("antmaze-medium", "stitch", 0)
-    episodes = collector((0, [60] * 4))
+    collector = mazes.Simulation("antmaze-medium", "stitch", 0)
+    episodes = collector([(number, 60) for number in range(4)])
     env = make_env("antmaze-medium-v0")
     env.reset(seed=0)
     for episode in episodes[:2]:
@@ -208,9 +208,9 @@ def test_ants_walk_by_our_controller_in_ogbenchs_physics() -> None:
 def test_mistakes_are_told(maze: OgbenchMaze, cube: Manipulation, tmp_path: Path) -> None:
     assert kinds(cube) == ("play",) and kinds(maze)[0] == "navigate"
     with pytest.raises(HilpError, match="did you mean 'stitch'"):
-        collect(maze, "stich", 10, 0, tmp_path / "x")
-    with pytest.raises(HilpError, match="unknown kind of data 'stitch' of cube-single"):
-        collect(cube, "stitch", 10, 0, tmp_path / "x")
+        collect(maze, "stich", 10, 0, out=tmp_path / "x")
+    with pytest.raises(HilpError, match="unknown kind of cube-single data 'stitch'"):
+        collect(cube, "stitch", 10, 0, out=tmp_path / "x")
     with pytest.raises(HilpError, match="no script for antsoccer-arena"):
         hilp.collect("antsoccer-arena", "stitch", 10, out=tmp_path / "x")
     with pytest.raises(HilpError, match="no script for pointmaze-teleport"):
@@ -227,9 +227,9 @@ def test_worker_processes_do_not_load_jax() -> None:
 
 
 @pytest.fixture(scope="module")
-def played() -> tuple[play.Collector, dict[str, np.ndarray]]:
-    collector = play.Collector("cube-single", 0)
-    return collector, collector((0, [240]))[0]
+def played() -> tuple[play.Simulation, dict[str, np.ndarray]]:
+    collector = play.Simulation("cube-single", 0)
+    return collector, collector([(0, 240)])[0]
 
 
 def test_play_has_the_columns_of_ogbenchs_files(played: Any) -> None:
@@ -275,8 +275,8 @@ def test_a_played_episode_replayed_open_loop_carries_the_cube_as_it_did(played: 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["scene", "puzzle-3x3"])
 def test_play_of_buttons(name: str) -> None:
-    collector = play.Collector(name, 0)
-    (episode,) = collector((0, [300]))
+    collector = play.Simulation(name, 0)
+    (episode,) = collector([(0, 300)])
     assert episode["button_states"].dtype == np.int64
     assert len(np.unique(episode["button_states"], axis=0)) > 1
     world = tasks.make(name)
@@ -287,7 +287,7 @@ def test_play_of_buttons(name: str) -> None:
 @pytest.mark.parametrize(("name", "most"), [("cube-single", None), ("cube-double", 0.25), ("scene", None)])
 def test_cubes_are_stacked_as_often_as_in_ogbenchs_files(name: str, most: float | None) -> None:
     """Once an episode the chance is drawn; one cube, and the scene's, have the environment's own."""
-    collector = play.Collector.__new__(play.Collector)  # the simulation itself is not asked
+    collector = play.Simulation.__new__(play.Simulation)  # the simulation itself is not asked
     collector._world = tasks.make(name)
     drawn = [collector._of_targets(seed) for seed in range(50)]
     if most is None:
@@ -330,7 +330,7 @@ def test_files_of_ogbench_are_taken_as_their_task(maze: OgbenchMaze, tmp_path: P
     """Written as OGBench does, read by its own package and by ours: the same transitions."""
     from ogbench.utils import load_dataset
 
-    made = collect(maze, "stitch", 600, 0, tmp_path / "made", workers=1)
+    made = collect(maze, "stitch", 600, 0, out=tmp_path / "made", workers=1)
     ends = np.zeros(made.rows, bool)
     ends[made.starts + made.lengths - 1] = True
     arrays = {"observations": made.observations, "actions": made.actions, "terminals": ends}

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import hilp
-from hilp import tasks
+from hilp import collectors, tasks
 from hilp.cli import main
 from hilp.collectors import dmc as collector
+from hilp.collectors.collecting import Request
 from hilp.data import native
 from hilp.errors import HilpError
 from hilp.tasks import dmc, rendering
@@ -70,17 +71,17 @@ def test_a_collection_that_was_killed_while_drawing_only_draws(
     def killed(self: Any, data: Any, progress: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(dmc.PixelDmc, "rendered", killed)
+    monkeypatch.setattr(dmc.PixelDmc, "render_dataset", killed)
     with pytest.raises(KeyboardInterrupt):
         hilp.collect(NAME, "random", 30, out=tmp_path / "film", workers=1, progress=told.append)
     assert not (tmp_path / "film").exists() and max(told) == 15, "collected, which is half of it"
-    monkeypatch.setattr(dmc.PixelDmc, "rendered", draw)
+    monkeypatch.setattr(dmc.PixelDmc, "render_dataset", draw)
     monkeypatch.setattr(collector, "_collect", lambda *_: pytest.fail("the states were collected again"))
     with pytest.raises(HilpError, match="film-states already exists"):
         hilp.collect(NAME, "random", 30, seed=1, out=tmp_path / "film", workers=1)
     other = collector.Config(hidden=(8, 8))
     with pytest.raises(HilpError, match="film-states already exists"):
-        collector.collect(world, "random", 30, 0, tmp_path / "film", workers=1, config=other)
+        collectors.run(collector, world, Request("random", 30, 0, tmp_path / "film", workers=1, config=other))
     data = hilp.collect(NAME, "random", 30, out=tmp_path / "film", workers=1, progress=told.append)
     assert data.rows == 31 and told[-1] == 30 and told == sorted(told)
     monkeypatch.setattr(collector, "_collect", simulate)

@@ -149,21 +149,21 @@ def test_goals_are_the_papers(mixed: Kitchen, partial: Kitchen) -> None:
 def test_goals_by_name_ask_for_one_subtask(mixed: Kitchen) -> None:
     assert isinstance(mixed, tasks.NamedGoals) and len(mixed.goal_names) == 8
     assert (mixed.goal_named("kitchen-mixed") == mixed.goal).all()
-    assert set(mixed.asked_for(mixed.goal)) == set(mixed.subtasks)
-    assert mixed.asked_for(mixed.goal_named("microwave+kettle")) == ("microwave", "kettle")
+    assert set(mixed.subtasks_of(mixed.goal)) == set(mixed.subtasks)
+    assert mixed.subtasks_of(mixed.goal_named("microwave+kettle")) == ("microwave", "kettle")
     light = mixed.goal_named("light-switch")
-    assert mixed.asked_for(light) == ("light switch",)
+    assert mixed.subtasks_of(light) == ("light switch",)
     assert np.delete(light, [17, 18]).tolist() == np.delete(mixed.simulator.resting, [17, 18]).tolist()
     done = np.stack([light, mixed.simulator.resting])
     assert mixed.near(done, light).tolist() == [True, False]
-    assert mixed.asked_for(mixed.goal_base()) == ()
+    assert mixed.subtasks_of(mixed.goal_base()) == ()
     assert mixed.episodes(np.random.default_rng(0), 1, goal="light-switch").subtasks == ("light switch",)
     running = mixed.episodes(np.random.default_rng(0), 1, goal=light)
     assert running.subtasks == ("light switch",)
     # A goal that moves nothing is a pose of the arm.
     pose = mixed.simulator.resting.copy()
     pose[0] += 1.0
-    assert mixed.asked_for(pose) == () and mixed.near(np.stack([pose, mixed.simulator.resting]), pose).tolist() == [
+    assert mixed.subtasks_of(pose) == () and mixed.near(np.stack([pose, mixed.simulator.resting]), pose).tolist() == [
         True,
         False,
     ]

@@ -188,7 +188,7 @@ def test_files_of_others_become_films(
         written["terminals"] = np.array([False, False, True])
     convert = ["data", "convert", str(file), str(tmp_path / "film"), "--task", "visual-kitchen"]
     assert main(convert) == 2
-    assert "pictures of visual-kitchen are drawn from 30" in capsys.readouterr().err
+    assert "images of visual-kitchen are rendered from 30" in capsys.readouterr().err
     assert main([*convert, "--option", "convention=kitchen"]) == 0
     data = hilp.load(tmp_path / "film")
     assert data.task == NAME and (data.extra("physics") == rows[:, :30].astype(np.float32)).all()

@@ -1,8 +1,8 @@
 """Collectors: unlabeled data from a task, with no download. One file a family of tasks; none imports this one.
 
-A collector has `KINDS`, what it can do, the usual first, and `collect(world, kind, steps, seed, out, progress, workers,
-overwrite=...)`, which gives a data set. Where tasks of a family differ, `kinds(world)` says which of them one has. A
-collector with `IN_MEMORY` is quick and needs no folder to write to.
+A collector has `KINDS`, the usual first, and `collect(world, request)`, which gives a data set of exactly
+`request.steps` transitions. Where tasks of a family differ, `kinds(world)` lists those of one task. A collector with
+`IN_MEMORY` is quick and needs no folder to write to.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import importlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hilp import plugins
-from hilp.errors import HilpError, require_count, require_seed
+from hilp.collectors.collecting import Request, collect_images
+from hilp.errors import HilpError, nearest, require_count, require_seed
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
@@ -46,20 +47,31 @@ def collect(
     kind: as the family has them (mazes: navigate, explore, stitch; robots: rnd, apt, random; AntMaze: diverse, play;
     others: wander, random), or path/to/file.py:act for a function of an observation (and a generator) of your own.
 
-    out: folder to write. Mazes need none; simulators do, because they take minutes: a collection that was interrupted
-    goes on when it is called again with the same arguments. workers: processes or threads that simulate.
+    out: folder to write. Mazes need none; simulators do, because they take minutes: an interrupted collection continues
+    when it is called again with the same arguments. workers: processes or threads that simulate.
     """
     from hilp import tasks
 
     steps, seed = require_count("steps", steps), require_seed(seed)
     workers = None if workers is None else require_count("workers", workers)
     world = tasks.make(task) if isinstance(task, str) else task
-    own = COLLECTORS.get(world.family, ACTING)
-    collector = importlib.import_module(ACTING if kind is not None and plugins.names_code(kind) else own)
+    own_code = kind is not None and plugins.names_code(kind)
+    collector = importlib.import_module(ACTING if own_code else COLLECTORS.get(world.family, ACTING))
     if out is None and not getattr(collector, "IN_MEMORY", False):
         raise HilpError(f"collecting in {world.name} takes minutes and can be interrupted: give a folder, out=...")
-    if kind is None:
-        kind = next(iter(collector.kinds(world) if hasattr(collector, "kinds") else collector.KINDS))
-    folder = None if out is None else Path(out)
-    done: Dataset = collector.collect(world, kind, steps, seed, folder, progress, workers, overwrite=overwrite)
+    kinds = tuple(collector.kinds(world) if hasattr(collector, "kinds") else collector.KINDS)
+    kind = kinds[0] if kind is None else kind
+    if kind not in kinds and not own_code:
+        close = nearest(kind, kinds)
+        raise HilpError(f"unknown kind of {world.name} data '{kind}': {close}; or path/to/file.py:act of your own")
+    return run(collector, world, Request(kind, steps, seed, out and Path(out), progress, workers, overwrite))
+
+
+def run(collector: Any, world: Any, request: Request) -> Dataset:
+    """What a collector gives for a request. Where policies see images, it collects states, which are then rendered."""
+    if request.workers is not None and hasattr(world, "with_threads"):
+        world = world.with_threads(request.workers)
+    if hasattr(world, "render_dataset") and collector.__name__ != ACTING:
+        return collect_images(request, world, lambda states: collector.collect(world.plain, states))
+    done: Dataset = collector.collect(world, request)
     return done

@@ -1,7 +1,7 @@
 """Data of any task, by acting in it: at random, or with a function of the user's own.
 
 Actions are in [-1, 1], as everywhere. An episode depends on the seed and its number only, so an interrupted collection
-goes on as if nothing had happened.
+continues with the same data.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hilp import plugins
-from hilp.collectors.shards import collection
-from hilp.errors import HilpError, nearest
+from hilp.collectors.collecting import Request
+from hilp.collectors.shards import collection, cut
+from hilp.errors import HilpError
 
 if TYPE_CHECKING:
+    from hilp.data.metadata import Parts
     from hilp.data.dataset import Dataset
     from hilp.tasks import Task
 
@@ -33,63 +35,37 @@ Episode = dict[str, np.ndarray]
 Actor = Callable[[np.ndarray], Any]  # of one observation
 
 
-def takes(kind: str) -> bool:
-    """Whether this kind works in every task: an actor in a file."""
-    return plugins.names_code(kind)
-
-
-def collect(
-    world: Task,
-    kind: str,
-    steps: int,
-    seed: int,
-    out: Path | None = None,
-    progress: Callable[[int], None] | None = None,
-    workers: int | None = None,
-    overwrite: bool = False,
-) -> Dataset:
-    """Exactly `steps` transitions in whole episodes; the last may be cut."""
+def collect(world: Task, request: Request) -> Dataset:
+    """Whole episodes; the last may be cut."""
+    kind, steps, seed = request.kind, request.steps, request.seed
     make = _actors(kind, world)
-    name = f"{world.name}-{Path(kind).stem if takes(kind) else kind}"
+    name = f"{world.name}-{Path(kind).stem if plugins.names_code(kind) else kind}"
     task = getattr(world, "task", world.name)
     parts = getattr(world, "observation_parts", ())
-    if out is None:
-        return _in_memory(world, make, steps, seed, progress, name, task, parts)
-    identity = {"task": task, "kind": kind, "steps": steps, "seed": seed, **_code(task, kind)}
-    with collection(out, identity, overwrite) as shards:
+    if request.out is None:
+        found: list[Episode] = []
+        while (done := _transitions(found)) < steps:
+            found += _several(world, make, seed, len(found), min(steps - done, SHARD), steps - done)
+            request.report(_transitions(found))
+        return _in_memory(found, name, task, parts)
+    with collection(request.out, request.identity(task, **_code(task, kind)), request.overwrite) as shards:
         while (done := shards.transitions()) < steps:
-            wanted = min(steps - done, SHARD)
-            shards.add(_several(world, make, seed, shards.episodes(), wanted, steps - done))
-            if progress:
-                progress(shards.transitions())
+            shards.add(_several(world, make, seed, shards.episodes(), min(steps - done, SHARD), steps - done))
+            request.report(shards.transitions())
         return shards.finish(name, task, parts)
 
 
-def _code(*named: str) -> dict[str, str]:
-    """A hash of each file of the user's own among tasks and behaviours: what is edited is another collection."""
-    files = [Path(text.rpartition(":")[0]) for text in named if text.rpartition(":")[0].endswith(".py")]
-    return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.is_file()}
+def _code(*named: str | None) -> dict[str, str]:
+    """A hash of each Python file that a task or a behaviour names: an edited file is another collection."""
+    paths = [Path(text.rpartition(":")[0]) for text in named if text and plugins.names_code(text)]
+    return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in paths if file.is_file()}
 
 
-def _in_memory(
-    world: Task,
-    make: Callable[[np.random.Generator], Actor],
-    steps: int,
-    seed: int,
-    progress: Callable[[int], None] | None,
-    name: str,
-    task: str | None,
-    parts: Any,
-) -> Dataset:
+def _in_memory(episodes: list[Episode], name: str, task: str | None, parts: Parts) -> Dataset:
     from hilp.data.load import from_arrays
 
-    found: list[Episode] = []
-    while (done := _transitions(found)) < steps:
-        found += _several(world, make, seed, len(found), min(steps - done, SHARD), steps - done)
-        if progress:
-            progress(_transitions(found))
-    arrays = {key: np.concatenate([episode[key] for episode in found]) for key in found[0]}
-    lengths = [len(episode["observations"]) for episode in found]
+    arrays = {key: np.concatenate([episode[key] for episode in episodes]) for key in episodes[0]}
+    lengths = [len(episode["observations"]) for episode in episodes]
     data = from_arrays({**arrays, "episode_lengths": np.array(lengths)}, name=name)
     return replace(data, task=task, observation_parts=parts)
 
@@ -145,7 +121,7 @@ def _cut(episodes: list[Episode], steps: int) -> list[Episode]:
     for episode in episodes:
         length = min(len(episode["actions"]), steps)
         if length:
-            kept.append({name: values[: length + (name != "actions")] for name, values in episode.items()})
+            kept.append(cut(episode, length))
         steps -= length
     return kept
 
@@ -159,9 +135,6 @@ def _actors(kind: str, world: Task) -> Callable[[np.random.Generator], Actor]:
         return lambda rng: lambda observation: rng.uniform(-1, 1, world.action_dim)
     if kind == "wander":
         return lambda rng: Wanderer(rng, world.action_dim)
-    if not takes(kind):
-        close = nearest(kind, KINDS)
-        raise HilpError(f"unknown kind of {world.name} data '{kind}': {close}; or path/to/file.py:act of your own")
     act: Any = plugins.from_file(kind)
     if isinstance(act, type):
         made: Callable[[np.random.Generator], Actor] = act

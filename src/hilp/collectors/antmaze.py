@@ -2,25 +2,20 @@
 
 Each episode starts in a random free cell. The ant follows the breadth-first path of cells to a random goal, with a
 random waypoint in each cell, and takes a new goal when it arrives. For about a fifth of the time it strays: our
-controller is so good that it would hardly ever touch a wall, and policies are helpless where data never was. An
-episode depends on the seed and its number only, not on how many processes share the work.
+controller is so good that it would hardly ever touch a wall, and policies are helpless where data never was.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hilp.collectors import processes
 from hilp.collectors.ant_controller import WEIGHTS, Controller
+from hilp.collectors.collecting import Block, Episode, Request, collect_blocks
 from hilp.collectors.maze import routes
-from hilp.collectors.processes import Episode
-from hilp.errors import HilpError, nearest
 from hilp.tasks import antmaze
 from hilp.tasks.antmaze import SUCCESS_RADIUS, AntMaze
 
@@ -100,51 +95,29 @@ class Walk:
         return action
 
 
-def collect(
-    world: AntMaze,
-    kind: str,
-    steps: int,
-    seed: int,
-    out: Path,
-    progress: Callable[[int], None] | None = None,
-    workers: int | None = None,
-    overwrite: bool = False,
-) -> Dataset:
-    """Exactly `steps` transitions in episodes of 1001 rows (the last may be shorter), over `workers` processes.
-
-    An interrupted collection goes on where it was when called again with the same arguments; `workers` may differ.
-    """
-    from hilp.collectors.shards import collection  # here, because worker processes have no use for what it imports
-
-    if kind not in KINDS:
-        raise HilpError(f"unknown kind of AntMaze data '{kind}': {nearest(kind, KINDS)}")
-    if steps < 1:
-        raise HilpError(f"cannot collect {steps} transitions: ask for at least 1")
-    workers = processes.count(workers)
-    base = world.name.removesuffix("-diverse").removesuffix("-play")
+def collect(world: AntMaze, request: Request) -> Dataset:
+    """Episodes of 1001 rows, simulated by several processes."""
+    name = f"{world.name.removesuffix('-diverse').removesuffix('-play')}-{request.kind}"
     legs = hashlib.sha256(WEIGHTS.read_bytes()).hexdigest()
-    identity = {"task": world.task, "kind": kind, "steps": steps, "seed": seed, "controller": legs}
-    lengths = np.full(-(-steps // EPISODE_STEPS), EPISODE_STEPS)
-    lengths[-1] -= lengths.sum() - steps
-    name = f"{base}-{kind}"
-    with collection(out, identity, overwrite) as shards:
-        numbers = range(shards.episodes(), len(lengths))
-        blocks = [[(n, int(lengths[n])) for n in numbers[i : i + BLOCK]] for i in range(0, len(numbers), BLOCK)]
-        for episodes in processes.in_order(partial(_Collector, world.task, kind, seed), blocks, workers):
-            shards.add(episodes)
-            if progress:
-                progress(shards.transitions())
-        return shards.finish(name, name if name in antmaze.NAMES else world.task)
+    return collect_blocks(
+        request,
+        request.identity(world.task, controller=legs),
+        partial(_Simulation, world.task, request.kind, request.seed),
+        EPISODE_STEPS,
+        BLOCK,
+        name,
+        name if name in antmaze.NAMES else world.task,
+    )
 
 
-class _Collector:
+class _Simulation:
     """What a process needs to collect: the world is made anew in it."""
 
     def __init__(self, task: str, kind: str, seed: int) -> None:
         self.world, self.controller, self.seed = antmaze.make(task), Controller.load(), seed
         self.goal_cells = play_cells(self.world) if kind == "play" else None
 
-    def __call__(self, block: list[tuple[int, int]]) -> list[Episode]:
+    def __call__(self, block: Block) -> list[Episode]:
         return [self._episode(number, steps) for number, steps in block]
 
     def _episode(self, number: int, steps: int) -> Episode:

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -24,10 +23,9 @@ import optax
 from jax import Array
 
 from hilp import storage
-from hilp.collectors.filming import film
-from hilp.collectors.shards import Shards, collection
+from hilp.collectors.collecting import Request
+from hilp.collectors.shards import Shards, collection, cut
 from hilp.data.dataset import Dataset
-from hilp.errors import HilpError, nearest
 from hilp.learning import losses, networks
 from hilp.tasks import dmc
 
@@ -262,7 +260,7 @@ class Seeker:
         means = np.asarray(act(self.state.actor, observations))
         return np.clip(means + self.cfg.noise * rng.standard_normal(shape), -1, 1).astype(np.float32)
 
-    def see(self, rng: np.random.Generator, actions: np.ndarray, observations: np.ndarray) -> None:
+    def observe(self, rng: np.random.Generator, actions: np.ndarray, observations: np.ndarray) -> None:
         """One step of all running episodes; learns when a chunk of them is full."""
         replay = self.replay
         replay.actions[self._block, replay.now] = actions
@@ -306,98 +304,35 @@ class Seeker:
 # ---- collecting ------------------------------------------------------------------------------------------------------
 
 
-def collect(
-    world: dmc.Dmc,
-    kind: str,
-    steps: int,
-    seed: int,
-    out: Path,
-    progress: Callable[[int], None] | None = None,
-    workers: int | None = None,
-    config: Config | None = None,
-    overwrite: bool = False,
-) -> Dataset:
-    """Exactly `steps` transitions in whole episodes (the last may be shorter), with an extra column "physics".
-
-    Of a robot that is seen by a camera, states are collected first, in a folder beside, and then drawn.
-    """
-    if kind not in KINDS:
-        raise HilpError(f"unknown kind of {world.domain_name} data '{kind}': {nearest(kind, KINDS)}")
-    if steps < 1:
-        raise HilpError(f"cannot collect {steps} transitions: ask for at least 1")
-    if workers is not None:
-        world = dmc.make(world.name, threads=workers)
-    if isinstance(world, dmc.PixelDmc):
-        return _film(world, kind, steps, seed, out, progress, config, overwrite)
-    cfg = Config() if config is None else config
-    identity = {**_identity(world.domain_name, kind, steps, seed, cfg), "side_by_side": cfg.side_by_side}
-    with collection(out, identity, overwrite) as shards:
-        _collect(world, kind, steps, seed, cfg, shards, progress)
-        return shards.finish(f"{world.domain_name}-{kind}", world.domain_name, world.observation_parts)
+def collect(world: dmc.Dmc, request: Request) -> Dataset:
+    """Whole episodes (the last may be shorter), with an extra column "physics"."""
+    cfg = request.config or Config()
+    identity = request.identity(world.domain_name, config=json.loads(json.dumps(asdict(cfg))))  # lists, no tuples
+    with collection(request.folder, identity, request.overwrite) as shards:
+        _collect(world, request, cfg, shards)
+        return shards.finish(f"{world.domain_name}-{request.kind}", world.domain_name, world.observation_parts)
 
 
-def _identity(task: str, kind: str, steps: int, seed: int, cfg: Config) -> dict[str, Any]:
-    """What tells a collection from others; of the config what is unusual, so that those of earlier versions go on."""
-    usual = asdict(Config())
-    unusual = {name: value for name, value in asdict(cfg).items() if value != usual[name]}
-    config = {"config": json.loads(json.dumps(unusual))} if unusual else {}  # as it is read again: lists, no tuples
-    return {"task": task, "kind": kind, "steps": steps, "seed": seed, **config}
-
-
-def _film(
-    world: dmc.PixelDmc,
-    kind: str,
-    steps: int,
-    seed: int,
-    out: Path,
-    progress: Callable[[int], None] | None,
-    config: Config | None,
-    overwrite: bool,
-) -> Dataset:
-    return film(
-        out,
-        _identity(world.name, kind, steps, seed, Config() if config is None else config),
-        lambda beside, told: collect(world.plain, kind, steps, seed, beside, told, None, config, overwrite),
-        lambda plain, told: replace(world.render_dataset(plain, told), name=f"{world.name}-{kind}"),
-        progress,
-        overwrite,
-    )
-
-
-def _collect(
-    world: dmc.Dmc,
-    kind: str,
-    steps: int,
-    seed: int,
-    cfg: Config,
-    shards: Shards,
-    progress: Callable[[int], None] | None,
-) -> None:
+def _collect(world: dmc.Dmc, request: Request, cfg: Config, shards: Shards) -> None:
     """Collect the episodes that are not there yet."""
-    episodes = -(-steps // world.max_steps)
+    episodes = -(-request.steps // world.max_steps)
     seeker = None
-    if kind != "random":
-        seeker = Seeker(cfg, kind, world, episodes, seed)
+    if request.kind != "random":
+        seeker = Seeker(cfg, request.kind, world, episodes, request.seed)
         seeker.load(shards)
     while (done := shards.episodes()) < episodes:
-        rng = np.random.default_rng([seed, done])
-        count = min(cfg.side_by_side, episodes - done)
-        began = shards.transitions()
-
-        def tell(step: int, began: int = began, count: int = count) -> None:
-            if progress:
-                progress(min(began + step * count, steps))
-
-        block = _block(world, rng, count, seeker, tell)
+        rng = np.random.default_rng([request.seed, done])
+        count, before = min(cfg.side_by_side, episodes - done), shards.transitions()
+        block = _block(world, rng, count, seeker, lambda rows, before=before: request.report(before + rows))
         if done + count == episodes:
-            block[-1] = _cut(block[-1], steps - (episodes - 1) * world.max_steps)
+            block[-1] = cut(block[-1], request.steps - (episodes - 1) * world.max_steps)
         shards.add(block)
         if seeker:
             seeker.save(shards)
 
 
 def _block(
-    world: dmc.Dmc, rng: np.random.Generator, count: int, seeker: Seeker | None, tell: Callable[[int], None]
+    world: dmc.Dmc, rng: np.random.Generator, count: int, seeker: Seeker | None, report: Callable[[int], None]
 ) -> list[dict[str, np.ndarray]]:
     """`count` whole episodes side by side."""
     running = world.episodes(rng, count)
@@ -414,14 +349,10 @@ def _block(
         physics.append(running.extra("physics"))
         actions.append(chosen)
         if seeker:
-            seeker.see(rng, chosen, running.observations)
-        tell(step + 1)
+            seeker.observe(rng, chosen, running.observations)
+        report((step + 1) * count)
     if seeker:
         seeker.end()
     columns: dict[str, Any] = {"observations": observations, "actions": actions, "physics": physics}
     stacked = {name: np.stack(rows, axis=1) for name, rows in columns.items()}
     return [{name: rows[number] for name, rows in stacked.items()} for number in range(count)]
-
-
-def _cut(episode: dict[str, np.ndarray], steps: int) -> dict[str, np.ndarray]:
-    return {name: rows[: steps + (name != "actions")] for name, rows in episode.items()}

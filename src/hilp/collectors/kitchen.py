@@ -2,26 +2,23 @@
 
 "partial" does all that the scripts know, in random order, so that some episodes do all four subtasks of the task.
 "mixed" leaves one of its four out, so that no episode does all, and breaks off some halfway, to come back to them
-later. "complete" does D4RL's four in their order. Whoever is early rests where the arm began. An episode depends on the
-seed and its number only, not on how many processes share the work.
+later. "complete" does D4RL's four in their order. An arm that is done early rests where it began.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hilp.collectors import processes, targets
+from hilp.collectors import targets
+from hilp.collectors.collecting import Block, Episode, Request, collect_blocks
 from hilp.collectors.kitchen_scripts import JOINTS, SCRIPTS, Actions, Hand, rest
-from hilp.collectors.processes import Episode
-from hilp.errors import HilpError, nearest
+from hilp.errors import HilpError
 from hilp.tasks import kitchen
-from hilp.tasks.kitchen import MAX_STEPS, NAMES, PARTS, Kitchen, VisualKitchen
+from hilp.tasks.kitchen import MAX_STEPS, NAMES, PARTS, Kitchen
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
@@ -88,59 +85,23 @@ def plan_of(kind: str, rng: np.random.Generator) -> list[str]:
     return [str(name) for name in rng.permutation(subtasks)]
 
 
-def collect(
-    world: Kitchen,
-    kind: str,
-    steps: int,
-    seed: int,
-    out: Path,
-    progress: Callable[[int], None] | None = None,
-    workers: int | None = None,
-    overwrite: bool = False,
-) -> Dataset:
-    """Exactly `steps` transitions in episodes of 281 rows (the last may be shorter), over `workers` processes.
-
-    An interrupted collection goes on where it was when called again with the same arguments; `workers` may differ.
-    Of a kitchen that is seen by a camera, states are collected first, in a folder beside, and then drawn.
-    """
-    from hilp.collectors.filming import film  # here, because worker processes have no use for what they import
-    from hilp.collectors.shards import collection
-
-    if kind not in KINDS:
-        raise HilpError(f"unknown kind of Kitchen data '{kind}': {nearest(kind, KINDS)}")
-    if steps < 1:
-        raise HilpError(f"cannot collect {steps} transitions: ask for at least 1")
-    workers = processes.count(workers)
-    name = f"kitchen-{kind}"
-    plain = world.plain if isinstance(world, VisualKitchen) else world
-    if plain.name not in ("kitchen", name):
-        of = world.name.removesuffix(plain.name)
-        raise HilpError(f"data of kind {kind} belongs to {of}{name}, not to {world.name}: take --task {of}kitchen")
-    identity = {"task": name, "kind": kind, "steps": steps, "seed": seed, "targets": True}  # no earlier rows among them
-    if isinstance(world, VisualKitchen):
-        seer = VisualKitchen(world.name, world.subtasks, workers)  # as many draw as simulate
-        states = lambda beside, told: collect(plain, kind, steps, seed, beside, told, workers, overwrite)  # noqa: E731
-        return film(out, identity, states, seer.render_dataset, progress, overwrite)
-    lengths = np.full(-(-steps // EPISODE_STEPS), EPISODE_STEPS)
-    lengths[-1] -= lengths.sum() - steps
-    _ = world.simulator  # where it is not installed, say so before there is a folder
-    with collection(out, identity, overwrite) as shards:
-        numbers = range(shards.episodes(), len(lengths))
-        blocks = [[(n, int(lengths[n])) for n in numbers[i : i + BLOCK]] for i in range(0, len(numbers), BLOCK)]
-        for episodes in processes.in_order(partial(_Collector, kind, seed), blocks, workers):
-            shards.add(episodes)
-            if progress:
-                progress(shards.transitions())
-        return shards.finish(name, name, PARTS)
+def collect(world: Kitchen, request: Request) -> Dataset:
+    """Episodes of 281 rows, simulated by several processes."""
+    name = f"kitchen-{request.kind}"
+    if world.name not in ("kitchen", name):
+        raise HilpError(f"data of kind {request.kind} belongs to {name}, not to {world.name}: take --task kitchen")
+    _ = world.simulator  # raises before there is a folder where it is not installed
+    make = partial(_Simulation, request.kind, request.seed)
+    return collect_blocks(request, request.identity(name), make, EPISODE_STEPS, BLOCK, name, name, PARTS)
 
 
-class _Collector:
+class _Simulation:
     """What a process needs to collect: the world is made anew in it."""
 
     def __init__(self, kind: str, seed: int) -> None:
         self.world, self.kind, self.seed = kitchen.make("kitchen", threads=1), kind, seed
 
-    def __call__(self, block: list[tuple[int, int]]) -> list[Episode]:
+    def __call__(self, block: Block) -> list[Episode]:
         return [self._episode(number, steps) for number, steps in block]
 
     def _episode(self, number: int, steps: int) -> Episode:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hilp.errors import HilpError, nearest
+from hilp.collectors.collecting import Request
 from hilp.tasks import rendering
 from hilp.tasks.maze import RADIUS, STEP, Maze
 
@@ -97,27 +96,17 @@ KINDS = {
 }
 
 
-def collect(
-    maze: Maze,
-    kind: str,
-    steps: int,
-    seed: int,
-    out: Path | None = None,
-    progress: Callable[[int], None] | None = None,
-    workers: int | None = None,
-    overwrite: bool = False,
-) -> Dataset:
-    """Exactly `steps` transitions; a map of the user's own travels as its text: the file it came from may not."""
+def collect(maze: Maze, request: Request) -> Dataset:
+    """A map of the user's own goes into the data as its text: the file that it came from may not be there later."""
     from hilp.data.load import from_arrays  # here: mazes are also walked by what reads no data
 
-    arrays: dict[str, Any] = walks(maze, kind, steps, seed, progress)
+    arrays: dict[str, Any] = walks(maze, request.kind, request.steps, request.seed, request.report)
     if rendering.policy_spec(maze).parts:
         places = arrays["observations"]
         arrays = {**arrays, "observations": rendering.observe_states(maze, places), "physics": places}
-    data = from_arrays(arrays, name=f"{maze.name}-{kind}")
-    data = replace(data, task=maze.task)
-    if out is not None:
-        data.save(out, overwrite=overwrite)
+    data = replace(from_arrays(arrays, name=f"{maze.name}-{request.kind}"), task=maze.task)
+    if request.out is not None:
+        data.save(request.out, overwrite=request.overwrite)
     return data
 
 
@@ -129,10 +118,6 @@ def walks(
     Returns float32 `observations` and `actions` [rows, 2] and int64 `episode_lengths`, counted in rows. The last
     episode may be shorter than the others. `maze.step` leads from each stored row to the next one exactly (as float32).
     """
-    if kind not in KINDS:
-        raise HilpError(f"unknown kind of maze data '{kind}': {nearest(kind, KINDS)}")
-    if steps < 1:
-        raise HilpError(f"cannot collect {steps} transitions: ask for at least 1")
     recipe, rng = KINDS[kind], np.random.default_rng(seed)
     length = min(recipe.episode_steps, steps)
     episodes = -(-steps // length)

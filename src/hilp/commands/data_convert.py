@@ -56,7 +56,7 @@ def write(flags: Flags) -> tuple[Path, list[str]]:
     from hilp.training.progress import Bar
 
     assert flags.to != "exorl"
-    if flags.task is not None and hasattr(world := tasks.make(flags.task), "rendered"):
+    if flags.task is not None and hasattr(world := tasks.make(flags.task), "render_dataset"):
         if flags.to != "native":
             raise HilpError(f"pictures of {flags.task} are written as a native folder only: leave out --to {flags.to}")
         data = common.load_data(flags.source, flags)

@@ -31,8 +31,8 @@ __all__ = [
 ]
 
 FAMILIES: dict[str, str] = {  # imported when asked for
+    "antmaze": "hilp.tasks.antmaze",  # before maze, which takes any text of several lines
     "maze": "hilp.tasks.maze",
-    "antmaze": "hilp.tasks.antmaze",
     "kitchen": "hilp.tasks.kitchen",
     "dmc": "hilp.tasks.dmc",
     "ogbench": "hilp.tasks.ogbench",  # after antmaze, two of whose names it would take otherwise

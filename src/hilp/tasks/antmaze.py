@@ -10,8 +10,7 @@ from __future__ import annotations
 import copy
 import os
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -19,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks.base import Finite
-from hilp.tasks.maze import Maze, read_map
-from hilp.tasks.simulator import import_simulator
+from hilp.tasks.base import BaseEpisodes, BaseTask
+from hilp.tasks.maze import Grid, grid, read_map
+from hilp.tasks.simulator import Threaded, drawing, import_simulator, render
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -102,7 +101,7 @@ NAMES: dict[str, Layout] = {
 }
 
 
-class AntMaze:
+class AntMaze(Threaded, BaseTask):
     """A map with an ant in it."""
 
     observation_dim = 29
@@ -112,15 +111,11 @@ class AntMaze:
     target_ends = True
     columns: Mapping[str, int] = {"x": 0, "y": 1, "height": 2}
     goal_names: tuple[str, ...] = ()
-    extra_columns: tuple[str, ...] = ()
-    score_scale = 1.0
-    potentials: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {}
-    rewards: Mapping[str, Callable[..., np.ndarray]] = {}
 
-    def __init__(self, name: str, map_text: str, layout: Layout | None = None, workers: int = 1) -> None:
-        """With a layout its evaluation, without one random free cells; `workers` threads share the physics."""
-        self.name, self.workers = name, workers
-        self.grid = Maze(name, map_text)  # the cells and the ways between them
+    def __init__(self, name: str, map_text: str, layout: Layout | None = None, threads: int = 1) -> None:
+        """With a layout its evaluation, without one random free cells."""
+        self.name, self.threads = name, threads
+        self.grid = Grid(map_text)
         if self.grid.has_doors:
             raise HilpError(f"the map of {name} has one-way doors, which only the built-in maze has: free those cells")
         self.map_text = self.grid.map_text
@@ -144,13 +139,8 @@ class AntMaze:
 
     def for_data(self, first: np.ndarray) -> AntMaze:
         """The same task with D4RL's goals: they look like the first observation of the data but for x and y."""
-        first = np.asarray(first, np.float64)
-        if first.shape != (self.observation_dim,):
-            raise HilpError(
-                f"an observation of {self.name} has {self.observation_dim} numbers, not the shape {first.shape}"
-            )
         other = copy.copy(self)
-        other._given_proprioception = first[2:].copy()
+        other._given_proprioception = self.require_observation(first, "first observation", finite=False)[2:].copy()
         return other
 
     # Cells
@@ -160,23 +150,12 @@ class AntMaze:
         xy: np.ndarray = CELL * (np.asarray(cells, np.float64)[..., ::-1] - 1)
         return xy
 
-    def cells(self, xy: np.ndarray) -> np.ndarray:
-        """The cell [n, 2] (row, column) that each position [n, 2] is in."""
-        cells: np.ndarray = np.floor(np.asarray(xy) / CELL + 1.5).astype(np.intp)[..., ::-1]
-        return cells
-
-    @cached_property
-    def _free_index(self) -> np.ndarray:
-        index = np.full(self.grid.walls.shape, -1, np.intp)
-        index[~self.grid.walls] = np.arange(len(self.grid.free_cells))
-        return index
-
     def free_cell(self, xy: np.ndarray) -> np.ndarray:
         """The row of `grid.free_cells` that each position [n, 2] is in, -1 in walls and off the map."""
-        cells = self.cells(xy)
-        inside = ((cells >= 0) & (cells < self.grid.walls.shape)).all(axis=-1, keepdims=True)
+        cells, size = cells_of(xy), self.grid.walls.shape
+        inside = ((cells >= 0) & (cells < size)).all(axis=-1, keepdims=True)
         row, column = np.where(inside, cells, 0).T
-        return self._free_index[row, column]  # cell (0, 0) is always a wall
+        return self.grid.free_index[row, column]  # cell (0, 0) is always a wall
 
     # Physics
 
@@ -252,12 +231,6 @@ class AntMaze:
             )
         return value
 
-    def potential_max(self, name: str) -> float:
-        raise HilpError(f"{self.name} has no named rewards: give a function of observations")
-
-    def best_return(self, name: str, observations: np.ndarray, steps: int) -> np.ndarray | None:
-        return None
-
     def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray:
         """Whether each observation counts as at the goal: by x and y alone."""
         distance: np.ndarray = np.linalg.norm(observations[..., :2] - goal[..., :2], axis=-1)
@@ -267,7 +240,7 @@ class AntMaze:
     def target(self) -> np.ndarray:
         """The middle of where D4RL draws goals, or of the cell at one end of a map's longest way."""
         if self._protocol is None:
-            xy = self.centres(self.grid.free_cells[self.grid.cell(self.grid.target[None])[0]])
+            xy = self.centres(self.grid.free_cells[self.grid.far_end])
         else:
             noise = sum((low + high) / 2 for low, high in self._protocol.goal_noise)
             xy = self.centres(np.array(self._protocol.goal)) + noise
@@ -281,66 +254,42 @@ class AntMaze:
         """n episodes to the target, from D4RL's start or, on other maps, from a random cell."""
         return self.episodes(rng, n, goal=self.target)
 
-    def finite(self) -> Finite | None:
-        """There is no exact restriction of the ant's physics."""
-        return None
-
     # Pictures
 
     def draw(self, ax: Axes) -> None:
         """Draw the walls from above."""
         draw_walls(self.grid.walls, ax)
 
-    def place(self, observations: np.ndarray) -> np.ndarray:
-        """Where to draw each observation: at its x and y."""
-        return np.asarray(observations)[:, :2]
-
     def film(self, observations: np.ndarray, physics: np.ndarray | None) -> np.ndarray:
         """Frames of an episode for people to look at: every fourth state, from above."""
-        return np.stack(list(self.frames(observations[::4])))
+        return self.frames(observations[::4])
 
-    def frames(
-        self, observations: np.ndarray, height: int = 360, width: int = 480, follow: bool = False
-    ) -> Iterator[np.ndarray]:
-        """Pictures [height, width, 3] uint8 of states [n, 29]: the whole maze from above, or close behind the ant."""
-        mujoco = import_simulator("AntMaze")
-        model = self.model
-        model.vis.global_.offwidth = max(model.vis.global_.offwidth, width)
-        model.vis.global_.offheight = max(model.vis.global_.offheight, height)
-        try:
-            renderer = mujoco.Renderer(model, height, width)
-        except Exception as error:  # every GL backend has its own exceptions
-            raise HilpError(f"cannot open a picture to draw in ({error}): try the environment MUJOCO_GL=egl") from error
-        camera: Any = "back"
-        if not follow:
-            rows, columns = self.grid.walls.shape
-            camera = mujoco.MjvCamera()
-            camera.lookat[:2] = CELL * (columns - 3) / 2, CELL * (rows - 3) / 2
-            camera.elevation = -90
-            # Far enough for the longer side, at the simulator's angle of view.
-            side = CELL * max(rows, columns * height / width)
-            camera.distance = side / 2 / np.tan(np.radians(model.vis.global_.fovy) / 2) + WALL_HEIGHT
-        data = mujoco.MjData(model)
-        with renderer:
-            for observation in observations:
-                set_state(mujoco, model, data, observation)
-                renderer.update_scene(data, camera)
-                yield renderer.render()
+    def frames(self, observations: np.ndarray, height: int = 360, width: int = 480, follow: bool = False) -> np.ndarray:
+        """Images uint8 [n, height, width, 3] of states [n, 29]: the whole maze from above, or close behind the ant."""
+        mujoco, model = import_simulator("AntMaze"), self.model
+        data, camera = mujoco.MjData(model), mujoco.MjvCamera()
+        rows, columns = self.grid.walls.shape
+        camera.lookat[:2] = CELL * (columns - 3) / 2, CELL * (rows - 3) / 2
+        camera.elevation = -90
+        # Far enough for the longer side, at the simulator's angle of view.
+        side = CELL * max(rows, columns * height / width)
+        camera.distance = side / 2 / np.tan(np.radians(model.vis.global_.fovy) / 2) + WALL_HEIGHT
+        view = model.camera("back").id if follow else camera
+        with drawing(mujoco, model, height, width, fast=False) as draw:
+            return render(
+                draw, observations, (height, width), view, lambda state: set_state(mujoco, model, data, state)
+            )
 
 
-class AntEpisodes:
-    """n episodes running side by side. The physics keep float64; what is observed is float32."""
+class AntEpisodes(BaseEpisodes):
+    """n episodes. The physics keep float64; observations are float32."""
 
     def __init__(self, world: AntMaze, states: np.ndarray, goal_xy: np.ndarray) -> None:
-        self._mujoco, self._model = import_simulator("AntMaze"), world.model
+        self._world, self._mujoco, self.name = world, import_simulator("AntMaze"), world.name
         self._goal_xy = goal_xy
         goals = np.concatenate([goal_xy, np.tile(world.proprioception, (len(goal_xy), 1))], axis=1)
         self.goals = goals.astype(np.float32)
-        self._data = [self._mujoco.MjData(self._model) for _ in states]
-        for data, state in zip(self._data, states, strict=True):
-            set_state(self._mujoco, self._model, data, state)
-        self._pool = ThreadPoolExecutor(world.workers) if world.workers > 1 else None
-        self._workers = world.workers
+        self._data = [set_state(self._mujoco, world.model, self._mujoco.MjData(world.model), s) for s in states]
         self._observe()
 
     def step(self, actions: np.ndarray) -> None:
@@ -350,28 +299,21 @@ class AntEpisodes:
         """
         actions = np.asarray(actions, np.float64)
         moving = np.flatnonzero(~(self.reached() & (actions == 0).all(axis=1)))
-        if self._pool is None:
-            self._advance(moving, actions)
-        else:  # the simulator runs outside Python's lock
-            list(self._pool.map(lambda part: self._advance(part, actions), np.array_split(moving, self._workers)))
+        self._world.share_out(lambda episodes: self._advance(episodes, actions), moving)
         self._observe()
 
     def _advance(self, episodes: np.ndarray, actions: np.ndarray) -> None:
         for episode in episodes:
             data = self._data[episode]
             data.ctrl[:] = actions[episode]  # the model clips it to [-1, 1]
-            self._mujoco.mj_step(self._model, data, SUBSTEPS)
+            self._mujoco.mj_step(self._world.model, data, SUBSTEPS)
 
     def _observe(self) -> None:
         self.states = np.stack([np.concatenate([data.qpos, data.qvel]) for data in self._data])  # [n, 29] float64
         self.observations = self.states.astype(np.float32)
 
-    def extra(self, name: str) -> np.ndarray:
-        raise HilpError(f"the ant has no column '{name}' beside its observations")
-
     def reached(self) -> np.ndarray:
-        distance: np.ndarray = np.linalg.norm(self.states[:, :2] - self._goal_xy, axis=1)
-        return distance <= SUCCESS_RADIUS
+        return self._world.near(self.states, self._goal_xy)
 
 
 def names() -> list[str]:
@@ -384,36 +326,34 @@ def takes(name: str) -> bool:
     return name in NAMES or name.startswith(MAP_PREFIX)
 
 
-def make(name: str, workers: int = 1) -> AntMaze:
+def make(name: str, threads: int = 1) -> AntMaze:
     """The task of this name, or `antmaze:` and a map (a text of several lines) or the path of a file that holds one."""
     if name in NAMES:
-        return AntMaze(name, NAMES[name].map_text, NAMES[name], workers)
+        return AntMaze(name, NAMES[name].map_text, NAMES[name], threads)
     given = name.removeprefix(MAP_PREFIX)
     if "\n" in given:
-        return AntMaze("antmaze-custom", given, workers=workers)
+        return AntMaze("antmaze-custom", given, threads=threads)
     if not os.path.isfile(given):
         raise HilpError(f"unknown antmaze '{name}': {nearest(name, NAMES)}; or give {MAP_PREFIX} and the path of a map")
-    return AntMaze(*read_map(given), workers=workers)
+    return AntMaze(*read_map(given), threads=threads)
+
+
+def cells_of(xy: np.ndarray) -> np.ndarray:
+    """The cell [n, 2] (row, column) that each position [n, 2] is in."""
+    cells: np.ndarray = np.floor(np.asarray(xy) / CELL + 1.5).astype(np.intp)[..., ::-1]
+    return cells
+
+
+def free_position(walls: np.ndarray, xy: np.ndarray) -> bool:
+    """Whether a position [2] is on the map and in no wall."""
+    row, column = cells_of(xy)
+    rows, columns = walls.shape
+    return bool(0 <= row < rows and 0 <= column < columns and not walls[row, column])
 
 
 def draw_walls(walls: np.ndarray, ax: Axes) -> None:
     """Draw walls [rows, columns] from above, row 0 at the bottom."""
-    from matplotlib.colors import ListedColormap
-
-    rows, columns = walls.shape
-    low, extent = -1.5 * CELL, CELL * np.array([columns, rows])
-    ax.imshow(
-        walls,
-        cmap=ListedColormap(["#ffffff", "#4a4e57"]),
-        vmin=0,
-        vmax=1,
-        extent=(low, low + extent[0], low, low + extent[1]),
-        origin="lower",
-        zorder=0,
-    )
-    ax.set_aspect("equal")
-    ax.set_xticks([])
-    ax.set_yticks([])
+    grid.draw_walls(walls, ax, corner=(-1.5 * CELL, -1.5 * CELL), cell=CELL, origin="lower")
 
 
 def model_xml(walls: np.ndarray) -> str:
@@ -441,8 +381,9 @@ def model_xml(walls: np.ndarray) -> str:
     return ET.tostring(root, encoding="unicode")
 
 
-def set_state(mujoco: Any, model: Any, data: Any, state: np.ndarray) -> None:
-    """Put the simulator into the state [29] of an observation."""
+def set_state(mujoco: Any, model: Any, data: Any, state: np.ndarray) -> Any:
+    """Put a simulation into the state [29] of an observation."""
     data.qpos[:] = state[:POSITIONS]
     data.qvel[:] = state[POSITIONS:]
     mujoco.mj_forward(model, data)
+    return data

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
 from hilp.data.metadata import Parts
+from hilp.errors import HilpError, some
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,19 +25,19 @@ class Episodes(Protocol):
 
     def reached(self) -> np.ndarray: ...  # bool [n]: at the goal now
 
-    def extra(self, name: str) -> np.ndarray: ...  # [n, ...]: a column beside the observation, e.g. "physics"
+    def extra(self, name: str) -> np.ndarray: ...  # [n, ...]: a column of extra data, e.g. "physics"
 
 
 @runtime_checkable
 class PartialSuccess(Protocol):
-    """What episodes also have where a goal is reached part by part, and each part counts."""
+    """What episodes also have where a goal has several parts, and each of them counts."""
 
-    def success_fractions(self) -> np.ndarray: ...  # [n] in [0, 1]: of the goal's parts, those that were reached so far
+    def success_fractions(self) -> np.ndarray: ...  # [n] in [0, 1]: the share of the goal's parts reached so far
 
 
 @runtime_checkable
 class NamedGoals(Protocol):
-    """What a task also has where a goal can be asked for by a name, or by a few columns of an observation.
+    """What a task also has where a goal can be given by a name, or by a few columns of an observation.
 
     Its `episodes` take one of the names as goal.
     """
@@ -108,6 +109,63 @@ class WithTarget(Task, Protocol):
     ) -> np.ndarray: ...  # 1 there, 0 elsewhere; of a target that has parts, how many of them s2 has
 
     def target_episodes(self, rng: np.random.Generator, n: int) -> Episodes: ...  # that begin far from it; their goal
+
+
+class BaseTask:
+    """What tasks usually answer: no rewards, no exact distances, the same task for all data."""
+
+    name: str
+    observation_dim: int
+    extra_columns: tuple[str, ...] = ()
+    score_scale = 1.0
+    potentials: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {}
+    rewards: Mapping[str, Callable[..., np.ndarray]] = {}
+
+    def for_data(self, first: np.ndarray) -> Self:
+        return self
+
+    def potential_max(self, name: str) -> float:
+        if self.rewards:
+            raise HilpError(
+                f"{self.name} has no potentials: prompt with one of its rewards, {some(list(self.rewards))}"
+            )
+        raise HilpError(f"{self.name} has no named rewards: give a function of observations")
+
+    def best_return(self, name: str, observations: np.ndarray, steps: int) -> np.ndarray | None:
+        return None
+
+    def finite(self) -> Finite | None:
+        return None
+
+    def place(self, observations: np.ndarray) -> np.ndarray:
+        """Where to draw each observation: at its x and y."""
+        return np.asarray(observations)[:, :2]
+
+    def require_observation(self, value: Any, what: str, finite: bool = True) -> np.ndarray:
+        """A start or goal of a user's as float64 [obs]; images are refused where only states say what is reached."""
+        if isinstance(value, Mapping):
+            raise HilpError(
+                f"whether an episode of {self.name} is at its {what} is told by states, which a picture does not show: "
+                "name one of its own goals, give columns, or a row of data that has the states beside its pictures"
+            )
+        value = np.asarray(value, np.float64)
+        if value.shape != (self.observation_dim,) or (finite and not np.isfinite(value).all()):
+            raise HilpError(
+                f"the {what} of {self.name} must be an observation of {self.observation_dim} finite numbers, not of "
+                f"shape {value.shape}"
+            )
+        return value
+
+
+class BaseEpisodes:
+    """What episodes usually have: observations of states, and no extra columns."""
+
+    name = "a task"
+    observations: np.ndarray
+    goals: np.ndarray
+
+    def extra(self, name: str) -> np.ndarray:
+        raise HilpError(f"{self.name} has no extra column '{name}'")
 
 
 def column_names(parts: Parts) -> dict[str, int]:

@@ -9,6 +9,7 @@ is a function of the state, it also has `render_states(states)`, and where an im
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 SUFFIX = "-pixels"  # ends the name of a task with image observations
 VISUAL = "visual-"  # begins it, where papers name tasks so
+ImageParts = tuple[tuple[str, tuple[int, ...], str], ...]  # name, shape and dtype of each part of an observation
 
 
 def policy_spec(world: Any) -> Spec:
@@ -50,7 +52,7 @@ def observe_states(world: Any, states: np.ndarray) -> Tree:
     if not getattr(world, "image_parts", ()):
         return states
     if not hasattr(world, "render_states"):
-        raise HilpError(f"{world.name} cannot show a state that it is not in: give a picture")
+        raise HilpError(f"{world.name} cannot render a state that it is not in: give a picture")
     states = np.asarray(states, np.float64)
     if states.shape[-1:] != (world.observation_dim,) or not np.isfinite(states).all():
         raise HilpError(f"a state of {world.name} has {world.observation_dim} finite numbers, not {states.tolist()}")
@@ -77,17 +79,8 @@ def infer_states(world: Any, observations: Tree) -> np.ndarray:
     return found[0] if single else found
 
 
-def require_state(world: Any, value: Any, what: str) -> None:
-    """Raise where a start or a goal is a picture, and only states tell whether an episode is there."""
-    if isinstance(value, Mapping):
-        raise HilpError(
-            f"whether an episode of {world.name} is at its {what} is told by states, which a picture does not show: "
-            "name one of its own goals, give columns, or a row of data that has the states beside its pictures"
-        )
-
-
 def for_data(world: Any, data: Dataset) -> Any:
-    """A task as it is evaluated on data: some goals look like the first state, which films have beside them."""
+    """A task as it is evaluated on data: some goals look like its first state."""
     if not isinstance(data.observations, Mapping):
         return world.for_data(np.asarray(data.observations[0]))
     states = data.extras.get(str(getattr(world, "state_column", "")))
@@ -101,21 +94,55 @@ def render_in_blocks(
     progress: Callable[[int], None] | None = None,
     block: int = 100,
 ) -> np.ndarray:
-    """Pictures uint8 [n, *shape] of many states [n, ...], a block at a time; `progress` is told how many are done."""
-    pictures = np.empty((len(states), *shape), np.uint8)
+    """Images uint8 [n, *shape] of many states [n, ...], a block at a time; calls `progress` with how many are done."""
+    images = np.empty((len(states), *shape), np.uint8)
     for first in range(0, len(states), block):
-        pictures[first : first + block] = draw(np.asarray(states[first : first + block]))
+        images[first : first + block] = draw(np.asarray(states[first : first + block]))
         if progress:
             progress(min(first + block, len(states)))
-    return pictures
+    return images
+
+
+class ImageTask:
+    """What a task with image observations adds to the same task by states, of which it is a subclass, too."""
+
+    image_parts: ImageParts = (("pixels", (64, 64, 3), "uint8"),)
+    state_column = "physics"  # the column of states in data whose observations are images
+    name: str
+    observation_dim: int
+    data_hint = ""  # what to do where data has other states
+
+    def render_states(self, states: np.ndarray) -> dict[str, np.ndarray]:
+        """Images of states [n, obs]."""
+        raise NotImplementedError
+
+    def episodes(self, *args: Any, **kwargs: Any) -> Any:
+        return RenderedEpisodes(self, super().episodes(*args, **kwargs))  # type: ignore[misc]
+
+    def render_dataset(self, data: Dataset, progress: Callable[[int], None] | None = None) -> Dataset:
+        """Data of this task's states with images of them as observations; the states become a column."""
+        if data.observation_dim != self.observation_dim:
+            raise HilpError(
+                f"{data.name} has observations of {data.observation_dim} numbers, and images of {self.name} are "
+                f"rendered from {self.observation_dim}{self.data_hint}"
+            )
+        ((part, shape, _),) = self.image_parts
+        images = render_in_blocks(lambda states: self.render_states(states)[part], data.observations, shape, progress)
+        extras = {**data.extras, self.state_column: np.asarray(data.observations, np.float32)}
+        found = replace(data, observations={part: images}, extras=extras, task=self._task_of(data), checked=())
+        return replace(found, observation_parts=(), transform=None, name=VISUAL + data.name)
+
+    def _task_of(self, data: Dataset) -> str:
+        """The task of rendered data: a data set's own task also says its kind of data."""
+        return self.name if data.task is None else VISUAL + data.task.removeprefix(VISUAL)
 
 
 class RenderedEpisodes:
-    """n episodes running side by side on states, and what policies see of each; pictures are drawn when asked for."""
+    """n episodes on states, with images of them, which are rendered when needed."""
 
     def __init__(self, world: Any, plain: Any) -> None:
         self._world, self._plain = world, plain
-        self._states: np.ndarray | None = None  # that were drawn last
+        self._states: np.ndarray | None = None  # that were rendered last
         self._images: dict[str, np.ndarray] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -123,7 +150,7 @@ class RenderedEpisodes:
 
     @property
     def images(self) -> dict[str, np.ndarray]:
-        """Pictures of all episodes; those that have not moved since, as one that is over, are not drawn again."""
+        """Images of all episodes; those that have not moved since the last call are not rendered again."""
         now = self._plain.observations
         if self._states is None:
             self._images = self._world.render_states(now)
@@ -137,6 +164,11 @@ class RenderedEpisodes:
 
     @cached_property
     def goal_images(self) -> dict[str, np.ndarray]:
-        """Pictures of the goals; episodes often share one."""
+        """Images of the goals; episodes often share one."""
         states, which = np.unique(self._plain.goals, axis=0, return_inverse=True)
         return {name: part[which.reshape(-1)] for name, part in self._world.render_states(states).items()}
+
+    def extra(self, name: str) -> np.ndarray:
+        known = name == self._world.state_column and name in self._world.extra_columns
+        states: np.ndarray = self._plain.observations if known else self._plain.extra(name)
+        return states

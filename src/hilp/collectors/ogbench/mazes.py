@@ -19,8 +19,8 @@ from functools import cached_property
 import numpy as np
 
 from hilp.collectors import targets
+from hilp.collectors.collecting import Block, Episode
 from hilp.collectors.ogbench.bodies import Ants, Walkers
-from hilp.collectors.processes import Episode
 from hilp.errors import HilpError
 from hilp.tasks import ogbench
 from hilp.tasks.ogbench.mazes import OgbenchMaze
@@ -79,7 +79,7 @@ class Ways:
     @cached_property
     def ahead(self) -> np.ndarray:
         """[goal cell, cell] -> the next cell on the oracle's way."""
-        index = self.ground._free_index
+        index = self.ground.grid.free_index
         ahead = np.tile(np.arange(len(self.cells)), (len(self.cells), 1))
         for down, right in reversed(ORACLE_ORDER):
             beside = index[self.cells[:, 0] + down, self.cells[:, 1] + right]  # the border is all walls
@@ -147,8 +147,8 @@ class Errands:
         self.number[there] += 1
 
 
-class Collector:
-    """What a process needs to collect pieces of a kind of data: (number of the piece, steps of its episodes)."""
+class Simulation:
+    """What a process needs to collect blocks of a kind of data: the world is made anew in it."""
 
     def __init__(self, task: str, kind: str, seed: int) -> None:
         world = ogbench.make(task)
@@ -156,9 +156,9 @@ class Collector:
         self._world, self._kind, self._seed = world, kind, seed
         self._ways = Ways(world)
 
-    def __call__(self, piece: tuple[int, list[int]]) -> list[Episode]:
-        number, lengths = piece
-        rng = np.random.default_rng([self._seed, number])
+    def __call__(self, episodes: Block) -> list[Episode]:
+        first, lengths = episodes[0][0], [steps for _, steps in episodes]
+        rng = np.random.default_rng([self._seed, first // block(self._world, self._kind)])
         errands = Errands(self._world, self._ways, self._kind, rng, len(lengths))
         if self._world.about.body == "point":
             bodies: Walkers | Ants = Walkers(self._world.env.model, self._world.walls, errands.starts)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hilp.collectors import targets
-from hilp.collectors.processes import Episode
+from hilp.collectors.collecting import Block, Episode
 from hilp.errors import HilpError
 from hilp.tasks import ogbench
 from hilp.tasks.ogbench.manipulation import SCALES, Manipulation
@@ -34,8 +34,8 @@ FAR, DRAWER_SIDE, IN_DRAWER = 0.29, -0.3, (0.06, 0.08)
 ATTEMPTS = 50  # at an episode in which the cube stays in view
 
 
-class Collector:
-    """What a process needs to collect pieces: (number of the piece, steps of its episodes)."""
+class Simulation:
+    """What a process needs to collect: the world is made anew in it."""
 
     def __init__(self, task: str, seed: int) -> None:
         world = ogbench.make(task)
@@ -45,9 +45,8 @@ class Collector:
         self._env.reset(seed=0)  # compiles it, which the scripts ask for
         self._scripts = {kind: _script(self._env, name, world) for kind, name in SCRIPTS[world.about.body].items()}
 
-    def __call__(self, piece: tuple[int, list[int]]) -> list[Episode]:
-        number, lengths = piece
-        return [self._episode(number * BLOCK + i, steps) for i, steps in enumerate(lengths)]
+    def __call__(self, block: Block) -> list[Episode]:
+        return [self._episode(number, steps) for number, steps in block]
 
     def _episode(self, number: int, steps: int) -> Episode:
         """An episode depends on the seed and its number only."""

@@ -6,9 +6,8 @@ same function labels the rows of a data set and scores a rollout.
 
 from hilp.tasks.dmc import task
 from hilp.tasks.dmc.domains import DOMAINS, NAMES, TASKS
-from hilp.tasks.dmc.episodes import DmcEpisodes
 from hilp.tasks.dmc.pixels import PixelDmc
-from hilp.tasks.dmc.task import Dmc, reward_tasks
+from hilp.tasks.dmc.task import Dmc, DmcEpisodes, reward_tasks
 from hilp.tasks.rendering import SUFFIX
 
 __all__ = ["DOMAINS", "NAMES", "TASKS", "Dmc", "DmcEpisodes", "PixelDmc", "make", "names", "reward_tasks", "takes"]

@@ -9,24 +9,23 @@ from typing import Any
 
 import numpy as np
 
-from hilp.tasks.dmc.rewards import (
-    JACO_TARGET_RADIUS,
-    JACO_TARGETS,
-    at_least,
-    quadruped_jump,
-    quadruped_run,
-    quadruped_stand,
-    quadruped_walk,
-    reach,
-    walker_flip,
-    walker_run,
-    walker_stand,
-    walker_walk,
-)
-from hilp.tasks.dmc.simulation import Views
+from hilp.tasks.dmc import rewards
 from hilp.tasks.simulator import import_simulator
 
 Parts = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+class Arrays:
+    """The arrays of n simulations by their MuJoCo names, stacked on access: [n, ...]."""
+
+    def __init__(self, simulations: Sequence[Any]) -> None:
+        self._simulations = simulations
+        self._found: dict[str, list[np.ndarray]] = {}  # MuJoCo updates them in place
+
+    def __getattr__(self, name: str) -> np.ndarray:
+        if name not in self._found:
+            self._found[name] = [getattr(data, name) for data in self._simulations]
+        return np.array(self._found[name])
 
 
 class Domain:
@@ -38,7 +37,7 @@ class Domain:
     max_steps = 1000
     score_scale = 1.0  # of returns in aggregates: what makes the shorter episodes of the arm count as much
     camera: int | str = 0
-    axes: tuple[str, str]  # what `place` gives
+    axes: Mapping[str, int]  # the two columns of an observation that pictures show, by what they are
 
     def __init__(self) -> None:
         import_simulator("a DeepMind Control task", "dm_control.suite")  # `build` will want it
@@ -54,7 +53,7 @@ class Domain:
         """Put the physics to the start of a random episode."""
         raise NotImplementedError
 
-    def observe(self, now: Views) -> np.ndarray:
+    def observe(self, now: Arrays) -> np.ndarray:
         """Observations [n, obs], parts side by side."""
         raise NotImplementedError
 
@@ -62,39 +61,62 @@ class Domain:
         """What rewards are made of, from qpos and qvel alone: only the stages of the physics that it takes."""
         raise NotImplementedError
 
-    def place(self, observations: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
+    def putting(self, *stages: Callable[[Any, Any], None]) -> Callable[[np.ndarray], Any]:
+        """A function that puts a physics state (positions, velocities, activations) into a simulation of its own.
+
+        It then runs these stages of the physics.
+        """
+        data, cuts = self.mujoco.MjData(self.model), (self.model.nq, self.model.nq + self.model.nv)
+
+        def put(state: np.ndarray) -> Any:
+            data.qpos[:], data.qvel[:], data.act[:] = np.split(state, cuts)
+            for stage in stages:
+                stage(self.model, data)
+            return data
+
+        return put
+
+    def compute_speeds(self, data: Any) -> None:
+        """Positions and velocities of all bodies, from qpos and qvel."""
+        self.mujoco.mj_kinematics(self.model, data)
+        self.mujoco.mj_comPos(self.model, data)
+        self.mujoco.mj_comVel(self.model, data)
 
 
-class Walker(Domain):
-    parts = (("orientations", (14,)), ("height", (1,)), ("velocity", (9,)))
-    rewards = {"stand": walker_stand, "walk": walker_walk, "run": walker_run, "flip": walker_flip}  # noqa: RUF012
-    substeps = 10
-    axes = ("forward speed of the torso", "height of the torso")
+class SuiteDomain(Domain):
+    """A robot of dm_control's suite: a module with a `Physics`, and a task that begins its episodes."""
+
+    task: tuple[str, dict[str, Any]]  # a class of the module, and its arguments
+
+    @property
+    def suite(self) -> Any:
+        return import_simulator("a DeepMind Control task", f"dm_control.suite.{type(self).__name__.lower()}")
 
     def build(self) -> Any:
-        from dm_control.suite import walker
-
-        physics = walker.Physics.from_xml_string(*walker.get_model_and_assets())
+        physics = self.suite.Physics.from_xml_string(*self.suite.get_model_and_assets())
         self.torso = physics.model.name2id("torso", "body")
         return physics
 
     def begin(self, seed: int) -> None:
-        from dm_control.suite import walker
-
+        name, values = self.task
         with self.physics.reset_context():
-            walker.PlanarWalker(move_speed=0, random=seed).initialize_episode(self.physics)
+            getattr(self.suite, name)(**values, random=seed).initialize_episode(self.physics)
 
-    def observe(self, now: Views) -> np.ndarray:
+
+class Walker(SuiteDomain):
+    parts = (("orientations", (14,)), ("height", (1,)), ("velocity", (9,)))
+    rewards = rewards.WALKER
+    task = ("PlanarWalker", {"move_speed": 0})
+    substeps = 10
+    axes = {"forward speed of the torso": 16, "height of the torso": 14}  # noqa: RUF012
+
+    def observe(self, now: Arrays) -> np.ndarray:
         planar = now.xmat[:, 1:, [0, 2]]  # the x axis of each body, in the plane it moves in
         return np.concatenate([planar.reshape(len(planar), -1), now.xpos[:, self.torso, 2:], now.qvel], axis=1)
 
     def measure(self, data: Any) -> Sequence[float]:
-        mujoco = self.mujoco
-        mujoco.mj_kinematics(self.model, data)
-        mujoco.mj_comPos(self.model, data)
-        mujoco.mj_comVel(self.model, data)
-        mujoco.mj_subtreeVel(self.model, data)
+        self.compute_speeds(data)
+        self.mujoco.mj_subtreeVel(self.model, data)
         torso = self.torso
         return (
             data.xpos[torso, 2],
@@ -103,50 +125,24 @@ class Walker(Domain):
             data.subtree_angmom[torso, 1],
         )
 
-    def place(self, observations: np.ndarray) -> np.ndarray:
-        return observations[:, [16, 14]]
 
-
-class Cheetah(Domain):
+class Cheetah(SuiteDomain):
     parts = (("position", (8,)), ("velocity", (9,)))
-    rewards = {  # noqa: RUF012
-        "run": lambda speed: at_least(speed, 10.0, 10.0, 0.0),
-        "run_backward": lambda speed: at_least(-speed, 10.0, 10.0, 0.0),
-        "walk": lambda speed: at_least(speed, 2.0, 2.0, 0.0),
-        "walk_backward": lambda speed: at_least(-speed, 2.0, 2.0, 0.0),
-    }
+    rewards = rewards.CHEETAH
+    task = ("Cheetah", {})
     substeps = 1
-    axes = ("forward speed of the torso", "height of the torso over its place at rest")
+    axes = {"forward speed of the torso": 8, "height of the torso over its place at rest": 0}  # noqa: RUF012
 
-    def build(self) -> Any:
-        from dm_control.suite import cheetah
-
-        physics = cheetah.Physics.from_xml_string(*cheetah.get_model_and_assets())
-        self.torso = physics.model.name2id("torso", "body")
-        return physics
-
-    def begin(self, seed: int) -> None:
-        from dm_control.suite import cheetah
-
-        with self.physics.reset_context():
-            cheetah.Cheetah(random=seed).initialize_episode(self.physics)
-
-    def observe(self, now: Views) -> np.ndarray:
+    def observe(self, now: Arrays) -> np.ndarray:
         return np.concatenate([now.qpos[:, 1:], now.qvel], axis=1)
 
     def measure(self, data: Any) -> Sequence[float]:
-        mujoco = self.mujoco
-        mujoco.mj_kinematics(self.model, data)
-        mujoco.mj_comPos(self.model, data)
-        mujoco.mj_comVel(self.model, data)
-        mujoco.mj_subtreeVel(self.model, data)
+        self.compute_speeds(data)
+        self.mujoco.mj_subtreeVel(self.model, data)
         return (data.subtree_linvel[self.torso, 0],)
 
-    def place(self, observations: np.ndarray) -> np.ndarray:
-        return observations[:, [8, 0]]
 
-
-class Quadruped(Domain):
+class Quadruped(SuiteDomain):
     parts = (
         ("egocentric_state", (44,)),
         ("torso_velocity", (3,)),
@@ -154,26 +150,21 @@ class Quadruped(Domain):
         ("imu", (6,)),
         ("force_torque", (24,)),
     )
-    rewards = {  # noqa: RUF012
-        "stand": quadruped_stand,
-        "walk": quadruped_walk,
-        "run": quadruped_run,
-        "jump": quadruped_jump,
-    }
+    rewards = rewards.QUADRUPED
+    task = ("Move", {"desired_speed": 0})
     substeps = 4
     camera = 2
-    axes = ("forward speed in the torso's frame", "uprightness of the torso")
+    axes = {"forward speed in the torso's frame": 44, "uprightness of the torso": 47}  # noqa: RUF012
 
     def build(self) -> Any:
-        from dm_control.suite import common, quadruped
+        from dm_control.suite import common
 
         mujoco = self.mujoco
         # Floors are infinite to the physics whatever their size; this is the size drawn for the fastest task.
-        physics = quadruped.Physics.from_xml_string(quadruped.make_model(floor_size=100), common.ASSETS)
+        physics = self.suite.Physics.from_xml_string(self.suite.make_model(floor_size=100), common.ASSETS)
         model = physics.model.ptr
         self.torso = physics.model.name2id("torso", "body")
         self.velocimeter = model.sensor("velocimeter")
-        self.site = mujoco.mjtObj.mjOBJ_SITE
         hinges = np.flatnonzero(model.jnt_type == mujoco.mjtJoint.mjJNT_HINGE)
         self.hinge_positions, self.hinge_velocities = model.jnt_qposadr[hinges], model.jnt_dofadr[hinges]
         kinds = mujoco.mjtSensor
@@ -181,13 +172,7 @@ class Quadruped(Domain):
         self.force_torque = _sensor_columns(model, kinds.mjSENS_FORCE, kinds.mjSENS_TORQUE)
         return physics
 
-    def begin(self, seed: int) -> None:
-        from dm_control.suite import quadruped
-
-        with self.physics.reset_context():
-            quadruped.Move(desired_speed=0, random=seed).initialize_episode(self.physics)
-
-    def observe(self, now: Views) -> np.ndarray:
+    def observe(self, now: Arrays) -> np.ndarray:
         sensors, speed_at = now.sensordata, int(self.velocimeter.adr[0])
         return np.concatenate(
             [
@@ -203,16 +188,11 @@ class Quadruped(Domain):
         )
 
     def measure(self, data: Any) -> Sequence[float]:
-        mujoco = self.mujoco
-        mujoco.mj_kinematics(self.model, data)
-        mujoco.mj_comPos(self.model, data)
-        mujoco.mj_comVel(self.model, data)
+        self.compute_speeds(data)
         velocity = np.zeros(6)  # turning, then moving
-        mujoco.mj_objectVelocity(self.model, data, self.site, int(self.velocimeter.objid[0]), velocity, 1)
+        site = self.mujoco.mjtObj.mjOBJ_SITE
+        self.mujoco.mj_objectVelocity(self.model, data, site, int(self.velocimeter.objid[0]), velocity, 1)
         return data.xmat[self.torso, 8], velocity[3], data.subtree_com[self.torso, 2]
-
-    def place(self, observations: np.ndarray) -> np.ndarray:
-        return observations[:, [44, 47]]
 
 
 class Jaco(Domain):
@@ -225,12 +205,12 @@ class Jaco(Domain):
         ("pinch_site_pos", (3,)),
         ("pinch_site_rmat", (9,)),
     )
-    rewards = {name: reach(target) for name, target in JACO_TARGETS.items()}  # noqa: RUF012
+    rewards = rewards.JACO
     substeps = 20
     max_steps = 250
     score_scale = 4.0
     camera = "front_close"
-    axes = ("x of the pinch", "y of the pinch")
+    axes = {"x of the pinch": 30, "y of the pinch": 31}  # noqa: RUF012
 
     def build(self) -> Any:
         from dm_control import composer, mjcf
@@ -244,9 +224,13 @@ class Jaco(Domain):
         self.arm.attach(self.hand)
         arena.attach_offset(self.arm, offset=robots.ARM_OFFSET)
         arena.mjcf_model.worldbody.add("camera", **cameras.FRONT_CLOSE._asdict())
-        for name, target in JACO_TARGETS.items():
+        for name, target in rewards.JACO_TARGETS.items():
             site = workspaces.add_target_site(
-                arena.mjcf_model.worldbody, JACO_TARGET_RADIUS, visible=True, rgba=(1.0, 0.0, 0.0, 0.3), name=name
+                arena.mjcf_model.worldbody,
+                rewards.JACO_TARGET_RADIUS,
+                visible=True,
+                rgba=(1.0, 0.0, 0.0, 0.3),
+                name=name,
             )
             site.pos = target
         self.initializer = initializers.ToolCenterPointInitializer(
@@ -277,7 +261,7 @@ class Jaco(Domain):
             except self.failure:  # no pose without a collision was found: draw again, as dm_control does
                 continue
 
-    def observe(self, now: Views) -> np.ndarray:
+    def observe(self, now: Arrays) -> np.ndarray:
         positions, velocities = now.qpos, now.qvel  # every joint is a hinge: its row is its number
         angles = positions[:, self.arm_joints]
         torque = np.einsum("nij,ij->ni", now.sensordata[:, self.torques], self.axes_of_joints)
@@ -295,12 +279,8 @@ class Jaco(Domain):
         )
 
     def measure(self, data: Any) -> Sequence[float]:
-        mujoco = self.mujoco
-        mujoco.mj_kinematics(self.model, data)
+        self.mujoco.mj_kinematics(self.model, data)
         return tuple(data.site_xpos[self.pinch])
-
-    def place(self, observations: np.ndarray) -> np.ndarray:
-        return observations[:, [30, 31]]
 
 
 @contextmanager

@@ -5,8 +5,8 @@ Pictures are drawn from physics states, so data that holds them (as ExORL's does
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -15,11 +15,9 @@ import numpy as np
 
 from hilp.data.frames import Recent
 from hilp.errors import HilpError
-from hilp.tasks.dmc.domains import Domain
-from hilp.tasks.dmc.episodes import DmcEpisodes
-from hilp.tasks.dmc.task import Dmc
-from hilp.tasks.pictures import drawing
+from hilp.tasks.dmc.task import Dmc, DmcEpisodes
 from hilp.tasks.rendering import SUFFIX, render_in_blocks
+from hilp.tasks.simulator import drawing
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
@@ -48,8 +46,7 @@ class PixelDmc(Dmc):
     def episodes(
         self, rng: np.random.Generator, n: int, start: np.ndarray | None = None, goal: np.ndarray | None = None
     ) -> PixelDmcEpisodes:
-        plain = super().episodes(rng, n, start, goal)
-        return PixelDmcEpisodes(self.name, self.domain, plain.simulations, self.threads, self.pool)
+        return PixelDmcEpisodes(self, super().episodes(rng, n, start, goal).simulations)
 
     def render_dataset(self, data: Dataset, progress: Callable[[int], None] | None = None) -> Dataset:
         """Data of this robot's states with pictures of them as observations, in stacks; each frame is kept once."""
@@ -58,24 +55,23 @@ class PixelDmc(Dmc):
                 f"{data.name} has no column '{PHYSICS}', from which pictures are drawn: keep it in the data"
             )
         physics = data.extras[PHYSICS]
-        pictures = render_in_blocks(
+        images = render_in_blocks(
             lambda states: self.frames(states, (SIDE, SIDE)), physics, (SIDE, SIDE, 3), progress, BLOCK
         )
-        seen = replace(
-            data, observations={PART: pictures}, task=self.name, observation_parts=(), transform=None, checked=()
-        )
-        return seen.in_frames(FRAMES)
+        name = re.sub(rf"^{self.domain_name}\b", self.name, data.name)
+        found = replace(data, observations={PART: images}, task=self.name, name=name, checked=())
+        return replace(found, observation_parts=(), transform=None).in_frames(FRAMES)
 
 
 class PixelDmcEpisodes(DmcEpisodes):
     """n episodes running side by side, and what a camera sees of each."""
 
-    def __init__(self, name: str, domain: Domain, simulations: list[Any], threads: int, pool: Executor | None) -> None:
-        self._recent = Recent(FRAMES)
+    def __init__(self, world: Dmc, simulations: list[Any]) -> None:
+        self._recent, domain = Recent(FRAMES), world.domain
         self._camera = domain.model.camera(domain.camera).id
         self._screen = ExitStack()  # closed with these episodes: opening it takes longer than a picture
         self._draw = self._screen.enter_context(drawing(domain.mujoco, domain.model, SIDE, SIDE))
-        super().__init__(name, domain, simulations, threads, pool)
+        super().__init__(world, simulations)
 
     def _observe(self) -> None:
         super()._observe()

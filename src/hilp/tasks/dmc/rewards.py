@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 GAUSSIAN_AT_MARGIN = 0.1
+Reward = Callable[..., np.ndarray]
 
 
 def at_least(x: np.ndarray, bound: float, margin: float, value: float) -> np.ndarray:
@@ -28,34 +29,42 @@ def walker_stand(height: np.ndarray, upright: np.ndarray, speed: np.ndarray, spi
     return (3 * near(1.2 - height, 0.6) + (1 + upright) / 2) / 4
 
 
-def walker_walk(height: np.ndarray, upright: np.ndarray, speed: np.ndarray, spin: np.ndarray) -> np.ndarray:
-    return walker_stand(height, upright, speed, spin) * (5 * at_least(speed, 1.0, 0.5, 0.5) + 1) / 6
+def _while_standing(rate: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Reward:
+    """A reward of a walker's speed and spin that counts while it stands."""
+
+    def reward(height: np.ndarray, upright: np.ndarray, speed: np.ndarray, spin: np.ndarray) -> np.ndarray:
+        return walker_stand(height, upright, speed, spin) * (5 * rate(speed, spin) + 1) / 6
+
+    return reward
 
 
-def walker_run(height: np.ndarray, upright: np.ndarray, speed: np.ndarray, spin: np.ndarray) -> np.ndarray:
-    return walker_stand(height, upright, speed, spin) * (5 * at_least(speed, 8.0, 4.0, 0.5) + 1) / 6
+def _while_upright(rate: Callable[[np.ndarray, np.ndarray], np.ndarray | float]) -> Reward:
+    """A reward of a quadruped's speed and height that counts while it is upright."""
+
+    def reward(upright: np.ndarray, speed: np.ndarray, height: np.ndarray) -> np.ndarray:
+        return at_least(upright, 1.0, 2.0, 0.0) * rate(speed, height)
+
+    return reward
 
 
-def walker_flip(height: np.ndarray, upright: np.ndarray, speed: np.ndarray, spin: np.ndarray) -> np.ndarray:
-    return walker_stand(height, upright, speed, spin) * (5 * at_least(spin, 5.0, 5.0, 0.0) + 1) / 6
-
-
-def quadruped_stand(upright: np.ndarray, speed: np.ndarray, height: np.ndarray) -> np.ndarray:
-    return at_least(upright, 1.0, 2.0, 0.0)
-
-
-def quadruped_walk(upright: np.ndarray, speed: np.ndarray, height: np.ndarray) -> np.ndarray:
-    return at_least(upright, 1.0, 2.0, 0.0) * at_least(speed, 0.5, 0.5, 0.5)
-
-
-def quadruped_run(upright: np.ndarray, speed: np.ndarray, height: np.ndarray) -> np.ndarray:
-    return at_least(upright, 1.0, 2.0, 0.0) * at_least(speed, 5.0, 5.0, 0.5)
-
-
-def quadruped_jump(upright: np.ndarray, speed: np.ndarray, height: np.ndarray) -> np.ndarray:
-    return at_least(upright, 1.0, 2.0, 0.0) * at_least(height, 1.0, 1.0, 0.5)
-
-
+WALKER: dict[str, Reward] = {
+    "stand": walker_stand,
+    "walk": _while_standing(lambda speed, spin: at_least(speed, 1.0, 0.5, 0.5)),
+    "run": _while_standing(lambda speed, spin: at_least(speed, 8.0, 4.0, 0.5)),
+    "flip": _while_standing(lambda speed, spin: at_least(spin, 5.0, 5.0, 0.0)),
+}
+CHEETAH: dict[str, Reward] = {
+    "run": lambda speed: at_least(speed, 10.0, 10.0, 0.0),
+    "run_backward": lambda speed: at_least(-speed, 10.0, 10.0, 0.0),
+    "walk": lambda speed: at_least(speed, 2.0, 2.0, 0.0),
+    "walk_backward": lambda speed: at_least(-speed, 2.0, 2.0, 0.0),
+}
+QUADRUPED: dict[str, Reward] = {
+    "stand": _while_upright(lambda speed, height: 1.0),
+    "walk": _while_upright(lambda speed, height: at_least(speed, 0.5, 0.5, 0.5)),
+    "run": _while_upright(lambda speed, height: at_least(speed, 5.0, 5.0, 0.5)),
+    "jump": _while_upright(lambda speed, height: at_least(height, 1.0, 1.0, 0.5)),
+}
 JACO_TARGETS = {
     f"reach_{vertical}_{side}": np.array([0.09 * x, 0.09 * y, 0.001])
     for vertical, y in (("top", 1), ("bottom", -1))
@@ -64,7 +73,7 @@ JACO_TARGETS = {
 JACO_TARGET_RADIUS = 0.05
 
 
-def reach(target: np.ndarray) -> Callable[..., np.ndarray]:
+def reach(target: np.ndarray) -> Reward:
     """The reward of holding the pinch at a target."""
 
     def reward(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
@@ -72,3 +81,6 @@ def reach(target: np.ndarray) -> Callable[..., np.ndarray]:
         return near(distance - JACO_TARGET_RADIUS, JACO_TARGET_RADIUS)
 
     return reward
+
+
+JACO: dict[str, Reward] = {name: reach(target) for name, target in JACO_TARGETS.items()}

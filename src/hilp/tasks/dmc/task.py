@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hilp.errors import HilpError, nearest, some
-from hilp.tasks.base import Finite, column_names
-from hilp.tasks.dmc.domains import DOMAINS, NAMES, TASKS, Domain
-from hilp.tasks.dmc.episodes import DmcEpisodes
-from hilp.tasks.dmc.simulation import StateOf
-from hilp.tasks.pictures import drawing
+from hilp.tasks.base import BaseTask, column_names
+from hilp.tasks.dmc.domains import DOMAINS, NAMES, TASKS, Arrays, Domain
+from hilp.tasks.simulator import Threaded, cores, drawing, render
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-class Dmc:
-    """A robot in its world, with one or all of its rewards. `threads` simulate side by side."""
+class Dmc(Threaded, BaseTask):
+    """A robot in its world, with one or all of its rewards."""
 
     family = "dmc"
     has_goals = False
     extra_columns: tuple[str, ...] = ("physics",)
-    potentials: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {}
 
     def __init__(self, name: str, rewards: Sequence[str], threads: int | None = None) -> None:
         self.name = name
@@ -38,8 +33,8 @@ class Dmc:
         self.observation_parts = self.kind.parts
         self.observation_dim = sum(int(np.prod(shape)) for _, shape in self.kind.parts)
         self.columns: Mapping[str, int] = column_names(self.kind.parts)
-        self.rewards: Mapping[str, Callable[..., np.ndarray]] = {reward: self._labels(reward) for reward in rewards}
-        self.threads = threads or _cores()
+        self.rewards = {reward: self._labels(reward) for reward in rewards}
+        self.threads = threads or cores()
 
     @cached_property
     def domain(self) -> Domain:
@@ -59,11 +54,6 @@ class Dmc:
         """Steps of control in a second."""
         return float(1 / (self.domain.substeps * self.domain.model.opt.timestep))
 
-    @cached_property
-    def pool(self) -> ThreadPoolExecutor | None:
-        """The threads that simulate; None where one is all there is."""
-        return ThreadPoolExecutor(self.threads, "hilp-dmc") if self.threads > 1 else None
-
     def _labels(self, name: str) -> Callable[..., np.ndarray]:
         def reward(s: np.ndarray, a: np.ndarray, s2: np.ndarray, extras: Any) -> np.ndarray:
             return self.reward_of(extras.after("physics"), name)
@@ -78,14 +68,8 @@ class Dmc:
 
     def measure(self, physics: np.ndarray) -> np.ndarray:
         """What rewards are made of [n, k], e.g. height, uprightness, speed and spin for the walker."""
-        states, domain = self._states(physics), self.domain
-        data = domain.mujoco.MjData(domain.model)
-        state = StateOf(domain.model, data)
-        rows = []
-        for row in states:
-            state.set(row)
-            rows.append(domain.measure(data))
-        return np.array(rows, np.float64).reshape(len(states), -1)
+        states, put = self._states(physics), self.domain.putting()
+        return np.array([self.domain.measure(put(row)) for row in states], np.float64).reshape(len(states), -1)
 
     def _states(self, physics: np.ndarray) -> np.ndarray:
         states = np.asarray(physics, np.float64)
@@ -101,35 +85,20 @@ class Dmc:
         """n episodes from random starts, or all from one physics state."""
         if goal is not None:
             raise HilpError(f"{self.name} has rewards and no goals: prompt with one of {some(list(self.rewards))}")
-        simulations = [self._begin(int(rng.integers(2**32)), start) for _ in range(n)]
-        return DmcEpisodes(self.name, self.domain, simulations, self.threads, self.pool)
+        return DmcEpisodes(self, [self._begin(int(rng.integers(2**32)), start) for _ in range(n)])
 
     def _begin(self, seed: int, start: np.ndarray | None) -> Any:
         domain = self.domain
         if start is None:
             domain.begin(seed)
             return copy.copy(domain.physics.data.ptr)
-        data = domain.mujoco.MjData(domain.model)
-        StateOf(domain.model, data).set(self._states(np.asarray(start)[None])[0])
+        data = domain.putting()(self._states(np.asarray(start)[None])[0])
         with domain.physics.model.disable("actuation"):  # there is no action yet, as after a reset
             domain.mujoco.mj_forward(domain.model, data)
         return data
 
-    def for_data(self, first: np.ndarray) -> Dmc:
-        return self
-
-    def potential_max(self, name: str) -> float:
-        raise HilpError(f"{self.name} has no potentials: prompt with one of its rewards, {some(list(self.rewards))}")
-
-    def best_return(self, name: str, observations: np.ndarray, steps: int) -> np.ndarray | None:
-        """Nobody knows; a reward is at most 1 a step."""
-        return None
-
     def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray:
         raise HilpError(f"{self.name} has no goals: prompt with one of its rewards, {some(list(self.rewards))}")
-
-    def finite(self) -> Finite | None:
-        return None
 
     def draw(self, ax: Axes) -> None:
         """Name the axes that `place` uses."""
@@ -139,7 +108,7 @@ class Dmc:
 
     def place(self, observations: np.ndarray) -> np.ndarray:
         """Two telling numbers of each observation: what robots do has no place on a map."""
-        return self.domain.place(np.asarray(observations))
+        return np.asarray(observations)[:, list(self.kind.axes.values())]
 
     def film(self, observations: np.ndarray, physics: np.ndarray) -> np.ndarray:
         """Frames of an episode for people to look at."""
@@ -149,23 +118,60 @@ class Dmc:
         self, physics: np.ndarray, size: tuple[int, int] = (64, 64), camera: int | str | None = None
     ) -> np.ndarray:
         """Pictures uint8 [t, height, width, 3] of physics states [t, p], without shadows and reflections."""
-        states, (height, width) = self._states(physics), size
-        domain, mujoco = self.domain, self.domain.mujoco
-        model, data = domain.model, mujoco.MjData(domain.model)
+        states, domain, mujoco, model = self._states(physics), self.domain, self.domain.mujoco, self.domain.model
         try:
             view = model.camera(domain.camera if camera is None else camera).id
         except (KeyError, IndexError) as error:
             named = [model.camera(number).name for number in range(model.ncam)]
             raise HilpError(f"{self.domain_name} has no camera {camera!r}: {nearest(str(camera), named)}") from error
-        state, pictures = StateOf(model, data), np.empty((len(states), height, width, 3), np.uint8)
-        with drawing(mujoco, model, height, width) as draw:
-            for row, picture in zip(states, pictures, strict=True):
-                state.set(row)
-                mujoco.mj_kinematics(model, data)
-                mujoco.mj_comPos(model, data)
-                mujoco.mj_camlight(model, data)
-                draw(data, view, picture)
-        return pictures
+        put = domain.putting(mujoco.mj_kinematics, mujoco.mj_comPos, mujoco.mj_camlight)
+        with drawing(mujoco, model, *size) as draw:
+            return render(draw, states, size, view, put)
+
+
+class DmcEpisodes:
+    """n episodes that step MuJoCo directly, in the order in which dm_control steps it.
+
+    What depends on position and velocity is of now, force and acceleration sensors are of the substep before.
+    """
+
+    def __init__(self, world: Dmc, simulations: list[Any]) -> None:
+        self._world, self.simulations = world, simulations  # MuJoCo's data of each episode
+        self._arrays = Arrays(simulations)
+        self._low, high = world.domain.model.actuator_ctrlrange.T
+        self._half_range = (high - self._low) / 2
+        self._observe()
+        self.goals = np.full_like(self.observations, np.nan)
+
+    def _observe(self) -> None:
+        self.observations = self._world.domain.observe(self._arrays).astype(np.float32)
+
+    def step(self, actions: np.ndarray) -> None:
+        """One step of control with actions [n, act] inside [-1, 1]."""
+        controls = self._low + self._half_range * (np.clip(np.asarray(actions, np.float64), -1, 1) + 1)
+        every = np.arange(len(self.simulations))
+        self._world.share_out(lambda episodes: self._advance(episodes, controls), every)
+        self._observe()
+
+    def _advance(self, episodes: np.ndarray, controls: np.ndarray) -> None:
+        domain = self._world.domain
+        mujoco, model, more = domain.mujoco, domain.model, domain.substeps - 1
+        for episode in episodes:
+            data = self.simulations[episode]
+            data.ctrl[:] = controls[episode]
+            mujoco.mj_step2(model, data)
+            if more:
+                mujoco.mj_step(model, data, more)
+            mujoco.mj_step1(model, data)
+
+    def extra(self, name: str) -> np.ndarray:
+        """ "physics" [n, p]: positions, velocities and activations, from which rewards and images are made."""
+        if name != "physics":
+            raise HilpError(f"{self._world.name} has no extra column '{name}': {nearest(name, ['physics'])}")
+        return np.concatenate([self._arrays.qpos, self._arrays.qvel, self._arrays.act], axis=1)
+
+    def reached(self) -> np.ndarray:
+        return np.zeros(len(self.simulations), bool)
 
 
 def names() -> tuple[str, ...]:
@@ -190,7 +196,3 @@ def make(name: str, threads: int | None = None) -> Dmc:
     if name in TASKS:
         return Dmc(name, (name.partition("_")[2],), threads)
     raise HilpError(f"unknown DeepMind Control task '{name}': {nearest(name, names())}")
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

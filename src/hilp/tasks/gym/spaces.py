@@ -41,18 +41,13 @@ class Layout:
 
 
 def layout(space: Any, seen: list[Mapping[str, np.ndarray]], name: str) -> Layout:
-    """Of a space. Of a goal environment the achieved goal joins the observation, unless it is in there already.
+    """The layout of a space; in a goal environment the achieved goal joins the observation, unless it is part of it.
 
     seen: observations of a goal environment; a column belongs to the goal if it is equal in all of them.
     """
     from gymnasium import spaces
 
-    for path, box in leaves(space):
-        where = f" ({path})" if path else ""
-        if not isinstance(box, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
-            raise HilpError(f"{name} has observations of the kind {type(box).__name__}{where}, which are no vectors")
-        if isinstance(box, spaces.Box) and len(box.shape) > 1 and box.dtype == np.uint8:
-            raise HilpError(f"{name} has pictures as observations{where}: wrap it so that it gives vectors")
+    _require_vectors(space, name)
     if not is_goal_space(space):
         named = space.spaces.items() if isinstance(space, spaces.Dict) else [(OBSERVATION, space)]
         return Layout(space, tuple((key, (int(spaces.flatdim(part)),)) for key, part in named))
@@ -62,6 +57,17 @@ def layout(space: Any, seen: list[Mapping[str, np.ndarray]], name: str) -> Layou
     if columns is not None:
         return Layout(space, ((OBSERVATION, (size,)),), columns)
     return Layout(space, ((OBSERVATION, (size,)), (ACHIEVED, (goals,))), np.arange(size, size + goals))
+
+
+def _require_vectors(space: Any, name: str) -> None:
+    from gymnasium import spaces
+
+    for path, box in leaves(space):
+        where = f" ({path})" if path else ""
+        if not isinstance(box, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+            raise HilpError(f"{name} has observations of the kind {type(box).__name__}{where}, which are no vectors")
+        if isinstance(box, spaces.Box) and len(box.shape) > 1 and box.dtype == np.uint8:
+            raise HilpError(f"{name} has pictures as observations{where}: wrap it so that it gives vectors")
 
 
 def leaves(space: Any, path: str = "") -> list[tuple[str, Any]]:

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import copy
 import warnings
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hilp import plugins
-from hilp.errors import HilpError, reason, require_count
-from hilp.tasks.base import Finite, column_names
+from hilp.errors import HilpError, nearest, reason, require_count
+from hilp.tasks.base import BaseTask, column_names
 from hilp.tasks.gym import finding
-from hilp.tasks.gym.episodes import FLAGS, GymEpisodes, set_goal
 from hilp.tasks.gym.spaces import Actions, is_goal_space, layout
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+FLAGS = ("is_success", "success")  # of info: what environments call it
 OWN_REWARD = "own"  # the name of the environment's own reward
 STEPS = 1000  # of an episode, where neither the environment nor the caller has a limit
-PROBES, PROBE_STEPS = 3, 4  # episodes and steps from which it is seen how goals and observations hang together
-NEIGHBOURS = 16  # states of the data around a goal, of which it takes the looks of the most usual one
+PROBES, PROBE_STEPS = 3, 4  # episodes and steps that show which columns of observations are goals
+NEIGHBOURS = 16  # states of the data around a goal; it looks like the most usual one
 NOT_TYPED = {"env", "goal", "reward", "success", "place", "name"}  # what `gym_task` takes and no name can hold
 Reward = Callable[..., np.ndarray]
 
@@ -54,18 +55,10 @@ def gym_task(
     if actions not in ("unit", "own"):
         raise HilpError(f"actions is 'unit' or 'own', not {actions!r:.60}")
     maker, known = finding.maker(env, values)
-    plain = all(given is None for given in (goal, reward, success, max_steps)) and not place and actions == "unit"
-    return GymTask(
-        maker,
-        name or known or _class_name(env),
-        task=known if plain else None,
-        goal=goal,
-        reward=reward,
-        success=success,
-        max_steps=max_steps,
-        place=place,
-        own_units=actions == "own",
-    )
+    given = {"goal": goal, "reward": reward, "success": success, "max_steps": max_steps, "place": place or None}
+    changed = actions == "own" or any(value is not None for value in given.values())
+    task = None if changed else known
+    return GymTask(maker, name or known or _class_name(env), task=task, own_units=actions == "own", **given)
 
 
 def make(name: str) -> Any:
@@ -100,12 +93,10 @@ def _class_name(env: Any) -> str:
     return getattr(env, "__name__", type(getattr(env, "unwrapped", env)).__name__)
 
 
-class GymTask:
-    """An environment with its goals or rewards. Episodes are lent environments from `pool`, made when needed."""
+class GymTask(BaseTask):
+    """An environment with its goals or rewards. Episodes take environments from `pool`, or make them."""
 
     family = "gym"
-    score_scale = 1.0
-    potentials: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {}
 
     def __init__(
         self,
@@ -117,11 +108,11 @@ class GymTask:
         reward: Reward | Mapping[str, Reward] | None = None,
         success: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None,
         max_steps: int | None = None,
-        place: Sequence[int] = (),
+        place: Sequence[int] | None = None,
         own_units: bool = False,
     ) -> None:
         self.name = name
-        self.task = task  # what `make` gives this task again for; None where nothing does
+        self.task = task  # the name by which `make` gives this task again; None where there is none
         self._maker, self._draw_goal, self.success, self.own_units = maker, goal, success, own_units
         self.pool: list[Any] = [maker(False)]
         env = self.pool[0]
@@ -131,33 +122,37 @@ class GymTask:
         self.layout = layout(env.observation_space, seen, name)
         self.observation_dim, self.observation_parts = self.layout.dim, self.layout.parts
         self.columns = column_names(self.layout.parts)
-        columns = self.layout.goal_columns
-        self.goal_dim = 0 if columns is None else len(columns)
-        self.has_goals = columns is not None or goal is not None
-        if columns is not None and goal is not None:
-            raise HilpError(f"{name} has goals of its own: leave out goal=")
-        if columns is not None and success is None and not told:
-            raise HilpError(
-                f"{name} does not say in info when a goal is reached ({' or '.join(FLAGS)}): give success=, a function "
-                "of observations and goals"
-            )
-        if columns is None and (goal is None) != (success is None):
-            raise HilpError(f"{name} needs goal= and success= together: what to reach, and when it is reached")
-        limit = getattr(env.spec, "max_episode_steps", None) if env.spec is not None else None
+        goal_env = self.layout.goal_columns is not None
+        self.goal_dim = len(self.layout.goal_columns) if self.layout.goal_columns is not None else 0
+        self.has_goals = goal_env or goal is not None
+        self._require_goals_and_success(goal_env, told)
+        limit = getattr(env.spec, "max_episode_steps", None)
         self.max_steps = require_count("max_steps", limit or STEPS if max_steps is None else max_steps)
         self.fps = float(min(max(env.metadata.get("render_fps") or 30, 1), 100))
-        self._place = [*place] or self._usual_place()
+        self._place = self._usual_place() if place is None else [*place]
         if len(self._place) != 2 or not all(0 <= column < self.observation_dim for column in self._place):
-            raise HilpError(f"place takes two columns from 0 to {self.observation_dim - 1}, not {list(place)}")
-        if callable(reward):
-            reward = {"reward": reward}
-        usual = {OWN_REWARD: own_reward} if columns is None else {}  # of goal environments it changes with the goal
-        self.rewards: Mapping[str, Reward] = dict(usual if reward is None else reward)
-        self.extra_columns = ("physics", "own_reward") if columns is None else ("physics",)
+            raise HilpError(f"place takes two columns from 0 to {self.observation_dim - 1}, not {self._place}")
+        if reward is None:
+            reward = {} if goal_env else {OWN_REWARD: own_reward}  # that of goal environments changes with the goal
+        self.rewards = {"reward": reward} if callable(reward) else dict(reward)
+        self.extra_columns = ("physics",) if goal_env else ("physics", "own_reward")
         self._base: np.ndarray | None = None
         self._states: np.ndarray | None = None
+
+    def _require_goals_and_success(self, goal_env: bool, told: bool) -> None:
+        """Raise unless it is known what to reach, and when it is reached. told: whether info tells when."""
+        goal, success = self._draw_goal, self.success
+        if goal_env and goal is not None:
+            raise HilpError(f"{self.name} has goals of its own: leave out goal=")
+        if goal_env and success is None and not told:
+            raise HilpError(
+                f"{self.name} does not say in info when a goal is reached ({' or '.join(FLAGS)}): give success=, a "
+                "function of observations and goals"
+            )
+        if not goal_env and (goal is None) != (success is None):
+            raise HilpError(f"{self.name} needs goal= and success= together: what to reach, and when it is reached")
         if goal is not None and not callable(goal):
-            self._given_goal(goal)  # a mistake is told now
+            self._given_goal(goal)
 
     def _probe(self, env: Any) -> tuple[list[Any], bool]:
         """Some observations of a goal environment, and whether its info says when a goal is reached."""
@@ -184,18 +179,25 @@ class GymTask:
         """n episodes, each from a reset with a seed of its own; a goal may be an observation or of the goal space."""
         if start is not None:
             raise HilpError(f"{self.name} starts where its reset puts it: leave out the start, and choose a seed")
-        if goal is not None and not self.has_goals:
-            raise HilpError(f"{self.name} has no goals: give it some with goal= and success=, see `hilp.gym_task`")
+        if goal is not None:
+            self._require_goals()
         seeds = rng.integers(2**31, size=n)
         fixed = None if goal is None else self._given_goal(goal)
+        goals = [self._goal(rng) if fixed is None else fixed for _ in range(n)]
+        return GymEpisodes(self, [self._take_env() for _ in range(n)], seeds, goals)
 
-        def drawn(number: int) -> np.ndarray | None:
-            if fixed is not None or self._draw_goal is None:
-                return fixed
-            return self._given_goal(self._draw_goal(rng) if callable(self._draw_goal) else self._draw_goal)
+    def _goal(self, rng: np.random.Generator) -> np.ndarray | None:
+        """A goal as the user of `gym_task` gave it; None for the environment's own."""
+        if self._draw_goal is None:
+            return None
+        return self._given_goal(self._draw_goal(rng) if callable(self._draw_goal) else self._draw_goal)
 
-        envs = [self.pool.pop() if self.pool else self._maker(False) for _ in range(n)]
-        return GymEpisodes(self, envs, seeds, drawn)
+    def _take_env(self) -> Any:
+        return self.pool.pop() if self.pool else self._maker(False)
+
+    def _require_goals(self) -> None:
+        if not self.has_goals:
+            raise HilpError(f"{self.name} has no goals: give it some with goal= and success=, see `hilp.gym_task`")
 
     def _given_goal(self, goal: Any) -> np.ndarray:
         """A goal in the goal space of a goal environment, as an observation in others."""
@@ -219,7 +221,7 @@ class GymTask:
         if self._states is not None:
             return self._usual_state(goal)
         if self._base is None:
-            env = self.pool.pop() if self.pool else self._maker(False)
+            env = self._take_env()
             self._base = self.layout.vector(env.reset(seed=0)[0])
             self.pool.append(env)
         observation: np.ndarray = self._base.copy()
@@ -249,11 +251,8 @@ class GymTask:
         """The same task with goals that look like the first observation of the data, but for what is to be achieved."""
         if self.layout.goal_columns is None:
             return self
-        first = np.asarray(first, np.float64)
-        if first.shape != (self.observation_dim,):
-            raise HilpError(f"an observation of {self.name} has {self.observation_dim} numbers, not {first.shape}")
         other = copy.copy(self)
-        other._base = first.copy()
+        other._base = self.require_observation(first, "first observation", finite=False).copy()
         return other
 
     def with_own_units(self, own: bool) -> GymTask:
@@ -264,8 +263,7 @@ class GymTask:
 
     def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray:
         """Whether observations count as at the goal: by the rule given, else where the goal's own reward is paid."""
-        if not self.has_goals:
-            raise HilpError(f"{self.name} has no goals: give it some with goal= and success=, see `hilp.gym_task`")
+        self._require_goals()
         observations, goal = np.broadcast_arrays(np.asarray(observations), np.asarray(goal))
         if self.success is not None:
             found = np.asarray(self.success(observations, goal))
@@ -281,17 +279,6 @@ class GymTask:
             raise HilpError(f"{self.name} cannot tell whether a state is at a goal: give success=")
         pay = env.unwrapped.compute_reward
         return np.array([float(pay(a, d, {})) for a, d in zip(achieved, desired, strict=True)])
-
-    # What nobody knows of an environment
-
-    def potential_max(self, name: str) -> float:
-        raise HilpError(f"{self.name} has no potentials: prompt with one of its rewards, {', '.join(self.rewards)}")
-
-    def best_return(self, name: str, observations: np.ndarray, steps: int) -> np.ndarray | None:
-        return None
-
-    def finite(self) -> Finite | None:
-        return None
 
     # Pictures
 
@@ -338,6 +325,87 @@ class GymTask:
                 over = terminated or truncated
                 frames.append(env.render())
         return np.asarray(frames, np.uint8)
+
+
+class GymEpisodes:
+    """n episodes. One that the environment ends (`over`) stays where it is and earns nothing more.
+
+    The environments go back to the task's pool when these episodes are no longer used. given: a goal for each episode,
+    or None for the environment's own.
+    """
+
+    def __init__(self, task: GymTask, envs: list[Any], seeds: np.ndarray, given: list[np.ndarray | None]) -> None:
+        self._task, self._envs, self._seeds = task, envs, seeds
+        weakref.finalize(self, task.pool.extend, envs)
+        n = len(envs)
+        self.over = np.zeros(n, bool)
+        self._flags, self._earned = np.zeros(n, bool), np.zeros(n)
+        self._actions = np.zeros((n, task.action_dim))
+        self._wanted = np.full((n, task.goal_dim), np.nan)  # what a goal environment desires, in its own goal space
+        self.observations = np.empty((n, task.observation_dim), np.float32)
+        self.goals = np.full((n, task.observation_dim), np.nan, np.float32)
+        self._told = np.ones(n, bool)  # whether the environment's own flag is about the goal of the episode
+        for number, (env, own) in enumerate(zip(envs, given, strict=True)):
+            observation, info = env.reset(seed=int(seeds[number]))
+            self._observe(number, observation, info)
+            if task.goal_dim:
+                if own is not None:
+                    self._told[number] = set_goal(env, own)
+                self._wanted[number] = np.ravel(observation["desired_goal"]) if own is None else own
+                self.goals[number] = task.goal_observation(self._wanted[number])
+            elif own is not None:
+                self.goals[number] = own
+
+    def _observe(self, number: int, observation: Any, info: Mapping[str, Any]) -> None:
+        vector = self._task.layout.vector(observation)
+        if not np.isfinite(vector).all():
+            raise HilpError(f"{self._task.name} gave an observation with NaN or infinite numbers: {vector}")
+        self.observations[number] = vector
+        self._flags[number] = bool(next((info[flag] for flag in FLAGS if flag in info), False))
+
+    def step(self, actions: np.ndarray) -> None:
+        """One step of all but the episodes that are over, or that rest at their goal with an action of exactly zero."""
+        task = self._task
+        actions = np.asarray(actions, np.float64)
+        if task.own_units:
+            actions = task.actions.scaled(actions)
+        resting = self.reached() & (actions == 0).all(axis=1)
+        self._actions, self._earned = np.clip(actions, -1, 1), np.zeros(len(self._envs))
+        for number in np.flatnonzero(~(self.over | resting)):
+            observation, reward, terminated, truncated, info = self._envs[number].step(
+                task.actions.raw(actions[number])
+            )
+            self._observe(number, observation, info)
+            self._earned[number] = float(reward)
+            self.over[number] = terminated or truncated
+
+    def reached(self) -> np.ndarray:
+        """At the goal now: by the task's own rule where it has one, else as the environment says."""
+        task = self._task
+        if not task.has_goals:
+            return np.zeros(len(self._envs), bool)
+        if task.success is not None:
+            return task.near(self.observations, self.goals)
+        if self._told.all():
+            return self._flags.copy()
+        return np.where(self._told, self._flags, task.near(self.observations, self.goals))
+
+    def extra(self, name: str) -> np.ndarray:
+        """ "own_reward" [n]: what the last step earned; "physics" [n, p]: what it takes to play the step again."""
+        if name == "physics":
+            return np.concatenate([self._seeds[:, None], self._wanted, self._actions], axis=1)
+        if name in self._task.extra_columns:
+            return self._earned.astype(np.float32)
+        raise HilpError(f"{self._task.name} has no extra column '{name}': {nearest(name, self._task.extra_columns)}")
+
+
+def set_goal(env: Any, goal: np.ndarray) -> bool:
+    """Give a goal environment another goal, where it keeps its own as `goal`; False where it does not."""
+    inner = env.unwrapped
+    if not hasattr(inner, "goal") or np.shape(inner.goal) != np.shape(goal):
+        return False
+    inner.goal = np.array(goal)
+    return True
 
 
 def own_reward(s: np.ndarray, a: np.ndarray, s2: np.ndarray, extras: Any) -> np.ndarray:

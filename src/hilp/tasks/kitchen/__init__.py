@@ -47,7 +47,7 @@ def takes(name: str) -> bool:
 
 
 def make(name: str, threads: int | None = None) -> Kitchen:
-    """The kitchen of this name. `threads` simulate and draw side by side, one a core where nobody says."""
+    """The kitchen of this name. `threads` simulate and render, one a core by default."""
     if not takes(name):
         raise HilpError(f"unknown kitchen '{name}': {nearest(name, names())}")
     kind = VisualKitchen if name.startswith(VISUAL) else Kitchen

@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks import rendering
-from hilp.tasks.base import Finite, column_names
-from hilp.tasks.pictures import drawing
-from hilp.tasks.simulator import import_simulator
+from hilp.tasks.base import BaseEpisodes, BaseTask, column_names
+from hilp.tasks.maze.grid import bare_axes
+from hilp.tasks.simulator import Threaded, drawing, import_simulator, render
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -121,7 +119,7 @@ def task_of_file(name: str) -> str | None:
     return next((f"kitchen-{kind}" for word, kind in words.items() if word in name), None)
 
 
-class Kitchen:
+class Kitchen(Threaded, BaseTask):
     """The kitchen, and the subtasks that count."""
 
     observation_dim = 30
@@ -132,13 +130,8 @@ class Kitchen:
     has_goals = True
     target_ends = False
     columns: Mapping[str, int] = column_names(PARTS)
-    extra_columns: tuple[str, ...] = ()
-    score_scale = 1.0
-    potentials: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {}
-    rewards: Mapping[str, Callable[..., np.ndarray]] = {}
 
     def __init__(self, name: str, subtasks: Sequence[str], threads: int | None = None) -> None:
-        """`threads` simulate episodes side by side, one a core where nobody says."""
         self.name, self.subtasks = name, tuple(subtasks)
         self.task = name  # `make` gives this task again
         self.threads = threads or os.cpu_count() or 1
@@ -153,20 +146,10 @@ class Kitchen:
         """Steps of control in a second."""
         return 1 / self.simulator.dt
 
-    @cached_property
-    def pool(self) -> ThreadPoolExecutor | None:
-        """The threads that simulate; None where one is all there is."""
-        return ThreadPoolExecutor(self.threads, "hilp-kitchen") if self.threads > 1 else None
-
     def for_data(self, first: np.ndarray) -> Kitchen:
         """The same task with D4RL's goals: the arm is as in the first observation of the data."""
-        first = np.asarray(first, np.float64)
-        if first.shape != (self.observation_dim,):
-            raise HilpError(
-                f"an observation of {self.name} has {self.observation_dim} numbers, not the shape {first.shape}"
-            )
         other = copy.copy(self)
-        other._given_robot = first[:ROBOT].copy()
+        other._given_robot = self.require_observation(first, "first observation", finite=False)[:ROBOT].copy()
         return other
 
     # Goals
@@ -202,7 +185,7 @@ class Kitchen:
             found[self.simulator.columns[name]] = self.simulator.targets[name]
         return found
 
-    def asked_for(self, goal: np.ndarray) -> tuple[str, ...]:
+    def subtasks_of(self, goal: np.ndarray) -> tuple[str, ...]:
         """The subtasks that a goal [30] is about: what it wants elsewhere than where it rests."""
         resting = self.simulator.resting
         return tuple(
@@ -223,7 +206,7 @@ class Kitchen:
     def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray:
         """Whether each observation counts as at the goal: all its subtasks done at once."""
         goal = np.asarray(goal, np.float64)
-        return np.all(self.done(np.asarray(observations, np.float64), goal, self.asked_for(goal)), axis=1)
+        return np.all(self.done(np.asarray(observations, np.float64), goal, self.subtasks_of(goal)), axis=1)
 
     # Rewards
 
@@ -247,34 +230,17 @@ class Kitchen:
         self, rng: np.random.Generator, n: int, start: np.ndarray | None = None, goal: np.ndarray | str | None = None
     ) -> KitchenEpisodes:
         """n episodes; they differ by the noise of what is read, as every episode begins in the same kitchen."""
-        begin = self.simulator.resting if start is None else self._given(start, "start")
+        begin = self.simulator.resting if start is None else self.require_observation(start, "start")
         if isinstance(goal, str):
             goal = None if goal == self.name else self.goal_named(goal, rng)
-        target = self.goal if goal is None else self._given(goal, "goal")
-        subtasks = self.subtasks if goal is None else self.asked_for(target)
+        target = self.goal if goal is None else self.require_observation(goal, "goal")
+        subtasks = self.subtasks if goal is None else self.subtasks_of(target)
         return KitchenEpisodes(self, rng.spawn(n), begin, target, subtasks)
-
-    def _given(self, value: Any, what: str) -> np.ndarray:
-        rendering.require_state(self, value, what)
-        value = np.asarray(value, np.float64)
-        if value.shape != (self.observation_dim,) or not np.isfinite(value).all():
-            raise HilpError(
-                f"the {what} of {self.name} must be an observation of {self.observation_dim} finite numbers, "
-                f"not of shape {value.shape}"
-            )
-        return value
 
     def potential_max(self, name: str) -> float:
         raise HilpError(
             f"{self.name} has no reward '{name}': 'target' counts its subtasks, or give a function of observations"
         )
-
-    def best_return(self, name: str, observations: np.ndarray, steps: int) -> np.ndarray | None:
-        return None
-
-    def finite(self) -> Finite | None:
-        """There is no exact restriction of the arm's physics."""
-        return None
 
     # Pictures
 
@@ -288,9 +254,7 @@ class Kitchen:
             ax.annotate(name, (x, z), (0, -12), textcoords="offset points", ha="center", fontsize=7, color="#6b7079")
         ax.set_xlim(-1.05, 0.35)
         ax.set_ylim(1.55, 2.85)
-        ax.set_aspect("equal")
-        ax.set_xticks([])
-        ax.set_yticks([])
+        bare_axes(ax)
 
     def place(self, observations: np.ndarray) -> np.ndarray:
         """Where to draw each observation: where the hand is, from the front."""
@@ -310,22 +274,15 @@ class Kitchen:
     def frames(self, observations: np.ndarray, size: tuple[int, int] = (360, 480)) -> np.ndarray:
         """Pictures uint8 [n, height, width, 3] of observations [n, 30], from the camera of FrankaKitchen-v1."""
         mujoco, model = self.simulator.mujoco, self.simulator.model
-        height, width = size
         camera = mujoco.MjvCamera()
         camera.distance, camera.azimuth, camera.elevation = 2.2, 70.0, -35.0
         camera.lookat[:] = -0.2, 0.5, 2.0
-        pictures = np.empty((len(observations), height, width, 3), np.uint8)
-        data = self.simulator.begin(self.simulator.resting)
-        with drawing(mujoco, model, height, width) as draw:
-            for observation, picture in zip(observations, pictures, strict=True):
-                data.qpos[:] = observation
-                mujoco.mj_forward(model, data)
-                draw(data, camera, picture)
-        return pictures
+        with drawing(mujoco, model, *size) as draw:
+            return render(draw, observations, size, camera, self.simulator.begin)
 
 
-class KitchenEpisodes:
-    """n episodes running side by side. The physics keep float64; what is observed is noisy and float32."""
+class KitchenEpisodes(BaseEpisodes):
+    """n episodes. The physics keep float64; observations are noisy and float32."""
 
     def __init__(
         self,
@@ -335,7 +292,7 @@ class KitchenEpisodes:
         goal: np.ndarray,
         subtasks: Sequence[str],
     ) -> None:
-        self._world, self._simulator, self._rngs = world, world.simulator, rngs
+        self._world, self._simulator, self._rngs, self.name = world, world.simulator, rngs, world.name
         self._goal, self.subtasks = goal, tuple(subtasks)
         self.goals = np.tile(goal.astype(np.float32), (len(rngs), 1))
         self.data = [self._simulator.begin(start) for _ in rngs]
@@ -348,12 +305,7 @@ class KitchenEpisodes:
     def step(self, actions: np.ndarray) -> None:
         """One step of all but the episodes that are over, whose simulation would only cost time."""
         actions = np.asarray(actions, np.float64).clip(-1, 1)
-        running = np.flatnonzero(~self.reached())
-        if self._world.pool is None or len(running) < 2:
-            self._advance(running, actions)
-        else:  # the simulator runs outside Python's lock
-            parts = np.array_split(running, self._world.threads)
-            list(self._world.pool.map(lambda part: self._advance(part, actions), parts))
+        self._world.share_out(lambda episodes: self._advance(episodes, actions), np.flatnonzero(~self.reached()))
         self.observations = self._readings.astype(np.float32)
         positions = np.stack([data.qpos for data in self.data])
         self.done |= self._world.done(positions, self._goal, self.subtasks)
@@ -378,9 +330,6 @@ class KitchenEpisodes:
             on_positions, on_speeds = noise
             self._readings[episode, columns] = position[columns] + on_positions * rng.uniform(-1, 1, len(on_positions))
             rng.uniform(-1, 1, len(on_speeds))
-
-    def extra(self, name: str) -> np.ndarray:
-        raise HilpError(f"the kitchen has no column '{name}' beside its observations")
 
     def success_fractions(self) -> np.ndarray:
         """The share of the subtasks [n] done so far: done is done, also where it is undone later."""

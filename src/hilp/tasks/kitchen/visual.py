@@ -1,43 +1,37 @@
-"""Visual Kitchen: the same kitchen, of which policies see pictures of 64 x 64 pixels, by the paper's camera.
+"""Visual Kitchen: the same kitchen, of which policies see images of 64 x 64 pixels, by the paper's camera.
 
-Episodes run on states and every state is drawn, so subtasks, goals and scores are those of the kitchen; a goal is the
-picture of its state. What is drawn is an observation, with the noise of its reading, as the paper draws D4RL's rows.
+Subtasks, goals and scores are those of states. An image is rendered from an observation, with the noise of its reading,
+as the paper renders D4RL's rows.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hilp.errors import HilpError
-from hilp.tasks import rendering
-from hilp.tasks.kitchen.task import Kitchen, KitchenEpisodes, simulator
-from hilp.tasks.pictures import drawing, offscreen
-from hilp.tasks.rendering import VISUAL
+from hilp.tasks.kitchen.task import Kitchen, simulator
+from hilp.tasks.rendering import VISUAL, ImageTask, RenderedEpisodes
+from hilp.tasks.simulator import drawing, offscreen
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
     from hilp.data.rewards import Extras
 
 PART, SIDE = "pixels", 64
-PHYSICS = "physics"  # the column of states beside the pictures
 DISTANCE, AZIMUTH, ELEVATION, LOOKS_AT = 1.86, 90.0, -60.0, (-0.3, 0.5, 2.0)  # of the paper's camera
 FINE = 2  # points a pixel along each axis; their mean is nearly MuJoCo's multisampling, at half its cost
 
 
-class VisualKitchen(Kitchen):
-    """A kitchen whose policies see pictures; its own observations, rewards and goals stay states."""
+class VisualKitchen(ImageTask, Kitchen):
+    """A kitchen whose policies see images; its own observations, rewards and goals stay states."""
 
-    image_parts = ((PART, (SIDE, SIDE, 3), "uint8"),)
-    state_column = PHYSICS
-    extra_columns: tuple[str, ...] = (PHYSICS,)
+    extra_columns: tuple[str, ...] = (ImageTask.state_column,)
+    data_hint = ": files of D4RL and Minari have them with --option convention=kitchen"
 
     @property
     def plain(self) -> Kitchen:
@@ -45,55 +39,33 @@ class VisualKitchen(Kitchen):
         return Kitchen(self.name.removeprefix(VISUAL), self.subtasks, self.threads)
 
     def render_states(self, states: np.ndarray) -> dict[str, np.ndarray]:
-        """Pictures of states [n, 30]."""
-        return {PART: camera(self.threads).pictures(np.asarray(states, np.float64))}
+        return {PART: camera(self.threads).images(np.asarray(states, np.float64))}
 
-    def episodes(self, *given: Any, **more: Any) -> Any:
-        return VisualKitchenEpisodes(self, super().episodes(*given, **more))
+    def episodes(self, *args: Any, **kwargs: Any) -> Any:
+        return VisualKitchenEpisodes(self, Kitchen.episodes(self, *args, **kwargs))
 
-    def target_episodes(self, rng: np.random.Generator, n: int) -> Any:
-        return self.episodes(rng, n)
-
-    def at_target(  # type: ignore[override]  # a picture does not tell what is done
+    def at_target(  # type: ignore[override]  # an image does not show what is done
         self, s: Any, a: np.ndarray, s2: Any, extras: Extras
     ) -> np.ndarray:
-        states = extras.after(PHYSICS)
+        states = extras.after(self.state_column)
         return super().at_target(states, a, states)
 
-    def render_dataset(self, data: Dataset, progress: Callable[[int], None] | None = None) -> Dataset:
-        """Data of the kitchen's states with pictures of them as observations; states stay beside."""
-        if data.observation_dim != self.observation_dim:
-            raise HilpError(
-                f"{data.name} has observations of {data.observation_dim} numbers, and pictures of {self.name} are "
-                f"drawn from {self.observation_dim}: of files of D4RL and Minari those are --option convention=kitchen"
-            )
-        pictures = rendering.render_in_blocks(
-            lambda rows: self.render_states(rows)[PART], data.observations, (SIDE, SIDE, 3), progress
-        )
-        known = data.task is not None and self.name == f"{VISUAL}kitchen"  # the data says more than the name
-        seen = replace(data, observations={PART: pictures}, task=f"{VISUAL}{data.task}" if known else self.name)
-        extras = {**data.extras, PHYSICS: np.asarray(data.observations, np.float32)}
-        return replace(
-            seen, extras=extras, observation_parts=(), transform=None, checked=(), name=f"{VISUAL}{data.name}"
-        )
+    def _task_of(self, data: Dataset) -> str:
+        return super()._task_of(data) if self.name == f"{VISUAL}kitchen" else self.name  # a kitchen with all subtasks
 
 
-class VisualKitchenEpisodes(rendering.RenderedEpisodes):
-    """n episodes running side by side, and what the camera sees of each."""
-
-    _plain: KitchenEpisodes
+class VisualKitchenEpisodes(RenderedEpisodes):
+    """Episodes with images and parts of a goal."""
 
     def success_fractions(self) -> np.ndarray:  # not left to __getattr__, by which a protocol is not met
-        return self._plain.success_fractions()
-
-    def extra(self, name: str) -> np.ndarray:
-        return self._plain.observations if name == PHYSICS else self._plain.extra(name)
+        fractions: np.ndarray = self._plain.success_fractions()
+        return fractions
 
 
 class Camera:
-    """Draws states in threads of its own: a screen belongs to the thread that opened it, and opening takes seconds.
+    """Renders states in threads of its own: a screen belongs to the thread that opened it, and opening takes seconds.
 
-    Screens of a desktop are for the main thread only; where they are used, whoever asks draws.
+    Screens of a desktop are for the main thread only; where they are used, the caller's thread renders.
     """
 
     def __init__(self, threads: int) -> None:
@@ -104,7 +76,7 @@ class Camera:
         self.view.distance, self.view.azimuth, self.view.elevation = DISTANCE, AZIMUTH, ELEVATION
         self.view.lookat[:] = LOOKS_AT
 
-    def pictures(self, states: np.ndarray) -> np.ndarray:
+    def images(self, states: np.ndarray) -> np.ndarray:
         """uint8 [n, 64, 64, 3] of states [n, 30]."""
         if self._pool is None:
             return self._draw(states)

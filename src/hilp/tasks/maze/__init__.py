@@ -5,19 +5,10 @@ from __future__ import annotations
 import os
 
 from hilp.errors import HilpError, nearest
+from hilp.tasks.maze.grid import Grid, fewest_steps
 from hilp.tasks.maze.maps import MAZES, looks_like_map, parse_cells, read_map
 from hilp.tasks.maze.pixels import PixelMaze
-from hilp.tasks.maze.world import (
-    MOTIONS,
-    RADIUS,
-    STEP,
-    SUCCESS_RADIUS,
-    TOUCH,
-    Maze,
-    MazeEpisodes,
-    at_goal,
-    fewest_steps,
-)
+from hilp.tasks.maze.world import MOTIONS, RADIUS, STEP, SUCCESS_RADIUS, TOUCH, Maze, MazeEpisodes, at_goal
 from hilp.tasks.rendering import SUFFIX
 
 __all__ = [
@@ -27,6 +18,7 @@ __all__ = [
     "STEP",
     "SUCCESS_RADIUS",
     "TOUCH",
+    "Grid",
     "Maze",
     "MazeEpisodes",
     "PixelMaze",
@@ -55,7 +47,7 @@ def make(name: str) -> Maze:
     """The maze of this name, of this map (a text of several lines) or of the map in this file."""
     if name in MAZES:
         return Maze(name, *MAZES[name])
-    if name.removesuffix(SUFFIX) in MAZES:  # seen as pictures
+    if name.removesuffix(SUFFIX) in MAZES:
         return PixelMaze(name, *MAZES[name.removesuffix(SUFFIX)])
     if "\n" in name:
         return Maze("maze-custom", name)

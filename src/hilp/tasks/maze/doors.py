@@ -6,7 +6,6 @@ it may move as it likes.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,12 +14,12 @@ from hilp.errors import HilpError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from scipy.sparse import csr_matrix
 
 SIDES = {">": (0, 1), "<": (0, -1), "^": (-1, 0), "v": (1, 0)}  # rows and columns to the cell behind each side
 DOORS = "".join(SIDES)
 COLOUR = "#c2571a"
 ARROW = np.array([(0.25, 0.2), (0.25, 0.8), (0.8, 0.5)])  # of a door to the right, in a cell of size 1
-Cell = tuple[int, int]  # row and column of a map
 
 
 def closed(cells: np.ndarray) -> np.ndarray:
@@ -34,6 +33,8 @@ def closed(cells: np.ndarray) -> np.ndarray:
 
 def require_ways(cells: np.ndarray) -> None:
     """Raise unless every free cell of a map [rows, columns] can be reached from every other."""
+    from scipy.sparse.csgraph import breadth_first_order
+
     for row, column in np.argwhere(np.isin(cells, list(DOORS))):
         door = cells[row, column]
         down, right = SIDES[door]
@@ -43,16 +44,13 @@ def require_ways(cells: np.ndarray) -> None:
                     f"the door '{door}' at {cell_name(row, column)} of the map {lacking}: free the cell there, or turn "
                     "the door"
                 )
-    free = [(int(row), int(column)) for row, column in np.argwhere(cells != "#")]
-    onwards = _ways(cells, free)
-    backwards: dict[Cell, list[Cell]] = {cell: [] for cell in free}
-    for cell, following in onwards.items():
-        for there in following:
-            backwards[there].append(cell)
-    for ways, back in ((onwards, False), (backwards, True)):
-        lost = sorted(set(free) - _reached(ways, free[0]))
-        if lost:
-            start, end = (lost[0], free[0]) if back else (free[0], lost[0])
+    onwards = step_graph(neighbours(cells))
+    for back, graph in ((False, onwards), (True, onwards.T)):
+        reached = np.zeros(graph.shape[0], bool)
+        reached[breadth_first_order(graph, 0, return_predecessors=False)] = True  # from the first free cell
+        if not reached.all():
+            first, lost = np.argwhere(cells != "#")[[0, int(np.argmin(reached))]]
+            start, end = (lost, first) if back else (first, lost)
             raise HilpError(
                 f"the one-way doors of the map leave no way from {cell_name(*start)} to {cell_name(*end)}: turn a "
                 "door, or open another way"
@@ -90,23 +88,23 @@ def painted(door: str, size: int) -> np.ndarray:
     return np.asarray((turn <= 0).all(axis=-1) | (turn >= 0).all(axis=-1))
 
 
-def _ways(cells: np.ndarray, free: list[Cell]) -> dict[Cell, list[Cell]]:
-    """Each free cell and the cells that can be entered from it."""
-    shut = closed(cells)
-    ways: dict[Cell, list[Cell]] = {}
-    for row, column in free:
-        beside = [(row + down, column + right) for down, right in SIDES.values()]
-        ways[row, column] = [
-            there for side, there in enumerate(beside) if cells[there] != "#" and not shut[side, row, column]
-        ]
-    return ways
+def neighbours(cells: np.ndarray) -> np.ndarray:
+    """[free cells, 4]: the free cell to the right, left, top and bottom; the cell itself where there is no way."""
+    row, column = np.nonzero(cells != "#")
+    own = np.arange(len(row), dtype=np.int32)
+    index = np.full(cells.shape, -1, np.int32)
+    index[row, column] = own
+    beside = [index[row + down, column + right] for down, right in SIDES.values()]
+    shut = closed(cells)[:, row, column]  # side x cells
+    return np.stack([np.where((cell < 0) | no, own, cell) for cell, no in zip(beside, shut, strict=True)], axis=1)
 
 
-def _reached(ways: dict[Cell, list[Cell]], start: Cell) -> set[Cell]:
-    seen, queue = {start}, deque([start])
-    while queue:
-        for there in ways[queue.popleft()]:
-            if there not in seen:
-                seen.add(there)
-                queue.append(there)
-    return seen
+def step_graph(successors: np.ndarray) -> csr_matrix:
+    """The graph in which i leads to successors[i]."""
+    from scipy.sparse import csr_matrix
+
+    n, width = successors.shape
+    rows = np.arange(0, successors.size + 1, width)
+    graph = csr_matrix((np.ones(successors.size, bool), successors.flatten(), rows), shape=(n, n))
+    graph.sum_duplicates()  # reorders in place, hence the copy
+    return graph

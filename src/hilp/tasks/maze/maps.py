@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import textwrap
 from pathlib import Path
 
@@ -124,53 +125,42 @@ def parse_cells(text: str) -> np.ndarray:
             raise HilpError(
                 f"row {row + 1} of the map has {len(line)} cells but row 1 has {len(lines[0])}: make all rows equal"
             )
-        for column, character in enumerate(line):
-            if character not in "#1. 0" + DOORS:
-                raise HilpError(
-                    f"unknown character {character!r} at {cell_name(row, column)} of the map: "
-                    "use '#' or '1' for walls, '.', '0' or a space for free cells, '>', '<', '^' or 'v' for one-way "
-                    "doors"
-                )
+        unknown = re.search(f"[^#1. 0{re.escape(DOORS)}]", line)
+        if unknown:
+            raise HilpError(
+                f"unknown character {unknown[0]!r} at {cell_name(row, unknown.start())} of the map: "
+                "use '#' or '1' for walls, '.', '0' or a space for free cells, '>', '<', '^' or 'v' for one-way doors"
+            )
     plain = str.maketrans("1 0", "#..")
     cells = np.array([list(line.translate(plain)) for line in lines])
-    walls = cells == "#"
+    _require_one_piece(cells == "#")
+    require_ways(cells)
+    return cells
+
+
+def _require_one_piece(walls: np.ndarray) -> None:
+    """Raise unless walls close the map and its free cells are connected through their sides."""
+    from scipy.ndimage import label
+
     border = np.ones_like(walls)
     border[1:-1, 1:-1] = False
-    gaps = np.argwhere(border & ~walls)
+    gaps, free = np.argwhere(border & ~walls), np.argwhere(~walls)
     if len(gaps):
         raise HilpError(f"the border of the map is open at {cell_name(*gaps[0])}: put a '#' there")
-    free = [(int(row), int(column)) for row, column in np.argwhere(~walls)]
-    if not free:
+    if not len(free):
         raise HilpError("the map has no free cell: open at least two with '.'")
     if len(free) == 1:
         raise HilpError(f"the map has only one free cell, at {cell_name(*free[0])}: open one beside it with '.'")
-    pieces = _pieces(free)
-    if len(pieces) > 1:
-        smallest = min(pieces, key=len)
+    pieces, count = label(~walls)
+    if count > 1:
+        smallest = 1 + int(np.bincount(pieces.ravel())[1:].argmin())
         raise HilpError(
-            f"the free cell at {cell_name(*min(smallest))} of the map is cut off from the rest: "
+            f"the free cell at {cell_name(*np.argwhere(pieces == smallest)[0])} of the map is cut off from the rest: "
             "open a wall beside it or close it with '#'"
         )
-    require_ways(cells)
-    return cells
 
 
 def cell_corners(walls: np.ndarray) -> np.ndarray:
     """[cells, 2]: the lower left corner of each free cell, row after row of the map."""
     row, column = np.nonzero(~walls)
     return np.stack([column, len(walls) - 1 - row], axis=1).astype(np.float64)
-
-
-def _pieces(free: list[tuple[int, int]]) -> list[set[tuple[int, int]]]:
-    """The free cells in sets, each connected through sides."""
-    left, pieces = set(free), []
-    while left:
-        piece, edge = set(), [left.pop()]
-        while edge:
-            row, column = edge.pop()
-            piece.add((row, column))
-            beside = {(row + 1, column), (row - 1, column), (row, column + 1), (row, column - 1)} & left
-            left -= beside
-            edge += beside
-        pieces.append(piece)
-    return pieces

@@ -14,9 +14,8 @@ import numpy as np
 
 from hilp.errors import HilpError
 from hilp.tasks import rendering
-from hilp.tasks.base import Finite
-from hilp.tasks.maze.rewards import StateReward, best_return, rewards
-from hilp.tasks.maze.world import RADIUS, Maze, MazeEpisodes, at_goal
+from hilp.tasks.maze.rewards import StateReward, rewards
+from hilp.tasks.maze.world import RADIUS, Maze, at_goal
 
 SIDE = 32  # pixels of a picture
 PART = "pixels"  # the name of the picture in an observation
@@ -24,14 +23,15 @@ ROBOT = 1.0 + RADIUS  # radius of the robot in pictures, in cells: as near as it
 FLOOR, WALL, DOOR, BEYOND = (0, 168, 150), (0, 62, 92), (0, 96, 224), (0, 22, 36)  # no red in any of them
 RED = (255, 96, 64)
 BLOCK = 1024  # pictures drawn at a time
-ASTRAY = 0.3  # cells that a place may be read inside a wall, by rounding
+IN_WALL = 0.3  # cells that a place may be read inside a wall, by rounding
 
 
 class PixelMaze(Maze):
-    """A maze whose policies see pictures. Its own observations, rewards and goals stay places."""
+    """A maze whose policies see images. Its own observations, rewards and goals stay positions."""
 
     image_parts = ((PART, (SIDE, SIDE, 3), "uint8"),)
-    extra_columns: tuple[str, ...] = ("physics",)  # the place
+    state_column = "physics"
+    extra_columns: tuple[str, ...] = (state_column,)
 
     def __init__(self, name: str, map_text: str, max_steps: int | None = None) -> None:
         super().__init__(name, map_text, max_steps)
@@ -126,10 +126,6 @@ class PixelMaze(Maze):
 
         return {name: of_places(reward) for name, reward in rewards(self.walls).items()}
 
-    def best_return(self, name: str, observations: np.ndarray, steps: int) -> np.ndarray | None:
-        finite: Finite | None = self.finite()
-        return None if finite is None else best_return(finite, self.rewards[name], self.nearest(observations), steps)
-
     def near(self, observations: Any, goal: Any) -> np.ndarray:
         return at_goal(self._places(observations), rendering.infer_states(self, goal))
 
@@ -139,40 +135,23 @@ class PixelMaze(Maze):
     def place(self, observations: Any) -> np.ndarray:
         return self._places(observations)[:, :2]
 
-    def episodes(self, rng: np.random.Generator, n: int, start: Any = None, goal: Any = None) -> PixelEpisodes:
-        """As those of any maze; starts and goals are places or pictures."""
-        given = [None if one is None else self._given_place(one) for one in (start, goal)]
-        running = super().episodes(rng, n, *given)
-        return PixelEpisodes(self, running.xy, running.goals.astype(np.float64))
+    def episodes(  # type: ignore[override]  # with images of them
+        self, rng: np.random.Generator, n: int, start: Any = None, goal: Any = None
+    ) -> rendering.RenderedEpisodes:
+        """Like those of any maze; starts and goals are positions or images."""
+        start, goal = (None if one is None else self._position(one) for one in (start, goal))
+        return rendering.RenderedEpisodes(self, super().episodes(rng, n, start, goal))
 
-    def target_episodes(self, rng: np.random.Generator, n: int) -> PixelEpisodes:
-        running = super().target_episodes(rng, n)
-        return PixelEpisodes(self, running.xy, running.goals.astype(np.float64))
+    def target_episodes(self, rng: np.random.Generator, n: int) -> rendering.RenderedEpisodes:  # type: ignore[override]
+        return rendering.RenderedEpisodes(self, super().target_episodes(rng, n))
 
-    def _given_place(self, observation: Any) -> np.ndarray:
-        """A place of a user's; of a picture the free place nearest to what is seen, because reading it rounds."""
+    def _position(self, observation: Any) -> np.ndarray:
+        """A start or goal; of an image the nearest free position, because reading an image rounds."""
         if not isinstance(observation, Mapping):
             return np.asarray(observation, np.float64)
         seen = self.infer_states({PART: np.asarray(observation[PART])[None]})[0]
         inside = np.clip(seen, self._rooms[:, :2], self._rooms[:, :2] + self._rooms[:, 2:])
         gaps = np.linalg.norm(inside - seen, axis=1)
-        if not np.isfinite(seen).all() or gaps.min() > ASTRAY:
+        if not np.isfinite(seen).all() or gaps.min() > IN_WALL:
             raise HilpError(f"there is no robot on the floor of {self.name} in this picture: nothing else in it is red")
         return np.asarray(inside[gaps.argmin()])
-
-
-class PixelEpisodes(MazeEpisodes):
-    """n episodes running side by side, with what policies see of them."""
-
-    maze: PixelMaze
-
-    @property
-    def images(self) -> dict[str, np.ndarray]:
-        return self.maze.render_states(self.observations)
-
-    @cached_property
-    def goal_images(self) -> dict[str, np.ndarray]:
-        return self.maze.render_states(self.goals)
-
-    def extra(self, name: str) -> np.ndarray:
-        return self.observations if name == "physics" else super().extra(name)

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks.base import Finite
-from hilp.tasks.maze.doors import DOORS, closed, draw_doors
-from hilp.tasks.maze.maps import MAZES, cell_corners, parse_cells
+from hilp.tasks.base import BaseEpisodes, BaseTask, Finite
+from hilp.tasks.maze.doors import closed, draw_doors
+from hilp.tasks.maze.grid import Grid, draw_walls, fewest_steps
+from hilp.tasks.maze.maps import MAZES, cell_corners
 from hilp.tasks.maze.rewards import StateReward, best_return, rewards
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ MOTIONS = np.array([(x, y) for x in (-1, -0.5, 0, 0.5, 1) for y in (-1, -0.5, 0,
 FINITE_LIMIT = 10_000  # points (400 free cells) up to which the distances of all pairs are worth their memory, 200 MB
 
 
-class Maze:
+class Maze(Grid, BaseTask):
     """A map with its physics, its exact distances and its pictures."""
 
     observation_dim = 2
@@ -46,16 +47,10 @@ class Maze:
     target_ends = True
     columns: Mapping[str, int] = {"x": 0, "y": 1}
     goal_names: tuple[str, ...] = ()
-    extra_columns: tuple[str, ...] = ()
-    score_scale = 1.0
 
     def __init__(self, name: str, map_text: str, max_steps: int | None = None) -> None:
+        super().__init__(map_text)
         self.name = name
-        self.cells = parse_cells(map_text)  # [rows, columns]: '#', '.', or a door
-        self.walls = self.cells == "#"  # bool
-        self.map_text = "\n".join("".join(row) for row in self.cells)
-        self.has_doors = bool(np.isin(self.cells, list(DOORS)).any())
-        self.free_cells = np.argwhere(~self.walls)  # [cells, 2]: row, column
         rows, columns = self.walls.shape
         self._height = rows
         self._wall_at = np.ascontiguousarray(self.walls[::-1].T).ravel()  # [column * rows + row from the bottom]
@@ -73,7 +68,7 @@ class Maze:
         }
 
     @cached_property
-    def rewards(self) -> Mapping[str, StateReward]:
+    def rewards(self) -> Mapping[str, StateReward]:  # type: ignore[override]
         """Rewards of being somewhere, by name."""
         return rewards(self.walls)
 
@@ -204,9 +199,6 @@ class Maze:
             )
         return np.tile(xy, (n, 1))
 
-    def for_data(self, first: np.ndarray) -> Maze:
-        return self
-
     def potential_max(self, name: str) -> float:
         """The largest value of a potential over all valid positions, exactly."""
         if name not in self.potentials:
@@ -225,8 +217,7 @@ class Maze:
     @cached_property
     def target(self) -> np.ndarray:
         """The middle of a cell at one end of the longest way through the maze."""
-        _, cell = np.unravel_index(self.cell_steps.argmax(), self.cell_steps.shape)
-        return (self.cell_corners[cell] + 0.5).astype(np.float32)
+        return (self.cell_corners[self.far_end] + 0.5).astype(np.float32)
 
     def at_target(self, s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray:
         """The reward of being at the target: 1 there, 0 elsewhere."""
@@ -245,9 +236,7 @@ class Maze:
     @cached_property
     def _cell_at(self) -> np.ndarray:
         """[columns, rows from the bottom] -> row of free_cells, -1 in walls."""
-        index = np.full(self.walls.shape, -1, np.int32)
-        index[~self.walls] = np.arange(len(self.free_cells))
-        return np.ascontiguousarray(index[::-1].T)
+        return np.ascontiguousarray(self.free_index[::-1].T)
 
     def cell(self, xy: np.ndarray) -> np.ndarray:
         """The row of free_cells that each valid position [n, 2] is in."""
@@ -258,20 +247,6 @@ class Maze:
     def cell_corners(self) -> np.ndarray:
         """[cells, 2]: the lower left corner of each free cell."""
         return cell_corners(self.walls)
-
-    @cached_property
-    def neighbours(self) -> np.ndarray:
-        """[cells, 4]: the free cell to the right, left, top and bottom; the cell itself where there is no way."""
-        column, row = self.cell_corners.T.astype(np.intp)
-        beside = [self._cell_at[column + right, row + up] for right, up in ((1, 0), (-1, 0), (0, 1), (0, -1))]
-        own = np.arange(len(self.free_cells), dtype=np.int32)
-        shut = self._shut_at[:, column * self._height + row]  # side x cells
-        return np.stack([np.where((cell < 0) | no, own, cell) for cell, no in zip(beside, shut, strict=True)], axis=1)
-
-    @cached_property
-    def cell_steps(self) -> np.ndarray:
-        """[cells, cells] int16: the length of the shortest path of neighbouring cells."""
-        return fewest_steps(self.neighbours)
 
     # The exact finite maze
 
@@ -313,26 +288,15 @@ class Maze:
 
     def draw(self, ax: Axes) -> None:
         """Draw the walls and the doors."""
-        from matplotlib.colors import ListedColormap
-
-        rows, columns = self.walls.shape
-        colours = ListedColormap(["#ffffff", "#4a4e57"])
-        ax.imshow(self.walls, cmap=colours, vmin=0, vmax=1, extent=(0, columns, 0, rows), zorder=0)
+        draw_walls(self.walls, ax, corner=(0, 0), cell=1, origin="upper")
         draw_doors(self.cells, ax)
-        ax.set_aspect("equal")
-        ax.set_xticks([])
-        ax.set_yticks([])
-
-    def place(self, observations: np.ndarray) -> np.ndarray:
-        """Where to draw each observation: at its position."""
-        return np.asarray(observations)[:, :2]
 
 
-class MazeEpisodes:
-    """n episodes running side by side. The physics keep float64; what is observed is float32."""
+class MazeEpisodes(BaseEpisodes):
+    """n episodes. The physics keep float64; observations are float32."""
 
     def __init__(self, maze: Maze, xy: np.ndarray, goals: np.ndarray) -> None:
-        self.maze = maze
+        self.maze, self.name = maze, maze.name
         self.xy = xy
         self._goal_xy = goals
         self.goals = goals.astype(np.float32)
@@ -341,9 +305,6 @@ class MazeEpisodes:
     def step(self, actions: np.ndarray) -> None:
         self.xy = self.maze.step(self.xy, actions)
         self.observations = self.xy.astype(np.float32)
-
-    def extra(self, name: str) -> np.ndarray:
-        raise HilpError(f"a maze has no column '{name}' beside its observations")
 
     def reached(self) -> np.ndarray:
         return at_goal(self.xy, self._goal_xy)
@@ -363,19 +324,3 @@ def _span(middle: np.ndarray, slack: float = TOUCH) -> tuple[np.ndarray, np.ndar
 
 def _lattice_index(xy: np.ndarray) -> np.ndarray:
     return np.floor(xy / SPACING).astype(np.intp)
-
-
-def fewest_steps(successors: np.ndarray) -> np.ndarray:
-    """All pairs of distances [n, n] int16 in the graph where i leads to successors[i], -1 where there is no way."""
-    from scipy.sparse import csr_matrix
-    from scipy.sparse.csgraph import dijkstra
-
-    n, width = successors.shape
-    rows = np.arange(0, successors.size + 1, width)
-    graph = csr_matrix((np.ones(successors.size, bool), successors.flatten(), rows), shape=(n, n))
-    graph.sum_duplicates()  # reorders in place, hence the copy
-    steps = np.empty((n, n), np.int16)
-    for first in range(0, n, 512):  # in parts, because scipy answers in float64
-        some = dijkstra(graph, unweighted=True, indices=np.arange(first, min(first + 512, n)))
-        steps[first : first + 512] = np.where(np.isinf(some), -1, some)
-    return steps

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hilp.tasks.maze.grid import bare_axes
 from hilp.tasks.ogbench.task import EXTRA, OgbenchTask, shallow_copy
 from hilp.tasks.simulator import import_simulator
 
@@ -79,9 +80,7 @@ class Manipulation(OgbenchTask):
         """Draw the part of the table that the arm reaches, from above."""
         (left, right), (low, high) = TABLE
         ax.plot([left, right, right, left, left], [low, low, high, high, low], color="#4a4e57", zorder=0)
-        ax.set_aspect("equal")
-        ax.set_xticks([])
-        ax.set_yticks([])
+        bare_axes(ax)
 
     def place(self, observations: np.ndarray) -> np.ndarray:
         """Where to draw each observation: at its first cube, or at the arm's hand where there is none."""

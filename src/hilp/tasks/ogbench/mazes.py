@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hilp.errors import HilpError
-from hilp.tasks.antmaze import CELL, AntMaze, draw_walls
+from hilp.tasks.antmaze import AntMaze, draw_walls, free_position
 from hilp.tasks.ogbench.points import Points
 from hilp.tasks.ogbench.task import EXTRA, OgbenchEpisodes, OgbenchTask, seeded, shallow_copy
 from hilp.tasks.simulator import import_simulator
@@ -66,16 +66,11 @@ class OgbenchMaze(OgbenchTask):
 
     def _given(self, value: np.ndarray | None, what: str) -> np.ndarray | None:
         value = super()._given(value, what)
-        if value is not None and not self._is_free(value[:2]):
+        if value is not None and not free_position(self.walls, value[:2]):
             raise HilpError(
                 f"the {what} {value[:2].tolist()} is no free position of {self.name}: it is in a wall or off the map"
             )
         return value
-
-    def _is_free(self, xy: np.ndarray) -> bool:
-        row, column = np.floor(xy / CELL + 1.5).astype(np.intp)[::-1]
-        rows, columns = self.walls.shape
-        return bool(0 <= row < rows and 0 <= column < columns and not self.walls[row, column])
 
     def draw(self, ax: Axes) -> None:
         """Draw the walls from above."""

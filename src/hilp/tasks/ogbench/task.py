@@ -1,7 +1,7 @@
 """What OGBench's environments have in common: their five tasks, their success, and many of them side by side.
 
 Episodes run in the environments of the package themselves. Two things are added. They can be seeded: OGBench draws
-from numpy's global generator, and from one of gymnasium's that nobody can seed. And many share one compiled model,
+from numpy's global generator, and from one of gymnasium's that cannot be seeded. And many share one compiled model,
 of which a manipulation environment needs 70 MB.
 """
 
@@ -10,18 +10,17 @@ from __future__ import annotations
 import re
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks import rendering
-from hilp.tasks.base import Finite
+from hilp.tasks.base import BaseEpisodes, BaseTask
 from hilp.tasks.ogbench.environments import Environment
-from hilp.tasks.simulator import import_simulator
+from hilp.tasks.simulator import import_simulator, rendering_errors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,15 +29,11 @@ EXTRA = "OGBench"  # what needs the simulator, in error messages
 FILM_STRIDE = 4  # one frame in so many steps
 
 
-class OgbenchTask(ABC):
-    """An environment of OGBench with its five evaluation tasks; they take turns as episodes are asked for."""
+class OgbenchTask(BaseTask, ABC):
+    """An environment of OGBench with its five evaluation tasks; episodes take them in turn."""
 
     family = "ogbench"
     has_goals = True
-    extra_columns: tuple[str, ...] = ()
-    score_scale = 1.0
-    potentials: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {}
-    rewards: Mapping[str, Callable[..., np.ndarray]] = {}
 
     def __init__(self, about: Environment) -> None:
         self.about, self.name = about, about.name
@@ -58,9 +53,6 @@ class OgbenchTask(ABC):
 
     @abstractmethod
     def draw(self, ax: Axes) -> None: ...
-
-    @abstractmethod
-    def place(self, observations: np.ndarray) -> np.ndarray: ...
 
     @abstractmethod
     def set_state(self, env: Any, observation: np.ndarray) -> None:
@@ -150,49 +142,23 @@ class OgbenchTask(ABC):
         return self.goal_named(self.goal_names[0], rng)
 
     def _given(self, value: np.ndarray | None, what: str) -> np.ndarray | None:
-        if value is None:
-            return None
-        rendering.require_state(self, value, what)
-        value = np.asarray(value, np.float64)
-        if value.shape != (self.observation_dim,) or not np.isfinite(value).all():
-            raise HilpError(
-                f"the {what} of {self.name} must be an observation of {self.observation_dim} finite numbers, not of "
-                f"shape {value.shape}"
-            )
-        return value
+        return None if value is None else self.require_observation(value, what)
 
-    def for_data(self, first: np.ndarray) -> OgbenchTask:
+    def for_data(self, first: np.ndarray) -> Self:
         """The same task: its goals are drawn by the environment, whatever the data."""
         self._given(first, "first observation")
         return self
-
-    def potential_max(self, name: str) -> float:
-        raise HilpError(f"{self.name} has no named rewards: give a function of observations")
-
-    def best_return(self, name: str, observations: np.ndarray, steps: int) -> np.ndarray | None:
-        return None
-
-    def finite(self) -> Finite | None:
-        """There is no exact restriction of a simulation."""
-        return None
 
     # Pictures
 
     def film(self, observations: np.ndarray, physics: np.ndarray | None) -> np.ndarray:
         """Frames of an episode for people to look at, by OGBench's own camera."""
-        return np.stack(list(self.frames(observations[::FILM_STRIDE])))
-
-    def frames(self, observations: Sequence[np.ndarray] | np.ndarray) -> Iterator[np.ndarray]:
-        """Pictures [height, width, 3] uint8 of observations."""
-        env = self._drawn
-        for observation in observations:
+        env, frames = self._drawn, []
+        for observation in observations[::FILM_STRIDE]:
             self.set_state(env, np.asarray(observation, np.float64))
-            try:
-                yield np.array(env.render())
-            except Exception as error:  # every GL backend has its own exceptions
-                raise HilpError(
-                    f"cannot open a picture to draw in ({error}): try the environment MUJOCO_GL=egl"
-                ) from error
+            with rendering_errors():
+                frames.append(np.array(env.render()))
+        return np.stack(frames)
 
     @cached_property
     def _drawn(self) -> Any:
@@ -200,13 +166,14 @@ class OgbenchTask(ABC):
         return self._ready(make_env(self.about.registered, width=480, height=360))
 
 
-class OgbenchEpisodes:
-    """n episodes running side by side, each in an environment of its own; what is observed is float32."""
+class OgbenchEpisodes(BaseEpisodes):
+    """n episodes, each in an environment of its own; observations are float32."""
 
     def __init__(
         self, world: OgbenchTask, envs: list[Any], goals: np.ndarray, names: list[str], by_observation: bool
     ) -> None:
         """`names` are the tasks of the episodes; `by_observation`: their goals are an observation of the user's."""
+        self.name = world.name
         self._world, self._envs, self.names, self._by_observation = world, envs, names, by_observation
         self.goals = goals.astype(np.float32)
         self.observations = np.stack([world._observe(env) for env in envs]).astype(np.float32)
@@ -226,12 +193,9 @@ class OgbenchEpisodes:
             return self._world.near(self.observations, self.goals)
         return np.array([self._world._succeeds(env) for env in self._envs], bool)
 
-    def extra(self, name: str) -> np.ndarray:
-        raise HilpError(f"{self._world.name} has no column '{name}' beside its observations")
-
 
 class _SeedableActions:
-    """One action space for good: a property that makes a new one each time draws what nobody can repeat."""
+    """One action space for good: a property that makes a new one each time cannot be seeded."""
 
     @property
     def action_space(self) -> Any:
@@ -265,7 +229,7 @@ def shallow_copy(env: Any) -> Any:
 
 @contextmanager
 def seeded(seed: int, *spaces: Any) -> Iterator[None]:
-    """Everything that OGBench draws from generators of others' is repeatable in here, and theirs go on as they were."""
+    """What OGBench draws from global generators is repeatable in here; afterwards they continue as before."""
     before = np.random.get_state()
     np.random.seed(seed)
     for space in spaces:
