@@ -218,7 +218,7 @@ def test_mistakes_are_told(large: AntMaze, tmp_path: Path) -> None:
         (lambda: large.episodes(rng, 1, start=np.zeros(5)), "must be an observation of 29 numbers or x,y"),
         (lambda: large.episodes(rng, 1, start=np.array([16.0, 0.0])), "no free position"),
         (lambda: large.episodes(rng, 1, goal=np.array([np.nan, 0.0])), "no free position"),
-        (lambda: large.for_data(np.zeros(27)), "29 numbers"),
+        (lambda: large.for_data(np.zeros(27)), "29 finite numbers"),
         (lambda: large.potential_max("right"), "no named rewards"),
     ):
         with pytest.raises(HilpError, match=message):

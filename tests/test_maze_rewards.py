@@ -9,7 +9,7 @@ import hilp
 from hilp import tasks
 from hilp.evaluation import rollouts
 from hilp.tasks.maze import Maze
-from hilp.tasks.maze.rewards import longest_corridor
+from hilp.tasks.maze.world import longest_corridor
 
 HALL = Maze("hall", "#######\n#.....#\n###.###\n#######")
 

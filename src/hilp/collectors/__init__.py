@@ -64,7 +64,8 @@ def collect(
     if kind not in kinds and not own_code:
         close = nearest(kind, kinds)
         raise HilpError(f"unknown kind of {world.name} data '{kind}': {close}; or path/to/file.py:act of your own")
-    return run(collector, world, Request(kind, steps, seed, out and Path(out), progress, workers, overwrite))
+    folder = None if out is None else Path(out)
+    return run(collector, world, Request(kind, steps, seed, folder, progress, workers, overwrite))
 
 
 def run(collector: Any, world: Any, request: Request) -> Dataset:

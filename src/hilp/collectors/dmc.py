@@ -323,12 +323,16 @@ def _collect(world: dmc.Dmc, request: Request, cfg: Config, shards: Shards) -> N
     while (done := shards.episodes()) < episodes:
         rng = np.random.default_rng([request.seed, done])
         count, before = min(cfg.side_by_side, episodes - done), shards.transitions()
-        block = _block(world, rng, count, seeker, lambda rows, before=before: request.report(before + rows))
+        block = _block(world, rng, count, seeker, partial(_report, request, before))
         if done + count == episodes:
             block[-1] = cut(block[-1], request.steps - (episodes - 1) * world.max_steps)
         shards.add(block)
         if seeker:
             seeker.save(shards)
+
+
+def _report(request: Request, before: int, rows: int) -> None:
+    request.report(before + rows)
 
 
 def _block(

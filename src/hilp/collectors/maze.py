@@ -10,7 +10,7 @@ import numpy as np
 
 from hilp.collectors.collecting import Request
 from hilp.tasks import rendering
-from hilp.tasks.maze import RADIUS, STEP, Maze
+from hilp.tasks.maze import RADIUS, STEP, Grid, Maze
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
@@ -160,7 +160,7 @@ def _run(
         xy = observations[:, t + 1].astype(np.float64)
 
 
-def routes(maze: Maze, rng: np.random.Generator) -> np.ndarray:
+def routes(maze: Grid, rng: np.random.Generator) -> np.ndarray:
     """[goal cell, cell] -> the next cell on a shortest path, drawn among equally short ones to vary the ways taken."""
     distance = maze.cell_steps[maze.neighbours]  # [cell, neighbour, goal cell]
     # Less than one step of noise never prefers a longer way.

@@ -19,7 +19,7 @@ import numpy as np
 
 from hilp.errors import HilpError, nearest
 from hilp.tasks.base import BaseEpisodes, BaseTask
-from hilp.tasks.maze import Grid, grid, read_map
+from hilp.tasks.maze import MAZES, Grid, maps, read_map
 from hilp.tasks.simulator import Threaded, drawing, import_simulator, render
 
 if TYPE_CHECKING:
@@ -33,65 +33,38 @@ RESET_NOISE = 0.1  # uniform on qpos, and so on the start's x and y; Gaussian on
 POSITIONS = 15  # of the 29 numbers of an observation
 MAP_PREFIX = "antmaze:"  # before a map of the user's own, or the path of one
 
-LARGE = """
-############
-#....#.....#
-#.##.#.#.#.#
-#......#...#
-#.####.###.#
-#..#.#.....#
-##.#.#.#.###
-#..#...#...#
-############
-"""
-ULTRA = """
-################
-#.......#......#
-#.###.#.#.##.#.#
-#.###.#....#.#.#
-#...#.##.###.#.#
-#.#...#........#
-#...#...#.###.##
-#.#.###.#...#.##
-#.......#.#....#
-##.##.#...####.#
-##.#..#.#......#
-################
-"""
 LARGE_LONGEST_WAY = 19  # cells between the two free cells of the large map that are farthest apart
 
 
 @dataclass(frozen=True)
-class Protocol:
-    """Where D4RL starts an episode and where its goal is."""
-
-    start: tuple[int, int]  # cell
-    goal: tuple[int, int]  # cell
-    goal_noise: tuple[tuple[float, float], ...]  # uniform ranges added to the goal cell's centre, per axis
-    goal_drawn_once: bool  # for all episodes, not for each of them
-
-
-@dataclass(frozen=True)
 class Layout:
-    """A map and how it is evaluated."""
+    """A map and D4RL's evaluation on it."""
 
     map_text: str
     max_steps: int
-    protocol: Protocol
-    play_goals: tuple[tuple[int, int], ...]  # the cells that "play" data walks to
+    start: tuple[int, int]  # cell
+    goal: tuple[int, int]  # cell
+    goal_noise: tuple[tuple[float, float], ...]  # uniform ranges added to the goal cell's centre, along both axes
+    goal_drawn_once: bool  # for all episodes, not for each of them
+    play_goals: tuple[tuple[int, int], ...] = ()  # the cells that "play" data walks to
 
 
 _LARGE = Layout(
-    LARGE,
-    1000,
-    Protocol((1, 1), (7, 9), ((0.0, 1.0), (0.0, 0.5)), goal_drawn_once=False),
-    ((1, 6), (3, 5), (3, 10), (5, 2), (7, 4), (7, 6), (7, 9)),
+    MAZES["maze-large"][0],
+    max_steps=1000,
+    start=(1, 1),
+    goal=(7, 9),
+    goal_noise=((0.0, 1.0), (0.0, 0.5)),
+    goal_drawn_once=False,
+    play_goals=((1, 6), (3, 5), (3, 10), (5, 2), (7, 4), (7, 6), (7, 9)),
 )
 _ULTRA = Layout(
-    ULTRA,
-    2000,
-    Protocol((1, 1), (10, 14), ((-1.0, 0.0), (0.0, 0.5)), goal_drawn_once=True),
-    (),
+    MAZES["maze-ultra"][0],
+    max_steps=2000,
+    start=(1, 1),
+    goal=(10, 14),
+    goal_noise=((-1.0, 0.0), (0.0, 0.5)),
+    goal_drawn_once=True,
 )
 # The data of "diverse" and "play" differ, their evaluation does not.
 NAMES: dict[str, Layout] = {
@@ -120,16 +93,15 @@ class AntMaze(Threaded, BaseTask):
             raise HilpError(f"the map of {name} has one-way doors, which only the built-in maze has: free those cells")
         self.map_text = self.grid.map_text
         self.task = name if name in NAMES else MAP_PREFIX + "\n" + self.map_text  # `make` gives this task again
-        self._protocol = layout.protocol if layout else None
+        self._layout = layout
         self.play_goals = layout.play_goals if layout else ()
-        self._given_max_steps = layout.max_steps if layout else None
         self._given_proprioception: np.ndarray | None = None
 
     @cached_property
     def max_steps(self) -> int:
-        """The step limit: as given, else 1000 for each time that the longest way is that of the large map."""
-        if self._given_max_steps is not None:
-            return self._given_max_steps
+        """The step limit: the layout's, else 1000 for each time that the longest way is that of the large map."""
+        if self._layout is not None:
+            return self._layout.max_steps
         return 1000 * -(-int(self.grid.cell_steps.max()) // LARGE_LONGEST_WAY)
 
     @property
@@ -201,17 +173,17 @@ class AntMaze(Threaded, BaseTask):
         return np.concatenate([[np.nan, np.nan], self.proprioception])
 
     def _draw_goals(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        if self._protocol is None:
+        if self._layout is None:
             return self.centres(self.grid.free_cells[rng.integers(len(self.grid.free_cells), size=n)])
-        drawn = 1 if self._protocol.goal_drawn_once else n
-        xy = np.tile(self.centres(np.array(self._protocol.goal)), (drawn, 1))
-        for low, high in self._protocol.goal_noise:
+        drawn = 1 if self._layout.goal_drawn_once else n
+        xy = np.tile(self.centres(np.array(self._layout.goal)), (drawn, 1))
+        for low, high in self._layout.goal_noise:
             xy += rng.uniform(low, high, (drawn, 2))
         return np.broadcast_to(xy, (n, 2)).copy()
 
     def _draw_starts(self, rng: np.random.Generator, goal_xy: np.ndarray) -> np.ndarray:
-        if self._protocol is not None:
-            return self.resets(rng, np.tile(self.centres(np.array(self._protocol.start)), (len(goal_xy), 1)))
+        if self._layout is not None:
+            return self.resets(rng, np.tile(self.centres(np.array(self._layout.start)), (len(goal_xy), 1)))
         cells = rng.integers(len(self.grid.free_cells), size=len(goal_xy))
         goal_cells = self.free_cell(goal_xy)
         while (same := cells == goal_cells).any():
@@ -239,11 +211,11 @@ class AntMaze(Threaded, BaseTask):
     @property
     def target(self) -> np.ndarray:
         """The middle of where D4RL draws goals, or of the cell at one end of a map's longest way."""
-        if self._protocol is None:
+        if self._layout is None:
             xy = self.centres(self.grid.free_cells[self.grid.far_end])
         else:
-            noise = sum((low + high) / 2 for low, high in self._protocol.goal_noise)
-            xy = self.centres(np.array(self._protocol.goal)) + noise
+            noise = sum((low + high) / 2 for low, high in self._layout.goal_noise)
+            xy = self.centres(np.array(self._layout.goal)) + noise
         return np.concatenate([xy, self.proprioception]).astype(np.float32)
 
     def at_target(self, s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray:
@@ -353,7 +325,7 @@ def free_position(walls: np.ndarray, xy: np.ndarray) -> bool:
 
 def draw_walls(walls: np.ndarray, ax: Axes) -> None:
     """Draw walls [rows, columns] from above, row 0 at the bottom."""
-    grid.draw_walls(walls, ax, corner=(-1.5 * CELL, -1.5 * CELL), cell=CELL, origin="lower")
+    maps.draw_walls(walls, ax, corner=(-1.5 * CELL, -1.5 * CELL), cell=CELL, origin="lower")
 
 
 def model_xml(walls: np.ndarray) -> str:

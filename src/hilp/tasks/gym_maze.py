@@ -12,7 +12,7 @@ import numpy as np
 
 import hilp.tasks.maze as mazes
 from hilp.errors import HilpError, nearest
-from hilp.tasks.maze import doors
+from hilp.tasks.maze import maps
 
 ENV_ID = "hilp/Maze-v0"
 
@@ -71,9 +71,9 @@ class MazeEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             return None
         walls = self.maze.walls.repeat(_CELL_PIXELS, axis=0).repeat(_CELL_PIXELS, axis=1)
         image = np.where(walls[..., None], _WALL, _FLOOR).astype(np.uint8)
-        for row, column in np.argwhere(np.isin(self.maze.cells, list(doors.DOORS))):
+        for row, column in np.argwhere(np.isin(self.maze.cells, list(maps.DOORS))):
             cell = (slice(at * _CELL_PIXELS, (at + 1) * _CELL_PIXELS) for at in (row, column))
-            image[tuple(cell)][doors.painted(self.maze.cells[row, column], _CELL_PIXELS)] = _DOOR
+            image[tuple(cell)][maps.painted(self.maze.cells[row, column], _CELL_PIXELS)] = _DOOR
         height, width = walls.shape
         x = (np.arange(width) + 0.5) / _CELL_PIXELS
         y = (height - np.arange(height)[:, None] - 0.5) / _CELL_PIXELS

@@ -55,7 +55,13 @@ def gym_task(
     if actions not in ("unit", "own"):
         raise HilpError(f"actions is 'unit' or 'own', not {actions!r:.60}")
     maker, known = finding.maker(env, values)
-    given = {"goal": goal, "reward": reward, "success": success, "max_steps": max_steps, "place": place or None}
+    given: dict[str, Any] = {
+        "goal": goal,
+        "reward": reward,
+        "success": success,
+        "max_steps": max_steps,
+        "place": place or None,
+    }
     changed = actions == "own" or any(value is not None for value in given.values())
     task = None if changed else known
     return GymTask(maker, name or known or _class_name(env), task=task, own_units=actions == "own", **given)

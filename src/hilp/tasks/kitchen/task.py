@@ -20,7 +20,7 @@ import numpy as np
 
 from hilp.errors import HilpError, nearest
 from hilp.tasks.base import BaseEpisodes, BaseTask, column_names
-from hilp.tasks.maze.grid import bare_axes
+from hilp.tasks.maze.maps import bare_axes
 from hilp.tasks.simulator import Threaded, drawing, import_simulator, render
 
 if TYPE_CHECKING:

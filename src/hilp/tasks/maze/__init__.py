@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks.maze.grid import Grid, fewest_steps
-from hilp.tasks.maze.maps import MAZES, looks_like_map, parse_cells, read_map
+from hilp.tasks.maze.maps import MAZES, Grid, fewest_steps, looks_like_map, parse_cells, read_map
 from hilp.tasks.maze.pixels import PixelMaze
 from hilp.tasks.maze.world import MOTIONS, RADIUS, STEP, SUCCESS_RADIUS, TOUCH, Maze, MazeEpisodes, at_goal
 from hilp.tasks.rendering import SUFFIX

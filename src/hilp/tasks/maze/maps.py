@@ -1,16 +1,29 @@
-"""The maps of mazes: those with a name, and those that people draw themselves."""
+"""The maps of mazes: those with a name, those that people draw, and the ways between their cells.
+
+A one-way door is a cell that can be entered and left in one direction only. It is about the robot's centre: it crosses
+a side of the cell in the door's direction or not at all. Inside the cell it may move freely.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import textwrap
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hilp.errors import HilpError
-from hilp.tasks.maze.doors import DOORS, cell_name, require_ways
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SIDES = {">": (0, 1), "<": (0, -1), "^": (-1, 0), "v": (1, 0)}  # rows and columns to the cell behind each side
+DOORS = "".join(SIDES)
+COLOUR = "#c2571a"
+ARROW = np.array([(0.25, 0.2), (0.25, 0.8), (0.8, 0.5)])  # of a door to the right, in a cell of size 1
 
 # The map and the step limit of each named maze. The limit is four times the longest exact distance (given behind it),
 # rounded up to a multiple of 50: enough for a policy that wanders a little, too little for one that is lost.
@@ -133,15 +146,14 @@ def parse_cells(text: str) -> np.ndarray:
             )
     plain = str.maketrans("1 0", "#..")
     cells = np.array([list(line.translate(plain)) for line in lines])
-    _require_one_piece(cells == "#")
-    require_ways(cells)
+    _require_one_piece(cells)
+    _require_ways(cells)
     return cells
 
 
-def _require_one_piece(walls: np.ndarray) -> None:
-    """Raise unless walls close the map and its free cells are connected through their sides."""
-    from scipy.ndimage import label
-
+def _require_one_piece(cells: np.ndarray) -> None:
+    """Raise unless walls close the map and its free cells are connected through their sides, doors or not."""
+    walls = cells == "#"
     border = np.ones_like(walls)
     border[1:-1, 1:-1] = False
     gaps, free = np.argwhere(border & ~walls), np.argwhere(~walls)
@@ -151,16 +163,165 @@ def _require_one_piece(walls: np.ndarray) -> None:
         raise HilpError("the map has no free cell: open at least two with '.'")
     if len(free) == 1:
         raise HilpError(f"the map has only one free cell, at {cell_name(*free[0])}: open one beside it with '.'")
-    pieces, count = label(~walls)
-    if count > 1:
-        smallest = 1 + int(np.bincount(pieces.ravel())[1:].argmin())
+    beside, piece = neighbours(np.where(walls, "#", ".")), np.arange(len(free))
+    while ((lower := np.minimum(piece, piece[beside].min(axis=1))) != piece).any():
+        piece = lower  # in the end that of the first cell of each piece
+    names, sizes = np.unique(piece, return_counts=True)
+    if len(names) > 1:
         raise HilpError(
-            f"the free cell at {cell_name(*np.argwhere(pieces == smallest)[0])} of the map is cut off from the rest: "
+            f"the free cell at {cell_name(*free[names[sizes.argmin()]])} of the map is cut off from the rest: "
             "open a wall beside it or close it with '#'"
         )
+
+
+def _grown(reached: np.ndarray, beside: np.ndarray, back: bool) -> np.ndarray:
+    """The cells reached, and those one step from them; with `back`, those from which they are one step."""
+    if back:
+        return np.asarray(reached[beside].any(axis=1) | reached)
+    grown = reached.copy()
+    grown[beside[reached]] = True
+    return grown
+
+
+def _require_ways(cells: np.ndarray) -> None:
+    """Raise unless one-way doors let every free cell be reached from every other."""
+    for row, column in np.argwhere(np.isin(cells, list(DOORS))):
+        door = cells[row, column]
+        down, right = SIDES[door]
+        for sign, lacking in ((1, "leads into a wall"), (-1, "has a wall before it")):
+            if cells[row + sign * down, column + sign * right] == "#":
+                raise HilpError(
+                    f"the door '{door}' at {cell_name(row, column)} of the map {lacking}: free the cell there, or turn "
+                    "the door"
+                )
+    beside = neighbours(cells)
+    for back in (False, True):
+        reached = np.arange(len(beside)) == 0  # from the first free cell, or back to it
+        while (grown := _grown(reached, beside, back)).sum() > reached.sum():
+            reached = grown
+        if not reached.all():
+            first, lost = np.argwhere(cells != "#")[[0, int(np.argmin(reached))]]
+            start, end = (lost, first) if back else (first, lost)
+            raise HilpError(
+                f"the one-way doors of the map leave no way from {cell_name(*start)} to {cell_name(*end)}: turn a "
+                "door, or open another way"
+            )
+
+
+def cell_name(row: int, column: int) -> str:
+    return f"row {row + 1}, column {column + 1}"
+
+
+def draw_doors(cells: np.ndarray, ax: Axes) -> None:
+    """An arrow in each door."""
+    from matplotlib.patches import Polygon
+
+    for row, column in np.argwhere(np.isin(cells, list(DOORS))):
+        corner = np.array([column, len(cells) - 1 - row])
+        ax.add_patch(Polygon(corner + arrow(cells[row, column]), facecolor=COLOUR, edgecolor="none", zorder=0.5))
+
+
+def arrow(door: str) -> np.ndarray:
+    """The corners [3, 2] of a door's arrow, in a cell of size 1 with y upwards."""
+    down, right = SIDES[door]
+    along, across = np.array([right, -down]), np.array([down, right])
+    return 0.5 + np.outer(ARROW[:, 0] - 0.5, along) + np.outer(ARROW[:, 1] - 0.5, across)
+
+
+def painted(door: str, size: int) -> np.ndarray:
+    """The pixels [size, size] of a cell that its arrow covers, row 0 at the top."""
+    y, x = (np.indices((size, size)) + 0.5) / size
+    points = np.stack([x, 1 - y], axis=-1)
+    corners = arrow(door)
+    sides = np.roll(corners, -1, axis=0) - corners
+    beside = points[..., None, :] - corners
+    turn = sides[:, 0] * beside[..., 1] - sides[:, 1] * beside[..., 0]
+    return np.asarray((turn <= 0).all(axis=-1) | (turn >= 0).all(axis=-1))
+
+
+def neighbours(cells: np.ndarray) -> np.ndarray:
+    """[free cells, 4]: the free cell to the right, left, top and bottom; the cell itself where there is no way."""
+    row, column = np.nonzero(cells != "#")
+    own = np.arange(len(row), dtype=np.int32)
+    index = np.full(cells.shape, -1, np.int32)
+    index[row, column] = own
+    beside = [index[row + down, column + right] for down, right in SIDES.values()]
+    shut = closed(cells)[:, row, column]  # side x cells
+    return np.stack([np.where((cell < 0) | no, own, cell) for cell, no in zip(beside, shut, strict=True)], axis=1)
+
+
+def closed(cells: np.ndarray) -> np.ndarray:
+    """bool [4, rows, columns]: whether doors forbid to leave a cell through its right, left, upper, lower side."""
+    found = []
+    for door, (down, right) in SIDES.items():
+        behind = np.roll(cells, (-down, -right), axis=(0, 1))  # the border is all walls
+        found.append(np.any([np.isin(side, list(DOORS)) & (side != door) for side in (cells, behind)], axis=0))
+    return np.stack(found)
 
 
 def cell_corners(walls: np.ndarray) -> np.ndarray:
     """[cells, 2]: the lower left corner of each free cell, row after row of the map."""
     row, column = np.nonzero(~walls)
     return np.stack([column, len(walls) - 1 - row], axis=1).astype(np.float64)
+
+
+class Grid:
+    """A map's cells, row 0 at its top, and the shortest paths between the free ones."""
+
+    def __init__(self, map_text: str) -> None:
+        self.cells = parse_cells(map_text)  # [rows, columns]: '#', '.', or a door
+        self.walls = self.cells == "#"  # bool
+        self.map_text = "\n".join("".join(row) for row in self.cells)
+        self.has_doors = bool(np.isin(self.cells, list(DOORS)).any())
+        self.free_cells = np.argwhere(~self.walls)  # [cells, 2]: row, column
+        self.free_index = np.full(self.walls.shape, -1, np.int32)  # [rows, columns] -> row of free_cells, -1 in walls
+        self.free_index[~self.walls] = np.arange(len(self.free_cells))
+
+    @cached_property
+    def neighbours(self) -> np.ndarray:
+        """[cells, 4]: the free cell to the right, left, top and bottom; the cell itself where there is no way."""
+        return neighbours(self.cells)
+
+    @cached_property
+    def cell_steps(self) -> np.ndarray:
+        """[cells, cells] int16: the length of the shortest path of neighbouring cells."""
+        return fewest_steps(self.neighbours)
+
+    @property
+    def far_end(self) -> int:
+        """The row of free_cells at one end of the longest way through the map."""
+        return int(np.unravel_index(self.cell_steps.argmax(), self.cell_steps.shape)[1])
+
+
+def fewest_steps(successors: np.ndarray) -> np.ndarray:
+    """All pairs of distances [n, n] int16 in the graph where i leads to successors[i], -1 where there is no way."""
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import dijkstra
+
+    n, width = successors.shape
+    rows = np.arange(0, successors.size + 1, width)
+    graph = csr_matrix((np.ones(successors.size, bool), successors.flatten(), rows), shape=(n, n))
+    graph.sum_duplicates()  # reorders in place, hence the copy
+    steps = np.empty((n, n), np.int16)
+    for first in range(0, n, 512):  # in parts, because scipy answers in float64
+        some = dijkstra(graph, unweighted=True, indices=np.arange(first, min(first + 512, n)))
+        steps[first : first + 512] = np.where(np.isinf(some), -1, some)
+    return steps
+
+
+def draw_walls(walls: np.ndarray, ax: Axes, corner: tuple[float, float], cell: float, origin: str) -> None:
+    """Draw walls [rows, columns] from above; origin: "upper" where row 0 is at the top, else "lower"."""
+    from matplotlib.colors import ListedColormap
+
+    (rows, columns), (left, bottom) = walls.shape, corner
+    extent = (left, left + cell * columns, bottom, bottom + cell * rows)
+    colours = ListedColormap(["#ffffff", "#4a4e57"])
+    ax.imshow(walls, cmap=colours, vmin=0, vmax=1, extent=extent, origin=origin, zorder=0)  # type: ignore[arg-type]
+    bare_axes(ax)
+
+
+def bare_axes(ax: Axes) -> None:
+    """Equal scales and no ticks, as for a map."""
+    ax.set_aspect("equal")
+    ax.set_xticks([])
+    ax.set_yticks([])

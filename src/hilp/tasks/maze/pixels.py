@@ -14,8 +14,7 @@ import numpy as np
 
 from hilp.errors import HilpError
 from hilp.tasks import rendering
-from hilp.tasks.maze.rewards import StateReward, rewards
-from hilp.tasks.maze.world import RADIUS, Maze, at_goal
+from hilp.tasks.maze.world import RADIUS, Maze, StateReward, at_goal, rewards_of
 
 SIDE = 32  # pixels of a picture
 PART = "pixels"  # the name of the picture in an observation
@@ -118,13 +117,13 @@ class PixelMaze(Maze):
     # ---- the same maze, of pictures too ------------------------------------------------------------------------------
 
     @cached_property
-    def rewards(self) -> Mapping[str, StateReward]:
+    def rewards(self) -> Mapping[str, StateReward]:  # type: ignore[override]
         """Rewards of being somewhere, of places or of pictures."""
 
         def of_places(reward: StateReward) -> StateReward:
             return lambda s, a, s2: reward(self._places(s), a, self._places(s2))
 
-        return {name: of_places(reward) for name, reward in rewards(self.walls).items()}
+        return {name: of_places(reward) for name, reward in rewards_of(self.walls).items()}
 
     def near(self, observations: Any, goal: Any) -> np.ndarray:
         return at_goal(self._places(observations), rendering.infer_states(self, goal))

@@ -2,7 +2,7 @@
 
 World units are cells. x grows to the right and y upwards; row 0 of a map is its top. The robot is a square of
 half-width RADIUS that moves up to STEP per axis and step, along one axis and then the other (in the order that gets
-farther), and slides along the walls. One-way doors (`hilp.tasks.maze.doors`) stop it as walls do where it comes from a
+farther), and slides along the walls. One-way doors stop it as walls do where it comes from a
 wrong side.
 """
 
@@ -17,10 +17,7 @@ import numpy as np
 
 from hilp.errors import HilpError, nearest
 from hilp.tasks.base import BaseEpisodes, BaseTask, Finite
-from hilp.tasks.maze.doors import closed, draw_doors
-from hilp.tasks.maze.grid import Grid, draw_walls, fewest_steps
-from hilp.tasks.maze.maps import MAZES, cell_corners
-from hilp.tasks.maze.rewards import StateReward, best_return, rewards
+from hilp.tasks.maze.maps import MAZES, Grid, cell_corners, closed, draw_doors, draw_walls, fewest_steps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +31,10 @@ TOUCH = 1e-5  # an overlap up to this is touching: a position rounded to float32
 # are multiples of its spacing, and a wall stops the robot at offset 0.1 or 0.9.
 SPACING = 0.2
 MOTIONS = np.array([(x, y) for x in (-1, -0.5, 0, 0.5, 1) for y in (-1, -0.5, 0, 0.5, 1)])
+REGION_RADIUS = 1.5  # cells: of a region that is rewarded, or avoided
 FINITE_LIMIT = 10_000  # points (400 free cells) up to which the distances of all pairs are worth their memory, 200 MB
+
+StateReward = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # of s, a, s'
 
 
 class Maze(Grid, BaseTask):
@@ -70,7 +70,7 @@ class Maze(Grid, BaseTask):
     @cached_property
     def rewards(self) -> Mapping[str, StateReward]:  # type: ignore[override]
         """Rewards of being somewhere, by name."""
-        return rewards(self.walls)
+        return rewards_of(self.walls)
 
     def best_return(self, name: str, observations: np.ndarray, steps: int) -> np.ndarray | None:
         """The most that can be earned under a reward from each observation; None for huge maps."""
@@ -324,3 +324,63 @@ def _span(middle: np.ndarray, slack: float = TOUCH) -> tuple[np.ndarray, np.ndar
 
 def _lattice_index(xy: np.ndarray) -> np.ndarray:
     return np.floor(xy / SPACING).astype(np.intp)
+
+
+# ---- rewards ---------------------------------------------------------------------------------------------------------
+# Unlike the maze's potentials, which reward getting closer, these say where to be, with values from 0 to 1: the kind of
+# reward that successor features are made for. What the best possible policy earns is exact.
+
+
+def rewards_of(walls: np.ndarray) -> Mapping[str, StateReward]:
+    """The rewards of a map by name."""
+    rows, columns = walls.shape
+    home = _free_centre_nearest(walls, np.array([columns - 1.5, rows - 1.5]))  # the top right corner
+    middle = _free_centre_nearest(walls, np.array([columns / 2, rows / 2]))
+    first, last = longest_corridor(walls)
+
+    def region(s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray:
+        """Be near the top right corner."""
+        return (np.linalg.norm(s2 - home, axis=-1) <= REGION_RADIUS).astype(np.float64)
+
+    def avoid(s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray:
+        """Be anywhere but in the middle: twice the radius, so that crossing the maze costs something."""
+        return (np.linalg.norm(s2 - middle, axis=-1) > 2 * REGION_RADIUS).astype(np.float64)
+
+    def corridor(s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray:
+        """Be far along the longest straight corridor: nothing outside, one at its end."""
+        along = (s2 - first) @ (last - first) / np.square(last - first).sum()
+        off = np.abs(s2 - (first + np.clip(along, 0, 1)[..., None] * (last - first))).max(axis=-1)
+        return np.where(off <= 0.5, np.clip(along, 0, 1), 0.0)
+
+    return {"region": region, "avoid": avoid, "corridor": corridor}
+
+
+def best_return(finite: Finite, reward: StateReward, starts: np.ndarray, steps: int) -> np.ndarray:
+    """What the best policy earns in `steps` from each of these rows of the finite maze, exactly."""
+    places = finite.observations.astype(np.float64)
+    earned = reward(places, np.zeros_like(places), places)
+    value = np.zeros(len(places))
+    for _ in range(steps):
+        value = (earned + value)[finite.successors].max(axis=1)
+    return value[starts]
+
+
+def longest_corridor(walls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Centres of the first and last cell of the longest straight run of free cells; the first found among equals."""
+    rows = walls.shape[0]
+    best: list[tuple[int, int]] = []
+    lines = [[(row, column) for column in range(walls.shape[1])] for row in range(rows)]
+    lines += [[(row, column) for row in range(rows)] for column in range(walls.shape[1])]
+    for line in lines:
+        run: list[tuple[int, int]] = []
+        for cell in line:
+            run = [] if walls[cell] else [*run, cell]
+            if len(run) > len(best):
+                best = run
+    ends = np.array([(column + 0.5, rows - row - 0.5) for row, column in (best[0], best[-1])])
+    return ends[0], ends[1]
+
+
+def _free_centre_nearest(walls: np.ndarray, xy: np.ndarray) -> np.ndarray:
+    centres = cell_corners(walls) + 0.5
+    return centres[np.square(centres - xy).sum(axis=1).argmin()]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hilp.tasks.maze.grid import bare_axes
+from hilp.tasks.maze.maps import bare_axes
 from hilp.tasks.ogbench.task import EXTRA, OgbenchTask, shallow_copy
 from hilp.tasks.simulator import import_simulator
 
