@@ -21,8 +21,8 @@ from hilp.collectors.shards import collection, cut
 from hilp.errors import HilpError
 
 if TYPE_CHECKING:
-    from hilp.data.metadata import Parts
     from hilp.data.dataset import Dataset
+    from hilp.data.metadata import Parts
     from hilp.tasks import Task
 
 IN_MEMORY = True

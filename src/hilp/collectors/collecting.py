@@ -19,8 +19,8 @@ import numpy as np
 from hilp.errors import HilpError
 
 if TYPE_CHECKING:
-    from hilp.data.metadata import Parts
     from hilp.data.dataset import Dataset
+    from hilp.data.metadata import Parts
 
 UNGUARDED = "in a script, call this under `if __name__ == '__main__':`, or use workers=1"
 Episode = dict[str, Any]  # columns of an episode: observations [T + 1, obs], actions [T, act], extras [T + 1, ...]
