@@ -217,13 +217,15 @@ def test_convert_says_what_it_repaired(tmp_path: Path, capsys: pytest.CaptureFix
     assert len(json.loads(capsys.readouterr().out)["notes"]) == 3
 
 
+FEW = ["--steps", "5", "--set", "hidden=16,16", "actor_hidden=16,16", "batch=32", "phi_discount=0.97"]
+
+
 def test_other_logs_are_read_as_the_runs_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, seed in (("arm.npz", 0), ("other.npz", 1)):
         np.savez(tmp_path / name, **arm(seed=seed))
     words = [f"{key}={name if isinstance(name, str) else ','.join(name)}" for key, name in COLUMNS.items()]
     run, other = str(tmp_path / "run"), str(tmp_path / "other.npz")
-    tiny = ["--steps", "5", "--set", "hidden=16,16", "actor_hidden=16,16", "batch=32", "phi_discount=0.97"]
-    assert main(["pretrain", "--data", str(tmp_path / "arm.npz"), "--out", run, "--columns", *words, *tiny]) == 0
+    assert main(["pretrain", "--data", str(tmp_path / "arm.npz"), "--out", run, "--columns", *words, *FEW]) == 0
     assert "columns" in json.loads((tmp_path / "run" / "reading.json").read_text())
     capsys.readouterr()
     for folder in (run, str(tmp_path / "run" / "policy")):
@@ -385,7 +387,7 @@ def test_the_shell_takes_columns_and_repairs(tmp_path: Path, capsys: pytest.Capt
     repairs = ["--split", "nan,gap", "--angles", "base", "--drop", "constant,duplicate"]
     assert main(["data", "inspect", path, *columns, *repairs, "--json"]) == 0
     assert any("split 12 episodes into 13" in note for note in json.loads(capsys.readouterr().out)["notes"])
-    assert main(["pretrain", "--data", path, *columns, *repairs, "--out", str(tmp_path / "run"), "--steps", "2"]) == 0
+    assert main(["pretrain", "--data", path, *columns, *repairs, "--out", str(tmp_path / "run"), *FEW]) == 0
     capsys.readouterr()
     assert main(["evaluate", str(tmp_path / "run"), "--data", "held-out", "--json"]) == 0  # held out with its repairs
     policy = hilp.FoundationPolicy.load(tmp_path / "run")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import runpy
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,10 @@ UPDATES = "20"  # that the examples run, not that they learn
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
-def test_example_runs(path: Path, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(path), UPDATES], capture_output=True, text=True, cwd=tmp_path, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip()
+def test_example_runs(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [str(path), UPDATES])
+    runpy.run_path(str(path), run_name="__main__")
+    assert capsys.readouterr().out.strip()

@@ -14,6 +14,10 @@ import pytest
 import hilp
 from hilp import presets, testing
 from hilp.learning import methods
+from hilp.policy.bank import Bank
+from hilp.policy.preparation import Preparation
+from hilp.spec import Spec
+from shapes import drawn_core, emitted
 
 # One hidden layer where a method has several networks: they are compiled for longer than they are trained.
 SUCCESSOR: dict[str, Any] = {"dim": 4, "preprocess_hidden": (16, 8), "hidden": 16, "batch": 32}
@@ -36,32 +40,25 @@ SMALL: dict[str, dict[str, Any]] = {
     "iql": {**TRUNKS, "k": 3},
 }
 NAMES = sorted(methods.MODULES)
-# Names that share a file differ in a loss, not in how they run: what takes long is checked for one of them.
+# Names that share a file differ in a loss, which has tests of its own, not in how they run: the suite runs one of them.
 FIRST = [name for name in NAMES if name == min(n for n in NAMES if methods.MODULES[n][0] == methods.MODULES[name][0])]
-# How several seeds are mapped and rows are fed is the loop's affair: the suite has a method of each kind of rows
-# (transitions, goals, segments, rewards), and `-m slow` the others.
+# How several seeds are mapped, rows are fed and images are read is the affair of the loop and of the encoders: the
+# suite has a method of each kind of rows (transitions, goals, segments, rewards). `-m slow` has all the rest.
 OF_EACH_KIND = ("gc-bc", "hilp", "iql", "opal")
-OF_THE_LOOP = (testing.check_seeds, testing.check_stream)
+SHARED = (testing.check_seeds, testing.check_stream, testing.check_trees)
 
 
-def cases_of(check: Callable[[Any], None]) -> list[Any]:
-    names = FIRST if check in (*OF_THE_LOOP, testing.check_trees) else NAMES
-    return [
-        pytest.param(
-            name,
-            check,
-            id=f"{name}-{check.__name__}",
-            marks=[pytest.mark.slow] if check in OF_THE_LOOP and name not in OF_EACH_KIND else [],
-        )
-        for name in names
-    ]
+def case(name: str, check: Callable[[Any], None]) -> Any:
+    quick = NAMES if check is testing.check_contract else OF_EACH_KIND if check in SHARED else FIRST
+    return pytest.param(name, check, id=f"{name}-{check.__name__}", marks=[] if name in quick else [pytest.mark.slow])
 
 
 def config_of(name: str) -> Any:
     return methods.config(name, **SMALL[name], encoder="light")  # of check_trees; the paper's have tests of their own
 
 
-@pytest.mark.parametrize(("name", "check"), [case for check in testing.CHECKS for case in cases_of(check)])
+# One method after the other: the checks of one share its programs.
+@pytest.mark.parametrize(("name", "check"), [case(name, check) for name in NAMES for check in testing.CHECKS])
 def test_conformance(name: str, check: Callable[[Any], None]) -> None:
     check(config_of(name))
 
@@ -85,6 +82,17 @@ def test_a_method_of_two_stages(check: Callable[[Any], None]) -> None:
 def test_named_trees_are_streamed_too(schedule: str) -> None:
     config = methods.config("hilp", **SMALL["hilp"], encoder="light", schedule=schedule, phi_steps=5)
     testing.check_trees(config, device_budget=0)
+
+
+@pytest.mark.parametrize("name", [name for name in FIRST if name not in OF_EACH_KIND])
+def test_named_trees_without_training(name: str) -> None:
+    """The updates of other methods take images by their shapes, and their policies act on them."""
+    config, data = config_of(name), testing.tree_data()
+    assert emitted(config, data) == emitted(config, testing.small_data())
+    spec, preparation = Spec.of(data.observations, data.action_dim), Preparation.of(data, config.normalize)
+    core = drawn_core(config, spec)
+    policy = hilp.FoundationPolicy(config, spec, core, preparation, Bank.draw(data, 50, 0))
+    testing.check_tree_policy(policy, data)
 
 
 # ---- a method of one's own -------------------------------------------------------------------------------------------

@@ -395,10 +395,14 @@ def test_senseless_configs_are_told(name: str, bad: dict[str, Any], message: str
 
 @pytest.mark.parametrize(
     ("name", "sizes", "enough"),
-    [("hiql", {}, 0.5), ("qrl", {"latent": 64}, 0.4), ("crl", {"latent": 64}, 0.2)],
+    [
+        ("qrl", {"latent": 64}, 0.4),
+        pytest.param("hiql", {}, 0.5, marks=pytest.mark.slow),
+        pytest.param("crl", {"latent": 64}, 0.2, marks=pytest.mark.slow),
+    ],
 )
 def test_goals_are_reached_in_a_small_maze(name: str, sizes: dict[str, int], enough: float) -> None:
-    """Two seeds reached 0.75 and 0.87, 0.66 and 0.79, 0.34 and 0.52; untrained ones 0.01 to 0.02."""
+    """Two seeds reached 0.66 and 0.79, 0.75 and 0.87, 0.34 and 0.52; untrained ones 0.01 to 0.02."""
     few = {"hidden": (64, 64), "actor_hidden": (64, 64), "batch": 128}
     config = replace(presets.preset(name, "laptop", "maze-custom").config, **few, **sizes)
     with compiled_well():

@@ -8,21 +8,18 @@ import re
 import subprocess
 import sys
 from fnmatch import fnmatch
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import hilp
 from hilp import testing
-from hilp.learning import methods, sampling
-from hilp.spec import Spec
+from hilp.learning import methods
 from hilp.training import loggers
-from hilp.training.program import drawn_batch
+from shapes import emitted
+from test_methods import SMALL
 from test_train import CONFIG, walks
 
 PAGE = Path(__file__).parent.parent / "docs" / "metrics.md"
@@ -30,27 +27,6 @@ OF_THE_LOOP = {"step", "steps_per_second", "success", "success_plan", "evaluatio
 
 
 # ---- the page --------------------------------------------------------------------------------------------------------
-
-
-def emitted(name: str) -> set[str]:
-    """The metrics of a method's updates, in all its stages, without running one."""
-    config, data = methods.config(name), testing.small_data()
-    index, _ = sampling.build_index(data.lengths, None)
-    key = jax.random.key(0)
-    found: set[str] = set()
-    for stage in methods.stages(config):
-
-        def one(stage: Any = stage) -> Any:
-            state = methods.of(config).init(config, Spec(3, 2), key)
-            own = {name: f(config, state, jnp.asarray(data.observations)) for name, f in stage.columns.items()}
-            shared = {"observations": jnp.asarray(data.observations), "actions": jnp.asarray(data.actions)}
-            shared |= dict.fromkeys(("rewards", "terminals"), jnp.zeros(data.rows))  # of methods with rewards
-            columns = sampling.Columns(shared, own, np.zeros(3, np.float32), np.ones(3, np.float32))
-            batch = partial(drawn_batch, config, stage.sample)((columns, index), key, jnp.int32(0))
-            return stage.update(config, state, batch, key)[1]
-
-        found |= set(jax.eval_shape(one))
-    return found
 
 
 def said() -> dict[str, str]:
@@ -65,7 +41,7 @@ def test_the_page_names_what_methods_emit() -> None:
     page = said()
     unseen = set(page) - OF_THE_LOOP - {"q_loss"}  # q_loss: not at the default config
     for method in methods.MODULES:
-        own = emitted(method)
+        own = emitted(methods.config(method, **SMALL[method]), testing.small_data())
         unseen -= own
         wanted = {
             metric
@@ -184,10 +160,12 @@ def test_loggers_are_not_imported_unasked(tmp_path: Path) -> None:
     code = """
 import sys
 import hilp
-from test_train import CONFIG, walks
+from test_train import walks
+from hilp.learning import methods
 from hilp.training import loggers
+config = methods.config("gc-bc", actor_hidden=(8,), batch=8)
 with loggers.opened(("csv",), sys.argv[1]) as log:
-    hilp.pretrain(CONFIG, walks(), steps=2, out=sys.argv[1], on_metrics=log, quiet=True)
+    hilp.pretrain(config, walks(), steps=2, out=sys.argv[1], on_metrics=log, quiet=True)
 print([name for name in ("tensorboard", "wandb") if name in sys.modules])
 """
     done = subprocess.run(

@@ -205,12 +205,21 @@ def check_stream(config: Any, seeds: int = 1) -> None:
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
-def check_trees(config: Any, device_budget: int | None = None) -> None:
-    """Observations that are a vector and an image are trained on, acted on, saved and loaded."""
+def tree_data() -> Dataset:
+    """The small data with an image beside each state."""
     plain = small_data()
     camera = np.random.default_rng(1).integers(0, 256, size=(plain.rows, 4, 4, 3), dtype=np.uint8)
-    data = dataclasses.replace(plain, observations={"camera": camera, "state": plain.observations})
-    policy = pretrain(config, data, steps=10, device_budget=device_budget, quiet=True)
+    return dataclasses.replace(plain, observations={"camera": camera, "state": plain.observations})
+
+
+def check_trees(config: Any, device_budget: int | None = None) -> None:
+    """Observations that are a vector and an image are trained on, acted on, saved and loaded."""
+    data = tree_data()
+    check_tree_policy(pretrain(config, data, steps=10, device_budget=device_budget, quiet=True), data)
+
+
+def check_tree_policy(policy: FoundationPolicy, data: Dataset) -> None:
+    """A policy acts on a vector and an image, one row as a batch, and acts the same once saved and loaded."""
     one, batch = ({name: part[rows] for name, part in data.observations.items()} for rows in (0, slice(9)))
     z = np.random.default_rng(3).normal(size=policy.skill_dim).astype(np.float32)
     np.testing.assert_allclose(policy.act(one, z), policy.act(batch, z)[0], atol=1e-5)
