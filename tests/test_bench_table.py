@@ -12,7 +12,7 @@ import pytest
 
 import hilp
 from hilp import cli
-from hilp.bench import cells, pictures, tables
+from hilp.bench import cells, entries, pictures, tables
 from hilp.evaluation import rows as files
 from hilp.evaluation import stats
 from hilp.learning import methods
@@ -50,7 +50,7 @@ def test_a_table_is_filled_once_and_only_what_it_lacks_is_run(
     headers, shown = told["tables"]["maze-medium-navigate"]
     assert headers == ["method", "region", "avoid", "corridor", "IQM [95%]"]
     assert [line[0] for line in shown] == ["gc-td3", "fb", "random actions"]
-    assert told["beside_the_paper"]["maze-medium-navigate"] is None
+    assert told["paper"]["maze-medium-navigate"] is None
 
 
 def test_a_sweep_has_a_row_for_each_value(tmp_path: Path, tiny_data_folder: Path) -> None:
@@ -79,7 +79,7 @@ def test_ways_to_ask_one_policy_are_rows_of_their_own(
 
 
 def test_swept_rows_that_are_adapted_have_a_line_of_their_own() -> None:
-    found = cells.entries(["fb"], {}, ("dim", ["2", "4"]), adapt=5)
+    found = entries.entries(["fb"], {}, ("dim", ["2", "4"]), adapt=5)
     assert list(found) == ["fb dim=2", "fb dim=4", "fb-adapted dim=2", "fb-adapted dim=4"]
     assert [(entry.values["dim"], entry.adapt) for entry in found.values()] == [("2", 0), ("4", 0), ("2", 5), ("4", 5)]
 
@@ -94,7 +94,7 @@ def test_swept_rows_that_are_adapted_have_a_line_of_their_own() -> None:
         (["--sweep", "dim=2,4", "--methods", "gc-td3"], "none of these methods"),
         (["--variants", "dim=2"], "--variants takes name:key=value"),
         (["--variants", "small:dim"], "--variants takes key=value"),
-        (["--variants", "small:dmi=2"], "none of these methods has all config keys of the variant 'small'"),
+        (["--variants", "small:dmi=2"], "none of these methods has the config keys of the variant 'small'"),
         (["--variants", "a:dim=2", "a:dim=3"], "two variants have one name"),
         (["--variants", "a:dim=2", "--sweep", "dim=2,4"], "two tables"),
         (["--seeds", "0"], "--seeds must be at least 1"),
@@ -120,21 +120,22 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The cells that were run; nothing is trained, their rows are made up."""
     found: list[str] = []
 
-    def run(cell: cells.Cell, world: Any, out: Path, **_: Any) -> list[files.Row]:
+    def run(cell: cells.Cell, out: Path, **_: Any) -> list[files.Row]:
         found.append(f"{cell.label} {cell.seed}")
-        goals = cell.kind == "goals"
-        about = {"task": world.name, "method": cell.entry.method, "policy": "p", "episodes": cell.episodes,
+        goals = cell.table.kind == "goals"
+        about = {"task": cell.world.name, "method": cell.entry.method, "policy": "p", "episodes": cell.table.episodes,
                  "config": json.loads(json.dumps(methods.config_values(cell.config))),
                  "cell": cell.identity}  # fmt: skip
         return [
             {**about, "prompt": "goal", "plan": name, "metric": "success", "score": 0.5, "outcomes": [0.5, 0.5]}
             if goals
             else {**about, "prompt": "reward", "reward": name, "metric": "return", "score": 0.5, "random": 0.0,
-                  "best_possible": None}
-            for name in cell.prompts(world)
+                  "best_possible": None, "score_scale": 1.0}
+            for name in cell.prompts
         ]  # fmt: skip
 
-    monkeypatch.setattr(cells.Cell, "run", run)
+    for kind in ("goals", "rewards"):
+        monkeypatch.setattr(cells.CELLS[kind], "run", run)
     return found
 
 
@@ -173,16 +174,6 @@ def test_a_cell_that_lacks_a_row_is_run_again_and_has_each_row_once(
     assert ran == ["gc-bc 0", "hilp 0", "hilp 0"]
     tables_told = [json.loads(line)["table"] for line in capsys.readouterr().out.splitlines()]
     assert tables_told[0] == tables_told[1]
-
-
-def test_rows_made_before_there_were_graphs_are_a_whole_cell(
-    tmp_path: Path, tiny_data_folder: Path, ran: list[str]
-) -> None:
-    words = ("hilp", "--episodes", "2", "--seeds", "1", "--json")
-    rows = bench_goals(tmp_path, tiny_data_folder, *words)
-    kept = [row for row in rows if row["plan"] in cells.EARLIER_GOAL_PLANS]
-    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in kept))
-    assert bench_goals(tmp_path, tiny_data_folder, *words) == kept and ran == ["hilp 0"]
 
 
 def test_a_kill_in_the_middle_of_the_rows_of_a_cell(
@@ -271,7 +262,7 @@ def test_variants_are_rows_of_their_own_and_evaluations_make_a_learning_curve(
 
 
 def test_a_variant_is_a_row_of_each_method_that_has_its_keys() -> None:
-    found = cells.entries(["gc-bc", "hilp"], {"lr": "0.1"}, None, [("flat", {"dim": "2"}), ("slow", {"lr": "1"})])
+    found = entries.entries(["gc-bc", "hilp"], {"lr": "0.1"}, None, [("flat", {"dim": "2"}), ("slow", {"lr": "1"})])
     assert {label: entry.values for label, entry in found.items()} == {
         "gc-bc": {"lr": "0.1"}, "gc-bc slow": {"lr": "1"},
         "hilp": {"lr": "0.1"}, "hilp flat": {"lr": "0.1", "dim": "2"}, "hilp slow": {"lr": "1"},
@@ -389,18 +380,16 @@ def test_the_goal_sweep_has_a_line_for_each_data_set_and_plan() -> None:
 def row(label: str, reward: str, score: float, seed: int = 0, **more: Any) -> dict[str, Any]:
     cell = {"label": label, "data": "walker-rnd", "seed": seed}
     return {"cell": cell, "task": "walker", "reward": reward, "metric": "return", "score": score, "random": 20.0,
-            "best_possible": None, **more}  # fmt: skip
+            "best_possible": None, "score_scale": 1.0, **more}  # fmt: skip
 
 
 def test_scores_are_shares_where_the_best_is_known_and_returns_elsewhere() -> None:
     assert tables.score(row("fb", "run", 60.0, best_possible=100.0)) == pytest.approx(0.5)
     assert tables.score(row("fb", "run", 60.0)) == 60.0
-    pytest.importorskip("dm_control")
-    assert tables.score(row("fb", "reach_top_left", 60.0, task="jaco")) == 240.0, "jaco counts four times"
+    assert tables.score(row("fb", "reach_top_left", 60.0, task="jaco", score_scale=4.0)) == 240.0
 
 
 def test_table_and_aggregates_by_hand() -> None:
-    pytest.importorskip("dm_control")
     rows = [row("fb", "run", 100.0), row("fb", "run", 200.0, 1), row("fb", "walk", 400.0), row("fb", "walk", 400.0, 1)]
     headers, shown = tables.table(rows)
     assert headers == ["method", "run", "walk", "IQM [95%]"]
@@ -421,10 +410,10 @@ def test_one_seed_has_no_deviation_but_the_interval_of_its_episodes() -> None:
     assert shown[0][2] == "80 [50, 100]", "the bootstrap over the same ten"
     assert "±" not in str(shown)
     assert "one seed" in tables.spread_words(rows)
-    assert not tables.beside_the_paper(rows)
+    assert not tables.has_paper_numbers(tables.goal_table(rows))
     ant = [goal_row(8, 0.8, 3, "antmaze-large-diverse-v2", outcomes=outcomes)]
     ant[0]["cell"]["label"] = "hilp"
-    assert tables.beside_the_paper(ant)
+    assert tables.has_paper_numbers(tables.goal_table(ant))
     assert tables.goal_table(ant)[1][0][:2] == ["hilp, plan 3", "80 / 64 ± 10"], "and no interval is made up"
     returns = [row("fb", "run", 50.0, outcomes=[40.0, 60.0, 50.0], interval=[42.0, 58.0], best_possible=120.0)]
     assert tables.table(returns)[1][0][1] == "0.30 [0.22, 0.38]"

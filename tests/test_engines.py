@@ -11,18 +11,22 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import hilp
 from hilp import cli, storage
-from hilp.bench import board, cells, engines, hierarchy, orders
-from hilp.bench.orders import Order
+from hilp.bench import cells, jobs, pool, progress
+from hilp.bench.entries import Entry
+from hilp.bench.jobs import Ended, Job
 from hilp.errors import HilpError, TrainingStopped
+from hilp.evaluation import diagnosis
 from hilp.evaluation import rows as files
+from hilp.learning import methods
 
 SMALL = ["--set", "actor_hidden=8,8", "batch=32"]
 # A shell starts what runs in its background deaf to Ctrl-C, and with it this suite: not so what it starts.
@@ -48,94 +52,91 @@ def fingerprints(folder: Path) -> dict[str, str]:
     return {str(p.relative_to(folder)): hilp.FoundationPolicy.load(p.parent).fingerprint for p in found}
 
 
-# ---- orders ----------------------------------------------------------------------------------------------------------
+# ---- jobs ------------------------------------------------------------------------------------------------------------
 
 
-def order(folder: Path, **more: Any) -> Order:
-    known: dict[str, Any] = {
-        "number": 1, "title": "hilp, maze, seed 0", "job": "cell", "settings": {}, "identity": {}, "recipe": {},
-        "command": "hilp bench", "folder": str(folder), "out": "out", "trainings": {"out/run": 100},
-        "place": "out/run.cell"}  # fmt: skip
-    return Order(**known | more)
+def fake_job(folder: Path, number: int = 1, **more: Any) -> Job:
+    run = folder / "out" / str(number)
+    return Job(number, f"cell [{number}]", "{}", run.with_name(f"{number}.log"), {run: 100})
 
 
-def test_an_order_is_text_and_its_cell_is_the_same_again(tiny_data: hilp.Dataset, tmp_path: Path) -> None:
-    entry = cells.Entry("hilp", {"dim": "4"})
-    known: dict[str, Any] = {"source": "data", "data": tiny_data, "seed": 3, "size": "laptop", "steps": 20,
-                             "episodes": 2, "intercept": False, "errors": False, "curve_points": 0}  # fmt: skip
-    made = [cells.Cell("goals", "hilp", entry, **known),
-            hierarchy.HierarchyCell("hierarchy", "hilp", entry, **known, reward="target", high_steps=5,
-                                    high_values=(("batch", "32"),))]  # fmt: skip
-    for cell in made:
-        world = cells.world_of("goals", "data", tiny_data)
-        (ordered,) = orders.of_cells([cells.Missing(1, cell, world)], tmp_path, {"data": {"source": "x"}}, "hilp")
-        again = Order.read(ordered.text())
-        assert again == ordered and len(ordered.text()) < 4096
-        assert type(cell).of(again.settings, tiny_data) == cell
-        assert json.loads(json.dumps(cell.identity)) == again.identity
-    assert ordered.updates == 25, "of the skills and of the high level"
+def cell_of(data: hilp.Dataset, kind: cells.Kind = "goals", label: str = "hilp", **table: Any) -> cells.Cell:
+    options = {"size": "laptop", "steps": 20, "episodes": 2} | table
+    recipe = {"source": "data"}
+    world = hilp.tasks.make("maze-medium")
+    entry = Entry(label, {"dim": "4"} if label == "hilp" else {})
+    return cells.CELLS[kind](cells.Table(kind, **options), label, entry, recipe, 3, data, world)
 
 
-def test_an_order_on_other_data_is_refused(tiny_data: hilp.Dataset, tiny_data_folder: Path, tmp_path: Path) -> None:
-    known: dict[str, Any] = {"source": "data", "data": tiny_data, "seed": 3, "size": "laptop", "steps": 20,
-                             "episodes": 2, "intercept": False, "errors": False, "curve_points": 0}  # fmt: skip
-    cell = cells.Cell("goals", "gc-bc", cells.Entry("gc-bc"), **known)
-    recipe = {"source": str(tiny_data_folder), "episodes": 20}
-    world = cells.world_of("goals", "data", tiny_data)
-    (ordered,) = orders.of_cells([cells.Missing(1, cell, world)], tmp_path, {"data": recipe}, "hilp")
+@pytest.mark.parametrize(
+    ("kind", "more", "updates"),
+    [("goals", {}, 20), ("rewards", {"intercept": True}, 20),
+     ("hierarchy", {"high_steps": 5, "high_values": {"batch": "32"}}, 25)],
+)  # fmt: skip
+def test_a_job_is_text_and_its_cell_is_the_same_again(
+    kind: cells.Kind, more: dict[str, Any], updates: int, tiny_data: hilp.Dataset, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    cell = cell_of(tiny_data, kind, **more)
+    job = Job.of(1, cell, tmp_path, "hilp")
+    known = json.loads(job.text)
+    monkeypatch.setattr(cells, "load_source", lambda kind, recipe: (cell.data, cell.world))
+    assert cells.load(known["cell"]) == cell and len(job.text) < 4096
+    assert json.loads(json.dumps(cell.identity)) == known["identity"]
+    assert job.updates == updates, "of the skills and of the high level"
+
+
+def test_a_job_on_other_data_is_refused(tiny_data: hilp.Dataset, tiny_data_folder: Path, tmp_path: Path) -> None:
+    cell = replace(cell_of(tiny_data, label="gc-bc"), recipe={"source": str(tiny_data_folder), "episodes": 20})
+    job = Job.of(1, cell, tmp_path, "hilp")
     before = Path.cwd()
-    with pytest.raises(HilpError, match="is not the same data on"):
-        orders.carry_out(ordered)
+    result = json.loads(jobs.run(job.text))
+    assert "is not the same data on" in result["problem"] and result["final"] and result["rows"] is None
     assert Path.cwd() == before
 
 
-def test_another_version_of_hilp_is_not_taken_for_other_data(tmp_path: Path) -> None:
+def test_another_version_of_hilp_is_not_taken_for_other_data() -> None:
     ours = {"data_fingerprint": "abc", "config": "1234", "updates": 10}
-    ordered = order(tmp_path, identity=ours, recipe={"source": "maze"})
-    orders.require_same(ordered, dict(ours))
+    job = {"title": "hilp", "identity": ours, "cell": {"recipe": {"source": "maze"}}}
+    jobs.require_same(job, dict(ours))
     with pytest.raises(HilpError, match=r"\(config: 5678, not 1234\): install the same version of hilp"):
-        orders.require_same(ordered, {**ours, "config": "5678"})
+        jobs.require_same(job, {**ours, "config": "5678"})
     with pytest.raises(HilpError, match=r"not the same data on .* \(fingerprint xyz, not abc\)"):
-        orders.require_same(ordered, {**ours, "data_fingerprint": "xyz", "config": "5678"})
+        jobs.require_same(job, {**ours, "data_fingerprint": "xyz", "config": "5678"})
 
 
-def test_progress_of_an_order_is_read_from_its_metrics(tmp_path: Path) -> None:
-    ordered = order(tmp_path)
-    assert ordered.trained == 0
-    (tmp_path / "out" / "run").mkdir(parents=True)
-    (tmp_path / "out" / "run" / "metrics.jsonl").write_text('{"step": 10}\n{"step": 20}\n{"step": 3')
-    assert ordered.trained == 20
+def test_progress_of_a_job_is_read_from_its_metrics(tmp_path: Path) -> None:
+    job = fake_job(tmp_path)
+    assert job.trained == 0
+    (tmp_path / "out" / "1").mkdir(parents=True)
+    (tmp_path / "out" / "1" / "metrics.jsonl").write_text('{"step": 10}\n{"step": 20}\n{"step": 3')
+    assert job.trained == 20
 
 
 # 441 cells are more than distances of all pairs are kept for.
 FIELD = "\n".join(["#" * 23, *["#" + "." * 21 + "#"] * 21, "#" * 23])
 
 
-def test_a_value_that_cells_share_is_an_order_of_its_own(tmp_path: Path) -> None:
-    data = hilp.collect(FIELD, "navigate", 2_000)
-    data.save(tmp_path / "data")
-    data = hilp.load(tmp_path / "data")
-    world = cells.world_of("goals", "data", data)
+def test_cells_train_a_shared_value_while_others_train_policies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hilp.collect(FIELD, "navigate", 2_000).save(tmp_path / "data")
+    table = cells.Table("goals", "laptop", 20, 2, errors=True)
     values = {"hidden": "8,8", "actor_hidden": "8,8", "batch": "32"}
-    entries = {"hilp": cells.Entry("hilp", values), "gc-bc": cells.Entry("gc-bc", {"actor_hidden": "8,8"})}
-    made = [
-        cells.Cell("goals", label, entries[label], "data", data, seed, "laptop", 20, 2, False, True, 0)
-        for label, seed in [("gc-bc", 0), ("hilp", 0), ("hilp", 1)]
-    ]
-    missing = [cells.Missing(n, cell, world) for n, cell in enumerate(made, 1)]
-
-    def ordered() -> list[Order]:
-        return orders.of_cells(missing, tmp_path / "out", {"data": {"source": str(tmp_path / "data")}}, "hilp")
-
-    assert [one.job for one in ordered()] == ["value", "cell", "cell", "cell"], "once, and before who waits for it"
-    before = Path.cwd()
-    try:
-        orders.carry_out(ordered()[0])
-    finally:
-        os.chdir(before)
-    folder, value = missing[1].cell.shared_value(world, tmp_path / "out") or (None, None)
-    assert folder is not None and value is not None and value.is_in(folder)
-    assert [one.job for one in ordered()] == ["cell"] * 3
+    recipe = {"source": str(tmp_path / "data")}
+    source = cells.load_source("goals", recipe)
+    cell = cells.GoalCell(table, "hilp", Entry("hilp", values), recipe, 0, *source)
+    where, value = cell.value(methods.of(cell.config).reference(cell.config), tmp_path / "out")
+    order: list[str] = []
+    monkeypatch.setattr(cells.Cell, "train", lambda *_: order.append("policy") or hilp.HilpError)
+    monkeypatch.setattr(cells.Cell, "evaluate", lambda *_, **__: [])
+    monkeypatch.setattr(cells.GoalCell, "embedding_error", lambda *_: {})
+    monkeypatch.setattr(diagnosis.Reference, "train", lambda *_: order.append("V") or {"a": np.zeros(1)})
+    with storage.locked(where, "another cell"):
+        cell.run(tmp_path / "out", quiet=True, command="hilp")
+    assert order == ["policy"] and not value.is_in(where), "another process trains it"
+    cell.run(tmp_path / "out", quiet=True, command="hilp")
+    assert order == ["policy", "V", "policy"] and value.is_in(where)
 
 
 def test_waiting_for_who_writes_a_folder(tmp_path: Path) -> None:
@@ -158,105 +159,132 @@ def test_waiting_for_who_writes_a_folder(tmp_path: Path) -> None:
 
 
 class Pretended:
-    """An engine that ends every try as it is told to."""
+    """An engine that ends every try as a test says."""
 
-    def __init__(self, ends: Callable[[Order, int], engines.Ended], interrupt: bool = False) -> None:
+    def __init__(self, ends: Callable[[Job, int], Ended], interrupt: bool = False) -> None:
         self.ends, self.interrupt = ends, interrupt
-        self.taken: list[Order] = []
-        self.tries: list[str] = []
-        self.said: list[str] = []
+        self.taken: list[Job] = []
+        self.tries: list[int] = []
+        self.calls: list[str] = []
 
     @property
-    def room(self) -> bool:
+    def has_room(self) -> bool:
         return len(self.taken) < 2
 
-    def submit(self, order: Order) -> None:
-        self.taken.append(order)
+    def start(self, job: Job) -> None:
+        self.taken.append(job)
+        job.log.touch()
 
-    def ended(self) -> list[engines.Ended]:
+    def ended(self) -> list[Ended]:
         if self.interrupt and len(self.tries) == 1:
             raise KeyboardInterrupt
         one = self.taken.pop(0)
-        self.tries.append(one.title)
-        return [self.ends(one, self.tries.count(one.title))]
+        self.tries.append(one.number)
+        return [self.ends(one, self.tries.count(one.number))]
 
     def stop(self) -> None:
-        self.said.append("stop")
+        self.calls.append("stop")
 
     def close(self) -> None:
-        self.said.append("close")
+        self.calls.append("close")
 
 
 @pytest.fixture
-def handed_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[int, list[files.Row]]]:
-    """Run three pretended orders on an engine: the rows that were kept, by cell."""
-    three = [order(tmp_path, number=n, title=f"cell {n}", place=f"out/{n}.cell",
-                   trainings={f"out/{n}": 100}) for n in (1, 2, 3)]  # fmt: skip
-    monkeypatch.setattr(engines, "of_cells", lambda *_: three)
+def pooled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[int, list[files.Row]]]:
+    """Run three pretended jobs on an engine: the rows that were kept, by cell."""
+    monkeypatch.setattr(Job, "of", staticmethod(lambda number, *_: fake_job(tmp_path, number)))
 
     def run(engine: Pretended, retries: int = 2) -> dict[int, list[files.Row]]:
         kept: dict[int, list[files.Row]] = {}
-        engines.run(three, 3, kept.__setitem__, engine=engine, retries=retries, out=tmp_path, recipes={},  # type: ignore[arg-type]
-                    command="hilp", board=board.Board(True, engine.said.append))  # fmt: skip
+        pool.run_in_pool(dict.fromkeys((1, 2, 3)), 3, kept.__setitem__, engine=engine, retries=retries,  # type: ignore[arg-type]
+                         out=tmp_path, command="hilp", quiet=False)  # fmt: skip
         return kept
 
     return run
 
 
-def lost(order: Order) -> engines.Ended:
-    return engines.Ended(order, None, "lost")
+def lost(job: Job) -> Ended:
+    return Ended(job, None, "lost")
 
 
-def test_a_lost_process_is_tried_again_so_many_times(handed_out: Any) -> None:
-    engine = Pretended(lambda one, n: lost(one) if one.number == 2 and n < 3 else engines.Ended(one, []))
-    assert handed_out(engine) == {1: [], 2: [], 3: []}
-    assert engine.tries.count("cell 2") == 3 and engine.tries.count("cell 1") == 1
-    with pytest.raises(HilpError, match=r"1 cell of 3 failed; cell 2: lost"):
-        handed_out(Pretended(lambda one, n: lost(one) if one.number == 2 else engines.Ended(one, [])), retries=1)
+def test_a_lost_process_is_tried_again_so_many_times(pooled: Any) -> None:
+    engine = Pretended(lambda one, n: lost(one) if one.number == 2 and n < 3 else Ended(one, []))
+    assert pooled(engine) == {1: [], 2: [], 3: []}
+    assert engine.tries.count(2) == 3 and engine.tries.count(1) == 1
+    with pytest.raises(HilpError, match=r"1 cell of 3 failed; cell \[2\]: lost"):
+        pooled(Pretended(lambda one, n: lost(one) if one.number == 2 else Ended(one, [])), retries=1)
 
 
-def test_a_mistake_is_not_tried_again_and_keeps_no_other_cell_from_its_rows(handed_out: Any, tmp_path: Path) -> None:
-    engine = Pretended(lambda one, n: engines.Ended(one, None, "no such thing", True) if one.number < 3 else
-                       engines.Ended(one, []))  # fmt: skip
-    with pytest.raises(HilpError, match=r"2 cells of 3 failed \(cell 1, cell 2\); cell 1: no such thing"):
-        handed_out(engine)
-    assert sorted(engine.tries) == ["cell 1", "cell 2", "cell 3"]
-    assert (tmp_path / "out" / "1.cell").is_dir() and not (tmp_path / "out" / "3.cell").exists()
+def test_a_mistake_is_not_tried_again_and_keeps_no_other_cell_from_its_rows(pooled: Any, tmp_path: Path) -> None:
+    engine = Pretended(lambda one, n: Ended(one, None, "no such thing", True) if one.number < 3 else Ended(one, []))
+    with pytest.raises(HilpError, match=r"2 cells of 3 failed \(cell \[1\], cell \[2\]\); cell \[1\]: no such thing"):
+        pooled(engine)
+    assert sorted(engine.tries) == [1, 2, 3]
+    assert (tmp_path / "out" / "1.log").is_file() and not (tmp_path / "out" / "3.log").exists()
 
 
-def test_ctrl_c_lets_cells_save_themselves(handed_out: Any) -> None:
-    engine = Pretended(lambda one, n: engines.Ended(one, []), interrupt=True)
+def test_ctrl_c_lets_cells_save_themselves(pooled: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    engine = Pretended(lambda one, n: Ended(one, []), interrupt=True)
     with pytest.raises(TrainingStopped, match="stopped with 1 of 3 missing cells done: give the command again"):
-        handed_out(engine)
-    assert engine.said[-2:] == ["stop", "close"] and "2 cells will be saved" in engine.said[-3]
+        pooled(engine)
+    assert engine.calls == ["stop", "close"] and "2 cells will be saved" in capsys.readouterr().out
 
 
-def test_what_a_process_says_last_is_what_is_told(tmp_path: Path) -> None:
-    ordered = order(tmp_path)
-    ordered.prepare()
-    (ordered.at / "log").write_text("hilp: note\nhilp: error: no such file\n\n")
-    assert engines.outcome(ordered, 2)[1:] == (None, "no such file", True)
-    assert "ended by SIGKILL" in engines.outcome(ordered, -9).problem and not engines.outcome(ordered, -9).final
+def test_rows_that_cannot_be_kept_stop_the_table(pooled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(ended: Ended) -> None:
+        raise HilpError("the disk is full")
+
+    monkeypatch.setattr(pool.Pool, "_settle", lambda self, ended: full(ended))
+    engine = Pretended(lambda one, n: Ended(one, []))
+    with pytest.raises(HilpError, match="the disk is full"):
+        pooled(engine)
+    assert engine.calls == ["stop", "close"]
+
+
+def test_what_a_process_says_last_is_what_users_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = {1: "import sys; print('noise'); sys.exit('no such module')", 2: "import os; os.kill(os.getpid(), 9)",
+                3: "print('noise'); print('{\"rows\": []}')"}  # fmt: skip
+    engine = jobs.Processes(3)
+    real = subprocess.Popen
+    found: dict[int, Ended] = {}
+    try:
+        for number, program in programs.items():
+            job = fake_job(tmp_path, number)
+            job.log.parent.mkdir(exist_ok=True)
+            monkeypatch.setattr(
+                subprocess, "Popen", lambda words, program=program, **more: real([words[0], "-c", program], **more)
+            )
+            engine.start(job)
+        while len(found) < 3:
+            found |= {ended.job.number: ended for ended in engine.ended()}
+    finally:
+        engine.close()
+    assert found[3].rows == [] and not found[3].problem
+    assert found[1].rows is None and not found[1].final
+    assert f"ended with code 1 ({tmp_path / 'out' / '1.log'}: no such module)" in found[1].problem
+    assert "ended by SIGKILL" in found[2].problem and not found[2].final
 
 
 def test_the_live_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setattr(board, "REFRESH_SECONDS", 0.0)
-    monkeypatch.setenv("COLUMNS", "120")
-    three = [order(tmp_path, number=n, title=f"cell [{n}]", place=f"out/{n}.cell",
-                   trainings={f"out/{n}": 100}) for n in (1, 2, 3)]  # fmt: skip
-    shown = board.Board(False, print)
-    with shown.showing(three, 3):
-        three[0].prepare()
-        (three[0].at / orders.STARTED).touch()
-        (tmp_path / "out" / "1").mkdir()
-        (tmp_path / "out" / "1" / "metrics.jsonl").write_text('{"step": 50}\n')
-        shown.failed(three[1], "no such thing")
-        time.sleep(0.01)
-        shown.show({three[0].place})
-        assert shown.summary().startswith("0 done, 1 running, 1 waiting, 1 failed, ETA 0:00:0")
-        shown.done(three[0])
-        assert shown.summary().startswith("1 done, 0 running, 1 waiting, 1 failed, ETA")
+    monkeypatch.setattr(progress, "REFRESH_SECONDS", 0.0)
+    for name, value in {"COLUMNS": "120", "TTY_COMPATIBLE": "1"}.items():
+        monkeypatch.setenv(name, value)
+    three = [fake_job(tmp_path, number) for number in (1, 2, 3)]
+    with progress.Progress(three, 3, False) as shown:
+        (tmp_path / "out" / "1").mkdir(parents=True)
+        three[0].log.touch()
+        shown.show([three[0]])
+        assert shown.time_left() == "ETA unknown"
+        shown.update(three[1], "failed", "no such thing")
+        for step in (25, 50):
+            (tmp_path / "out" / "1" / "metrics.jsonl").write_text(f'{{"step": {step}}}\n')
+            time.sleep(0.01)
+            shown.show([three[0]])
+        assert shown.counts() == "0 done, 1 running, 1 waiting, 1 failed"
+        assert shown.time_left().startswith("ETA 0:00:0")
+        shown.update(three[0], "done")
+        assert shown.counts() == "1 done, 0 running, 1 waiting, 1 failed"
     said = capsys.readouterr().err
     assert "cell [1]" in said and "50/100" in said and "no such thing" in said
 
@@ -278,7 +306,7 @@ def test_two_jobs_make_the_rows_of_one_although_a_process_is_killed(
     assert "cell 1 of 2: gc-bc, maze-medium-navigate, seed 0 done" in said
     assert rows_of(two) == rows_of(one) and len(rows_of(two)) == 2
     assert fingerprints(two) == fingerprints(one) and len(fingerprints(two)) == 2
-    assert not [p.name for p in (two / "out").rglob("*") if p.name.endswith((".cell", ".lock"))]
+    assert not [p.name for p in (two / "out").rglob("*") if p.name.endswith((".log", ".lock"))]
     assert table(two, tiny_data_folder, *words, "--jobs", 2, "--json") == 0, "nothing is left to do"
 
 
@@ -298,12 +326,12 @@ def test_a_mistake_that_only_the_process_sees_is_one_line(
 def killing_once(folder: Path) -> Iterator[None]:
     """Kill the process behind the first cell under a folder that has a checkpoint."""
     code = f"""
-import json, os, signal, sys, time
+import os, signal, sys, time
 from pathlib import Path
 while True:
-    for cell in Path({str(folder)!r}).glob("*/*.cell/started"):
-        if any(cell.parent.with_suffix("").glob("checkpoints/step-*")):
-            os.kill(json.loads(cell.read_text())["pid"], signal.SIGKILL)
+    for log in Path({str(folder)!r}).glob("*/seed-*.log"):
+        if any((log.parent / log.name.split(".")[0]).glob("checkpoints/step-*")):
+            os.kill(int(log.read_text().split()[1]), signal.SIGKILL)
             sys.exit()
     time.sleep(0.005)
 """
@@ -316,14 +344,14 @@ while True:
         process.wait()
 
 
-def environments(engine: engines.Local, folder: Path, count: int) -> list[dict[str, str]]:
+def environments(engine: jobs.Processes, folder: Path, count: int) -> list[dict[str, str]]:
     """Of as many processes as they begin with."""
     found = []
     try:
         for number in range(count):
-            own = order(folder, place=f"out/{number}")
-            own.at.mkdir(parents=True)
-            engine.submit(own)
+            job = fake_job(folder, number)
+            job.log.parent.mkdir(exist_ok=True)
+            engine.start(job)
         for process in engine._running:
             text = Path(f"/proc/{process.pid}/environ").read_text()
             found.append(dict(pair.split("=", 1) for pair in text.split("\0") if pair))
@@ -346,7 +374,7 @@ def test_cells_share_out_the_cards(
 ) -> None:
     monkeypatch.setenv("JAX_PLATFORMS", platforms)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    found = environments(engines.Local(3), tmp_path, 3)
+    found = environments(jobs.Processes(3), tmp_path, 3)
     assert [own["CUDA_VISIBLE_DEVICES"] for own in found] == expected
     assert [own["XLA_PYTHON_CLIENT_MEM_FRACTION"] for own in found] == [share] * 3
 
@@ -354,11 +382,11 @@ def test_cells_share_out_the_cards(
 def test_cards_are_those_that_the_driver_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
-    monkeypatch.setattr(engines, "DRIVER", tmp_path / "gpus")
-    assert engines.cards() == [] and "CUDA_VISIBLE_DEVICES" not in environments(engines.Local(1), tmp_path, 1)[0]
+    monkeypatch.setattr(jobs, "DRIVER", tmp_path / "gpus")
+    assert jobs.cards() == [] and "CUDA_VISIBLE_DEVICES" not in environments(jobs.Processes(1), tmp_path, 1)[0]
     for name in ("0000:01:00.0", "0000:41:00.0"):
         (tmp_path / "gpus" / name).mkdir(parents=True)
-    assert engines.cards() == ["0", "1"]
+    assert jobs.cards() == ["0", "1"]
 
 
 def test_cells_end_when_the_table_does(tiny_data_folder: Path, tmp_path: Path) -> None:
@@ -377,7 +405,7 @@ def test_cells_end_when_the_table_does(tiny_data_folder: Path, tmp_path: Path) -
             metrics = wait_for(lambda: next(tmp_path.glob("out/*/*/seed-0/metrics.jsonl"), None))
             before = metrics.read_text().count("\n")
             wait_for(lambda path=metrics, n=before: path.read_text().count("\n") > n)
-            child = json.loads(next(tmp_path.glob("out/*/*/seed-0.cell/started")).read_text())["pid"]
+            child = int(next(tmp_path.glob("out/*/*/seed-0.*.log")).read_text().split()[1])
             process.send_signal(number)
             said = process.communicate(timeout=300)[1]
         finally:
@@ -392,28 +420,32 @@ def test_cells_end_when_the_table_does(tiny_data_folder: Path, tmp_path: Path) -
 @pytest.mark.slow
 def test_two_jobs_are_nearly_twice_as_fast(tiny_data_folder: Path, tmp_path: Path) -> None:
     """Against cells one after the other in one process, which starts only once; one thread each."""
-    if engines.cores() < 2 or os.getloadavg()[0] > 0.5:
+    if jobs.cores() < 2 or os.getloadavg()[0] > 0.5:
         pytest.skip("needs two cores that nobody else uses")
     words = ["--methods", "gc-bc", "--seeds", 4, "--steps", 20_000, "--episodes", 2, "--json"]
-    limits = engines.limits(1, 1.0)
+    limits = jobs.limits(1, 1.0)
     seconds = {}
-    for jobs in (1, 2):
-        out = tmp_path / str(jobs)
-        given = ["bench", "goals", "--data", tiny_data_folder, "--out", out, "--jobs", jobs, *words]
+    for count in (1, 2):
+        out = tmp_path / str(count)
+        given = ["bench", "goals", "--data", tiny_data_folder, "--out", out, "--jobs", count, *words]
         start = [sys.executable, "-c", "import sys; from hilp.cli import main; sys.exit(main())", *map(str, given)]
         began = time.monotonic()
         subprocess.run(start, check=True, env={**os.environ, **limits}, stdout=subprocess.DEVNULL)
-        seconds[jobs] = time.monotonic() - began
+        seconds[count] = time.monotonic() - began
     print(f"one after the other {seconds[1]:.1f} s, two at once {seconds[2]:.1f} s")
     assert seconds[1] / seconds[2] >= 1.6, seconds
 
 
-def test_cells_of_one_policy_wait_for_each_other() -> None:
-    """Two ways to ask the same policy train in one folder."""
-    one, same, other = (SimpleNamespace(trainings={folder: 10}) for folder in ("a", "a", "b"))
-    assert engines._next([same, other], {"place": one}) is other  # type: ignore[dict-item, list-item]
-    assert engines._next([same], {"place": one}) is None  # type: ignore[dict-item, list-item]
-    assert engines._next([same], {}) is same  # type: ignore[list-item]
+def test_cells_of_one_policy_wait_for_each_other(tmp_path: Path) -> None:
+    """Two ways to prompt the same policy train in one folder."""
+    one, same, other = (fake_job(tmp_path, number) for number in (1, 2, 3))
+    same = replace(same, trainings=one.trainings)
+    waiting = pool.Pool([same, other], None, 0, None, None)  # type: ignore[arg-type]
+    assert waiting._next() is same
+    waiting.running[1] = one
+    assert waiting._next() is other
+    waiting.waiting.remove(other)
+    assert waiting._next() is None
 
 
 def is_running(pid: int) -> bool:

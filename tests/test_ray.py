@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -110,14 +109,13 @@ class Killer(threading.Thread):
     def busy(self, node: subprocess.Popen[bytes] | None, other_than: int = 0) -> int:
         """A process, of a node if asked for, that trains and has a checkpoint."""
         while True:
-            with contextlib.suppress(FileNotFoundError):  # a cell that is done is cleared away while its folder is read
-                for cell in self.out.rglob("*.cell/started"):
-                    with contextlib.suppress(OSError, ValueError):
-                        pid = int(json.loads(cell.read_text())["pid"])
-                        ours = node is None or int(_stat(pid)[3]) == node.pid
-                        trains = any(cell.parent.with_suffix("").glob("checkpoints/step-*"))
-                        if pid != other_than and ours and trains and not (cell.parent / "rows.jsonl").exists():
-                            return pid
+            for log in self.out.glob("*/*/seed-*.log"):
+                with contextlib.suppress(OSError, ValueError, IndexError):  # a log that is being written or removed
+                    pid = int(log.read_text().split()[1])
+                    ours = node is None or int(_stat(pid)[3]) == node.pid
+                    trains = any((log.parent / log.name.split(".")[0]).glob("checkpoints/step-*"))
+                    if pid != other_than and ours and trains:
+                        return pid
             time.sleep(0.005)
 
 
@@ -136,7 +134,7 @@ def lose(nodes: Nodes, data: Path, folder: Path, *words: object, verb: str = "go
         assert {
             key: (ours.get(key), theirs.get(key)) for key in ours | theirs if ours.get(key) != theirs.get(key)
         } == {}
-    assert not list((two / "out").rglob("*.cell"))
+    assert not list((two / "out").rglob("*.log"))
     return killer.killed
 
 

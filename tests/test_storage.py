@@ -407,16 +407,6 @@ def test_a_process_number_given_again_is_another_process(tmp_path: Path) -> None
         assert path.exists() != dies, owner
 
 
-def test_names_that_an_older_version_gave(tmp_path: Path) -> None:
-    living, dead, new = (tmp_path / f".x.writing-{pid}" for pid in (os.getpid(), 999999998, 999999999))
-    for path in (living, dead, new):
-        path.write_text("half")
-    for path in (living, dead):
-        os.utime(path, (1, 1))
-    storage.clean_leftovers(tmp_path / "x")
-    assert names(tmp_path) == sorted([living.name, new.name]), "a day old, and of no process here"
-
-
 def test_what_was_renamed_aside_comes_back(tmp_path: Path) -> None:
     """Where names cannot be exchanged, a kill between two renames leaves no target."""
     body = """

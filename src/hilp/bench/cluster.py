@@ -1,4 +1,4 @@
-"""The machines of a Ray cluster: an order a task. Ray finds a place for each; what is lost is tried again by us.
+"""The machines of a Ray cluster: a task for each job. Ray schedules them; what is lost is tried again by the pool.
 
 Ray's own retries are off: it would try again for ever what its memory monitor ends.
 """
@@ -11,9 +11,8 @@ import socket
 import threading
 from typing import Any
 
-from hilp.bench.engines import Ended, limits, outcome
-from hilp.bench.orders import LOG, ROWS, Order
-from hilp.bench.worker import DONE, work
+from hilp.bench import jobs
+from hilp.bench.jobs import Ended, Job
 from hilp.errors import HilpError
 
 WAIT_SECONDS = 0.5  # for the next task to end
@@ -24,7 +23,7 @@ ANSWER_SECONDS = 10.0  # for the head of a cluster to answer at all
 def require_ray() -> Any:
     """The package, where it is installed."""
     try:
-        # Nothing is sent to Ray's makers unasked; and its warning about how cards will be hidden one day is not for us.
+        # Nothing is sent to Ray's makers by default; and its warning about how cards will be hidden is not for users.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         import ray
@@ -34,7 +33,7 @@ def require_ray() -> Any:
 
 
 def require_answer(address: str | None) -> None:
-    """Raise where nobody listens at host:port: Ray itself would try for a quarter of an hour."""
+    """Raise where nothing listens at host:port: Ray itself would try for a quarter of an hour."""
     host, _, port = (address or "").rpartition(":")
     if not host or not port.isdigit() or "/" in host:
         return
@@ -46,31 +45,29 @@ def require_answer(address: str | None) -> None:
 
 def environment(cpus: float, gpus: float) -> dict[str, str]:
     """Of a task. Ray shows a task no card that it did not ask for, but JAX would still look for one."""
-    own = limits(max(1, int(cpus)), gpus if 0 < gpus < 1 else 1.0)
+    own = jobs.limits(max(1, int(cpus)), gpus if 0 < gpus < 1 else 1.0)
     return own if gpus else {**own, "JAX_PLATFORMS": "cpu"}
 
 
 class Cluster:
     """Tasks of a Ray cluster: the one at an address, or one that runs on this machine already, or one of our own."""
 
+    has_room = True  # Ray queues tasks
+
     def __init__(self, address: str | None, cpus: float, gpus: float) -> None:
         self._ray = require_ray()
         self._address, self._cpus, self._gpus = address, cpus, gpus
-        self._running: dict[Any, Order] = {}  # by what Ray calls the result
+        self._running: dict[Any, Job] = {}  # by Ray's reference to the result
         self._task: Any = None
 
-    @property
-    def room(self) -> bool:
-        return True  # Ray keeps them until there is
-
-    def submit(self, order: Order) -> None:
+    def start(self, job: Job) -> None:
         if self._task is None:
-            self._task = self._connected()
-        self._running[self._task.remote(order.text())] = order
+            self._task = self._connect()
+        self._running[self._task.remote(job.text)] = job
 
-    def _connected(self) -> Any:
-        ray = self._ray
-        heard = signal.getsignal(signal.SIGTERM)
+    def _connect(self) -> Any:
+        """Join the cluster; the remote function that runs a job."""
+        ray, before = self._ray, signal.getsignal(signal.SIGTERM)
         refusals = (ConnectionError, RuntimeError, ValueError, getattr(ray.exceptions, "AuthenticationError", OSError))
         try:
             ray.init(address=self._address, log_to_driver=False, configure_logging=False)
@@ -81,44 +78,37 @@ class Cluster:
                 f"machines): {' '.join(str(error).split())[:200]}"
             ) from error
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, heard)  # Ray takes it for itself, and lets no cell be saved
-        have = ray.cluster_resources()
-        for what, asked in (("CPU", self._cpus), ("GPU", self._gpus)):
-            if asked and not any(node["Resources"].get(what, 0) >= asked for node in ray.nodes() if node["Alive"]):
+            signal.signal(signal.SIGTERM, before)  # Ray takes it for itself, and lets no cell be saved
+        for what, needed in (("CPU", self._cpus), ("GPU", self._gpus)):
+            if needed and not any(node["Resources"].get(what, 0) >= needed for node in ray.nodes() if node["Alive"]):
                 raise HilpError(
-                    f"no machine of this Ray cluster has {asked:g} {what}s for a cell (all together have "
-                    f"{have.get(what, 0):g}): ask for less with --{what.lower()}s-per-cell"
+                    f"no machine of this Ray cluster has {needed:g} {what}s for a cell (all together have "
+                    f"{ray.cluster_resources().get(what, 0):g}): ask for less with --{what.lower()}s-per-cell"
                 )
-        # A process a task: the memory of a card is given back only when a process ends.
+        # A process for each task: the memory of a card is given back only when a process ends.
         return ray.remote(
             num_cpus=self._cpus,
             num_gpus=self._gpus,
             max_retries=0,
             max_calls=1,
             runtime_env={"env_vars": environment(self._cpus, self._gpus)},
-        )(carry_out)
+        )(run)
 
     def ended(self) -> list[Ended]:
         ready, _ = self._ray.wait(list(self._running), num_returns=1, timeout=WAIT_SECONDS)
         return [self._end(result) for result in ready]
 
     def _end(self, result: Any) -> Ended:
-        order = self._running.pop(result)
+        job = self._running.pop(result)
         try:
-            code, text = self._ray.get(result)
-        except self._ray.exceptions.RayTaskError as error:  # no mistake of the user's: those come back as a code
-            return Ended(order, None, f"{type(error.cause).__name__}: {' '.join(str(error.cause).split())[:200]}")
+            return Ended.of(job, self._ray.get(result))
+        except self._ray.exceptions.RayTaskError as error:  # no mistake of the user's: those come back as a problem
+            return Ended(job, None, f"{type(error.cause).__name__}: {' '.join(str(error.cause).split())[:200]}")
         except self._ray.exceptions.RayError as error:  # the process or its machine is gone
-            return Ended(order, None, f"its process was lost ({type(error).__name__})")
-        if code == DONE:  # rows come back with the result: folders of other machines may be seen late
-            (order.at / ROWS).parent.mkdir(parents=True, exist_ok=True)
-            (order.at / ROWS).write_text(text)
-        else:
-            (order.at / LOG).write_text(text)
-        return outcome(order, code)
+            return Ended(job, None, f"its process was lost ({type(error).__name__})")
 
     def stop(self) -> None:
-        if not self._running:  # asked to wait for nothing, a Ray that is not connected yet would start a cluster
+        if not self._running:  # waiting for nothing, a Ray that is not connected yet would start a cluster
             return
         for result in self._running:
             self._ray.cancel(result, force=False)
@@ -131,10 +121,8 @@ class Cluster:
             self._task = None
 
 
-def carry_out(text: str) -> tuple[int, str]:
-    """In a process of Ray's: how an order ended, and its rows or what was wrong."""
-    # Ray cancels a task by this signal. Nodes that a shell started in its background are deaf to it, and so are tasks.
+def run(text: str) -> str:
+    """In a process of Ray's."""
+    # Ray cancels a task by this signal. Nodes that a shell started in its background ignore it, and so do their tasks.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    order = Order.read(text)
-    code, said = work(order)
-    return code, (order.at / ROWS).read_text() if code == DONE else said
+    return jobs.run(text)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from hilp.commands import bench_tables, common
-from hilp.errors import require_count
 
 
 @dataclass(frozen=True)
 class Flags(bench_tables.TableFlags):
-    """Train skills and a high level over them for one sparse reward, flat IQL beside: the paper's hierarchical table.
+    """Train skills, a high level over them for one sparse reward, and flat IQL: the paper's hierarchical table.
 
     Run the command again to continue after an interruption: cells whose rows exist are skipped.
     """
@@ -32,23 +30,16 @@ class Flags(bench_tables.TableFlags):
 
 
 def run(flags: Flags) -> int:
-    from hilp.bench import hierarchy, tables
+    from hilp.bench import entries, tables
 
-    if flags.high_steps is not None:
-        require_count("--high-steps", flags.high_steps)
-    values = tuple(common.config_values(flags.high_set).items())
-
-    def make(world: Any) -> Any:
-        reward = hierarchy.reward_for(world, flags.reward)
-        return partial(hierarchy.HierarchyCell, reward=reward, high_steps=flags.high_steps, high_values=values)
-
-    rows, _ = bench_tables.fill("hierarchy", flags, hierarchy.METHODS, intercept=False, make=make)
+    common.require_counts(flags, "high_steps")
+    high: dict[str, Any] = {"high_steps": flags.high_steps, "high_values": common.config_values(flags.high_set)}
+    rows, _ = bench_tables.fill("hierarchy", flags, entries.HIERARCHY_METHODS, reward=flags.reward, **high)
     table = tables.hierarchy_table(rows)
     if flags.json:
         common.print_json({"table": table})
         return 0
     score = " or ".join(dict.fromkeys("return" if m == "return" else f"100 x {m}" for m in (r["metric"] for r in rows)))
     title = f"{score}, {flags.preset}, {flags.episodes} episodes, {tables.spread_words(rows)}"
-    title += " (ours / paper)" if any(" / " in cell for line in table[1] for cell in line[1:]) else ""
-    common.print_table(*table, title=title)
+    common.print_table(*table, title=title + (" (ours / paper)" if tables.has_paper_numbers(table) else ""))
     return 0

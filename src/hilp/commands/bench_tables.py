@@ -1,4 +1,4 @@
-"""What `hilp bench rewards`, `goals` and `hierarchy` share: their flags, and filling a table of methods."""
+"""What `hilp bench rewards`, `goals` and `hierarchy` share: their flags, filling a table, saving its pictures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from hilp.commands import common
 from hilp.errors import HilpError, printable, require_count
 
 if TYPE_CHECKING:
-    from hilp.bench import cells, engines
+    from collections.abc import Iterable
+
+    from matplotlib.figure import Figure
+
+    from hilp.bench import cluster
+    from hilp.bench.cells import Kind
+    from hilp.bench.pool import Run
     from hilp.evaluation.rows import Row
 
 
@@ -56,75 +62,66 @@ class TableFlags(common.Reading):
 
 
 def fill(
-    kind: Literal["rewards", "goals", "hierarchy"], flags: Any, usual: tuple[str, ...], adapt: int = 0, **extra: Any
+    kind: Kind, flags: Any, usual: tuple[str, ...], adapt: int = 0, **options: Any
 ) -> tuple[list[Row], str | None]:
-    """The rows of a table, run where they are missing (by one process at a time), and the key of its sweep."""
+    """The rows of a table, made where they are missing (by one process at a time), and the config key of its sweep."""
     from hilp import storage
-    from hilp.bench import cells
-    from hilp.collectors import named
+    from hilp.bench import cells, entries, pool
 
     common.require_counts(flags, "steps", "seeds", "episodes", "jobs")
     require_count("--retries", flags.retries, 0)
-    engine = _engine(flags)
+    run = _runner(flags)
     sweep = _sweep(flags.sweep)
     variants = [_variant(text) for text in flags.variants]
-    entries = cells.entries(flags.methods or usual, common.config_values(flags.set), sweep, variants, adapt)
+    lines = entries.entries(flags.methods or usual, common.config_values(flags.set), sweep, variants, adapt)
     out = Path(flags.out)
-    recipes = {source: flags.recipe(source) | {"task": flags.task} for source in flags.data}
+    file = Path(flags.rows) if flags.rows else out / f"{kind}.jsonl"
+    recipes = [flags.recipe(source) | {"task": flags.task} for source in dict.fromkeys(flags.data)]
+    table = cells.Table(kind, flags.preset, flags.steps, flags.episodes, **options)
     with storage.locked(out, common.command()):
-        rows = cells.fill(
-            kind,
-            entries,
-            {source: named.load(**recipe) for source, recipe in recipes.items()},
-            range(flags.seed, flags.seed + flags.seeds),
-            size=flags.preset,
-            steps=flags.steps,
-            episodes=flags.episodes,
-            file=Path(flags.rows) if flags.rows else out / f"{kind}.jsonl",
-            run=_way(flags, engine, out, recipes),
-            **extra,
-        )
+        rows = pool.fill(table, lines, recipes, range(flags.seed, flags.seed + flags.seeds), file=file, run=run)
     return rows, None if sweep is None else sweep[0]
 
 
-def _engine(flags: Any) -> engines.Engine | None:
-    """What runs several cells at once; None where they are run one after the other in this process."""
-    from hilp.bench import engines
+def save_pictures(flags: Any, made: Iterable[tuple[str, Figure]]) -> None:
+    from hilp.report import figures
 
-    usual = {"address": None, "cpus_per_cell": 1.0, "gpus_per_cell": 0.0}
-    given = [name for name, value in usual.items() if getattr(flags, name) != value]
-    if flags.engine == "local":
-        if given:
-            raise HilpError(f"--{given[0].replace('_', '-')} is for --engine ray")
-        return None if flags.jobs == 1 else engines.Local(flags.jobs)
+    for name, figure in made:
+        figures.save(figure, Path(flags.out) / f"{name}.png")
+    print(f"pictures: {printable(flags.out)}")
+
+
+def _runner(flags: Any) -> Run:
+    """What runs missing cells: this process, processes of this machine, or a cluster."""
+    from hilp.bench import jobs, pool
+
+    known: dict[str, Any] = {"out": Path(flags.out), "command": common.command(), "quiet": flags.json}
+    if flags.engine == "ray":
+        engine: Any = _cluster(flags)
+    else:
+        usual = {"address": None, "cpus_per_cell": 1.0, "gpus_per_cell": 0.0}
+        for name, value in usual.items():
+            if getattr(flags, name) != value:
+                raise HilpError(f"--{name.replace('_', '-')} is for --engine ray")
+        if flags.jobs == 1:
+            return partial(pool.run_here, **known)
+        engine = jobs.Processes(flags.jobs)
+    return partial(pool.run_in_pool, engine=engine, retries=flags.retries, **known)
+
+
+def _cluster(flags: Any) -> cluster.Cluster:
+    from hilp.bench import cluster
+
     if flags.jobs != 1:
         raise HilpError("--jobs is for --engine local: Ray runs as many cells at once as --cpus-per-cell allows")
-    cpus = flags.cpus_per_cell
+    cpus, gpus = flags.cpus_per_cell, flags.gpus_per_cell
     if not 0.01 <= cpus < 10_000 or (cpus > 1 and cpus != int(cpus)):
         raise HilpError(f"--cpus-per-cell must be a whole number, or a fraction of 1, not {cpus}")
-    if not 0 <= flags.gpus_per_cell <= 1:
-        raise HilpError(f"--gpus-per-cell must be from 0 to 1, as a cell trains on one card, not {flags.gpus_per_cell}")
-    from hilp.bench.cluster import Cluster, require_answer
-
-    engine = Cluster(flags.address, flags.cpus_per_cell, flags.gpus_per_cell)
-    require_answer(flags.address)
+    if not 0 <= gpus <= 1:
+        raise HilpError(f"--gpus-per-cell must be from 0 to 1, as a cell trains on one card, not {gpus}")
+    engine = cluster.Cluster(flags.address, cpus, gpus)
+    cluster.require_answer(flags.address)
     return engine
-
-
-def _way(flags: Any, engine: engines.Engine | None, out: Path, recipes: dict[str, dict[str, Any]]) -> cells.Run:
-    """How cells are run."""
-    from hilp.bench import cells, engines
-    from hilp.bench.board import Board
-
-    def tell(text: str) -> None:
-        if not flags.json:
-            print(printable(text), flush=True)
-
-    known: dict[str, Any] = {"out": out, "command": common.command()}
-    if engine is None:
-        return partial(cells.one_by_one, quiet=flags.json, tell=tell, **known)
-    board = Board(flags.json, tell)
-    return partial(engines.run, engine=engine, retries=flags.retries, recipes=recipes, board=board, **known)
 
 
 def _sweep(text: str | None) -> tuple[str, list[str]] | None:

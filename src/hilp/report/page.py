@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from hilp import storage, tasks
-from hilp.errors import printable
+from hilp.errors import counted, printable
 from hilp.evaluation import explain, stats, trajectories
 from hilp.evaluation import rows as files
 from hilp.evaluation.rows import Row
@@ -41,24 +41,18 @@ def build(
     kept: Sequence[Kept] = (),
 ) -> str:
     """The page: results, trajectories a prompt, the learned distance, the latent map, the training curves."""
-    sections = []
     by_task: dict[str, list[Row]] = {}
     for row in rows:
         by_task.setdefault(row["task"], []).append(row)
-    for name, group in by_task.items():
-        if any("held_out" in row for row in group):
-            sections.append(_held_out(group))
-            continue
-        sections.append(_results(group, "Results" if len(by_task) == 1 else f"Results in {name}"))
+    where = (lambda name: "") if len(by_task) == 1 else (lambda name: f" in {name}")
+    sections = [_results(group, f"Results{where(name)}") for name, group in by_task.items()]
     if world is not None and world.has_goals and world.name in by_task:  # robots have no map to draw on
         sections.append(_trajectories(world, by_task[world.name], kept))
     sections += strips.section(policy)
     for name, group in by_task.items():
-        sections += _foresight(group, "" if len(by_task) == 1 else f" in {name}")
-    if world is not None:
-        sections += _representation(policy, world)
-    sections += _training(metrics)
-    sections.append(_origin(policy, rows))
+        sections += _foresight(group, where(name))
+    sections += [] if world is None else _representation(policy, world)
+    sections += [*_training(metrics), _origin(policy, rows)]
     data = escape.escape(printable(str(policy.provenance.data or "your data")))
     intro = (
         f"<p>A policy trained on <strong>{data}</strong> without rewards or goals "
@@ -72,20 +66,21 @@ def write(run: str | Path, out: str | Path | None = None, task: str | None = Non
     found = find(Path(run))
     folder = home(found)
     policy = FoundationPolicy.load(found)
-    rows_path, metrics_path, kept_path = folder / ROWS, folder / METRICS, folder / TRAJECTORIES
-    if not metrics_path.is_file():  # one of several seeds, which share the run's metrics
-        metrics_path = folder.parent / METRICS
-    rows = files.read_rows(rows_path) if rows_path.is_file() else []
+    metrics_folder = folder if (folder / METRICS).is_file() else folder.parent  # several seeds share a run's metrics
+    rows = _read(files.read_rows, folder / ROWS)
     rows = files.latest(row for row in rows if row["policy"] == policy.fingerprint)
-    metrics = files.read_metrics(metrics_path) if metrics_path.is_file() else []
-    kept = trajectories.read(kept_path) if kept_path.is_file() else []
-    kept = [entry for entry in kept if entry.policy == policy.fingerprint]
+    metrics = _read(files.read_metrics, metrics_folder / METRICS)
+    kept = [entry for entry in _read(trajectories.read, folder / TRAJECTORIES) if entry.policy == policy.fingerprint]
     known = task or policy.provenance.task
     if task is None and known is not None and tasks.runs_user_code(known):
         known = None  # a page is made without running what a file names
     target = Path(out) if out else folder / PAGE
     storage.write_text(target, build(policy, rows, metrics, task_of(policy, task) if known else None, kept))
     return target
+
+
+def _read(read: Callable[[Path], list[Any]], path: Path) -> list[Any]:
+    return read(path) if path.is_file() else []
 
 
 def results_table(rows: list[Row]) -> tuple[list[str], list[list[Any]]]:
@@ -136,6 +131,8 @@ def _held_out(rows: list[Row]) -> Section:
 
 
 def _results(rows: list[Row], title: str) -> Section:
+    if any("held_out" in row for row in rows):
+        return _held_out(rows)
     text = (
         "Goal prompts: share of random start-goal pairs reached within the step limit; plan is the number of midpoint "
         "recursions.\n\nReward prompts: share of the largest possible gain that was realised (rewards of getting "
@@ -152,10 +149,14 @@ def _results(rows: list[Row], title: str) -> Section:
     for metric, label in ((files.GAIN, "share of the possible gain"), ("return", "mean return")):
         own = [row for row in rows if row["prompt"] == "reward" and row["metric"] == metric]
         if own:
-            names = [row["reward"] + ("" if row.get("r2") is None else f" (R² {row['r2']:.2f})") for row in own]
+            names = list(map(_reward_label, own))
             fig = figures.bars(names, *_scores(own), "Reward prompts", label)
             shown.append((fig, f"{label.capitalize()} per reward prompt, 95% bootstrap intervals."))
     return Section(title, text, shown, [(*results_table(rows), "One line a prompt.")])
+
+
+def _reward_label(row: Row) -> str:
+    return row["reward"] + ("" if row.get("r2") is None else f" (R² {row['r2']:.2f})")
 
 
 def _scores(rows: Sequence[Row]) -> tuple[list[float], list[float], list[float]]:
@@ -185,23 +186,22 @@ def _trajectories(world: tasks.Task, rows: Sequence[Row], kept: Sequence[Kept]) 
     wanted = [by_prompt[prompt] for prompt in map(files.prompt_of, rows) if prompt in by_prompt]
     lacking = len(rows) - len(wanted)
     text = (
-        ""
-        if not lacking
-        else f"The folder of this run keeps no trajectories of {lacking} of these prompts: evaluate them again with "
+        f"The folder of this run keeps no trajectories of {lacking} of these prompts: evaluate them again with "
         "hilp evaluate, which keeps the first episodes of each prompt, and then make this page again."
     )
-    notes = {
-        "goal": "the same starts and goals in every panel",
-        "reward": "from random starts, coloured by the share of what was possible; the score is that of all episodes",
-    }
     shown = []
-    for kind, note in notes.items():
-        own = [entry for entry in wanted if entry.prompt == kind]
-        if own:
+    for kind, draw, note in (
+        ("goal", lambda own: trajectory_figure(world, own), "the same starts and goals in every panel"),
+        (
+            "reward",
+            lambda own: _earnings_figure(world, own, rows),
+            "from random starts, coloured by the share of what was possible; the score is that of all episodes",
+        ),
+    ):
+        if own := [entry for entry in wanted if entry.prompt == kind]:
             most = max(len(entry.rollout.lengths) for entry in own)
-            fig = trajectory_figure(world, own) if kind == "goal" else _earnings_figure(world, own, rows)
-            shown.append((fig, f"{most} episode{'' if most == 1 else 's'}, {note}."))
-    return Section("Trajectories", text, shown)
+            shown.append((draw(own), f"{counted(most, 'episode')}, {note}."))
+    return Section("Trajectories", text if lacking else "", shown)
 
 
 def _foresight(rows: Sequence[Row], where: str) -> list[Section]:
@@ -237,7 +237,7 @@ def _earnings_figure(world: tasks.Task, kept: Sequence[Kept], rows: Sequence[Row
         row = by_prompt[entry.task, entry.prompt, entry.name]
         paths = _trials(entry)[0]
         outcomes = np.asarray(row.get("outcomes", []), float)[: len(paths)]
-        if len(outcomes) < len(paths):  # a row of an earlier version: only whether it was at least half is known
+        if len(outcomes) < len(paths):  # the row lacks them: only whether it was at least half is known
             shares = entry.rollout.reached.astype(float)
         elif row["metric"] == files.GAIN:
             possible = np.asarray(row.get("possible", np.ones(len(paths))), float)[: len(paths)]
@@ -285,7 +285,7 @@ def _representation(policy: FoundationPolicy, world: tasks.Task) -> list[Section
     latents = policy.encode_all(shown)
     flatten = figures.choose_flatten(latents)
     latent = figures.latent_map(world, rendering.infer_states(world, shown), latents, flatten=flatten)
-    how = "by t-SNE, neighbours beside neighbours" if flatten == "tsne" else "in two principal directions (PCA)"
+    how = "by t-SNE, which keeps neighbours together" if flatten == "tsne" else "in two principal directions (PCA)"
     text = (
         f"States of the data. {world.name} has no exact distances to compare with; hilp diagnose with --data "
         "compares with a separately trained V(s, g)."
@@ -336,22 +336,21 @@ def _training(metrics: list[dict[str, Any]]) -> list[Section]:
     losses = sorted(name for name in names if name.endswith("_loss") and not name.startswith("validation"))
     if not losses:
         return []
-    panels: dict[str, dict[str, tuple[list[int], list[float]]]] = {}
+    panels = {}
     for name in losses[:SHOWN_LOSSES]:
-        panels[name] = {}
-        for line, key in (("training", name), ("held out", f"validation_{name}")):
-            found = [row for row in metrics if key in row]
-            if found:
-                panels[name][line] = ([row["step"] for row in found], [_drawable(row[key]) for row in found])
+        both = {"training": _series(metrics, name), "held out": _series(metrics, f"validation_{name}")}
+        panels[name] = {line: points for line, points in both.items() if points[0]}
     left_out = len(losses) - len(panels)
     text = f"{left_out:,} more losses are left out here; metrics.jsonl has them." if left_out else ""
     fig = figures.curve_grid(panels, "Losses")
     return [Section("Training", text, [(fig, "Mean of each loss since the last point.")])]
 
 
-def _drawable(value: float) -> float:
-    """The value within what an axis has room for; what is not finite stays a gap."""
-    return min(max(value, -files.LARGEST), files.LARGEST) if math.isfinite(value) else value
+def _series(metrics: list[dict[str, Any]], key: str) -> tuple[list[int], list[float]]:
+    """Steps and values of a metric, within what an axis has room for; what is not finite stays a gap."""
+    found = [(row["step"], row[key]) for row in metrics if key in row]
+    values = [min(max(v, -files.LARGEST), files.LARGEST) if math.isfinite(v) else v for _, v in found]
+    return [step for step, _ in found], values
 
 
 def _origin(policy: FoundationPolicy, rows: Sequence[Row]) -> Section:

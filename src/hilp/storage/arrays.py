@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -95,23 +96,25 @@ def _read_header(file: Any, size: int) -> tuple[dict[str, Any], int]:
     header = json.loads(file.read(length))
     if not isinstance(header, dict):
         raise ValueError("its header is not an object")
-    end = 0
     tensors = {name: about for name, about in header.items() if name != "__metadata__"}
+    end = 0
     for name, about in sorted(tensors.items(), key=lambda item: item[1]["data_offsets"]):
-        dtype, shape, (begin, stop) = about["dtype"], about["shape"], about["data_offsets"]
-        if dtype not in DTYPES:
-            raise ValueError(f"array '{name}' is of type {dtype!r}, which hilp does not read")
-        if not all(type(number) is int and number >= 0 for number in (*shape, begin, stop)):
-            raise ValueError(f"array '{name}' has a size that is not a whole number")
-        count = 1
-        for number in shape:
-            count *= number
-        if begin != end or stop - begin != count * np.dtype(DTYPES[dtype]).itemsize:
-            raise ValueError(f"the place of array '{name}' does not fit its shape")
-        end = stop
+        end = _checked_end(name, about, end)
     if 8 + length + end != size:
         raise ValueError(f"it has {size} bytes, its header says {8 + length + end}")
     return header, 8 + length
+
+
+def _checked_end(name: str, about: Mapping[str, Any], start: int) -> int:
+    """Where an array that starts here ends; raises where its header contradicts itself."""
+    dtype, shape, (begin, stop) = about["dtype"], about["shape"], about["data_offsets"]
+    if dtype not in DTYPES:
+        raise ValueError(f"array '{name}' is of type {dtype!r}, which hilp does not read")
+    if not all(type(number) is int and number >= 0 for number in (*shape, begin, stop)):
+        raise ValueError(f"array '{name}' has a size that is not a whole number")
+    if begin != start or stop - begin != math.prod(shape) * np.dtype(DTYPES[dtype]).itemsize:
+        raise ValueError(f"the place of array '{name}' does not fit its shape")
+    return int(stop)
 
 
 def _read_array(file: Any, first: int, name: str, about: Mapping[str, Any]) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Files and folders that take their name in one step: whoever looks finds the old content or the new one, whole.
 
-What takes more than a moment to write is written under another name beside its target (`temporary_beside`) and takes
+What takes more than a moment to write is written under another name in the same folder (`temporary_beside`) and takes
 the target's place in one step: `os.replace` for files, `swap_folder` for folders. A process that is killed leaves at
 most such a name behind; the name says whose it was, and `clean_leftovers` removes those of the dead.
 """
@@ -18,7 +18,6 @@ import secrets
 import shutil
 import socket
 import sys
-import time
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -27,7 +26,6 @@ from typing import Any
 from hilp.errors import HilpError
 
 WRITING, ASIDE = "writing", "replaced"  # names of what is not finished, and of what makes room for it
-A_DAY = 24 * 3600.0  # seconds
 LONGEST_NAME = 180  # bytes of a file's name that leave room for ours around it
 
 
@@ -71,7 +69,7 @@ def write_bytes(path: Path, pieces: Iterable[Any]) -> None:
 
 
 def with_a_name(path: Path) -> Path:
-    """The same path with a name that another one can lie beside: `.` and `..` have none."""
+    """The same path with a name that others can be made of: `.` and `..` have none."""
     return path.resolve() if path.name in ("", "..") else path
 
 
@@ -79,9 +77,12 @@ def with_a_name(path: Path) -> Path:
 
 
 def temporary_beside(path: Path, ending: str = "") -> Path:
-    """A hidden name in the same folder that nobody can guess, and that says which process writes there."""
-    path = _followed(path)
-    return path.with_name(f".{_stem(path)}.{WRITING}-{_owner()}-{secrets.token_hex(8)}{ending}")
+    """A hidden name in the same folder that cannot be guessed, and that says which process writes there."""
+    return _hidden(_followed(path), WRITING, ending)
+
+
+def _hidden(path: Path, kind: str, ending: str = "") -> Path:
+    return path.with_name(f".{_stem(path)}.{kind}-{_owner()}-{secrets.token_hex(8)}{ending}")
 
 
 def fsync_folder(path: Path) -> None:
@@ -109,7 +110,7 @@ def swap_folder(temporary: Path, target: Path) -> None:
             fsync_folder(target.parent)
             shutil.rmtree(temporary, ignore_errors=True)
         else:
-            aside = target.with_name(f".{_stem(target)}.{ASIDE}-{_owner()}-{secrets.token_hex(8)}")
+            aside = _hidden(target, ASIDE)
             os.rename(target, aside)
             try:
                 os.rename(temporary, target)
@@ -145,7 +146,7 @@ def _link(source: str, target: str | Path) -> None:
 
 
 def clean_leftovers(path: Path) -> None:
-    """Remove what dead processes left beside a path when they were killed while writing it; living ones keep theirs.
+    """Remove what dead processes left next to a path when they were killed while writing it; living ones keep theirs.
 
     Where the path is missing because a dead process had just renamed its old folder aside, it gets it back.
     """
@@ -180,20 +181,14 @@ def _remove(leftovers: list[Path]) -> None:
 
 def _dead(folder: Path, stem: str, kinds: str) -> list[Path]:
     """Leftovers of dead processes in a folder, the newest first."""
-    pattern = re.compile(rf"\.{stem}\.(?:{kinds})-(\d+)(?:-([0-9a-f]+)-([0-9a-f]+)-[0-9a-f]+(?:\.\w+)?)?", re.DOTALL)
+    pattern = re.compile(rf"\.{stem}\.(?:{kinds})-(\d+)-([0-9a-f]+)-([0-9a-f]+)-[0-9a-f]+(?:\.\w+)?", re.DOTALL)
     found = []
     with contextlib.suppress(OSError, ValueError):  # ValueError: a zero byte in the name
         for entry in os.scandir(folder):
-            match = pattern.fullmatch(entry.name)
-            if match is None:
-                continue
-            (pid, began, machine), changed = match.groups(), entry.stat(follow_symlinks=False).st_mtime
-            if machine is None:  # the name that an older hilp gave does not say on which machine
-                dead = time.time() - changed > A_DAY and not _alive(int(pid), None)
-            else:
-                dead = machine == _machine() and not _alive(int(pid), began)
-            if dead:
-                found.append((changed, Path(entry.path)))
+            if match := pattern.fullmatch(entry.name):
+                pid, began, machine = match.groups()
+                if machine == _machine() and not _alive(int(pid), began):
+                    found.append((entry.stat(follow_symlinks=False).st_mtime, Path(entry.path)))
     return [path for _, path in sorted(found, reverse=True)]
 
 
@@ -256,13 +251,13 @@ def _began(pid: int) -> str | None:
         return None
 
 
-def _alive(pid: int, began: str | None) -> bool:
-    """Whether this process still lives; where nobody can say, it does."""
+def _alive(pid: int, began: str) -> bool:
+    """Whether this process still lives; where the system cannot say, it does."""
     if os.name == "nt":  # where os.kill(pid, 0) is no question
         return True
     now = _began(pid)
     if now != "0":
-        return now is not None and (began is None or now == began)
+        return now == began
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -65,7 +65,7 @@ def append(
 ) -> None:
     """Add one line a value, all in one write that has reached the disk when this returns; on an error none is added.
 
-    Lines that `instead_of` is true for go in the same step: the file is then written anew beside itself.
+    Lines that `instead_of` is true for go in the same step: the whole file is then written anew.
     """
     path = Path(path)
     added = "".join(json.dumps(value, allow_nan=False) + "\n" for value in values).encode()
@@ -103,7 +103,7 @@ def _extend(handle: int, end: int, added: bytes) -> None:
 
 def _parse(data: bytes, path: str | os.PathLike[str]) -> _Content:
     parts = data.split(b"\n")
-    last = parts.pop()  # behind the last end of a line: empty, torn, or a line that somebody's editor left without one
+    last = parts.pop()  # behind the last end of a line: empty, torn, or a line that an editor left without one
     lines: list[tuple[int, bytes, Line]] = []
     for number, raw in enumerate(parts, 1):
         try:
@@ -171,7 +171,7 @@ def _all(handle: int) -> bytes:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """A file to add to, made where it is missing; nobody else adds to it meanwhile."""
+    """A file to add to, made where it is missing; other processes wait until it is closed."""
     while True:
         made = not path.exists()
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)

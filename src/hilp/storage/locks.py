@@ -1,4 +1,4 @@
-"""One writer a folder, and a word to the second about the first; or one after the other."""
+"""One writer for each folder: a second one reads in an error who the first is, or waits for it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pathlib import Path
 
 from hilp.errors import FolderBusy, HilpError
 
-LOCK = ".lock"  # in the folder, as long as somebody writes it
-LOOK_SECONDS = 0.5  # between two looks at a lock that is waited for
+LOCK = ".lock"  # in the folder, as long as a process writes it
+POLL_SECONDS = 0.5  # between two tries of a lock that is waited for
 
 
 @contextlib.contextmanager
 def locked(folder: Path, what: str, wait: bool = False) -> Iterator[None]:
-    """Nobody else writes this folder meanwhile (it is made where it is missing); the lock ends with the process.
+    """Keep other processes from writing this folder (it is made where it is missing); the lock ends with the process.
 
-    `what` is said to whoever comes second, e.g. the command. wait: for the first, instead of an error.
+    `what` is told to a second writer, e.g. the command. wait: for the first, instead of an error.
     """
     try:
         import fcntl
@@ -40,7 +40,7 @@ def locked(folder: Path, what: str, wait: bool = False) -> Iterator[None]:
                 holder = _holder(handle)
                 os.close(handle)
                 if wait:
-                    time.sleep(LOOK_SECONDS)
+                    time.sleep(POLL_SECONDS)
                     continue
                 raise FolderBusy(
                     f"{folder} is being written by {holder}: wait for it, or choose another folder"

@@ -8,9 +8,7 @@ import contextlib
 import dataclasses
 import math
 import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -27,6 +25,7 @@ from hilp.policy.agent import has_graph
 from hilp.policy.forks import require_own_process
 from hilp.policy.policy import FoundationPolicy
 from hilp.runs import HELD_OUT, POLICY, seed_folder
+from hilp.signals import on_stop
 from hilp.training import auto_config, convergence, distributed, memory
 from hilp.training.checkpoints import RunWriter, read_run
 from hilp.training.progress import Progress
@@ -37,7 +36,6 @@ AUTO_STEPS = 40_000  # updates of a run that is to end by itself, at most
 LOOKS_PER_RUN = 8  # at distances, in a run that ends after so many updates
 LINES_PER_RUN = 100  # metrics rows of a run, unless log_every says otherwise
 CHUNK_SECONDS = 2.0  # about how long the device works between two updates of the progress line
-STOP_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")  # Ctrl-C, a scheduler's end, a closed terminal (no Windows has that)
 
 Evaluate = Callable[[FoundationPolicy], dict[str, float]]
 OnMetrics = Callable[[dict[str, float]], object]
@@ -347,14 +345,5 @@ def stop_requests() -> Iterator[list[int]]:
             raise KeyboardInterrupt
         asked.append(number)
 
-    if threading.current_thread() is not threading.main_thread():
-        yield asked  # signals reach the main thread only
-        return
-    numbers = [getattr(signal, name) for name in STOP_SIGNALS if hasattr(signal, name)]
-    numbers = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # nohup's, say
-    before = {number: signal.signal(number, ask) for number in numbers}
-    try:
+    with on_stop(ask):
         yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
