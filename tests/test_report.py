@@ -116,7 +116,7 @@ def test_the_report_runs_no_episode(reported: Path, tmp_path: Path, monkeypatch:
     """The page is the same with every way to act or to evaluate taken away."""
     for name in ("rollout_goals", "rollout_reward", "rollout_return", "run_returns"):
         monkeypatch.setattr(rollouts, name, None)
-    monkeypatch.setattr(evaluate, "run", None)
+    monkeypatch.setattr(evaluate, "evaluate_with_rollouts", None)
     monkeypatch.setattr(hilp.FoundationPolicy, "act", None)
     again = page.write(reported, tmp_path / "again.html")
     assert again.read_text() == (reported / "report.html").read_text()
