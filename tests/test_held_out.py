@@ -15,7 +15,7 @@ from hilp import cli, runs
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, TrainingStopped
 from hilp.evaluation import explain, held_out, rows
-from hilp.training import convergence
+from hilp.training import convergence, options
 
 SMALL = hilp.HILP(
     dim=4, hidden=(32, 32), actor_hidden=(32, 32), batch=128, lr=3e-3, phi_discount=0.95, goal_discount=0.95,
@@ -171,7 +171,7 @@ def replace_task(policy: hilp.FoundationPolicy) -> hilp.FoundationPolicy:
 
 
 def test_a_run_ends_when_distances_stand_still(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(convergence, "EVERY", 20)
+    monkeypatch.setattr(options, "CONVERGENCE_EVERY", 20)
     monkeypatch.setattr(convergence, "CONVERGED", 0.2)
     data = hilp.load(carts(episodes=10))
     whole = hilp.pretrain(SMALL, data, steps="auto", most_steps=1000, out=tmp_path / "whole", quiet=True)

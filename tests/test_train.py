@@ -22,6 +22,7 @@ import pytest
 import hilp
 from hilp import storage
 from hilp.training import loop, program, stream
+from hilp.training.options import TrainOptions
 from hilp.training.run import Run, bucket
 
 CONFIG = hilp.HILP(dim=4, hidden=(16, 16), actor_hidden=(16, 16), batch=32)
@@ -188,7 +189,7 @@ def test_validation_split_reports_held_out_losses_and_leaves_training_alone(tmp_
 def test_held_out_losses_take_at_most_a_tenth_of_the_updates_but_a_batch_each(
     every: int, batches: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, asked = loop.prepare(CONFIG, walks(), validation=0.2), []
+    run, asked = loop.prepare(CONFIG, walks(), TrainOptions(steps=20, validation=0.2)), []
     chunks = run._chunks
 
     def counted(*args: Any) -> Any:
@@ -314,7 +315,7 @@ def test_without_a_folder_nobody_validates(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_chunk_may_cross_stages() -> None:
-    one, two = (loop.prepare(SEQUENTIAL, walks()) for _ in range(2))
+    one, two = (loop.prepare(SEQUENTIAL, walks(), TrainOptions(steps=20)) for _ in range(2))
     whole, _ = one.advance(one.fresh, 0, 40)
     parts, _ = two.advance(two.fresh, 0, 25)
     parts, _ = two.advance(parts, 25, 15)
@@ -479,12 +480,12 @@ def test_no_room_for_latents_is_one_line(tmp_path: Path) -> None:
     assert kept.sum() == 12 and not list(tmp_path.iterdir())
 
 
-SEQUENTIAL = dataclasses.replace(CONFIG, schedule="sequential", phi_steps=3)
+TWO_STAGES = dataclasses.replace(CONFIG, schedule="sequential", phi_steps=3)
 
 
 def updated(data: hilp.Dataset, **options: Any) -> list[np.ndarray]:
     """The state after three updates of either stage."""
-    run = Run(SEQUENTIAL, data, **options)
+    run = Run(TWO_STAGES, data, **options)
     return [np.asarray(leaf) for leaf in jax.tree.leaves(run.advance(run.fresh, 0, 6)[0])]
 
 
@@ -511,7 +512,7 @@ def test_data_of_about_one_size_is_compiled_for_once() -> None:
 def test_padding_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     padded = updated(walks(), seeds=2, validation=0.2)
     monkeypatch.setattr("hilp.training.run.MOST_PADDED", 0)
-    assert len(Run(SEQUENTIAL, walks()).columns.shared["actions"]) == 600
+    assert len(Run(TWO_STAGES, walks()).columns.shared["actions"]) == 600
     for one, other in zip(padded, updated(walks(), seeds=2, validation=0.2), strict=True):
         np.testing.assert_array_equal(one, other)
 

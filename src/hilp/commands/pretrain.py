@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
     from hilp.policy.policy import FoundationPolicy
     from hilp.presets import Preset
+    from hilp.training.options import OnPolicies
 
 MOST_AUTO = 5  # times the preset's updates that --steps auto and --minutes go on for at most
 HELD_OUT = 0.1  # of the episodes, where nothing else can measure a policy
@@ -90,7 +91,9 @@ class Flags(common.Reading):
 
 
 def run(flags: Flags) -> int:
-    from hilp import presets, tasks
+    from hilp import presets, runs, tasks
+    from hilp.evaluation import explain
+    from hilp.evaluation import rows as files
     from hilp.learning import methods
     from hilp.training import distributed
 
@@ -104,19 +107,22 @@ def run(flags: Flags) -> int:
     config = methods.configure(preset.config, common.config_values(flags.set))
     steps, minutes = planned(flags, preset, config, data)
     data = labelled(flags, data, config)
-    policies = train(flags, data, preset, config, steps, minutes, world, devices)
+    rows: list[Any] = []  # of held-out episodes
+    policies = train(flags, data, preset, config, steps, minutes, world, devices, partial(measure, flags, data, rows))
     if not distributed.writes(devices):
         return 0
     flags.keep_in(flags.out, flags.data)
-    measured = measure(flags, data, policies)
+    if rows:
+        folder = Path(flags.out)
+        files.append_rows((folder if flags.seeds == 1 else runs.seed_folder(folder, flags.seed)) / runs.ROWS, rows)
     if flags.json:
         told = {"out": flags.out, "policies": [policy.fingerprint for policy in policies], "data": data.fingerprint}
         common.print_json({**told, "steps": policies[0].provenance.steps, "preset": flags.preset})
-    else:
-        for sentence in measured:
-            print(f"- {printable(sentence)}")
-        count = "a policy" if len(policies) == 1 else f"{len(policies)} policies"
-        print(f"trained {count} in {printable(flags.out)}: try `{next_command(flags, data, policies[0])}`")
+        return 0
+    for sentence in explain.explain_held_out([row["held_out"] for row in rows]) if rows else []:
+        print(f"- {printable(sentence)}")
+    count = "a policy" if len(policies) == 1 else f"{len(policies)} policies"
+    print(f"trained {count} in {printable(flags.out)}: try `{next_command(flags, data, policies[0])}`")
     return 0
 
 
@@ -189,6 +195,7 @@ def train(
     minutes: float | None,
     world: Any | None,
     devices: int,
+    on_policies: OnPolicies,
 ) -> list[FoundationPolicy]:
     """The policies, one a seed; with a task to evaluate in, they are sent to its goals while they are trained."""
     from hilp.evaluation import setup
@@ -202,57 +209,41 @@ def train(
     if world is not None:
         setup.require_fit("this data", Spec.of(data.observations, data.action_dim), world)
         evaluate = partial(evaluate_in_training, world=rendering.for_data(world, data), seed=flags.seed)
-    about = {
-        "method": flags.method,
-        "data": data.name,
-        "seed": flags.seed,
-        "steps": steps,
-        **methods.config_values(config),
-    }
+    shared = ("seed", "seeds", "out", "resume", "eval_every", "checkpoint_every", "keep")
+    about = {"method": flags.method, "data": data.name, "seed": flags.seed, "steps": steps}
+    about |= methods.config_values(config)
     with loggers.opened(flags.log if distributed.writes(devices) else (), flags.out, about) as on_metrics:
-        trained = loop.pretrain(
+        trained: Any = loop.pretrain(
             config,
             data,
             steps=steps,
             most_steps=MOST_AUTO * preset.steps,
             minutes=minutes,
-            seed=flags.seed,
-            seeds=flags.seeds,
-            out=flags.out,
-            resume=flags.resume,
             bank=preset.bank if flags.bank is None else flags.bank,
             validation=validation_share(flags, data),
             evaluate=evaluate,
-            eval_every=flags.eval_every,
             on_metrics=on_metrics,
-            checkpoint_every=flags.checkpoint_every,
-            keep=flags.keep,
+            on_policies=on_policies,
             device_budget=None if flags.device_budget is None else int(flags.device_budget * 2**20),
             devices=devices,
             quiet=flags.json,
             command=common.command(),
+            **{name: getattr(flags, name) for name in shared},
         )
     return trained if isinstance(trained, list) else [trained]
 
 
-def measure(flags: Flags, data: Dataset, policies: list[FoundationPolicy]) -> list[str]:
-    """What held-out episodes say of the first policy, in sentences, where no task can; rows and advice are kept."""
-    from hilp import runs
-    from hilp.data.dataset import Dataset
-    from hilp.evaluation import explain, held_out
-    from hilp.evaluation import rows as files
+def measure(
+    flags: Flags, data: Dataset, rows: list[Any], policies: list[FoundationPolicy], held: Dataset | None
+) -> None:
+    """Measure the first policy on held-out episodes where no task can, and keep the plan that is best there in it."""
+    from hilp.evaluation import held_out
 
-    policy, folder = policies[0], Path(flags.out)
-    kept = runs.held_out(folder)
-    if kept is None or has_task(data) or not (policy.has_rule("goal_direction") or policy.has_rule("goal_skill")):
-        return []
-    home = folder if flags.seeds == 1 else runs.seed_folder(folder, flags.seed)
-    rows = held_out.evaluate(policy, Dataset.open(kept), seed=flags.seed, command=common.command())
-    files.append_rows(home / runs.ROWS, rows)
-    numbers = [row["held_out"] for row in rows]
-    policy.provenance = replace(policy.provenance, plan=numbers[0]["advised_plan"])
-    policy.save(home / runs.POLICY)
-    return explain.explain_held_out(numbers)
+    policy = policies[0]
+    if held is None or has_task(data) or not has_goals(policy):
+        return
+    rows += held_out.evaluate(policy, held, seed=flags.seed, command=common.command())
+    policy.provenance = replace(policy.provenance, plan=rows[0]["held_out"]["advised_plan"])
 
 
 def next_command(flags: Flags, data: Dataset, policy: FoundationPolicy) -> str:
@@ -264,7 +255,7 @@ def next_command(flags: Flags, data: Dataset, policy: FoundationPolicy) -> str:
         return f"hilp evaluate {out} --task {common.quoted(data.task)}"
     if has_task(data):
         return f"hilp evaluate {out}"
-    if runs.held_out(Path(flags.out)) and (policy.has_rule("goal_direction") or policy.has_rule("goal_skill")):
+    if runs.held_out(Path(flags.out)) and has_goals(policy):
         return f"hilp evaluate {out} --data {runs.HELD_OUT}"
     if flags.seeds > 1:
         out = common.quoted(str(runs.seed_folder(Path(flags.out), flags.seed)))
@@ -290,6 +281,11 @@ def prompt_command(out: str, data: Dataset, policy: FoundationPolicy) -> str | N
     first = ",".join(f"{number:g}" for number in data.observations[0])
     start = "" if len(policy.bank) else f" --start={first}"
     return f"hilp prompt {out} {'--skill random' if policy.has_rule('project') else f'--goal={first}'}{start}"
+
+
+def has_goals(policy: FoundationPolicy) -> bool:
+    """Whether a policy takes goals as they are, without a reward."""
+    return policy.has_rule("goal_direction") or policy.has_rule("goal_skill")
 
 
 def has_task(data: Dataset) -> bool:

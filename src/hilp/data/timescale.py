@@ -71,9 +71,14 @@ class TimeScale:
 
 
 def of_dataset(data: Dataset) -> TimeScale:
-    """The time scale of a data set."""
-    sample = Sample(data.lengths)
-    return sample.measured(vectors(over(lambda part: np.asarray(part[sample.rows]), data.network_inputs)))
+    """The time scale of a data set, measured once."""
+    known = vars(data)  # kept as a cached property is: a data set does not change
+    if "_time_scale" not in known:
+        sample = Sample(data.lengths)
+        rows = over(lambda part: np.asarray(part[sample.rows]), data.network_inputs)
+        known["_time_scale"] = sample.measured(vectors(rows))
+    scale: TimeScale = known["_time_scale"]
+    return scale
 
 
 def discount_for(crossing: float | None) -> float:

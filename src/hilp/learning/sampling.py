@@ -109,14 +109,13 @@ def build_index(
     split_t = int(np.sum(~row_held_out[transitions]))
     split_s = int(np.sum(~row_held_out))
 
-    def ranged(t: tuple[int, int], s: tuple[int, int]) -> Index:
-        return Index(
-            *(jnp.asarray(padded(array, size)) for array in (transitions, states, last)),
-            jnp.asarray(t, jnp.int32),
-            jnp.asarray(s, jnp.int32),
-        )
-
-    train = ranged((0, split_t), (0, split_s))
+    train = Index(
+        jnp.asarray(padded(transitions, size)),
+        jnp.asarray(padded(states, size)),
+        jnp.asarray(padded(last, size)),
+        transition_range=jnp.asarray((0, split_t), jnp.int32),
+        state_range=jnp.asarray((0, split_s), jnp.int32),
+    )
     if not held_out.any():
         return train, None
     held = train._replace(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
@@ -12,7 +13,8 @@ from typing import Any
 from hilp import storage
 from hilp.errors import HilpError
 from hilp.runs import CHECKPOINTS, METRICS, RUN
-from hilp.training.distributed import placed, require_same
+from hilp.training import distributed
+from hilp.training.options import TrainOptions
 from hilp.training.run import Means, Run, scalars, weighted_mean
 
 CHECKPOINT_MINUTES = 5.0  # a slow run is saved at least this often
@@ -21,61 +23,74 @@ IDENTITY = ("policy", "method", "config", "seed", "seeds", "validation", "data_f
 
 
 class RunWriter:
-    """The folder of a run in training; with no folder it keeps nothing. Of several processes one writes it."""
+    """The folder of a run in training, locked while it is open; without a folder nothing is kept. Of several processes
+    one writes.
+    """
 
-    def __init__(self, folder: Path | None, keep: int = 2, writes: bool = True) -> None:
-        self.folder, self.keep, self.writes = folder, keep, writes
-        self.noted: dict[str, Any] = {}  # what the checkpoint that a run goes on from says beside its state
+    def __init__(self, run: Run, options: TrainOptions) -> None:
+        self.run, self.options, self.folder = run, options, options.folder
+        self.writes = distributed.writes(options.devices)
+        self.note: dict[str, Any] = {}  # of the checkpoint that the run goes on from
         self._waiting: list[tuple[int, Means]] = []  # chunks since the last metrics row
         self._saved_at = time.monotonic()
+        self._lock = contextlib.ExitStack()
 
-    def begin(
-        self,
-        run: Run,
-        steps: int,
-        resume: bool,
-        command: str | None,
-        until: Mapping[str, Any] | None = None,
-        pace: object = None,
-    ) -> tuple[int, Any]:
-        """The update to go on from and the state there; the folder is made where it is new.
+    @property
+    def own_folder(self) -> Path | None:
+        """The folder, where this process writes it."""
+        return self.folder if self.writes else None
 
-        pace: what several processes must agree on beside what identifies a run.
-        """
+    def __enter__(self) -> RunWriter:
+        folder = self.own_folder
+        if folder is not None:
+            if folder.exists() and not folder.is_dir():
+                raise HilpError(f"{folder} exists and is not the folder of a run: choose another --out")
+            self._lock.enter_context(storage.locked(folder, self.options.command or " ".join(sys.argv)))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.close()
+
+    def begin(self) -> tuple[int, Any]:
+        """The update to go on from and the state there; the folder is made where it is new."""
+        run, steps = self.run, self.options.updates
         if self.folder is None:
             return 0, run.fresh
-        description = {**run.description(steps, command), **({"until": dict(until)} if until else {})}
+        description = {**run.description(steps, self.options.command)}
+        description |= {"until": self.options.until} if self.options.until else {}
         start, state, problem = 0, run.fresh, None
         try:
             if self.writes:
-                require_own_folder(self.folder, description, resume)
-            if resume:
-                start, state, self.noted = newest_checkpoint(self.folder, run.fresh)
+                require_own_folder(self.folder, description, self.options.resume)
+            if self.options.resume:
+                start, state, self.note = newest_checkpoint(self.folder, run.fresh)
         except HilpError as error:
             problem = error
-        agreed = json.dumps([description.get(key) for key in (*IDENTITY, "steps", "until")] + [str(pace)])
-        require_same(run.mesh, start, agreed, problem)
-        state = state if run.mesh is None or start == 0 else placed(state, run.mesh)
+        identity = [description.get(key) for key in (*IDENTITY, "steps", "until")]
+        distributed.require_same(run.mesh, start, json.dumps([*identity, str(self.options.pace)]), problem)
         if start > steps:
             raise HilpError(f"{self.folder} is already at step {start}, past the {steps} asked for: ask for more steps")
-        if not self.writes:
-            return start, state
-        planned = planned_steps(self.folder) if resume else None
-        if planned is not None and steps < planned:
+        if self.writes:
+            self._open(self.folder, description, start)
+        return start, state if run.mesh is None or start == 0 else distributed.placed(state, run.mesh)
+
+    def _open(self, folder: Path, description: dict[str, Any], start: int) -> None:
+        """Write the description; leave of metrics what the run goes on from."""
+        planned = planned_steps(folder) if self.options.resume else None
+        if planned is not None and description["steps"] < planned:
             print(
-                f"hilp: warning: {self.folder} was begun for {planned:,} updates and will now end at {steps:,}, as "
-                f"asked: --resume --steps {planned} goes on to its end",
+                f"hilp: warning: {folder} was begun for {planned:,} updates and will now end at "
+                f"{description['steps']:,}, as asked: --resume --steps {planned} goes on to its end",
                 file=sys.stderr,
             )
         try:
-            storage.clean_leftovers_in(self.folder)
-            storage.write_json(self.folder / RUN, description)  # first: it is what makes the folder a run's
-            (self.folder / CHECKPOINTS).mkdir(exist_ok=True)
-            storage.clean_leftovers_in(self.folder / CHECKPOINTS)
+            storage.clean_leftovers_in(folder)
+            storage.write_json(folder / RUN, description)  # first: it is what makes the folder a run's
+            (folder / CHECKPOINTS).mkdir(exist_ok=True)
+            storage.clean_leftovers_in(folder / CHECKPOINTS)
         except OSError as error:
-            raise HilpError(f"cannot write {self.folder}: {error.strerror or error}") from error
-        trim_metrics(self.folder / METRICS, start)
-        return start, state
+            raise HilpError(f"cannot write {folder}: {error.strerror or error}") from error
+        trim_metrics(folder / METRICS, start)
 
     def add(self, count: int, means: Means) -> None:
         """Take in the metrics of some updates."""
@@ -85,12 +100,13 @@ class RunWriter:
         """A row of metrics: the means since the last one, and more; written where there is a folder."""
         row = {"step": step, **scalars(weighted_mean(self._waiting)), **more}
         self._waiting = []
-        if self.folder is not None and self.writes:
+        if self.own_folder is not None:
+            path = self.own_folder / METRICS
             try:
-                with open(self.folder / METRICS, "a") as file:
+                with open(path, "a") as file:
                     file.write(json.dumps(row) + "\n")
             except OSError as error:
-                raise HilpError(f"cannot write {self.folder / METRICS}: {error.strerror or error}") from error
+                raise HilpError(f"cannot write {path}: {error.strerror or error}") from error
         return row
 
     @property
@@ -98,16 +114,16 @@ class RunWriter:
         """Whether the last checkpoint is long ago."""
         return time.monotonic() - self._saved_at > 60 * CHECKPOINT_MINUTES
 
-    def save(self, state: Any, step: int, beside: Mapping[str, Any] | None = None) -> None:
-        """Write a checkpoint, with what is to be known beside the state, and drop old ones."""
-        if self.folder is None or not self.writes:
+    def save(self, state: Any, step: int, note: Mapping[str, Any]) -> None:
+        """Write a checkpoint with a note, and drop old ones."""
+        if self.own_folder is None:
             return
-        folder = self.folder / CHECKPOINTS
+        folder = self.own_folder / CHECKPOINTS
         path = folder / f"step-{step:09d}.safetensors"
-        storage.write_arrays(path, storage.flatten(state), {"step": step, **(beside or {})})
+        storage.write_arrays(path, storage.flatten(state), {"step": step, **note})
         found = sorted(folder.glob("step-*.safetensors"))
         here = found.index(path) + 1
-        for old in (*found[: max(0, here - self.keep)], *found[here:]):  # no run goes on from what lies ahead
+        for old in (*found[: max(0, here - self.options.keep)], *found[here:]):  # no run goes on from what lies ahead
             old.unlink()
         self._saved_at = time.monotonic()
 

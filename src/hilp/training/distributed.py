@@ -103,20 +103,8 @@ def join(coordinator: str, processes: int | None, process: int | None, devices: 
 
     coordinator: host:port of the first process, or "auto" under SLURM or Open MPI, which say the rest.
     """
-    known: dict[str, Any] = {}
-    if coordinator == "auto" and (processes is not None or process is not None):
-        raise HilpError("--coordinator auto knows --processes and --process by itself: leave them out")
-    if coordinator != "auto":
-        if processes is None or process is None or not 0 <= process < processes:
-            raise HilpError(
-                "--coordinator host:port needs --processes (how many) and --process (which one this is, from 0)"
-            )
-        host, _, port = coordinator.rpartition(":")
-        if not host or not port.isdigit():
-            raise HilpError(f"--coordinator is host:port of the first process, not '{coordinator}'")
-        known = {"coordinator_address": coordinator, "num_processes": processes, "process_id": process}
     try:
-        jax.distributed.initialize(**known)
+        jax.distributed.initialize(**_addresses(coordinator, processes, process))
     except (RuntimeError, ValueError) as error:
         hint = " (this is no job of SLURM or Open MPI: give host:port)" if coordinator == "auto" else ""
         told = " ".join(str(error).split())[:200]
@@ -125,6 +113,22 @@ def join(coordinator: str, processes: int | None, process: int | None, devices: 
     # those who have met once wait for each other.
     _of_all(np.zeros(1, np.int32))
     return jax.device_count() if devices is None else devices
+
+
+def _addresses(coordinator: str, processes: int | None, process: int | None) -> dict[str, Any]:
+    """What JAX must be told to find the other processes; nothing where a scheduler tells it."""
+    if coordinator == "auto":
+        if processes is not None or process is not None:
+            raise HilpError("--coordinator auto knows --processes and --process by itself: leave them out")
+        return {}
+    if processes is None or process is None or not 0 <= process < processes:
+        raise HilpError(
+            "--coordinator host:port needs --processes (how many) and --process (which one this is, from 0)"
+        )
+    host, _, port = coordinator.rpartition(":")
+    if not host or not port.isdigit():
+        raise HilpError(f"--coordinator is host:port of the first process, not '{coordinator}'")
+    return {"coordinator_address": coordinator, "num_processes": processes, "process_id": process}
 
 
 def _of_all(numbers: np.ndarray) -> np.ndarray:

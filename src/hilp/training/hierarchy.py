@@ -7,10 +7,8 @@ actions, k steps for one, in the loop that trains everything else.
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -24,45 +22,25 @@ from hilp.learning.images import pictures
 from hilp.policy import reward_prompts
 from hilp.policy.hierarchy import HierarchyPrompt, HighLevel, steps_of_a_skill
 from hilp.policy.policy import FoundationPolicy
-from hilp.runs import PROMPT, seed_folder
+from hilp.runs import PROMPT
 from hilp.spec import Spec
-from hilp.training import distributed, loop
+from hilp.training import loop
 from hilp.training.checkpoints import RunWriter
+from hilp.training.options import TrainOptions
 from hilp.training.run import fingerprint_with
 
 BLOCK = 8192  # segments whose skills are named at a time
+NOT_OF_A_HIERARCHY = {"bank", "most_steps", "evaluate", "eval_every", "on_policies"}  # options of policies
 MOST_PICTURES = 64 << 20  # bytes of pictures in such a block
 
 
-class Options(TypedDict, total=False):
-    """What `hierarchy` takes beside policy, data, reward and seeds."""
-
-    steps: int | None
-    k: int | None
-    shift: float
-    ends: bool
-    config: Any
-    preset: str
-    seed: int
-    out: str | os.PathLike[str] | None
-    resume: bool
-    checkpoint_every: int | None
-    keep: int
-    validation: float
-    device_budget: int | None
-    devices: int
-    quiet: bool
-    command: str | None
-    named: str | None
-
-
 @overload
-def hierarchy(  # type: ignore[overload-overlap]  # 1 is an int, too
-    policy: FoundationPolicy, data: Dataset, reward: Any = None, *, seeds: Literal[1] = 1, **options: Unpack[Options]
+def hierarchy(
+    policy: FoundationPolicy, data: Dataset, reward: Any = None, *, seeds: Literal[1] = 1, **keywords: Any
 ) -> HierarchyPrompt: ...
 @overload
 def hierarchy(
-    policy: FoundationPolicy, data: Dataset, reward: Any = None, *, seeds: int, **options: Unpack[Options]
+    policy: FoundationPolicy, data: Dataset, reward: Any = None, *, seeds: int, **keywords: Any
 ) -> list[HierarchyPrompt]: ...
 def hierarchy(
     policy: FoundationPolicy,
@@ -75,81 +53,63 @@ def hierarchy(
     ends: bool = False,
     config: Any = None,
     preset: str = "laptop",
-    seed: int = 0,
-    seeds: int = 1,
-    out: str | os.PathLike[str] | None = None,
-    resume: bool = False,
-    checkpoint_every: int | None = None,
-    keep: int = 2,
-    validation: float = 0.0,
-    device_budget: int | None = None,
-    devices: int = 1,
-    quiet: bool = False,
-    command: str | None = None,
     named: str | None = None,
+    **keywords: Any,
 ) -> HierarchyPrompt | list[HierarchyPrompt]:
     """Train a high level that chooses one of the policy's skills every k steps, for a reward; a prompt comes out.
 
     reward: a vectorised function of (s, a, s') (or of (s, a, s', extras)), a formula over the observation's parts, or
     nothing: the rewards that came with the data. shift, ends: see `hilp.label`. k: steps that a skill lasts (10, or as
-    the policy's skills were learnt). config: that of the method `iql`, instead of `preset` (laptop or paper). The other
-    arguments are those of `hilp.pretrain`; `named` is what the reward is called in what is written.
+    the policy's skills were learnt). config: that of the method `iql`, instead of `preset` (laptop or paper). named:
+    what the reward is called in what is written. The other keywords are those of `hilp.pretrain`: seed, seeds, out,
+    resume, ...
     """
+    for name in keywords.keys() & NOT_OF_A_HIERARCHY:
+        raise HilpError(f"a high level is trained without {name}: leave it out")
     policy.require_rule("skill_of", "cannot name the skill of a segment, so no high level can choose among its skills")
     if not isinstance(data, Dataset):
         raise HilpError(f"data must be a Dataset, not a {type(data).__name__}: make one with hilp.load(...)")
     data = own_data(policy, data, reward is None)
     usual = presets.high_level(preset, data.task)
-    config = usual.config if config is None else config
+    config = own_config(policy, data, usual.config if config is None else config, k)
+    options = TrainOptions(require_count("steps", usual.steps if steps is None else steps), **keywords)
+    if isinstance(reward, str):
+        named, reward = named or reward, reward_prompts.formula(policy.spec, policy.observation_parts, reward)
+    labelled = rewards.label(data, reward, shift=shift, ends=ends)
+    run = loop.prepare(config, with_skills(policy, labelled, config.k), options)
+    run.about = {
+        "policy": policy.fingerprint,
+        "reward": named or ("the data's own" if reward is None else getattr(reward, "__name__", "a function")),
+        "shift": shift,
+        "ends": ends,
+        # Of what was labelled, not of the skills: their last bits depend on the machine and the compiler, and a run
+        # may be resumed on another one.
+        "data_fingerprint": fingerprint_with(
+            labelled, {name: labelled.extras[name] for name in methods.columns(config)}
+        ),
+    }
+    with RunWriter(run, options) as writer:
+        state, updates = loop.Session(run, options, writer).train()
+        spec = Spec.of(data.observations, policy.skill_dim)
+        found = []
+        for seed, core in enumerate(run.exports(state), options.seed):
+            about = {**run.about, "data": data.name, "updates": updates, "seed": seed}
+            found.append(HierarchyPrompt(policy, HighLevel(config, spec, core, run.preparation, about)))
+            if writer.own_folder is not None:
+                options.home(seed).mkdir(exist_ok=True)
+                found[-1].save(options.home(seed) / PROMPT)
+    return found[0] if options.seeds == 1 else found
+
+
+def own_config(policy: FoundationPolicy, data: Dataset, config: Any, k: int | None) -> Any:
+    """The config of a high level, with the steps that the policy's skills last."""
     if methods.name_of(config) != presets.HIGH_LEVEL:
         raise HilpError(f"a high level is trained by {presets.HIGH_LEVEL}, not by {methods.name_of(config)}")
     config = replace(config, k=steps_of_a_skill(policy, None if k is None else require_count("k", k), config.k))
     longest = int(data.lengths.max(initial=1)) - 1
     if config.k > longest:
         raise HilpError(f"k={config.k} is longer than every episode of {data.name} (the longest has {longest} steps)")
-    steps = usual.steps if steps is None else steps
-    loop.require_numbers(1, steps=steps, seeds=seeds, keep=keep, checkpoint_every=checkpoint_every)
-    loop.require_numbers(0, seed=seed)
-    if not 0.0 <= validation < 1.0:
-        raise HilpError(f"validation is a share of the episodes, at least 0 and below 1, not {validation}")
-    if isinstance(reward, str):
-        named, reward = named or reward, reward_prompts.formula(policy.spec, policy.observation_parts, reward)
-    labelled = rewards.label(data, reward, shift=shift, ends=ends)
-    about = {
-        "policy": policy.fingerprint,
-        "reward": named or ("the data's own" if reward is None else getattr(reward, "__name__", "a function")),
-        "shift": shift,
-        "ends": ends,
-        # Of what was labelled, not of the skills: their last bits are another machine's or another compiler's matter,
-        # and a run goes on there.
-        "data_fingerprint": fingerprint_with(
-            labelled, {name: labelled.extras[name] for name in methods.columns(config)}
-        ),
-    }
-
-    folder = None if out is None else Path(out)
-    writes = distributed.writes(require_count("devices", devices))
-    scratch = folder if writes else None
-    skilled = with_skills(policy, labelled, config.k)
-    run = loop.prepare(config, skilled, seed, seeds, validation, device_budget, scratch, devices=devices)
-    run.about = about
-    writer = RunWriter(folder, keep, writes)
-    with loop.alone_in(folder if writes else None, command):
-        start, state = writer.begin(run, steps, resume, command)
-        log, checkpoint = max(1, steps // loop.LINES_PER_RUN), checkpoint_every or max(1, steps // 10)
-        pace = loop.Pace(log, checkpoint, evaluate=steps, look=steps)
-        state, _ = loop.loop(run, state, start, loop.End(steps), pace, writer, quiet=quiet or not writes)
-        found = []
-        for number, core in enumerate(run.exports(state), seed):
-            known = {**about, "data": data.name, "updates": steps, "seed": number}
-            spec = Spec.of(data.observations, policy.skill_dim)
-            prompt = HierarchyPrompt(policy, HighLevel(config, spec, core, run.preparation, known))
-            if folder is not None and writes:
-                home = folder if seeds == 1 else seed_folder(folder, number)
-                home.mkdir(exist_ok=True)
-                prompt.save(home / PROMPT)
-            found.append(prompt)
-    return found[0] if seeds == 1 else found
+    return config
 
 
 def own_data(policy: FoundationPolicy, data: Dataset, recorded: bool) -> Dataset:
