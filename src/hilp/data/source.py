@@ -6,7 +6,7 @@ block, `inspect` looks at it block by block. Rows are laid out as in a Dataset.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -41,7 +41,7 @@ class Block(NamedTuple):
     extras: dict[str, np.ndarray]
 
     def part(self, start: int, stop: int) -> Block:
-        take = lambda column: column[start:stop]  # noqa: E731
+        take = lambda column: np.asarray(column[start:stop])  # noqa: E731
         extras = {name: take(column) for name, column in self.extras.items()}
         return Block(trees.over(take, self.observations), take(self.actions), extras)
 
@@ -108,6 +108,15 @@ class Source(Metadata):
             yield first, self.read(first, min(first + self.block_rows, self.rows))
 
 
+def _pieces(stops: np.ndarray, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """What rows from `start` to `stop` are of: the number of each piece, and its own rows from and to."""
+    for piece in range(int(np.searchsorted(stops, start, "right")), int(np.searchsorted(stops, stop)) + 1):
+        begin = int(stops[piece - 1]) if piece else 0
+        low, high = max(start - begin, 0), min(stop, int(stops[piece])) - begin
+        if low < high:
+            yield piece, low, high
+
+
 def gather(source: Source) -> Dataset:
     """All of it in memory."""
     try:
@@ -127,16 +136,14 @@ def gather(source: Source) -> Dataset:
 
 
 def of_dataset(data: Dataset) -> Source:
-    """A data set that is there already; of stacks of frames each frame once."""
+    """A data set that is in memory or mapped; of stacks of frames each frame once."""
     observations = frames.stored(data.observations)
 
     def kind(column: np.ndarray) -> Kind:
         return Kind(column.shape[1:], column.dtype)
 
     def read(start: int, stop: int) -> Block:
-        rows = lambda column: np.asarray(column[start:stop])  # noqa: E731
-        extras = {name: rows(column) for name, column in data.extras.items()}
-        return Block(trees.over(rows, observations), rows(data.actions), extras)
+        return Block(observations, data.actions, dict(data.extras)).part(start, stop)
 
     return Source(
         lengths=np.asarray(data.lengths, np.int64),
@@ -146,6 +153,11 @@ def of_dataset(data: Dataset) -> Source:
         read=read,
         **data.metadata(),
     )
+
+
+def mapped(source: Source, function: Callable[[Block], Block], **changes: Any) -> Source:
+    """The source with a function of its blocks, and what else changes by it."""
+    return replace(source, read=lambda start, stop: function(source.read(start, stop)), **changes)
 
 
 def select(source: Source, episodes: np.ndarray, note: str | None = None) -> Source:
@@ -160,12 +172,8 @@ def ranges(source: Source, begins: np.ndarray, lengths: np.ndarray, note: str | 
 
     def read(start: int, stop: int) -> Block:
         runs: list[list[int]] = []
-        for episode in range(
-            int(np.searchsorted(stops, start, "right")), int(np.searchsorted(stops, stop - 1, "right")) + 1
-        ):
-            ahead = int(stops[episode] - lengths[episode])
-            first = int(begins[episode]) + max(start - ahead, 0)
-            last = int(begins[episode]) + min(stop - ahead, int(lengths[episode]))
+        for episode, low, high in _pieces(stops, start, stop):
+            first, last = int(begins[episode]) + low, int(begins[episode]) + high
             if runs and runs[-1][1] == first:
                 runs[-1][1] = last
             else:
@@ -176,13 +184,8 @@ def ranges(source: Source, begins: np.ndarray, lengths: np.ndarray, note: str | 
         episode = np.searchsorted(stops, rows, "right")
         return source.where(begins[episode] + rows - (stops - lengths)[episode])
 
-    return replace(
-        source,
-        lengths=lengths,
-        read=read,
-        where=where,
-        notes=source.notes if note is None else (*source.notes, note),
-    )
+    notes = source.notes if note is None else (*source.notes, note)
+    return replace(source, lengths=lengths, read=read, where=where, notes=notes)
 
 
 def chain(sources: Sequence[Source], name: str, names: Sequence[str]) -> Source:
@@ -191,20 +194,11 @@ def chain(sources: Sequence[Source], name: str, names: Sequence[str]) -> Source:
     if len(sources) == 1:
         return replace(first, name=name)
     for other, called in zip(sources, names, strict=True):
-        if other.columns != first.columns:
-            raise HilpError(f"{name}: {called} has other columns than {names[0]}: {_difference(first, other)}")
+        require_same_columns(first, other, f"{name}: {called} has other columns than {names[0]}")
     stops = np.cumsum([source.rows for source in sources])
 
     def read(start: int, stop: int) -> Block:
-        parts = range(int(np.searchsorted(stops, start, "right")), int(np.searchsorted(stops, stop - 1, "right")) + 1)
-        ahead = [int(stops[part]) - sources[part].rows for part in parts]
-        return join(
-            [
-                sources[part].read(max(start - before, 0), min(stop - before, sources[part].rows))
-                for part, before in zip(parts, ahead, strict=True)
-                if sources[part].rows
-            ]
-        )
+        return join([sources[part].read(low, high) for part, low, high in _pieces(stops, start, stop)])
 
     def where(rows: np.ndarray) -> str:
         part = np.searchsorted(stops, rows, "right")
@@ -215,24 +209,58 @@ def chain(sources: Sequence[Source], name: str, names: Sequence[str]) -> Source:
         more = len(np.unique(part)) - len(found)
         return "; ".join(found) + (f" and {more} more" if more else "")
 
-    return replace(
-        first,
-        name=name,
-        lengths=np.concatenate([source.lengths for source in sources]),
-        read=read,
-        where=where,
-        endings={},
-        notes=tuple(dict.fromkeys(note for source in sources for note in source.notes)),
-    )
+    lengths = np.concatenate([source.lengths for source in sources])
+    notes = tuple(dict.fromkeys(note for source in sources for note in source.notes))
+    return replace(first, name=name, lengths=lengths, read=read, where=where, endings={}, notes=notes)
 
 
-def _difference(one: Source, other: Source) -> str:
+def of_episodes(
+    name: str,
+    lengths: np.ndarray,
+    fetch: Callable[[int, int], Iterable[Source | None]],
+    like: int = 0,
+    called: Callable[[int], str] = "episode {}".format,
+) -> Source:
+    """Episodes that are read one by one: `fetch` opens a range of them, and all must be as number `like` is.
+
+    An episode that is None is one row of zeros: it has no transition and is left out later.
+    """
+    (first,) = fetch(like, like + 1)
+    assert first is not None
+    stops = np.cumsum(lengths)
+    last: tuple[int, Block] | None = None  # a block may end inside an episode, and the next one goes on with it
+
+    def blank(kind: Kind) -> np.ndarray:
+        return np.zeros((1, *kind.shape), kind.dtype)
+
+    def whole(number: int, episode: Source | None) -> Block:
+        if episode is None:
+            extras = {key: blank(kind) for key, kind in first.extras.items()}
+            return Block(trees.over(blank, first.observation), blank(first.action), extras)
+        require_same_columns(first, episode, f"{name}: {called(number)} has other columns than {called(like)}")
+        return episode.read(0, episode.rows)
+
+    def read(start: int, stop: int) -> Block:
+        nonlocal last
+        pieces = list(_pieces(stops, start, stop))
+        begin, beyond = pieces[0][0], pieces[-1][0] + 1
+        blocks = [last[1]] if last is not None and last[0] == begin else []
+        begin += len(blocks)
+        if begin < beyond:
+            blocks += [whole(number, episode) for number, episode in enumerate(fetch(begin, beyond), begin)]
+        last = (beyond - 1, blocks[-1])
+        return join([block.part(low, high) for block, (_, low, high) in zip(blocks, pieces, strict=True)])
+
+    return replace(first, name=name, lengths=lengths, read=read, where=rows_text)
+
+
+def require_same_columns(one: Source, other: Source, problem: str) -> None:
+    """Two sources have the same columns; else a HilpError that says which differ."""
     for name in (*one.columns, *other.columns):
-        kinds = [source.columns.get(name) for source in (one, other)]
-        if kinds[0] != kinds[1]:
-            here, there = ("nothing" if kind is None else f"{kind.dtype} {kind.shape}" for kind in kinds)
-            return f"{name} is {there}, not {here}"
-    raise AssertionError("they are the same")
+        here, there = (source.columns.get(name) for source in (one, other))
+        if here != there:
+            was, found = ("nothing" if kind is None else f"{kind.dtype} {kind.shape}" for kind in (here, there))
+            raise HilpError(f"{problem}: {name} is {found}, not {was}")
 
 
 def join(blocks: Sequence[Block]) -> Block:
@@ -244,28 +272,8 @@ def join(blocks: Sequence[Block]) -> Block:
     return Block(observations, np.concatenate([block.actions for block in blocks]), extras)
 
 
-def by_episode(lengths: np.ndarray, fetch: Callable[[int, int], list[Block]]) -> Callable[[int, int], Block]:
-    """`Source.read` for files that hold whole episodes; `fetch` reads a range of them."""
-    stops = np.cumsum(lengths)
-    last: tuple[int, Block] | None = None  # a block may end inside an episode, and the next one goes on with it
-
-    def read(start: int, stop: int) -> Block:
-        nonlocal last
-        first = int(np.searchsorted(stops, start, "right"))
-        beyond = int(np.searchsorted(stops, stop - 1, "right")) + 1
-        if last is not None and last[0] == first:
-            episodes = [last[1], *(fetch(first + 1, beyond) if first + 1 < beyond else [])]
-        else:
-            episodes = fetch(first, beyond)
-        last = (beyond - 1, episodes[-1])
-        ahead = int(stops[first] - lengths[first])
-        return join(episodes).part(start - ahead, stop - ahead)
-
-    return read
-
-
 def choose_extras(available: Collection[str], wanted: Sequence[str] | None, name: str) -> list[str]:
-    """The extra columns to keep: all, or those asked for."""
+    """The extra columns to keep: all, or those that are wanted."""
     if wanted is None:
         return list(available)
     wanted = [wanted] if isinstance(wanted, str) else wanted
@@ -279,19 +287,17 @@ def choose_extras(available: Collection[str], wanted: Sequence[str] | None, name
 def with_extras(source: Source, names: Sequence[str]) -> Source:
     """The source with these extra columns only."""
     kept = choose_extras(source.extras, names, source.name)
-
-    def read(start: int, stop: int) -> Block:
-        block = source.read(start, stop)
-        return block._replace(extras={name: block.extras[name] for name in kept})
-
-    return replace(source, extras={name: source.extras[name] for name in kept}, read=read)
+    return mapped(
+        source,
+        lambda block: block._replace(extras={name: block.extras[name] for name in kept}),
+        extras={name: source.extras[name] for name in kept},
+    )
 
 
 def rescaled(source: Source, scaling: ActionScaling) -> Source:
     """The source with its actions mapped; the policy maps its own back."""
-
-    def read(start: int, stop: int) -> Block:
-        block = source.read(start, stop)
-        return block._replace(actions=scaling.scaled(block.actions))
-
-    return replace(source, read=read, action_scaling=scaling.after(source.action_scaling))
+    return mapped(
+        source,
+        lambda block: block._replace(actions=scaling.scaled(block.actions)),
+        action_scaling=scaling.after(source.action_scaling),
+    )

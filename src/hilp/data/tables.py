@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from hilp import trees
 from hilp.data import subprocess_reader
 from hilp.data.columns import NUMBERS, Column, open_npz
-from hilp.data.source import Block, Kind, Source, rows_text, select
+from hilp.data.source import Block, Kind, Source, choose_extras, rows_text, select
 from hilp.errors import HilpError, nearest, reason, require_utf8, some
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
@@ -23,6 +23,9 @@ ZIP_MAGIC = b"PK\x03\x04"
 MOST_LEVELS = 8  # of dicts inside a dict of arrays
 UNUSABLE = {"c": "complex numbers", "M": "points in time", "m": "spans of time"}  # which kinds of values no row can be
 CLOSE = 1e-4  # next_observations may differ from the row after by this much (absolute or relative): stored precision
+
+
+Read = Callable[[int, int], Any]  # rows from, to: an array of them, or a named tree of arrays
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,11 @@ def identity_of(paths: Iterable[Path]) -> str:
         status = path.stat()
         digest.update(os.fsencode(os.path.abspath(path)) + f" {status.st_size} {status.st_mtime_ns};".encode())
     return digest.hexdigest()
+
+
+def with_files(source: Source, files: Collection[Path]) -> Source:
+    """The source with the size and the identity of the files that it is read from."""
+    return replace(source, disk_bytes=sum(file.stat().st_size for file in files), identity=identity_of(files))
 
 
 def open_table(source: Mapping[str, Any] | Path) -> Table:
@@ -156,40 +164,20 @@ class Part:
     ):
         """single: a column of one number a row may stand alone, as the user named it for this."""
         self.columns = [table[name] for name in names]
-        self.rows = min((column.shape[:1] or (0,))[0] for column in self.columns)
-        self.images = False
-        self._keep = keep
-        self._widths: list[int] = []
+        self.rows = _fewest_rows(self.columns)
+        single = single or len(names) > 1
         for name, column in zip(names, self.columns, strict=True):
             where = f"{table.name}: {what}" + (f" ('{name}')" if name != what else "")
-            shape = column.shape
-            if column.dtype.kind not in NUMBERS:
-                raise HilpError(f"{where} are not numbers (dtype {column.dtype}): give one 2-D array")
-            if len(shape) > 2 and not flatten:
-                raise HilpError(
-                    f"{where} are {'images' if column.dtype == np.uint8 else 'arrays'} of {shape[1:]} in each row: "
-                    f"pass flatten=True to lay each out as {int(np.prod(shape[1:]))} numbers, or encode them first"
-                )
-            if len(shape) == 1 and len(names) == 1 and what == "actions" and column.dtype.kind in "iu":
-                raise HilpError(
-                    f"{where} are whole numbers, one a row: hilp needs continuous actions, not discrete ones"
-                )
-            if len(shape) < (1 if len(names) > 1 or single else 2):
-                raise HilpError(
-                    f"{where} are {shape}, but must be 2-D, [rows, columns]: put each row's numbers side by side"
-                )
-            if shape[0] != self.rows:
-                raise HilpError(f"{where} have {shape[0]} rows, but another of {some(names)} has {self.rows}")
-            if 0 in shape[1:]:
-                raise HilpError(f"{where} are {shape}: there are no numbers in a row")
-            self.images |= len(shape) > 2 and column.dtype == np.uint8
-            self._widths.append(int(np.prod(shape[1:])))
-        self.images &= all(column.dtype == np.uint8 for column in self.columns)
+            _require_numbers(where, column, self.rows, _layout_problem(column, flatten, single, what == "actions"))
+        self._widths = [int(np.prod(column.shape[1:])) for column in self.columns]
+        self._keep = keep
         width = sum(self._widths)
         if keep is not None and width <= max(keep):
             raise HilpError(f"{table.name}: {what} have {width} numbers a row, too few to keep number {max(keep)}")
         # Flattened images stay bytes, a quarter of the memory; everything else is float32.
-        self.kind = Kind((width if keep is None else len(keep),), np.dtype(np.uint8 if self.images else np.float32))
+        images = any(len(column.shape) > 2 for column in self.columns)
+        images = images and all(column.dtype == np.uint8 for column in self.columns)
+        self.kind = Kind((width if keep is None else len(keep),), np.dtype(np.uint8 if images else np.float32))
 
     def read(self, start: int, stop: int) -> np.ndarray:
         pieces = [c[start:stop].reshape(-1, width) for c, width in zip(self.columns, self._widths, strict=True)]
@@ -207,17 +195,11 @@ class NamedParts:
     def __init__(self, table: Table, what: str, columns: Mapping[str, Column] | None = None):
         """columns: those that are its parts, by name; without them the columns `what/...`."""
         self.columns = dict(trees.unnamed(table.columns, what) if columns is None else columns)
-        self.rows = min((column.shape[:1] or (0,))[0] for column in self.columns.values())
+        self.rows = _fewest_rows(self.columns.values())
         self.kind: dict[str, Kind] = {}
         self._turned: set[str] = set()  # pictures whose channels come first
         for name, column in self.columns.items():
-            where = f"{table.name}: {what} ('{name}')"
-            if column.dtype.kind not in NUMBERS:
-                raise HilpError(f"{where} are not numbers (dtype {column.dtype}): give arrays of numbers")
-            if column.shape[:1] != (self.rows,):
-                raise HilpError(f"{where} are {column.shape}, but another part has {self.rows} rows")
-            if 0 in column.shape[1:]:
-                raise HilpError(f"{where} are {column.shape}: there are no numbers in a row")
+            _require_numbers(f"{table.name}: {what} ('{name}')", column, self.rows)
             dtype = np.dtype(np.uint8 if column.dtype == np.uint8 else np.float32)
             shape = column.shape[1:] or (1,)
             if dtype == np.uint8 and channels_first(shape):
@@ -233,6 +215,37 @@ class NamedParts:
             rows = np.moveaxis(rows, 1, -1) if name in self._turned else rows
             found[name] = rows.reshape(-1, *self.kind[name].shape)
         return found
+
+
+def _fewest_rows(columns: Iterable[Column]) -> int:
+    return min((column.shape[:1] or (0,))[0] for column in columns)
+
+
+def _layout_problem(column: Column, flatten: bool, single: bool, acts: bool) -> str | None:
+    """Why the rows of a column are no vectors; single: one number a row is a vector, too."""
+    shape = column.shape
+    if len(shape) > 2 and not flatten:
+        return (
+            f"are {'images' if column.dtype == np.uint8 else 'arrays'} of {shape[1:]} in each row: pass flatten=True "
+            f"to lay each out as {int(np.prod(shape[1:]))} numbers, or encode them first"
+        )
+    if len(shape) == 1 and acts and column.dtype.kind in "iu" and not single:
+        return "are whole numbers, one a row: hilp needs continuous actions, not discrete ones"
+    if len(shape) < (1 if single else 2):
+        return f"are {shape}, but must be 2-D, [rows, columns]: put each row's numbers side by side"
+    return None
+
+
+def _require_numbers(where: str, column: Column, rows: int, problem: str | None = None) -> None:
+    """A column of so many rows of numbers; problem: what else is wrong with its shape."""
+    if column.dtype.kind not in NUMBERS:
+        problem = f"are not numbers (dtype {column.dtype}): give one 2-D array"
+    elif problem is None and column.shape[:1] != (rows,):
+        problem = f"are {column.shape}, but another part has {rows} rows"
+    elif problem is None and 0 in column.shape[1:]:
+        problem = f"are {column.shape}: there are no numbers in a row"
+    if problem is not None:
+        raise HilpError(f"{where} {problem}")
 
 
 def parts_of(
@@ -256,6 +269,26 @@ def parts_of(
     return NamedParts(table, what)
 
 
+def extra_columns(
+    table: Table, spent: Collection[str], rows: Collection[int], wanted: Sequence[str] | None, strict: bool = False
+) -> tuple[dict[str, Column], list[str]]:
+    """The columns that become extras (all, or those that are wanted), and a note about what cannot be one.
+
+    strict: columns that cannot be extras are the caller's mistake.
+    """
+    others = {name: column for name, column in table.columns.items() if name not in spent}
+    for name, column in others.items() if strict else ():
+        if column.dtype.kind not in NUMBERS:
+            raise HilpError(f"{table.name}: extra column '{name}' is not numbers ({column.dtype}): drop it")
+    fits = {
+        name: column
+        for name, column in others.items()
+        if strict or (column.shape and column.shape[0] in rows and column.dtype.kind in NUMBERS)
+    }
+    odd = [*(name for name in others if name not in fits), *table.others] if not strict else []
+    return {name: fits[name] for name in choose_extras(fits, wanted, table.name)}, left_out(odd)
+
+
 def lay_out(
     table: Table,
     format: str,
@@ -273,83 +306,32 @@ def lay_out(
     `following` each row, rows that are whole transitions, to which each episode's final state is added.
     """
     columns = dict(extras or {})
-    total = observations.rows
+    _require_layout(table, lengths, observations, actions, following, columns)
     whole = following is not None
-    if following is not None and (following.rows, following.kind) != (total, observations.kind):
-        raise HilpError(
-            f"{table.name}: with next_observations every row is a transition, but there are {total} observations of "
-            f"{_numbers(observations)} numbers and {following.rows} next_observations of {_numbers(following)}"
-        )
-    short = not whole and actions.rows == total - len(lengths) and len(lengths) > 0
-    if actions.rows != total and not short:
-        raise HilpError(
-            f"{table.name}: {total} observations but {actions.rows} actions in {len(lengths)} episodes: give an action "
-            "a row" + ("" if whole else ", or one fewer per episode")
-        )
-    per_step = {name for name, column in columns.items() if short and column.shape[:1] == (actions.rows,)}
+    ends = np.cumsum(lengths + whole) - 1  # each episode's last row, as it will be
+    reads: dict[str, Read] = {name: _reader(column) for name, column in columns.items()}
+    see: Read = observations.read
+    act: Read = actions.read if actions.rows == observations.rows and not whole else _final_rows(actions.read, ends)
     for name, column in columns.items():
-        if column.shape[:1] != (total,) and name not in per_step:
-            raise HilpError(
-                f"{table.name}: extra column '{name}' is {column.shape}, but there are {total} observations: drop "
-                "or fix it"
-            )
-    out_lengths = lengths + 1 if whole else lengths
-    last_rows = np.cumsum(out_lengths) - 1
-    last_inputs = np.cumsum(lengths) - 1
-
-    def before(row: int) -> int:
-        """Rows of the table's gapped columns that come before an output row."""
-        return row - int(np.searchsorted(last_rows, row))
-
-    def spread(values: np.ndarray, used: np.ndarray, fill: np.ndarray | None = None) -> np.ndarray:
-        """Values in the used rows; zeros, or these, in the last rows of episodes."""
-        out = np.zeros((len(used), *values.shape[1:]), values.dtype)
-        out[used] = values
-        if fill is not None:
-            out[~used] = fill
-        return out
+        if whole:
+            reads[name] = _final_rows(reads[name], ends, reads[name])
+        elif column.shape[0] != observations.rows:
+            reads[name] = _final_rows(reads[name], ends)
+    if following is not None:
+        checked = _consecutive(observations, following, np.cumsum(lengths) - 1, table.name)
+        see = _final_rows(observations.read, ends, checked)
 
     def read(start: int, stop: int) -> Block:
-        if not whole and not short:
-            found = {name: _native(column[start:stop]) for name, column in columns.items()}
-            return Block(observations.read(start, stop), actions.read(start, stop), found)
-        used = np.ones(stop - start, bool)
-        low, high = np.searchsorted(last_rows, [start, stop])
-        used[last_rows[low:high] - start] = False
-        first, beyond = before(start), before(stop)
-        if short:
-            found = {
-                name: spread(_native(column[first:beyond]), used) if name in per_step else _native(column[start:stop])
-                for name, column in columns.items()
-            }
-            return Block(observations.read(start, stop), spread(actions.read(first, beyond), used), found)
-        assert following is not None
-        # A final state belongs to the input row before it, which may lie before this block.
-        low_input = first - (0 if used[0] else 1)
-        final = last_inputs[low:high] - low_input
-        states = observations.read(first, min(beyond + 1, total))
-        after = following.read(low_input, beyond)
-        trees.over(
-            lambda now, then: _require_consecutive(now, then[first - low_input :], first, last_inputs, table.name),
-            states,
-            after,
-        )
-        found = {}
-        for name, column in columns.items():
-            values = _native(column[low_input:beyond])
-            found[name] = spread(values[first - low_input :], used, values[final])
-        whole_rows = trees.over(lambda now, then: spread(now[: beyond - first], used, then[final]), states, after)
-        return Block(whole_rows, spread(actions.read(first, beyond), used), found)
+        return Block(see(start, stop), act(start, stop), {name: column(start, stop) for name, column in reads.items()})
 
     def where(rows: np.ndarray) -> str:
         """A final state stands in the row of the transition that led to it."""
-        final = np.isin(rows, last_rows)
-        return table.where(rows - np.searchsorted(last_rows, rows) - final)
+        return table.where(rows - np.searchsorted(ends, rows) - np.isin(rows, ends))
 
     return Source(
         name=table.name,
         format=format,
-        lengths=out_lengths,
+        lengths=lengths + whole,
         observation=observations.kind,
         action=Kind(actions.kind.shape, np.dtype(np.float32)),
         extras={name: Kind(column.shape[1:], column.dtype.newbyteorder("=")) for name, column in columns.items()},
@@ -362,27 +344,85 @@ def lay_out(
     )
 
 
-def _numbers(observations: Part | NamedParts) -> int:
-    return sum(int(np.prod(kind.shape)) for kind in trees.named(observations.kind, "observations").values())
-
-
-def _native(values: np.ndarray) -> np.ndarray:
-    """In this machine's byte order."""
-    return values.astype(values.dtype.newbyteorder("="), copy=False)
-
-
-def _require_consecutive(states: np.ndarray, after: np.ndarray, first: int, last_inputs: np.ndarray, name: str) -> None:
-    inner = np.ones(len(after), bool)
-    low, high = np.searchsorted(last_inputs, [first, first + len(after)])
-    inner[last_inputs[low:high] - first] = False
-    rows = np.flatnonzero(inner)
-    close = np.isclose(after[rows], states[rows + 1], rtol=CLOSE, atol=CLOSE, equal_nan=True)
-    broken = first + rows[~close.all(axis=tuple(range(1, close.ndim)))]
-    if len(broken):
+def _require_layout(
+    table: Table,
+    lengths: np.ndarray,
+    observations: Part | NamedParts,
+    actions: Part,
+    following: Part | NamedParts | None,
+    extras: Mapping[str, Column],
+) -> None:
+    """Columns fit together in one of the three layouts."""
+    total = observations.rows
+    if following is not None and (following.rows, following.kind) != (total, observations.kind):
+        numbers = [
+            sum(int(np.prod(k.shape)) for k in trees.named(p.kind, "").values()) for p in (observations, following)
+        ]
         raise HilpError(
-            f"{name}: next_observations of rows {some(broken, 5)} are not the observations of the row after, inside "
-            "an episode: check where episodes end"
+            f"{table.name}: with next_observations every row is a transition, but there are {total} observations of "
+            f"{numbers[0]} numbers and {following.rows} next_observations of {numbers[1]}"
         )
+    steps = total - len(lengths) if following is None and len(lengths) else total
+    if actions.rows not in (total, steps):
+        raise HilpError(
+            f"{table.name}: {total} observations but {actions.rows} actions in {len(lengths)} episodes: give an action "
+            "a row" + (", or one fewer per episode" if following is None else "")
+        )
+    for name, column in extras.items():
+        if column.shape[:1] not in ((total,), (actions.rows,)):
+            raise HilpError(
+                f"{table.name}: extra column '{name}' is {column.shape}, but there are {total} observations: drop "
+                "or fix it"
+            )
+
+
+def _reader(column: Column) -> Read:
+    """Reads rows of a column in this machine's byte order."""
+    dtype = column.dtype.newbyteorder("=")
+    return lambda start, stop: column[start:stop].astype(dtype, copy=False)
+
+
+def _final_rows(steps: Read, ends: np.ndarray, final: Read | None = None) -> Read:
+    """Reads what has a row a step, with one row more at the end of each episode (`ends`).
+
+    This row is zero, or that of `final` at the last step of the episode.
+    """
+
+    def read(start: int, stop: int) -> Any:
+        low, high = np.searchsorted(ends, [start, stop])
+        first, beyond = start - int(low), stop - int(high)
+        at = ends[low:high] - start - np.arange(high - low)  # in the rows of steps, where the others go
+        if final is None:
+            return np.insert(steps(first, beyond), at, 0, axis=0)
+        # A final row belongs to the step before it, which may lie before this block.
+        begin = first - int(high > low and ends[low] == start)
+        after = final(begin, beyond)
+        rows = trees.over(lambda part: part[first - begin :], after) if final is steps else steps(first, beyond)
+        return trees.over(lambda now, then: np.insert(now, at, then[at - 1 + first - begin], axis=0), rows, after)
+
+    return read
+
+
+def _consecutive(observations: Part | NamedParts, following: Part | NamedParts, lasts: np.ndarray, name: str) -> Read:
+    """Reads what follows each row, which inside an episode must be the row after; lasts: the last row of each."""
+
+    def read(start: int, stop: int) -> Any:
+        after = following.read(start, stop)
+        rows = np.setdiff1d(np.arange(start, stop), lasts)
+        states = observations.read(start, min(stop + 1, observations.rows))
+        trees.over(lambda now, then: require(now, then, rows - start, start), states, after)
+        return after
+
+    def require(states: np.ndarray, after: np.ndarray, rows: np.ndarray, start: int) -> None:
+        close = np.isclose(after[rows], states[rows + 1], rtol=CLOSE, atol=CLOSE, equal_nan=True)
+        broken = start + rows[~close.all(axis=tuple(range(1, close.ndim)))]
+        if len(broken):
+            raise HilpError(
+                f"{name}: next_observations of rows {some(broken, 5)} are not the observations of the row after, "
+                "inside an episode: check where episodes end"
+            )
+
+    return read
 
 
 def flags(table: Table, name: str, rows: int) -> np.ndarray | None:
@@ -410,10 +450,8 @@ def endings(last_rows: np.ndarray, terminals: np.ndarray, timeouts: np.ndarray) 
 
 
 def left_out(names: Sequence[str]) -> list[str]:
-    """A note about what a file holds beside rows."""
-    if not names:
-        return []
-    return [f"left out (no number per row): {some(sorted(names))}"]
+    """A note about what a file holds besides rows."""
+    return [f"left out (no number per row): {some(sorted(names))}"] if names else []
 
 
 def without_short(source: Source) -> Source:

@@ -11,10 +11,18 @@ from typing import Any
 import numpy as np
 
 from hilp.data import tables
-from hilp.data.columns import NUMBERS
-from hilp.data.metadata import Parts
-from hilp.data.source import Source, chain, choose_extras
-from hilp.data.tables import Part, Table, identity_of, lay_out, left_out, open_table, parts_of, without_short
+from hilp.data.source import Source, chain
+from hilp.data.tables import (
+    NamedParts,
+    Part,
+    Table,
+    extra_columns,
+    lay_out,
+    open_table,
+    parts_of,
+    with_files,
+    without_short,
+)
 from hilp.errors import HilpError, nearest, some
 
 PARTS = ("observations", "actions", "next_observations")
@@ -58,56 +66,40 @@ def of_table(
 ) -> Source:
     """The rows of a table's columns; `otherwise`: the note where nothing says where episodes end, and all is one."""
     renamed, parts = _renamed(table, columns)
-    trees = {
-        key: [name for name in renamed.columns if name.startswith(f"{key}/")]
-        for key in ("observations", "next_observations")
-        if key not in parts
-    }
-    for key in ("observations", "actions"):
-        if key not in parts and not trees.get(key):
-            way = f" (say which it is with columns={{'{key}': ...}} / --columns {key}=...)"
-            raise HilpError(
-                f"{table.name}: there is no '{key}' array among: {some(sorted(table.columns)) or 'nothing'}"
-                + ("" if columns or not table.columns else way)
-            )
-    listed = {what for what, names in (columns or {}).items() if not isinstance(names, str)}
-    observations = parts_of(
-        renamed, "observations", parts.get("observations"), flatten, single="observations" in listed
-    )
-    actions = Part(renamed, "actions", parts["actions"], single="actions" in listed)
-    following = None
-    if "next_observations" in parts or trees["next_observations"]:
-        following = parts_of(
-            renamed, "next_observations", parts.get("next_observations"), flatten, "next_observations" in listed
+    named = {what for what, names in (columns or {}).items() if not isinstance(names, str)}
+
+    def part(what: str) -> Part | NamedParts | None:
+        if what in parts:
+            return parts_of(renamed, what, parts[what], flatten, single=what in named)
+        tree = [name for name in renamed.columns if name.startswith(f"{what}/")]
+        spent.update(tree)
+        return parts_of(renamed, what, None, flatten) if tree else None
+
+    spent = {name for names in parts.values() for name in names}
+    observations, following = part("observations"), part("next_observations")
+    if observations is None or "actions" not in parts:
+        key = "observations" if observations is None else "actions"
+        way = f" (say which it is with columns={{'{key}': ...}} / --columns {key}=...)"
+        raise HilpError(
+            f"{table.name}: there is no '{key}' array among: {some(sorted(table.columns)) or 'nothing'}"
+            + ("" if columns or not table.columns else way)
         )
-    notes: list[str] = []
-    endings: dict[str, int] = {}
-    if otherwise is not None and not any(key in parts for key in (*STRUCTURE, "timeouts")):
-        lengths = np.array([observations.rows] * bool(observations.rows), np.int64)
-        notes.append(otherwise)
-    else:
-        lengths, endings = _episode_lengths(renamed, parts, observations.rows)
-    spent = {name for names in (*parts.values(), *trees.values()) for name in names}
-    others = {name: column for name, column in renamed.columns.items() if name not in spent}
-    if table.kind != "arrays":  # a file is as it is; a dict can be given without what does not fit
-        fits = {observations.rows, actions.rows}
-        odd = [n for n, c in others.items() if c.shape[:1] not in {(r,) for r in fits} or c.dtype.kind not in NUMBERS]
-        others = {name: column for name, column in others.items() if name not in odd}
-        notes += left_out([*odd, *table.others])
-    for name, column in others.items():
-        if column.dtype.kind not in NUMBERS:
-            raise HilpError(f"{table.name}: extra column '{name}' is not numbers ({column.dtype}): drop it")
-    kept = {name: others[name] for name in choose_extras(others, extras, table.name)}
+    actions = Part(renamed, "actions", parts["actions"], single="actions" in named)
+    rows = observations.rows
+    whole = otherwise is not None and not any(key in parts for key in (*STRUCTURE, "timeouts"))
+    lengths, endings = (np.array([rows] * bool(rows)), {}) if whole else _episode_lengths(renamed, parts, rows)
+    # A file is as it is; a dict can be given without what does not fit.
+    kept, notes = extra_columns(renamed, spent, (rows, actions.rows), extras, strict=table.kind == "arrays")
+    notes = [otherwise, *notes] if whole and otherwise else notes
     found = lay_out(renamed, table.kind, lengths, observations, actions, following, kept, endings, notes)
-    if columns and "observations" in columns and isinstance(observations, Part):
-        found = replace(found, observation_parts=_shapes(renamed, parts["observations"]))
-    if columns and "actions" in columns:
-        found = replace(found, action_parts=_shapes(renamed, parts["actions"]))
+    shapes = {
+        what: tuple((name, renamed.columns[name].shape[1:]) for name in parts[what])
+        for what in ("observations", "actions")
+        if columns and what in columns
+    }
+    parted = shapes.get("observations", ()) if isinstance(observations, Part) else ()
+    found = replace(found, observation_parts=parted, action_parts=shapes.get("actions", ()))
     return without_short(found) if drop_short else found
-
-
-def _shapes(table: Table, names: Sequence[str]) -> Parts:
-    return tuple({name: table.columns[name].shape[1:] for name in names}.items())
 
 
 def of_tables(
@@ -119,25 +111,17 @@ def of_tables(
     extras: Sequence[str] | None,
 ) -> Source:
     """One log in several files with the same columns; without a column that tells episodes, a file is one."""
-    kind = tables[0].kind
     unknown = [name for name in columns or {} if not listed(columns, name)]
     if unknown:
         raise HilpError(f"{source}: columns names nothing for {unknown[0]}")
     if len(tables) > 1 and extras is None:  # those that all of them have
-        taken = {name for what in columns or {} for name in listed(columns, what)} - {named_for(columns, "time")}
+        time = named_for(columns, "time")
+        taken = {name for what in columns or {} for name in listed(columns, what)} - {time}
         shared = set.intersection(*(set(table.columns) for table in tables)) - taken - set(KNOWN)
-        extras = [
-            "time" if name == named_for(columns, "time") else name for name in tables[0].columns if name in shared
-        ]
+        extras = ["time" if name == time else name for name in tables[0].columns if name in shared]
     note = f"nothing names episodes, so {'each file is' if source.is_dir() else 'the file is'} one"
     sources = [of_table(table, columns, False, drop_short, extras, note) for table in tables]
-    whole = chain(sources, str(source), [file.name for file in files])
-    return replace(
-        whole,
-        format=kind,
-        disk_bytes=sum(file.stat().st_size for file in files),
-        identity=identity_of(files),
-    )
+    return with_files(chain(sources, str(source), [file.name for file in files]), files)
 
 
 def log_files(source: Path, endings: Sequence[str]) -> list[Path]:
@@ -187,13 +171,12 @@ def _chosen(table: Table, columns: Columns) -> dict[str, list[str]]:
     """What the user says, with each array in one place only: maps that chain or repeat could be read in two ways."""
     if not isinstance(columns, Mapping):
         raise HilpError("columns is a mapping of what to which array, {'observations': 'state', ...}")
-    chosen: dict[str, list[str]] = {}
+    chosen = {what: list(names) if isinstance(names, list | tuple) else [names] for what, names in columns.items()}
     user: dict[str, str] = {}  # array -> what it was chosen for
-    for what, names in columns.items():
-        found: list[Any] = list(names) if isinstance(names, list | tuple) else [names]
-        if not isinstance(what, str) or not found or not all(isinstance(name, str) for name in found):
+    for what, names in chosen.items():
+        if not isinstance(what, str) or not names or not all(isinstance(name, str) for name in names):
             raise HilpError(f"{table.name}: columns must name an array, or a list of arrays, for {what}")
-        for name in found:
+        for name in names:
             if name not in table.columns:
                 # Episodes of a log may be called by words, which are columns only once they are named for this.
                 words = table.others if what == "episode_ids" and table.kind in ("csv", "parquet") else ()
@@ -203,65 +186,66 @@ def _chosen(table: Table, columns: Columns) -> dict[str, list[str]]:
                 both = what if user[name] == what else f"{user[name]} and {what}"
                 raise HilpError(f"{table.name}: columns names the array '{name}' twice, for {both}: name each once")
             user[name] = what
-        chosen[what] = found
     for what, names in chosen.items():
+        problem = None
         if user.get(what, what) != what:
-            raise HilpError(
-                f"{table.name}: columns takes '{what}' for {user[what]} and calls {names[0]} '{what}': choose another "
-                "name"
-            )
-        if what not in KNOWN and what in table.columns and names != [what]:
-            raise HilpError(
-                f"{table.name}: columns calls {names[0]} '{what}', but there is an array '{what}' already: choose "
-                "another name"
-            )
+            problem = f"takes '{what}' for {user[what]} and calls {names[0]} '{what}'"
+        elif what not in KNOWN and what in table.columns and names != [what]:
+            problem = f"calls {names[0]} '{what}', but there is an array '{what}' already"
+        if problem is not None:
+            raise HilpError(f"{table.name}: columns {problem}: choose another name")
     return chosen
 
 
 def _episode_lengths(table: Table, parts: Mapping[str, list[str]], rows: int) -> tuple[np.ndarray, dict[str, int]]:
     """Rows of each episode, and how many end in which way."""
-    given = [key for key in STRUCTURE if key in parts]
-    if not given and "timeouts" in parts:
-        given = ["timeouts"]
+    given = [key for key in STRUCTURE if key in parts] or [key for key in ("timeouts",) if key in parts]
     if len(given) != 1:
         problem = "nothing says where episodes end" if not given else f"both {' and '.join(given)} are given"
         raise HilpError(f"{table.name}: {problem}: give exactly one of {', '.join(STRUCTURE)}")
-    key, name = given[0], parts[given[0]][0]
+    (key,) = given
     if key in ("terminals", "timeouts"):
-        named = {what: tables.flags(table, parts[what][0], rows) for what in ("terminals", "timeouts") if what in parts}
-        terminals, timeouts = (
-            np.zeros(rows, bool) if (f := named.get(w)) is None else f for w in ("terminals", "timeouts")
-        )
-        ends = np.flatnonzero(terminals | timeouts)
-        if not rows or not len(ends) or ends[-1] != rows - 1:
-            raise HilpError(
-                f"{table.name}: the last row is not terminal, so the last episode has no end: mark it or cut it"
-            )
-        return np.diff(ends, prepend=-1).astype(np.int64), tables.endings(
-            ends, terminals, timeouts
-        ) if "timeouts" in parts else {}
-    column = table[name]
+        return _lengths_by_flags(table, parts, rows)
+    column = table[parts[key][0]]
     if len(column.shape) != 1:
         raise HilpError(f"{table.name}: {key} must be a flat array, not {column.shape}")
-    values = column[:]
     if key == "episode_ids":
-        if values.dtype.kind in tables.UNUSABLE:
-            raise HilpError(f"{table.name}: episode_ids are {values.dtype}: turn them into plain numbers or names")
-        return _lengths_by_id(values, rows, table.name), {}
+        return _lengths_by_id(column[:], rows, table.name), {}
+    return _lengths_by_number(column[:], key, rows, table.name), {}
+
+
+def _lengths_by_flags(table: Table, parts: Mapping[str, list[str]], rows: int) -> tuple[np.ndarray, dict[str, int]]:
+    terminals, timeouts = (
+        np.zeros(rows, bool) if what not in parts else tables.flags(table, parts[what][0], rows)
+        for what in ("terminals", "timeouts")
+    )
+    assert terminals is not None and timeouts is not None
+    ends = np.flatnonzero(terminals | timeouts)
+    if not rows or not len(ends) or ends[-1] != rows - 1:
+        raise HilpError(
+            f"{table.name}: the last row is not terminal, so the last episode has no end: mark it or cut it"
+        )
+    told = tables.endings(ends, terminals, timeouts) if "timeouts" in parts else {}
+    return np.diff(ends, prepend=-1).astype(np.int64), told
+
+
+def _lengths_by_number(values: np.ndarray, key: str, rows: int, name: str) -> np.ndarray:
+    """Of episode_lengths, or of episode_ends."""
     if values.dtype.kind not in "iuf" or not np.array_equal(values, np.floor(values)) or np.any(np.abs(values) > 2**62):
-        raise HilpError(f"{table.name}: {key} must be whole numbers, not {values.dtype}")
+        raise HilpError(f"{name}: {key} must be whole numbers, not {values.dtype}")
     values = values.astype(np.int64)
-    if key == "episode_ends":
-        values = np.diff(values, prepend=0)
-    if len(values) == 0 or values.min() < 1:
-        raise HilpError(f"{table.name}: {key} hold an empty episode: lengths must be positive, ends must increase")
-    total = int(values.sum(dtype=object))
+    lengths = np.diff(values, prepend=0) if key == "episode_ends" else values
+    if len(lengths) == 0 or lengths.min() < 1:
+        raise HilpError(f"{name}: {key} hold an empty episode: lengths must be positive, ends must increase")
+    total = int(lengths.sum(dtype=object))
     if total != rows:
-        raise HilpError(f"{table.name}: {key} end at row {total} but there are {rows} observations")
-    return values, {}
+        raise HilpError(f"{name}: {key} end at row {total} but there are {rows} observations")
+    return lengths
 
 
 def _lengths_by_id(ids: np.ndarray, rows: int, name: str) -> np.ndarray:
+    if ids.dtype.kind in tables.UNUSABLE:
+        raise HilpError(f"{name}: episode_ids are {ids.dtype}: turn them into plain numbers or names")
     if len(ids) != rows:
         raise HilpError(f"{name}: {rows} observations but {len(ids)} episode_ids: give one a row")
     starts = np.flatnonzero(np.concatenate([np.ones(min(rows, 1), bool), ids[1:] != ids[:-1]]))

@@ -11,10 +11,10 @@ import numpy as np
 
 from hilp.data import source as sources
 from hilp.data import tables
-from hilp.data.columns import BLOCK_BYTES, NUMBERS
+from hilp.data.columns import BLOCK_BYTES
 from hilp.data.jumps import StepSizes, jumps
-from hilp.data.source import Source, choose_extras
-from hilp.data.tables import Part, Table, lay_out, left_out, open_table, without_short
+from hilp.data.source import Source
+from hilp.data.tables import Part, Table, lay_out, open_table, without_short
 from hilp.errors import HilpError, nearest
 
 KITCHEN_COLUMNS = (60, 30)  # numbers in a row of a D4RL Kitchen file, and how many of them are not the goal
@@ -47,45 +47,31 @@ def read(
     observations = Part(table, "observations", ["observations"], flatten, keep)
     actions = Part(table, "actions", ["actions"])
     rows = observations.rows
-    terminals, timeouts = tables.flags(table, "terminals", rows), tables.flags(table, "timeouts", rows)
-    notes = _hints(table, width, terminals, convention)
-
-    ends = np.zeros(rows, bool)
-    if terminals is not None and convention != "antmaze":
-        ends |= terminals
-    if timeouts is not None:
-        ends |= timeouts
-    antmaze_jumps = convention == "antmaze" and timeouts is None
-    if terminals is None and timeouts is None and not antmaze_jumps and not detect_jumps:
+    no = np.zeros(rows, bool)
+    flags = {name: tables.flags(table, name, rows) for name in ("terminals", "timeouts")}
+    notes = _hints(table, width, flags["terminals"], convention)
+    if convention == "antmaze":
+        flags["terminals"] = None  # they mean "at the goal", and the walk goes on
+        detect_jumps = detect_jumps or flags["timeouts"] is None
+    if all(flag is None for flag in flags.values()) and not detect_jumps:
         raise HilpError(
             f"{table.name}: nothing says where episodes end (no terminals, no timeouts): pass detect_jumps=True to cut "
             "where observations jump, or use format='hdf5' with columns"
         )
-    if detect_jumps or antmaze_jumps:
+    terminals, timeouts = (no if flag is None else flag for flag in flags.values())
+    ends = terminals | timeouts
+    if detect_jumps:
         found = _jumps_of(observations, ANTMAZE_PLACE if convention == "antmaze" else None, table.name)
-        new = found[~ends[found]]
+        notes.append(
+            f"cut at {len(found)} jumps of the observations, {np.sum(~ends[found])} of them not flagged in the file"
+        )
         ends[found] = True
-        notes.append(f"cut at {len(found)} jumps of the observations, {len(new)} of them not flagged in the file")
-    if rows:
-        ends[-1] = True
+    ends[-1:] = True
     last = np.flatnonzero(ends)
     lengths = np.diff(last, prepend=-1).astype(np.int64)
-
-    spent = ("observations", "actions", "next_observations")
-    others = {
-        n: c for n, c in table.columns.items() if n not in spent and c.shape[:1] == (rows,) and c.dtype.kind in NUMBERS
-    }
-    odd = [name for name in table.columns if name not in spent and name not in others]
-    kept = {name: others[name] for name in choose_extras(others, extras, table.name)}
-    notes += left_out([*odd, *table.others])
-    laid_out = lay_out(table, "d4rl", lengths, observations, actions, None, kept, None, notes)
-    no = np.zeros(rows, bool)
-    endings = tables.endings(
-        last[lengths >= 2],
-        no if terminals is None or convention == "antmaze" else terminals,
-        no if timeouts is None else timeouts,
-    )
-    return replace(without_short(laid_out), endings=endings)
+    kept, odd = tables.extra_columns(table, ("observations", "actions", "next_observations"), (rows,), extras)
+    laid_out = lay_out(table, "d4rl", lengths, observations, actions, None, kept, None, [*notes, *odd])
+    return replace(without_short(laid_out), endings=tables.endings(last[lengths >= 2], terminals, timeouts))
 
 
 def _jumps_of(observations: Part, columns: Sequence[int] | None, name: str) -> np.ndarray:

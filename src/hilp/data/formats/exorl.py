@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from hilp import storage
-from hilp.data.columns import NUMBERS, open_npz
+from hilp.data.columns import Column, open_npz
 from hilp.data.dataset import Dataset
-from hilp.data.source import Block, Kind, Source, by_episode, choose_extras
-from hilp.data.tables import Part, Table, identity_of, parts_of, without_short
+from hilp.data.source import Source, of_episodes
+from hilp.data.tables import Part, Table, extra_columns, lay_out, parts_of, with_files, without_short
 from hilp.errors import HilpError, path_of, require_count
 
 TIME = "20000101T000000"  # names begin with a time; a constant one keeps equal data in equal files
@@ -38,50 +38,31 @@ def read(
     files = episode_files(source.absolute())[:episodes]  # read as they are needed, wherever this process then is
     if not files:
         raise HilpError(f"{source} has no .npz files: give the folder of an algorithm, <domain>/<algorithm>")
-    first = Table(str(files[0]), "npz", open_npz(files[0]))
-    observation = parts_of(first, "observation", ["observation"], flatten).kind
-    action = Part(first, "action", ["action"]).kind
-    rows = len(first["observation"][:])
-    available = {
-        name: Kind(column.shape[1:], column.dtype.newbyteorder("="))
-        for name, column in first.columns.items()
-        if name not in ("observation", "action") and column.shape[:1] == (rows,) and column.dtype.kind in NUMBERS
-    }
-    kept = choose_extras(available, extras, str(source))
-    needed = ("observation", "action", *kept)
     lengths = np.array([_rows(file) for file in files], np.int64)
 
-    def fetch(begin: int, stop: int) -> list[Block]:
-        return [episode(number) for number in range(begin, stop)]
-
-    def episode(number: int) -> Block:
-        table = Table(str(files[number]), "npz", open_npz(files[number], needed))
-        parts = parts_of(table, "observation", ["observation"], flatten), Part(table, "action", ["action"])
-        if (parts[0].kind, parts[1].kind) != (observation, action) or parts[1].rows != lengths[number]:
+    def episode(number: int, wanted: Sequence[str] | None, only: Sequence[str] | None = None) -> Source:
+        columns: dict[str, Column] = dict(open_npz(files[number], only))
+        table = Table(str(files[number]), "npz", columns)
+        if table["action"].shape[:1] != table["observation"].shape[:1]:
             shapes = [table[name].shape for name in ("observation", "action")]
-            raise HilpError(f"{table.name} does not fit the first file: {shapes[0]} and {shapes[1]}")
-        shifted = np.zeros((parts[1].rows, *action.shape), np.float32)
-        shifted[:-1] = parts[1].read(0, parts[1].rows)[1:]
-        columns = {}
-        for name in kept:
-            column = table[name]
-            if column.shape != (lengths[number], *available[name].shape):
-                raise HilpError(f"{table.name}: '{name}' is {column.shape}, unlike in the first file")
-            columns[name] = column[:].astype(available[name].dtype, copy=False)
-        return Block(parts[0].read(0, parts[0].rows), shifted, columns)
+            raise HilpError(
+                f"{table.name}: observation is {shapes[0]} but action {shapes[1]}: give as many rows of both"
+            )
+        columns["action"] = table["action"][1:]
+        observation = parts_of(table, "observation", ["observation"], flatten)
+        extra, _ = extra_columns(table, ("observation", "action"), lengths[number : number + 1], wanted)
+        action = Part(table, "action", ["action"])
+        return lay_out(table, "exorl", lengths[number : number + 1], observation, action, None, extra)
 
-    found = Source(
-        name=str(source),
-        format="exorl",
-        lengths=lengths,
-        observation=observation,
-        action=action,
-        extras={name: available[name] for name in kept},
-        read=by_episode(lengths, fetch),
-        disk_bytes=sum(file.stat().st_size for file in files),
-        identity=identity_of(files),
+    kept = list(episode(0, extras).extras)
+    needed = ("observation", "action", *kept)
+    found = of_episodes(
+        str(source),
+        lengths,
+        lambda begin, stop: (episode(number, kept, needed) for number in range(begin, stop)),
+        called=lambda number: files[number].name,
     )
-    return without_short(found)
+    return without_short(with_files(found, files))
 
 
 def episode_files(path: Path) -> list[Path]:

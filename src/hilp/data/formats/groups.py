@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from hilp.data import subprocess_reader
-from hilp.data.columns import NUMBERS
 from hilp.data.formats import arrays
 from hilp.data.formats.arrays import Columns
-from hilp.data.source import Source, chain, choose_extras
-from hilp.data.tables import Part, Table, identity_of, lay_out, left_out, without_short
+from hilp.data.source import Source, chain
+from hilp.data.tables import Part, Table, extra_columns, lay_out, left_out, with_files, without_short
 from hilp.errors import HilpError, nearest, some
 
 GROUP = re.compile(r"(?P<group>(?:.*/)?[^/]*\d+)/actions?")
@@ -48,45 +47,41 @@ def read(
     tables = [Table(f"{source}, {group}", "hdf5", inside[group]) for group in groups]
     keys, notes = _observation_keys(tables[0], columns)
     outside = sorted(set(others) - {f"{group}/{name}" for group, names in beside.items() for name in names})
+    _require_no_links(source, groups, outside, beside, keys)
+    actions = _actions_key(tables[0], columns)
+    following = _following_keys(tables[0], keys) if final else []
+    spent = {*keys, actions, *(name for name in tables[0].columns if name.partition("/")[0] in FOLLOWING)}
+    everywhere = set.intersection(*(set(table.columns) for table in tables))
+    shared = {n: c for n, c in tables[0].columns.items() if n in everywhere and len(c.shape) <= 2}
+    steps = tables[0][actions].shape[:1]
+    kept, _ = extra_columns(Table(str(source), "hdf5", shared), spent, steps, extras)
+
+    def episode(table: Table) -> Source:
+        observations = Part(table, "observations", keys, flatten, single=True)
+        after = Part(table, "next_observations", following, flatten, single=True) if following else None
+        acted = Part(table, "actions", [actions], single=True)
+        extra = {name: table[name] for name in kept}
+        return lay_out(table, "groups", np.array([observations.rows]), observations, acted, after, extra)
+
+    whole = chain([episode(table) for table in tables], str(source), [group.rpartition("/")[2] for group in groups])
+    parts = tuple((key.partition("/")[2] or key, tables[0][key].shape[1:]) for key in keys)
+    whole = replace(whole, observation_parts=parts, notes=(*notes, *left_out(outside)))
+    return without_short(with_files(whole, [source.absolute()]))
+
+
+def _require_no_links(
+    source: Path,
+    groups: Sequence[str],
+    outside: Sequence[str],
+    beside: Mapping[str, Mapping[str, Any]],
+    keys: list[str],
+) -> None:
+    """Episodes and observations that lie elsewhere would be missing without a word."""
     places = {group.rpartition("/")[0] for group in groups}
     astray = [name for name in outside if name.rpartition("/")[0] in places and re.search(r"\d$", name)]
     astray += [f"{g}/{name}" for g, names in beside.items() for name in names if name in (*keys, *OBSERVATIONS)]
     if astray:
         raise HilpError(f"{source}: '{astray[0]}' is a link or lies in other files: hilp does not follow it; copy it")
-    actions = _actions_key(tables[0], columns)
-    following = [f"{_following(tables[0])}/{key.partition('/')[2]}" for key in keys] if final else []
-    whole = bool(following) and all(key in tables[0].columns for key in following)
-    spent = {*keys, actions, *(name for name in tables[0].columns if name.partition("/")[0] in FOLLOWING)}
-    steps = tables[0][actions].shape[0]
-    shared = [
-        name
-        for name, column in tables[0].columns.items()
-        if name not in spent
-        and column.shape[:1] == (steps,)
-        and len(column.shape) <= 2
-        and all(name in table.columns for table in tables)
-    ]
-    kept = choose_extras(shared, extras, str(source))
-    sources = []
-    for table in tables:
-        observations = Part(table, "observations", keys, flatten, single=True)
-        after = Part(table, "next_observations", following, flatten, single=True) if whole else None
-        lengths = np.array([observations.rows], np.int64)
-        extra = {name: table[name] for name in kept}
-        acted = Part(table, "actions", [actions], single=True)
-        sources.append(lay_out(table, "groups", lengths, observations, acted, after, extra))
-    names = [group.rpartition("/")[2] for group in groups]
-    path = source.absolute()
-    parts = tuple((key.partition("/")[2] or key, tables[0][key].shape[1:]) for key in keys)
-    return without_short(
-        replace(
-            chain(sources, str(source), names),
-            observation_parts=parts,
-            notes=(*notes, *left_out(outside)),
-            disk_bytes=path.stat().st_size,
-            identity=identity_of([path]),
-        )
-    )
 
 
 def episode_groups(names: Collection[str]) -> list[str]:
@@ -115,23 +110,27 @@ def _actions_key(table: Table, columns: Columns | None) -> str:
     return name
 
 
-def _following(table: Table) -> str:
-    return next((name for name in FOLLOWING if any(key.startswith(f"{name}/") for key in table.columns)), FOLLOWING[0])
+def _following_keys(table: Table, keys: Sequence[str]) -> list[str]:
+    """The arrays of next observations, where there is one for each array of the observation."""
+    place = next((name for name in FOLLOWING if any(key.startswith(f"{name}/") for key in table.columns)), FOLLOWING[0])
+    found = [f"{place}/{key.partition('/')[2]}" for key in keys]
+    return found if all(key in table.columns for key in found) else []
 
 
 def _observation_keys(table: Table, columns: Columns | None) -> tuple[list[str], list[str]]:
     """The arrays that are the observation, and what was decided about it."""
-    place = next((p for p in OBSERVATIONS if any(k == p or k.startswith(f"{p}/") for k in table.columns)), None)
-    given = arrays.listed(columns, "observations")
     for what in columns or {}:
         if what not in ("observations", "actions"):
             raise HilpError(f"{table.name}: columns names observations and actions here, not '{what}'")
-    if given:
-        named = {key.partition("/")[2] if place and key.startswith(f"{place}/") else key: key for key in table.columns}
-        for name in given:
-            if name not in named and name not in table.columns:
+    place = next((p for p in OBSERVATIONS if any(k == p or k.startswith(f"{p}/") for k in table.columns)), None)
+    inside = {key.removeprefix(f"{place}/"): key for key in sorted(table.columns) if key.startswith(f"{place}/")}
+    chosen = arrays.listed(columns, "observations")
+    if chosen:
+        named = {**{key: key for key in table.columns}, **inside}
+        for name in chosen:
+            if name not in named:
                 raise HilpError(f"{table.name}: there is no array '{name}' for observations: {nearest(name, named)}")
-        return [named.get(name, name) for name in given], []
+        return [named[name] for name in chosen], []
     if place is None:
         raise HilpError(
             f"{table.name}: there are no observations (obs/NAME) among {some(sorted(table.columns))}: name them with "
@@ -139,10 +138,9 @@ def _observation_keys(table: Table, columns: Columns | None) -> tuple[list[str],
         )
     if place in table.columns:
         return [place], []
-    keys = sorted(key for key in table.columns if key.startswith(f"{place}/"))
-    low = [key for key in keys if len(table.columns[key].shape) <= 2 and table.columns[key].dtype.kind in NUMBERS]
-    images = [key.partition("/")[2] for key in keys if key not in low]
+    images = [name for name, key in inside.items() if len(table.columns[key].shape) > 2]
+    low = [name for name in inside if name not in images]
     if not low:
         raise HilpError(f"{table.name}: all observations are images ({some(images)}): encode them first")
-    notes = [f"observations are {some([key.partition('/')[2] for key in low])}: choose others with columns"]
-    return low, notes + ([f"images are left out: {some(images)}"] if images else [])
+    notes = [f"observations are {some(low)}: choose others with columns"]
+    return [inside[name] for name in low], notes + ([f"images are left out: {some(images)}"] if images else [])

@@ -43,14 +43,15 @@ def read(
         taken = {name for names in chosen.values() for name in names}
         extras = ["time", *(n for n in tables[0].columns if n not in taken and n not in BOOKKEEPING)]
     found = arrays.of_tables(tables, source, files, chosen, drop_short, extras)
-    for what, told, have in (("episodes", "total_episodes", found.episodes), ("frames", "total_frames", found.rows)):
-        if not drop_short and isinstance(info.get(told), int) and info[told] != have:
-            raise HilpError(f"{source}: {INFO} says {info[told]} {what}, but the files hold {have}: download it anew")
+    have = {"episodes": found.episodes, "frames": found.rows}
+    for what in have if not drop_short else ():
+        if isinstance(told := info.get(f"total_{what}"), int) and told != have[what]:
+            raise HilpError(f"{source}: {INFO} says {told} {what}, but the files hold {have[what]}: download it anew")
     pictures = [name for name, about in features.items() if _kind(about) in PICTURES]
     notes = [f"observations are {some(chosen['observations'])}"]
     notes += [f"videos and images are left out: {some(pictures)}"] if pictures else []
-    kept = [note for note in found.notes if not note.startswith("left out")]
-    return replace(found, format="lerobot", notes=(*notes, *kept))
+    notes += [note for note in found.notes if not note.startswith("left out")]
+    return replace(found, format="lerobot", notes=tuple(notes))
 
 
 def is_folder(path: Path) -> bool:

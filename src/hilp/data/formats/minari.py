@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from hilp import storage, trees
+from hilp import storage
 from hilp.data import subprocess_reader
-from hilp.data.source import Block, Kind, Source, by_episode, choose_extras
-from hilp.data.tables import NamedParts, Part, Table, identity_of, parts_of, without_short
+from hilp.data.source import Block, Source, of_episodes
+from hilp.data.tables import Part, Table, extra_columns, lay_out, parts_of, with_files, without_short
 from hilp.errors import HilpError, nearest, reason, some
 
 KITCHEN_KEY, KITCHEN_WIDTH = "observation", 59  # of FrankaKitchen: positions and speeds of robot and objects
@@ -55,75 +56,35 @@ def read(
             raise HilpError("convention='kitchen' says which observations to take: leave out observation_keys")
         chosen = [KITCHEN_KEY]
 
-    def whole(episode: Mapping[str, np.ndarray], number: int) -> tuple[Part | NamedParts, Part, dict[str, np.ndarray]]:
-        """Observations, actions and extras of an episode, checked and padded to a row per observation."""
-        table = Table(f"{name}, episode {number}", "minari", episode)
-        parts = _keys(episode, chosen, name)
+    def opened(number: int, arrays: Mapping[str, np.ndarray], wanted: Sequence[str] | None) -> Source:
+        table = Table(f"{name}, episode {number}", "minari", arrays)
+        keys = _keys(arrays, chosen, name)
         keep = KITCHEN_KEEP if convention == "kitchen" else None
-        if keep and episode[parts[0]].shape[1:] != (KITCHEN_WIDTH,):
+        if keep and arrays[keys[0]].shape[1:] != (KITCHEN_WIDTH,):
             raise HilpError(
                 f"{name}: observations of Kitchen have {KITCHEN_WIDTH} numbers, these have "
-                f"{', '.join(map(str, episode[parts[0]].shape[1:]))}: leave out convention='kitchen'"
+                f"{', '.join(map(str, arrays[keys[0]].shape[1:]))}: leave out convention='kitchen'"
             )
-        observations = parts_of(table, "observations", parts, flatten, keep=keep)
-        actions = Part(table, "actions", ["actions"] if "actions" in episode else _no_actions(episode, name))
+        observations = parts_of(table, "observations", keys, flatten, keep=keep)
+        actions = Part(table, "actions", ["actions"] if "actions" in arrays else _no_actions(arrays, name))
         steps = int(lengths[number]) - 1
         if (observations.rows, actions.rows) != (steps + 1, steps):
             raise HilpError(
                 f"{table.name}: {observations.rows} observations and {actions.rows} actions, but {steps} steps"
             )
-        columns = {}
-        for key, values in episode.items():
-            if key in (*parts, "actions") or values.shape[:1] not in ((steps,), (steps + 1,)):
-                continue
-            padded = np.zeros((steps + 1, *values.shape[1:]), values.dtype)
-            padded[: len(values)] = values
-            columns[key] = padded
-        return observations, actions, columns
+        extra, _ = extra_columns(table, (*keys, "actions"), (steps, steps + 1), wanted)
+        found = lay_out(table, "minari", lengths[number : number + 1], observations, actions, None, extra)
+        parts = tuple((key.partition("/")[2], arrays[key].shape[1:]) for key in keys if chosen and keep is None)
+        return replace(found, observation_parts=parts if isinstance(observations, Part) else ())
 
-    sample = int(np.argmax(lengths >= 2))
-    observations, actions, columns = whole(subprocess_reader.read_minari(folder, sample, sample + 1)[0], sample)
-    kept = choose_extras(columns, extras, name)
-    kinds = {key: Kind(columns[key].shape[1:], columns[key].dtype) for key in kept}
+    def fetch(begin: int, stop: int) -> Iterator[Source | None]:
+        for number, arrays in enumerate(subprocess_reader.read_minari(folder, begin, stop), begin):
+            yield opened(number, arrays, kept) if lengths[number] > 1 else None
 
-    def fetch(begin: int, stop: int) -> list[Block]:
-        return [
-            block(episode, begin + number)
-            for number, episode in enumerate(subprocess_reader.read_minari(folder, begin, stop))
-        ]
-
-    def block(episode: Mapping[str, np.ndarray], number: int) -> Block:
-        if lengths[number] < 2:  # left out below; only its rows are wanted
-            empty = {key: np.zeros((1, *kind.shape), kind.dtype) for key, kind in kinds.items()}
-            kind = observations.kind
-            blank = trees.over(lambda kind: np.zeros((1, *kind.shape), kind.dtype), kind)
-            return Block(blank, np.zeros((1, *actions.kind.shape), np.float32), empty)
-        own = whole(episode, number)
-        found = {key: Kind(own[2][key].shape[1:], own[2][key].dtype) for key in kept if key in own[2]}
-        if (own[0].kind, own[1].kind, found) != (observations.kind, actions.kind, kinds):
-            raise HilpError(f"{name}: episode {number} has other columns than episode {sample}")
-        steps = own[1].rows
-        acted = np.zeros((steps + 1, *actions.kind.shape), np.float32)
-        acted[:-1] = own[1].read(0, steps)
-        return Block(own[0].read(0, steps + 1), acted, {key: own[2][key] for key in kept})
-
+    like = int(np.argmax(lengths > 1))
+    kept = list(opened(like, subprocess_reader.read_minari(folder, like, like + 1)[0], extras).extras)
     files = sorted(file for file in folder.rglob("*") if file.is_file())
-    first = subprocess_reader.read_minari(folder, sample, sample + 1)[0]
-    named = tuple((key, first[f"observations/{key}"].shape[1:]) for key in chosen or () if convention is None)
-    named = named if isinstance(observations, Part) else ()  # a tree has its own names
-    found = Source(
-        observation_parts=named,
-        name=name,
-        format="minari",
-        lengths=lengths,
-        observation=observations.kind,
-        action=Kind(actions.kind.shape, np.dtype(np.float32)),
-        extras=kinds,
-        read=by_episode(lengths, fetch),
-        disk_bytes=sum(file.stat().st_size for file in files),
-        identity=identity_of(files),
-    )
-    return without_short(found)
+    return without_short(with_files(of_episodes(name, lengths, fetch, like), files))
 
 
 def _root() -> Path:

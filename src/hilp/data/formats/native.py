@@ -10,7 +10,7 @@ from hilp.data import native
 from hilp.data.columns import open_npy
 from hilp.data.dataset import Dataset
 from hilp.data.source import Block, Source, of_dataset
-from hilp.data.tables import identity_of
+from hilp.data.tables import with_files
 
 
 def read(source: Path, *, verify: bool = False) -> Source:
@@ -18,7 +18,6 @@ def read(source: Path, *, verify: bool = False) -> Source:
     source = source.absolute()  # files are opened as they are needed, wherever this process then is
     opened = Dataset.open(source, verify=verify)
     manifest = native.read_manifest(source)
-    files = [source / name for name in manifest["files"]]
     found = of_dataset(opened)
     # Plain reads instead of the memory map, whose pages would count as memory of this process.
     columns = {name: open_npy(source / native.file_name(name)) for name in found.columns}
@@ -28,10 +27,5 @@ def read(source: Path, *, verify: bool = False) -> Source:
         extras = {name: values[f"extra.{name}"] for name in opened.extras}
         return Block(trees.unnamed(values, native.OBSERVATIONS), values["actions"], extras)
 
-    return replace(
-        found,
-        read=rows,
-        disk_bytes=sum(file.stat().st_size for file in files),
-        identity=identity_of(files),
-        damages=lambda: list(native.damages(source, manifest, hashes=True)),
-    )
+    found = replace(found, read=rows, damages=lambda: list(native.damages(source, manifest, hashes=True)))
+    return with_files(found, [source / name for name in manifest["files"]])
