@@ -16,9 +16,8 @@ import hilp
 from data_samples import LENGTHS, d4rl_arrays, end_flags, outcome, walk, write_exorl, write_hdf5, write_minari
 from hilp.collectors import named
 from hilp.data import source as sources
-from hilp.data.audit import Report, inspect
+from hilp.data.audit import AuditReport, inspect, render
 from hilp.data.measures import Moments
-from hilp.data.page import render
 from hilp.errors import HilpError
 from hilp.report import data_picture
 
@@ -30,13 +29,13 @@ def minari_store(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "store"))
 
 
-def page(report: Report) -> str:
+def page(report: AuditReport) -> str:
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(render(report))
     return console.export_text()
 
 
-def warned(report: Report, what: str) -> str:
+def warned(report: AuditReport, what: str) -> str:
     """The one warning that says this, as a line."""
     found = [str(warning) for warning in report.warnings if what in warning.what]
     assert len(found) == 1, (what, report.warnings)

@@ -16,13 +16,12 @@ import hilp
 from data_samples import LENGTHS, end_flags, walk, write_hdf5
 from hilp.data import native
 from hilp.data import source as sources
-from hilp.data.audit import inspect
+from hilp.data.audit import inspect, render
 from hilp.data.checks import require_trainable
 from hilp.data.convert import convert
 from hilp.data.dataset import Dataset
 from hilp.data.formats import exorl
 from hilp.data.load import open_source
-from hilp.data.page import render
 from hilp.errors import HilpError
 
 ROWS = sum(LENGTHS)

@@ -24,7 +24,7 @@ class Flags(common.Reading):
 
 def run(flags: Flags) -> int:
     from hilp.collectors import named
-    from hilp.data import audit, page
+    from hilp.data import audit
     from hilp.report import data_picture
 
     picture = None if flags.picture is None else data_picture.require_file(flags.picture)
@@ -37,5 +37,5 @@ def run(flags: Flags) -> int:
     if flags.json:
         common.print_json(report.to_json())
     else:
-        common.show(page.render(report))
+        common.show(audit.render(report))
     return report.exit_code

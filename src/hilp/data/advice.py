@@ -1,16 +1,15 @@
-"""Warnings about a data set: what was seen, where, and what to do about it."""
+"""Warnings about a data set: what was found, where, and what to do about it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from hilp import trees
-from hilp.data.angles import Wrapped
-from hilp.data.measures import Moments
+from hilp.data.measures import Moments, Wrapped
 from hilp.data.source import Kind, Source
 from hilp.errors import counted, size_text, some
 
@@ -36,182 +35,137 @@ class Warning:
         return f"{self.what} ({self.where}): {self.do}"
 
 
-@dataclass(frozen=True)
-class Seen:
-    """What networks see: of columns that they do not see, and of angles that they see as such, nobody is warned."""
-
-    columns: frozenset[int]
-    angles: frozenset[int]
-
-    @staticmethod
-    def of(source: Source, width: int) -> Seen:
-        if source.transform is None:
-            return Seen(frozenset(range(width)), frozenset())
-        return Seen(frozenset(source.transform.columns), frozenset(column for column, _ in source.transform.angles))
-
-
-def about_episodes(source: Source, jumped: np.ndarray, copies: list[int]) -> list[Warning]:
-    found = []
+def about_episodes(source: Source, jumped: np.ndarray, copies: list[int]) -> Iterator[Warning]:
     if len(jumped):
         cuts = "; format='d4rl' with detect_jumps=True cuts there" if source.format in CUT_AT_JUMPS else ""
-        found.append(
-            Warning(
-                f"observations jump {len(jumped)} times inside episodes, as at an unmarked reset",
-                f"after {source.where(jumped)}",
-                f"check where episodes end and whether angles wrap{cuts}",
-            )
+        yield Warning(
+            f"observations jump {len(jumped)} times inside episodes, as at an unmarked reset",
+            f"after {source.where(jumped)}",
+            f"check where episodes end and whether angles wrap{cuts}",
         )
     if copies:
-        found.append(
-            Warning(
-                f"{len(copies)} episodes are copies of earlier ones",
-                f"episodes {some(copies, 5)}",
-                "remove the copies, or know that they count double",
-            )
+        yield Warning(
+            f"{len(copies)} episodes are copies of earlier ones",
+            f"episodes {some(copies, 5)}",
+            "remove the copies, or know that they count double",
         )
     if source.episodes == 1:
-        found.append(
-            Warning(
-                "there is only one episode",
-                f"{source.rows} rows",
-                "if it holds several, mark where they end; no episode can be held out for validation",
-            )
+        yield Warning(
+            "there is only one episode",
+            f"{source.rows} rows",
+            "if it holds several, mark where they end; no episode can be held out for validation",
         )
     median = float(np.median(source.lengths))
     if median < SHORT_EPISODES:
-        found.append(
-            Warning(
-                "episodes are very short, so distances are only seen over a few steps",
-                f"half of them have at most {median:.0f} rows",
-                "check that the flags mark ends of episodes and not, say, goals reached on the way",
-            )
+        yield Warning(
+            "episodes are very short, so distances are only seen over a few steps",
+            f"half of them have at most {median:.0f} rows",
+            "check that the flags mark ends of episodes and not, say, goals reached on the way",
         )
     if source.transitions < FEW_TRANSITIONS:
-        found.append(
-            Warning(
-                "there is very little data",
-                f"{source.transitions} transitions",
-                "collect more: tens of thousands are the least that a policy learns from",
-            )
+        yield Warning(
+            "there is very little data",
+            f"{source.transitions} transitions",
+            "collect more: tens of thousands are the least that a policy learns from",
         )
-    return found
 
 
-def about_observations(moments: Moments, twins: list[list[int]], names: Sequence[str], seen: Seen) -> list[Warning]:
-    """`names`: what to call each column."""
-    found = []
-    constant = [column for column in moments.constant if column in seen.columns]
-    twins = [group for group in ([c for c in group if c in seen.columns] for group in twins) if len(group) > 1]
+def about_observations(
+    moments: Moments, twins: list[list[int]], names: Sequence[str], visible: Collection[int]
+) -> Iterator[Warning]:
+    """visible: columns that networks see; the others do no harm."""
+    constant = [column for column in moments.constant if column in visible]
     if constant:
-        found.append(
-            Warning(
-                f"{counted(len(constant), 'observation column')} never change{'s' * (len(constant) == 1)}",
-                f"columns {some([names[c] for c in constant], 5)}",
-                "drop='constant' / --drop constant keeps them from the networks; they do little harm",
-            )
+        yield Warning(
+            f"{counted(len(constant), 'observation column')} never change{'s' * (len(constant) == 1)}",
+            f"columns {some([names[c] for c in constant], 5)}",
+            "drop='constant' / --drop constant keeps them from the networks; they do little harm",
         )
+    twins = [group for group in ([c for c in group if c in visible] for group in twins) if len(group) > 1]
     if twins:
-        found.append(
-            Warning(
-                f"{sum(len(group) - 1 for group in twins)} observation columns repeat others",
-                "; ".join(" = ".join(names[column] for column in group) for group in twins[:5]),
-                "drop='duplicate' / --drop duplicate shows networks one of each",
-            )
+        yield Warning(
+            f"{sum(len(group) - 1 for group in twins)} observation columns repeat others",
+            "; ".join(" = ".join(names[column] for column in group) for group in twins[:5]),
+            "drop='duplicate' / --drop duplicate shows networks one of each",
         )
-    scales = moments.deviation[moments.deviation > 0]
-    if len(scales) and scales.max() / scales.min() > UNEVEN:
-        large, small = int(np.argmax(moments.deviation)), int(np.flatnonzero(moments.deviation == scales.min())[0])
-        found.append(
-            Warning(
+    yield from _uneven_scales(moments.deviation, names)
+
+
+def _uneven_scales(deviation: np.ndarray, names: Sequence[str]) -> Iterator[Warning]:
+    varied = np.flatnonzero(deviation > 0)
+    if len(varied):
+        large, small = varied[np.argmax(deviation[varied])], varied[np.argmin(deviation[varied])]
+        if deviation[large] / deviation[small] > UNEVEN:
+            yield Warning(
                 "observation columns have very different scales",
-                f"column {names[large]} deviates by {scales.max():.3g}, column {names[small]} by {scales.min():.3g}",
+                f"column {names[large]} deviates by {deviation[large]:.3g}, column {names[small]} by "
+                f"{deviation[small]:.3g}",
                 "train with normalize=True (--set normalize=true)",
             )
-        )
-    return found
 
 
-def about_angles(wrapped: Sequence[Wrapped], names: Sequence[str]) -> list[Warning]:
+def about_angles(wrapped: Sequence[Wrapped], names: Sequence[str]) -> Iterator[Warning]:
     """Columns that jump by a period, which networks do not see as angles yet."""
-    if not wrapped:
-        return []
-    jumps = [f"{names[a.column]}: {a.wraps} times by {'2 pi' if a.period < 7 else '360'}" for a in wrapped]
-    asked = ",".join(names[angle.column] for angle in wrapped) if len(wrapped) <= MOST_NAMED else "auto"
-    return [
-        Warning(
+    if wrapped:
+        jumps = [f"{names[a.column]}: {a.wraps} times by {'2 pi' if a.period < 7 else '360'}" for a in wrapped]
+        columns = ",".join(names[angle.column] for angle in wrapped) if len(wrapped) <= MOST_NAMED else "auto"
+        yield Warning(
             f"{counted(len(wrapped), 'observation column')} jump{'s' * (len(wrapped) == 1)} by one period, as "
             "angles that wrap do",
             some(jumps),
-            f"angles='auto' / --angles {asked} shows networks their sine and cosine",
+            f"angles='auto' / --angles {columns} shows networks their sine and cosine",
         )
-    ]
 
 
-def about_actions(acted: Moments, names: Sequence[str], whole_numbers: bool, rescale: bool) -> list[Warning]:
-    found = []
+def about_actions(acted: Moments, names: Sequence[str], whole_numbers: bool, rescale: bool) -> Iterator[Warning]:
     varied = acted.low < acted.high
     if not varied.all():
-        found.append(
-            Warning(
-                "action columns never change, so nothing can be learnt about them",
-                f"columns {some([names[c] for c in np.flatnonzero(~varied)], 5)}",
-                "leave them out, or check what was recorded as the action",
-            )
+        yield Warning(
+            "action columns never change, so nothing can be learnt about them",
+            f"columns {some([names[c] for c in np.flatnonzero(~varied)], 5)}",
+            "leave them out, or check what was recorded as the action",
         )
+    if not varied.any():
+        return
     full = np.flatnonzero(varied & (acted.at_limits > SATURATED))
-    if whole_numbers and varied.any():
-        found.append(
-            Warning(
-                "all actions are whole numbers, as numbers of discrete actions are",
-                f"{int(acted.low.min())} to {int(acted.high.max())}",
-                "hilp needs continuous actions; encode discrete ones as vectors",
-            )
+    if whole_numbers:
+        yield Warning(
+            "all actions are whole numbers, as numbers of discrete actions are",
+            f"{int(acted.low.min())} to {int(acted.high.max())}",
+            "hilp needs continuous actions; encode discrete ones as vectors",
         )
     elif len(full):
-        found.append(
-            Warning(
-                "most actions are at their smallest or largest value",
-                ", ".join(f"column {names[c]}: {acted.at_limits[c]:.0%}" for c in full[:5]),
-                "check that they were not clipped by a wrong scale",
-            )
+        yield Warning(
+            "most actions are at their smallest or largest value",
+            ", ".join(f"column {names[c]}: {acted.at_limits[c]:.0%}" for c in full[:5]),
+            "check that they were not clipped by a wrong scale",
         )
-    reach = np.maximum(np.abs(acted.low), np.abs(acted.high))
-    if varied.any() and not rescale and reach.max() < NARROW:
-        found.append(
-            Warning(
-                "actions use a small part of [-1, 1]",
-                f"none is larger than {reach.max():.3g}",
-                "rescale_actions=True / --rescale-actions maps their range to [-1, 1]",
-            )
+    reach = float(np.maximum(np.abs(acted.low), np.abs(acted.high)).max())
+    if not rescale and reach < NARROW:
+        yield Warning(
+            "actions use a small part of [-1, 1]",
+            f"none is larger than {reach:.3g}",
+            "rescale_actions=True / --rescale-actions maps their range to [-1, 1]",
         )
-    return found
 
 
-def about_memory(source: Source) -> list[Warning]:
+def about_memory(source: Source) -> Iterator[Warning]:
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # not on this system
-        return []
+        return
     need = training_bytes(source)
-    if need < memory / 2:
-        return []
-    return [
-        Warning(
+    if need >= memory / 2:
+        yield Warning(
             "the data may not fit in memory",
             f"{size_text(need)} in training, {size_text(memory)} of memory",
             "convert it to a native folder, which is trained on from disk",
         )
-    ]
 
 
 def training_bytes(source: Source) -> int:
     """What training keeps on the device: float32 rows (images of a named tree as bytes) and the sampler's tables."""
-    observation = source.observation
-    sizes = [4 if isinstance(observation, Kind) else kind.dtype.itemsize for kind in _kinds(observation)]
-    numbers = [int(np.prod(kind.shape)) for kind in _kinds(observation)]
-    row = sum(size * count for size, count in zip(sizes, numbers, strict=True)) + 4 * source.action.shape[0]
-    return source.rows * (row + INDEX_BYTES)
-
-
-def _kinds(observation: Kind | dict[str, Kind]) -> list[Kind]:
-    return list(trees.named(observation, "observations").values())
+    plain = isinstance(source.observation, Kind)
+    kinds = trees.named(source.observation, "observations").values()
+    row = sum((4 if plain else kind.dtype.itemsize) * int(np.prod(kind.shape)) for kind in kinds)
+    return source.rows * (row + 4 * source.action.shape[0] + INDEX_BYTES)

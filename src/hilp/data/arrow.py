@@ -36,6 +36,7 @@ class Parquet:
         if len(set(self.names)) < len(self.names):
             raise ValueError("two columns have one name")
         self.columns = {n: column for n in self.names if (column := self._column(n, n == ids)) is not None}
+        self.others = [name for name in self.names if name not in self.columns]
         self._wanted: dict[str, Callable[[Any], np.ndarray]] = {}
         self._batches: list[tuple[int, dict[str, np.ndarray]]] = []
         self._ahead: Iterator[Any] | None = None
@@ -51,21 +52,24 @@ class Parquet:
         whole = double if name in self._nulls else np.dtype(np.int64)
         numbers: dict[Any, np.dtype] = {types.is_float64: double, types.is_floating: single, types.is_decimal: double}
         numbers |= {types.is_integer: whole, types.is_boolean: whole}
-        number: np.dtype | None = next((dtype for fits, dtype in numbers.items() if fits(kind)), None)
+        number = next((dtype for fits, dtype in numbers.items() if fits(kind)), None)
         if number is not None:
             return Column((self.rows,), number, lambda array: _numbers(array, number))
-        if types.is_timestamp(kind) or types.is_duration(kind) or types.is_date(kind):
+        if any(fits(kind) for fits in (types.is_timestamp, types.is_duration, types.is_date)):
             return Column((self.rows,), double, _seconds)
-        if words and (types.is_string(kind) or types.is_large_string(kind) or types.is_dictionary(kind)):
+        if words and any(fits(kind) for fits in (types.is_string, types.is_large_string, types.is_dictionary)):
             found = self._all(name, lambda array: _words(array, name))
             return Column((self.rows,), found.dtype, lambda array: _words(array, name).astype(found.dtype))
-        lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-        if lists and (types.is_floating(kind.value_type) or types.is_integer(kind.value_type)):
-            first = next(self._open().iter_batches(batch_size=1, columns=[name], use_threads=False), None)
-            width = 0 if first is None or first.column(0).null_count else len(first.column(0)[0])
-            exact = double if types.is_float64(kind.value_type) else single
+        lists = any(fits(kind) for fits in (types.is_list, types.is_large_list, types.is_fixed_size_list))
+        if lists and any(fits(kind.value_type) for fits in (types.is_floating, types.is_integer)):
+            exact, width = double if types.is_float64(kind.value_type) else single, self._width(name)
             return Column((self.rows, width), exact, lambda array: _vectors(array, width, exact, name))
         return None
+
+    def _width(self, name: str) -> int:
+        """How many numbers the first row of a column of lists has."""
+        first = next(self._open().iter_batches(batch_size=1, columns=[name], use_threads=False), None)
+        return 0 if first is None or first.column(0).null_count else len(first.column(0)[0])
 
     def read(self, name: str, start: int, stop: int) -> np.ndarray:
         """Some rows of a column; those of the other columns in use are decoded with them."""

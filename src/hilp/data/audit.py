@@ -1,23 +1,21 @@
-"""Inspect: what to know of a data set before training on it. One pass, block by block, whatever the format; a second
-one for jumps where angles wrap.
+"""Inspect: what to know of a data set before training on it, and the page that says it.
 
-Errors are what training would refuse. Warnings are what may hurt: what was seen, where, and what to do about it.
+One pass, block by block, whatever the format; a second one for jumps where angles wrap. Errors are what training would
+refuse. Warnings are what may hurt: what was found, where, and what to do about it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hilp.data import advice, load
-from hilp.data.advice import Seen, Warning
-from hilp.data.angles import Wrapped, Wraps
+from hilp.data.advice import Warning
 from hilp.data.checks import HealthCheck, structural_problems
 from hilp.data.columns import row_bytes
-from hilp.data.jumps import StepSizes, jumps
 from hilp.data.measures import (
     MOST_COLUMNS,
     ColumnHashes,
@@ -25,25 +23,34 @@ from hilp.data.measures import (
     EpisodeHashes,
     Moments,
     Paths,
+    StepSizes,
     Stills,
+    Wrapped,
+    Wraps,
     action_names,
     column_names,
+    jumps,
     vector_parts,
     vectors,
 )
-from hilp.data.source import Kind, Source
+from hilp.data.source import Block, Kind, Source
 from hilp.data.tables import endings
 from hilp.data.timescale import Sample, TimeScale
 from hilp.data.transforms import ObservationTransform
 from hilp.errors import size_text
 
+if TYPE_CHECKING:
+    from rich.console import Group
+
 BINS = 12
+SHOWN_COLUMNS = 24  # on the page; all of them are in the JSON
+FLAGS = ("terminations", "truncations")
 
 Progress = Callable[[str, int, int], None]  # what is being done, how much of it is done, how much there is
 
 
 @dataclass(frozen=True)
-class Report:
+class AuditReport:
     """What `inspect` found."""
 
     name: str
@@ -54,19 +61,19 @@ class Report:
     action_dim: int
     trainable: bool
     errors: list[str]
-    warnings: list[Warning]
     notes: list[str]
     lengths: dict[str, Any]  # shortest, median, longest; edges and counts of a histogram; in rows
     endings: dict[str, int]
-    observations: list[ColumnStats]
     images: dict[str, str]  # parts of named observations that are no vectors: name -> type, shape and bytes of a row
-    actions: list[ColumnStats]
     extras: dict[str, str]  # name -> type and shape of a row
-    jumps: int  # discontinuities inside episodes
-    duplicate_episodes: int
     disk_bytes: int
-    training_bytes: int
     verified: bool | None  # hashes agree; None where the format has none
+    warnings: list[Warning] = field(default_factory=list)
+    observations: list[ColumnStats] = field(default_factory=list)
+    actions: list[ColumnStats] = field(default_factory=list)
+    jumps: int = 0  # discontinuities inside episodes
+    duplicate_episodes: int = 0
+    training_bytes: int = 0
     time_scale: TimeScale | None = None  # None where there are no rows to tell
     paths: list[np.ndarray] = field(repr=False, default_factory=list)  # some episodes, for the picture
     stills: list[tuple[str, np.ndarray]] = field(repr=False, default_factory=list)  # pictures of some, likewise
@@ -89,7 +96,7 @@ def inspect(
     verify: bool = True,
     progress: Progress | None = None,
     **options: Any,
-) -> Report:
+) -> AuditReport:
     """Look at whatever `load` takes, with the same options.
 
     Data that can be read but not trained on is a report with errors; data that cannot be read is a HilpError.
@@ -97,92 +104,114 @@ def inspect(
     """
     opened = load.open_source(source, format, **options)
     damages = opened.damages() if verify and opened.damages is not None else None
-    return _examine(opened, rescale_actions, damages, progress)
-
-
-def _examine(source: Source, rescale: bool, damages: list[str] | None, progress: Progress | None) -> Report:
-    structural = structural_problems(source)
-    flat = [kind for kind in (source.observation, source.action) if isinstance(kind, Kind)]
-    readable = not any(len(kind.shape) != 1 or not kind.shape[0] for kind in flat)
-    if not source.episodes or not source.rows or not readable:
-        return _empty(source, [*(damages or []), *structural], None if damages is None else not damages)
-    parts = vector_parts(source.observation)
-    names = column_names(source)
-    health, steps, hashes, paths = HealthCheck(source), StepSizes(), EpisodeHashes(), Paths(source)
-    pace, stills = Sample(source.lengths), Stills(source)
-    wraps = Wraps(source, len(parts)) if len(parts) <= MOST_COLUMNS else None
-    moments, acted = Moments(len(parts)), Moments(source.action.shape[0])
-    columns = ColumnHashes(len(parts)) if len(parts) <= MOST_COLUMNS else None
-    whole_numbers = True
-    flags: dict[str, list[np.ndarray]] = {"terminations": [], "truncations": []}
-    for first, block in source.blocks():
-        used = health.add(first, block)
-        acted.add(used)
-        whole_numbers &= bool(np.array_equal(used, np.round(used)))
-        rows = vectors(block.observations)
-        moments.add(rows)
-        seen_rows = rows if source.transform is None else source.transform(rows)
-        steps.add(seen_rows)
-        paths.add(first, rows)
-        stills.add(first, block)
-        pace.add(first, seen_rows)
-        hashes.add(block, health.last_rows(first, len(block.actions)))
-        if columns is not None:
-            columns.add(first, rows)
-        if wraps is not None:
-            wraps.add(first, rows)
-        for name, found in flags.items():
-            if name in block.extras:
-                found.append(block.extras[name].astype(bool))
-        if progress:
-            progress("looking", first + len(block.actions), source.rows)
-
-    inside = np.ones(source.rows - 1, bool)
-    inside[source.stops[:-1] - 1] = False
-    twins = [] if columns is None else columns.twins(apart_from=moments.constant)
-    seen = Seen.of(source, len(parts))
-    wrapped = [] if wraps is None else [angle for angle in wraps.found() if angle.column in seen.columns - seen.angles]
-    jumped = jumps(_sizes_with_angles(source, wrapped, len(parts)) if wrapped else steps.sizes, inside)
-    copies = hashes.copies()
-    errors = [*(damages or []), *structural, *health.problems(rescale)]
-    warnings = [
-        *advice.about_episodes(source, jumped, copies),
-        *advice.about_observations(moments, twins, names, seen),
-        *advice.about_angles(wrapped, names),
-        *advice.about_actions(acted, action_names(source), whole_numbers, rescale),
-        *advice.about_memory(source),
-    ]
-    return Report(
-        name=source.name,
-        format=source.format,
-        episodes=source.episodes,
-        transitions=source.transitions,
-        observation_dim=source.observation_dim,
-        action_dim=source.action.shape[0],
-        trainable=not errors,
+    errors = [*(damages or []), *structural_problems(opened)]
+    flat = [kind for kind in (opened.observation, opened.action) if isinstance(kind, Kind)]
+    report = AuditReport(
+        name=opened.name,
+        format=opened.format,
+        episodes=opened.episodes,
+        transitions=max(0, opened.transitions),
+        observation_dim=opened.observation_dim,
+        action_dim=int(np.prod(opened.action.shape)),
+        trainable=False,
         errors=errors,
-        warnings=warnings,
-        notes=list(source.notes),
-        lengths=_lengths(source.lengths),
-        endings=_endings(source, flags),
-        observations=moments.stats(parts, names),
-        images=_images(source),
-        actions=acted.stats(names=action_names(source)),
-        extras=_extras(source),
-        jumps=len(jumped),
-        duplicate_episodes=len(copies),
-        disk_bytes=source.disk_bytes,
-        training_bytes=advice.training_bytes(source),
+        notes=list(opened.notes),
+        lengths=_lengths(opened.lengths),
+        endings=dict(opened.endings),
+        images=_images(opened),
+        extras={n: f"{kind.dtype} {list(kind.shape) or ''}".strip() for n, kind in sorted(opened.extras.items())},
+        disk_bytes=opened.disk_bytes,
         verified=None if damages is None else not damages,
-        time_scale=pace.result(),
-        paths=paths.result(),
-        stills=stills.result(),
     )
+    if not opened.episodes or not opened.rows or any(len(k.shape) != 1 or not k.shape[0] for k in flat):
+        return report
+    return _Audit(opened).report(report, rescale_actions, progress)
 
 
-def _sizes_with_angles(source: Source, wrapped: list[Wrapped], width: int) -> np.ndarray:
+class _Audit:
+    """Everything that is measured in one pass over a source with rows."""
+
+    def __init__(self, source: Source):
+        self.source = source
+        self.parts = vector_parts(source.observation)
+        width = len(self.parts)
+        self.health, self.hashes = HealthCheck(source), EpisodeHashes()
+        self.moments, self.acted = Moments(width), Moments(source.action.shape[0])
+        self.steps, self.pace = StepSizes(), Sample(source.lengths)
+        self.paths, self.stills = Paths(source), Stills(source)
+        # Comparing columns one by one is for numbers, not for flattened images.
+        self.columns = ColumnHashes(width) if width <= MOST_COLUMNS else None
+        self.wraps = Wraps(source, width) if width <= MOST_COLUMNS else None
+        self.whole_numbers = True
+        self.flags: dict[str, list[np.ndarray]] = {name: [] for name in FLAGS}
+
+    def add(self, first: int, block: Block) -> None:
+        used = self.health.add(first, block)
+        self.acted.add(used)
+        self.whole_numbers &= bool(np.array_equal(used, np.round(used)))
+        self.hashes.add(block, self.health.last_rows(first, len(block.actions)))
+        self.stills.add(first, block)
+        rows = vectors(block.observations)
+        inputs = rows if self.source.transform is None else self.source.transform(rows)
+        self.steps.add(inputs)
+        self.moments.add(rows)
+        for by_row, values in ((self.pace, inputs), (self.paths, rows), (self.columns, rows), (self.wraps, rows)):
+            if by_row is not None:
+                by_row.add(first, values)
+        for name in FLAGS:
+            if name in block.extras:
+                self.flags[name].append(block.extras[name].astype(bool))
+
+    def report(self, known: AuditReport, rescale: bool, progress: Progress | None) -> AuditReport:
+        source, names, acts = self.source, column_names(self.source), action_names(self.source)
+        for first, block in source.blocks():
+            self.add(first, block)
+            if progress:
+                progress("looking", first + len(block.actions), source.rows)
+        width = len(self.parts)
+        transform = source.transform or ObservationTransform(width, tuple(range(width)))
+        angles = set(transform.columns) - {column for column, _ in transform.angles}
+        wrapped = [] if self.wraps is None else [angle for angle in self.wraps.found() if angle.column in angles]
+        twins = [] if self.columns is None else self.columns.twins(apart_from=self.moments.constant)
+        inside = np.ones(source.rows - 1, bool)
+        inside[source.stops[:-1] - 1] = False
+        jumped = jumps(_sizes_with_angles(source, wrapped, transform) if wrapped else self.steps.sizes, inside)
+        copies = self.hashes.copies()
+        errors = [*known.errors, *self.health.problems(rescale)]
+        warnings = [
+            *advice.about_episodes(source, jumped, copies),
+            *advice.about_observations(self.moments, twins, names, transform.columns),
+            *advice.about_angles(wrapped, names),
+            *advice.about_actions(self.acted, acts, self.whole_numbers, rescale),
+            *advice.about_memory(source),
+        ]
+        return replace(
+            known,
+            trainable=not errors,
+            errors=errors,
+            warnings=warnings,
+            endings=self._endings(),
+            observations=self.moments.stats(self.parts, names),
+            actions=self.acted.stats(names=acts),
+            jumps=len(jumped),
+            duplicate_episodes=len(copies),
+            training_bytes=advice.training_bytes(source),
+            time_scale=self.pace.result(),
+            paths=self.paths.result(),
+            stills=self.stills.result(),
+        )
+
+    def _endings(self) -> dict[str, int]:
+        """How episodes end: as the reader found, or as columns of flags a row before the last say."""
+        source = self.source
+        if source.endings or not all(self.flags.values()):
+            return dict(source.endings)
+        terminal, timeout = (np.concatenate(found).reshape(-1) for found in self.flags.values())
+        return endings(source.stops[source.lengths >= 2] - 2, terminal, timeout)
+
+
+def _sizes_with_angles(source: Source, wrapped: list[Wrapped], transform: ObservationTransform) -> np.ndarray:
     """The sizes of steps with these columns as the angles that they are: a wrap, told as such, is no jump."""
-    transform = source.transform or ObservationTransform(width, tuple(range(width)))
     angles = {**dict(transform.angles), **{angle.column: angle.period for angle in wrapped}}
     transform = replace(transform, angles=tuple(sorted(angles.items())))
     steps = StepSizes()
@@ -191,54 +220,13 @@ def _sizes_with_angles(source: Source, wrapped: list[Wrapped], width: int) -> np
     return steps.sizes
 
 
-def _empty(source: Source, errors: list[str], verified: bool | None) -> Report:
-    return Report(
-        name=source.name,
-        format=source.format,
-        episodes=source.episodes,
-        transitions=max(0, source.transitions),
-        observation_dim=source.observation_dim,
-        action_dim=int(np.prod(source.action.shape)),
-        trainable=False,
-        errors=errors,
-        warnings=[],
-        notes=list(source.notes),
-        lengths=_lengths(source.lengths),
-        endings=dict(source.endings),
-        observations=[],
-        images=_images(source),
-        actions=[],
-        extras=_extras(source),
-        jumps=0,
-        duplicate_episodes=0,
-        disk_bytes=source.disk_bytes,
-        training_bytes=0,
-        verified=verified,
-    )
-
-
 def _lengths(lengths: np.ndarray) -> dict[str, Any]:
     if not len(lengths):
         return {"shortest": 0, "median": 0.0, "longest": 0, "edges": [], "counts": []}
     low, high = int(lengths.min()), int(lengths.max())
-    bins = max(1, min(BINS, high - low + 1))
-    counts, edges = np.histogram(lengths, bins, (low, high + 1))
-    return {
-        "shortest": low,
-        "median": float(np.median(lengths)),
-        "longest": high,
-        "edges": [float(edge) for edge in edges],
-        "counts": [int(count) for count in counts],
-    }
-
-
-def _endings(source: Source, flags: dict[str, list[np.ndarray]]) -> dict[str, int]:
-    """How episodes end: as the reader found, or as columns of flags a row before the last say."""
-    if source.endings or not all(flags.values()):
-        return dict(source.endings)
-    ends = source.stops[source.lengths >= 2] - 2
-    terminal, timeout = (np.concatenate(found).reshape(-1) for found in flags.values())
-    return endings(ends, terminal, timeout)
+    counts, edges = np.histogram(lengths, max(1, min(BINS, high - low + 1)), (low, high + 1))
+    histogram = {"edges": edges.astype(float).tolist(), "counts": counts.tolist()}
+    return {"shortest": low, "median": float(np.median(lengths)), "longest": high, **histogram}
 
 
 def _images(source: Source) -> dict[str, str]:
@@ -250,5 +238,81 @@ def _images(source: Source) -> dict[str, str]:
     }
 
 
-def _extras(source: Source) -> dict[str, str]:
-    return {name: f"{kind.dtype} {list(kind.shape) or ''}".strip() for name, kind in sorted(source.extras.items())}
+# ---- the page --------------------------------------------------------------------------------------------------------
+
+
+def render(report: AuditReport) -> Group:
+    """The report for a rich console."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    summary = Table.grid(padding=(0, 2))
+    summary.add_column(style="bold")
+    summary.add_column(overflow="fold")
+    for name, text in _summary(report).items():
+        summary.add_row(name, Text(text))
+    bold = {"style": "bold"}
+    parts: list[Any] = [Text(report.name, style="bold underline"), summary, Text(), Text("lengths in rows", **bold)]
+    parts += _histogram(report.lengths["edges"], report.lengths["counts"])
+    for title, columns in (("observations", report.observations), ("actions", report.actions)):
+        if columns:
+            parts += [Text(), _column_table(title, columns, report)]
+    parts += [Text(f"{name}: {about}") for name, about in report.images.items()]
+    parts.append(Text())
+    parts += [Text(f"note: {note}", style="dim") for note in report.notes]
+    for warning in report.warnings:
+        parts.append(Text.assemble(("warning: ", "yellow bold"), f"{warning.what} ({warning.where})"))
+        parts.append(Text(f"         {warning.do}"))
+    parts += [Text.assemble(("error: ", "red bold"), error) for error in report.errors]
+    verdict = ("can be trained on", "green bold") if report.trainable else ("cannot be trained on", "red bold")
+    return Group(*parts, Text(*verdict))
+
+
+def _summary(report: AuditReport) -> dict[str, str]:
+    lengths = report.lengths
+    lines = {
+        "format": report.format + {None: "", True: ", hashes agree", False: ", HASHES DIFFER"}[report.verified],
+        "episodes": f"{report.episodes:,} of {lengths['shortest']:,} to {lengths['longest']:,} rows "
+        f"(median {lengths['median']:,.0f})",
+        "transitions": f"{report.transitions:,}",
+        "observations": f"{report.observation_dim} numbers",
+        "actions": f"{report.action_dim} numbers",
+        "extras": ", ".join(f"{name} ({about})" for name, about in report.extras.items()) or "none",
+        "episodes end": ", ".join(f"{n:,} {how}" for how, n in report.endings.items() if n)
+        or "the data does not say how",
+        "size": f"{size_text(report.disk_bytes) if report.disk_bytes else 'none'} on disk, "
+        f"{size_text(report.training_bytes)} in training",
+    }
+    if report.time_scale is not None:
+        lines["time scale"] = report.time_scale.line.removeprefix("time scale: ")
+    return lines
+
+
+def _histogram(edges: Sequence[float], counts: Sequence[int]) -> list[Any]:
+    from rich.text import Text
+
+    most = max(counts, default=0)
+    lines = []
+    for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True):
+        first, last = int(np.ceil(low)), int(np.ceil(high)) - 1
+        label = f"{first:,}" if first == last else f"{first:,} to {last:,}"
+        lines.append(Text.assemble(f"{label:>17} ", ("█" * round(30 * count / most), "cyan"), f" {count:,}"))
+    return lines
+
+
+def _column_table(title: str, columns: list[ColumnStats], report: AuditReport) -> Any:
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2))
+    for name in ("column", "low", "high", "mean", "deviation", "at limits"):
+        table.add_column(name, justify="right")
+    for stats in columns[:SHOWN_COLUMNS]:
+        numbers = [f"{value:.4g}" for value in (stats.low, stats.high, stats.mean, stats.deviation)]
+        constant = " constant" if stats.low == stats.high else ""
+        table.add_row(stats.name, *numbers, f"{stats.at_limits:.1%}{constant}")
+    total = report.observation_dim if title == "observations" else report.action_dim
+    total = len(columns) if report.images else total  # images have a line of their own
+    if total > SHOWN_COLUMNS:
+        table.caption = f"and {total - SHOWN_COLUMNS} more"
+    return table

@@ -173,7 +173,7 @@ def _plan(source: Source) -> str | None:
     digest = hashlib.sha256(source.identity.encode())
     digest.update(repr((source.observation, source.action, sorted(source.extras.items()))).encode())
     digest.update(np.ascontiguousarray(source.lengths).data)
-    digest.update(json.dumps(native.describe(source)).encode())
+    digest.update(json.dumps(source.to_json()).encode())
     return digest.hexdigest()
 
 

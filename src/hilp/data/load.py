@@ -50,6 +50,7 @@ FORMATS: dict[str, Callable[..., Source]] = {
     LOADED: loaded,
 }
 FOLDERS = ("native", "minari", "exorl", "lerobot", "groups", "csv", "parquet")  # formats that are no dict
+D4RL_FLAGS = ({"terminals"}, {"timeouts"}, {"terminals", "timeouts"})  # what says where its episodes end
 COMMON = ("episodes", "extras", "split", "angles", "drop")  # options of every format
 
 
@@ -91,16 +92,15 @@ def load(
 
 
 def _read(source: Any, format: str | None, options: dict[str, Any]) -> tuple[Dataset, Callable[[np.ndarray], str]]:
-    """The data in memory, or mapped where nothing is asked for that moves its rows; and where its rows are."""
+    """The data in memory, or mapped where no option moves its rows; and where its rows are."""
     if isinstance(source, Dataset) and not options:
         return source, rows_text
     chosen = recognise(source, options) if format is None else format
     if chosen == "native" and set(options) <= {"verify", "in_memory", "angles", "drop"}:
-        opening = {name: value for name, value in options.items() if name in ("verify", "in_memory")}
-        data = Dataset.open(path_of(source), **opening)
-        repairs = Repairs.of(angles=options.get("angles"), drop=options.get("drop"))
+        repairs = Repairs.of(**{name: options.pop(name) for name in ("angles", "drop") if name in options})
+        data = Dataset.open(path_of(source), **options)
         repaired = repairs.apply(of_dataset(data))
-        return (replace(data, transform=repaired.transform, notes=repaired.notes) if repairs.views else data), rows_text
+        return replace(data, transform=repaired.transform, notes=repaired.notes), rows_text
     opened = open_source(source, chosen, **options)
     return gather(opened), opened.where
 
@@ -114,26 +114,30 @@ def open_source(source: Any, format: str | None = None, **options: Any) -> Sourc
     """A source for anything `load` takes, without reading its rows."""
     format = recognise(source, options) if format is None else format
     reader = _reader(format)
+    known = _known_options(reader, format, options)
+    common = {name: options.pop(name) for name in COMMON if name in options and name not in known}
+    repairs = Repairs.of(**{name: common.get(name) for name in ("split", "angles", "drop")})
+    kept = common.pop("extras", options.get("extras"))
+    if kept is not None:
+        kept = [kept] if isinstance(kept, str) else list(kept)
+        # The time is needed to split at gaps, whether or not it is to be kept.
+        read = [*kept, TIME] if "gap" in repairs.split and TIME not in kept else kept
+        options |= {"extras": read} if "extras" in known else {}
+    found = _as_source(reader(_fitting(source, format), **options), format, source)
+    if (episodes := common.get("episodes")) is not None:
+        found = select(found, np.arange(min(require_count("episodes", episodes), found.episodes)))
+    found = repairs.apply(found)
+    return found if kept is None or kept == list(found.extras) else with_extras(found, kept)
+
+
+def _known_options(reader: Callable[..., Any], format: str, options: Mapping[str, Any]) -> list[str]:
+    """Which of these options are for the reader, where all are for it or for every format."""
     known = list(inspect.signature(reader).parameters)[1:]  # the first is the source
     for option in options:
         if option not in known and option not in COMMON:
             raise HilpError(f"'{option}' is no option of the format {format}: {nearest(option, [*known, *COMMON])}")
-    if "split" in known and is_split(options.get("split")):
-        known.remove("split")
-    repairs = {name: options.pop(name) for name in ("split", "angles", "drop") if name in options and name not in known}
-    asked = Repairs.of(**repairs)
-    kept = options.get("extras")
-    if kept is not None and "gap" in asked.split:  # the time is needed here, whether or not it is to be kept
-        kept = [kept] if isinstance(kept, str) else list(kept)
-        options["extras"] = [*kept, *({TIME} - set(kept))]
-    common = {name: options.pop(name) for name in COMMON if name in options and name not in known}
-    found = _as_source(reader(_fitting(source, format), **options), format, source)
-    if common.get("extras") is not None:
-        found = with_extras(found, common["extras"])
-    if (episodes := common.get("episodes")) is not None:
-        found = select(found, np.arange(min(require_count("episodes", episodes), found.episodes)))
-    found = asked.apply(found)
-    return found if kept is None or set(kept) == set(found.extras) else with_extras(found, kept)
+    repairs = is_split(options.get("split"))  # OGBench's reader has another option of this name
+    return [name for name in known if name != "split" or not repairs]
 
 
 def _reader(format: str) -> Callable[..., Any]:
@@ -218,12 +222,10 @@ def is_missing(source: Any) -> bool:
 
 
 def _recognise_folder(path: Path) -> str:
-    if native.is_native(path):
-        return "native"
-    if minari.data_folder(path) is not None:
-        return "minari"
-    if lerobot.is_folder(path):
-        return "lerobot"
+    tests = {"native": native.is_native, "minari": minari.data_folder, "lerobot": lerobot.is_folder}
+    for format, test in tests.items():
+        if test(path):
+            return format
     files = exorl.episode_files(path)
     if files and {"observation", "action"} <= open_npz(files[0]).keys():
         return "exorl"
@@ -240,33 +242,40 @@ def _recognise_folder(path: Path) -> str:
 
 
 def _recognise_file(path: Path, plain: bool) -> str:
+    """plain: columns are named by the user, so that names say nothing about the format."""
     kind = tables.magic(path)
-    if kind is None and parquet.is_parquet(path):
+    if kind is not None:
+        return _recognise_arrays(path, kind, plain)
+    if parquet.is_parquet(path):
         return "parquet"
-    if kind is None and csv.looks_like(path):
-        return formats.recognised(path) or "csv"  # who knows better than "several fields" goes first
-    if kind is None:
-        raise HilpError(
-            f"{path} is not a file hilp can read: it reads .npz, HDF5, CSV and Parquet files; load other files "
-            "yourself and give hilp a dict of arrays"
-        )
+    if csv.looks_like(path):
+        return formats.recognised(path) or "csv"  # a reader of the user's knows better than "several fields"
+    raise HilpError(
+        f"{path} is not a file hilp can read: it reads .npz, HDF5, CSV and Parquet files; load other files "
+        "yourself and give hilp a dict of arrays"
+    )
+
+
+def _recognise_arrays(path: Path, kind: str, plain: bool) -> str:
+    """The format of an .npz or HDF5 file, by the names of its arrays."""
     if plain and kind == "npz":
         return kind
     names = set(tables.open_table(path).columns)
-    whole = names & {"observations", "actions"} or any(name.startswith("episode_0/") for name in names)
-    if kind == "hdf5" and not whole and groups.episode_groups(names):
+    minari_part = any(name.startswith("episode_0/") for name in names)
+    if kind == "hdf5" and not names & {"observations", "actions"} and not minari_part and groups.episode_groups(names):
         return "groups"
     if plain:
         return kind
-    if kind == "npz":
-        if {"observation", "action"} <= names and "observations" not in names:
-            raise HilpError(f"{path} is one episode of an ExORL folder: give the folder")
-        only_terminals = names & {*arrays.STRUCTURE, "timeouts", "next_observations"} == {"terminals"}
-        return "ogbench" if {"observations", "actions"} <= names and only_terminals else "npz"
-    if any(name.startswith("episode_0/") for name in names):
+    if kind == "npz" and {"observation", "action"} <= names and "observations" not in names:
+        raise HilpError(f"{path} is one episode of an ExORL folder: give the folder")
+    if kind == "hdf5" and minari_part:
         raise HilpError(f"{path} is a part of a Minari data set: give its folder or its id")
-    flags = names & {"terminals", "timeouts"} and not names & {"episode_lengths", "episode_ends", "episode_ids"}
-    return "d4rl" if {"observations", "actions"} <= names and flags else "hdf5"
+    if not {"observations", "actions"} <= names:
+        return kind
+    structure = names & {*arrays.STRUCTURE, "timeouts", "next_observations"}
+    if kind == "npz":
+        return "ogbench" if structure == {"terminals"} else kind
+    return "d4rl" if structure - {"next_observations"} in D4RL_FLAGS else kind
 
 
 def name_of(source: Any) -> str:

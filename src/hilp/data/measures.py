@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,12 @@ MOST_COLUMNS = 512  # that are measured and reported one by one; images have mor
 SHOWN_EPISODES = 24  # in the picture
 SHOWN_ROWS = 400  # of an episode in the picture
 STILL_EPISODES, STILLS = 4, 12  # whose pictures are shown, and how many of each
+MOST_CHANGE = 50.0  # a column's share in a step size, in units of its usual change
+TYPICAL, UPPER = 10.0, 3.0  # a jump exceeds this many medians, and this many 95th percentiles, of the step sizes
+PERIODS = (2.0 * math.pi, 360.0)
+SMALL, WHOLE = 0.25, 1.01  # shares of a period: of a step, and of a wrap or the range at most
+REACH = 0.9  # of a period: the range of an angle that wraps
+ODD = 0.1  # steps that are neither small nor wraps, for each wrap, that noise may make
 
 
 @dataclass(frozen=True)
@@ -87,10 +94,9 @@ class Moments:
         whole = bool(finite.all())
         low = (rows if whole else np.where(finite, rows, np.inf)).min(axis=0)
         high = (rows if whole else np.where(finite, rows, -np.inf)).max(axis=0)
-        self.at_low = np.where(low < self.low, 0, self.at_low) + np.where(low <= self.low, (rows == low).sum(axis=0), 0)
-        self.at_high = np.where(high > self.high, 0, self.at_high) + np.where(
-            high >= self.high, (rows == high).sum(axis=0), 0
-        )
+        at_low, at_high = (rows == low).sum(axis=0), (rows == high).sum(axis=0)
+        self.at_low = np.where(low < self.low, 0, self.at_low) + np.where(low <= self.low, at_low, 0)
+        self.at_high = np.where(high > self.high, 0, self.at_high) + np.where(high >= self.high, at_high, 0)
         self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
         values = rows.astype(np.float64) if whole else np.where(finite, rows, 0.0).astype(np.float64)
         mean = values.sum(axis=0) / np.maximum(count, 1)
@@ -173,26 +179,24 @@ class EpisodeHashes:
 
     def copies(self) -> list[int]:
         """Episodes that equal an earlier one."""
-        seen: set[bytes] = set()
-        found = []
-        for number, digest in enumerate(self.done):
-            if digest in seen:
-                found.append(number)
-            seen.add(digest)
-        return found
+        first = {digest: number for number, digest in reversed(list(enumerate(self.done)))}
+        return [number for number, digest in enumerate(self.done) if first[digest] < number]
+
+
+def _spread(source: Source, episodes: int, rows: int) -> dict[int, np.ndarray]:
+    """Some rows of some episodes, spread evenly: episode -> rows."""
+    return {
+        int(e): np.unique(np.linspace(source.stops[e] - source.lengths[e], source.stops[e] - 1, rows).astype(int))
+        for e in np.unique(np.linspace(0, source.episodes - 1, episodes).astype(int))
+    }
 
 
 class Paths:
     """Keeps a few rows of a few episodes, for the picture."""
 
     def __init__(self, source: Source):
-        chosen = np.unique(np.linspace(0, source.episodes - 1, SHOWN_EPISODES).astype(int))
-        rows = []
-        for episode in chosen:
-            begin, length = int(source.stops[episode] - source.lengths[episode]), int(source.lengths[episode])
-            rows.append(begin + np.unique(np.linspace(0, length - 1, min(length, SHOWN_ROWS)).astype(int)))
-        self._wanted = rows
-        self._all = np.concatenate(rows)
+        self._wanted = list(_spread(source, SHOWN_EPISODES, SHOWN_ROWS).values())
+        self._all = np.concatenate(self._wanted)
         self._found: list[np.ndarray] = []
 
     def add(self, first: int, observations: np.ndarray) -> None:
@@ -210,19 +214,14 @@ class Stills:
     def __init__(self, source: Source):
         kinds = {} if isinstance(source.observation, Kind) else source.observation
         self._names = [name for name, kind in kinds.items() if kind.dtype == np.uint8 and len(kind.shape) == 3]
-        episodes = np.unique(np.linspace(0, source.episodes - 1, STILL_EPISODES).round().astype(int))
-        self._rows = {
-            int(e): np.unique(np.linspace(source.stops[e] - source.lengths[e], source.stops[e] - 1, STILLS).astype(int))
-            for e in episodes
-        }
+        self._rows = _spread(source, STILL_EPISODES, STILLS)
         self._found: dict[tuple[str, int], list[np.ndarray]] = {(n, e): [] for n in self._names for e in self._rows}
 
     def add(self, first: int, block: Block) -> None:
-        for name in self._names:
-            for episode, rows in self._rows.items():
-                own = rows[(rows >= first) & (rows < first + len(block.actions))] - first
-                if len(own):
-                    self._found[name, episode].append(np.array(block.observations[name][own]))
+        for (name, episode), found in self._found.items():
+            rows = self._rows[episode]
+            own = rows[(rows >= first) & (rows < first + len(block.actions))] - first
+            found.append(np.array(block.observations[name][own]))
 
     def result(self) -> list[tuple[str, np.ndarray]]:
         """A line each: what it shows, and pictures [n, height, width, channels]."""
@@ -230,5 +229,107 @@ class Stills:
         return [
             (f"{name}, episode {episode}" if several else f"episode {episode}", np.concatenate(parts))
             for (name, episode), parts in self._found.items()
-            if parts
         ]
+
+
+class StepSizes:
+    """The size of the step from each row to the next, from blocks of rows in order.
+
+    It is the mean over columns of |change| / (the column's usual |change|), each at most MOST_CHANGE, so that one
+    sensor's spike is no jump, but a reset, which moves everything, is.
+    """
+
+    def __init__(self, columns: Sequence[int] | None = None):
+        self._columns = None if columns is None else list(columns)
+        self._sizes: list[np.ndarray] = []
+        self._before: np.ndarray | None = None
+        self._usual: np.ndarray | None = None  # measured on the first block that moves
+
+    def add(self, observations: np.ndarray) -> None:
+        rows = observations if self._columns is None else observations[:, self._columns]
+        rows = np.asarray(rows, np.float32)
+        if self._before is not None:
+            rows = np.concatenate([self._before, rows])
+        self._before = rows[-1:].copy()
+        with np.errstate(invalid="ignore", over="ignore"):
+            change = np.abs(np.diff(rows, axis=0))
+            change[~np.isfinite(change)] = 0.0
+            if self._usual is None and change.any():
+                self._usual = np.median(change, axis=0)
+            moving = np.zeros(rows.shape[1], bool) if self._usual is None else self._usual > 0
+            if self._usual is None or not moving.any():  # nothing moves by itself, so nothing tells a jump apart
+                self._sizes.append(np.zeros(len(change), np.float32))
+                return
+            relative = np.minimum(change[:, moving] / self._usual[moving], MOST_CHANGE)
+        self._sizes.append(relative.mean(axis=1, dtype=np.float32))
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """[rows - 1]: entry i is the step from row i to row i + 1."""
+        return np.concatenate([np.zeros(0, np.float32), *self._sizes])
+
+
+def jumps(sizes: np.ndarray, among: np.ndarray | None = None) -> np.ndarray:
+    """Rows i whose step to i + 1 is a jump: far larger than the typical step and than nearly all of those in `among`.
+
+    Resets are found where episodes are longer than about twenty rows.
+    """
+    steps = np.arange(len(sizes)) if among is None else np.flatnonzero(among)
+    if not len(steps):
+        return steps
+    chosen = sizes[steps]
+    median, upper = np.quantile(chosen, [0.5, 0.95])
+    return np.asarray(steps[chosen > max(TYPICAL * median, UPPER * upper)])
+
+
+class Wrapped(NamedTuple):
+    """A column that wraps."""
+
+    column: int
+    period: float
+    wraps: int
+
+
+class Wraps:
+    """Finds angles that wrap, from blocks of rows in order, by counting steps inside episodes by their size.
+
+    An angle of period P stays within a range of P, moves by less than a quarter of P a step, and where it wraps it
+    moves by nearly P. Nothing else is taken for one: the user names other columns with their period.
+    """
+
+    def __init__(self, source: Source, width: int):
+        self._last_rows = source.stops - 1
+        self._before: np.ndarray | None = None
+        self.low, self.high = np.full(width, np.inf), np.full(width, -np.inf)
+        edges = (SMALL, 1.0 - SMALL, WHOLE)
+        self._edges = [share * period for period in PERIODS for share in edges]
+        self.above = np.zeros((len(self._edges), width), np.int64)  # steps beyond each edge
+
+    def add(self, first: int, rows: np.ndarray) -> None:
+        """Rows from `first` on."""
+        at = first
+        if self._before is not None:
+            rows, at = np.concatenate([self._before, rows]), first - 1
+        self._before = np.array(rows[-1:])
+        with np.errstate(invalid="ignore", over="ignore"):
+            finite = np.isfinite(rows)
+            self.low = np.minimum(self.low, np.where(finite, rows, np.inf).min(axis=0))
+            self.high = np.maximum(self.high, np.where(finite, rows, -np.inf).max(axis=0))
+            steps = np.abs(np.diff(rows, axis=0))
+            low, high = np.searchsorted(self._last_rows, [at, at + len(steps)])
+            steps[self._last_rows[low:high] - at] = 0.0
+            for number, edge in enumerate(self._edges):  # a step that is not finite is no step
+                self.above[number] += ((steps > edge) & (steps < np.inf)).sum(axis=0)
+
+    def found(self) -> list[Wrapped]:
+        """The columns that wrap, after all blocks."""
+        wrapped = []
+        for number, period in enumerate(PERIODS):
+            moving, wrapping, beyond = self.above[3 * number : 3 * number + 3]
+            wraps = wrapping - beyond
+            odd = moving - wraps
+            with np.errstate(invalid="ignore"):
+                reach = (self.high - self.low) / period
+            fits = (wraps > 0) & (odd <= ODD * wraps) & (reach >= REACH) & (reach <= WHOLE)
+            wrapped += [Wrapped(int(column), period, int(wraps[column])) for column in np.flatnonzero(fits)]
+        return sorted(wrapped)

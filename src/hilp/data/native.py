@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,10 @@ import numpy as np
 from hilp import storage, trees
 from hilp.data.columns import NUMBERS, fingerprint_of, open_npy, sha256_of
 from hilp.data.metadata import Metadata
-from hilp.data.transforms import ActionScaling, ObservationTransform
 from hilp.errors import HilpError, path_of, reason
 
 FORMAT = "hilp-dataset"
-# Versions: plain; observations of named parts; a view of them; pictures seen in stacks. None reads a later one.
-PLAIN, TREES, VIEWED, STACKED = 1, 2, 3, 4
+VERSION = 1
 MANIFEST = "dataset.json"
 CHECKSUM = "checksum"
 OBSERVATIONS = "observations"
@@ -56,41 +53,11 @@ def write(
     """Write the columns of `columns_of` as a folder, which appears whole or not at all."""
     storage.clean_leftovers(path_of(target))
     require_free(target, overwrite)
-    temporary = storage.temporary_beside(target)
-    try:
-        temporary.mkdir(parents=True)
+    with storage.new_folder(target) as temporary:
         for name, column in {**columns, "lengths": lengths}.items():
             np.save(temporary / file_name(name), column, allow_pickle=False)
         seal(temporary, metadata, list(columns))
-        storage.swap_folder(temporary, target)
-    except OSError as error:
-        raise HilpError(f"cannot write {target}: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return target
-
-
-def describe(metadata: Metadata) -> dict[str, Any]:
-    """What dataset.json says beyond files and rows."""
-    scaling = metadata.action_scaling
-    return {
-        "name": metadata.name,
-        "task": metadata.task,
-        "read_as": metadata.format,
-        "endings": dict(metadata.endings),
-        "notes": list(metadata.notes),
-        "observation_parts": [[name, list(shape)] for name, shape in metadata.observation_parts],
-        "action_center": None if scaling is None else scaling.center.tolist(),
-        "action_half_range": None if scaling is None else scaling.half_range.tolist(),
-        **(
-            {"action_parts": [[name, list(shape)] for name, shape in metadata.action_parts]}
-            if metadata.action_parts
-            else {}
-        ),
-        **({} if metadata.stride is None else {"stride": metadata.stride, "stride_actions": metadata.stride_actions}),
-        **({} if metadata.transform is None else {"transform": metadata.transform.to_json()}),
-        **({} if metadata.frames == 1 else {"frames": metadata.frames}),
-    }
 
 
 def seal(folder: Path, metadata: Metadata, columns: Sequence[str], beside: Callable[[int], None] | None = None) -> None:
@@ -108,8 +75,8 @@ def seal(folder: Path, metadata: Metadata, columns: Sequence[str], beside: Calla
     }
     manifest = {
         "format": FORMAT,
-        "version": _version(metadata, parts is not None),
-        **describe(metadata),
+        "version": VERSION,
+        **metadata.to_json(),
         **({} if parts is None else {"observation_names": parts}),
         "rows": opened["actions"].shape[0],
         "episodes": opened["lengths"].shape[0],
@@ -150,72 +117,42 @@ def read(folder: Path, in_memory: bool, verify: bool) -> tuple[dict[str, np.ndar
     manifest = read_manifest(folder)
     for damage in damages(folder, manifest, hashes=verify):
         raise HilpError(damage)
-
-    def column(name: str) -> np.ndarray:
-        file = folder / file_name(name)
-        stream = open_npy(file)  # numpy trusts a header; this does not
-        try:
-            array = np.load(file, mmap_mode=None if in_memory or 0 in stream.shape else "r", allow_pickle=False)
-        except (OSError, ValueError, EOFError, MemoryError) as error:
-            raise HilpError(f"{file} cannot be read ({reason(error)}): write the data set again") from error
-        if array.dtype.kind not in NUMBERS or array.ndim < 1:
-            raise HilpError(f"{file} is damaged: it holds {array.dtype} {array.shape}: write the data set again")
-        return array
-
     parts = manifest.get("observation_names")
     names = [OBSERVATIONS] if parts is None else [f"{OBSERVATIONS}/{name}" for name in parts]
-    columns = {name: column(name) for name in (*names, "actions", *(f"extra.{name}" for name in manifest["extras"]))}
-    lengths = np.array(column("lengths"))
-    sizes = {name: len(array) for name, array in columns.items()}
-    whole = lengths.ndim == 1 and lengths.dtype.kind in "iu" and bool(np.all(lengths >= 1))
-    flat = columns["actions"].ndim == 2 and all(columns[name].ndim == 2 or parts is not None for name in names)
-    if not whole or not flat or {*sizes.values(), int(lengths.sum())} != {manifest["rows"]}:
-        raise HilpError(
-            f"{folder} is damaged: dataset.json says {manifest['rows']} rows, the arrays have {sizes} and episodes "
-            f"of {lengths.sum()} rows: write the data set again"
-        )
-    metadata = _metadata(folder, manifest)
-    if metadata.transform is not None and (
-        parts is not None or metadata.transform.width != columns[OBSERVATIONS].shape[1]
-    ):
+    names += ["actions", *(f"extra.{name}" for name in manifest["extras"])]
+    columns = {name: _column(folder / file_name(name), in_memory) for name in names}
+    lengths = np.array(_column(folder / file_name("lengths"), in_memory))
+    _require_whole(folder, columns, lengths, manifest["rows"])
+    try:
+        metadata = Metadata.from_json(manifest)
+    except (TypeError, ValueError, KeyError) as error:
+        raise HilpError(f"{folder / MANIFEST} is damaged: {reason(error)}: write the data set again") from error
+    transform = metadata.transform
+    if transform is not None and (parts is not None or transform.width != columns[OBSERVATIONS].shape[1]):
         raise HilpError(f"{folder} is damaged: its transform is not one of its observations: write it again")
     return {**columns, "lengths": lengths.astype(np.int64)}, metadata
 
 
-def _metadata(folder: Path, manifest: Mapping[str, Any]) -> Metadata:
-    scaling = [manifest.get(key) for key in ("action_center", "action_half_range")]
-    try:
-        center, half_range = (None if v is None else np.asarray(v, np.float32) for v in scaling)
-        parts, acted = (
-            tuple((str(name), tuple(map(int, shape))) for name, shape in manifest.get(key, []))
-            for key in ("observation_parts", "action_parts")
+def _require_whole(folder: Path, columns: Mapping[str, np.ndarray], lengths: np.ndarray, rows: int) -> None:
+    sizes = {name: len(array) for name, array in columns.items()}
+    whole = lengths.ndim == 1 and lengths.dtype.kind in "iu" and bool(np.all(lengths >= 1))
+    flat = all(columns[name].ndim == 2 for name in (OBSERVATIONS, "actions") if name in columns)
+    if not whole or not flat or {*sizes.values(), int(lengths.sum())} != {rows}:
+        raise HilpError(
+            f"{folder} is damaged: dataset.json says {rows} rows, the arrays have {sizes} and episodes "
+            f"of {lengths.sum()} rows: write the data set again"
         )
-        stride = None if manifest.get("stride") is None else max(1, int(manifest["stride"]))
-        transform = ObservationTransform.from_json(manifest["transform"]) if "transform" in manifest else None
-        frames = max(1, int(manifest.get("frames", 1)))
-    except (TypeError, ValueError) as error:
-        raise HilpError(f"{folder / MANIFEST} is damaged: {reason(error)}: write the data set again") from error
-    return Metadata(
-        name=manifest["name"],
-        task=manifest.get("task"),
-        format="native",
-        endings=manifest["endings"],
-        notes=tuple(manifest["notes"]),
-        observation_parts=parts,
-        action_parts=acted,
-        action_scaling=None if center is None or half_range is None else ActionScaling(center, half_range),
-        stride=stride,
-        stride_actions=str(manifest.get("stride_actions", "mean")),
-        frames=frames,
-        transform=transform,
-    )
 
 
-def _version(metadata: Metadata, named: bool) -> int:
-    """The oldest that can say it."""
-    if metadata.frames > 1:
-        return STACKED
-    return VIEWED if metadata.transform is not None else TREES if named else PLAIN
+def _column(file: Path, in_memory: bool) -> np.ndarray:
+    stream = open_npy(file)  # numpy trusts a header; this does not
+    try:
+        array = np.load(file, mmap_mode=None if in_memory or 0 in stream.shape else "r", allow_pickle=False)
+    except (OSError, ValueError, EOFError, MemoryError) as error:
+        raise HilpError(f"{file} cannot be read ({reason(error)}): write the data set again") from error
+    if array.dtype.kind not in NUMBERS or array.ndim < 1:
+        raise HilpError(f"{file} is damaged: it holds {array.dtype} {array.shape}: write the data set again")
+    return array
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -226,10 +163,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         manifest = json.loads(text)
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
             raise HilpError(f"{path} is not a hilp data set (its format is not '{FORMAT}')")
-        if manifest.get("version") not in (PLAIN, TREES, VIEWED, STACKED):
-            raise HilpError(
-                f"{folder} has format version {manifest.get('version')}, this hilp reads {PLAIN} to {STACKED}"
-            )
+        if manifest.get("version") != VERSION:
+            raise HilpError(f"{folder} has format version {manifest.get('version')}, this hilp reads {VERSION}")
         checksum = manifest.pop(CHECKSUM, None)
         # Comparing the text as well finds flipped bits that JSON does not notice.
         intact = checksum == _checksum(manifest) and text == _text({**manifest, CHECKSUM: checksum})

@@ -1,22 +1,21 @@
 """Repair: what is done, when asked, to data that cannot be trained on as it is, or would be trained on badly.
 
 Episodes are split at rows without numbers and at gaps in time. Columns that say nothing are left out, and angles that
-wrap are turned into sine and cosine, by a `ObservationTransform` that travels with the policy.
+wrap are turned into sine and cosine, by an `ObservationTransform` that travels with the policy.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from hilp import trees
-from hilp.data.angles import Wrapped, Wraps
-from hilp.data.measures import ColumnHashes, Moments, column_names
-from hilp.data.source import Block, Kind, Source, ranges
+from hilp.data.measures import ColumnHashes, Moments, Wrapped, Wraps, column_names
+from hilp.data.source import Kind, Source, mapped, ranges
 from hilp.data.transforms import ObservationTransform
 from hilp.errors import HilpError, counted, nearest, some
 
@@ -43,15 +42,15 @@ class Repairs:
         return Repairs(_words("split", split, SPLITS), _angles(angles), _words("drop", drop, DROPS))
 
     @property
-    def views(self) -> bool:
-        """Whether the networks' view of observations is to change."""
+    def transforms(self) -> bool:
+        """Whether networks are to see observations in another way."""
         return self.angles is not None or bool(self.drop)
 
     def apply(self, source: Source) -> Source:
         """The source as asked for; what was done is in its notes."""
         if self.split:
             source = _split(source, self.split)
-        return _viewed(source, self) if self.views else source
+        return _transformed(source, self) if self.transforms else source
 
 
 def is_split(value: Any) -> bool:
@@ -96,65 +95,68 @@ def _angles(value: Angles | None) -> dict[str, float | None] | str | None:
 
 def _split(source: Source, at: tuple[str, ...]) -> Source:
     """Episodes cut where a number is missing and where time jumps; pieces of a single row are left out."""
-    if "gap" in at and TIME not in source.extras:
-        raise HilpError(
-            f"{source.name}: splitting at gaps needs a time column: name it with columns={{'time': ...}} "
-            "(--columns time=...)"
-        )
-    if "gap" in at and int(np.prod(source.extras[TIME].shape)) != 1:
-        raise HilpError(
-            f"{source.name}: the time column has rows of {source.extras[TIME].shape}: give one number a row"
-        )
+    times = _require_time(source) if "gap" in at else None
     lost = np.zeros(source.rows, bool)  # rows without a usable observation
     cut = np.zeros(source.rows, bool)  # rows whose next row is not one step later
-    times = np.zeros(source.rows if "gap" in at else 0)
     for first, block in source.blocks():
         rows = slice(first, first + len(block.actions))
         if "nan" in at:
-            for part in trees.named(block.observations, "observations").values():
-                if part.dtype.kind == "f":
-                    lost[rows] |= ~np.isfinite(part).reshape(len(part), -1).all(axis=1)
+            floats = [p for p in trees.named(block.observations, "").values() if p.dtype.kind == "f"]
+            for part in floats:
+                lost[rows] |= ~np.isfinite(part).reshape(len(part), -1).all(axis=1)
             cut[rows] = ~np.isfinite(block.actions).all(axis=1)
-        if "gap" in at:
+        if times is not None:
             times[rows] = block.extras[TIME].reshape(-1)
     last = np.zeros(source.rows, bool)
     last[source.stops - 1] = True
     cut &= ~last  # the action of a last row is never used
-    missing = np.flatnonzero(lost | cut)
-    said = []
-    if len(missing):
-        said.append(f"{counted(len(missing), 'row')} with NaN or infinities ({source.where(missing)})")
-    if "gap" in at:
+    reasons = []
+    if (lost | cut).any():
+        missing = np.flatnonzero(lost | cut)
+        reasons.append(f"{counted(len(missing), 'row')} with NaN or infinities ({source.where(missing)})")
+    if times is not None:
         gaps, longest, usual = _gaps(source, times, ~last & ~lost)
         cut[gaps] = True
         if len(gaps):
-            said.append(
+            reasons.append(
                 f"{counted(len(gaps), 'gap')} in time (after {source.where(gaps)}; a step is usually {usual:.4g}, "
                 f"in a gap more than {longest:.4g} or negative)"
             )
-    if not said and source.lengths.min(initial=2) >= 2:
+    if not reasons and source.lengths.min(initial=2) >= 2:
         return source
-    ends = last | cut | lost
+    found = replace(_pieces(source, lost, last | cut, " and ".join(reasons)), endings={})
+    if "nan" not in at:
+        return found
+    return mapped(found, lambda b: b._replace(actions=np.where(np.isfinite(b.actions), b.actions, np.float32(0.0))))
+
+
+def _require_time(source: Source) -> np.ndarray:
+    """Room for the time of every row."""
+    if TIME not in source.extras:
+        raise HilpError(
+            f"{source.name}: splitting at gaps needs a time column: name it with columns={{'time': ...}} "
+            "(--columns time=...)"
+        )
+    if int(np.prod(source.extras[TIME].shape)) != 1:
+        raise HilpError(
+            f"{source.name}: the time column has rows of {source.extras[TIME].shape}: give one number a row"
+        )
+    return np.zeros(source.rows)
+
+
+def _pieces(source: Source, lost: np.ndarray, ends: np.ndarray, reasons: str) -> Source:
+    """Episodes between rows that are lost and rows that end one."""
+    ends = ends | lost
     ends[:-1] |= lost[1:]
-    starts = np.concatenate([[True], ends[:-1]]) & ~lost
-    begins, finals = np.flatnonzero(starts), np.flatnonzero(ends & ~lost)
-    lengths = finals - begins + 1
+    begins = np.flatnonzero(np.concatenate([[True], ends[:-1]]) & ~lost)
+    lengths = np.flatnonzero(ends & ~lost) - begins + 1
     whole = lengths >= 2
-    notes = [f"split {counted(source.episodes, 'episode')} into {int(whole.sum())} at {' and '.join(said)}"] * bool(
-        said
-    )
+    notes = [f"split {counted(source.episodes, 'episode')} into {int(whole.sum())} at {reasons}"] if reasons else []
     if not whole.all():
         notes.append(f"left out {counted(int((~whole).sum()), 'piece')} of a single row")
-    note = "; ".join(notes)
     if not whole.any():
-        raise HilpError(f"{source.name}: nothing is left: {note}")
-    found = ranges(source, begins[whole], lengths[whole], note)
-
-    def read(start: int, stop: int) -> Block:
-        block = found.read(start, stop)
-        return block._replace(actions=np.where(np.isfinite(block.actions), block.actions, np.float32(0.0)))
-
-    return replace(found, endings={}, read=read) if "nan" in at else replace(found, endings={})
+        raise HilpError(f"{source.name}: nothing is left: {'; '.join(notes)}")
+    return ranges(source, begins[whole], lengths[whole], "; ".join(notes))
 
 
 def _gaps(source: Source, times: np.ndarray, inside: np.ndarray) -> tuple[np.ndarray, float, float]:
@@ -175,42 +177,59 @@ def _gaps(source: Source, times: np.ndarray, inside: np.ndarray) -> tuple[np.nda
 # ---- columns ---------------------------------------------------------------------------------------------------------
 
 
-def _viewed(source: Source, repairs: Repairs) -> Source:
-    """The source with a view that leaves out columns and turns angles, in addition to the one that it has."""
+def _transformed(source: Source, repairs: Repairs) -> Source:
+    """The source with a transform that leaves out columns and turns angles, in addition to the one that it has."""
     if not isinstance(source.observation, Kind) or len(source.observation.shape) != 1:
         raise HilpError(f"{source.name}: angles and drop are for observations that are one vector, not named parts")
     width, labels = source.observation_dim, column_names(source)
     before = source.transform or ObservationTransform(width, tuple(range(width)))
-    asked = repairs.angles if isinstance(repairs.angles, dict) else {}
-    named = {column: period for name, period in asked.items() for column in _columns_of(source, labels, name)}
     moments, hashes, wraps = Moments(width), ColumnHashes(width), Wraps(source, width)
     for first, block in source.blocks():
         rows = np.asarray(block.observations)
-        if repairs.drop:
-            moments.add(rows)
-            hashes.add(first, rows)
-        if repairs.angles is not None:
-            wraps.add(first, np.asarray(rows, np.float32))
-    notes = []
-    constant = [int(c) for c in moments.constant if "constant" in repairs.drop and c in before.columns]
-    twins = hashes.twins(apart_from=moments.constant) if "duplicate" in repairs.drop else []
-    copies = [c for group in twins for c in [c for c in group if c in before.columns][1:]]
-    for dropped, why in ((constant, "constant"), (copies, "duplicated")):
-        if dropped:
-            names = some([labels[column] for column in dropped])
-            notes.append(f"networks do not see {counted(len(dropped), f'{why} column')}: {names}")
-    seen = tuple(c for c in before.columns if c not in {*constant, *copies})
-    if not seen:
+        moments.add(rows)
+        hashes.add(first, rows)
+        wraps.add(first, np.asarray(rows, np.float32))
+    dropped = _dropped(repairs.drop, moments, hashes, before.columns)
+    columns = tuple(sorted(set(before.columns) - {column for out in dropped.values() for column in out}))
+    if not columns:
         raise HilpError(f"{source.name}: every observation column is constant: nothing is left to learn from")
-    angles = {column: period for column, period in before.angles if column in seen}
-    found = {wrapped.column: wrapped for wrapped in wraps.found() if wrapped.column in seen}
-    if repairs.angles == AUTO:
-        named = dict.fromkeys(found)
-    angles |= {c: _period(source, labels[c], period, found.get(c)) for c, period in named.items() if c in seen}
-    for column in (column for column in named if column in seen):
-        notes.append(f"networks see the sine and cosine of {labels[column]}, an angle of period {angles[column]:.6g}")
-    transform = ObservationTransform(width, seen, tuple(sorted(angles.items())))
+    angles = {column: period for column, period in before.angles if column in columns}
+    new = _new_angles(source, repairs.angles, labels, columns, wraps.found())
+    notes = [
+        f"networks do not see {counted(len(out), f'{why} column')}: {some([labels[column] for column in out])}"
+        for why, out in dropped.items()
+        if out
+    ]
+    notes += [
+        f"networks see the sine and cosine of {labels[column]}, an angle of period {period:.6g}"
+        for column, period in new.items()
+    ]
+    transform = ObservationTransform(width, columns, tuple(sorted({**angles, **new}.items())))
     return replace(source, transform=transform, notes=(*source.notes, *notes))
+
+
+def _new_angles(
+    source: Source,
+    wanted: dict[str, float | None] | str | None,
+    labels: list[str],
+    columns: Sequence[int],
+    wrapped: Sequence[Wrapped],
+) -> dict[int, float]:
+    """The period of each column that the user names, or with "auto" of all that wrap."""
+    found = {angle.column: angle for angle in wrapped if angle.column in columns}
+    periods: dict[int, float | None] = dict.fromkeys(found) if wanted == AUTO else {}
+    for name, period in wanted.items() if isinstance(wanted, dict) else ():
+        periods |= dict.fromkeys(_columns_of(source, labels, name), period)
+    return {c: _period(source, labels[c], period, found.get(c)) for c, period in periods.items() if c in columns}
+
+
+def _dropped(
+    drop: Sequence[str], moments: Moments, hashes: ColumnHashes, columns: Sequence[int]
+) -> dict[str, list[int]]:
+    """Which of the columns are left out, by the reason; of equal ones the first stays."""
+    constant = [int(c) for c in moments.constant if c in columns] if "constant" in drop else []
+    twins = hashes.twins(apart_from=moments.constant) if "duplicate" in drop else []
+    return {"constant": constant, "duplicated": [c for group in twins for c in [c for c in group if c in columns][1:]]}
 
 
 def _columns_of(source: Source, labels: list[str], name: str) -> list[int]:

@@ -15,7 +15,7 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -127,7 +127,7 @@ def ask(path: Path, request: Mapping[str, Any]) -> Answer:
             _child.close()
             _child = None
             how = f"takes for ever ({STALL_SECONDS:.0f} s)" if isinstance(error, TimeoutError) else "crashes"
-            library = "Parquet" if "ids" in request else "HDF5"
+            library = "HDF5" if request.get("ids") is None else "Parquet"
             raise HilpError(f"{path} is damaged: the {library} library {how} on it: restore it from a copy") from error
         except BaseException:  # interrupted between question and answer: the pipe is out of step
             _child.process.kill()
@@ -149,7 +149,7 @@ class FileColumn:
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype
-    how: tuple[tuple[str, str], ...] = (("do", "rows"),)  # what else is asked for with its rows
+    ids: str | None = None  # of a Parquet file: the column of the episodes
 
     def __getitem__(self, rows: slice) -> np.ndarray:
         start, stop, _ = rows.indices(self.shape[0])
@@ -157,7 +157,7 @@ class FileColumn:
         parts = [np.empty((0, *self.shape[1:]), self.dtype)]
         for first in range(start, stop, step):
             count = min(step, stop - first)
-            request = {**dict(self.how), "name": self.name, "start": first, "stop": first + count}
+            request = {"do": "rows", "ids": self.ids, "name": self.name, "start": first, "stop": first + count}
             part = ask(self.path, request)[1]["rows"]
             if part.shape != (count, *self.shape[1:]) or part.dtype != self.dtype:
                 raise HilpError(f"{self.path} is damaged: '{self.name}' changes its shape while it is read")
@@ -165,28 +165,20 @@ class FileColumn:
         return parts[1] if len(parts) == 2 else np.concatenate(parts)
 
 
-def open_hdf5(path: Path) -> tuple[dict[str, FileColumn], list[str]]:
-    """The arrays of numbers in an HDF5 file, by their path inside it, and the names of what is not."""
-    note, _ = ask(path, {"do": "columns"})
+def open_columns(path: Path, ids: str | None = None) -> tuple[dict[str, FileColumn], list[str]]:
+    """The arrays of numbers in an HDF5 file, by their path inside it, and the names of what is not.
+
+    ids: the file is a Parquet file, and this column may hold names of episodes.
+    """
+    note, _ = ask(path, {"do": "columns", "ids": ids})
     limit = DEFLATE_LIMIT * (path.stat().st_size + 64)
     path = path.absolute()  # rows are read as they are needed, wherever this process then is
-    columns = {}
-    for name, shape, dtype in note["columns"]:
-        column = FileColumn(path, name, tuple(shape), np.dtype(dtype))
+    columns = {
+        name: FileColumn(path, name, tuple(shape), np.dtype(dtype), ids) for name, shape, dtype in note["columns"]
+    }
+    for name, column in columns.items() if ids is None else ():
         if column.shape[0] * row_bytes(column.shape, column.dtype) > limit:
             raise HilpError(f"{path} is damaged: its '{name}' claims to be {column.shape}, more than the file can hold")
-        columns[name] = column
-    return columns, note["others"]
-
-
-def open_parquet(path: Path, ids: str) -> tuple[dict[str, FileColumn], list[str]]:
-    """The columns of a Parquet file that are of use, and the names of the others; `ids` may hold names of episodes."""
-    note, _ = ask(path, {"do": "parquet", "ids": ids})
-    path = path.absolute()
-    how = (("do", "parquet rows"), ("ids", ids))
-    columns = {
-        name: FileColumn(path, name, tuple(shape), np.dtype(dtype), how) for name, shape, dtype in note["columns"]
-    }
     return columns, note["others"]
 
 
@@ -253,15 +245,16 @@ def _serve() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print must not end up between our answers
     _limit_memory()
-    doing = {"columns": _columns, "rows": _rows, "minari": _minari, "steps": _steps, "episodes": _episodes}
-    doing |= {"parquet": _parquet, "parquet rows": _parquet_rows}
+    handlers: dict[str, Callable[..., Answer]] = {
+        "columns": _columns, "rows": _rows, "minari": _minari, "steps": _steps, "episodes": _episodes
+    }  # fmt: skip
     while True:
         try:
             request, _ = _receive(requests)
         except EOFError:
             return
         try:
-            note, arrays = doing[request["do"]](request)
+            note, arrays = handlers[request.pop("do")](**request)
         except ImportError as error:
             note, arrays = {"missing": error.name or reason(error)}, {}
         except Exception as error:  # anything may come out of a library that reads a damaged file
@@ -279,107 +272,90 @@ def _limit_memory() -> None:
         pass
 
 
-_opened: tuple[str, Any] | None = None
+class Hdf5:
+    """One file."""
+
+    def __init__(self, path: str):
+        import h5py
+
+        self._file = h5py.File(path, "r", rdcc_nbytes=BLOCK_BYTES)
+        self.columns: dict[str, Any] = {}
+        self.others: list[str] = []
+
+        def look(name: Any, item: Any) -> None:
+            if not isinstance(item, h5py.Dataset):
+                return
+            # Data in other files is not followed: this file alone says what is read.
+            plain = item.shape and item.dtype.kind in NUMBERS and not item.is_virtual and not item.external
+            if plain and isinstance(name, str):  # a damaged name comes as bytes
+                self.columns[name] = item
+            else:
+                self.others.append(str(name))
+
+        def linked(name: Any, link: Any) -> None:
+            if isinstance(link, h5py.ExternalLink | h5py.SoftLink):  # `visititems` passes over them without a word
+                self.others.append(str(name))
+
+        self._file.visititems(look)
+        self._file.visititems_links(linked)
+
+    def read(self, name: str, start: int, stop: int) -> np.ndarray:
+        return np.asarray(self.columns[name][start:stop])
+
+    def close(self) -> None:
+        self._file.close()
 
 
-def _file(path: str, afresh: bool = False) -> Any:
-    """The file, kept open as long as it is the one asked about."""
+_opened: tuple[tuple[str, str | None], Hdf5 | arrow.Parquet] | None = None
+
+
+def _file(path: str, ids: str | None, afresh: bool = False) -> Hdf5 | arrow.Parquet:
+    """The file, kept open as long as requests are about it."""
     global _opened
-    import h5py
-
-    if _opened is None or _opened[0] != path or afresh:
-        if _opened is not None:
+    if _opened is None or _opened[0] != (path, ids) or afresh:
+        if _opened is not None and isinstance(_opened[1], Hdf5):
             _opened[1].close()
-            _opened = None
-        _opened = (path, h5py.File(path, "r", rdcc_nbytes=BLOCK_BYTES))
+        _opened = None
+        _opened = ((path, ids), Hdf5(path) if ids is None else arrow.Parquet(path, ids))
     return _opened[1]
 
 
-def _columns(request: dict[str, Any]) -> Answer:
-    import h5py
-
-    columns, others = [], []
-
-    def look(name: str, item: Any) -> None:
-        if not isinstance(item, h5py.Dataset):
-            return
-        # Data in other files is not followed: this file alone says what is read.
-        plain = item.shape and item.dtype.kind in NUMBERS and not item.is_virtual and not item.external
-        if plain and isinstance(name, str):  # a damaged name comes as bytes
-            columns.append((name, item.shape, item.dtype.str))
-        else:
-            others.append(str(name))
-
-    def linked(name: Any, link: Any) -> None:
-        if isinstance(link, h5py.ExternalLink | h5py.SoftLink):  # `visititems` passes over them without a word
-            others.append(str(name))
-
-    opened = _file(request["path"], afresh=True)
-    opened.visititems(look)
-    opened.visititems_links(linked)
-    return {"columns": columns, "others": others}, {}
+def _columns(path: str, ids: str | None) -> Answer:
+    file = _file(path, ids, afresh=True)
+    columns = [(name, column.shape, column.dtype.str) for name, column in file.columns.items()]
+    return {"columns": columns, "others": file.others}, {}
 
 
-def _rows(request: dict[str, Any]) -> Answer:
-    column = _file(request["path"])[request["name"]]
-    return {}, {"rows": column[request["start"] : request["stop"]]}
+def _rows(path: str, ids: str | None, name: str, start: int, stop: int) -> Answer:
+    return {}, {"rows": _file(path, ids).read(name, start, stop)}
 
 
-_decoding: tuple[tuple[str, str], arrow.Parquet] | None = None
-
-
-def _decoder(request: dict[str, Any], afresh: bool = False) -> arrow.Parquet:
-    """The Parquet file, kept open as long as it is the one asked about."""
-    global _decoding
-    asked = (request["path"], request["ids"])
-    if _decoding is None or _decoding[0] != asked or afresh:
-        _decoding = None
-        _decoding = (asked, arrow.Parquet(*asked))
-    return _decoding[1]
-
-
-def _parquet(request: dict[str, Any]) -> Answer:
-    opened = _decoder(request, afresh=True)
-    columns = [(name, column.shape, column.dtype.str) for name, column in opened.columns.items()]
-    return {"columns": columns, "others": [name for name in opened.names if name not in opened.columns]}, {}
-
-
-def _parquet_rows(request: dict[str, Any]) -> Answer:
-    return {}, {"rows": _decoder(request).read(request["name"], request["start"], request["stop"])}
-
-
-def _minari(request: dict[str, Any]) -> Answer:
-    data = _minari_dataset(request["path"])
+def _minari(path: str) -> Answer:
+    data = _minari_dataset(path)
     return {"id": str(data.id), "episodes": int(data.total_episodes)}, {}
 
 
-def _steps(request: dict[str, Any]) -> Answer:
-    episodes = range(request["first"], request["stop"])
-    metadata = _minari_dataset(request["path"]).storage.get_episode_metadata(episodes)
-    return {"steps": [int(about["total_steps"]) for about in metadata]}, {}
+def _steps(path: str, first: int, stop: int) -> Answer:
+    metadata = _minari_dataset(path).storage.get_episode_metadata(range(first, stop))
+    return {"steps": [int(episode["total_steps"]) for episode in metadata]}, {}
 
 
-def _episodes(request: dict[str, Any]) -> Answer:
-    data = _minari_dataset(request["path"])
+def _episodes(path: str, first: int, stop: int) -> Answer:
     arrays: dict[str, np.ndarray] = {}
-    episodes = range(request["first"], request["stop"])
-    for number, episode in zip(episodes, data.iterate_episodes(episodes), strict=True):
+    episodes = range(first, stop)
+    for number, episode in zip(episodes, _minari_dataset(path).iterate_episodes(episodes), strict=True):
         for part in ("observations", "actions", "rewards", "terminations", "truncations", "infos"):
             arrays |= {f"{number} {name}": array for name, array in _flattened(part, getattr(episode, part))}
     return {}, arrays
 
 
-def _flattened(name: str, value: Any) -> Iterable[tuple[str, np.ndarray]]:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _flattened(f"{name}/{key}", inner)
-    elif isinstance(value, tuple):
-        for number, inner in enumerate(value):
-            yield from _flattened(f"{name}/{number}", inner)
-    elif value is not None:
-        array = np.asarray(value)
-        if array.dtype.kind in NUMBERS:
-            yield name, array
+def _flattened(name: str, value: Any) -> Iterator[tuple[str, np.ndarray]]:
+    inner = value if isinstance(value, dict) else dict(enumerate(value)) if isinstance(value, tuple) else None
+    if inner is not None:
+        for key, part in inner.items():
+            yield from _flattened(f"{name}/{key}", part)
+    elif value is not None and (array := np.asarray(value)).dtype.kind in NUMBERS:
+        yield name, array
 
 
 _contained: list[tuple[str, int, int]] = []  # the files that were last looked through, with size and time of change

@@ -90,7 +90,7 @@ def open_table(source: Mapping[str, Any] | Path) -> Table:
     size, identity = source.stat().st_size, identity_of([source])
     if kind == "npz":
         return Table(str(source), "npz", open_npz(source), (), size, identity)
-    columns, others = subprocess_reader.open_hdf5(source)
+    columns, others = subprocess_reader.open_columns(source)
     return Table(str(source), "hdf5", columns, others, size, identity)
 
 
@@ -276,16 +276,16 @@ def extra_columns(
 
     strict: columns that cannot be extras are the caller's mistake.
     """
-    others = {name: column for name, column in table.columns.items() if name not in spent}
-    for name, column in others.items() if strict else ():
-        if column.dtype.kind not in NUMBERS:
+    fits: dict[str, Column] = {}
+    odd = list(table.others)
+    for name in (name for name in table.columns if name not in spent):
+        column = table[name]
+        if strict and column.dtype.kind not in NUMBERS:
             raise HilpError(f"{table.name}: extra column '{name}' is not numbers ({column.dtype}): drop it")
-    fits = {
-        name: column
-        for name, column in others.items()
-        if strict or (column.shape and column.shape[0] in rows and column.dtype.kind in NUMBERS)
-    }
-    odd = [*(name for name in others if name not in fits), *table.others] if not strict else []
+        if strict or (column.dtype.kind in NUMBERS and column.shape[:1] and column.shape[0] in rows):
+            fits[name] = column
+        else:
+            odd.append(name)
     return {name: fits[name] for name in choose_extras(fits, wanted, table.name)}, left_out(odd)
 
 

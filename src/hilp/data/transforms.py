@@ -69,10 +69,9 @@ class ObservationTransform:
         if not isinstance(values, Mapping) or set(values) != {"width", "columns", "angles"}:
             raise ValueError("a transform of observations has a width, columns and angles")
         width, columns, angles = (values[key] for key in ("width", "columns", "angles"))
-        numbers = [width, *columns, *(column for column, _ in angles)]
-        if not all(type(number) is int and number >= 0 for number in numbers) or not columns:
-            raise ValueError("the columns of a transform are whole numbers")
         turning = {column: float(period) for column, period in angles}
+        if not columns or not all(type(number) is int and number >= 0 for number in (width, *columns, *turning)):
+            raise ValueError("the columns of a transform are whole numbers")
         if list(columns) != sorted(set(columns)) or max(columns) >= width or not turning.keys() <= set(columns):
             raise ValueError("a transform names columns that are not there, or twice")
         if len(turning) != len(angles) or not all(0.0 < period < math.inf for period in turning.values()):

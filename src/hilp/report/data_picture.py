@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hilp.data.audit import Report
+from hilp.data.audit import AuditReport
 from hilp.errors import HilpError
 from hilp.report import figures
 
@@ -25,7 +25,7 @@ def require_file(path: str | os.PathLike[str]) -> Path:
     return Path(path)
 
 
-def save(report: Report, path: Path) -> None:
+def save(report: AuditReport, path: Path) -> None:
     """Draw to a file; pictures to a contact sheet, in a file of its own where there are numbers, too."""
     try:
         if report.stills:
@@ -37,7 +37,7 @@ def save(report: Report, path: Path) -> None:
         raise HilpError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def draw(report: Report) -> Figure:
+def draw(report: AuditReport) -> Figure:
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator

@@ -17,6 +17,7 @@ from hilp.storage.atomic import carry_over as carry_over
 from hilp.storage.atomic import clean_leftovers as clean_leftovers
 from hilp.storage.atomic import clean_leftovers_in as clean_leftovers_in
 from hilp.storage.atomic import fsync_folder as fsync_folder
+from hilp.storage.atomic import new_folder as new_folder
 from hilp.storage.atomic import read_json as read_json
 from hilp.storage.atomic import restore_aside as restore_aside
 from hilp.storage.atomic import swap_folder as swap_folder

@@ -18,7 +18,7 @@ import secrets
 import shutil
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -122,6 +122,20 @@ def swap_folder(temporary: Path, target: Path) -> None:
         fsync_folder(target.parent)
     except OSError as error:
         raise HilpError(f"cannot write {target}: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """A hidden folder to fill: it takes the target's name in the end, and is removed where that does not happen."""
+    temporary = temporary_beside(target)
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        swap_folder(temporary, target)
+    except OSError as error:
+        raise HilpError(f"cannot write {target}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def carry_over(source: Path, target: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from hilp.data import tables
+from hilp.data.metadata import Parts
 from hilp.data.source import Source, chain
 from hilp.data.tables import (
     NamedParts,
@@ -25,6 +26,7 @@ from hilp.data.tables import (
 )
 from hilp.errors import HilpError, nearest, some
 
+TREES = ("observations", "next_observations")  # which may be a named tree
 PARTS = ("observations", "actions", "next_observations")
 STRUCTURE = ("episode_lengths", "episode_ends", "episode_ids", "terminals")  # columns that say where episodes end
 KNOWN = (*PARTS, *STRUCTURE, "timeouts")
@@ -66,40 +68,52 @@ def of_table(
 ) -> Source:
     """The rows of a table's columns; `otherwise`: the note where nothing says where episodes end, and all is one."""
     renamed, parts = _renamed(table, columns)
-    named = {what for what, names in (columns or {}).items() if not isinstance(names, str)}
-
-    def part(what: str) -> Part | NamedParts | None:
-        if what in parts:
-            return parts_of(renamed, what, parts[what], flatten, single=what in named)
-        tree = [name for name in renamed.columns if name.startswith(f"{what}/")]
-        spent.update(tree)
-        return parts_of(renamed, what, None, flatten) if tree else None
-
     spent = {name for names in parts.values() for name in names}
-    observations, following = part("observations"), part("next_observations")
+    spent |= {name for what in TREES if what not in parts for name in renamed.columns if name.startswith(f"{what}/")}
+    observations, following = (_part(renamed, parts, what, flatten, columns) for what in TREES)
     if observations is None or "actions" not in parts:
-        key = "observations" if observations is None else "actions"
-        way = f" (say which it is with columns={{'{key}': ...}} / --columns {key}=...)"
-        raise HilpError(
-            f"{table.name}: there is no '{key}' array among: {some(sorted(table.columns)) or 'nothing'}"
-            + ("" if columns or not table.columns else way)
-        )
-    actions = Part(renamed, "actions", parts["actions"], single="actions" in named)
+        raise _missing(table, "observations" if observations is None else "actions", columns)
+    actions = Part(renamed, "actions", parts["actions"], single=_is_listed(columns, "actions"))
     rows = observations.rows
-    whole = otherwise is not None and not any(key in parts for key in (*STRUCTURE, "timeouts"))
-    lengths, endings = (np.array([rows] * bool(rows)), {}) if whole else _episode_lengths(renamed, parts, rows)
     # A file is as it is; a dict can be given without what does not fit.
     kept, notes = extra_columns(renamed, spent, (rows, actions.rows), extras, strict=table.kind == "arrays")
-    notes = [otherwise, *notes] if whole and otherwise else notes
+    if otherwise is not None and not parts.keys() & {*STRUCTURE, "timeouts"}:
+        lengths, endings, notes = np.array([rows] if rows else [], np.int64), {}, [otherwise, *notes]
+    else:
+        lengths, endings = _episode_lengths(renamed, parts, rows)
     found = lay_out(renamed, table.kind, lengths, observations, actions, following, kept, endings, notes)
-    shapes = {
-        what: tuple((name, renamed.columns[name].shape[1:]) for name in parts[what])
-        for what in ("observations", "actions")
-        if columns and what in columns
-    }
-    parted = shapes.get("observations", ()) if isinstance(observations, Part) else ()
-    found = replace(found, observation_parts=parted, action_parts=shapes.get("actions", ()))
+    seen, did = (_shapes(renamed, parts, what, columns) for what in ("observations", "actions"))
+    found = replace(found, observation_parts=seen if isinstance(observations, Part) else (), action_parts=did)
     return without_short(found) if drop_short else found
+
+
+def _part(
+    table: Table, parts: Mapping[str, list[str]], what: str, flatten: bool, columns: Columns | None
+) -> Part | NamedParts | None:
+    """Observations, or those that follow: the arrays named for them, else the tree `what/...`, where there is one."""
+    if what in parts:
+        return parts_of(table, what, parts[what], flatten, single=_is_listed(columns, what))
+    tree = any(name.startswith(f"{what}/") for name in table.columns)
+    return parts_of(table, what, None, flatten) if tree else None
+
+
+def _is_listed(columns: Columns | None, what: str) -> bool:
+    """Whether the user gives a list of columns, of which one number a row is enough."""
+    return what in (columns or {}) and not isinstance((columns or {})[what], str)
+
+
+def _missing(table: Table, key: str, columns: Columns | None) -> HilpError:
+    way = f" (say which it is with columns={{'{key}': ...}} / --columns {key}=...)"
+    there = some(sorted(table.columns)) or "nothing"
+    return HilpError(
+        f"{table.name}: there is no '{key}' array among: {there}{'' if columns or not table.columns else way}"
+    )
+
+
+def _shapes(table: Table, parts: Mapping[str, list[str]], what: str, columns: Columns | None) -> Parts:
+    """The arrays that the user names for something, with the shape of a row."""
+    names = parts[what] if columns and what in columns else []
+    return tuple((name, table.columns[name].shape[1:]) for name in names)
 
 
 def of_tables(
@@ -114,14 +128,19 @@ def of_tables(
     unknown = [name for name in columns or {} if not listed(columns, name)]
     if unknown:
         raise HilpError(f"{source}: columns names nothing for {unknown[0]}")
-    if len(tables) > 1 and extras is None:  # those that all of them have
-        time = named_for(columns, "time")
-        taken = {name for what in columns or {} for name in listed(columns, what)} - {time}
-        shared = set.intersection(*(set(table.columns) for table in tables)) - taken - set(KNOWN)
-        extras = ["time" if name == time else name for name in tables[0].columns if name in shared]
+    if len(tables) > 1 and extras is None:
+        extras = _shared_extras(tables, columns)
     note = f"nothing names episodes, so {'each file is' if source.is_dir() else 'the file is'} one"
     sources = [of_table(table, columns, False, drop_short, extras, note) for table in tables]
     return with_files(chain(sources, str(source), [file.name for file in files]), files)
+
+
+def _shared_extras(tables: Sequence[Table], columns: Columns | None) -> list[str]:
+    """The extra columns that all tables have."""
+    time = named_for(columns, "time")
+    taken = {name for what in columns or {} for name in listed(columns, what)} - {time}
+    shared = set.intersection(*(set(table.columns) for table in tables)) - taken - set(KNOWN)
+    return ["time" if name == time else name for name in tables[0].columns if name in shared]
 
 
 def log_files(source: Path, endings: Sequence[str]) -> list[Path]:
@@ -177,15 +196,17 @@ def _chosen(table: Table, columns: Columns) -> dict[str, list[str]]:
         if not isinstance(what, str) or not names or not all(isinstance(name, str) for name in names):
             raise HilpError(f"{table.name}: columns must name an array, or a list of arrays, for {what}")
         for name in names:
-            if name not in table.columns:
-                # Episodes of a log may be called by words, which are columns only once they are named for this.
-                words = table.others if what == "episode_ids" and table.kind in ("csv", "parquet") else ()
-                close = nearest(name, [*table.columns, *words])
-                raise HilpError(f"{table.name}: there is no array '{name}' for {what}: {close}")
+            _require_column(table, name, what)
             if name in user:
                 both = what if user[name] == what else f"{user[name]} and {what}"
                 raise HilpError(f"{table.name}: columns names the array '{name}' twice, for {both}: name each once")
             user[name] = what
+    _require_free_names(table, chosen, user)
+    return chosen
+
+
+def _require_free_names(table: Table, chosen: Mapping[str, list[str]], user: Mapping[str, str]) -> None:
+    """No array takes the name of another one; user: array -> what it was chosen for."""
     for what, names in chosen.items():
         problem = None
         if user.get(what, what) != what:
@@ -194,7 +215,14 @@ def _chosen(table: Table, columns: Columns) -> dict[str, list[str]]:
             problem = f"calls {names[0]} '{what}', but there is an array '{what}' already"
         if problem is not None:
             raise HilpError(f"{table.name}: columns {problem}: choose another name")
-    return chosen
+
+
+def _require_column(table: Table, name: str, what: str) -> None:
+    if name not in table.columns:
+        # Episodes of a log may be called by words, which are columns only once they are named for this.
+        words = table.others if what == "episode_ids" and table.kind in ("csv", "parquet") else ()
+        close = nearest(name, [*table.columns, *words])
+        raise HilpError(f"{table.name}: there is no array '{name}' for {what}: {close}")
 
 
 def _episode_lengths(table: Table, parts: Mapping[str, list[str]], rows: int) -> tuple[np.ndarray, dict[str, int]]:

@@ -124,13 +124,14 @@ class _File:
 
     def _header(self, names: list[str]) -> None:
         names = [name.strip() for name in names]
-        if not any(names):
+        named = [name for name in names if name]
+        if not named:
             raise HilpError(f"{self.path} is empty: its first line must name the columns")
-        if all(not name or _number(name) is not None for name in names):
+        if all(_number(name) is not None for name in named):
             raise HilpError(f"{self.path}, line 1: the columns have no names, only numbers: add a line of names")
-        for number, name in enumerate(names):
-            if name and name in names[:number]:
-                raise HilpError(f"{self.path}, line 1: two columns are called '{name}': rename one of them")
+        twice = [name for number, name in enumerate(named) if name in named[:number]]
+        if twice:
+            raise HilpError(f"{self.path}, line 1: two columns are called '{twice[0]}': rename one of them")
         # pandas writes its row numbers as a column without a name
         self.names = [name or f"unnamed {number}" for number, name in enumerate(names)]
         self._unnamed = [f"unnamed {number}" for number, name in enumerate(names) if not name]

@@ -12,7 +12,7 @@ import numpy as np
 from hilp.data import source as sources
 from hilp.data import tables
 from hilp.data.columns import BLOCK_BYTES
-from hilp.data.jumps import StepSizes, jumps
+from hilp.data.measures import StepSizes, jumps
 from hilp.data.source import Source
 from hilp.data.tables import Part, Table, lay_out, open_table, without_short
 from hilp.errors import HilpError, nearest
@@ -50,10 +50,11 @@ def read(
     no = np.zeros(rows, bool)
     flags = {name: tables.flags(table, name, rows) for name in ("terminals", "timeouts")}
     notes = _hints(table, width, flags["terminals"], convention)
+    jumping = ANTMAZE_PLACE if convention == "antmaze" else None
     if convention == "antmaze":
         flags["terminals"] = None  # they mean "at the goal", and the walk goes on
         detect_jumps = detect_jumps or flags["timeouts"] is None
-    if all(flag is None for flag in flags.values()) and not detect_jumps:
+    if not detect_jumps and flags["terminals"] is None and flags["timeouts"] is None:
         raise HilpError(
             f"{table.name}: nothing says where episodes end (no terminals, no timeouts): pass detect_jumps=True to cut "
             "where observations jump, or use format='hdf5' with columns"
@@ -61,7 +62,7 @@ def read(
     terminals, timeouts = (no if flag is None else flag for flag in flags.values())
     ends = terminals | timeouts
     if detect_jumps:
-        found = _jumps_of(observations, ANTMAZE_PLACE if convention == "antmaze" else None, table.name)
+        found = _jumps_of(observations, jumping, table.name)
         notes.append(
             f"cut at {len(found)} jumps of the observations, {np.sum(~ends[found])} of them not flagged in the file"
         )

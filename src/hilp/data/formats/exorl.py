@@ -7,7 +7,6 @@ and discount[i] led to observation[i] and those of row 0 are dummies.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -102,19 +101,12 @@ def write(
     storage.clean_leftovers(target)
     if target.exists():
         raise HilpError(f"{target} already exists: choose another folder")
-    temporary = storage.temporary_beside(target)
     digits = len(str(max(data.episodes - 1, 0)))  # ExORL is read in the order of names
-    try:
-        (temporary / "buffer").mkdir(parents=True)
+    with storage.new_folder(target) as temporary:
+        (temporary / "buffer").mkdir()
         for number, rows in enumerate(data.iter_episodes()):
-            steps = rows.stop - rows.start - 1
-            name = f"{TIME}_{number:0{digits}d}_{steps}.npz"
+            name = f"{TIME}_{number:0{digits}d}_{rows.stop - rows.start - 1}.npz"
             np.savez(temporary / "buffer" / name, **_rows_of(data, rows))
-        storage.swap_folder(temporary, target)
-    except OSError as error:
-        raise HilpError(f"cannot write {target}: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return target
 
 

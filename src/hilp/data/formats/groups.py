@@ -39,7 +39,7 @@ def read(
     are taken that are vectors, in the order of their names, and images are left out. Where there are `next_obs`, the
     last of them is an episode's final state, unless `final=False`. Other arrays with a row a step become extras.
     """
-    found, others = subprocess_reader.open_hdf5(source)
+    found, others = subprocess_reader.open_columns(source)
     groups = episode_groups(found)
     if not groups:
         raise HilpError(f"{source} has no groups with actions, as data/demo_0/actions: it is no file of this layout")
@@ -51,10 +51,7 @@ def read(
     actions = _actions_key(tables[0], columns)
     following = _following_keys(tables[0], keys) if final else []
     spent = {*keys, actions, *(name for name in tables[0].columns if name.partition("/")[0] in FOLLOWING)}
-    everywhere = set.intersection(*(set(table.columns) for table in tables))
-    shared = {n: c for n, c in tables[0].columns.items() if n in everywhere and len(c.shape) <= 2}
-    steps = tables[0][actions].shape[:1]
-    kept, _ = extra_columns(Table(str(source), "hdf5", shared), spent, steps, extras)
+    kept, _ = extra_columns(_shared(source, tables), spent, tables[0][actions].shape[:1], extras)
 
     def episode(table: Table) -> Source:
         observations = Part(table, "observations", keys, flatten, single=True)
@@ -67,6 +64,13 @@ def read(
     parts = tuple((key.partition("/")[2] or key, tables[0][key].shape[1:]) for key in keys)
     whole = replace(whole, observation_parts=parts, notes=(*notes, *left_out(outside)))
     return without_short(with_files(whole, [source.absolute()]))
+
+
+def _shared(source: Path, tables: Sequence[Table]) -> Table:
+    """The vectors of the first episode that all episodes have."""
+    everywhere = set.intersection(*(set(table.columns) for table in tables))
+    columns = {n: c for n, c in tables[0].columns.items() if n in everywhere and len(c.shape) <= 2}
+    return Table(str(source), "hdf5", columns)
 
 
 def _require_no_links(
@@ -112,7 +116,8 @@ def _actions_key(table: Table, columns: Columns | None) -> str:
 
 def _following_keys(table: Table, keys: Sequence[str]) -> list[str]:
     """The arrays of next observations, where there is one for each array of the observation."""
-    place = next((name for name in FOLLOWING if any(key.startswith(f"{name}/") for key in table.columns)), FOLLOWING[0])
+    places = {key.partition("/")[0] for key in table.columns}
+    place = next((name for name in FOLLOWING if name in places), FOLLOWING[0])
     found = [f"{place}/{key.partition('/')[2]}" for key in keys]
     return found if all(key in table.columns for key in found) else []
 
@@ -122,22 +127,26 @@ def _observation_keys(table: Table, columns: Columns | None) -> tuple[list[str],
     for what in columns or {}:
         if what not in ("observations", "actions"):
             raise HilpError(f"{table.name}: columns names observations and actions here, not '{what}'")
-    place = next((p for p in OBSERVATIONS if any(k == p or k.startswith(f"{p}/") for k in table.columns)), None)
+    places = {key.partition("/")[0] for key in table.columns}
+    place = next((name for name in OBSERVATIONS if name in places), None)
     inside = {key.removeprefix(f"{place}/"): key for key in sorted(table.columns) if key.startswith(f"{place}/")}
     chosen = arrays.listed(columns, "observations")
+    named = {**{key: key for key in table.columns}, **inside}
+    for name in chosen:
+        if name not in named:
+            raise HilpError(f"{table.name}: there is no array '{name}' for observations: {nearest(name, named)}")
     if chosen:
-        named = {**{key: key for key in table.columns}, **inside}
-        for name in chosen:
-            if name not in named:
-                raise HilpError(f"{table.name}: there is no array '{name}' for observations: {nearest(name, named)}")
         return [named[name] for name in chosen], []
     if place is None:
         raise HilpError(
             f"{table.name}: there are no observations (obs/NAME) among {some(sorted(table.columns))}: name them with "
             "columns={'observations': [...]} (--columns observations=...)"
         )
-    if place in table.columns:
-        return [place], []
+    return ([place], []) if place in table.columns else _vectors(table, inside)
+
+
+def _vectors(table: Table, inside: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """All parts of an observation that are vectors."""
     images = [name for name, key in inside.items() if len(table.columns[key].shape) > 2]
     low = [name for name in inside if name not in images]
     if not low:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,15 +43,20 @@ def read(
         taken = {name for names in chosen.values() for name in names}
         extras = ["time", *(n for n in tables[0].columns if n not in taken and n not in BOOKKEEPING)]
     found = arrays.of_tables(tables, source, files, chosen, drop_short, extras)
-    have = {"episodes": found.episodes, "frames": found.rows}
-    for what in have if not drop_short else ():
-        if isinstance(told := info.get(f"total_{what}"), int) and told != have[what]:
-            raise HilpError(f"{source}: {INFO} says {told} {what}, but the files hold {have[what]}: download it anew")
+    if not drop_short:
+        _require_complete(source, info, {"episodes": found.episodes, "frames": found.rows})
     pictures = [name for name, about in features.items() if _kind(about) in PICTURES]
     notes = [f"observations are {some(chosen['observations'])}"]
     notes += [f"videos and images are left out: {some(pictures)}"] if pictures else []
     notes += [note for note in found.notes if not note.startswith("left out")]
     return replace(found, format="lerobot", notes=tuple(notes))
+
+
+def _require_complete(source: Path, info: Mapping[str, Any], have: Mapping[str, int]) -> None:
+    for what, count in have.items():
+        told = info.get(f"total_{what}")
+        if isinstance(told, int) and told != count:
+            raise HilpError(f"{source}: {INFO} says {told} {what}, but the files hold {count}: download it anew")
 
 
 def is_folder(path: Path) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -16,7 +15,7 @@ from hilp import storage
 from hilp.data import subprocess_reader
 from hilp.data.source import Block, Source, of_episodes
 from hilp.data.tables import Part, Table, extra_columns, lay_out, parts_of, with_files, without_short
-from hilp.errors import HilpError, nearest, reason, some
+from hilp.errors import HilpError, nearest, some
 
 KITCHEN_KEY, KITCHEN_WIDTH = "observation", 59  # of FrankaKitchen: positions and speeds of robot and objects
 KITCHEN_KEEP = (*range(9), *range(18, 39))  # the positions, which are what D4RL's rows begin with
@@ -172,35 +171,24 @@ def write(source: Source, name: str, overwrite: bool, progress: Callable[[str, i
         raise HilpError(f"Minari already has '{name}': choose version {version + 1} or pass overwrite")
     if namespace is not None and namespace not in list_local_namespaces():
         create_namespace(namespace)
-    temporary = storage.temporary_beside(target)
     low, high = np.full(source.action.shape, -1.0, np.float32), np.full(source.action.shape, 1.0, np.float32)
     if source.action_scaling is not None:
         low, high = source.action_scaling.raw(low), source.action_scaling.raw(high)
-    try:
-        (temporary / "data").mkdir(parents=True)
-        kind = source.observation.dtype
-        least, most = (0, 255) if kind == np.uint8 else (-np.inf, np.inf)
+    kind = source.observation.dtype
+    least, most = (0, 255) if kind == np.uint8 else (-np.inf, np.inf)
+    note = {"minari_version": minari.__version__, "description": f"written by hilp from {source.name}"}
+    with storage.new_folder(target) as temporary:
+        (temporary / "data").mkdir()
         written = MinariStorage.new(
             temporary / "data",
             observation_space=Box(least, most, source.observation.shape, kind.type),
             action_space=Box(low, high, dtype=np.float32),
             data_format="hdf5",
         )
-        written.update_metadata(
-            {
-                "dataset_id": name,
-                "minari_version": minari.__version__,
-                "description": f"written by hilp from {source.name}",
-            }
-        )
+        written.update_metadata({"dataset_id": name, **note})
         for done, episodes in _whole_episodes(source):
             written.update_episodes([_buffer(source, episode) for episode in episodes])
             progress("writing", done, source.rows)
-        storage.swap_folder(temporary, target)
-    except OSError as error:
-        raise HilpError(f"cannot write {target}: {reason(error)}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return target
 
 

@@ -45,5 +45,5 @@ def is_parquet(path: Path) -> bool:
 
 def open_table(path: Path, ids: str) -> Table:
     """The columns of a file that are numbers, times or vectors; that of the episodes may hold names."""
-    columns, others = subprocess_reader.open_parquet(path, ids)
+    columns, others = subprocess_reader.open_columns(path, ids)
     return Table(str(path), "parquet", columns, others)
