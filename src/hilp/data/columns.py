@@ -138,14 +138,11 @@ class NpyStream:
 
 
 def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     version = np.lib.format.read_magic(stream)
-    if version == (1, 0):
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-    elif version == (2, 0):
-        shape, fortran, dtype = np.lib.format.read_array_header_2_0(stream)
-    else:
+    if version not in readers:
         raise ValueError(f"version {version} of .npy is not for plain arrays")
-    return shape, fortran, dtype
+    return readers[version](stream)
 
 
 def open_npy(path: Path) -> NpyStream:
@@ -207,12 +204,8 @@ class NpyWriter:
         self.dtype = dtype
         self._file = open(path, "r+b" if rows_done else "wb")  # noqa: SIM115
         if not rows_done:
-            description = {
-                "descr": np.lib.format.dtype_to_descr(dtype),
-                "fortran_order": False,
-                "shape": shape,
-            }
-            np.lib.format.write_array_header_1_0(self._file, description)
+            header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(self._file, header)
         else:
             _read_header(self._file)
             end = self._file.tell() + rows_done * row_bytes(shape, dtype)
@@ -273,34 +266,24 @@ IN_MEMORY = 64 << 20  # bytes
 
 
 class ArrayCache:
-    """An array of float64 rows that grows."""
+    """Rows of float64 numbers that are read once: in memory while they are few, else in a file without a name."""
 
     def __init__(self, width: int):
-        self._width = width
-        self._blocks: list[np.ndarray] = []
-        self._file: IO[bytes] | None = None
-        self._rows = 0
+        self._width, self._size = width, 0
+        self._file = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115 (kept open as long as the rows are)
 
     def append(self, rows: np.ndarray) -> None:
-        rows = np.ascontiguousarray(rows, np.float64)
-        self._rows += len(rows)
-        self._blocks.append(rows)
-        if self._file is None and self._rows * self._width * 8 <= IN_MEMORY:
-            return
         try:
-            if self._file is None:
-                self._file = tempfile.TemporaryFile()  # noqa: SIM115 (kept open as long as the rows are)
-            for block in self._blocks:
-                self._file.write(block.data)
+            self._size += self._file.write(np.ascontiguousarray(rows, np.float64).data.cast("B"))
         except OSError as error:
             raise HilpError(
                 f"no room in {tempfile.gettempdir()} for the numbers of a large file: {error.strerror or error}"
             ) from error
-        self._blocks = []
 
     def rows(self) -> np.ndarray:
         """All of them, [rows, width]."""
-        if self._file is None:
-            return np.concatenate([np.zeros((0, self._width)), *self._blocks])
+        self._file.seek(0)
+        if self._size <= IN_MEMORY:
+            return np.frombuffer(self._file.read()).reshape(-1, self._width)
         self._file.flush()
-        return np.memmap(self._file, np.float64, "r", shape=(self._rows, self._width))
+        return np.memmap(self._file, np.float64, "r").reshape(-1, self._width)  # type: ignore[call-overload]

@@ -6,9 +6,12 @@ block, `inspect` looks at it block by block. Rows are laid out as in a Dataset.
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -270,6 +273,29 @@ def join(blocks: Sequence[Block]) -> Block:
     extras = {name: np.concatenate([block.extras[name] for block in blocks]) for name in blocks[0].extras}
     observations = trees.over(lambda *parts: np.concatenate(parts), *(block.observations for block in blocks))
     return Block(observations, np.concatenate([block.actions for block in blocks]), extras)
+
+
+def without_short(source: Source) -> Source:
+    """The source without episodes of one row, which have no transition."""
+    short = np.flatnonzero(source.lengths < 2)
+    if not len(short):
+        return source
+    note = f"left out {len(short)} episodes of a single row (no transition): numbers {some(short, 5)}"
+    return select(source, np.flatnonzero(source.lengths >= 2), note)
+
+
+def identity_of(paths: Iterable[Path]) -> str:
+    """Changes when one of the files does."""
+    digest = hashlib.sha256()
+    for path in paths:
+        status = path.stat()
+        digest.update(os.fsencode(os.path.abspath(path)) + f" {status.st_size} {status.st_mtime_ns};".encode())
+    return digest.hexdigest()
+
+
+def with_files(source: Source, files: Collection[Path]) -> Source:
+    """The source with the size and the identity of the files that it is read from."""
+    return replace(source, disk_bytes=sum(file.stat().st_size for file in files), identity=identity_of(files))
 
 
 def choose_extras(available: Collection[str], wanted: Sequence[str] | None, name: str) -> list[str]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ import numpy as np
 from hilp import trees
 from hilp.data import subprocess_reader
 from hilp.data.columns import NUMBERS, Column, open_npz
-from hilp.data.source import Block, Kind, Source, choose_extras, rows_text, select
+from hilp.data.source import Block, Kind, Source, choose_extras, identity_of, rows_text
 from hilp.errors import HilpError, nearest, reason, require_utf8, some
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
@@ -59,20 +57,6 @@ def magic(path: Path) -> str | None:
             return "npz" if file.read(4) == ZIP_MAGIC else None
     except OSError as error:
         raise HilpError(f"{path} cannot be read: {error.strerror or error}") from error
-
-
-def identity_of(paths: Iterable[Path]) -> str:
-    """Changes when one of the files does."""
-    digest = hashlib.sha256()
-    for path in paths:
-        status = path.stat()
-        digest.update(os.fsencode(os.path.abspath(path)) + f" {status.st_size} {status.st_mtime_ns};".encode())
-    return digest.hexdigest()
-
-
-def with_files(source: Source, files: Collection[Path]) -> Source:
-    """The source with the size and the identity of the files that it is read from."""
-    return replace(source, disk_bytes=sum(file.stat().st_size for file in files), identity=identity_of(files))
 
 
 def open_table(source: Mapping[str, Any] | Path) -> Table:
@@ -452,12 +436,3 @@ def endings(last_rows: np.ndarray, terminals: np.ndarray, timeouts: np.ndarray) 
 def left_out(names: Sequence[str]) -> list[str]:
     """A note about what a file holds besides rows."""
     return [f"left out (no number per row): {some(sorted(names))}"] if names else []
-
-
-def without_short(source: Source) -> Source:
-    """The source without episodes of one row, which have no transition."""
-    short = np.flatnonzero(source.lengths < 2)
-    if not len(short):
-        return source
-    note = f"left out {len(short)} episodes of a single row (no transition): numbers {some(short, 5)}"
-    return select(source, np.flatnonzero(source.lengths >= 2), note)

@@ -12,18 +12,8 @@ import numpy as np
 
 from hilp.data import tables
 from hilp.data.metadata import Parts
-from hilp.data.source import Source, chain
-from hilp.data.tables import (
-    NamedParts,
-    Part,
-    Table,
-    extra_columns,
-    lay_out,
-    open_table,
-    parts_of,
-    with_files,
-    without_short,
-)
+from hilp.data.source import Source, chain, with_files, without_short
+from hilp.data.tables import NamedParts, Part, Table, extra_columns, lay_out, open_table, parts_of
 from hilp.errors import HilpError, nearest, some
 
 TREES = ("observations", "next_observations")  # which may be a named tree

@@ -13,8 +13,8 @@ from hilp.data import source as sources
 from hilp.data import tables
 from hilp.data.columns import BLOCK_BYTES
 from hilp.data.measures import StepSizes, jumps
-from hilp.data.source import Source
-from hilp.data.tables import Part, Table, lay_out, open_table, without_short
+from hilp.data.source import Source, without_short
+from hilp.data.tables import Part, Table, lay_out, open_table
 from hilp.errors import HilpError, nearest
 
 KITCHEN_COLUMNS = (60, 30)  # numbers in a row of a D4RL Kitchen file, and how many of them are not the goal

@@ -16,8 +16,8 @@ import numpy as np
 from hilp import storage
 from hilp.data.columns import Column, open_npz
 from hilp.data.dataset import Dataset
-from hilp.data.source import Source, of_episodes
-from hilp.data.tables import Part, Table, extra_columns, lay_out, parts_of, with_files, without_short
+from hilp.data.source import Source, of_episodes, with_files, without_short
+from hilp.data.tables import Part, Table, extra_columns, lay_out, parts_of
 from hilp.errors import HilpError, path_of, require_count
 
 TIME = "20000101T000000"  # names begin with a time; a constant one keeps equal data in equal files

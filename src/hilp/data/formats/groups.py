@@ -16,8 +16,8 @@ import numpy as np
 from hilp.data import subprocess_reader
 from hilp.data.formats import arrays
 from hilp.data.formats.arrays import Columns
-from hilp.data.source import Source, chain
-from hilp.data.tables import Part, Table, extra_columns, lay_out, left_out, with_files, without_short
+from hilp.data.source import Source, chain, with_files, without_short
+from hilp.data.tables import Part, Table, extra_columns, lay_out, left_out
 from hilp.errors import HilpError, nearest, some
 
 GROUP = re.compile(r"(?P<group>(?:.*/)?[^/]*\d+)/actions?")

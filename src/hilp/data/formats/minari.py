@@ -13,8 +13,8 @@ import numpy as np
 
 from hilp import storage
 from hilp.data import subprocess_reader
-from hilp.data.source import Block, Source, of_episodes
-from hilp.data.tables import Part, Table, extra_columns, lay_out, parts_of, with_files, without_short
+from hilp.data.source import Block, Source, of_episodes, with_files, without_short
+from hilp.data.tables import Part, Table, extra_columns, lay_out, parts_of
 from hilp.errors import HilpError, nearest, some
 
 KITCHEN_KEY, KITCHEN_WIDTH = "observation", 59  # of FrankaKitchen: positions and speeds of robot and objects

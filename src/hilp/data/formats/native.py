@@ -9,8 +9,7 @@ from hilp import trees
 from hilp.data import native
 from hilp.data.columns import open_npy
 from hilp.data.dataset import Dataset
-from hilp.data.source import Block, Source, of_dataset
-from hilp.data.tables import with_files
+from hilp.data.source import Block, Source, of_dataset, with_files
 
 
 def read(source: Path, *, verify: bool = False) -> Source:

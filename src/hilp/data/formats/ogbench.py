@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hilp.data.formats import arrays
-from hilp.data.source import Source
-from hilp.data.tables import without_short
+from hilp.data.source import Source, without_short
 from hilp.errors import HilpError
 
 
