@@ -233,8 +233,3 @@ def test_damage_of_a_part_is_found(tmp_path):
     file.unlink()
     with pytest.raises(HilpError, match="is missing"):
         Dataset.open(folder)
-
-
-def test_an_older_hilp_says_that_it_cannot_read_trees(tmp_path):
-    assert native.read_manifest(hilp.load(seeing()).save(tmp_path / "tree"))["version"] == 2
-    assert native.read_manifest(hilp.load(walk()).save(tmp_path / "plain"))["version"] == 1

@@ -252,8 +252,8 @@ def render(report: AuditReport) -> Group:
     summary.add_column(overflow="fold")
     for name, text in _summary(report).items():
         summary.add_row(name, Text(text))
-    bold = {"style": "bold"}
-    parts: list[Any] = [Text(report.name, style="bold underline"), summary, Text(), Text("lengths in rows", **bold)]
+    parts: list[Any] = [Text(report.name, style="bold underline"), summary, Text()]
+    parts.append(Text("lengths in rows", style="bold"))
     parts += _histogram(report.lengths["edges"], report.lengths["counts"])
     for title, columns in (("observations", report.observations), ("actions", report.actions)):
         if columns:

@@ -286,4 +286,4 @@ class ArrayCache:
         if self._size <= IN_MEMORY:
             return np.frombuffer(self._file.read()).reshape(-1, self._width)
         self._file.flush()
-        return np.memmap(self._file, np.float64, "r").reshape(-1, self._width)  # type: ignore[call-overload]
+        return np.memmap(self._file, np.float64, "r").reshape(-1, self._width)

@@ -65,10 +65,11 @@ def of_table(
         raise _missing(table, "observations" if observations is None else "actions", columns)
     actions = Part(renamed, "actions", parts["actions"], single=_is_listed(columns, "actions"))
     rows = observations.rows
+    endings: dict[str, int] = {}
     # A file is as it is; a dict can be given without what does not fit.
     kept, notes = extra_columns(renamed, spent, (rows, actions.rows), extras, strict=table.kind == "arrays")
     if otherwise is not None and not parts.keys() & {*STRUCTURE, "timeouts"}:
-        lengths, endings, notes = np.array([rows] if rows else [], np.int64), {}, [otherwise, *notes]
+        lengths, notes = np.array([rows] if rows else [], np.int64), [otherwise, *notes]
     else:
         lengths, endings = _episode_lengths(renamed, parts, rows)
     found = lay_out(renamed, table.kind, lengths, observations, actions, following, kept, endings, notes)
@@ -180,7 +181,9 @@ def _chosen(table: Table, columns: Columns) -> dict[str, list[str]]:
     """What the user says, with each array in one place only: maps that chain or repeat could be read in two ways."""
     if not isinstance(columns, Mapping):
         raise HilpError("columns is a mapping of what to which array, {'observations': 'state', ...}")
-    chosen = {what: list(names) if isinstance(names, list | tuple) else [names] for what, names in columns.items()}
+    chosen: dict[str, list[Any]] = {
+        what: list(names) if isinstance(names, list | tuple) else [names] for what, names in columns.items()
+    }
     user: dict[str, str] = {}  # array -> what it was chosen for
     for what, names in chosen.items():
         if not isinstance(what, str) or not names or not all(isinstance(name, str) for name in names):
