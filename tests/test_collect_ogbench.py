@@ -19,8 +19,7 @@ from hilp.collectors.ogbench import kinds, mazes, play
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError
 from hilp.tasks.ogbench.manipulation import Manipulation
-from hilp.tasks.ogbench.mazes import OgbenchMaze
-from hilp.tasks.ogbench.points import Points
+from hilp.tasks.ogbench.mazes import OgbenchMaze, Points
 from hilp.tasks.ogbench.task import make_env
 
 if not all(importlib.util.find_spec(package) for package in ("mujoco", "ogbench", "dm_control")):
@@ -252,10 +251,10 @@ def test_play_is_repeated_by_its_seed_and_leaves_other_generators_alone(played: 
     collector, episode = played
     np.random.seed(3)
     before = np.random.get_state()[1].copy()
-    again = collector((0, [60]))[0]
+    again = collector([(0, 60)])[0]
     assert (np.random.get_state()[1] == before).all()
     assert (again["observations"] == episode["observations"][:61]).all()
-    other = collector((1, [5]))[0]
+    other = collector([(2, 5)])[0]
     assert (other["observations"][0] != episode["observations"][0]).any()
 
 

@@ -248,7 +248,7 @@ def test_actions_are_clipped_and_reach_the_ends_of_the_controls(worlds):
         episodes = world.episodes(np.random.default_rng(0), 1)
         episodes.step(np.full((1, 12), size))
         states.append(episodes.extra("physics"))
-        np.testing.assert_array_equal(episodes._simulations[0].ctrl, world.domain.model.actuator_ctrlrange[:, 1])
+        np.testing.assert_array_equal(episodes.simulations[0].ctrl, world.domain.model.actuator_ctrlrange[:, 1])
     np.testing.assert_array_equal(*states)
 
 

@@ -251,7 +251,7 @@ def test_d4rl_files_are_known_by_their_names(tmp_path: Path) -> None:
         data = hilp.load(tmp_path / name, convention="kitchen")
         assert (data.observations == rows[:, :30]).all() and data.task == task
         assert dict(data.observation_parts)["kettle"] == (7,) and data.observation_dim == 30
-        assert any(("nothing says" if task is None else "after its name") in note for note in data.notes)
+        assert any(("nothing says" if task is None else "after its file") in note for note in data.notes)
 
 
 def test_minari_takes_the_positions(partial: Kitchen, franka: Any, tmp_path: Path, monkeypatch: Any) -> None:
@@ -322,9 +322,9 @@ def test_mistakes_are_told(mixed: Kitchen) -> None:
         (lambda: mixed.episodes(rng, 1, start=np.zeros(5)), "must be an observation of 30 finite numbers"),
         (lambda: mixed.episodes(rng, 1, goal=np.full(30, np.nan)), "must be an observation of 30 finite numbers"),
         (lambda: mixed.goal_named("microwave+ketle"), "no goal 'ketle': did you mean 'kettle'"),
-        (lambda: mixed.for_data(np.zeros(60)), "30 numbers"),
+        (lambda: mixed.for_data(np.zeros(60)), "30 finite numbers"),
         (lambda: mixed.potential_max("right"), "no reward 'right': 'target' counts its subtasks"),
-        (lambda: mixed.episodes(rng, 1).extra("physics"), "no column 'physics'"),
+        (lambda: mixed.episodes(rng, 1).extra("physics"), "no extra column 'physics'"),
     ):
         with pytest.raises(HilpError, match=message):
             action()

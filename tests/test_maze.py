@@ -601,8 +601,8 @@ def test_the_environment_draws_starts_and_goals_apart_and_by_seed() -> None:
     for options in (None, {"start": (2.5, 1.5)}, {"goal": (2.5, 1.5)}):
         assert all(env.reset(options=options)[1]["distance"] > SUCCESS_RADIUS for _ in range(30))
     for name, value, message in (
-        ("start", (0.5, 0.5), "start=.* is not a free position"),
-        ("goal", (1, 2, 3), "goal=.* is not a free position"),
+        ("start", (0.5, 0.5), "the start .* is not a free position"),
+        ("goal", (1, 2, 3), "the goal .* is not a free position"),
         ("gaol", (1.5, 1.5), "did you mean 'goal'"),
     ):
         with pytest.raises(HilpError, match=message):

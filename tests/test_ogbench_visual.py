@@ -83,7 +83,7 @@ def test_goals_are_known_by_their_state_or_only_acted_towards(world: Any) -> Non
     row = goals.find("row:1", policy, world, film)
     np.testing.assert_array_equal(row.state, moved.state)
     assert goals.find("row:1", policy, world, replace(film, extras={})).state is None
-    with pytest.raises(HilpError, match="told by states, which a picture does not show"):
+    with pytest.raises(HilpError, match="decided by states, which an image does not"):
         world.episodes(np.random.default_rng(0), 1, goal=moved.observation)
 
 

@@ -56,7 +56,7 @@ def test_threads_draw_what_one_does(world: Any) -> None:
     states[:, 0] += np.linspace(-0.5, 0.5, 5)  # the arm turns
     alone = world.render_states(states)["pixels"]
     assert len({picture.tobytes() for picture in alone}) == 5
-    np.testing.assert_array_equal(camera(2).pictures(states), alone)
+    np.testing.assert_array_equal(camera(2).images(states), alone)
 
 
 def pixel(world: Any, point: np.ndarray) -> np.ndarray:
@@ -147,7 +147,7 @@ def test_goals_by_name_columns_and_row_are_states_that_are_seen(world: Any) -> N
     film = hilp.Dataset(pictures, np.zeros((2, 9)), np.array([2]), {"physics": states})
     row = goals.find("row:1", policy, world, film)
     assert row.state is not None and row.state.tolist() == moved.state.tolist()
-    with pytest.raises(HilpError, match="told by states, which a picture does not show"):
+    with pytest.raises(HilpError, match="decided by states, which an image does not"):
         world.episodes(np.random.default_rng(0), 1, goal=row.observation)
 
 

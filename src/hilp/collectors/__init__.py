@@ -1,8 +1,9 @@
 """Collectors: unlabeled data from a task, with no download. One file a family of tasks; none imports this one.
 
 A collector has `KINDS`, the usual first, and `collect(world, request)`, which gives a data set of exactly
-`request.steps` transitions. Where tasks of a family differ, `kinds(world)` lists those of one task. A collector with
-`IN_MEMORY` is quick and needs no folder to write to.
+`request.steps` transitions. Where tasks of a family differ, `kinds(world)` lists those of one task; where a
+request may not fit a task, `require(world, request)` raises. A collector with `IN_MEMORY` is quick and needs no folder
+to write to.
 """
 
 from __future__ import annotations
@@ -70,6 +71,8 @@ def collect(
 
 def run(collector: Any, world: Any, request: Request) -> Dataset:
     """What a collector gives for a request. Where policies see images, it collects states, which are then rendered."""
+    if hasattr(collector, "require"):
+        collector.require(world, request)
     if request.workers is not None and hasattr(world, "with_threads"):
         world = world.with_threads(request.workers)
     if hasattr(world, "render_dataset") and collector.__name__ != ACTING:

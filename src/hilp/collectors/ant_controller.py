@@ -2,7 +2,7 @@
 
 It keeps facing +x whatever the direction: a walker whose heading wanders would show every place and every gait in all
 headings, far more to learn from its data. The world and the ant together look the same after a quarter turn, if the
-legs are numbered anew. So the network sees directions within 45 degrees of +x only: 27 numbers of the body and two of
+legs are renumbered. So the network sees directions within 45 degrees of +x only: 27 numbers of the body and two of
 the direction.
 
 The weights beside this file were trained by `tools/train_ant_controller.py`, which also measures them.
@@ -82,7 +82,7 @@ class Controller:
             raise HilpError(f"{path} holds no ant controller: train one with tools/train_ant_controller.py")
         if arrays["weight0"].shape[0] != INPUT_DIM:
             raise HilpError(
-                f"{path} takes {arrays['weight0'].shape[0]} inputs, not {INPUT_DIM}: train a controller anew"
+                f"{path} takes {arrays['weight0'].shape[0]} inputs, not {INPUT_DIM}: train another controller"
             )
         return cls(arrays)
 

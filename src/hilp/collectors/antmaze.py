@@ -111,7 +111,7 @@ def collect(world: AntMaze, request: Request) -> Dataset:
 
 
 class _Simulation:
-    """What a process needs to collect: the world is made anew in it."""
+    """What a process needs to collect: it makes a world of its own."""
 
     def __init__(self, task: str, kind: str, seed: int) -> None:
         self.world, self.controller, self.seed = antmaze.make(task), Controller.load(), seed

@@ -110,7 +110,7 @@ def count_workers(workers: int | None) -> int:
     """How many processes to use, one a core by default; raises where more than one cannot be started."""
     workers = (os.cpu_count() or 1) if workers is None else workers
     if workers > 1 and multiprocessing.parent_process() is not None:
-        # Most likely a worker of ours, which runs its parent's script anew.
+        # Most likely a worker process, which runs its parent's script again.
         raise HilpError(f"cannot collect with {workers} workers inside another one: {UNGUARDED}")
     return workers
 

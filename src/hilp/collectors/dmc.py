@@ -87,17 +87,8 @@ def init(cfg: Config, observation_dim: int, action_dim: int, key: Array) -> Stat
     critic = tuple(networks.Feature(both, cfg.hidden, 1, k) for k in keys[1:3])
     predictor, fixed = (networks.Mlp(observation_dim, cfg.novelty[:-1], cfg.novelty[-1], k) for k in keys[3:])
     adam = optax.adam(cfg.lr)
-    return State(
-        actor=actor,
-        critic=critic,
-        critic_target=critic,
-        predictor=predictor,
-        fixed=fixed,
-        actor_opt=adam.init(actor),
-        critic_opt=adam.init(critic),
-        predictor_opt=adam.init(predictor),
-        reward_square=jnp.ones(()),
-    )
+    optimisers = (adam.init(net) for net in (actor, critic, predictor))
+    return State(actor, critic, critic, predictor, fixed, *optimisers, jnp.ones(()))
 
 
 def prediction_error(predictor: networks.Mlp, fixed: networks.Mlp, standard: Array) -> Array:
@@ -156,18 +147,12 @@ def _update(
 
     grads = jax.grad(actor_loss)(state.actor)
     changes, actor_opt = adam.update(grads, state.actor_opt)
-    new = State(
-        actor=optax.apply_updates(state.actor, changes),
-        critic=critic,
-        critic_target=losses.polyak(state.critic_target, critic, cfg.tau),
-        predictor=predictor,
-        fixed=state.fixed,
-        actor_opt=actor_opt,
-        critic_opt=critic_opt,
-        predictor_opt=predictor_opt,
-        reward_square=reward_square,
+    actor, critic_target = (
+        optax.apply_updates(state.actor, changes),
+        losses.polyak(state.critic_target, critic, cfg.tau),
     )
-    return new, jnp.mean(raw)
+    optimisers = (actor_opt, critic_opt, predictor_opt)
+    return State(actor, critic, critic_target, predictor, state.fixed, *optimisers, reward_square), jnp.mean(raw)
 
 
 @partial(jax.jit, static_argnums=(0, 1))

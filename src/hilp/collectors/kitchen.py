@@ -19,6 +19,7 @@ from hilp.collectors.kitchen_scripts import JOINTS, SCRIPTS, Actions, Hand, rest
 from hilp.errors import HilpError
 from hilp.tasks import kitchen
 from hilp.tasks.kitchen import MAX_STEPS, NAMES, PARTS, Kitchen
+from hilp.tasks.rendering import VISUAL
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
@@ -85,18 +86,26 @@ def plan_of(kind: str, rng: np.random.Generator) -> list[str]:
     return [str(name) for name in rng.permutation(subtasks)]
 
 
+def require(world: Kitchen, request: Request) -> None:
+    """Raise where the data would be another task's."""
+    plain, name = world.name.removeprefix(VISUAL), f"kitchen-{request.kind}"
+    if plain not in ("kitchen", name):
+        of = world.name.removesuffix(plain)
+        raise HilpError(
+            f"data of kind {request.kind} belongs to {of}{name}, not to {world.name}: take --task {of}kitchen"
+        )
+
+
 def collect(world: Kitchen, request: Request) -> Dataset:
     """Episodes of 281 rows, simulated by several processes."""
     name = f"kitchen-{request.kind}"
-    if world.name not in ("kitchen", name):
-        raise HilpError(f"data of kind {request.kind} belongs to {name}, not to {world.name}: take --task kitchen")
     _ = world.simulator  # raises before there is a folder where it is not installed
     make = partial(_Simulation, request.kind, request.seed)
     return collect_blocks(request, request.identity(name), make, EPISODE_STEPS, BLOCK, name, name, PARTS)
 
 
 class _Simulation:
-    """What a process needs to collect: the world is made anew in it."""
+    """What a process needs to collect: it makes a world of its own."""
 
     def __init__(self, kind: str, seed: int) -> None:
         self.world, self.kind, self.seed = kitchen.make("kitchen", threads=1), kind, seed

@@ -1,6 +1,6 @@
-"""Built-in data sets ("maze-large"), collected on the spot, beside whatever else can be loaded.
+"""Loading data: built-in data sets ("maze-large"), which are collected on the spot, and all that `hilp.data` reads.
 
-The data room knows no task. What tasks know about data is added here: the built-in names, and the task that an ExORL
+`hilp.data` knows no task. What tasks know about data is added here: the built-in names, and the task that a file or a
 folder is named after.
 """
 
@@ -17,6 +17,7 @@ from hilp.collectors import maze as collect_maze
 from hilp.data import load as loading
 from hilp.data.dataset import Dataset
 from hilp.data.formats import minari
+from hilp.data.metadata import Parts
 from hilp.data.source import Source, of_dataset
 from hilp.errors import HilpError, nearest
 from hilp.tasks import dmc, kitchen, maze, ogbench, rendering
@@ -129,48 +130,41 @@ def _collect(name: str, steps: int | None, seed: int, options: dict[str, Any]) -
 
 
 def _with_task(data: Data, source: Any, convention: str | None) -> Data:
-    """The data with the task that its ExORL folder or its file is named after, where the sizes fit."""
+    """The data with the task that its folder or file is named after, where the sizes fit."""
+    path = Path(source) if isinstance(source, str | os.PathLike) else None
     if convention == "kitchen":
-        return _of_kitchen(data, source)
-    if data.format == "ogbench" and isinstance(source, str | os.PathLike):
-        return _of_ogbench(data, Path(source))
-    if data.format != "exorl" or not isinstance(source, str | os.PathLike):
-        return data
-    folder = Path(source).resolve()
-    domain = (folder.parent if folder.name == "buffer" else folder).parent.name
-    if domain not in dmc.DOMAINS:
-        return data
-    parts = dmc.DOMAINS[domain].parts
-    size = sum(math.prod(shape) for _, shape in parts)
+        return _of_kitchen(data, path or Path())
+    if path is not None and data.format == "ogbench" and data.task is None:
+        # Like pointmaze-large-stitch-v0-val.npz.
+        name = path.name.removesuffix(".npz").removesuffix("-val").removesuffix(ogbench.VERSION)
+        about = ogbench.of_data(name.removeprefix(ogbench.VISUAL))
+        if about is not None:
+            visual = name.startswith(ogbench.VISUAL)
+            size = rendering.policy_spec(ogbench.make(name)).observation_dim if visual else about.observation_dim
+            return _named_after(data, "file", name, size)
+    if path is not None and data.format == "exorl":
+        folder = path.resolve()
+        domain = (folder.parent if folder.name == "buffer" else folder).parent.name
+        if domain in dmc.DOMAINS:
+            parts = dmc.DOMAINS[domain].parts
+            return _named_after(data, "folder", domain, sum(math.prod(shape) for _, shape in parts), parts)
+    return data
+
+
+def _named_after(data: Data, what: str, task: str, size: int, parts: Parts = ()) -> Data:
+    """The data as that of a task that its file or folder is named after, unless the task's observations differ."""
     if data.observation_dim != size:
-        note = f"the folder is named {domain}, whose observations have {size} numbers: not taken as that task"
+        note = f"the {what} is named {task}, whose observations have {size} numbers: not taken as that task"
         return replace(data, notes=(note, *data.notes))
-    note = f"taken as data of the task {domain}, after its folder"
-    return replace(data, task=domain, observation_parts=parts, notes=(note, *data.notes))
+    note = f"taken as data of the task {task}, after its {what}"
+    return replace(data, task=task, observation_parts=parts or data.observation_parts, notes=(note, *data.notes))
 
 
-def _of_ogbench(data: Data, path: Path) -> Data:
-    """A file of OGBench's with the task that it is named after (pointmaze-large-stitch-v0-val.npz)."""
-    name = path.name.removesuffix(".npz").removesuffix("-val").removesuffix(ogbench.VERSION)
-    visual = name.startswith(ogbench.VISUAL)
-    about = ogbench.of_data(name.removeprefix(ogbench.VISUAL))
-    if about is None or data.task is not None:
-        return data
-    size = rendering.policy_spec(ogbench.make(name)).observation_dim if visual else about.observation_dim
-    if data.observation_dim != size:
-        note = f"the file is named {name}, with observations of {size} numbers: not taken as that task"
-        return replace(data, notes=(note, *data.notes))
-    note = f"taken as data of the task {name}, after its name"
-    return replace(data, task=name, notes=(note, *data.notes))
-
-
-def _of_kitchen(data: Data, source: Any) -> Data:
+def _of_kitchen(data: Data, path: Path) -> Data:
     """Kitchen data with the names of its columns, and with its task where the file's name says it."""
-    parts = kitchen.PARTS
-    path = Path(source) if isinstance(source, str | os.PathLike) else Path()
+    data = replace(data, observation_parts=kitchen.PARTS)
     task = kitchen.task_of_file(path.name) or kitchen.task_of_file(path.parent.name)  # Minari: .../mixed-v2/data
-    if task is None:
-        note = f"nothing says which subtasks count: name the task, one of {', '.join(kitchen.names())}"
-        return replace(data, observation_parts=parts, notes=(note, *data.notes))
-    note = f"taken as data of the task {task}, after its name"
-    return replace(data, task=task, observation_parts=parts, notes=(note, *data.notes))
+    if task is not None:
+        return _named_after(data, "file", task, data.observation_dim)
+    note = f"nothing says which subtasks count: name the task, one of {', '.join(kitchen.names())}"
+    return replace(data, notes=(note, *data.notes))

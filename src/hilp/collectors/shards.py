@@ -1,7 +1,8 @@
-"""Finished episodes of a collection that may be interrupted, kept beside the target folder until it is whole.
+"""Finished episodes of a collection that may be interrupted, kept next to the target folder until it is complete.
 
-Every call of `add` leaves one checked file, written whole or not at all; a learner's state says how many episodes it
-has seen, and later ones are dropped when it is loaded. So a killed collection goes on without torn or doubled episodes.
+Every call of `add` leaves one checked file, written whole or not at all. A learner's state says how many episodes it
+has seen, and later ones are dropped when it is loaded. So a killed collection continues without torn or doubled
+episodes.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def collection(out: Path, identity: dict[str, Any], overwrite: bool = False) -> 
 
 
 class Shards:
-    """The finished episodes of a collection, in a folder beside its target `out`."""
+    """The finished episodes of a collection, in a folder next to its target `out`."""
 
     def __init__(self, out: Path, identity: dict[str, Any], overwrite: bool = False) -> None:
         self.out, self._overwrite = storage.with_a_name(out), overwrite

@@ -1,4 +1,4 @@
-"""How a script fared, told by its data: which target it was at in each row, and whether it was there."""
+"""How well a script did, from its data: which target it had in each row, and whether it was there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 NUMBER = "target"  # extra column: how many targets the episode had before this one, or NONE
 REACHED = "target_reached"  # extra column, bool: whether the script is at its target in this row
-NONE = -1  # the number of a row in which the script was at no target: it rests, or means to break off
+NONE = -1  # the number of a row in which the script had no target: it rests, or is going to break off
 
 
 def outcome(data: Dataset) -> dict[str, int | float]:

@@ -1,4 +1,4 @@
-"""Tasks: what `evaluate`, `diagnose` and `collect` know about the world. Each family has its own room.
+"""Tasks: what `evaluate`, `diagnose` and `collect` know about the world. Each family has its own folder.
 
 A task is any object with the attributes of `Task`. Nothing outside this folder tests a task's name. A family is a
 module with `names()`, `takes(name)` and `make(name)`, and with `reward_tasks()` where some of its tasks are one reward
@@ -30,7 +30,7 @@ __all__ = [
     "runs_user_code",
 ]
 
-FAMILIES: dict[str, str] = {  # imported when asked for
+FAMILIES: dict[str, str] = {  # imported when needed
     "antmaze": "hilp.tasks.antmaze",  # before maze, which takes any text of several lines
     "maze": "hilp.tasks.maze",
     "kitchen": "hilp.tasks.kitchen",
@@ -38,7 +38,7 @@ FAMILIES: dict[str, str] = {  # imported when asked for
     "ogbench": "hilp.tasks.ogbench",  # after antmaze, two of whose names it would take otherwise
     "gym": "hilp.tasks.gym",
 }
-_typed: set[str] = set()  # names that were asked for in this process, and not read in a file
+_typed: set[str] = set()  # names that the user typed in this process; others were read in a file
 _registered: dict[str, Any] = {}  # tasks of this process, by name
 
 
@@ -85,7 +85,7 @@ def make(name: str) -> Any:
         return gym.task_from(_registered[name], name)
     for family in _families():
         if family.takes(name):
-            _typed.add(name)  # asked for, so its code may be run
+            _typed.add(name)  # typed by the user, so its code may be run
             return family.make(name)
     entry = plugins.found("tasks").get(name)
     if entry is not None and entry.attr:

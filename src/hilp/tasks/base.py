@@ -19,7 +19,7 @@ class Episodes(Protocol):
     """n episodes running side by side."""
 
     observations: np.ndarray  # [n, obs_dim] float32: now
-    goals: np.ndarray  # [n, obs_dim] float32: what a goal prompt is given
+    goals: np.ndarray  # [n, obs_dim] float32: what a goal prompt takes
 
     def step(self, actions: np.ndarray) -> None: ...
 
@@ -145,8 +145,8 @@ class BaseTask:
         """A start or goal of a user's as float64 [obs]; images are refused where only states say what is reached."""
         if isinstance(value, Mapping):
             raise HilpError(
-                f"whether an episode of {self.name} is at its {what} is told by states, which a picture does not show: "
-                "name one of its own goals, give columns, or a row of data that has the states beside its pictures"
+                f"whether an episode of {self.name} is at its {what} is decided by states, which an image does not "
+                "show: name one of its own goals, give columns, or a row of data that also has states"
             )
         value = np.asarray(value, np.float64)
         if value.shape != (self.observation_dim,) or (finite and not np.isfinite(value).all()):

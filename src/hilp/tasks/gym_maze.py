@@ -91,10 +91,7 @@ class MazeEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     def _position(self, name: str, value: Any) -> np.ndarray:
         if name not in ("start", "goal"):
             raise HilpError(f"unknown reset option '{name}': {nearest(name, ['start', 'goal'])}")
-        xy = np.asarray(value, np.float64)
-        if xy.shape != (2,) or not self.maze.valid(xy[None])[0]:
-            raise HilpError(f"reset option {name}={value} is not a free position (x, y) of {self.maze.name}")
-        return xy
+        return self.maze.require_position(value, name)
 
 
 def register() -> None:

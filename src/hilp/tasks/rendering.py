@@ -57,12 +57,12 @@ def observe_states(world: Any, states: np.ndarray) -> Tree:
     if states.shape[-1:] != (world.observation_dim,) or not np.isfinite(states).all():
         raise HilpError(f"a state of {world.name} has {world.observation_dim} finite numbers, not {states.tolist()}")
     single = states.ndim == 1
-    pictures = world.render_states(np.atleast_2d(states))
-    return trees.over(lambda rows: rows[0], pictures) if single else pictures
+    images = world.render_states(np.atleast_2d(states))
+    return trees.over(lambda rows: rows[0], images) if single else images
 
 
 def can_infer_states(world: Any) -> bool:
-    """Whether states can be told from what policies see."""
+    """Whether what policies see shows the whole state."""
     return not getattr(world, "image_parts", ()) or hasattr(world, "infer_states")
 
 
@@ -71,7 +71,7 @@ def infer_states(world: Any, observations: Tree) -> np.ndarray:
     if not isinstance(observations, Mapping):
         return np.asarray(observations)
     if not hasattr(world, "infer_states"):
-        raise HilpError(f"{world.name} cannot tell a state from its picture")
+        raise HilpError(f"{world.name} cannot infer a state from its image")
     parts = {name: shape for name, shape, _ in world.image_parts}
     single = any(np.shape(observations[name]) == shape for name, shape in parts.items())
     batch = trees.over(lambda part: np.asarray(part)[None], observations) if single else observations

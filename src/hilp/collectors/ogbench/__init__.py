@@ -1,4 +1,4 @@
-"""OGBench's data made anew, without a download: seeded, in parallel, and to be interrupted at any time.
+"""OGBench's data without a download: seeded, in parallel, and safe to interrupt.
 
 Points and arms follow OGBench's published recipes. Its ant experts were never published: ants walk by our own
 controller here, and their data cannot be compared with published numbers.

@@ -19,11 +19,12 @@ from functools import cached_property
 import numpy as np
 
 from hilp.collectors import targets
+from hilp.collectors.ant_controller import Controller
 from hilp.collectors.collecting import Block, Episode
-from hilp.collectors.ogbench.bodies import Ants, Walkers
 from hilp.errors import HilpError
 from hilp.tasks import ogbench
-from hilp.tasks.ogbench.mazes import OgbenchMaze
+from hilp.tasks.antmaze import AntEpisodes
+from hilp.tasks.ogbench.mazes import OgbenchMaze, Points
 
 NOISE = {"point": 0.5, "ant": 0.2}  # standard deviation of the Gaussian added to an action before it is clipped
 EXPLORE_NOISE = 1.0
@@ -147,8 +148,39 @@ class Errands:
         self.number[there] += 1
 
 
+class Walkers(Points):
+    """Points whose action is the direction."""
+
+    def toward(self, directions: np.ndarray) -> np.ndarray:
+        return directions
+
+
+class Ants:
+    """Ants that our own controller walks along a direction."""
+
+    def __init__(self, world: OgbenchMaze, rng: np.random.Generator, xy: np.ndarray) -> None:
+        self._controller = Controller.load()
+        states = world.ground.resets(rng, xy)
+        states[:, :2] = xy
+        self._episodes = AntEpisodes(world.ground, states, np.full_like(xy, np.inf))  # none is ever at a goal
+
+    @property
+    def xy(self) -> np.ndarray:
+        return self._episodes.states[:, :2]
+
+    @property
+    def observations(self) -> np.ndarray:
+        return self._episodes.observations
+
+    def toward(self, directions: np.ndarray) -> np.ndarray:
+        return self._controller.act(self._episodes.states[:, 2:], directions)
+
+    def step(self, actions: np.ndarray) -> None:
+        self._episodes.step(actions)
+
+
 class Simulation:
-    """What a process needs to collect blocks of a kind of data: the world is made anew in it."""
+    """What a process needs to collect blocks of a kind of data: it makes a world of its own."""
 
     def __init__(self, task: str, kind: str, seed: int) -> None:
         world = ogbench.make(task)

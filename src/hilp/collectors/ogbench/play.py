@@ -35,7 +35,7 @@ ATTEMPTS = 50  # at an episode in which the cube stays in view
 
 
 class Simulation:
-    """What a process needs to collect: the world is made anew in it."""
+    """What a process needs to collect: it makes a world of its own."""
 
     def __init__(self, task: str, seed: int) -> None:
         world = ogbench.make(task)
@@ -75,7 +75,7 @@ class Simulation:
         return {"actions": np.stack(actions), **{name: np.stack([row[name] for row in rows]) for name in rows[0]}}
 
     def _of_targets(self, seed: int) -> dict[str, float]:
-        """What the targets of an episode are drawn with beside the environment's own values."""
+        """What the targets of an episode are drawn with, apart from the environment's own values."""
         if self._world.about.body != "cube" or self._world.cubes not in STACKED:
             return {}
         return {"p_stack": np.random.default_rng(seed).uniform(*STACKED[self._world.cubes])}

@@ -1,21 +1,37 @@
-"""DeepMind Control as tasks: a robot in its world, with one or all of its rewards."""
+"""DeepMind Control as tasks: a robot in its world, by states or by a camera, with one or all of its rewards.
+
+The camera shows 64 x 64 pixels, three frames at once, as in the paper's experiments. Images are rendered from physics
+states, so data that holds them (as ExORL's does) needs no new simulation.
+"""
 
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hilp.data.frames import Recent
 from hilp.errors import HilpError, nearest, some
 from hilp.tasks.base import BaseTask, column_names
-from hilp.tasks.dmc.domains import DOMAINS, NAMES, TASKS, Arrays, Domain
+from hilp.tasks.dmc.domains import DOMAINS, Arrays, Domain
+from hilp.tasks.rendering import SUFFIX, render_in_blocks
 from hilp.tasks.simulator import Threaded, cores, drawing, render
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from hilp.data.dataset import Dataset
+
+
+SIDE, FRAMES = 64, 3  # pixels of an image along each side; images that policies see at once
+PART, PHYSICS = "pixels", "physics"
+BLOCK = 1000  # images between two reports of progress
 
 
 class Dmc(Threaded, BaseTask):
@@ -23,7 +39,7 @@ class Dmc(Threaded, BaseTask):
 
     family = "dmc"
     has_goals = False
-    extra_columns: tuple[str, ...] = ("physics",)
+    extra_columns: tuple[str, ...] = (PHYSICS,)
 
     def __init__(self, name: str, rewards: Sequence[str], threads: int | None = None) -> None:
         self.name = name
@@ -56,7 +72,7 @@ class Dmc(Threaded, BaseTask):
 
     def _labels(self, name: str) -> Callable[..., np.ndarray]:
         def reward(s: np.ndarray, a: np.ndarray, s2: np.ndarray, extras: Any) -> np.ndarray:
-            return self.reward_of(extras.after("physics"), name)
+            return self.reward_of(extras.after(PHYSICS), name)
 
         return reward
 
@@ -174,25 +190,56 @@ class DmcEpisodes:
         return np.zeros(len(self.simulations), bool)
 
 
-def names() -> tuple[str, ...]:
-    """Robots with all their rewards, then those with one."""
-    return (*NAMES, *TASKS)
+class PixelDmc(Dmc):
+    """A robot whose policies see images; rewards are of its physics."""
+
+    image_parts = ((PART, (SIDE, SIDE, 3 * FRAMES), "uint8"),)
+
+    def __init__(self, name: str, rewards: Sequence[str], threads: int | None = None) -> None:
+        super().__init__(name.removesuffix(SUFFIX), rewards, threads)
+        self.name = name
+
+    @property
+    def plain(self) -> Dmc:
+        """The same robot, by its states."""
+        return Dmc(self.name.removesuffix(SUFFIX), tuple(self.rewards), self.threads)
+
+    def episodes(
+        self, rng: np.random.Generator, n: int, start: np.ndarray | None = None, goal: np.ndarray | None = None
+    ) -> PixelDmcEpisodes:
+        return PixelDmcEpisodes(self, super().episodes(rng, n, start, goal).simulations)
+
+    def render_dataset(self, data: Dataset, progress: Callable[[int], None] | None = None) -> Dataset:
+        """Data of this robot's states with images of them as observations, in stacks; each frame is kept once."""
+        if PHYSICS not in data.extras:
+            raise HilpError(
+                f"{data.name} has no column '{PHYSICS}', from which images are rendered: keep it in the data"
+            )
+        physics = data.extras[PHYSICS]
+        images = render_in_blocks(
+            lambda states: self.frames(states, (SIDE, SIDE)), physics, (SIDE, SIDE, 3), progress, BLOCK
+        )
+        name = re.sub(rf"^{self.domain_name}\b", self.name, data.name)
+        found = replace(data, observations={PART: images}, task=self.name, name=name, checked=())
+        return replace(found, observation_parts=(), transform=None).in_frames(FRAMES)
 
 
-def reward_tasks() -> tuple[str, ...]:
-    """The tasks that are one reward each."""
-    return TASKS
+class PixelDmcEpisodes(DmcEpisodes):
+    """n episodes with images of each."""
 
+    def __init__(self, world: Dmc, simulations: list[Any]) -> None:
+        self._recent, domain = Recent(FRAMES), world.domain
+        self._camera = domain.model.camera(domain.camera).id
+        self._screen = ExitStack()  # closed with these episodes: opening it takes longer than a picture
+        self._draw = self._screen.enter_context(drawing(domain.mujoco, domain.model, SIDE, SIDE))
+        super().__init__(world, simulations)
 
-def takes(name: str) -> bool:
-    """Whether this is a robot of DeepMind Control."""
-    return name in NAMES or name in TASKS
+    def _observe(self) -> None:
+        super()._observe()
+        images = np.empty((len(self.simulations), SIDE, SIDE, 3), np.uint8)
+        for data, image in zip(self.simulations, images, strict=True):
+            self._draw(data, self._camera, image)
+        self.images = {PART: self._recent.add(images)}
 
-
-def make(name: str, threads: int | None = None) -> Dmc:
-    """A domain ("walker") with all its rewards, or a task ("walker_run") with its own."""
-    if name in NAMES:
-        return Dmc(name, tuple(DOMAINS[name].rewards), threads)
-    if name in TASKS:
-        return Dmc(name, (name.partition("_")[2],), threads)
-    raise HilpError(f"unknown DeepMind Control task '{name}': {nearest(name, names())}")
+    def __del__(self) -> None:
+        self._screen.close()

@@ -23,7 +23,7 @@ PACKAGES = ("gymnasium_robotics", "ogbench", "hilp.tasks.gym_maze")
 
 
 def names() -> list[str]:
-    """None: what is installed can be asked for, but it is not ours to list."""
+    """None: what is installed can be made, but is not listed."""
     return []
 
 
@@ -91,15 +91,22 @@ def _by_id(identity: str, values: Mapping[str, Any]) -> Callable[[bool], Any]:
 
     def make(pictures: bool) -> Any:
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of versions and of checks that are not the user's
-                return gymnasium.make(bare, disable_env_checker=True, **values, **_pictures(pictures))
+            return _quietly_made(bare, **values, **_pictures(pictures))
         except Exception as error:  # its code is not ours
             if isinstance(error, gymnasium.error.UnregisteredEnv) or type(error) is gymnasium.error.Error:
                 raise HilpError(f"there is no Gymnasium environment '{bare}': {_near(bare)}") from error
             raise HilpError(f"the environment {bare} cannot be made: {reason(error)}") from error
 
     return make
+
+
+def _quietly_made(spec: Any, **values: Any) -> Any:
+    """An environment without warnings of versions and of checks that are not the user's."""
+    import gymnasium
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return gymnasium.make(spec, disable_env_checker=True, **values)
 
 
 def _pictures(wanted: bool) -> dict[str, Any]:
@@ -114,7 +121,7 @@ def _import_packages(identity: str) -> None:
     for package in PACKAGES:
         if identity in gymnasium.registry or identity.partition("-v")[0] in known:
             return
-        # Without notices about environments that nobody asked for.
+        # Without notices about other environments.
         with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(ImportError):
             warnings.simplefilter("ignore")
             importlib.import_module(package)
@@ -132,15 +139,10 @@ def _near(identity: str) -> str:
 
 def _from_object(env: Any) -> Callable[[bool], Any]:
     """Copies of an environment: made anew by its spec where it has one, else as they are."""
-    import gymnasium
 
     def make(pictures: bool) -> Any:
         try:
-            if env.spec is not None:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    return gymnasium.make(env.spec, disable_env_checker=True, **_pictures(pictures))
-            return copy.deepcopy(env)
+            return copy.deepcopy(env) if env.spec is None else _quietly_made(env.spec, **_pictures(pictures))
         except Exception as error:
             kind = type(env.unwrapped).__name__
             raise HilpError(

@@ -415,5 +415,5 @@ def set_goal(env: Any, goal: np.ndarray) -> bool:
 
 
 def own_reward(s: np.ndarray, a: np.ndarray, s2: np.ndarray, extras: Any) -> np.ndarray:
-    """The environment's own reward, which data from `hilp.collect` has beside its observations."""
+    """The environment's own reward, a column of data from `hilp.collect`."""
     return np.asarray(extras.after("own_reward"))

@@ -25,7 +25,7 @@ DOORS = "".join(SIDES)
 COLOUR = "#c2571a"
 ARROW = np.array([(0.25, 0.2), (0.25, 0.8), (0.8, 0.5)])  # of a door to the right, in a cell of size 1
 
-# The map and the step limit of each named maze. The limit is four times the longest exact distance (given behind it),
+# The map and the step limit of each named maze. The limit is four times the longest exact distance (in the comment),
 # rounded up to a multiple of 50: enough for a policy that wanders a little, too little for one that is lost.
 MAZES: dict[str, tuple[str, int]] = {
     "maze-four-rooms": (

@@ -175,9 +175,9 @@ class Maze(Grid, BaseTask):
         self, rng: np.random.Generator, n: int, start: np.ndarray | None = None, goal: np.ndarray | None = None
     ) -> MazeEpisodes:
         """n episodes, each from a random start to a random goal that is not reached yet; either can be given."""
-        goals = self.starts(rng, n) if goal is None else self._given(goal, n, "goal")
+        goals = self.starts(rng, n) if goal is None else np.tile(self.require_position(goal, "goal"), (n, 1))
         if start is not None:
-            return MazeEpisodes(self, self._given(start, n, "start"), goals)
+            return MazeEpisodes(self, np.tile(self.require_position(start, "start"), (n, 1)), goals)
         xy = self.starts(rng, n)
         while (near := at_goal(xy, goals)).any():
             xy[near] = self.starts(rng, int(near.sum()))
@@ -190,14 +190,14 @@ class Maze(Grid, BaseTask):
         """Both coordinates of a goal must be given."""
         return np.full(2, np.nan)
 
-    def _given(self, xy: np.ndarray, n: int, name: str) -> np.ndarray:
-        """A position from a user, n times."""
+    def require_position(self, xy: np.ndarray, name: str) -> np.ndarray:
+        """A user's start or goal, checked."""
         xy = np.asarray(xy, np.float64)
         if xy.shape != (2,) or not self.valid(xy[None])[0]:
             raise HilpError(
                 f"the {name} {xy.tolist()} is not a free position x,y of {self.name}: it is off the map or in a wall"
             )
-        return np.tile(xy, (n, 1))
+        return xy
 
     def potential_max(self, name: str) -> float:
         """The largest value of a potential over all valid positions, exactly."""

@@ -54,11 +54,11 @@ class Visual(ImageTask, OgbenchTask):
 
 
 class VisualManipulation(Visual, Manipulation):
-    """An arm, seen."""
+    """An arm, by images."""
 
 
 class VisualMaze(Visual, OgbenchMaze):
-    """A maze, seen."""
+    """A maze, by images."""
 
 
 def make(about: Environment) -> OgbenchTask:
