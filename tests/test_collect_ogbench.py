@@ -345,4 +345,4 @@ def test_files_of_ogbench_are_taken_as_their_task(maze: OgbenchMaze, tmp_path: P
     assert hilp.load(tmp_path / "walks.npz").task is None
     np.savez(tmp_path / "antmaze-medium-stitch-v0.npz", **arrays)
     other = hilp.load(tmp_path / "antmaze-medium-stitch-v0.npz")
-    assert other.task is None and "observations of 29 numbers" in other.notes[0]
+    assert other.task is None and "observations have 29 numbers" in other.notes[0]

@@ -87,7 +87,7 @@ def init(cfg: Config, observation_dim: int, action_dim: int, key: Array) -> Stat
     critic = tuple(networks.Feature(both, cfg.hidden, 1, k) for k in keys[1:3])
     predictor, fixed = (networks.Mlp(observation_dim, cfg.novelty[:-1], cfg.novelty[-1], k) for k in keys[3:])
     adam = optax.adam(cfg.lr)
-    optimisers = (adam.init(net) for net in (actor, critic, predictor))
+    optimisers = adam.init(actor), adam.init(critic), adam.init(predictor)
     return State(actor, critic, critic, predictor, fixed, *optimisers, jnp.ones(()))
 
 

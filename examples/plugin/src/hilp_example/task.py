@@ -1,4 +1,7 @@
-"""A point that is pushed over a table, with goals and a reward: a Gymnasium environment as a task."""
+"""A point that is pushed over a table, with goals and a reward: a Gymnasium environment as a task.
+
+The same task as in examples/own_task.py, written out, because each of the two is to be copied on its own.
+"""
 
 import gymnasium
 import numpy as np
