@@ -264,14 +264,14 @@ class HierarchyCell(Cell):
     @cached_property
     def reward(self) -> str:
         """As the table says, else that of the task's far place, else its only one."""
-        asked, world = self.table.reward, self.world
-        if asked is not None:
-            setup.require_reward(world, asked)
-            if asked in world.potentials:
+        named, world = self.table.reward, self.world
+        if named is not None:
+            setup.require_reward(world, named)
+            if named in world.potentials:
                 raise HilpError(
-                    f"'{asked}' rewards every step on the way: a table of hierarchies is of 'target' or a return"
+                    f"'{named}' rewards every step on the way: a table of hierarchies is of 'target' or a return"
                 )
-            return asked
+            return named
         if setup.has_reward(world, setup.TARGET):
             return setup.TARGET
         if len(world.rewards) == 1:

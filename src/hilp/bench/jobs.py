@@ -41,7 +41,7 @@ class Job:
     number: int  # of the cell in its table
     title: str
     text: str  # all that `run` needs, as JSON
-    log: Path  # beside the run: written once the job runs, removed once its rows are kept
+    log: Path  # next to the run: written once the job runs, removed once its rows are kept
     trainings: Mapping[Path, int]  # folders that it trains in (the last name a pattern), and the updates of each
 
     @staticmethod

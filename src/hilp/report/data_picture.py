@@ -11,6 +11,7 @@ import numpy as np
 from hilp.data.audit import AuditReport
 from hilp.errors import HilpError
 from hilp.report import figures
+from hilp.report.figures import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,22 +53,17 @@ def draw(report: AuditReport) -> Figure:
         plane.add_collection(LineCollection([path], colors=colour, linewidths=0.9, alpha=0.8))
         plane.plot(*path[0], "o", mfc="white", mec=colour, ms=4, mew=1.0)
     plane.autoscale_view()
-    plane.set_xlabel(labels[0])
-    plane.set_ylabel(labels[1])
+    plane.set(xlabel=labels[0], ylabel=labels[1])
     edges, counts = report.lengths["edges"], report.lengths["counts"]
     lengths.bar(edges[:-1], counts, np.diff(edges), align="edge", color=figures.BLUE, edgecolor="white", linewidth=0.6)
     margin = max(2.0, 0.05 * (edges[-1] - edges[0]))
     lengths.set_xlim(edges[0] - margin, edges[-1] + margin)
     lengths.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    lengths.set_xlabel("rows of an episode")
-    lengths.set_ylabel("episodes")
+    lengths.set(xlabel="rows of an episode", ylabel="episodes")
     titles = (f"{len(flat)} of {report.episodes:,} episodes, starts marked", f"{report.transitions:,} transitions")
     for axes, title in zip((plane, lengths), titles, strict=True):
-        axes.set_title(title, loc="left", fontsize=figures.TITLE_SIZE, fontweight="bold", color=figures.INK)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(colors=figures.SOFT, labelsize=figures.SMALL_SIZE)
-        axes.grid(color=figures.LINE, linewidth=0.7)
-        axes.set_axisbelow(True)
+        style.draw_title(axes, title)
+        style.draw_frame(axes, grid="both")
     return figure
 
 

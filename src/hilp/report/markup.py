@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from importlib import resources
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ def page(title: str, intro_html: str, sections: Sequence[Section]) -> str:
     contents = "\n".join(f'<li><a href="#section-{i}">{_text(s.title)}</a></li>' for i, s in enumerate(sections, 1))
     nav = f'<nav aria-label="Contents"><h2>Contents</h2><ol>\n{contents}\n</ol></nav>' if sections else ""
     body = "\n".join(_section(section, f"section-{i}") for i, section in enumerate(sections, 1))
+    style = resources.files("hilp.report").joinpath("page.css").read_text("utf-8")
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -40,7 +42,8 @@ def page(title: str, intro_html: str, sections: Sequence[Section]) -> str:
 <meta name="color-scheme" content="light dark">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
 <title>{_text(title)}</title>
-<style>{_CSS}</style>
+<style>
+{style}</style>
 </head>
 <body>
 <header><h1>{_text(title)}</h1>
@@ -129,56 +132,3 @@ def _check_table(headers: Sequence[str], rows: Sequence[Row]) -> None:
     for i, row in enumerate(rows):
         if len(row) != len(headers):
             raise ValueError(f"row {i} has {len(row)} cells, the table has {len(headers)} columns")
-
-
-_CSS = """
-:root { --ink: #1d2330; --soft: #5b6475; --line: #dfe3ea; --paper: #ffffff; --wash: #f5f7fa; --link: #0060a8; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e6e9ef; --soft: #a0a9ba; --line: #343b49; --paper: #14171e; --wash: #1d222c; --link: #7cc4ff; }
-}
-* { box-sizing: border-box; }
-html { scroll-behavior: smooth; -webkit-text-size-adjust: 100%; }
-body { margin: 0 auto; max-width: 78rem; padding: 2rem clamp(1rem, 4vw, 3rem) 4rem; background: var(--paper);
-  color: var(--ink); font: 1rem/1.6 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; }
-h1 { font-size: clamp(1.6rem, 4vw, 2.3rem); line-height: 1.2; letter-spacing: -0.015em; margin: 0 0 0.6rem; }
-h2 { font-size: 1.35rem; line-height: 1.3; margin: 0 0 0.6rem; }
-p, .intro { max-width: 46rem; }
-p { margin: 0 0 1rem; }
-a { color: var(--link); text-decoration: none; }
-a:hover { text-decoration: underline; }
-code { background: var(--wash); border-radius: 4px; padding: 0.1em 0.35em; font-size: 0.9em; }
-header { border-bottom: 1px solid var(--line); margin-bottom: 2rem; padding-bottom: 1rem; }
-nav { background: var(--wash); border-radius: 10px; padding: 1rem 1.2rem; margin-bottom: 2rem; }
-nav h2 { font-size: 0.8rem; text-transform: uppercase; letter-spacing: 0.06em; color: var(--soft); margin: 0 0 0.4rem; }
-nav ol { margin: 0; padding-left: 1.3rem; font-size: 0.95rem; }
-section { margin-bottom: 3rem; scroll-margin-top: 1rem; }
-.figures { display: flex; flex-wrap: wrap; gap: 1.2rem; margin: 1.2rem 0; align-items: flex-start; }
-figure { margin: 0; background: #ffffff; color: #1d2330; border: 1px solid var(--line); border-radius: 10px;
-  padding: 0.8rem; max-width: 100%; }
-figure img { display: block; max-width: 100%; height: auto; margin: 0 auto; }
-figcaption { color: #5b6475; font-size: 0.88rem; line-height: 1.45; margin-top: 0.6rem; max-width: 42rem; }
-.table { overflow-x: auto; margin: 1.2rem 0; }
-table { border-collapse: collapse; font-size: 0.93rem; font-variant-numeric: tabular-nums; }
-caption { text-align: left; color: var(--soft); font-size: 0.88rem; padding-bottom: 0.5rem; }
-th, td { padding: 0.4rem 1rem 0.4rem 0; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top; }
-th { border-bottom: 2px solid var(--line); white-space: nowrap; }
-.number { text-align: right; white-space: nowrap; padding-left: 1rem; }
-tbody tr:hover { background: var(--wash); }
-@media (min-width: 70rem) {
-  .sheet { display: grid; grid-template-columns: 14rem minmax(0, 1fr); gap: 2.5rem; align-items: start; }
-  nav { position: sticky; top: 1.5rem; max-height: calc(100vh - 3rem); overflow-y: auto; }
-}
-@media print {
-  :root { --ink: #000; --soft: #444; --line: #bbb; --paper: #fff; --wash: #fff; --link: #000; }
-  body { max-width: none; padding: 0; font-size: 10.5pt; }
-  .sheet { display: block; }
-  nav { position: static; border: 1px solid var(--line); }
-  h2 { break-after: avoid; }
-  figure, tr, nav { break-inside: avoid; }
-  figure img { max-height: 22cm; }
-  h1 { font-size: 20pt; }
-  .figures { display: block; }
-  figure { margin-bottom: 0.8rem; }
-  .table { overflow: visible; }
-}
-"""

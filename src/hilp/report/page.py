@@ -122,7 +122,7 @@ def _number(metric: str) -> Callable[[float], str]:
 
 
 def _held_out(rows: list[Row]) -> Section:
-    """What data that the policy has not seen says of it; no simulator was asked."""
+    """What data that the policy has not seen says of it, without a simulator."""
     told = explain.explain_held_out([row["held_out"] for row in rows if "held_out" in row])
     headers, lines = results_table(rows)
     headers[1] = "estimated success"

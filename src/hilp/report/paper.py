@@ -1,4 +1,4 @@
-"""The paper's result tables, for reports that put its numbers beside ours.
+"""The paper's result tables, for reports that compare its numbers with ours.
 
 `paper.json` holds the four tables that have numbers for every setting; a cell is [mean, standard deviation over seeds],
 or null where the paper has a dash. Its rows are data sets, or `environment/task/data set` for zero-shot RL.

@@ -1,4 +1,4 @@
-"""A plan as the pictures of its midpoints: the strip of a film that nobody took."""
+"""A plan as the pictures of its midpoints: a strip of a film."""
 
 from __future__ import annotations
 

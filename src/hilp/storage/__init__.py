@@ -8,24 +8,20 @@
 | `locks` | one writer for each folder |
 """
 
-from hilp.storage.arrays import checksum as checksum
-from hilp.storage.arrays import flatten as flatten
-from hilp.storage.arrays import read_arrays as read_arrays
-from hilp.storage.arrays import unflatten as unflatten
-from hilp.storage.arrays import write_arrays as write_arrays
-from hilp.storage.atomic import carry_over as carry_over
-from hilp.storage.atomic import clean_leftovers as clean_leftovers
-from hilp.storage.atomic import clean_leftovers_in as clean_leftovers_in
-from hilp.storage.atomic import fsync_folder as fsync_folder
-from hilp.storage.atomic import new_folder as new_folder
-from hilp.storage.atomic import read_json as read_json
-from hilp.storage.atomic import restore_aside as restore_aside
-from hilp.storage.atomic import swap_folder as swap_folder
-from hilp.storage.atomic import temporary_beside as temporary_beside
-from hilp.storage.atomic import with_a_name as with_a_name
-from hilp.storage.atomic import write_bytes as write_bytes
-from hilp.storage.atomic import write_json as write_json
-from hilp.storage.atomic import write_text as write_text
-from hilp.storage.locks import LOCK as LOCK
-from hilp.storage.locks import in_turn as in_turn
-from hilp.storage.locks import locked as locked
+from hilp.storage.arrays import checksum, flatten, read_arrays, unflatten, write_arrays
+from hilp.storage.atomic import (
+    carry_over,
+    clean_leftovers,
+    clean_leftovers_in,
+    fsync_folder,
+    new_folder,
+    read_json,
+    restore_aside,
+    swap_folder,
+    temporary_beside,
+    with_a_name,
+    write_bytes,
+    write_json,
+    write_text,
+)
+from hilp.storage.locks import LOCK, in_turn, locked

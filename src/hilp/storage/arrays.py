@@ -86,7 +86,7 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 def _read_header(file: Any, size: int) -> tuple[dict[str, Any], int]:
     """The header of a safetensors file of this many bytes, and where its arrays begin.
 
-    What it says is held against the size of the file before any memory is asked for.
+    It is compared with the size of the file before any memory is allocated.
     """
     length = int.from_bytes(file.read(8), "little")
     if size < 8 or length > size - 8:

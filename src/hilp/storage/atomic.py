@@ -42,12 +42,11 @@ def read_json(path: Path) -> Any:
     """What a JSON file says; one line about a file that is none."""
     try:
         return json.loads(path.read_bytes())
-    except RecursionError:
-        raise HilpError(f"{path} is damaged (it is nested too deep): restore it from a copy") from None
     except OSError as error:
         raise HilpError(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise HilpError(f"{path} is damaged ({error}): restore it from a copy") from error
+    except (ValueError, RecursionError) as error:
+        why = "it is nested too deep" if isinstance(error, RecursionError) else error
+        raise HilpError(f"{path} is damaged ({why}): restore it from a copy") from error
 
 
 def write_bytes(path: Path, pieces: Iterable[Any]) -> None:

@@ -162,11 +162,9 @@ def _tell(path: str | os.PathLike[str], what: str) -> None:
 
 
 def _all(handle: int) -> bytes:
-    pieces, at = [], 0
-    while piece := os.pread(handle, 1 << 20, at):
-        pieces.append(piece)
-        at += len(piece)
-    return b"".join(pieces)
+    with open(os.dup(handle), "rb") as file:
+        file.seek(0)
+        return file.read()
 
 
 @contextlib.contextmanager

@@ -64,10 +64,7 @@ def success_by_depth(
         )
     ax.set_xticks(x, [plain(label) for label in labels])
     ax.set_xlim(-0.5, len(labels) - 0.5)
-    ax.set_ylim(0, 109)
-    ax.set_yticks(range(0, 101, 20))
-    ax.set_xlabel("plan recursions")
-    ax.set_ylabel("goals reached, %")
+    ax.set(ylim=(0, 109), yticks=range(0, 101, 20), xlabel="plan recursions", ylabel="goals reached, %")
     draw_title(ax, title)
     draw_frame(ax, grid="y")
     return fig
@@ -92,8 +89,7 @@ def curves(
         _mark_places(ax, as_vector(xticks, "xticks"))
     if len(series) > 1:
         draw_legend(ax, loc="best")
-    ax.set_xlabel(xlabel)
-    ax.set_ylabel(ylabel)
+    ax.set(xlabel=xlabel, ylabel=ylabel)
     draw_title(ax, title)
     return fig
 
@@ -150,17 +146,14 @@ def success_by_error(
         ax.xaxis.set_major_locator(LogLocator(subs=between))
         ax.xaxis.set_minor_formatter(NullFormatter())
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
-    ax.set_ylim(-4, 104)
-    ax.set_yticks(range(0, 101, 20))
-    ax.set_xlabel(xlabel)
-    ax.set_ylabel("goals reached without a plan, %")
+    ax.set(ylim=(-4, 104), yticks=range(0, 101, 20), xlabel=xlabel, ylabel="goals reached without a plan, %")
     ax.set_title(plain(title, LONGEST_TITLE), loc="left", fontsize=TITLE_SIZE, fontweight="bold", color=INK, pad=20)
     caption = f"{len(known)} {'policy' if len(known) == 1 else 'policies'}" + (
         "" if math.isnan(corr) else f", rank correlation {corr:.2f}"
     )
     ax.text(0, 1.02, caption.replace("-", "−"), transform=ax.transAxes, color=SOFT, fontsize=TEXT_SIZE)
     if len(points) > 1:
-        fig.legend(loc="outside right upper", **PLAIN_LEGEND)  # beside the points, where it can hide none
+        fig.legend(loc="outside right upper", **PLAIN_LEGEND)  # outside, where it hides no point
     draw_frame(ax, grid="both")
     return fig
 
@@ -202,8 +195,7 @@ def scatter_distance(
         ideal = steps if curve == 1 else (1 - curve**steps) / (1 - curve)
         label = "identity" if curve == 1 else f"discounted steps (γ = {curve:g})"
         ax.plot(steps, ideal, color=VERMILLION, linewidth=1.6, linestyle=(0, (4, 2)), label=label)
-    ax.set_xlabel(labels[0])
-    ax.set_ylabel(labels[1])
+    ax.set(xlabel=labels[0], ylabel=labels[1])
     draw_title(ax, title)
     draw_note(ax, f"rank correlation {corr:.3f}\n{len(exact):,} pairs")
     draw_legend(ax, loc="upper left")

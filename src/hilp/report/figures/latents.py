@@ -1,4 +1,4 @@
-"""The latent space on a plane beside the plan, in the same colours."""
+"""The latent space on a plane next to the plan, in the same colours."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def has_tsne() -> bool:
 
 
 def tsne(points: np.ndarray, seed: int = 0) -> np.ndarray:
-    """Places [n, 2] of points [n, D] on a plane, neighbours beside neighbours (van der Maaten and Hinton, 2008).
+    """Places [n, 2] of points [n, D] on a plane, neighbours together (van der Maaten and Hinton, 2008).
 
     Points that are all the same stay in one place.
     """

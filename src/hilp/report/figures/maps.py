@@ -253,7 +253,7 @@ def draw_squares(ax: Axes, xy: np.ndarray, **style: Any) -> PolyCollection:
 def _spacing(xy: np.ndarray) -> float:
     """Median distance to the third nearest other point.
 
-    On a lattice that is its spacing, beside a wall too; among scattered points it is wide enough for most to touch.
+    On a lattice that is its spacing, next to a wall, too; among scattered points it is wide enough for most to touch.
     """
     distinct = np.unique(xy, axis=0)
     if len(distinct) < 2:
