@@ -90,6 +90,7 @@ def test_swept_rows_that_are_adapted_have_a_line_of_their_own() -> None:
         (["--methods", "sf-hlip"], "did you mean 'sf-hilp'"),
         (["--set", "dmi=3"], "did you mean 'dim'"),
         (["--sweep", "dim"], "--sweep takes key=value"),
+        (["--sweep", "dim=,"], "--sweep has no values of 'dim'"),
         (["--sweep", "loss=vector,q", "--methods", "sf-lap"], "drawn against numbers"),
         (["--sweep", "dim=2,4", "--methods", "gc-td3"], "none of these methods"),
         (["--variants", "dim=2"], "--variants takes name:key=value"),

@@ -79,6 +79,8 @@ def _require_some(label: str, found: Sequence[str], own: Mapping[str, str], is_s
 def _require_one_table(sweep: tuple[str, Sequence[str]] | None, variants: Sequence[tuple[str, dict[str, str]]]) -> None:
     if sweep and variants:
         raise HilpError("--sweep and --variants are two tables: ask for one after the other")
+    if sweep and not sweep[1]:
+        raise HilpError(f"--sweep has no values of '{sweep[0]}': name some as {sweep[0]}=2,8,32")
     if sweep and not all(map(_is_number, sweep[1])):
         raise HilpError(f"a sweep is drawn against numbers, not {some(sweep[1])}: compare them with --variants")
     labels = [label for label, _ in variants]

@@ -209,8 +209,9 @@ class Processes:
         self._close(process)
         with result:
             result.seek(0)
-            if code == 0:
-                return Ended.of(job, result.read().split(b"\n")[-2])
+            *_, answer, _ = b"", *result.read().split(b"\n")  # the last whole line
+        if code == 0 and answer:
+            return Ended.of(job, answer)
         if code < 0:
             return Ended(job, None, f"its process was ended by {signal.Signals(-code).name} ({job.log})")
         said = job.log.read_text(errors="replace").split("\n") if job.log.exists() else []
