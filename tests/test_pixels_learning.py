@@ -179,7 +179,7 @@ def seeing(count: int = 200) -> hilp.Dataset:
 @pytest.mark.parametrize("values", [{}, {"schedule": "sequential", "phi_steps": 6, "policy_sees": "phi"}])
 def test_shifts_are_the_same_after_a_resumption(values: dict[str, Any], tmp_path: Any) -> None:
     """And a policy that sees through phi acts as it was trained to, from pictures."""
-    cfg, data = config(encoder="light", **values), seeing()
+    cfg, data = config(encoder="light", hidden=(16,), actor_hidden=(16,), **values), seeing()
     whole = hilp.pretrain(cfg, data, steps=14, quiet=True, out=tmp_path / "whole")
     hilp.pretrain(cfg, data, steps=9, quiet=True, out=tmp_path / "parts")
     parts = hilp.pretrain(cfg, data, steps=14, quiet=True, out=tmp_path / "parts", resume=True)

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from hilp.learning import sampling
 
-lengths_lists = st.lists(st.integers(2, 12), min_size=1, max_size=8)
+ROWS = 100  # of all examples: other shapes are compiled anew
+few_lengths = st.lists(st.integers(2, 12), min_size=1, max_size=8)
+lengths_lists = few_lengths.map(lambda lengths: [ROWS - sum(lengths), *lengths])
 
 
 def last_rows(lengths: list[int]) -> np.ndarray:
