@@ -271,9 +271,9 @@ def test_a_variant_is_a_row_of_each_method_that_has_its_keys() -> None:
 
 
 def test_a_curve_has_each_evaluation_once_although_metrics_repeat_it(tmp_path: Path) -> None:
-    rows = [{"step": 20}, {"step": 40, "success": 0.1, "look_step": 30},
-            {"step": 60, "success": 0.3, "success_plan": 0.5, "look_step": 60},
-            {"step": 80, "success": 0.3, "success_plan": 0.5, "look_step": 60}]  # fmt: skip
+    rows = [{"step": 20}, {"step": 40, "success": 0.1, "evaluation_step": 30},
+            {"step": 60, "success": 0.3, "success_plan": 0.5, "evaluation_step": 60},
+            {"step": 80, "success": 0.3, "success_plan": 0.5, "evaluation_step": 60}]  # fmt: skip
     lines.append(tmp_path / "metrics.jsonl", rows)
     assert files.evaluations(tmp_path / "metrics.jsonl") == [
         {"step": 30, "success": 0.1}, {"step": 60, "success": 0.3, "success_plan": 0.5}]  # fmt: skip

@@ -291,7 +291,9 @@ def zero_shot_maze() -> Table:
     rewards = ("region", "avoid", "corridor")
 
     def strata(label: str, intercept: bool) -> list[list[float]]:
-        rows = [r for r in kept("zero-shot-maze") if (r["cell"]["label"], r["intercept"]) == (label, intercept)]
+        rows = [
+            r for r in kept("zero-shot-maze") if (r["cell"]["label"], "intercept" in r["spec"]) == (label, intercept)
+        ]
         return [[share(row) for row in rows if row["reward"] == reward] for reward in rewards]
 
     lines = []

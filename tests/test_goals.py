@@ -15,6 +15,7 @@ import hilp
 from hilp import tasks
 from hilp.evaluation import goals
 from hilp.evaluation import rows as files
+from hilp.prompts.specs import Goal
 from hilp.tasks.base import column_names
 
 simulated = pytest.mark.skipif(
@@ -40,7 +41,7 @@ def test_numbers_columns_and_rows(tiny: hilp.FoundationPolicy, tiny_data: hilp.D
     [
         ("row:-1", "from 0 on, not '-1'"),
         ("row:", "from 0 on"),
-        ("row:2000", "what this policy keeps has rows 0 to 1999"),
+        ("row:2000", "the bank of this policy has rows 0 to 1999"),
         ("row:99999999999999999999", "from 0 on"),
         ("x=3", "also needs y"),
         ("x=3,z=4", "has no column 'z': choose from: x, y"),
@@ -90,14 +91,14 @@ def test_parts_become_columns() -> None:
 def test_one_goal_for_all_episodes(tiny: hilp.FoundationPolicy) -> None:
     world = tasks.make("maze-medium")
     world._given_max_steps = 3
-    rows = hilp.evaluate(tiny, world, plan=(0, 1), goal="x=1.5,y=1.5", episodes=4)
-    assert [row["goal"] for row in rows] == ["x=1.5,y=1.5"] * 2
+    rows = hilp.evaluate(tiny, world, [Goal("x=1.5,y=1.5", plan=plan) for plan in (0, 1)], episodes=4)
+    assert [row["spec"]["goal"] for row in rows] == ["x=1.5,y=1.5"] * 2
     assert all(files.check(dict(row), "row") for row in rows)
     others = hilp.evaluate(tiny, world, plan=0, episodes=4)
-    assert "goal" not in others[0] and "by_goal" not in others[0]
+    assert others[0]["spec"] == {"kind": "goal"} and "by_goal" not in others[0]
     assert len(files.latest([*rows, *others])) == 3  # a page does not mix them
-    with pytest.raises(hilp.HilpError, match="changes nothing without a plan"):
-        hilp.evaluate(tiny, world, plan=(), goal="row:3")
+    with pytest.raises(hilp.HilpError, match="plan is short for prompts"):
+        hilp.evaluate(tiny, world, Goal("row:3"), plan=())
 
 
 def test_prompts_from_the_command_line(
@@ -112,7 +113,7 @@ def test_prompts_from_the_command_line(
     code, out, err = run(
         "evaluate", tiny_run, "--goal", "row:5", "--plan", 0, "--episodes", 2, "--json", "--rows", "/dev/null"
     )
-    assert code == 0 and json.loads(out)["goal"] == "row:5", err
+    assert code == 0 and json.loads(out)["spec"]["goal"] == "row:5", err
 
 
 @simulated
@@ -133,7 +134,7 @@ def test_a_goal_by_its_name(tiny: hilp.FoundationPolicy) -> None:
     """The prompt's goal is the one of the episode, and the episode starts where the task does."""
     world = tasks.make("pointmaze-medium")
     found = goals.find("task3", tiny, world, seed=5)
-    running = world.episodes(np.random.default_rng(5), 1, goal=found.asked)
+    running = world.episodes(np.random.default_rng(5), 1, goal=found.for_task)
     assert found.named == "task3" and (running.goals[0] == found.observation).all()
     assert np.abs(running.observations[0] - world.env.task_infos[2]["init_xy"]).max() <= 1.0
     with pytest.raises(hilp.HilpError, match="did you mean 'task5'"):
@@ -149,8 +150,8 @@ def test_rows_tell_success_by_goal(tiny: hilp.FoundationPolicy) -> None:
     world.max_steps = 3
     (row,) = hilp.evaluate(tiny, world, plan=0, episodes=7)
     assert row["by_goal"] == dict.fromkeys([f"task{i}" for i in range(1, 6)], 0.0) and files.check(dict(row), "row")
-    (row,) = hilp.evaluate(tiny, world, plan=0, goal="task2", episodes=3)
-    assert row["goal"] == "task2" and row["by_goal"] == {"task2": 0.0}
+    (row,) = hilp.evaluate(tiny, world, Goal("task2"), episodes=3)
+    assert row["spec"]["goal"] == "task2" and row["by_goal"] == {"task2": 0.0}
     start: Any = world.goal_named("task2", np.random.default_rng(0)) + np.float32(0.5)
     assert world.episodes(np.random.default_rng(0), 1, start=start, goal="task2").reached().all()
 
@@ -159,7 +160,7 @@ def test_rows_tell_success_by_goal(tiny: hilp.FoundationPolicy) -> None:
 def test_goals_of_the_kitchen(tiny: hilp.FoundationPolicy) -> None:
     world = tasks.make("kitchen-mixed")
     found = goals.find("microwave", tiny, world)
-    running = world.episodes(np.random.default_rng(0), 1, goal=found.asked)
+    running = world.episodes(np.random.default_rng(0), 1, goal=found.for_task)
     assert (running.goals[0] == found.observation.astype(np.float32)).all()
     assert world.asked_for(found.observation) == ("microwave",)
     slid = goals.find("slide_cabinet=0.37", tiny, world).observation

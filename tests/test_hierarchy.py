@@ -416,5 +416,5 @@ def test_a_high_level_finds_the_far_place_of_a_maze() -> None:
     data, world = hilp.collect("maze-medium", "navigate", 100_000), hilp.make_task("maze-medium")
     policy = hilp.pretrain(hilp.preset("hilp", "laptop").config, data, steps=4000, bank=0, quiet=True)
     prompt = policy.hierarchy(data, world.at_target, shift=-1.0, ends=True, steps=3000, quiet=True)
-    (row,) = hilp.evaluate(policy, world, prompt=prompt, episodes=100)
+    (row,) = hilp.evaluate(policy, world, prompt, episodes=100)
     assert row["score"] >= 0.7

@@ -224,7 +224,7 @@ def test_a_high_level_learns_the_kitchens_reward(mixed: Kitchen, cooked: tuple[n
     policy = hilp.pretrain(hilp.preset("opal", "laptop", mixed.name).config, data, steps=1, quiet=True, bank=0)
     prompt = policy.hierarchy(data, mixed.at_target, steps=1, quiet=True)
     assert prompt.high.config.k == 10 and not prompt.high.config.normalize
-    (row,) = hilp.evaluate(policy, _short(mixed), prompt=prompt, episodes=2)
+    (row,) = hilp.evaluate(policy, _short(mixed), prompt, episodes=2)
     assert (row["reward"], row["rule"], row["metric"]) == ("target", "hierarchy", "share of the subtasks")
     assert row["outcomes"] == [0.0, 0.0] and row["lengths"] == [3, 3]
 

@@ -80,7 +80,7 @@ def test_numbers_of_steps_that_are_none(smooth: Any, tiny: hilp.FoundationPolicy
 def test_rows_and_commands(tiny_run: Path, run: Callable[..., tuple[int, str, str]]) -> None:
     words = ("evaluate", tiny_run, "--plan", 0, "--episodes", 3, "--json", "--rows", "/dev/null")
     code, out, err = run(*words, "--smooth", 3)
-    assert code == 0 and json.loads(out)["smooth"] == 3.0, err
+    assert code == 0 and json.loads(out)["spec"]["smooth"] == 3.0, err
     code, _, err = run(*words, "--smooth", 0)
     assert code == 2 and "smooth is a number of steps" in err
     code, out, err = run("prompt", tiny_run, "--goal", "1.5,2.5", "--smooth", 3, "--steps", 2, "--json")

@@ -8,6 +8,7 @@ import pytest
 import hilp
 from hilp import tasks
 from hilp.evaluation import rollouts
+from hilp.prompts.specs import Reward
 from hilp.tasks.maze import Maze
 from hilp.tasks.maze.world import longest_corridor
 
@@ -72,7 +73,7 @@ def test_a_return_row_says_what_was_earned_and_what_could_be(tiny: hilp.Foundati
         assert row["score"] == pytest.approx(np.mean(row["outcomes"])) and len(row["outcomes"]) == 5
         assert 0 <= row["score"] <= row["best_possible"] + 3 and row["steps"] == 100
         assert row["interval"][0] <= row["score"] <= row["interval"][1] and row["r2"] < 1
-    (again,) = hilp.evaluate(tiny, "maze-medium", plan=(), rewards=["region"], rule="goal", episodes=5, seed=1)
+    (again,) = hilp.evaluate(tiny, "maze-medium", Reward("region", rule="goal"), episodes=5, seed=1)
     assert again["rule"] == "goal" and again["r2"] is None
 
 

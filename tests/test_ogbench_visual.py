@@ -72,11 +72,11 @@ def test_goals_are_known_by_their_state_or_only_acted_towards(world: Any) -> Non
     spec = rendering.policy_spec(world)
     policy: Any = SimpleNamespace(spec=spec, bank=SimpleNamespace(observations={}))
     named = goals.find("task1", policy, world, seed=3)
-    assert named.asked == "task1" and named.observation["pixels"].shape == (64, 64, 3)
+    assert named.for_task == "task1" and named.observation["pixels"].shape == (64, 64, 3)
     moved = goals.find("block_0_x=0.5,block_0_y=-1", policy, world, seed=3)
     np.testing.assert_array_equal(moved.observation["pixels"], rendering.observe_states(world, moved.state)["pixels"])
     assert moved.state is not None and moved.state[world.columns["block_0_y"]] == -1
-    running = world.episodes(np.random.default_rng(0), 1, goal=moved.asked)
+    running = world.episodes(np.random.default_rng(0), 1, goal=moved.for_task)
     np.testing.assert_allclose(running.goals[0], moved.state)
     states = np.stack([named.state, moved.state])
     film = hilp.Dataset(world.render_states(states), np.zeros((2, world.action_dim)), np.array([2]), {"states": states})

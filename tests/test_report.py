@@ -114,7 +114,7 @@ def test_a_policy_outside_of_a_run_keeps_its_report(tiny: hilp.FoundationPolicy,
 
 def test_the_report_runs_no_episode(reported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page is the same with every way to act or to evaluate taken away."""
-    for name in ("rollout_goals", "rollout_reward", "rollout_return", "run_returns"):
+    for name in ("rollout_goals", "rollout_reward", "run_returns"):
         monkeypatch.setattr(rollouts, name, None)
     monkeypatch.setattr(evaluate, "evaluate_with_rollouts", None)
     monkeypatch.setattr(hilp.FoundationPolicy, "act", None)
@@ -157,17 +157,17 @@ def test_kept_trajectories_stay_small_and_are_replaced_by_prompt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "run" / "trajectories.safetensors"
-    trajectories.keep(path, [rolled(plan=0), rolled(plan=1)])
-    trajectories.keep(path, [rolled(5, plan=0)])
+    trajectories.save(path, [rolled(plan=0), rolled(plan=1)])
+    trajectories.save(path, [rolled(5, plan=0)])
     one, zero = trajectories.read(path)
     assert (one.name, len(one.rollout.lengths)) == (1, 12) and (zero.name, len(zero.rollout.lengths)) == (0, 5)
     assert zero.rollout.observations.shape[0] == 5, "no longer than the longest of them"
     row, rollout = rolled(count=14, width=10_000)  # 0.4 MB an episode
-    assert 1 < len(trajectories.kept(row, rollout).rollout.lengths) < 12
+    assert 1 < len(trajectories.first_episodes(row, rollout).rollout.lengths) < 12
     row, rollout = rolled(count=3, width=100_000)
-    assert len(trajectories.kept(row, rollout).rollout.lengths) == 1
+    assert len(trajectories.first_episodes(row, rollout).rollout.lengths) == 1
     monkeypatch.setattr(trajectories, "MOST_PROMPTS", 3)
-    trajectories.keep(path, [rolled(1, plan=plan) for plan in range(5)])
+    trajectories.save(path, [rolled(1, plan=plan) for plan in range(5)])
     assert [entry.name for entry in trajectories.read(path)] == [2, 3, 4]
 
 
@@ -175,16 +175,16 @@ def test_evaluations_at_the_same_time_keep_each_others_trajectories(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, real = tmp_path / "trajectories.safetensors", trajectories.read
-    trajectories.keep(path, [rolled(plan=0)])
+    trajectories.save(path, [rolled(plan=0)])
 
-    def slowly(path: Path) -> list[trajectories.Kept]:
+    def slowly(path: Path) -> list[trajectories.SavedRollout]:
         found = real(path)
         time.sleep(0.2)
         return found
 
     monkeypatch.setattr(trajectories, "read", slowly)
     with storage.locked(tmp_path, "training"), ThreadPoolExecutor() as pool:  # training goes on meanwhile
-        list(pool.map(lambda plan: trajectories.keep(path, [rolled(plan=plan)]), (1, 2)))
+        list(pool.map(lambda plan: trajectories.save(path, [rolled(plan=plan)]), (1, 2)))
     assert sorted(entry.name for entry in real(path)) == [0, 1, 2]
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
@@ -200,11 +200,11 @@ def test_a_damaged_file_of_trajectories(
             page.write(run_copy)
     row, rollout = rolled()
     odd = rollouts.Rollout(rollout.observations, rollout.lengths + 100, rollout.goals, rollout.reached)
-    trajectories.keep(path, [(row, odd)])
+    trajectories.save(path, [(row, odd)])
     with pytest.raises(hilp.HilpError, match="does not hold the trajectories"):
         page.write(run_copy)
     capsys.readouterr()
-    trajectories.keep(path, [rolled()])  # what is damaged is made anew
+    trajectories.save(path, [rolled()])  # what is damaged is made anew
     assert capsys.readouterr().err == f"hilp: note: {path} is damaged: the trajectories in it are dropped\n"
     assert len(trajectories.read(path)) == 1
 

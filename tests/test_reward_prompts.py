@@ -125,7 +125,7 @@ def test_the_report_colours_rewards_by_their_share(tiny: hilp.FoundationPolicy) 
 
     world = tasks.make("maze-medium")
     found = evaluate.evaluate_with_rollouts(tiny, world, plan=(), rewards=["right", "region"], episodes=3)
-    kept = [trajectories.kept(*pair) for pair in found]
+    kept = [trajectories.first_episodes(*pair) for pair in found]
     fig = page._earnings_figure(world, kept, [row for row, _ in found])
     panels = fig.axes[:2]
     row = found[0][0]

@@ -22,6 +22,7 @@ from hilp.errors import HilpError
 from hilp.evaluation import goals, rollouts, setup
 from hilp.learning import methods
 from hilp.policy.bank import Bank
+from hilp.prompts.specs import Goal
 from hilp.report import page
 from hilp.tasks import kitchen, rendering
 from hilp.tasks.kitchen import VisualKitchen
@@ -139,9 +140,9 @@ def test_goals_by_name_columns_and_row_are_states_that_are_seen(world: Any) -> N
     policy: Any = SimpleNamespace(spec=rendering.policy_spec(world), bank=SimpleNamespace(observations={}))
     named = goals.find("microwave+kettle", policy, world)
     moved = goals.find("microwave=-0.5", policy, world)
-    assert named.asked == "microwave+kettle" and moved.state is not None and moved.state[22] == -0.5
+    assert named.for_task == "microwave+kettle" and moved.state is not None and moved.state[22] == -0.5
     assert (moved.observation["pixels"] == rendering.observe_states(world, moved.state)["pixels"]).all()
-    assert world.episodes(np.random.default_rng(0), 1, goal=moved.asked).subtasks == ("microwave",)
+    assert world.episodes(np.random.default_rng(0), 1, goal=moved.for_task).subtasks == ("microwave",)
     states = np.stack([named.state, moved.state])
     pictures = {"pixels": np.stack([named.observation["pixels"], moved.observation["pixels"]])}
     film = hilp.Dataset(pictures, np.zeros((2, 9)), np.array([2]), {"physics": states})
@@ -211,7 +212,10 @@ def test_mistakes_are_told(world: Any) -> None:
     for action, message in (
         (lambda: tasks.make("visual-kitchen-mixd"), "did you mean 'visual-kitchen-mixed'"),
         (lambda: rendering.observe_states(world, np.zeros(7)), "a state of visual-kitchen-mixed has 30 finite numbers"),
-        (lambda: rollouts.rollout_goals(policy, world, 0, 1, 0), "sf-hilp takes a goal as the reward of being there"),
+        (
+            lambda: rollouts.rollout_goals(policy, world, Goal(), 1, 0),
+            "sf-hilp takes a goal as the reward of being there",
+        ),
     ):
         with pytest.raises(HilpError, match=message):
             action()

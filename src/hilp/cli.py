@@ -26,7 +26,7 @@ VERBS = {  # in the order a new user meets them
     "prompt": "prompt a policy once: with a goal, a reward or a skill",
     "hierarchy": "train a high-level policy that sequences a policy's skills for a reward",
     "diagnose": "how well |phi(s) - phi(g)| fits the steps from s to g, and what that means",
-    "map": "draw the latent space beside the plan of the task",
+    "map": "draw the latent space next to the plan of the task",
     "report": "one self-contained HTML page about a run",
     "export": "write a policy for robots that have numpy, or an ONNX runtime, alone",
     "bench rewards": "train methods side by side and prompt each with the rewards of a task: zero-shot RL",
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             code = _main(words)
-        sys.stdout.flush()  # here, where a closed pipe or a full disk can still be told
+        sys.stdout.flush()  # here, where a closed pipe or a full disk can still be reported
         return code
     except TrainingStopped as error:
         return _say(str(error), 130)
@@ -77,17 +77,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _say(f"error: {error}", 2)
 
 
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: typing.TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    """What hilp warns of, on one line of its own."""
-    said = "warning" if issubclass(category, UserWarning) else category.__name__
-    print(f"hilp: {said}: {printable(' '.join(str(message).split()))}", file=sys.stderr)
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    """A warning on one line."""
+    name = "warning" if issubclass(category, UserWarning) else category.__name__
+    print(f"hilp: {name}: {printable(' '.join(str(message).split()))}", file=sys.stderr)
 
 
 def _say(message: str, code: int) -> int:
@@ -105,23 +98,20 @@ def _forget_output() -> None:
 
 
 def _main(words: list[str]) -> int:
-    if not words or words[0] in ("-h", "--help", "help"):
+    first, second = [*words, "", ""][:2]
+    if not words or first in ("-h", "--help", "help"):
         width = max(map(len, VERBS))
         print(HELP.format(verbs="\n".join(f"  {verb:<{width}}  {what}" for verb, what in VERBS.items())), end="")
         return 0
-    if words[0] in ("-V", "--version", "version"):
+    if first in ("-V", "--version", "version"):
         from importlib.metadata import version
 
         print(f"hilp {version('hilp')}")
         return 0
-    verb = words[0]
-    if verb == "data":
-        if len(words) == 1 or words[1] in ("-h", "--help"):
-            print("\n".join(f"hilp {name}: {what}" for name, what in VERBS.items() if name.startswith("data ")))
-            return 0
-        verb = f"data {words[1]}"
-    elif len(words) > 1 and f"{verb} {words[1]}" in VERBS:
-        verb = f"{verb} {words[1]}"
+    if first == "data" and second in ("", "-h", "--help"):
+        print("\n".join(f"hilp {name}: {what}" for name, what in VERBS.items() if name.startswith("data ")))
+        return 0
+    verb = f"{first} {second}" if first == "data" or f"{first} {second}" in VERBS else first
     if verb not in VERBS:
         raise HilpError(f"unknown verb '{verb}': {nearest(verb, VERBS)}")
     command = importlib.import_module(f"hilp.commands.{verb.replace(' ', '_')}")  # this verb's file and no other
@@ -132,19 +122,17 @@ def _parse(flags: type, verb: str, words: list[str]) -> Any:
     """The dataclass of a verb from its words; tyro's error box becomes one line."""
     import tyro
 
-    known = {"--help"}
-    texts = {f"--{name}" for name, kind in typing.get_type_hints(flags).items() if kind == str | None}
-    words = _joined(words, texts)
-    for name, kind in typing.get_type_hints(flags, include_extras=True).items():
-        known |= {f"--{name.replace('_', '-')}"}
-        known |= {alias for note in getattr(kind, "__metadata__", ()) for alias in getattr(note, "aliases", None) or ()}
+    words = _join_texts(
+        words, {f"--{name}" for name, kind in typing.get_type_hints(flags).items() if kind == str | None}
+    )
+    known = _known_options(flags)
     for word in words:
         option = word.partition("=")[0].replace("_", "-")
         if option.startswith("--") and option not in known:
             raise HilpError(f"hilp {verb} has no option {option}: {nearest(option, known)}")
-    said = io.StringIO()
+    errors = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(errors):
             return tyro.cli(
                 flags, prog=f"hilp {verb}", args=_merge_repeated(words), config=(tyro.conf.FlagCreatePairsOff,)
             )
@@ -152,18 +140,29 @@ def _parse(flags: type, verb: str, words: list[str]) -> Any:
         if stop.code in (0, None):  # --help
             sys.stdout.flush()
             raise
-        # The frame is drawn in Unicode or ASCII; its first line is a title.
-        body = [" ".join(line.strip("│|╭╮╰╯+ ").split()) for line in said.getvalue().splitlines()[1:]]
-        kept = " ".join(line for line in body if line.strip("─-"))
-        message = re.split(r"\.? (?:For full helptext|Argument helptext|Got errors)", f"{kept} ")[0].strip()
-        wrong = re.match(r"Error parsing (--[\w-]+): .*?'(.*?)'", message)
-        if wrong:
-            message = f"{wrong[1]} cannot be '{wrong[2]}'"
-        raise HilpError(f"{message} (see hilp {verb} --help)") from None
+        raise HilpError(f"{_one_line(errors.getvalue())} (see hilp {verb} --help)") from None
 
 
-def _joined(words: list[str], texts: set[str]) -> list[str]:
-    """A text that begins with a minus, as in --reward "-abs(x-5)" or --goal -1,2, goes to the flag before it."""
+def _known_options(flags: type) -> set[str]:
+    """The options of a verb, with their aliases."""
+    known = {"--help"}
+    for name, kind in typing.get_type_hints(flags, include_extras=True).items():
+        known.add(f"--{name.replace('_', '-')}")
+        known |= {alias for note in getattr(kind, "__metadata__", ()) for alias in getattr(note, "aliases", None) or ()}
+    return known
+
+
+def _one_line(box: str) -> str:
+    """What tyro says in a frame, which is drawn in Unicode or ASCII and has a title as its first line."""
+    body = [" ".join(line.strip("│|╭╮╰╯+ ").split()) for line in box.splitlines()[1:]]
+    kept = " ".join(line for line in body if line.strip("─-"))
+    message = re.split(r"\.? (?:For full helptext|Argument helptext|Got errors)", f"{kept} ")[0].strip()
+    wrong = re.match(r"Error parsing (--[\w-]+): .*?'(.*?)'", message)
+    return f"{wrong[1]} cannot be '{wrong[2]}'" if wrong else message
+
+
+def _join_texts(words: list[str], texts: set[str]) -> list[str]:
+    """A text that begins with a minus, as in --reward "-abs(x-5)" or --goal -1,2, belongs to the flag before it."""
     joined: list[str] = []
     for word in words:
         if joined and joined[-1] in texts and word.startswith("-") and not word.startswith("--") and word != "-h":
@@ -174,7 +173,7 @@ def _joined(words: list[str], texts: set[str]) -> list[str]:
 
 
 def _merge_repeated(words: list[str]) -> list[str]:
-    """Let flags that take several values be given several times: the values of each are put together at the end."""
+    """Let flags that take several values be repeated: the values of each are put together at the end."""
     values: dict[str, list[str]] = {"--set": [], "--option": [], "--columns": []}
     rest: list[str] = []
     into = rest
@@ -188,4 +187,4 @@ def _merge_repeated(words: list[str]) -> list[str]:
                 rest.append(word)
         else:
             into.append(word)
-    return rest + [word for flag, given in values.items() if given for word in (flag, *given)]
+    return rest + [word for flag, several in values.items() if several for word in (flag, *several)]

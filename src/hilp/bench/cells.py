@@ -29,6 +29,7 @@ from hilp.evaluation.rows import Row
 from hilp.learning import methods
 from hilp.learning.methods.preset_values import KITCHENS
 from hilp.policy.policy import FoundationPolicy
+from hilp.prompts.specs import Reward
 from hilp.spec import Spec
 from hilp.tasks import rendering
 from hilp.training import auto_config, loop
@@ -115,7 +116,7 @@ class Cell:
         return self.preset.steps if self.table.steps is None else self.table.steps
 
     @property
-    def identity(self) -> files.Cell:
+    def identity(self) -> dict[str, Any]:
         """What tells this cell's rows from others."""
         return {
             "kind": self.table.kind,
@@ -210,8 +211,9 @@ class RewardCell(Cell):
 
     def run(self, out: Path, *, quiet: bool, command: str) -> list[Row]:
         policy = self.train(self.folder(out), quiet, command)
-        how = {"rule": self.entry.rule, "intercept": self.table.intercept, "adapt": self.entry.adapt}
-        found = self.evaluate(policy, command, plan=(), rewards=self.prompts, data=self.data, **how)
+        rule, intercept = self.entry.rule, self.table.intercept
+        prompts = [Reward(str(name), rule=rule, intercept=intercept) for name in self.prompts]
+        found = self.evaluate(policy, command, prompts=prompts, data=self.data, adapt=self.entry.adapt)
         for row in found:
             row["random"] = self.random_return(row["reward"])
         return found
@@ -310,11 +312,11 @@ class HierarchyCell(Cell):
         return presets.Preset(methods.configure(usual.config, self.table.high_values), steps, usual.bank)
 
     @property
-    def identity(self) -> files.Cell:
+    def identity(self) -> dict[str, Any]:
         found = {**super().identity, "reward": self.reward}
         if not self.is_flat:
             found |= {"high_config": digest(methods.config_values(self.high.config)), "high_updates": self.high.steps}
-        return found  # type: ignore[return-value]
+        return found
 
     def check(self) -> None:
         _ = self.high, self.reward
@@ -359,7 +361,9 @@ class HierarchyCell(Cell):
                 command=command,
                 named=self.reward,
             )
-        found = self.evaluate(policy, command, plan=(), rewards=self.reward, prompt=prompt)
+        found = self.evaluate(
+            policy, command, prompts=policy.skill() if prompt is None else prompt, rewards=self.reward
+        )
         for row in found:
             if row["metric"] == "return":
                 row["random"] = self.random_return(self.reward)

@@ -1,4 +1,4 @@
-"""What several verbs share: reading values of flags, finding a policy and its task, and printing facts safely."""
+"""What several verbs share: reading values of flags, finding a policy and its task, and printing safely."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
 from hilp.errors import MOST as MOST_STEPS
 from hilp.errors import HilpError, printable, require_count, require_seed, some
+from hilp.prompts import specs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,7 +40,7 @@ MOST = {
 
 
 def require_counts(flags: Any, *names: str) -> None:
-    """Numbers of things are at least 1 where given and no more than can be meant, seeds what every generator takes."""
+    """Numbers of things are at least 1 and no more than makes sense, seeds what every generator takes."""
     for name in names:
         if (value := getattr(flags, name)) is not None:
             require_count(f"--{name.replace('_', '-')}", value, most=MOST.get(name, MOST_STEPS))
@@ -145,12 +146,10 @@ def numbers(text: str, flag: str) -> np.ndarray:
 
 def plan(text: str) -> int | str:
     """The recursions of a plan, or the name of a way to plan."""
-    from hilp.policy import planning
-
-    if text in planning.NAMED:
+    if text in specs.PLANS:
         return text
     if not (text.isascii() and text.isdecimal() and len(text) < 10):
-        raise HilpError(f"--plan takes numbers of recursions or one of {some(planning.NAMED)}, not '{text}'")
+        raise HilpError(f"--plan takes numbers of recursions or one of {some(specs.PLANS)}, not '{text}'")
     return int(text)
 
 
@@ -171,7 +170,7 @@ def devices_of(flags: Any) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """How every verb that reads data is told to read it."""
+    """How to read data: the flags of every verb that does."""
 
     format: str | None = None
     """read the data as this format (default: recognised by content)"""
@@ -191,12 +190,11 @@ class Reading:
     """map each action column's range to [-1, 1]; a policy maps its actions back"""
 
     def options(self) -> dict[str, Any]:
-        """What `hilp.load` takes beside the source, the format and the scale of actions."""
+        """What `hilp.load` takes besides the source, the format and the scale of actions."""
         found = reader_options(self.option)
         if self.columns:
             found["columns"] = column_names(self.columns)
-        given = {"split": self.split, "angles": self.angles, "drop": self.drop}
-        return found | {name: value for name, value in given.items() if value is not None}
+        return found | {name: getattr(self, name) for name in ("split", "angles", "drop") if getattr(self, name)}
 
     def recipe(self, source: str) -> dict[str, Any]:
         """What `named.load` takes to read a source as the flags say, in strings and numbers."""
@@ -205,21 +203,59 @@ class Reading:
 
     def words(self) -> list[str]:
         """The flags again, to be typed in another command."""
-        words = [f"--format {quoted(self.format)}"] if self.format else []
-        for flag, values in (("--option", self.option), ("--columns", self.columns)):
-            words += [f"{flag} {' '.join(map(quoted, values))}"] if values else []
-        for flag, value in (("--split", self.split), ("--angles", self.angles), ("--drop", self.drop)):
-            words += [f"{flag} {quoted(value)}"] if value else []
-        words += [] if self.frames is None else [f"--frames {self.frames}"]
-        return words + (["--rescale-actions"] if self.rescale_actions else [])
+        words = []
+        for field in fields(Reading):
+            value, flag = getattr(self, field.name), f"--{field.name.replace('_', '-')}"
+            if value is True:
+                words.append(flag)
+            elif value not in (None, False, ()):
+                words.append(
+                    f"{flag} {' '.join(quoted(str(one)) for one in (value if type(value) is tuple else [value]))}"
+                )
+        return words
 
     def keep_in(self, run: str, source: str) -> None:
         """Note in a run how its data was read, for other data of the kind."""
         from hilp import runs, storage
 
         if self.words():
-            given = {known.name: getattr(self, known.name) for known in fields(Reading)}
-            storage.write_json(Path(run) / runs.READING, {"data": source, **given})
+            values = {known.name: getattr(self, known.name) for known in fields(Reading)}
+            storage.write_json(Path(run) / runs.READING, {"data": source, **values})
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptOptions(Reading, specs.GoalOptions, specs.RewardOptions):
+    """The options of goal and reward prompts as flags: each field of the specs is a flag."""
+
+    goal_dims: str | None = None  # type: ignore[assignment]  # one word
+    """columns of goals that count, by name or number, if not all do: x,y is a place, whatever the posture"""
+    rule: Literal["auto", "skill", "goal", "graph"] = "auto"
+    """turn a reward into a skill, the goal of highest reward (HILP-G), or a plan on the graph; auto: by its R2"""
+
+    def __post_init__(self) -> None:
+        """Flags are checked where specs are made of them."""
+
+    def given_options(self, kind: type[specs.Spec] | None = None) -> list[str]:
+        """The options that the flags change, other than --plan; kind: of this kind of prompt only."""
+        return [name for one in (specs.Goal, specs.Reward) if kind in (None, one) for name in self._changed(one)]
+
+    def with_options(self, spec: Any) -> Any:
+        """A spec with the goal and the options that the flags name; other prompts as they are."""
+        if not isinstance(spec, specs.Goal | specs.Reward):
+            return spec
+        options = self._changed(type(spec))
+        if isinstance(spec, specs.Goal):
+            options["goal"] = getattr(self, "goal", None)
+        return replace(spec, **options)
+
+    def _changed(self, kind: type[specs.Spec]) -> dict[str, Any]:
+        options = specs.GoalOptions if kind is specs.Goal else specs.RewardOptions
+        found = {}
+        for field in fields(options):
+            value = getattr(self, field.name)
+            if field.name not in ("plan", "seed") and value != field.default:
+                found[field.name] = tuple(value.split(",")) if field.name == "goal_dims" else value
+        return found
 
 
 def read_as_trained(run: str, source: str, flags: Reading, **more: Any) -> Dataset:
@@ -241,10 +277,8 @@ def _kept_reading(run: Path, source: Path) -> Reading | None:
         found = json.loads(path.read_text())
         if Path(found.pop("data")).suffix != source.suffix:
             return None
-        given: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in found.items()
-        }
-        return Reading(**given)
+        values: dict[str, Any] = {key: tuple(one) if isinstance(one, list) else one for key, one in found.items()}
+        return Reading(**values)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise HilpError(f"{path} is damaged ({error}): delete it, and say how to read the data by flags") from error
 
@@ -335,11 +369,11 @@ def _finite(value: Any) -> Any:
     return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def tell(facts: dict[str, Any], as_json: bool) -> None:
-    """Facts as one JSON line, or a line each."""
+def print_result(result: dict[str, Any], as_json: bool) -> None:
+    """A result as one JSON line, or a line a value."""
     if as_json:
-        return print_json(facts)
-    for name, value in facts.items():
+        return print_json(result)
+    for name, value in result.items():
         shown = " ".join(f"{v:.3g}" for v in value) if isinstance(value, list) else value
         print(f"{name}: {printable(str(shown))}")
 

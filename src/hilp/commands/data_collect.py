@@ -64,5 +64,5 @@ def run(flags: Flags) -> int:
     if flags.rows:
         about = {"task": data.task, "data": data.name, "seed": flags.seed, **facts}
         lines.append(flags.rows, [{**about, "command": common.command(), "versions": versions()}])
-    common.tell({"out": flags.out, **facts}, flags.json)
+    common.print_result({"out": flags.out, **facts}, flags.json)
     return 0

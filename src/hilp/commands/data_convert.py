@@ -35,7 +35,7 @@ def run(flags: Flags) -> int:
     if not flags.json:
         for note in notes:
             print(f"note: {printable(note)}")
-    common.tell({"out": str(written), "to": flags.to} | ({"notes": notes} if flags.json else {}), flags.json)
+    common.print_result({"out": str(written), "to": flags.to} | ({"notes": notes} if flags.json else {}), flags.json)
     return 0
 
 

@@ -50,10 +50,10 @@ def run(flags: Flags) -> int:
     if flags.json:
         common.print_json(result)
         return 0
-    told = explain.explain_diagnosis(result)
+    sentences = explain.explain_diagnosis(result)
     if unseen is not None:
         plans = [{**unseen, **plan} for plan in unseen["plans"]]
-        told += explain.explain_held_out(plans) + explain.advise(plans, diagnosis.training_summary(policy, data))
-    for sentence in told:
+        sentences += explain.explain_held_out(plans) + explain.advise(plans, diagnosis.training_summary(policy, data))
+    for sentence in sentences:
         print(f"- {printable(sentence)}")
     return 0

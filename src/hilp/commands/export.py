@@ -30,10 +30,10 @@ def run(flags: Flags) -> int:
     from hilp import export
 
     policy, _ = common.load_policy(flags.run)
-    facts = export.write(policy, flags.to, flags.out, flags.prompts, flags.overwrite)
+    written = export.write(policy, flags.to, flags.out, flags.prompts, flags.overwrite)
     if not flags.json:
-        facts = {
-            key: ", ".join(value) if isinstance(value, list) else value for key, value in facts.items() if value != []
+        written = {
+            key: ", ".join(value) if isinstance(value, list) else value for key, value in written.items() if value != []
         }
-    common.tell(facts, flags.json)
+    common.print_result(written, flags.json)
     return 0

@@ -1,4 +1,4 @@
-"""`hilp map`: the latent space beside the plan of the task."""
+"""`hilp map`: the latent space next to the plan of the task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Flags(common.Reading):
-    """Draw the latent space beside the plan of the task and, where latents are distances, those to a goal."""
+    """Draw the latent space next to the plan of the task and, where latents are distances, those to a goal."""
 
     run: common.RunFolder
     """folder of a run or of a policy"""
@@ -60,16 +60,16 @@ def run(flags: Flags) -> int:
     target = home / "latents.png" if flags.out is None else Path(flags.out)
     drawn = sample.subsample(flags.points, flags.seed).observations
     latents = policy.encode_all(drawn)
-    facts: dict[str, Any] = {"policy": policy.fingerprint, "task": world.name, "points": len(latents)}
+    result: dict[str, Any] = {"policy": policy.fingerprint, "task": world.name, "points": len(latents)}
     pictures = {}
     if policy.has_rule("goal_direction"):
         goal = page.evaluation_goal(world, goal, flags.seed)  # a state, also where policies see pictures
-        facts["goal"] = goal.tolist()
-        beside = target.with_stem(f"{target.stem}-distances")
-        pictures["distances"] = (page.learned_distances(policy, world, sample, goal), beside)
+        result["goal"] = goal.tolist()
+        distances = target.with_stem(f"{target.stem}-distances")
+        pictures["distances"] = (page.learned_distances(policy, world, sample, goal), distances)
     places = rendering.infer_states(world, drawn)
     pictures["latents"] = (figures.latent_map(world, places, latents, flatten=flags.flatten), target)
-    common.tell(facts | {name: str(figures.save(*picture)) for name, picture in pictures.items()}, flags.json)
+    common.print_result(result | {name: str(figures.save(*picture)) for name, picture in pictures.items()}, flags.json)
     return 0
 
 

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from hilp.commands import common, prompt_inputs
+from hilp.commands import common, prompt_episode
 from hilp.errors import HilpError, printable, some
+from hilp.prompts import specs
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from hilp.evaluation.goals import Goal
-    from hilp.evaluation.rollouts import Episode
+    from hilp.evaluation.goals import ResolvedGoal
     from hilp.policy.policy import FoundationPolicy
-    from hilp.policy.prompts import Prompt
 
 KINDS = ("goal", "reward", "labels", "skill", "load", "follow", "prefer")  # flags that are a prompt
-LABELS = ("observations", "next_observations", "rewards")
 
 
-@dataclass(frozen=True)
-class Flags(common.Reading):
+@dataclass(frozen=True, kw_only=True)
+class Flags(common.PromptOptions):
     """Prompt a policy once and watch it run in its task.
 
     Give one of --goal, --reward, --labels, --skill, --load, --follow, --prefer.
@@ -36,10 +32,6 @@ class Flags(common.Reading):
     goal: str | None = None
     """goal: task3 (a name of the task), row:1234 (of --data, or of the policy's states), x=3,y=4, all numbers, or
     photo.png"""
-    goal_dims: str | None = None
-    """columns of --goal that matter, by name or number, if not all do: x,y is a place, whatever the posture"""
-    smooth: float | None = None
-    """take the agent to be where it was on average over about so many steps, for bodies that walk and noisy sensors"""
     reward: str | None = None
     """named reward of the task, or a formula over the observation, e.g. "height - 0.1*norm(action)\""""
     labels: str | None = None
@@ -64,12 +56,8 @@ class Flags(common.Reading):
     """reward that --adapt counts (default: that of --reward, or the only one of the task)"""
     window: int | None = None
     """rows that --follow heads ahead (default: as far as directions are trusted)"""
-    plan: str | None = None
+    plan: str | None = None  # type: ignore[assignment]  # 'auto' depends on the policy
     """midpoint recursions of the goal prompt, 'graph' (ways of the data), 'midpoints', or 'auto' (default if it can)"""
-    rule: Literal["auto", "skill", "goal", "graph"] = "auto"
-    """turn a reward into a skill, the goal of highest reward (HILP-G), or a plan on the graph; auto: by its R2"""
-    intercept: bool = False
-    """fit a constant beside the features, so that adding one to the reward changes nothing"""
     data: str | None = None
     """data set to label with the reward, or to take a goal's row from (default: the transitions kept in the policy)"""
     task: str | None = None
@@ -85,7 +73,7 @@ class Flags(common.Reading):
     picture: str | None = None
     """PNG, SVG or PDF file to draw the trajectory to"""
     video: str | None = None
-    """GIF, WebP or MP4 file to record the episode to; in a maze beside the same goal without a plan"""
+    """GIF, WebP or MP4 file to record the episode to; in a maze next to the same goal without a plan"""
     json: bool = False
     """print JSON"""
 
@@ -94,339 +82,244 @@ def run(flags: Flags) -> int:
     policy, _ = common.load_policy(flags.run)
     world = common.task_if_known(policy, flags.task)
     flags, kind = one_prompt(flags, world)
-    check(flags, kind, policy, world)
+    check_options(flags, kind)
+    check_policy(flags, policy, world)
     goal = goal_of(flags, policy, world)
-    prompt = prompt_with_warnings(flags, policy, world, goal)
-    facts: dict[str, Any] = {"prompt": kind, "policy": policy.fingerprint}
+    prompt = prompt_with_warnings(flags, kind, policy, world, goal)
+    result: dict[str, Any] = {"prompt": kind, "policy": policy.fingerprint}
     if flags.adapt is not None:
-        prompt, found = prompt_inputs.adapted(flags, policy, world, prompt)
-        facts |= found
-    r2 = getattr(prompt, "r2", None)
-    if r2 is not None:
-        facts["r2"] = r2
-    agreement = getattr(prompt, "agreement", None)
-    if agreement is not None:
-        facts["preferences explained"] = agreement
+        prompt, result["earned before"], result["earned adapted"] = adapted(flags, policy, world, prompt)
+    for name, shown in (("r2", "r2"), ("agreement", "preferences explained")):
+        if getattr(prompt, name, None) is not None:
+            result[shown] = getattr(prompt, name)
     if world is None:
-        facts |= act_once(flags, policy, prompt)
+        result |= prompt_episode.act_once(flags, policy, prompt)
     else:
-        facts |= act_in_task(flags, kind, policy, world, prompt, goal)
+        result |= prompt_episode.act_in_task(flags, kind, policy, world, prompt, goal)
     if flags.save:
         prompt.save(flags.save)
-        facts["saved"] = flags.save
-    common.tell(facts, flags.json)
+        result["saved"] = flags.save
+    common.print_result(result, flags.json)
     return 0
 
 
 def one_prompt(flags: Flags, world: Any | None) -> tuple[Flags, str]:
-    """The flags and the one kind of prompt they give; a task that is a reward, such as walker_run, stands for it."""
+    """The flags and the one kind of prompt they name; a task that is a reward, such as walker_run, stands for it."""
     from hilp import tasks
 
-    given = [name for name in KINDS if getattr(flags, name) is not None]
-    if not given and world is not None and flags.task in tasks.reward_tasks():
+    named = [name for name in KINDS if getattr(flags, name) is not None]
+    if not named and world is not None and flags.task in tasks.reward_tasks():
         return replace(flags, reward=next(iter(world.rewards))), "reward"
-    if len(given) != 1:
+    if len(named) != 1:
         raise HilpError(
             f"give exactly one of {', '.join(f'--{name}' for name in KINDS)}, or a --task that is a reward "
-            f"(given: {', '.join(given) or 'none'})"
+            f"(given: {', '.join(named) or 'none'})"
         )
-    return flags, given[0]
+    return flags, named[0]
 
 
-def check(flags: Flags, kind: str, policy: FoundationPolicy, world: Any | None) -> None:
+def check_options(flags: Flags, kind: str) -> None:
     """Raise where flags do not go together, before anything is run."""
-    from hilp.evaluation import goals, setup
+    from hilp.evaluation import goals
 
-    for flag, given, kinds in (
-        ("--plan", flags.plan is not None, ("goal",)),
-        ("--goal-dims", flags.goal_dims is not None, ("goal",)),
-        ("--smooth", flags.smooth is not None, ("goal",)),
-        ("--data", flags.data is not None and not goals.is_row(flags.goal), ("reward", "goal row:...")),
-        (f"--rule {flags.rule}", flags.rule != "auto", ("reward", "labels")),
-        ("--intercept", flags.intercept, ("reward", "labels")),
-        ("--window", flags.window is not None, ("follow",)),
+    given = {name: [name] if getattr(flags, name) is not None else [] for name in ("plan", "window", "data")}
+    for names, kinds in (
+        (given["plan"] + flags.given_options(specs.Goal), ("goal",)),
+        ([] if goals.is_row(flags.goal) else given["data"], ("reward", "goal row:...")),
+        (flags.given_options(specs.Reward), ("reward", "labels")),
+        (given["window"], ("follow",)),
     ):
-        if given and kind not in kinds:
-            used = " or ".join(f"--{name}" for name in kinds)
-            raise HilpError(f"{flag} changes nothing about a prompt with --{kind}: leave it out, or prompt with {used}")
+        if names and kind not in kinds:
+            flag, used = names[0].replace("_", "-"), " or ".join(f"--{name}" for name in kinds)
+            raise HilpError(
+                f"--{flag} changes nothing about a prompt with --{kind}: leave it out, or prompt with {used}"
+            )
     common.require_counts(flags, "steps", "adapt", "window")
     if flags.until is not None and flags.then is None:
         raise HilpError("--until says when --then begins: name a saved prompt with --then")
     if flags.earn is not None and flags.adapt is None:
         raise HilpError("--earn is what --adapt counts: say how many episodes to search with, --adapt 10")
     common.require_picture("--picture", flags.picture)
-    if world is None and (flags.picture or flags.video or flags.steps or flags.adapt):
-        common.task_of(policy, flags.task)  # says that it needs one
-    if world is not None:
+
+
+def check_policy(flags: Flags, policy: FoundationPolicy, world: Any | None) -> None:
+    """Raise where flags do not go with the policy or its task, before anything is run."""
+    from hilp.evaluation import goals, setup
+
+    if world is None:
+        check_without_task(flags, policy)
+    else:
         setup.require_fit("this policy", policy.spec, world)
-    if flags.video:
-        common.require_video(world, flags.video)
-    names = some([name for name, _, _ in policy.spec.parts])
-    if names and flags.goal is not None and not goals.is_row(flags.goal):
+        if flags.video:
+            common.require_video(world, flags.video)
+    if policy.spec.parts and flags.goal is not None and not goals.is_row(flags.goal):
         goals.find(flags.goal, policy, world)  # says what to give instead
-    if names and flags.start is not None and world is None:
+
+
+def check_without_task(flags: Flags, policy: FoundationPolicy) -> None:
+    """Raise where flags need a task, or there is nothing to act at."""
+    if any((flags.picture, flags.video, flags.steps, flags.adapt)):
+        common.task_of(policy, flags.task)  # says that it needs one
+    names = some(part_names(policy))
+    if names and flags.start is not None:
         raise HilpError(f"--start takes numbers, but this policy has observations by name ({names}): leave it out")
-    if world is None and not flags.start and not len(policy.bank):
+    if not flags.start and not len(policy.bank):
         instead = "act in Python" if names else "name an observation to act at with --start"
         raise HilpError(f"this policy keeps no states (--bank 0): {instead}")
+
+
+def part_names(policy: FoundationPolicy) -> list[str]:
+    """The names of a policy's observations; none where they are plain vectors."""
+    return [name for name, _, _ in policy.spec.parts]
 
 
 # ---- making the prompt -----------------------------------------------------------------------------------------------
 
 
-def goal_of(flags: Flags, policy: FoundationPolicy, world: Any | None) -> Goal | None:
-    """The goal that is asked for."""
+def goal_of(flags: Flags, policy: FoundationPolicy, world: Any | None) -> ResolvedGoal | None:
+    """The goal that --goal names."""
     from hilp.evaluation import goals
 
     if flags.goal is None:
         return None
     data = None if flags.data is None else common.read_as_trained(flags.run, flags.data, flags)
-    return goals.find(flags.goal, policy, world, data, flags.seed, goal_dims_of(flags, policy, world))
+    return goals.find(flags.goal, policy, world, data, flags.seed, goal_spec(flags, policy, world).goal_dims)
 
 
-def goal_dims_of(flags: Flags, policy: FoundationPolicy, world: Any | None) -> tuple[int, ...] | None:
-    """The columns of a goal that matter; None: all of them."""
+def goal_spec(flags: Flags, policy: FoundationPolicy, world: Any | None) -> Any:
+    """The options of a goal prompt, with columns by number."""
     from hilp.evaluation import goals
 
-    return None if flags.goal_dims is None else goals.goal_dims_of_text(flags.goal_dims, policy, world)
+    usual = "auto" if policy.has_rule("goal_direction") else 0
+    spec = flags.with_options(specs.Goal(plan=usual if flags.plan is None else common.plan(flags.plan)))
+    if spec.goal_dims is None:
+        return spec
+    return replace(spec, goal_dims=goals.column_numbers(spec.goal_dims, policy, world))
 
 
-def prompt_with_warnings(flags: Flags, policy: FoundationPolicy, world: Any | None, goal: Goal | None) -> Prompt:
-    """The prompt that the flags ask for; each of its warnings becomes one line."""
-    with warnings.catch_warnings(record=True) as told_on_the_way:
+def prompt_with_warnings(
+    flags: Flags, kind: str, policy: FoundationPolicy, world: Any | None, goal: ResolvedGoal | None
+) -> Any:
+    """The prompt that the flags name; each of its warnings becomes one line."""
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        prompt = prompt_inputs.combined(flags, policy, world, make_prompt(flags, policy, world, goal))
-    for warning in told_on_the_way:
+        prompt = combined(flags, policy, world, make_prompt(flags, kind, policy, world, goal))
+    for warning in caught:
         print(f"hilp: warning: {printable(' '.join(str(warning.message).split()))}", file=sys.stderr)
     return prompt
 
 
-def make_prompt(flags: Flags, policy: FoundationPolicy, world: Any | None, goal: Goal | None) -> Any:
+def make_prompt(flags: Flags, kind: str, policy: FoundationPolicy, world: Any | None, goal: ResolvedGoal | None) -> Any:
+    """The prompt of the one flag that is a prompt."""
+    text = getattr(flags, kind)
     if goal is not None:
-        usual = "auto" if policy.has_rule("goal_direction") else 0
-        plan = usual if flags.plan is None else common.plan(flags.plan)
-        return policy.goal(
-            goal.observation, plan=plan, goal_dims=goal_dims_of(flags, policy, world), smooth=flags.smooth
-        )
-    if flags.skill == "prior":
-        return policy.prior(seed=flags.seed)
-    if flags.skill is not None:
-        skill = None if flags.skill == "random" else common.numbers(flags.skill, "--skill")
-        return policy.skill(skill, seed=flags.seed)
-    if flags.load is not None:
-        return policy.load_prompt(flags.load)
-    if flags.follow is not None:
-        return policy.follow(prompt_inputs.demonstration(flags.follow, flags.run, flags), window=flags.window)
-    if flags.prefer is not None:
-        return policy.prefer(prompt_inputs.preferences(flags.prefer, [name for name, _, _ in policy.spec.parts]))
-    if flags.labels is not None:
-        samples = labelled_samples(flags.labels, [name for name, _, _ in policy.spec.parts])
-        return policy.reward(samples, rule=flags.rule, intercept=flags.intercept)
-    assert flags.reward is not None
+        return policy.goal(goal.observation, **goal_spec(flags, policy, world).goal_options())
+    if kind == "skill":
+        if text == "prior":
+            return policy.prior(seed=flags.seed)
+        return policy.skill(None if text == "random" else common.numbers(text, "--skill"), seed=flags.seed)
+    if kind == "load":
+        return policy.load_prompt(text)
+    if kind == "follow":
+        return policy.follow(demonstration(text, flags), window=flags.window)
+    if kind == "prefer":
+        return policy.prefer(preferences(text, part_names(policy)))
+    options = flags.with_options(specs.Reward()).reward_options()
+    if kind == "labels":
+        return policy.reward(labelled_samples(text, part_names(policy)), **options)
     data = None if flags.data is None else common.read_as_trained(flags.run, flags.data, flags)
-    reward = common.reward_of(flags.reward, policy, world)
-    return policy.reward(data, reward, rule=flags.rule, intercept=flags.intercept)
+    return policy.reward(data, common.reward_of(text, policy, world), **options)
 
 
-def labelled_samples(path: str, parts: Sequence[str] = ()) -> tuple[Any, Any, np.ndarray]:
-    """(observations, next_observations, rewards) from an npz file, whose sizes are checked before memory is taken.
+def combined(flags: Flags, policy: FoundationPolicy, world: Any | None, prompt: Any) -> Any:
+    """The prompt with what --add and --then say."""
+    from hilp.policy import combining
 
-    Observations that have parts are in there as `observations/camera` and so on.
-    """
+    for text in flags.add:
+        weight, colon, path = text.partition(":")
+        try:
+            share = float(weight) if colon else 1.0
+        except ValueError:  # a path with a colon in it
+            share, path = 1.0, text
+        prompt = prompt + share * policy.load_prompt(path if colon else text)
+    if flags.then is None:
+        return prompt
+    until: Any = flags.until
+    if until is not None and until.strip().lstrip("+-").isdigit():
+        until = int(until)
+    ending = combining.condition_of(prompt, until, {} if world is None else dict(world.columns))
+    return combining.ThenPrompt(prompt, policy.load_prompt(flags.then), ending)
+
+
+def adapted(flags: Flags, policy: FoundationPolicy, world: Any, prompt: Any) -> tuple[Any, float, float]:
+    """The prompt after a search with a few episodes, and what the first and the best of these earned."""
+    from hilp.evaluation import rollouts
+
+    name = flags.earn if flags.earn is not None else flags.reward
+    reward = None if name is None else common.reward_of(name, policy, world)
+    evaluator = rollouts.episode_return(policy, world, reward, flags.seed)
+    search = policy.adapt(prompt, evaluator, episodes=flags.adapt or 0, seed=flags.seed)
+    return search.prompt, search.earned[0], search.earned[search.best]
+
+
+# ---- prompts from files ----------------------------------------------------------------------------------------------
+
+
+def demonstration(text: str, flags: Flags) -> Any:
+    """The observations of one episode of a data file: FILE, or FILE:3."""
+    import numpy as np
+
     from hilp import trees
+
+    path, colon, number = text.rpartition(":")
+    if not colon or not number.isdigit() or Path(text).exists():
+        path, number = text, "0"
+    data = common.read_as_trained(flags.run, path, flags)
+    if int(number) >= data.episodes:
+        raise HilpError(f"{path} has {data.episodes} episodes, counted from 0: there is no episode {number}")
+    first = int(data.starts[int(number)])
+    rows = slice(first, first + int(data.lengths[int(number)]))
+    return trees.over(lambda part: np.asarray(part[rows]), data.observations)
+
+
+def read_npz(path: str, names: Sequence[str], dims: int | None = None) -> Mapping[str, Any]:
+    """Arrays of numbers by name; sizes are checked before memory is taken. dims: how many each must have."""
     from hilp.data import columns
 
-    names = [f"{label}/{part}" for label in LABELS[:2] for part in parts] or list(LABELS[:2])
-    wanted = f"--labels takes an npz file with {some([*names, LABELS[2]])}"
+    found = columns.open_npz(Path(path), tuple(names))
+    for name in names:
+        if name not in found:
+            raise HilpError(f"{path} has no '{name}'")
+        if found[name].dtype.kind not in columns.NUMBERS:
+            raise HilpError(f"'{name}' of {path} holds {found[name].dtype}, not numbers")
+        if dims is not None and len(found[name].shape) != dims:
+            raise HilpError(f"'{name}' of {path} has shape {tuple(found[name].shape)}, not {dims} dimensions")
+    return {name: found[name][:] for name in names}
+
+
+def preferences(path: str, parts: Sequence[str]) -> list[tuple[Any, Any]]:
+    """Pairs of segments from an npz file."""
+    if parts:
+        raise HilpError("--prefer takes plain vectors, and this policy has observations by name: use policy.prefer")
+    wanted = "--prefer takes an npz file with 'better' and 'worse', numbers [pairs, rows, observation] each"
     try:
-        found = columns.open_npz(Path(path), (*names, LABELS[2]))
-        for name in (*names, LABELS[2]):
-            if name not in found:
-                raise HilpError(f"{path} has no '{name}'")
-            if found[name].dtype.kind not in columns.NUMBERS:
-                raise HilpError(f"'{name}' of {path} holds {found[name].dtype}, not numbers")
-        observations, next_observations = (
-            trees.over(lambda column: column[:], trees.unnamed(found, label)) for label in LABELS[:2]
-        )
-        return observations, next_observations, found[LABELS[2]][:]
+        found = read_npz(path, ("better", "worse"), dims=3)
     except HilpError as error:
         raise HilpError(f"{wanted}: {error}") from error
+    better, worse = found["better"], found["worse"]
+    if len(better) != len(worse):
+        raise HilpError(f"{wanted}: it has {len(better)} better and {len(worse)} worse segments")
+    return list(zip(better, worse, strict=True))
 
 
-# ---- acting on it ----------------------------------------------------------------------------------------------------
-
-
-def act_once(flags: Flags, policy: FoundationPolicy, prompt: Any) -> dict[str, Any]:
-    """Without a task: the skill and the action at one observation."""
-    import numpy as np
-
+def labelled_samples(path: str, parts: Sequence[str] = ()) -> tuple[Any, ...]:
+    """(observations, next_observations, rewards) from an npz file; parts are in there as `observations/camera`."""
     from hilp import trees
 
-    def shown(part: np.ndarray) -> Any:
-        return f"{' x '.join(map(str, part.shape))} bytes" if part.dtype == np.uint8 else part.reshape(-1).tolist()
-
-    batch = trees.over(lambda rows: rows[:1], policy.bank.observations)
-    if flags.start:
-        batch = common.numbers(flags.start, "--start")[None]
-    at = trees.over(lambda rows: rows[0], batch)
-    z = np.asarray(prompt(batch))[0].tolist()
-    prompt.reset()  # the action is that of the same step
-    return {
-        **{name: shown(part) for name, part in trees.named(at, "at").items()},
-        "z": z,
-        "action": policy.act(at, prompt).tolist(),
-    }
-
-
-def act_in_task(
-    flags: Flags, kind: str, policy: FoundationPolicy, world: Any, prompt: Any, asked: Goal | None
-) -> dict[str, Any]:
-    """One episode in a task: where it went, what it earned, and its picture and film where asked for."""
-    import numpy as np
-
-    from hilp import trees
-    from hilp.evaluation import rollouts
-    from hilp.tasks import rendering
-
-    goal = destination(prompt, world, asked)
-    start = common.numbers(flags.start, "--start") if flags.start else None
-    steps = world.max_steps if flags.steps is None else flags.steps
-    to = goal if asked is None or goal is None else asked.asked
-    if to is not None and asked is None and rendering.policy_spec(world).parts:
-        to = prompt.goal  # the task finds the free place that a picture shows
-    episode = rollouts.run_episode(policy, world, prompt, start, to, steps, flags.seed)
-    path, share = episode.path, episode.share
-    facts = {"task": world.name, "start": path[0].tolist(), "end": path[-1].tolist(), "steps": len(path) - 1}
-    earned = rewards_along(flags, policy, world, episode)
-    if earned is not None:
-        facts |= score(flags.reward, world, path, float(earned.sum()))
-    if hasattr(prompt, "progress"):
-        facts["followed"] = float(prompt.progress[0])
-    prompt.reset()  # the skill of the episode's first step
-    facts["z"] = np.asarray(prompt(episode.first_seen))[0].tolist()
-    if goal is not None and flags.reward is None:
-        facts["reached"] = share == 1
-        if 0 < share < 1:
-            facts[rollouts.SHARE] = share
-    elif prompt.kind == "goal" and world.has_goals and policy.has_rule("goal_direction"):
-        facts["near it, by phi"] = bool(prompt.reached(episode.last_seen)[0])  # a picture does not tell the task
-    seen_start = trees.over(lambda rows: rows[0], episode.first_seen)
-    known = forecast_of(prompt, seen_start)
-    facts |= known
-    if flags.picture:
-        title = f"{prompt.kind if kind == 'load' else kind} prompt"
-        way = (
-            rendering.infer_states(world, prompt.path(seen_start))
-            if known and rendering.can_infer_states(world)
-            else None
-        )
-        draw(flags.picture, world, path, goal, share == 1, earned, title, way)
-        facts["picture"] = flags.picture
-    if flags.video:
-        facts["video"] = film(flags, policy, world, prompt, episode, to)
-    return facts
-
-
-def destination(prompt: Any, world: Any, asked: Goal | None) -> np.ndarray | None:
-    """Where an episode ends: at the prompt's goal, or at the far place that a high level was trained to get to.
-
-    A picture of which the task cannot tell the state is acted towards, but nobody knows when it is reached.
-    """
-    from hilp.evaluation import setup
-    from hilp.tasks import rendering
-
-    if prompt.kind == "hierarchy":
-        far = prompt.high.about.get("reward") == setup.TARGET and getattr(world, "target_ends", False)
-        return world.target if far else None
-    if prompt.kind != "goal" or not world.has_goals:
-        return None
-    if asked is not None and asked.state is not None:
-        return asked.state
-    return rendering.infer_states(world, prompt.goal) if rendering.can_infer_states(world) else None
-
-
-def forecast_of(prompt: Any, start: Any) -> dict[str, Any]:
-    """What the graph of the data said about a goal before the first step; nothing where a prompt does not ask it."""
-    import math
-
-    if getattr(prompt, "stuck", None) is None:
-        return {}
-    path_info = prompt.path_info(start)
-    return {
-        "reachable": path_info.reachable,
-        "expected steps": round(path_info.steps, 1) if math.isfinite(path_info.steps) else None,
-        "transitions behind the weakest edge": path_info.support,
-    }
-
-
-def rewards_along(flags: Flags, policy: FoundationPolicy, world: Any, episode: Episode) -> np.ndarray | None:
-    """The reward of each step of an episode; None without a reward, or where it takes columns that a task lacks."""
-    from hilp.evaluation import rollouts
-
-    if flags.reward is None:
-        return None
+    rows = ("observations", "next_observations")
+    names = [*([f"{name}/{part}" for name in rows for part in parts] or rows), "rewards"]
     try:
-        return rollouts.rewards_along(world, common.reward_of(flags.reward, policy, world), episode)
-    except HilpError:  # an extra column of the data
-        return None
-
-
-def score(name: str | None, world: Any, path: np.ndarray, earned: float) -> dict[str, float]:
-    """What an episode scored under a reward: its return, and of getting somewhere the share of what was possible."""
-    if name not in world.potentials:
-        return {"return": earned}
-    possible = world.potential_max(name) - float(world.potentials[name](path[:1])[0])
-    return {"gain": earned, **({"share of the possible gain": earned / possible} if possible > 0 else {})}
-
-
-def film(
-    flags: Flags,
-    policy: FoundationPolicy,
-    world: Any,
-    prompt: Any,
-    episode: Episode,
-    goal: Any,
-) -> str:
-    """Record the episode: as the simulator shows it, or on the plan, where a goal is shown without a plan beside."""
-    from hilp.evaluation import rollouts
-    from hilp.report import films, video
-    from hilp.tasks import rendering
-
-    fps = getattr(world, "fps", common.VIDEO_FPS)
-    if hasattr(world, "film"):
-        return str(video.write(str(flags.video), world.film(episode.path, episode.beside.get("physics")), fps))
-    target = getattr(prompt, "goal", None)
-    plan = getattr(prompt, "plan", "graph")
-    panels = {str(flags.reward or "skill") if target is None else f"plan {plan}": episode.path}
-    if target is not None and plan != 0:
-        direct = policy.goal(target, plan=0)
-        steps = world.max_steps if flags.steps is None else flags.steps
-        other = rollouts.run_episode(policy, world, direct, episode.path[0], goal, steps, flags.seed)
-        panels = {"plan 0": other.path, **panels}
-    shown = None if target is None else rendering.infer_states(world, target)
-    return str(video.write(str(flags.video), films.on_plan(policy, world, panels, shown), films.FPS))
-
-
-def draw(
-    target: str,
-    world: Any,
-    path: np.ndarray,
-    goal: np.ndarray | None,
-    reached: bool,
-    earned: np.ndarray | None,
-    title: str,
-    way: np.ndarray | None = None,
-) -> None:
-    """The trajectory of one episode on the plan of its task, and beneath it the way that was expected; under a reward
-    coloured by what it has earned so far.
-    """
-    import numpy as np
-
-    from hilp.report import figures
-
-    if earned is not None:
-        said = f"{title}: earned {earned.sum():.3g}"
-        figures.save(figures.earnings(world, path, np.concatenate([[0.0], np.cumsum(earned)]), said), target)
-        return
-    goals = np.full_like(path[:1], np.nan) if goal is None else goal[None]
-    figures.save(figures.trajectories(world, [path], path[:1], goals, np.array([reached]), title, way), target)
+        found = read_npz(path, names)
+    except HilpError as error:
+        raise HilpError(f"--labels takes an npz file with {some(names)}: {error}") from error
+    return (*(trees.unnamed(found, name) for name in rows), found["rewards"])

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from hilp.commands import common
@@ -84,7 +86,6 @@ def run(flags: Flags) -> int:
 def run_several(flags: Flags) -> int:
     """One quickstart after the other, and what they say together; what is finished is not made again."""
     from hilp import presets, runs
-    from hilp.learning import methods
     from hilp.storage import lines
     from hilp.training import auto_config
 
@@ -98,73 +99,61 @@ def run_several(flags: Flags) -> int:
     if flags.steps is None and preset.for_any_data:
         steps = auto_config.updates(preset, preset.config, collected(flags.task, world, flags.seed))
     alike = {"task": flags.task, "steps": steps, "pairs": PAIRS}
+    config = json.loads(json.dumps(dataclasses.asdict(preset.config)))
 
-    def is_alike(line: dict[str, Any]) -> bool:
-        if not all(line.get(key) == value for key, value in alike.items()):
-            return False
-        try:  # by a config that may have had fewer keys
-            return bool(methods.from_values("hilp", line["config"]) == preset.config)
-        except (HilpError, KeyError, TypeError, AttributeError):
-            return False
+    def is_alike(line: dict[str, Any], **own: Any) -> bool:
+        return line.get("config") == config and all(line.get(key) == value for key, value in {**alike, **own}.items())
 
-    def kept() -> list[dict[str, Any]]:
-        every = [line for _, line in lines.read(file)] if file.is_file() else []
-        return [line for line in every if is_alike(line)]
+    def finished(**own: Any) -> list[dict[str, Any]]:
+        return [line for _, line in lines.read(file) if is_alike(line, **own)] if file.is_file() else []
 
     for seed in range(flags.seed, flags.seed + flags.seeds):
-
-        def same(line: dict[str, Any], seed: int = seed) -> bool:
-            own = {"seed": seed, "machine": machine()}
-            return is_alike(line) and all(line.get(key) == value for key, value in own.items())
-
-        if any(map(same, kept())) and not flags.overwrite:
+        own: dict[str, Any] = {"seed": seed, "machine": machine()}
+        if finished(**own) and not flags.overwrite:
             print(f"seed {seed}: already in {printable(str(file))}", file=sys.stderr)
             continue
-        own = runs.seed_folder(folder, seed)
+        place = runs.seed_folder(folder, seed)
         results = quickstart(
-            own,
+            place,
             task=flags.task,
             steps=steps,
             seed=seed,
-            overwrite=flags.overwrite or not (own / RESULTS).exists(),  # one that was stopped begins anew
+            overwrite=flags.overwrite or not (place / RESULTS).exists(),  # one that was stopped begins anew
             quiet=flags.json,
             command=common.command(),
         )
-        lines.append(file, [results], instead_of=same)
-    found = kept()
+        lines.append(file, [results], instead_of=functools.partial(is_alike, **own))
+    show_several(flags, finished(), file)
+    return 0
+
+
+def show_several(flags: Flags, found: list[dict[str, Any]], file: Path) -> None:
+    """Print several results as JSON lines, or as one table."""
+    from hilp import runs
+
     if flags.json:
         for line in found:
             common.print_json(line)
-        return 0
+        return
     machines = {json.dumps(line.get("machine"), sort_keys=True) for line in found}
     seeds = {line["seed"] for line in found}
     title = f"{flags.task}: {len(found)} quickstarts ({len(seeds)} seeds, {len(machines)} machines)"
     common.print_table(["prompt", "mean", "lowest to highest", "R²"], summary(found), title=title)
     print(f"rows: {printable(str(file))}; pages: {printable(flags.out)}/seed-*/{runs.PAGE}")
-    return 0
 
 
 def summary(found: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """A line a prompt: mean and range of its score over some results, and the mean of its R²."""
 
-    def line(name: str, values: list[float], shown: Callable[[float], str], r2: list[float] | None = None) -> list[str]:
-        spread = f"{shown(min(values))} to {shown(max(values))}"
-        return [name, shown(sum(values) / len(values)), spread, f"{sum(r2) / len(r2):.2f}" if r2 else ""]
+    def line(name: str, values: list[float], form: str = ".0%", r2: Sequence[float] = ()) -> list[str]:
+        spread = f"{min(values):{form}} to {max(values):{form}}"
+        return [name, f"{fmean(values):{form}}", spread, f"{fmean(r2):.2f}" if r2 else ""]
 
-    lines = [
-        line(f"goal, plan {plan}", [one["success"][plan] for one in found], "{:.0%}".format)
-        for plan in found[0]["success"]
-    ]
-    lines += [
-        line(
-            f"reward: {name}",
-            [one["reward_gain"][name] for one in found],
-            "{:.0%}".format,
-            [one["reward_r2"][name] for one in found],
-        )
-        for name in found[0]["reward_gain"]
-    ]
-    return [*lines, line("rank correlation", [one["rank_correlation"] for one in found], "{:.3f}".format)]
+    lines = [line(f"goal, plan {plan}", [one["success"][plan] for one in found]) for plan in found[0]["success"]]
+    for name in found[0]["reward_gain"]:
+        r2 = [one["reward_r2"][name] for one in found]
+        lines.append(line(f"reward: {name}", [one["reward_gain"][name] for one in found], r2=r2))
+    return [*lines, line("rank correlation", [one["rank_correlation"] for one in found], ".3f")]
 
 
 def quickstart(
@@ -190,19 +179,19 @@ def quickstart(
         return story(folder, task, world, steps, seed, quiet, command)
     with storage.locked(folder, command):
         storage.clean_leftovers(folder)
-        beside = storage.temporary_beside(folder)
+        new = storage.temporary_beside(folder)
         try:
-            results = story(beside, task, world, steps, seed, quiet, command)
-            storage.swap_folder(beside, folder)
+            results = story(new, task, world, steps, seed, quiet, command)
+            storage.swap_folder(new, folder)
         except TrainingStopped:
             raise TrainingStopped(f"stopped: {folder} is as it was before") from None
         finally:
-            shutil.rmtree(beside, ignore_errors=True)
+            shutil.rmtree(new, ignore_errors=True)
     return results
 
 
 def require_room(folder: Path, overwrite: bool) -> None:
-    """Raise where there is something that must not be replaced, or that nobody asked to replace."""
+    """Raise where there is something that must not be replaced, or that needs --overwrite."""
     from hilp import runs
 
     if not folder.exists():
@@ -256,8 +245,8 @@ def story(
             correlation = rank_correlation(policy, world, seed)
         rows = [row for row, _ in found]
         files.append_rows(folder / runs.ROWS, rows)
-        trajectories.keep(folder / runs.TRAJECTORIES, found)
-        goals = [trajectories.kept(*pair) for pair in found if pair[0]["prompt"] == "goal"]
+        trajectories.save(folder / runs.TRAJECTORIES, found)
+        goals = [trajectories.first_episodes(*pair) for pair in found if pair[0]["prompt"] == "goal"]
         figures.save(page.trajectory_figure(world, goals), folder / PICTURE)
         page.write(folder)
     results = {
@@ -278,7 +267,7 @@ def story(
 
 
 def quick(task: str) -> tasks.Task:
-    """The world of a quickstart; one that has no exact distances to compare with is told so."""
+    """The world of a quickstart; it must have exact distances to compare with."""
     from hilp import tasks
 
     world = tasks.make(task)

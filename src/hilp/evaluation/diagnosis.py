@@ -62,8 +62,7 @@ def diagnose(
     world = tasks.make(task) if isinstance(task, str) else task
     finite = None if world is None else world.finite()
     if finite is None and data is None:
-        lacking = "no task is known" if world is None else f"{world.name} has no exact distances"
-        raise HilpError(f"nothing to compare the policy with: {lacking}; pass the data it was trained on (--data)")
+        raise _nothing_to_compare(world)
     result: Numbers = {
         "policy": policy.fingerprint,
         "method": policy.method,
@@ -74,14 +73,8 @@ def diagnose(
     }
     if world is not None and finite is not None:
         latents = policy.encode_all(rendering.observe_states(world, finite.observations))
-        numbers = theory.examine(
-            finite.successors,
-            finite.steps,
-            latents,
-            policy.discount,
-            seed=seed,
-            distance=directed_distance(policy),
-        )
+        how: Numbers = {"seed": seed, "distance": directed_distance(policy)}
+        numbers = theory.examine(finite.successors, finite.steps, latents, policy.discount, **how)
         result["exact"] = {"task": world.name, **numbers}
     if data is not None:
         _require_own_observations(policy, data)
@@ -92,8 +85,13 @@ def diagnose(
     return result
 
 
+def _nothing_to_compare(world: tasks.Task | None) -> HilpError:
+    reason = "no task is known" if world is None else f"{world.name} has no exact distances"
+    return HilpError(f"nothing to compare the policy with: {reason}; pass the data it was trained on (--data)")
+
+
 def training_summary(policy: FoundationPolicy, data: Dataset | None = None) -> Numbers:
-    """What was done to make a policy, so that nobody is advised to do it again."""
+    """How a policy was trained, so that advice does not repeat what was done."""
     return {
         "discount": policy.discount,
         "normalize": policy.settings.get("normalize", True),
@@ -116,7 +114,7 @@ def _require_own_observations(policy: FoundationPolicy, data: Dataset) -> None:
         raise HilpError(f"this policy takes {takes}, {data.name} has others: pass the data it was trained on")
 
 
-# ---- a value V(s, g) to compare with ----
+# ---- a value V(s, g) to compare with ---------------------------------------------------------------------------------
 
 
 def value_config(policy: FoundationPolicy) -> monolithic.Config:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,177 +13,182 @@ import numpy as np
 from hilp import tasks
 from hilp.errors import HilpError, require_count, require_seed, some
 from hilp.evaluation import goals
-from hilp.evaluation.rollouts import (
-    Outcome,
-    Rollout,
-    reward_prompt,
-    rollout_goals,
-    rollout_return,
-    rollout_reward,
-    rollout_target,
-    rule_of,
-)
+from hilp.evaluation.rollouts import Outcome, Rollout, rollout_goals, rollout_reward, rule_of
 from hilp.evaluation.rows import Row, finite
-from hilp.evaluation.setup import TARGET, require_fit, require_reward, reward_function, task_for_policy, task_of
+from hilp.evaluation.setup import TARGET, acting_task, require_reward, reward_function, task_for_policy
 from hilp.policy import hierarchy, planning
 from hilp.policy.agent import has_graph
 from hilp.policy.policy import FoundationPolicy
 from hilp.policy.prompts import Prompt
+from hilp.prompts.specs import Goal, Reward, Spec
 from hilp.versions import versions
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
 
 TRAINING_EPISODES = 50  # of an evaluation while training
-SEARCH = 2  # beside a seed: the stream that the starts of a search are drawn from
+SEARCH_STREAM = 2  # together with a seed: the random stream that the starts of a search are drawn from
 
 
 def evaluate(
     policy: FoundationPolicy,
     task: str | tasks.Task,
+    prompts: Any = None,
     *,
     plan: int | str | Sequence[int | str] | None = None,
-    goal: str | None = None,
-    goal_dims: Sequence[int] | None = None,
-    smooth: float | None = None,
     rewards: str | Iterable[str] | None = None,
-    prompt: Prompt | None = None,
-    rule: str = "auto",
-    intercept: bool = False,
-    data: Dataset | None = None,
-    adapt: int = 0,
-    episodes: int = 50,
-    seed: int = 0,
-    command: str | None = None,
+    **options: Any,
 ) -> list[Row]:
-    """Roll out goal prompts (one row a plan) and named reward prompts (one row each) in a task.
+    """Roll out prompts in a task: one row a prompt; all goal prompts face the same starts and goals.
 
-    plan: by default 0, 1, 3, "auto" and "graph" where the policy can plan, 0 where it only knows goals, nothing in a
-    task without goals. goal: one for all episodes, as `hilp.evaluation.goals` reads it ("task3", "row:12", "x=3,y=4"),
-    instead of those of the task; rows are of the policy's own states. goal_dims, smooth: see
-    `FoundationPolicy.goal`; what counts as reached is the task's affair. rewards: names of the task's rewards; by
-    default all of a task that has no goals. "target" is that of being at one far place, which mazes have. prompt:
-    evaluate this one, a trained hierarchy say, under `rewards` (by default "target" where there is one) instead of
-    making one for each. rule, intercept, data: see `FoundationPolicy.reward`. adapt: search around each reward's prompt
-    with so many episodes first (`FoundationPolicy.adapt`), from a start of its own. All plans face the same starts and
-    goals.
+    prompts: specs, `[Goal(plan="auto"), Goal("task3"), Reward("run", rule="graph")]`, with goals as
+    `hilp.evaluation.goals` reads them, or without one those of the task; or one prompt or several of another kind (a
+    trained hierarchy, `Skill(...)`, `Saved(...)`), which are scored under `rewards`. Without `prompts`:
+    `Goal(plan=p)` for each `plan` (default: `default_plans`, where the task has goals) and `Reward(name)` for each of
+    `rewards` (default: all, in a task without goals). "target" is the reward of being at one far place, in tasks that
+    have one. options: of `evaluate_with_rollouts`.
     """
-    found = evaluate_with_rollouts(
-        policy,
-        task,
-        plan=plan,
-        goal=goal,
-        goal_dims=goal_dims,
-        smooth=smooth,
-        rewards=rewards,
-        prompt=prompt,
-        rule=rule,
-        intercept=intercept,
-        data=data,
-        adapt=adapt,
-        episodes=episodes,
-        seed=seed,
-        command=command,
-    )
-    return [row for row, _ in found]
+    return [row for row, _ in evaluate_with_rollouts(policy, task, prompts, plan=plan, rewards=rewards, **options)]
 
 
 def evaluate_with_rollouts(
     policy: FoundationPolicy,
     task: str | tasks.Task,
+    prompts: Any = None,
     *,
     plan: int | str | Sequence[int | str] | None = None,
-    goal: str | None = None,
-    goal_dims: Sequence[int] | None = None,
-    smooth: float | None = None,
     rewards: str | Iterable[str] | None = None,
-    prompt: Prompt | None = None,
-    rule: str = "auto",
-    intercept: bool = False,
     data: Dataset | None = None,
     adapt: int = 0,
     episodes: int = 50,
     seed: int = 0,
     command: str | None = None,
 ) -> list[tuple[Row, Rollout]]:
-    """`evaluate`, and beside each row the episodes behind it."""
-    world = task_for_policy(policy, task_of(policy, task) if isinstance(task, str) else task)
-    require_fit("this policy", policy.spec, world)
+    """`evaluate`, with the episodes behind each row.
+
+    data: whose transitions rewards are fitted on (default: those kept in the policy). adapt: search around each
+    reward's prompt with so many episodes first (`FoundationPolicy.adapt`), from starts of their own. episodes, seed: of
+    each prompt, and of their starts and goals. command: that made the rows.
+    """
+    world = acting_task(policy, task)
     episodes, seed, adapt = require_count("episodes", episodes), require_seed(seed), require_count("adapt", adapt, 0)
-    if prompt is None and policy.skill_dim == 0:
-        prompt = policy.skill()  # it was trained for one task, and takes no other
-    if plan is None:
-        plan = default_plans(policy) if world.has_goals and prompt is None else ()
-    if rewards is None:
-        rewards = default_rewards(world, prompt is not None)
-    plans = [plan] if isinstance(plan, int | str) else list(plan)
-    rewards = [rewards] if isinstance(rewards, str) else list(rewards)
-    for name in rewards:
-        require_reward(world, name)  # a wrong name is told before the first rollout
-    if plans and not world.has_goals:
-        raise HilpError(f"task {world.name} has no goals: prompt with its rewards, {some(list(world.rewards))}")
-    if adapt and not rewards:
-        raise HilpError("adapt changes prompts of rewards, and none is asked for: name some, rewards=...")
-    if goal is not None and not plans:
-        raise HilpError(f"the goal '{goal}' changes nothing without a plan: ask for one, e.g. plan=0")
-    if (goal_dims is not None or smooth is not None) and not plans:
-        raise HilpError(
-            "goal_dims and smooth are of goals, and change nothing without a plan: ask for one, e.g. plan=0"
-        )
-    asked = None if goal is None else goals.find(goal, policy, world, seed=seed)
+    if prompts is not None and plan is not None:
+        raise HilpError("plan is short for prompts=[Goal(plan=...)]: give one of the two")
+    chosen = default_prompts(policy, world, plan, rewards) if prompts is None else _listed(prompts)
+    to_goals = _goal_prompts(chosen, policy, world, seed)
+    scored = _scored_prompts(chosen, world, rewards)
+    if adapt and not scored:
+        raise HilpError("adapt changes prompts of rewards, and there is none: name some, rewards=...")
     about = describe(policy, world.name, seed, command)
     found: list[tuple[Row, Rollout]] = []
-    for depth in plans:
-        outcome, kept = rollout_goals(policy, world, depth, episodes, seed, asked, goal_dims, smooth)
-        to: dict[str, Any] = {} if goal is None else {"goal": goal}
-        to |= {} if goal_dims is None else {"goal_dims": [int(column) for column in goal_dims]}
-        to |= {} if smooth is None else {"smooth": smooth}
-        found.append((_row({**about, "prompt": "goal", "plan": depth, **to, **outcome}), kept))
-    about |= (
-        {} if (high := getattr(prompt, "high", None)) is None else {"hierarchy": hierarchy.high_level_summary(high)}
-    )
-    made: dict[str, Any] = {"rule": rule, "intercept": intercept, "data": data, "prompt": prompt}
-    for name in rewards:
-        searched: Outcome = {}
+    for spec, goal in to_goals:
+        outcome, rollout = rollout_goals(policy, world, spec, episodes, seed, goal)
+        found.append(({**about, "prompt": "goal", "plan": spec.plan, "spec": spec.to_json(), **outcome}, rollout))
+    for one, name in scored:
+        prompt = _reward_prompt(policy, world, one, data)
+        adapted: Outcome = {}
         if adapt:
-            usual = prompt or reward_prompt(policy, data, reward_function(world, name), rule, intercept)
-            made["prompt"], searched = _adapted(policy, world, name, usual, adapt, seed)
-        if name in world.rewards:
-            outcome, kept = rollout_return(policy, world, name, episodes, seed, **made)
-        elif name in world.potentials:
-            outcome, kept = rollout_reward(policy, world, name, episodes, seed, **made)
-        else:
-            outcome, kept = rollout_target(policy, world, episodes, seed, **made)
-        found.append((_row({**about, "prompt": "reward", "reward": name, **outcome, **searched}), kept))
+            prompt, adapted = _adapt(policy, world, name, prompt, adapt, seed)
+        outcome, rollout = rollout_reward(policy, world, name, prompt, episodes, seed)
+        row = {**about, "prompt": "reward", "reward": name, **_of_prompt(one, prompt), **outcome, **adapted}
+        found.append((row, rollout))
     return found
 
 
-def _adapted(
+# ---- which prompts ---------------------------------------------------------------------------------------------------
+
+
+def default_prompts(
+    policy: FoundationPolicy,
+    world: tasks.Task,
+    plan: int | str | Sequence[int | str] | None = None,
+    rewards: str | Iterable[str] | None = None,
+) -> list[Any]:
+    """A goal prompt a plan and a prompt a reward; a policy that was trained for one task acts as it does."""
+    if policy.skill_dim == 0:
+        return [*([] if plan is None else (Goal(plan=one) for one in _listed(plan))), policy.skill()]
+    plans = default_plans(policy) if plan is None and world.has_goals else () if plan is None else _listed(plan)
+    names = (() if world.has_goals else tuple(world.rewards)) if rewards is None else _listed(rewards)
+    return [*(Goal(plan=one) for one in plans), *(Reward(name) for name in names)]
+
+
+def default_plans(policy: FoundationPolicy) -> tuple[int | str, ...]:
+    """The plans that are evaluated by default: as many as the policy has rules for."""
+    if not policy.has_rule("goal_direction"):
+        return (0,)
+    return (0, 1, 3, "auto", "graph") if has_graph(policy) else (0, 1, 3, "auto")
+
+
+def _listed(value: Any) -> list[Any]:
+    """One value or several, as a list."""
+    return [value] if isinstance(value, int | str | Spec) or callable(value) else list(value)
+
+
+def _goal_prompts(
+    prompts: Sequence[Any], policy: FoundationPolicy, world: tasks.Task, seed: int
+) -> list[tuple[Goal, Any]]:
+    """The goal specs among prompts, each with the goal that it names."""
+    found = [spec for spec in prompts if isinstance(spec, Goal)]
+    if found and not world.has_goals:
+        raise HilpError(f"task {world.name} has no goals: prompt with its rewards, {some(list(world.rewards))}")
+    return [_resolved(spec, policy, world, seed) for spec in found]
+
+
+def _resolved(spec: Goal, policy: FoundationPolicy, world: tasks.Task, seed: int) -> tuple[Goal, Any]:
+    """A goal spec with columns by number, and the goal that it names; None: the task chooses goals."""
+    dims = None if spec.goal_dims is None else goals.column_numbers(spec.goal_dims, policy, world)
+    goal = spec.goal
+    if isinstance(goal, str):
+        goal = goals.find(goal, policy, world, seed=seed, goal_dims=dims)
+    elif goal is not None:
+        goal = goals.ResolvedGoal(np.asarray(goal, np.float32))
+    return dataclasses.replace(spec, goal_dims=dims), goal
+
+
+def _scored_prompts(
+    prompts: Sequence[Any], world: tasks.Task, rewards: str | Iterable[str] | None
+) -> list[tuple[Any, str]]:
+    """The prompts other than goals, each with the name of the reward that it is scored under."""
+    names = [TARGET] if hasattr(world, "at_target") else list(world.rewards)
+    names = names if rewards is None else _listed(rewards)
+    found: list[tuple[Any, str]] = []
+    for one in [one for one in prompts if not isinstance(one, Goal)]:
+        found += [(one, str(one.reward))] if isinstance(one, Reward) else [(one, name) for name in names]
+    for _, name in found:
+        require_reward(world, name)  # before the first rollout
+    return found
+
+
+def _reward_prompt(policy: FoundationPolicy, world: tasks.Task, one: Any, data: Dataset | None) -> Any:
+    """The prompt of a spec, or a prompt as it is; without a warning about a bad fit, as rows carry R^2."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if isinstance(one, Reward):
+            return policy.reward(data, reward_function(world, str(one.reward)), **one.reward_options())
+        return policy.prompt(one, data) if isinstance(one, Spec) else one
+
+
+def _of_prompt(one: Any, prompt: Any) -> dict[str, Any]:
+    """What a row says about a prompt that is scored under a reward."""
+    high = getattr(prompt, "high", None)
+    about = {} if high is None else {"hierarchy": hierarchy.high_level_summary(high)}
+    return about | ({"spec": one.to_json()} if isinstance(one, Spec) else {})
+
+
+def _adapt(
     policy: FoundationPolicy, world: tasks.Task, name: str, prompt: Any, episodes: int, seed: int
 ) -> tuple[Prompt, Outcome]:
-    """A prompt that was moved by what a few episodes earned, and what its row says of the prompt that it was.
+    """A prompt that was moved by what a few episodes earned, and what its row says of the prompt before the search.
 
     A seed of their own lets these episodes begin elsewhere than those that are counted.
     """
-    own = int(np.random.default_rng([seed, SEARCH]).integers(2**31))
+    own = int(np.random.default_rng([seed, SEARCH_STREAM]).integers(2**31))
     search = policy.adapt(prompt, world, episodes=episodes, seed=own, reward=name)
     about = {"rule": rule_of(policy, prompt), "r2": finite(getattr(prompt, "r2", None))}
     return search.prompt, {**about, "adapted": episodes, "search": list(search.earned)}
 
 
-def _row(values: dict[str, Any]) -> Row:
-    return values  # type: ignore[return-value]  # built from parts, checked when it is written
-
-
-def evaluate_in_training(
-    policy: FoundationPolicy, world: tasks.Task, seed: int, episodes: int = TRAINING_EPISODES
-) -> dict[str, float]:
-    """What a policy in training reaches: some goals, and with the paper's plan where it can plan."""
-    world = task_for_policy(policy, world)
-    plans: dict[str, int] = {"success": 0}
-    if policy.has_rule("goal_direction") and len(policy.bank):
-        plans["success_plan"] = planning.RECURSIONS
-    return {name: rollout_goals(policy, world, plan, episodes, seed)[0]["score"] for name, plan in plans.items()}
+# ---- rows ------------------------------------------------------------------------------------------------------------
 
 
 def describe(policy: FoundationPolicy, task: str, seed: int, command: str | None) -> dict[str, Any]:
@@ -202,15 +209,14 @@ def describe(policy: FoundationPolicy, task: str, seed: int, command: str | None
     }
 
 
-def default_plans(policy: FoundationPolicy) -> tuple[int | str, ...]:
-    """The plans to evaluate where nobody asked for others: as many as the policy has rules for."""
-    if not policy.has_rule("goal_direction"):
-        return (0,)
-    return (0, 1, 3, "auto", "graph") if has_graph(policy) else (0, 1, 3, "auto")
-
-
-def default_rewards(world: tasks.Task, given: bool) -> tuple[str, ...]:
-    """The rewards to evaluate where nobody asked for others; `given`: a prompt that was made for some reward."""
-    if given and hasattr(world, "at_target"):
-        return (TARGET,)
-    return () if world.has_goals and not given else tuple(world.rewards)
+def evaluate_in_training(
+    policy: FoundationPolicy, world: tasks.Task, seed: int, episodes: int = TRAINING_EPISODES
+) -> dict[str, float]:
+    """What a policy in training reaches: some goals, and with the paper's plan where it can plan."""
+    world = task_for_policy(policy, world)
+    plans: dict[str, int] = {"success": 0}
+    if policy.has_rule("goal_direction") and len(policy.bank):
+        plans["success_plan"] = planning.RECURSIONS
+    return {
+        name: rollout_goals(policy, world, Goal(plan=plan), episodes, seed)[0]["score"] for name, plan in plans.items()
+    }

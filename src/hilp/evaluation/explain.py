@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hilp.evaluation import stats
-from hilp.evaluation.rows import Row
+from hilp.evaluation.rows import CERTIFICATES, Row
 from hilp.training.convergence import MOVING
 
 SYMMETRIC, ASYMMETRIC = 0.1, 0.3  # up to the first a metric fits; from the second on it can only average both ways
@@ -24,145 +24,148 @@ Numbers = dict[str, Any]
 
 def explain_diagnosis(result: Numbers) -> list[str]:
     """A diagnosis in sentences that a user can act on."""
-    told = []
-    if "exact" in result:
-        told += _exact_words(result["exact"], result)
-    if "learned" in result:
-        told += _learned_words(result["learned"], result)
-    return told
+    exact = _exact_words(result["exact"], result) if "exact" in result else []
+    return exact + (_learned_words(result["learned"], result) if "learned" in result else [])
 
 
 def explain_held_out(plans: Sequence[Numbers]) -> list[str]:
     """What data that a policy has not seen says of it: numbers of `held_out.measure`, a plan each."""
     first = plans[0]
-    told = [
+    sentences = [
         f"Measured on {first['episodes']} episodes of {first['data']} ({first['transitions']:,} steps) without a "
         "simulator."
     ]
     if "time_correlation" in first:
-        told.append(_time_words(first["time_correlation"], first["plain_correlation"]))
+        sentences.append(_time_words(first["time_correlation"], first["plain_correlation"]))
     agreeing = {plan["plan"]: plan["agreement"] for plan in plans if plan.get("agreement") is not None}
     if agreeing:
         best = max(agreeing, key=lambda plan: agreeing[plan])
-        told.append(
+        sentences.append(
             f"On steps that went to a later state without detours the policy acts in the same direction in "
             f"{_percent(agreeing[best])} (plan {best}; by chance 50%)."
         )
     else:
-        told.append("Hardly any trajectory goes anywhere without detours: whom to agree with is not known.")
-    told.append(
+        sentences.append("Hardly any trajectory goes anywhere without detours: there are no actions to compare with.")
+    sentences.append(
         f"The estimated success is that of a world in which a command does what the most similar one did in the most "
         f"similar state, typically {first['neighbour_distance']:.1f} steps away: it tells plans apart better than it "
-        "tells how good they are, and knows nothing of what nobody tried."
+        "tells how good they are, and knows nothing of what the data never tried."
     )
-    told.append(f"Of the plans, it advises plan {first['advised_plan']} for this policy.")
-    return told
+    sentences.append(f"Of the plans, it advises plan {first['advised_plan']} for this policy.")
+    return sentences
 
 
 def _time_words(correlation: float | None, plain: float | None) -> str:
     if correlation is None:
-        return "All latent distances are equal: phi has collapsed or was never trained."
-    told = f"Latent distance and observed time order pairs alike with rank correlation {correlation:.2f}"
+        return COLLAPSED
+    rank = f"Latent distance and observed time order pairs alike with rank correlation {correlation:.2f}"
     if plain is None:
-        return f"{told}."
-    return f"{told} (plain distance of observations: {plain:.2f}); trajectories with detours keep it below 1."
+        return f"{rank}."
+    return f"{rank} (plain distance of observations: {plain:.2f}); trajectories with detours keep it below 1."
 
 
-def advise(plans: Sequence[Numbers], about: Numbers) -> list[str]:
-    """What to change, by what is the matter; never what was done already.
-
-    about: `discount`, `expectile`, `normalize`, `stride`, `scale` (the time scale of the data, where it was looked at),
-    `moving` (how much distances still changed at the end of training) and `updates`.
-    """
+def advise(plans: Sequence[Numbers], training: Numbers) -> list[str]:
+    """What to change, by what is wrong; never what was done already. training: of `diagnosis.training_summary`."""
     first = plans[0]
-    correlation, agreement = first.get("time_correlation"), [p["agreement"] for p in plans if p.get("agreement")]
-    moving = about.get("moving")
-    told = []
-    if (first.get("saturated") or 0.0) > SATURATED_SHARE and about["discount"] < LONGEST:
-        told.append(
+    agreement = [plan["agreement"] for plan in plans if plan.get("agreement")]
+    found = _training_advice(first, training) or _time_advice(first, training)
+    if not found and agreement and max(agreement) < AGREES:
+        found = [
+            "Distances order time, but actions do not follow: check that each command is in the row of the state that "
+            "it was applied in, and try a lower temperature."
+        ]
+    if not found and not any(plan["reached_any"] for plan in plans):
+        found = ["In the world of observed transitions no goal is reached: goals are seldom hit so exactly here."]
+    return found or ["Nothing stands out: more data and more updates are what is left."]
+
+
+def _training_advice(first: Numbers, training: Numbers) -> list[str]:
+    """What the scale of time and the length of training say."""
+    found = []
+    scale, moving = training.get("scale"), training.get("moving")
+    if (first.get("saturated") or 0.0) > SATURATED_SHARE and training["discount"] < LONGEST:
+        found.append(
             f"{_percent(first['saturated'])} of distances are as long as phi can tell (phi_discount "
-            f"{about['discount']:g}): raise phi_discount, or keep fewer rows with --stride."
+            f"{training['discount']:g}): raise phi_discount, or keep fewer rows with --stride."
         )
-    scale = about.get("scale")
-    if scale is not None and about["stride"] == 1 and scale["stride"] > 1:
-        told.append(
+    if scale is not None and training["stride"] == 1 and scale["stride"] > 1:
+        found.append(
             f"The data takes about {scale['crossing']:.0f} steps to cross its states: train with --stride "
             f"{scale['stride']} (or auto)."
         )
     if moving is not None and moving > MOVING:
-        told.append(
+        found.append(
             f"Distances still changed by {_percent(moving)} in the last part of training: go on with --resume --steps "
-            f"{2 * int(about.get('updates') or 1)}, or --steps auto."
+            f"{2 * int(training.get('updates') or 1)}, or --steps auto."
         )
-    if correlation is not None and correlation < POOR_TIME and not told:
-        if not about.get("normalize", True):
-            told.append("Observations are not normalised: train with --set normalize=true.")
-        elif first["plain_correlation"] is not None and first["plain_correlation"] > correlation:
-            told.append("Plain distances order time better than phi does: train longer, or with a smaller dim.")
-        else:
-            told.append("Time is hard to tell from these observations: add velocities, or columns that show progress.")
-    if agreement and max(agreement) < AGREES and not told:
-        told.append(
-            "Distances order time, but actions do not follow: check that each command stands in the row of the state "
-            "that it was given in, and try a lower temperature."
-        )
-    if not any(plan["reached_any"] for plan in plans) and not told:
-        told.append("In the world of observed transitions no goal is reached: goals are seldom hit so exactly here.")
-    return told or ["Nothing stands out: more data and more updates are what is left."]
+    return found
+
+
+def _time_advice(first: Numbers, training: Numbers) -> list[str]:
+    """What to do where latent distances do not order pairs as time does."""
+    correlation, plain = first.get("time_correlation"), first.get("plain_correlation")
+    if correlation is None or correlation >= POOR_TIME:
+        return []
+    if not training.get("normalize", True):
+        return ["Observations are not normalised: train with --set normalize=true."]
+    if plain is not None and plain > correlation:
+        return ["Plain distances order time better than phi does: train longer, or with a smaller dim."]
+    return ["Time is hard to tell from these observations: add velocities, or columns that show progress."]
 
 
 def _exact_words(exact: Numbers, result: Numbers) -> list[str]:
-    told = [
+    sentences = [
         f"Compared with the exact distances of {exact['task']}: {exact['pairs']:,} pairs of states, "
         f"{exact['mean_steps']:.1f} steps apart on average, {exact['longest_steps']} at most."
     ]
     if exact["pairs_without_way"]:
-        told.append(f"{exact['pairs_without_way']:,} pairs have no way between them and are left out.")
+        sentences.append(f"{exact['pairs_without_way']:,} pairs have no way between them and are left out.")
     directed = result.get("directed", False)
     if exact["asymmetry"] is not None:
-        told.append(_asymmetry_words(exact["asymmetry"], directed))
+        sentences.append(_asymmetry_words(exact["asymmetry"], directed))
     if exact["one_way_share"] > 0 and not directed:
-        told.append(
+        sentences.append(
             f"{_percent(exact['one_way_share'])} of the ways have no way back: |phi(s) - phi(g)| is the same both ways "
             f"and cannot show that. {NEEDS_DIRECTED}"
         )
     error = exact["error_in_steps"]
-    told.append(
+    sentences.append(
         f"{_distance(directed)}, turned back into steps, is off by {error['mean']:.1f} steps on average (at most "
         f"{error['sup']:.0f})."
     )
-    told += _rank_words(exact["rank_correlation"], "the exact distance", result)
-    told += _bias_words(exact["error_discounted"])
+    sentences += _rank_words(exact["rank_correlation"], "the exact distance", result)
+    sentences += _bias_words(exact["error_discounted"])
     horizon = 1.0 / (1.0 - result["discount"])
     if exact["longest_steps"] > 2.0 * horizon:
-        told.append(
+        sentences.append(
             f"With phi_discount {result['discount']:g} distances beyond about {horizon:.0f} steps look alike, and the "
             f"longest here is {exact['longest_steps']}: raise phi_discount."
         )
     if "theorem_as_learned" in exact:
-        told += _theorem_words(exact)
-    return told
+        sentences += _theorem_words(exact)
+    return sentences
 
 
 def _learned_words(learned: Numbers, result: Numbers) -> list[str]:
-    told = [
+    sentences = [
         f"Compared with a value V(s, g) trained for {learned['steps']:,} updates on {learned['data']}: "
         f"{learned['pairs']:,} random pairs of its states. V is an estimate itself: its two networks differ by "
         f"{_percent(learned['disagreement'])}."
     ]
     if learned["disagreement"] > UNSURE:
-        told.append("That is much: train V longer (--steps) before trusting what follows.")
+        sentences.append("That is much: train V longer (--steps) before trusting what follows.")
     directed = result.get("directed", False)
-    told.append(_asymmetry_words(learned["asymmetry"], directed))
+    sentences.append(_asymmetry_words(learned["asymmetry"], directed))
     error = learned["error_discounted"]
-    told.append(
+    sentences.append(
         f"{_distance(directed)} (mean {error['mean_found']:.3g}) and -V(s, g) (mean {error['mean_true']:.3g}) differ "
         f"by {error['mean']:.2g} on average (mean squared difference {error['mse']:.2g}), on the discounted scale."
     )
-    told += _rank_words(learned["rank_correlation"], "V(s, g)", result)
-    return told
+    sentences += _rank_words(learned["rank_correlation"], "V(s, g)", result)
+    return sentences
 
 
+COLLAPSED = "All latent distances are equal: phi has collapsed or was never trained."
 NEEDS_DIRECTED = "A directed phi can: hilp pretrain --method hilp-directed."
 
 
@@ -173,14 +176,12 @@ def _distance(directed: bool) -> str:
 def _asymmetry_words(asymmetry: float, directed: bool) -> str:
     """What there and back differ by, and whether a directed phi is needed for it."""
     share = _percent(asymmetry)
-    if directed:
-        how = "nearly symmetric" if asymmetry <= SYMMETRIC else "asymmetric"
-        verdict = "which this directed phi can follow"
-        if asymmetry <= SYMMETRIC:
-            verdict = "so a directed phi is not needed: method hilp has fewer numbers to learn"
-        return f"Distances are {how} (asymmetry {share}), {verdict}."
     if asymmetry <= SYMMETRIC:
-        return f"Distances are nearly symmetric (asymmetry {share}), as those of a Hilbert metric have to be."
+        verdict = "so a directed phi is not needed: method hilp has fewer numbers to learn"
+        verdict = verdict if directed else "as those of a Hilbert metric have to be"
+        return f"Distances are nearly symmetric (asymmetry {share}), {verdict}."
+    if directed:
+        return f"Distances are asymmetric (asymmetry {share}), which this directed phi can follow."
     if asymmetry < ASYMMETRIC:
         return (
             f"Distances are somewhat asymmetric (asymmetry {share}): |phi(s) - phi(g)| averages there and back; expect "
@@ -195,16 +196,16 @@ def _asymmetry_words(asymmetry: float, directed: bool) -> str:
 
 def _rank_words(correlation: float | None, reference: str, result: Numbers) -> list[str]:
     if correlation is None:
-        return ["All latent distances are equal: phi has collapsed or was never trained."]
-    told = f"Latent distance and {reference} order pairs alike with rank correlation {correlation:.2f}"
+        return [COLLAPSED]
+    rank = f"Latent distance and {reference} order pairs alike with rank correlation {correlation:.2f}"
     if correlation >= GOOD_RANKS:
-        return [f"{told}: good."]
+        return [f"{rank}: good."]
     if correlation >= POOR_RANKS:
-        return [f"{told}: usable, and planning (plan 3 or auto) will help with far goals; train longer to improve it."]
+        return [f"{rank}: usable, and planning (plan 3 or auto) will help with far goals; train longer to improve it."]
     remedies = f"a larger phi_discount (now {result['discount']:g})"
     if result["expectile"] is not None:
         remedies += f" or a larger phi_expectile (now {result['expectile']:g})"
-    return [f"{told}: low. Train longer, on more data between far places, or with {remedies}."]
+    return [f"{rank}: low. Train longer, on more data between far places, or with {remedies}."]
 
 
 def _bias_words(error: Numbers) -> list[str]:
@@ -257,16 +258,13 @@ def _percent(share: float) -> str:
     return f"{100 * share:.{digits}f}%".replace(".0%", "%")
 
 
-# ---- what the graph of the data said before acting ---
-
-
-CERTIFICATES = ("yes", "unknown", "no")
+# ---- what the graph of the data says before the first step -----------------------------------------------------------
 
 
 def certificates(row: Row) -> dict[str, tuple[int, int]]:
-    """How many goals were said to be reachable, unknown, not reachable, and how many of those were reached."""
-    said, came = np.array(row["reachable"]), np.array(row["outcomes"]) >= 1.0
-    return {word: (int((said == word).sum()), int(came[said == word].sum())) for word in CERTIFICATES}
+    """How many goals the graph calls reachable, unknown and not reachable, and how many of each were reached."""
+    forecast, reached = np.array(row["reachable"]), np.array(row["outcomes"]) >= 1.0
+    return {word: (int((forecast == word).sum()), int(reached[forecast == word].sum())) for word in CERTIFICATES}
 
 
 def calibration(row: Row) -> tuple[np.ndarray, np.ndarray]:
@@ -278,14 +276,14 @@ def calibration(row: Row) -> tuple[np.ndarray, np.ndarray]:
 
 
 def explain_forecast(row: Row) -> list[str]:
-    """What is to be said about it."""
+    """How the graph's forecast compares with what happened."""
     words = {"yes": "shows a way to", "unknown": "cannot tell of", "no": "shows no way to"}
-    told = [
+    counts = [
         f"it {words[word]} {count:,} of {row['episodes']:,} goals, of which {reached:,} were reached"
         for word, (count, reached) in certificates(row).items()
         if count
     ]
-    found = [f"Before anybody acted, the graph of the data said (plan {row['plan']}): {'; '.join(told)}."]
+    found = [f"Before the first step, the graph of the data said (plan {row['plan']}): {'; '.join(counts)}."]
     expected, realised = calibration(row)
     if len(expected) >= 2:
         ratio = float(np.median(realised / np.maximum(expected, 1.0)))
@@ -297,6 +295,6 @@ def explain_forecast(row: Row) -> list[str]:
 
 
 def row_with_forecast(rows: Sequence[Row]) -> Row | None:
-    """The row to tell about: that of the graph itself, or of another plan that follows it."""
-    told = [row for row in rows if "expected_steps" in row and "reachable" in row]
-    return next((row for row in told if row["plan"] == "graph"), told[0] if told else None)
+    """The row whose forecast is shown: that of the graph itself, or of another plan that follows it."""
+    forecasts = [row for row in rows if "expected_steps" in row and "reachable" in row]
+    return next((row for row in forecasts if row["plan"] == "graph"), forecasts[0] if forecasts else None)

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,20 +29,21 @@ if TYPE_CHECKING:
     from hilp.policy.policy import FoundationPolicy
 
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
+POLICY = "this policy"  # the owner of columns where there is no task
 ROW = "row:"  # before the number of a row
 
 
 @dataclass(frozen=True)
-class Goal:
-    """A goal that somebody asked for."""
+class ResolvedGoal:
+    """The goal that a text names."""
 
     observation: Any  # one array, or one of named parts: what a policy is prompted with
     named: str | None = None  # by the task, which then says where an episode starts, too
     state: np.ndarray | None = None  # of the task, where a policy sees a picture of it
 
     @property
-    def asked(self) -> Any:
-        """What episodes of the task are given."""
+    def for_task(self) -> Any:
+        """The goal as `world.episodes` takes it."""
         where = self.observation if self.state is None else self.state
         return where if self.named is None else self.named
 
@@ -54,8 +55,8 @@ def find(
     data: Dataset | None = None,
     seed: int = 0,
     goal_dims: Sequence[int] | None = None,
-) -> Goal:
-    """The goal that a text asks for. Rows are those of `data`, or without it of the policy's bank.
+) -> ResolvedGoal:
+    """The goal that a text names. Rows are those of `data`, or without it of the policy's bank.
 
     seed: of what the task draws for a goal; the same as that of its episodes. goal_dims: the columns that count, if not
     all: a goal by columns needs no others.
@@ -64,10 +65,8 @@ def find(
     if text.startswith(ROW):
         return _row(text.removeprefix(ROW), policy, world, data)
     if is_picture(text):
-        return Goal(picture_observation(text, policy.spec))
-    shown = world is not None and hasattr(
-        world, "render_states"
-    )  # a state that can be turned into what the policy sees
+        return ResolvedGoal(picture_observation(text, policy.spec))
+    shown = world is not None and hasattr(world, "render_states")  # a state can become what the policy sees
     if policy.spec.parts and not shown:
         names = some([name for name, _, _ in policy.spec.parts])
         raise HilpError(
@@ -75,7 +74,7 @@ def find(
             "picture, photo.png, or policy.goal(...).save(FILE) in Python, then --load FILE"
         )
     if "=" in text:
-        return _seen(world, _columns(text, policy, world, seed, goal_dims))
+        return _seen(world, _by_columns(text, policy, world, seed, goal_dims))
     numbers = _numbers(text)
     if numbers is not None:
         return _seen(world, numbers)
@@ -92,14 +91,14 @@ def find(
     return _seen(world, world.goal_named(text, np.random.default_rng(seed)), text)
 
 
-def _seen(world: Task | None, state: np.ndarray, named: str | None = None) -> Goal:
+def _seen(world: Task | None, state: np.ndarray, named: str | None = None) -> ResolvedGoal:
     """A state as a goal: as it is, or as policies see it."""
     seen = rendering.observe_states(world, state)
-    return Goal(seen, named, None if seen is state else np.asarray(state))
+    return ResolvedGoal(seen, named, None if seen is state else np.asarray(state))
 
 
 def is_row(text: str | None) -> bool:
-    """Whether a goal is asked for as a row of data."""
+    """Whether a goal is a row of data."""
     return text is not None and text.strip().startswith(ROW)
 
 
@@ -110,27 +109,30 @@ def _numbers(text: str) -> np.ndarray | None:
         return None
 
 
-def _row(text: str, policy: FoundationPolicy, world: Task | None, data: Dataset | None) -> Goal:
+def _row(text: str, policy: FoundationPolicy, world: Task | None, data: Dataset | None) -> ResolvedGoal:
     observations = policy.bank.observations if data is None else data.observations
-    where = "what this policy keeps" if data is None else f"the data set {data.name}"
+    where = "the bank of this policy" if data is None else f"the data set {data.name}"
     count = trees.rows(observations)
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
         raise HilpError(f"{ROW} takes the number of a row from 0 on, not '{text}'")
     if int(text) >= count:
         last = f"rows 0 to {count - 1}" if count else "no rows"
         raise HilpError(f"there is no row {text}: {where} has {last}")
-    column = str(getattr(world, "state_column", ""))  # of data that is drawn from states
-    beside = None if data is None else data.extras.get(column)
-    state = None if beside is None else np.asarray(beside[int(text)])
-    return Goal(trees.over(lambda part: np.array(part[int(text)]), observations), state=state)
+    states = None if data is None else data.extras.get(str(getattr(world, "state_column", "")))  # behind rendered data
+    state = None if states is None else np.asarray(states[int(text)])
+    return ResolvedGoal(trees.over(lambda part: np.array(part[int(text)]), observations), state=state)
 
 
-def goal_dims_of_text(text: str, policy: FoundationPolicy, world: Task | None) -> tuple[int, ...]:
+def _columns_of(policy: FoundationPolicy, world: Task | None) -> tuple[Mapping[str, int], str]:
+    """The columns that have names, and whose they are."""
+    return (_logged_columns(policy), POLICY) if world is None else (world.columns, world.name)
+
+
+def column_numbers(columns: str | Sequence[int | str], policy: FoundationPolicy, world: Task | None) -> tuple[int, ...]:
     """Columns by name or number, as in x,y or 0,1."""
-    known = _recorded(policy) if world is None else world.columns
-    owner = "this policy" if world is None else world.name
+    known, owner = _columns_of(policy, world)
     found = []
-    for name in (part.strip() for part in text.split(",")):
+    for name in [str(part).strip() for part in (columns.split(",") if isinstance(columns, str) else columns)]:
         if name not in known and not (name.isascii() and name.isdecimal()):
             hint = nearest(name, known) if known else "its columns have no names, give their numbers from 0 on"
             raise HilpError(f"{owner} has no column '{name}': {hint}")
@@ -138,45 +140,51 @@ def goal_dims_of_text(text: str, policy: FoundationPolicy, world: Task | None) -
     return tuple(found)
 
 
-def _columns(
+def _by_columns(
     text: str, policy: FoundationPolicy, world: Task | None, seed: int, goal_dims: Sequence[int] | None
 ) -> np.ndarray:
-    columns = _recorded(policy) if world is None else world.columns
-    owner = "this policy" if world is None else world.name
-    if not columns and world is None:
-        raise HilpError(f"'{text}' names columns: name the task that has them with --task, or give {ROW}0 or numbers")
-    if not columns:
-        raise HilpError(f"the columns of {owner} have no names: give {ROW}0 or all numbers of a goal")
-    given: dict[str, float] = {}
-    for part in text.split(","):
-        name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals or name in given:
-            raise HilpError(f"a goal by columns is x=3,y=4 with each name once, not '{text}'")
-        if name not in columns:
-            raise HilpError(f"{owner} has no column '{name}': {nearest(name, columns)}")
-        try:
-            given[name] = float(value)
-        except ValueError:
-            raise HilpError(f"column {name} of a goal takes a number, not '{value}'") from None
+    """A goal of which some columns are given: the others as the task says, or any that networks do not see."""
+    columns, owner = _columns_of(policy, world)
+    values = _column_values(text, columns, owner)
     if world is None:
         goal = _unseen(policy)
     elif isinstance(world, NamedGoals):
         goal = np.array(world.goal_base(np.random.default_rng(seed)), np.float32)
     else:
         raise HilpError(f"{owner} does not say what the rest of a goal is: give {ROW}0 or all its numbers")
-    for name, number in given.items():
+    for name, number in values.items():
         goal[columns[name]] = number
-    needed = [name for name, column in columns.items() if np.isnan(goal[column])]
+    missing = [name for name, column in columns.items() if np.isnan(goal[column])]
+    hint = f" (or say that they do not matter: --goal-dims {','.join(values)})"
     if goal_dims is not None:
-        needed = [name for name in needed if columns[name] in goal_dims]
+        missing, hint = [name for name in missing if columns[name] in goal_dims], ""
         goal = np.nan_to_num(goal)  # what does not matter may be anything
-    if needed:
-        hint = "" if goal_dims is not None else f" (or say that they do not matter: --goal-dims {','.join(given)})"
-        raise HilpError(f"a goal of {owner} also needs {some(needed)}{hint}")
+    if missing:
+        raise HilpError(f"a goal of {owner} also needs {some(missing)}{hint}")
     return goal
 
 
-def _recorded(policy: FoundationPolicy) -> dict[str, int]:
+def _column_values(text: str, columns: Mapping[str, int], owner: str) -> dict[str, float]:
+    """The numbers of x=3,y=4 by column."""
+    if not columns and owner == POLICY:
+        raise HilpError(f"'{text}' names columns: name the task that has them with --task, or give {ROW}0 or numbers")
+    if not columns:
+        raise HilpError(f"the columns of {owner} have no names: give {ROW}0 or all numbers of a goal")
+    values: dict[str, float] = {}
+    for part in text.split(","):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or name in values:
+            raise HilpError(f"a goal by columns is x=3,y=4 with each name once, not '{text}'")
+        if name not in columns:
+            raise HilpError(f"{owner} has no column '{name}': {nearest(name, columns)}")
+        try:
+            values[name] = float(value)
+        except ValueError:
+            raise HilpError(f"column {name} of a goal takes a number, not '{value}'") from None
+    return values
+
+
+def _logged_columns(policy: FoundationPolicy) -> dict[str, int]:
     """The columns of a log that a policy was trained on, where each has a name of its own."""
     parts = policy.observation_parts
     alone = len(parts) == policy.spec.observation_dim and all(np.prod(shape) == 1 for _, shape in parts)
@@ -184,7 +192,7 @@ def _recorded(policy: FoundationPolicy) -> dict[str, int]:
 
 
 def _unseen(policy: FoundationPolicy) -> np.ndarray:
-    """A goal of which all is open but the columns that networks do not see, which may be any."""
+    """A goal with NaN everywhere but in the columns that networks do not see, which may be any."""
     goal = np.array(policy.bank.observations[0], np.float32)
     transform = policy.preparation.transform
     goal[list(range(len(goal)) if transform is None else transform.columns)] = np.nan
@@ -192,7 +200,7 @@ def _unseen(policy: FoundationPolicy) -> np.ndarray:
 
 
 def is_picture(text: str) -> bool:
-    """Whether a goal is asked for as the file of a picture."""
+    """Whether a goal is the file of a picture."""
     return Path(text).suffix.lower() in PICTURES
 
 

@@ -3,7 +3,7 @@
 Three numbers, from the strongest evidence to the weakest. Do latent distances order pairs of states as observed time
 does? Where a trajectory went to a later state of its own without detours, does the policy act in the same direction?
 And what would it reach in a world made of nothing but the observed transitions? The last is an estimate: in that world
-a command does what the most similar command did in the most similar state, and what nobody tried does not exist.
+a command does what the most similar command did in the most similar state, and nothing else exists.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hilp.policy.bank import Bank
 from hilp.policy.policy import FoundationPolicy
 
 PAIRS = 4000  # of a state and a later one
-ACTED = 500  # of them that the policy is asked about
+ACTED = 500  # of them that the policy acts on
 EPISODES = 40  # in the world of observed transitions, a plan
 MOST_STEPS = 200  # of such an episode
 MODEL_ROWS = 20_000  # transitions that make up that world
@@ -94,10 +94,10 @@ def evaluate(
     seed: int = 0,
     command: str | None = None,
 ) -> list[Row]:
-    """`measure` as rows, one a plan: the estimated success as its score, the rest beside it."""
+    """`measure` as rows, one a plan: the estimated success is its score, the rest is in `held_out`."""
     found = measure(policy, data, plans=plans, episodes=episodes, seed=seed)
     own = ("estimated_success", "interval", "outcomes", "lengths")
-    beside = {key: value for key, value in found.items() if key != "plans"}
+    shared = {key: value for key, value in found.items() if key != "plans"}
     about = describe(policy, TASK, seed, command)
     rows = []
     for plan in found["plans"]:
@@ -111,10 +111,10 @@ def evaluate(
             "episodes": episodes,
             "outcomes": plan["outcomes"],
             "lengths": plan["lengths"],
-            "held_out": {**beside, **{key: value for key, value in plan.items() if key not in own}},
+            "held_out": {**shared, **{key: value for key, value in plan.items() if key not in own}},
         }
         rows.append(row)
-    return rows  # type: ignore[return-value]  # built from parts, checked when they are written
+    return rows
 
 
 def as_trained(policy: FoundationPolicy, data: Dataset) -> Dataset:
@@ -232,7 +232,7 @@ class Neighbours:
         def moved(now: np.ndarray, before: np.ndarray, after: np.ndarray) -> np.ndarray:
             if now.dtype == np.uint8:  # an image does not move, it becomes another
                 return after[chosen]
-            lost = away > LOST * self.step_length  # nobody was near: what is known begins where the neighbour is
+            lost = away > LOST * self.step_length  # no state is near: go on from the neighbour
             return np.where(lost[:, None], after[chosen], now + (after[chosen] - before[chosen]))
 
         return trees.over(moved, here, self.bank.observations, self.bank.next_observations), away

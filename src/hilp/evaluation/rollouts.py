@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,18 +12,15 @@ from hilp import tasks, trees
 from hilp.data.rewards import Extras, RewardFunction, apply_reward
 from hilp.errors import HilpError, some
 from hilp.evaluation import setup, stats
-from hilp.evaluation.goals import Goal
-from hilp.evaluation.rows import GAIN, finite
-from hilp.policy import planning, prompts, reward_prompts
+from hilp.evaluation.goals import ResolvedGoal
+from hilp.evaluation.rows import GAIN, SHARE, SUCCESS, finite
+from hilp.policy import prompts, reward_prompts
 from hilp.policy.policy import FoundationPolicy
+from hilp.prompts.specs import PLANS, Goal
 from hilp.tasks import rendering
 
-if TYPE_CHECKING:
-    from hilp.data.dataset import Dataset
-
-SHARE = "share of the subtasks"  # the metric of goals that are reached part by part
-REWARD_STEPS = 300  # length of an episode under a reward prompt
-Outcome = dict[str, Any]  # the part of a row that says what came of it
+REWARD_STEPS = 300  # length of an episode under the reward of a potential
+Outcome = dict[str, Any]  # the part of a row that says what came of the episodes
 
 
 @dataclass(frozen=True)
@@ -55,40 +51,98 @@ class Rollout:
         )
 
 
+# ---- stepping --------------------------------------------------------------------------------------------------------
+
+
+def start_episodes(prompt: Any) -> None:
+    """Tell a prompt that new episodes begin; a user's own function need not have `reset`."""
+    if hasattr(prompt, "reset"):
+        prompt.reset()
+
+
+def over(running: tasks.Episodes) -> np.ndarray:
+    """bool [n]: the episodes that their task has ended; most tasks never do."""
+    return np.asarray(getattr(running, "over", np.zeros(len(running.observations), bool)))
+
+
+class _Recording:
+    """What episodes went through: observations, and the extra columns of these names after each step."""
+
+    def __init__(self, running: tasks.Episodes, columns: Sequence[str] = ()):
+        self.running, self.path = running, [running.observations.copy()]
+        self.columns: dict[str, list[np.ndarray]] = {name: [] for name in columns}
+
+    def steps(
+        self, act: Callable[[], np.ndarray], most: int, finished: np.ndarray | None = None
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Step up to `most` times, yielding the step's number and its actions.
+
+        finished: bool [n], kept up to date by the caller: stop once every episode is finished or over.
+        """
+        for step in range(most):
+            if finished is not None and (finished | over(self.running)).all():
+                return
+            actions = act()
+            self.running.step(actions)
+            self.path.append(self.running.observations.copy())
+            for name, column in self.columns.items():
+                column.append(self.running.extra(name))
+            yield step, actions
+
+    @property
+    def observations(self) -> np.ndarray:
+        return np.stack(self.path)  # [steps + 1, n, obs]
+
+    @property
+    def physics(self) -> np.ndarray | None:
+        states = self.columns.get("physics")
+        return np.stack(states) if states else None
+
+
+def _actor(policy: FoundationPolicy, running: tasks.Episodes, prompt: Any) -> Callable[[], np.ndarray]:
+    return lambda: policy.act(rendering.policy_observations(running), prompt)
+
+
+# ---- goals -----------------------------------------------------------------------------------------------------------
+
+
 def rollout_goals(
     policy: FoundationPolicy,
     world: tasks.Task,
-    plan: int | str,
+    spec: Goal,
     episodes: int,
     seed: int,
-    goal: Goal | None = None,
-    goal_dims: Sequence[int] | None = None,
-    smooth: float | None = None,
+    goal: ResolvedGoal | None = None,
 ) -> tuple[Outcome, Rollout]:
     """Goal-reaching episodes side by side, to the goals of the task or to one; an episode ends when it is reached.
 
-    A method without a goal rule gets the skill of the reward of being at the goal. goal_dims, smooth: see
-    `FoundationPolicy.goal`; what counts as reached is the task's affair.
+    A method without a goal rule gets the skill of the reward of being at the goal. The options of the spec change how
+    the policy heads for goals; what counts as reached is up to the task.
     """
-    running = world.episodes(np.random.default_rng(seed), episodes, **({} if goal is None else {"goal": goal.asked}))
-    if plan == 0 and not policy.has_rule("goal_direction") and not policy.has_rule("goal_skill"):
-        if goal_dims is not None or smooth is not None:
-            raise HilpError(
-                f"{policy.method} takes a goal as the reward of being there: leave out goal_dims and smooth"
-            )
-        if not rendering.can_infer_states(world):
-            raise HilpError(
-                f"{policy.method} takes a goal as the reward of being there, and {world.name} cannot tell from a "
-                "picture whether it is: take a method with goals, hilp or gc-bc, or a reward"
-            )
-        prompt: Any = reward_prompts.goals_by_reward(policy, world.near, running.goals)
+    to_one = {} if goal is None else {"goal": goal.for_task}
+    running = world.episodes(np.random.default_rng(seed), episodes, **to_one)
+    if spec.plan == 0 and not policy.has_rule("goal_direction") and not policy.has_rule("goal_skill"):
+        prompt: Any = _by_reward(policy, world, spec, running)
     else:
-        prompt = policy.goal(rendering.policy_goals(running), plan=plan, goal_dims=goal_dims, smooth=smooth)
+        prompt = policy.goal(rendering.policy_goals(running), **spec.goal_options())
     on_graph = getattr(prompt, "stuck", None) is not None
-    said = forecast(policy, prompt, rendering.policy_observations(running)) if on_graph else {}
-    row, kept = _reach(policy, world, running, prompt, seed)
-    radius = {"radius": prompt.near_enough} if plan in planning.NAMED and not on_graph else {}
-    return {**row, **radius, **said}, kept
+    expected = forecast(policy, prompt, rendering.policy_observations(running)) if on_graph else {}
+    row, rollout = _reach(policy, world, running, prompt, seed)
+    radius = {"radius": prompt.near_enough} if spec.plan in PLANS and not on_graph else {}
+    return {**row, **radius, **expected}, rollout
+
+
+def _by_reward(policy: FoundationPolicy, world: tasks.Task, spec: Goal, running: tasks.Episodes) -> Any:
+    """Goals as rewards of being there, for a method that has no goal rule."""
+    options = [name for name in spec.to_json() if name not in ("kind", "goal")]
+    if options:
+        raise HilpError(f"{policy.method} takes a goal as the reward of being there: leave out {some(options)}")
+    if not rendering.can_infer_states(world):
+        raise HilpError(
+            f"{policy.method} takes a goal as the reward of being there, and {world.name} cannot tell from a "
+            "picture whether it is: take a method with goals, hilp or gc-bc, or a reward"
+        )
+    return reward_prompts.goals_by_reward(policy, world.near, running.goals)
 
 
 def forecast(policy: FoundationPolicy, prompt: prompts.GoalPrompt, starts: trees.Tree) -> dict[str, Any]:
@@ -108,23 +162,21 @@ def _reach(
     policy: FoundationPolicy, world: tasks.Task, running: tasks.Episodes, prompt: Any, seed: int
 ) -> tuple[Outcome, Rollout]:
     """Episodes that end when their goal is reached, or at the task's limit."""
-    begin(prompt)
-    goals = running.goals.copy()
-    path, states = [running.observations.copy()], []
-    reached = running.reached()
+    start_episodes(prompt)
+    goals, reached = running.goals.copy(), running.reached().copy()
     lengths = np.where(reached, 0, world.max_steps)
-    for step in range(world.max_steps):
-        if (reached | over(running)).all():
-            break
+
+    def act() -> np.ndarray:
         seen = rendering.policy_observations(running)
         actions = policy.act(seen, prompt(seen, active=~reached))
         actions[reached] = 0.0
-        running.step(actions)
+        return actions
+
+    recording = _Recording(running, [name for name in world.extra_columns if name == "physics"])
+    for step, _ in recording.steps(act, world.max_steps, reached):
         now = running.reached() & ~reached
         lengths[now] = step + 1
         reached |= now
-        path.append(running.observations.copy())
-        states += [running.extra("physics")] if "physics" in world.extra_columns else []
     scores = _goal_scores(running, reached, seed)
     row = {
         **scores,
@@ -133,18 +185,7 @@ def _reach(
         "mean_length_of_successes": float(lengths[reached].mean()) if reached.any() else None,
         **_by_goal(getattr(running, "names", ()), np.array(scores["outcomes"])),
     }
-    return row, Rollout(np.stack(path), lengths, goals, reached, np.stack(states) if states else None)
-
-
-def begin(prompt: Any) -> None:
-    """Tell a prompt that new episodes begin; one of the user's own need not care."""
-    if hasattr(prompt, "reset"):
-        prompt.reset()
-
-
-def over(running: tasks.Episodes) -> np.ndarray:
-    """bool [n]: the episodes that their task has ended; most tasks never do."""
-    return np.asarray(getattr(running, "over", np.zeros(len(running.observations), bool)))
+    return row, Rollout(recording.observations, lengths, goals, reached, recording.physics)
 
 
 def _goal_scores(running: tasks.Episodes, reached: np.ndarray, seed: int) -> Outcome:
@@ -155,7 +196,7 @@ def _goal_scores(running: tasks.Episodes, reached: np.ndarray, seed: int) -> Out
         metric, outcomes = SHARE, shares
     else:
         low, high = stats.wilson(int(reached.sum()), len(reached))
-        metric, outcomes = "success", reached.astype(float)
+        metric, outcomes = SUCCESS, reached.astype(float)
     return {
         "metric": metric,
         "score": float(outcomes.mean()),
@@ -172,21 +213,16 @@ def _by_goal(names: Sequence[str], outcomes: np.ndarray) -> Outcome:
     return {"by_goal": {name: float(outcomes[each == name].mean()) for name in dict.fromkeys(names)}}
 
 
-def rollout_target(
-    policy: FoundationPolicy,
-    world: Any,  # a tasks.WithTarget
-    episodes: int,
-    seed: int,
-    rule: str = "skill",
-    intercept: bool = False,
-    data: Dataset | None = None,
-    prompt: Any = None,
+# ---- rewards ---------------------------------------------------------------------------------------------------------
+
+
+def rollout_reward(
+    policy: FoundationPolicy, world: Any, name: str, prompt: Any, episodes: int, seed: int
 ) -> tuple[Outcome, Rollout]:
-    """Episodes under the reward of being at the task's target: how many get there."""
-    prompt = prompt or reward_prompt(policy, data, world.at_target, rule, intercept)
-    running = world.target_episodes(np.random.default_rng(seed), episodes)
-    outcome, kept = _reach(policy, world, running, prompt, seed)
-    return {**outcome, "rule": rule_of(policy, prompt), "r2": finite(getattr(prompt, "r2", None))}, kept
+    """Episodes of a prompt under a reward of the task: the return, the share of the possible gain, or the success."""
+    roll = _returns if name in world.rewards else _gains if name in world.potentials else _to_target
+    outcome, rollout = roll(policy, world, name, prompt, episodes, seed)
+    return {**outcome, "rule": rule_of(policy, prompt), "r2": finite(getattr(prompt, "r2", None))}, rollout
 
 
 def rule_of(policy: FoundationPolicy, prompt: Any) -> str:
@@ -194,68 +230,40 @@ def rule_of(policy: FoundationPolicy, prompt: Any) -> str:
     return str(prompt.kind) if policy.skill_dim else "none"
 
 
-def reward_prompt(
-    policy: FoundationPolicy, data: Dataset | None, reward: RewardFunction, rule: str, intercept: bool
-) -> prompts.Prompt:
-    """The policy's prompt for a reward, without a warning about a bad fit: rows carry R^2."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return policy.reward(data, reward, rule=rule, intercept=intercept)
-
-
-def rollout_reward(
-    policy: FoundationPolicy,
-    world: tasks.Task,
-    name: str,
-    episodes: int,
-    seed: int,
-    rule: str = "skill",
-    intercept: bool = False,
-    data: Dataset | None = None,
-    steps: int = REWARD_STEPS,
-    prompt: Any = None,
+def _to_target(
+    policy: FoundationPolicy, world: Any, name: str, prompt: Any, episodes: int, seed: int
 ) -> tuple[Outcome, Rollout]:
-    """Episodes under the reward f(s') - f(s) of a potential f of the task: the share of the possible gain realised."""
-    f = world.potentials[name]
-    prompt = prompt or reward_prompt(policy, data, setup.reward_function(world, name), rule, intercept)
-    begin(prompt)
+    """Under the reward of being at the task's target: how many get there."""
+    return _reach(policy, world, world.target_episodes(np.random.default_rng(seed), episodes), prompt, seed)
+
+
+def _gains(
+    policy: FoundationPolicy, world: tasks.Task, name: str, prompt: Any, episodes: int, seed: int
+) -> tuple[Outcome, Rollout]:
+    """Under the reward f(s') - f(s) of a potential f of the task: the share of the possible gain that is realised."""
+    start_episodes(prompt)
     running = world.episodes(np.random.default_rng(seed), episodes)
-    path = [running.observations.copy()]
-    for _ in range(steps):
-        running.step(policy.act(rendering.policy_observations(running), prompt))
-        path.append(running.observations.copy())
+    recording = _Recording(running)
+    for _ in recording.steps(_actor(policy, running, prompt), REWARD_STEPS):
+        pass
+    f, path = world.potentials[name], recording.observations
     start = f(path[0])
-    possible = world.potential_max(name) - start
-    gain = f(path[-1]) - start
+    possible, gain = world.potential_max(name) - start, f(path[-1]) - start
     row = {
         "metric": GAIN,
         "score": float(gain.sum() / possible.sum()),
-        "rule": rule_of(policy, prompt),
-        "r2": finite(getattr(prompt, "r2", None)),
         "episodes": episodes,
         "outcomes": gain.tolist(),
         "possible": possible.tolist(),
-        "steps": steps,
+        "steps": REWARD_STEPS,
     }
-    lengths = np.full(episodes, steps)
-    no_goals = np.full_like(path[0], np.nan)
-    reached = gain >= 0.5 * possible
-    return row, Rollout(np.stack(path), lengths, no_goals, reached)
+    return row, _without_goals(path, gain >= 0.5 * possible)
 
 
-def rollout_return(
-    policy: FoundationPolicy,
-    world: tasks.Task,
-    name: str,
-    episodes: int,
-    seed: int,
-    rule: str = "skill",
-    intercept: bool = False,
-    data: Dataset | None = None,
-    prompt: Any = None,
+def _returns(
+    policy: FoundationPolicy, world: tasks.Task, name: str, prompt: Any, episodes: int, seed: int
 ) -> tuple[Outcome, Rollout]:
-    """Episodes under a reward of being somewhere: the return, and beside it what a random and the best policy earn."""
-    prompt = prompt or reward_prompt(policy, data, world.rewards[name], rule, intercept)
+    """Under a reward of being somewhere: the return, and that of the best policy where it is known."""
     returns, path, physics = run_returns(policy, world, name, prompt, episodes, seed)
     best = world.best_return(name, path[0], world.max_steps)
     _, low, high = stats.stratified_bootstrap([returns], statistic="mean", seed=seed)
@@ -263,115 +271,19 @@ def rollout_return(
         "metric": "return",
         "score": float(returns.mean()),
         "interval": [low, high],
-        "rule": rule_of(policy, prompt),
-        "intercept": intercept,
-        "r2": finite(getattr(prompt, "r2", None)),
         "best_possible": None if best is None else float(best.mean()),
         "score_scale": float(world.score_scale),
         "episodes": episodes,
         "outcomes": returns.tolist(),
         "steps": world.max_steps,
     }
-    lengths = np.full(episodes, world.max_steps)
-    no_goals = np.full_like(path[0], np.nan)
-    reached = np.zeros(episodes, bool) if best is None else returns >= 0.5 * best
-    return row, Rollout(path, lengths, no_goals, reached, physics)
+    return row, _without_goals(path, np.zeros(episodes, bool) if best is None else returns >= 0.5 * best, physics)
 
 
-def episode_return(
-    policy: FoundationPolicy, task: str | tasks.Task, reward: str | RewardFunction | None = None, seed: int = 0
-) -> Callable[[Any], float]:
-    """A function of a prompt: what an episode in the task earns under it, each time from the same start.
-
-    reward: of the task, by name, or a function of (s, a, s'); none is needed where the task has one only.
-    """
-    world = setup.task_for_policy(policy, setup.task_of(policy, task) if isinstance(task, str) else task)
-    setup.require_fit("this policy", policy.spec, world)
-    if reward is None:
-        if len(world.rewards) != 1:
-            known = some(setup.reward_names(world))
-            raise HilpError(f"task {world.name} has more than one reward: say which one counts ({known})")
-        reward = next(iter(world.rewards))
-    if isinstance(reward, str):
-        setup.require_reward(world, reward)
-    return lambda prompt: float(run_returns(policy, world, reward, prompt, 1, seed)[0][0])
-
-
-# ---- one episode ---
-
-
-@dataclass(frozen=True)
-class Episode:
-    """One episode of t steps."""
-
-    path: np.ndarray  # [t + 1, obs]: the task's observations
-    actions: np.ndarray  # [t, act]
-    beside: dict[str, np.ndarray]  # columns beside the observations after each step [t, ...]
-    share: float  # of its goal that was reached; 1: all of it, or it has none; between 0 and 1 where goals have parts
-    first_seen: trees.Tree  # [1, ...]: the start, as the policy sees it
-    last_seen: trees.Tree  # [1, ...]: the end
-
-
-def run_episode(
-    policy: FoundationPolicy,
-    world: tasks.Task,
-    prompt: Any,
-    start: np.ndarray | None,
-    goal: np.ndarray | str | None,
-    steps: int,
-    seed: int,
-) -> Episode:
-    """One episode under a prompt; it ends at the goal, where one is given."""
-    begin(prompt)
-    running = world.episodes(np.random.default_rng(seed), 1, start=start, goal=goal)
-    first_seen = trees.over(np.array, rendering.policy_observations(running))
-    path = [running.observations[0].copy()]
-    actions: list[np.ndarray] = []
-    beside: dict[str, list[np.ndarray]] = {name: [] for name in world.extra_columns}
-    for _ in range(steps):
-        if (goal is not None and running.reached()[0]) or over(running)[0]:
-            break
-        action = policy.act(rendering.policy_observations(running), prompt)
-        running.step(action)
-        actions.append(np.array(action[0]))
-        path.append(running.observations[0].copy())
-        for name, column in beside.items():
-            column.append(running.extra(name)[0])
-    columns = {name: np.stack(column) for name, column in beside.items() if column}
-    share = 1.0 if goal is None else float(running.reached()[0])
-    if goal is not None and isinstance(running, tasks.PartialSuccess):
-        share = float(running.success_fractions()[0])
-    did = np.stack(actions) if actions else np.zeros((0, world.action_dim), np.float32)
-    return Episode(np.stack(path), did, columns, share, first_seen, rendering.policy_observations(running))
-
-
-def rewards_along(world: tasks.Task, reward: RewardFunction, episode: Episode) -> np.ndarray:
-    """What each step of an episode earned: float64 [t]."""
-    extras = Extras({}, episode.beside, world.name)
-    found = apply_reward(reward, episode.path[:-1], episode.actions, episode.path[1:], extras)
-    return np.asarray(found, np.float64)
-
-
-# ---- random actions ---
-
-
-def random_success(world: tasks.Task, episodes: int, seed: int) -> float:
-    """The share of goals that uniformly random actions reach, from the starts that the episodes of this seed have."""
-    world = _for_random_actions(world)
-    running = world.episodes(np.random.default_rng(seed), episodes)
-    chance = np.random.default_rng([seed, 1])
-    reached = running.reached()
-    for _ in range(world.max_steps):
-        if (reached | over(running)).all():
-            break
-        running.step(chance.uniform(-1, 1, (episodes, world.action_dim)))
-        reached |= running.reached()
-    return float(reached.mean())
-
-
-def random_return(world: tasks.Task, name: str, episodes: int, seed: int) -> np.ndarray:
-    """What uniformly random actions earn under a reward, from the same starts as the episodes of this seed."""
-    return run_returns(None, world, name, None, episodes, seed)[0]
+def _without_goals(path: np.ndarray, reached: np.ndarray, physics: np.ndarray | None = None) -> Rollout:
+    """Whole episodes of a prompt that has no goal."""
+    lengths = np.full(len(reached), len(path) - 1)
+    return Rollout(path, lengths, np.full_like(path[0], np.nan), reached, physics)
 
 
 def run_returns(
@@ -388,28 +300,114 @@ def run_returns(
     """
     world = world if policy is not None else _for_random_actions(world)
     reward = setup.reward_function(world, name) if isinstance(name, str) else name
-    begin(prompt)
+    start_episodes(prompt)
     running = world.episodes(np.random.default_rng(seed), episodes)
-    chance = np.random.default_rng([seed, 1])
-    returns = np.zeros(episodes)
-    path = [running.observations.copy()]
-    states: list[np.ndarray] = []
-    for _ in range(world.max_steps):
-        if policy is None:
-            actions = chance.uniform(-1, 1, (episodes, world.action_dim))
-        else:
-            actions = policy.act(rendering.policy_observations(running), prompt)
+    act = _random_actor(world, episodes, seed) if policy is None else _actor(policy, running, prompt)
+    recording = _Recording(running, world.extra_columns)
+    returns, alive = np.zeros(episodes), ~over(running)
+    for step, actions in recording.steps(act, world.max_steps):
+        extras = Extras({}, {column: found[-1] for column, found in recording.columns.items()}, world.name)
+        returns += alive * apply_reward(reward, recording.path[step], actions, recording.path[step + 1], extras)
         alive = ~over(running)
-        running.step(actions)
-        beside = {column: running.extra(column) for column in world.extra_columns}
-        extras = Extras({}, beside, world.name)
-        returns += alive * apply_reward(reward, path[-1], actions, running.observations, extras)
-        path.append(running.observations.copy())
-        states += [beside["physics"]] if "physics" in beside else []
-    return returns, np.stack(path), np.stack(states) if states else None
+    return returns, recording.observations, recording.physics
+
+
+def episode_return(
+    policy: FoundationPolicy, task: str | tasks.Task, reward: str | RewardFunction | None = None, seed: int = 0
+) -> Callable[[Any], float]:
+    """A function of a prompt: what an episode in the task earns under it, each time from the same start.
+
+    reward: of the task, by name, or a function of (s, a, s'); none is needed where the task has one only.
+    """
+    world = setup.acting_task(policy, task)
+    if reward is None:
+        if len(world.rewards) != 1:
+            known = some(setup.reward_names(world))
+            raise HilpError(f"task {world.name} has more than one reward: say which one counts ({known})")
+        reward = next(iter(world.rewards))
+    if isinstance(reward, str):
+        setup.require_reward(world, reward)
+    return lambda prompt: float(run_returns(policy, world, reward, prompt, 1, seed)[0][0])
+
+
+# ---- one episode -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One episode of t steps."""
+
+    path: np.ndarray  # [t + 1, obs]: the task's observations
+    actions: np.ndarray  # [t, act]
+    extras: dict[str, np.ndarray]  # the extra columns of the task after each step [t, ...]
+    share: float  # of its goal that was reached; 1: all of it, or it has none; between 0 and 1 where goals have parts
+    first_seen: trees.Tree  # [1, ...]: the start, as the policy sees it
+    last_seen: trees.Tree  # [1, ...]: the end
+
+
+def run_episode(
+    policy: FoundationPolicy,
+    world: tasks.Task,
+    prompt: Any,
+    start: np.ndarray | None,
+    goal: np.ndarray | str | None,
+    steps: int,
+    seed: int,
+) -> Episode:
+    """One episode under a prompt; it ends at its goal, where it has one."""
+    start_episodes(prompt)
+    running = world.episodes(np.random.default_rng(seed), 1, start=start, goal=goal)
+    first_seen = trees.over(np.array, rendering.policy_observations(running))
+    recording = _Recording(running, world.extra_columns)
+    reached = running.reached() & (goal is not None)
+    actions = []
+    for _, action in recording.steps(_actor(policy, running, prompt), steps, reached):
+        actions.append(np.array(action[0]))
+        reached |= running.reached() & (goal is not None)
+    share = 1.0 if goal is None else float(running.reached()[0])
+    if goal is not None and isinstance(running, tasks.PartialSuccess):
+        share = float(running.success_fractions()[0])
+    return Episode(
+        recording.observations[:, 0],
+        np.stack(actions) if actions else np.zeros((0, world.action_dim), np.float32),
+        {name: np.stack(column)[:, 0] for name, column in recording.columns.items() if column},
+        share,
+        first_seen,
+        rendering.policy_observations(running),
+    )
+
+
+def rewards_along(world: tasks.Task, reward: RewardFunction, episode: Episode) -> np.ndarray:
+    """What each step of an episode earned: float64 [t]."""
+    extras = Extras({}, episode.extras, world.name)
+    found = apply_reward(reward, episode.path[:-1], episode.actions, episode.path[1:], extras)
+    return np.asarray(found, np.float64)
+
+
+# ---- random actions --------------------------------------------------------------------------------------------------
+
+
+def random_success(world: tasks.Task, episodes: int, seed: int) -> float:
+    """The share of goals that uniformly random actions reach, from the starts that the episodes of this seed have."""
+    world = _for_random_actions(world)
+    running = world.episodes(np.random.default_rng(seed), episodes)
+    reached = running.reached().copy()
+    for _ in _Recording(running).steps(_random_actor(world, episodes, seed), world.max_steps, reached):
+        reached |= running.reached()
+    return float(reached.mean())
+
+
+def random_return(world: tasks.Task, name: str, episodes: int, seed: int) -> np.ndarray:
+    """What uniformly random actions earn under a reward, from the same starts as the episodes of this seed."""
+    return run_returns(None, world, name, None, episodes, seed)[0]
+
+
+def _random_actor(world: tasks.Task, episodes: int, seed: int) -> Callable[[], np.ndarray]:
+    rng = np.random.default_rng([seed, 1])
+    return lambda: rng.uniform(-1, 1, (episodes, world.action_dim))
 
 
 def _for_random_actions(world: tasks.Task) -> Any:
-    """The task for random actions: from -1 to 1, whatever the units of the policy that it is for, and unseen."""
-    world = getattr(world, "plain", world)  # what nobody looks at need not be drawn
+    """The task for random actions: from -1 to 1, whatever the units of the policy, and not rendered."""
+    world = getattr(world, "plain", world)  # no policy looks at it: it need not be rendered
     return world.with_own_units(False) if hasattr(world, "with_own_units") else world

@@ -63,6 +63,13 @@ def task_of(policy: FoundationPolicy, name: str | None = None) -> Any:
     return world if first is None or len(first) != world.observation_dim else world.for_data(np.asarray(first))
 
 
+def acting_task(policy: FoundationPolicy, task: str | tasks.Task) -> Any:
+    """A task, by name or as it is, in the form that a policy acts in; the two must fit."""
+    world = task_for_policy(policy, task_of(policy, task) if isinstance(task, str) else task)
+    require_fit("this policy", policy.spec, world)
+    return world
+
+
 def task_for_policy(policy: FoundationPolicy, world: tasks.Task) -> Any:
     """The task as a policy acts in it, where the task has forms of its own for that.
 

@@ -45,7 +45,7 @@ def stratified_bootstrap(
     itself, so a resample has as many scores of every stratum as the original. A stratum of one score cannot vary,
     unless `episodes` has the outcomes whose mean it is: then these are resampled, for an interval over episodes.
     """
-    if statistic not in ("iqm", "mean"):
+    if statistic not in _STATISTICS:
         raise ValueError(f"statistic must be 'iqm' or 'mean', not {statistic!r}")
     if reps < 1:
         raise ValueError(f"reps must be at least 1, not {reps}")
@@ -53,26 +53,31 @@ def stratified_bootstrap(
     strata = [_vector(stratum, f"scores[{i}]") for i, stratum in enumerate(scores)]
     if not strata:
         raise ValueError("scores has no stratum")
+    own = episodes or [None] * len(strata)
     outcomes = [
-        _vector(own, f"episodes[{i}]") if own is not None and len(strata[i]) == 1 else None
-        for i, own in enumerate(episodes or [None] * len(strata))
+        None if own[i] is None or len(scores) > 1 else _vector(own[i], f"episodes[{i}]")  # type: ignore[arg-type]
+        for i, scores in enumerate(strata)
     ]
-
-    aggregate = _iqm_rows if statistic == "iqm" else _mean_rows
+    aggregate = _STATISTICS[statistic]
     pooled = np.concatenate(strata)
     rng = np.random.default_rng(seed)
     chunk = max(1, _CHUNK_VALUES // len(pooled))
-    resampled = []
-    for begin in range(0, reps, chunk):
-        rows = min(chunk, reps - begin)
-        draws = [
-            _resampled(rng, stratum, rows) if own is None else _resampled_means(rng, own, rows)[:, None]
-            for stratum, own in zip(strata, outcomes, strict=True)
-        ]
-        resampled.append(aggregate(np.concatenate(draws, axis=1)))  # rows x all scores -> rows
+    rows = [min(chunk, reps - begin) for begin in range(0, reps, chunk)]
+    resampled = np.concatenate([aggregate(_draw(rng, strata, outcomes, count)) for count in rows])
     tail = (1 - level) / 2
-    low, high = np.quantile(np.concatenate(resampled), [tail, 1 - tail])
+    low, high = np.quantile(resampled, [tail, 1 - tail])
     return float(aggregate(pooled)), float(low), float(high)
+
+
+def _draw(
+    rng: np.random.Generator, strata: Sequence[np.ndarray], outcomes: Sequence[np.ndarray | None], rows: int
+) -> np.ndarray:
+    """rows x all scores: each stratum resampled within itself, or its score as the mean of resampled outcomes."""
+    draws = [
+        _resampled(rng, stratum, rows) if own is None else _resampled_means(rng, own, rows)[:, None]
+        for stratum, own in zip(strata, outcomes, strict=True)
+    ]
+    return np.concatenate(draws, axis=1)
 
 
 def ratio_bootstrap(
@@ -136,8 +141,7 @@ def _iqm_rows(x: np.ndarray) -> np.ndarray:
     return np.asarray(trim_mean(x, 0.25, axis=-1))
 
 
-def _mean_rows(x: np.ndarray) -> np.ndarray:
-    return np.asarray(x.mean(axis=-1))
+_STATISTICS = {"iqm": _iqm_rows, "mean": lambda x: np.asarray(x.mean(axis=-1))}
 
 
 def _vector(values: ArrayLike, name: str) -> np.ndarray:

@@ -1,6 +1,6 @@
-"""Trajectories that are kept: the first episodes of each prompt, in one small file beside the rows, to draw them later.
+"""Saved trajectories: the first episodes of each prompt, in one small file next to the rows, to draw them later.
 
-As with rows, what is evaluated again replaces what was kept of the same policy, task and prompt.
+A prompt that is evaluated again replaces what was saved of it for the same policy and task.
 """
 
 from __future__ import annotations
@@ -19,43 +19,45 @@ from hilp.errors import HilpError, printable
 from hilp.evaluation.rollouts import Rollout
 from hilp.evaluation.rows import Row, prompt_of
 
-EPISODES = 12  # that are kept of each prompt
-MOST_BYTES = 2 << 20  # of a prompt: where episodes are large, fewer of them are kept
+EPISODES = 12  # saved of each prompt
+MOST_BYTES = 2 << 20  # of a prompt: where episodes are large, fewer are saved
 MOST_PROMPTS = 32  # the latest
 ARRAYS = ("observations", "lengths", "goals", "reached")
 
 
 @dataclass(frozen=True)
-class Kept:
-    """Episodes of one prompt, and whose they are."""
+class SavedRollout:
+    """The first episodes of one prompt of a policy."""
 
     policy: str  # fingerprint
     task: str
     prompt: str  # "goal" or "reward"
+    options: str  # as `rows.options` has them
     name: int | str  # the plan or the reward
     rollout: Rollout  # without physics
 
     @property
-    def key(self) -> tuple[Any, ...]:
-        return self.policy, self.task, self.prompt, self.name
+    def prompt_of(self) -> tuple[Any, ...]:
+        """What tells its prompt from others, as `rows.prompt_of` does."""
+        return self.task, self.prompt, self.options, self.name
 
     @property
     def title(self) -> str:
         return f"plan {self.name}" if self.prompt == "goal" else f"reward {self.name}"
 
 
-def keep(path: Path, found: Sequence[tuple[Row, Rollout]]) -> None:
+def save(path: Path, found: Sequence[tuple[Row, Rollout]]) -> None:
     """Put the first episodes of each rollout into a file, in the place of earlier ones of the same prompt."""
-    new = [kept(row, rollout) for row, rollout in found]
+    new = [first_episodes(row, rollout) for row, rollout in found]
     try:
         with storage.in_turn(path.parent):
-            _write(path, [*_before(path), *new])
+            _write(path, [*_saved_before(path), *new])
     except OSError as error:
         raise HilpError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def _before(path: Path) -> list[Kept]:
-    """What a file keeps so far; a damaged one holds nothing that is not made again."""
+def _saved_before(path: Path) -> list[SavedRollout]:
+    """What a file holds so far; of a damaged one nothing."""
     try:
         return read(path) if path.is_file() else []
     except HilpError:
@@ -63,54 +65,53 @@ def _before(path: Path) -> list[Kept]:
         return []
 
 
-def _write(path: Path, found: Sequence[Kept]) -> None:
-    entries: dict[tuple[Any, ...], Kept] = {}
-    for entry in found:
-        entries.pop(entry.key, None)  # the later one, in its place
-        entries[entry.key] = entry
-    chosen = list(entries.values())[-MOST_PROMPTS:]
-    arrays = {f"{i}.{name}": getattr(entry.rollout, name) for i, entry in enumerate(chosen) for name in ARRAYS}
-    about = [{f.name: getattr(entry, f.name) for f in dataclasses.fields(Kept)[:-1]} for entry in chosen]
+def _write(path: Path, found: Sequence[SavedRollout]) -> None:
+    latest: dict[tuple[Any, ...], SavedRollout] = {}
+    for one in found:
+        key = (one.policy, *one.prompt_of)
+        latest.pop(key, None)  # the later one goes to the end
+        latest[key] = one
+    chosen = list(latest.values())[-MOST_PROMPTS:]
+    arrays = {f"{i}.{name}": getattr(one.rollout, name) for i, one in enumerate(chosen) for name in ARRAYS}
+    about = [{f.name: getattr(one, f.name) for f in dataclasses.fields(SavedRollout)[:-1]} for one in chosen]
     storage.write_arrays(path, arrays, {"prompts": about})
 
 
-def kept(row: Row, rollout: Rollout) -> Kept:
-    """What is kept of a rollout."""
+def first_episodes(row: Row, rollout: Rollout) -> SavedRollout:
+    """The part of a rollout that is saved."""
     first = rollout.first(EPISODES)
     count = max(1, min(EPISODES, MOST_BYTES // max(1, first.observations[:, 0].nbytes)))
-    task, prompt, name = prompt_of(row)
-    return Kept(row["policy"], task, prompt, name, dataclasses.replace(first.first(count), physics=None))
+    return SavedRollout(row["policy"], *prompt_of(row), dataclasses.replace(first.first(count), physics=None))
 
 
-def read(path: Path) -> list[Kept]:
-    """What a file keeps, oldest first; a file that is no such thing is one line."""
+def read(path: Path) -> list[SavedRollout]:
+    """What a file holds, oldest first; one line about a file of something else."""
     arrays, note = storage.read_arrays(path)
     try:
         found = [
-            Kept(**about, rollout=Rollout(*(arrays[f"{i}.{name}"] for name in ARRAYS)))
+            SavedRollout(**about, rollout=Rollout(*(arrays[f"{i}.{name}"] for name in ARRAYS)))
             for i, about in enumerate(note["prompts"])
         ]
-        if not all(_makes_sense(entry) for entry in found):
+        if not all(_makes_sense(one) for one in found):
             raise ValueError("arrays of other shapes than an evaluation has")
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise HilpError(f"{path} does not hold the trajectories of an evaluation ({error}): delete it") from None
     return found
 
 
-def _makes_sense(entry: Kept) -> bool:
-    rollout, texts = entry.rollout, (entry.policy, entry.task, entry.prompt)
-    steps, episodes, *rest = rollout.observations.shape
+def _makes_sense(one: SavedRollout) -> bool:
+    rollout = one.rollout
+    if not all(isinstance(text, str) for text in (one.policy, one.task, one.prompt, one.options)):
+        return False
+    if rollout.observations.ndim != 3 or not isinstance(one.name, int | str) or one.prompt not in ("goal", "reward"):
+        return False
+    steps, episodes, width = rollout.observations.shape
+    shapes = {"goals": (episodes, width), "lengths": (episodes,), "reached": (episodes,)}
+    kinds = {"observations": "f", "lengths": "i", "reached": "b"}
     return (
-        all(isinstance(text, str) for text in texts)
-        and isinstance(entry.name, int | str)
-        and entry.prompt in ("goal", "reward")
-        and len(rest) == 1
-        and rollout.goals.shape == (episodes, *rest)
-        and rollout.lengths.shape == rollout.reached.shape == (episodes,)
-        and rollout.observations.dtype.kind == "f"
-        and rollout.lengths.dtype.kind == "i"
-        and rollout.reached.dtype.kind == "b"
+        episodes > 0
+        and all(getattr(rollout, name).shape == shape for name, shape in shapes.items())
+        and all(getattr(rollout, name).dtype.kind == kind for name, kind in kinds.items())
         and bool(np.isfinite(rollout.observations).all())
         and bool(((rollout.lengths >= 0) & (rollout.lengths < steps)).all())
-        and episodes > 0
     )

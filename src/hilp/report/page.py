@@ -18,7 +18,7 @@ from hilp.evaluation import explain, stats, trajectories
 from hilp.evaluation import rows as files
 from hilp.evaluation.rows import Row
 from hilp.evaluation.setup import task_of
-from hilp.evaluation.trajectories import Kept
+from hilp.evaluation.trajectories import SavedRollout
 from hilp.learning import hilbert
 from hilp.policy.bank import Bank
 from hilp.policy.policy import FoundationPolicy
@@ -38,7 +38,7 @@ def build(
     rows: Sequence[Row],
     metrics: list[dict[str, Any]],
     world: tasks.Task | None,
-    kept: Sequence[Kept] = (),
+    kept: Sequence[SavedRollout] = (),
 ) -> str:
     """The page: results, trajectories a prompt, the learned distance, the latent map, the training curves."""
     by_task: dict[str, list[Row]] = {}
@@ -180,9 +180,9 @@ def aggregate_table(rows: list[Row]) -> tuple[list[str], list[list[Any]]]:
     return headers, lines
 
 
-def _trajectories(world: tasks.Task, rows: Sequence[Row], kept: Sequence[Kept]) -> Section:
+def _trajectories(world: tasks.Task, rows: Sequence[Row], kept: Sequence[SavedRollout]) -> Section:
     """The kept episodes of the prompts in these rows, in the order of the rows."""
-    by_prompt = {(entry.task, entry.prompt, entry.name): entry for entry in kept if _fits(entry, world)}
+    by_prompt = {entry.prompt_of: entry for entry in kept if _fits(entry, world)}
     wanted = [by_prompt[prompt] for prompt in map(files.prompt_of, rows) if prompt in by_prompt]
     lacking = len(rows) - len(wanted)
     text = (
@@ -219,22 +219,22 @@ def _foresight(rows: Sequence[Row], where: str) -> list[Section]:
     return [Section(f"Known before acting{where}", "\n\n".join(explain.explain_forecast(row)), shown)]
 
 
-def _fits(entry: Kept, world: tasks.Task) -> bool:
+def _fits(entry: SavedRollout, world: tasks.Task) -> bool:
     return entry.task == world.name and entry.rollout.observations.shape[-1] == world.observation_dim
 
 
-def trajectory_figure(world: tasks.Task, kept: Sequence[Kept]) -> Figure:
+def trajectory_figure(world: tasks.Task, kept: Sequence[SavedRollout]) -> Figure:
     """The episodes of goal prompts side by side."""
     named = {entry.title: _trials(entry) for entry in kept}
     return figures.trajectory_grid(world, named, f"Trajectories of {kept[0].prompt} prompts")
 
 
-def _earnings_figure(world: tasks.Task, kept: Sequence[Kept], rows: Sequence[Row]) -> Figure:
+def _earnings_figure(world: tasks.Task, kept: Sequence[SavedRollout], rows: Sequence[Row]) -> Figure:
     """The episodes of reward prompts side by side, coloured by what they earned of what they could."""
     by_prompt = {files.prompt_of(row): row for row in rows}
     named = {}
     for entry in kept:
-        row = by_prompt[entry.task, entry.prompt, entry.name]
+        row = by_prompt[entry.prompt_of]
         paths = _trials(entry)[0]
         outcomes = np.asarray(row.get("outcomes", []), float)[: len(paths)]
         if len(outcomes) < len(paths):  # the row lacks them: only whether it was at least half is known
@@ -249,7 +249,7 @@ def _earnings_figure(world: tasks.Task, kept: Sequence[Kept], rows: Sequence[Row
     return figures.earnings_grid(world, named)
 
 
-def _trials(kept: Kept) -> tuple[list[np.ndarray], np.ndarray, np.ndarray, np.ndarray]:
+def _trials(kept: SavedRollout) -> tuple[list[np.ndarray], np.ndarray, np.ndarray, np.ndarray]:
     """Paths, starts, goals and outcomes, as the figures want them."""
     rollout = kept.rollout
     paths = [rollout.episode(i)[0] for i in range(len(rollout.lengths))]
