@@ -187,7 +187,7 @@ MISTAKES = {
     "no observations": (without(walk(), "observations"), "there is no 'observations' array among: actions, episode_l"),
     "nothing at all": ({}, "there is no 'observations' array among: nothing"),
     "no ends": (without(walk(), "episode_lengths"), "nothing says where episodes end: give exactly one of"),
-    "two kinds of ends": ({**walk(), "terminals": end_flags(LENGTHS)}, "both episode_lengths and terminals are given"),
+    "two kinds of ends": ({**walk(), "terminals": end_flags(LENGTHS)}, "there are both episode_lengths and terminals"),
     "ragged": ({**walk(), "observations": [[1.0, 2.0], [3.0]]}, "observations are ragged or not numbers"),
     "objects": ({**walk(), "observations": np.array([None] * ROWS)}, "observations are ragged or not numbers"),
     "words": ({**walk(), "actions": np.array([["a"]] * ROWS)}, "actions are not numbers"),

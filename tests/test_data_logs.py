@@ -373,7 +373,7 @@ def test_faults_in_a_lerobot_folder_are_told(tmp_path: Path) -> None:
     with pytest.raises(HilpError, match=r"'observation.images.top' is a video, which hilp does not read"):
         hilp.load(folder, columns={"observations": ["observation.images.top"]})
     (folder / "data" / "chunk-000" / "episode_000001.parquet").unlink()
-    with pytest.raises(HilpError, match=r"says 3 episodes, but the files hold 2: download it anew"):
+    with pytest.raises(HilpError, match=r"says 3 episodes, but the files hold 2: download it again"):
         hilp.load(folder)
     info = json.loads((folder / "meta" / "info.json").read_text())
     (folder / "meta" / "info.json").write_text(json.dumps(info | {"codebase_version": "v1.6"}))

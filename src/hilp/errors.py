@@ -18,7 +18,7 @@ class HilpError(Exception):
 
 
 class PromptUnsupported(HilpError):
-    """The method behind a policy has no rule for the prompt asked of it."""
+    """The method behind a policy has no rule for a prompt."""
 
 
 class FolderBusy(HilpError):
@@ -101,7 +101,7 @@ def path_of(source: Any) -> Path:
 
 
 def require_utf8(name: str, what: str) -> None:
-    """A name in no known encoding can neither be printed nor be noted beside the data."""
+    """A name in no known encoding can neither be printed nor be stored with the data."""
     try:
         name.encode()
     except UnicodeEncodeError as error:

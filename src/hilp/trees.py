@@ -1,6 +1,6 @@
 """Observations: one array of rows, or a named tree of them (a vector, an image of bytes, both) that share their rows.
 
-What does not care which of the two it is given is written with these functions. They serve numpy and jax alike.
+Code that takes either is written with these functions. They serve numpy and jax alike.
 """
 
 from __future__ import annotations

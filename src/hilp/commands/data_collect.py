@@ -60,9 +60,9 @@ def run(flags: Flags) -> int:
             overwrite=flags.overwrite,
         )
     counts = {"transitions": data.transitions, "episodes": data.episodes}
-    facts = {**counts, "fingerprint": data.fingerprint, **targets.outcome(data)}
+    result = {**counts, "fingerprint": data.fingerprint, **targets.outcome(data)}
     if flags.rows:
-        about = {"task": data.task, "data": data.name, "seed": flags.seed, **facts}
+        about = {"task": data.task, "data": data.name, "seed": flags.seed, **result}
         lines.append(flags.rows, [{**about, "command": common.command(), "versions": versions()}])
-    common.print_result({"out": flags.out, **facts}, flags.json)
+    common.print_result({"out": flags.out, **result}, flags.json)
     return 0

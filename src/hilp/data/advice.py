@@ -81,17 +81,17 @@ def about_observations(
             f"columns {some([names[c] for c in constant], 5)}",
             "drop='constant' / --drop constant keeps them from the networks; they do little harm",
         )
-    twins = [group for group in ([c for c in group if c in visible] for group in twins) if len(group) > 1]
+    twins = [group for group in (sorted({*group} & {*visible}) for group in twins) if len(group) > 1]
     if twins:
         yield Warning(
             f"{sum(len(group) - 1 for group in twins)} observation columns repeat others",
             "; ".join(" = ".join(names[column] for column in group) for group in twins[:5]),
             "drop='duplicate' / --drop duplicate shows networks one of each",
         )
-    yield from _uneven_scales(moments.deviation, names)
+    yield from _about_scales(moments.deviation, names)
 
 
-def _uneven_scales(deviation: np.ndarray, names: Sequence[str]) -> Iterator[Warning]:
+def _about_scales(deviation: np.ndarray, names: Sequence[str]) -> Iterator[Warning]:
     varied = np.flatnonzero(deviation > 0)
     if len(varied):
         large, small = varied[np.argmax(deviation[varied])], varied[np.argmin(deviation[varied])]

@@ -1,6 +1,6 @@
 """Parquet files with pyarrow, on the side of the child process (`subprocess_reader`): damaged ones can end the process.
 
-A file is decoded batch by batch going forward, all columns that are asked for at once.
+A file is decoded batch by batch going forward, all columns in use at once.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class Parquet:
             return Column((self.rows,), number, lambda array: _numbers(array, number))
         if any(fits(kind) for fits in (types.is_timestamp, types.is_duration, types.is_date)):
             return Column((self.rows,), double, _seconds)
-        if words and any(fits(kind) for fits in (types.is_string, types.is_large_string, types.is_dictionary)):
+        names = any(fits(kind) for fits in (types.is_string, types.is_large_string, types.is_dictionary))
+        if words and names:
             found = self._all(name, lambda array: _words(array, name))
             return Column((self.rows,), found.dtype, lambda array: _words(array, name).astype(found.dtype))
         lists = any(fits(kind) for fits in (types.is_list, types.is_large_list, types.is_fixed_size_list))
@@ -74,7 +75,7 @@ class Parquet:
     def read(self, name: str, start: int, stop: int) -> np.ndarray:
         """Some rows of a column; those of the other columns in use are decoded with them."""
         decode = self.columns[name].decode
-        if stop - start > 4 * BATCH:  # a whole column, which is asked for once
+        if stop - start > 4 * BATCH:  # a whole column, which is read once
             return self._all(name, decode)[start:stop]
         if name not in self._wanted:
             self._wanted[name] = decode
@@ -112,8 +113,8 @@ def _columns_with_nulls(metadata: Any) -> set[str]:
     for group in range(metadata.num_row_groups):
         for number in range(metadata.num_columns):
             column = metadata.row_group(group).column(number)
-            told = column.statistics
-            if told is None or not told.has_null_count or told.null_count:
+            statistics = column.statistics
+            if statistics is None or not statistics.has_null_count or statistics.null_count:
                 found.add(column.path_in_schema)
     return found
 

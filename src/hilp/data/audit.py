@@ -104,9 +104,16 @@ def inspect(
     """
     opened = load.open_source(source, format, **options)
     damages = opened.damages() if verify and opened.damages is not None else None
-    errors = [*(damages or []), *structural_problems(opened)]
+    report = _outline(opened, damages)
     flat = [kind for kind in (opened.observation, opened.action) if isinstance(kind, Kind)]
-    report = AuditReport(
+    if not opened.episodes or not opened.rows or any(len(kind.shape) != 1 or not kind.shape[0] for kind in flat):
+        return report
+    return _Audit(opened).report(report, rescale_actions, progress)
+
+
+def _outline(opened: Source, damages: list[str] | None) -> AuditReport:
+    """What is known before any row is read."""
+    return AuditReport(
         name=opened.name,
         format=opened.format,
         episodes=opened.episodes,
@@ -114,7 +121,7 @@ def inspect(
         observation_dim=opened.observation_dim,
         action_dim=int(np.prod(opened.action.shape)),
         trainable=False,
-        errors=errors,
+        errors=[*(damages or []), *structural_problems(opened)],
         notes=list(opened.notes),
         lengths=_lengths(opened.lengths),
         endings=dict(opened.endings),
@@ -123,9 +130,6 @@ def inspect(
         disk_bytes=opened.disk_bytes,
         verified=None if damages is None else not damages,
     )
-    if not opened.episodes or not opened.rows or any(len(k.shape) != 1 or not k.shape[0] for k in flat):
-        return report
-    return _Audit(opened).report(report, rescale_actions, progress)
 
 
 class _Audit:
@@ -211,7 +215,7 @@ class _Audit:
 
 
 def _sizes_with_angles(source: Source, wrapped: list[Wrapped], transform: ObservationTransform) -> np.ndarray:
-    """The sizes of steps with these columns as the angles that they are: a wrap, told as such, is no jump."""
+    """The sizes of steps with these columns as the angles that they are: a wrap is no jump."""
     angles = {**dict(transform.angles), **{angle.column: angle.period for angle in wrapped}}
     transform = replace(transform, angles=tuple(sorted(angles.items())))
     steps = StepSizes()

@@ -1,4 +1,4 @@
-"""What is wrong with this data, said so that a person can fix it."""
+"""What is wrong with this data, in words that help to fix it."""
 
 from __future__ import annotations
 

@@ -226,14 +226,14 @@ class NpyWriter:
         self._file.close()
 
 
-def sha256_of(path: Path, beside: Callable[[int], None] | None = None) -> str:
-    """Hash of a file, block by block; `beside` is told the size of each block."""
+def sha256_of(path: Path, on_block: Callable[[int], None] | None = None) -> str:
+    """Hash of a file, block by block; `on_block` gets the size of each block."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(BLOCK_BYTES // 4):
             digest.update(block)
-            if beside:
-                beside(len(block))
+            if on_block:
+                on_block(len(block))
     return digest.hexdigest()
 
 
@@ -277,7 +277,7 @@ class ArrayCache:
             self._size += self._file.write(np.ascontiguousarray(rows, np.float64).data.cast("B"))
         except OSError as error:
             raise HilpError(
-                f"no room in {tempfile.gettempdir()} for the numbers of a large file: {error.strerror or error}"
+                f"no space in {tempfile.gettempdir()} for the numbers of a large file: {error.strerror or error}"
             ) from error
 
     def rows(self) -> np.ndarray:

@@ -1,8 +1,8 @@
 """Convert: any readable data to the native folder, or to Minari for sharing, in little memory.
 
-A native folder is written block by block beside its place, under a hidden name, and takes its place when it is complete
-and hashed. A conversion that was killed goes on where it stopped when it is started again; if the source or the options
-have changed since, it starts anew.
+A native folder is written block by block next to its target, under a hidden name, and takes the target's place when it
+is complete and hashed. A conversion that was killed goes on where it stopped when it is started again; if the source or
+the options have changed since, it starts over.
 """
 
 from __future__ import annotations
@@ -94,12 +94,12 @@ def _to_native(source: Source, target: Path, overwrite: bool, progress: Progress
             total = sum(file.stat().st_size for file in columns.glob("*.npy"))
             hashed = 0
 
-            def beside(count: int) -> None:
+            def on_block(count: int) -> None:
                 nonlocal hashed
                 hashed += count
                 progress("hashing", hashed, total)
 
-            native.seal(columns, source, list(source.columns), beside)
+            native.seal(columns, source, list(source.columns), on_block)
             (work / STATE).unlink()  # what lies here after the swap is not what a next conversion may go on with
             storage.swap_folder(columns, target)
             shutil.rmtree(work, ignore_errors=True)
@@ -191,6 +191,6 @@ def _rows_done(folder: Path, plan: str | None) -> tuple[int, list[str]]:
 
 
 def _write_state(folder: Path, plan: str | None, rows: int, problems: list[str]) -> None:
-    temporary = folder.parent / f".{STATE}.writing"  # nobody else writes in here
+    temporary = folder.parent / f".{STATE}.writing"  # only this process writes in here
     temporary.write_text(json.dumps({"plan": plan, "rows": rows, "problems": problems}))
     os.replace(temporary, folder.parent / STATE)

@@ -70,7 +70,7 @@ class Dataset(Metadata):
         return len(self.checked) == len(now) and all(a is b for a, b in zip(self.checked, now, strict=True))
 
     def as_checked(self) -> Dataset:
-        """The same data, remembered as trainable so that nobody goes through all rows again."""
+        """The same data, marked as trainable, so that its rows are not checked again."""
         return replace(self, checked=(self.observations, self.actions, self.lengths))
 
     def acted(self, rows: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Stacks of frames: what networks see of films is a picture and those just before it, built when rows are asked for.
+"""Stacks of frames: what networks see of films is a picture and those just before it, built when rows are read.
 
 Files and memory hold each frame once. At the start of an episode, its first frame stands in for those before it.
 """
@@ -94,7 +94,7 @@ def stored(observations: Tree) -> Tree:
 
 
 class Recent:
-    """The last frames of episodes that run side by side: what a policy that was trained on stacks is given."""
+    """The last frames of episodes that run side by side: the input of a policy that was trained on stacks."""
 
     def __init__(self, count: int):
         self._frames: deque[np.ndarray] = deque(maxlen=count)

@@ -1,4 +1,4 @@
-"""Load: whatever holds trajectories. The format is recognised by content, said, and nothing else is guessed.
+"""Load: whatever holds trajectories. The format is recognised by content and noted; nothing else is guessed.
 
 A reader (`formats/`) makes a Source, which `load` gathers in memory and `convert` and `inspect` go through block by
 block.
@@ -118,16 +118,15 @@ def open_source(source: Any, format: str | None = None, **options: Any) -> Sourc
     common = {name: options.pop(name) for name in COMMON if name in options and name not in known}
     repairs = Repairs.of(**{name: common.get(name) for name in ("split", "angles", "drop")})
     kept = common.pop("extras", options.get("extras"))
-    if kept is not None:
-        kept = [kept] if isinstance(kept, str) else list(kept)
+    kept = [kept] if isinstance(kept, str) else kept
+    if kept is not None and "extras" in known:
         # The time is needed to split at gaps, whether or not it is to be kept.
-        read = [*kept, TIME] if "gap" in repairs.split and TIME not in kept else kept
-        options |= {"extras": read} if "extras" in known else {}
+        options["extras"] = [*kept, *({TIME} - set(kept) if "gap" in repairs.split else ())]
     found = _as_source(reader(_fitting(source, format), **options), format, source)
     if (episodes := common.get("episodes")) is not None:
         found = select(found, np.arange(min(require_count("episodes", episodes), found.episodes)))
     found = repairs.apply(found)
-    return found if kept is None or kept == list(found.extras) else with_extras(found, kept)
+    return found if kept is None or list(kept) == list(found.extras) else with_extras(found, kept)
 
 
 def _known_options(reader: Callable[..., Any], format: str, options: Mapping[str, Any]) -> list[str]:
@@ -184,7 +183,7 @@ def _fitting(source: Any, format: str) -> Any:
 
 
 def recognise(source: Any, options: Collection[str] = ()) -> str:
-    """The format of something, by its content; `options` are what its reader will be given."""
+    """The format of something, by its content; `options` are for its reader."""
     if isinstance(source, Dataset | Source):
         return LOADED
     if isinstance(source, Mapping):
@@ -261,21 +260,18 @@ def _recognise_arrays(path: Path, kind: str, plain: bool) -> str:
     if plain and kind == "npz":
         return kind
     names = set(tables.open_table(path).columns)
-    minari_part = any(name.startswith("episode_0/") for name in names)
-    if kind == "hdf5" and not names & {"observations", "actions"} and not minari_part and groups.episode_groups(names):
-        return "groups"
-    if plain:
-        return kind
-    if kind == "npz" and {"observation", "action"} <= names and "observations" not in names:
-        raise HilpError(f"{path} is one episode of an ExORL folder: give the folder")
-    if kind == "hdf5" and minari_part:
-        raise HilpError(f"{path} is a part of a Minari data set: give its folder or its id")
-    if not {"observations", "actions"} <= names:
-        return kind
     structure = names & {*arrays.STRUCTURE, "timeouts", "next_observations"}
+    whole = {"observations", "actions"} <= names
     if kind == "npz":
-        return "ogbench" if structure == {"terminals"} else kind
-    return "d4rl" if structure - {"next_observations"} in D4RL_FLAGS else kind
+        if {"observation", "action"} <= names and "observations" not in names:
+            raise HilpError(f"{path} is one episode of an ExORL folder: give the folder")
+        return "ogbench" if whole and structure == {"terminals"} else kind
+    minari_part = any(name.startswith("episode_0/") for name in names)
+    if not minari_part and not names & {"observations", "actions"} and groups.episode_groups(names):
+        return "groups"
+    if minari_part and not plain:
+        raise HilpError(f"{path} is a part of a Minari data set: give its folder or its id")
+    return "d4rl" if whole and not plain and structure - {"next_observations"} in D4RL_FLAGS else kind
 
 
 def name_of(source: Any) -> str:

@@ -60,7 +60,9 @@ def write(
     return target
 
 
-def seal(folder: Path, metadata: Metadata, columns: Sequence[str], beside: Callable[[int], None] | None = None) -> None:
+def seal(
+    folder: Path, metadata: Metadata, columns: Sequence[str], on_block: Callable[[int], None] | None = None
+) -> None:
     """Hash what lies in the folder (these columns, and lengths) and write dataset.json, which makes it a data set."""
     opened = {name: open_npy(folder / file_name(name)) for name in (*columns, "lengths")}
     observations = trees.unnamed(opened, OBSERVATIONS)
@@ -69,7 +71,7 @@ def seal(folder: Path, metadata: Metadata, columns: Sequence[str], beside: Calla
     files = {
         file_name(name): {
             "bytes": (folder / file_name(name)).stat().st_size,
-            "sha256": sha256_of(folder / file_name(name), beside),
+            "sha256": sha256_of(folder / file_name(name), on_block),
         }
         for name in (*trees.named(observations, OBSERVATIONS), "actions", "lengths", *(f"extra.{e}" for e in extras))
     }
@@ -90,7 +92,7 @@ def seal(folder: Path, metadata: Metadata, columns: Sequence[str], beside: Calla
         with open(folder / name, "r+b") as file:
             os.fsync(file.fileno())
     text = _text({**manifest, CHECKSUM: _checksum(manifest)})
-    temporary = folder / f".{MANIFEST}.writing"  # the folder has no name yet that anybody knows
+    temporary = folder / f".{MANIFEST}.writing"  # no other process knows the name of this folder yet
     with open(temporary, "w") as sealed:
         sealed.write(text)
         sealed.flush()
@@ -99,7 +101,7 @@ def seal(folder: Path, metadata: Metadata, columns: Sequence[str], beside: Calla
 
 
 def require_free(target: Path, overwrite: bool) -> None:
-    """A data set may only replace a data set, and only when asked to."""
+    """A data set may only replace a data set, and only with overwrite."""
     if not path_of(target).exists():
         return
     if not overwrite:
@@ -174,17 +176,21 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise HilpError(
             f"{path} was changed after it was written (its checksum does not match): restore it from a copy"
         )
+    _require_contents(path, manifest)
+    return manifest
+
+
+def _require_contents(path: Path, manifest: Mapping[str, Any]) -> None:
     for key, kind in CONTENTS.items():
         if not isinstance(manifest.get(key), kind):
             raise HilpError(f"{path} is incomplete: it has no '{key}': write the data set again")
     parts = manifest.get("observation_names", ["one"])
     if not isinstance(parts, list) or not parts or not all(isinstance(name, str) for name in parts):
         raise HilpError(f"{path} is incomplete: its 'observation_names' are no names: write the data set again")
-    return manifest
 
 
 def damages(
-    folder: Path, manifest: Mapping[str, Any], hashes: bool, beside: Callable[[int], None] | None = None
+    folder: Path, manifest: Mapping[str, Any], hashes: bool, on_block: Callable[[int], None] | None = None
 ) -> Iterator[str]:
     """What is wrong with the files of a native folder, a line each; without `hashes` only missing and cut files."""
     for name, noted in manifest["files"].items():
@@ -193,7 +199,7 @@ def damages(
             size = path.stat().st_size
             if not isinstance(noted, dict) or size != noted.get("bytes"):
                 yield f"{path} is damaged: it has {size} bytes, not as many as noted: write the data set again"
-            elif hashes and sha256_of(path, beside) != noted.get("sha256"):
+            elif hashes and sha256_of(path, on_block) != noted.get("sha256"):
                 yield f"{path} was changed after it was written (its hash does not match): write the data set again"
         except OSError as error:
             yield f"{path} is missing or unreadable ({error.strerror or error}): write the data set again"

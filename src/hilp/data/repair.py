@@ -1,4 +1,4 @@
-"""Repair: what is done, when asked, to data that cannot be trained on as it is, or would be trained on badly.
+"""Repair: what users may have done to data that cannot be trained on as it is, or would be trained on badly.
 
 Episodes are split at rows without numbers and at gaps in time. Columns that say nothing are left out, and angles that
 wrap are turned into sine and cosine, by an `ObservationTransform` that travels with the policy.
@@ -34,7 +34,7 @@ class Repairs:
     """What to do, as the user says it; read with `of`."""
 
     split: tuple[str, ...] = ()
-    angles: dict[str, float | None] | str | None = None  # columns, with a period where one is given; or "auto"
+    angles: dict[str, float | None] | str | None = None  # columns, with a period where it is known; or "auto"
     drop: tuple[str, ...] = ()
 
     @staticmethod
@@ -47,7 +47,7 @@ class Repairs:
         return self.angles is not None or bool(self.drop)
 
     def apply(self, source: Source) -> Source:
-        """The source as asked for; what was done is in its notes."""
+        """The repaired source; its notes say what was done."""
         if self.split:
             source = _split(source, self.split)
         return _transformed(source, self) if self.transforms else source
@@ -76,9 +76,9 @@ def _words(what: str, value: Any, known: tuple[str, ...]) -> tuple[str, ...]:
 def _angles(value: Angles | None) -> dict[str, float | None] | str | None:
     if value is None or value == AUTO:
         return value
-    given = dict(value) if isinstance(value, Mapping) else dict.fromkeys(_listed(value))
+    named = dict(value) if isinstance(value, Mapping) else dict.fromkeys(_listed(value))
     found: dict[str, float | None] = {}
-    for column, period in given.items():
+    for column, period in named.items():
         name, equals, text = str(column).partition("=")
         try:
             number = float(text) if equals else None if period is None else float(period)
@@ -101,9 +101,7 @@ def _split(source: Source, at: tuple[str, ...]) -> Source:
     for first, block in source.blocks():
         rows = slice(first, first + len(block.actions))
         if "nan" in at:
-            floats = [p for p in trees.named(block.observations, "").values() if p.dtype.kind == "f"]
-            for part in floats:
-                lost[rows] |= ~np.isfinite(part).reshape(len(part), -1).all(axis=1)
+            lost[rows] = ~_finite_rows(block.observations)
             cut[rows] = ~np.isfinite(block.actions).all(axis=1)
         if times is not None:
             times[rows] = block.extras[TIME].reshape(-1)
@@ -128,6 +126,12 @@ def _split(source: Source, at: tuple[str, ...]) -> Source:
     if "nan" not in at:
         return found
     return mapped(found, lambda b: b._replace(actions=np.where(np.isfinite(b.actions), b.actions, np.float32(0.0))))
+
+
+def _finite_rows(observations: trees.Tree) -> np.ndarray:
+    """Rows of which every number is finite."""
+    parts = trees.named(observations, "observations").values()
+    return np.logical_and.reduce([np.isfinite(part).reshape(len(part), -1).all(axis=1) for part in parts])
 
 
 def _require_time(source: Source) -> np.ndarray:
@@ -195,17 +199,22 @@ def _transformed(source: Source, repairs: Repairs) -> Source:
         raise HilpError(f"{source.name}: every observation column is constant: nothing is left to learn from")
     angles = {column: period for column, period in before.angles if column in columns}
     new = _new_angles(source, repairs.angles, labels, columns, wraps.found())
-    notes = [
+    notes = [*_drop_notes(dropped, labels), *_angle_notes(new, labels)]
+    transform = ObservationTransform(width, columns, tuple(sorted({**angles, **new}.items())))
+    return replace(source, transform=transform, notes=(*source.notes, *notes))
+
+
+def _drop_notes(dropped: Mapping[str, Sequence[int]], labels: Sequence[str]) -> list[str]:
+    return [
         f"networks do not see {counted(len(out), f'{why} column')}: {some([labels[column] for column in out])}"
         for why, out in dropped.items()
         if out
     ]
-    notes += [
-        f"networks see the sine and cosine of {labels[column]}, an angle of period {period:.6g}"
-        for column, period in new.items()
-    ]
-    transform = ObservationTransform(width, columns, tuple(sorted({**angles, **new}.items())))
-    return replace(source, transform=transform, notes=(*source.notes, *notes))
+
+
+def _angle_notes(angles: Mapping[int, float], labels: Sequence[str]) -> list[str]:
+    note = "networks see the sine and cosine of {}, an angle of period {:.6g}"
+    return [note.format(labels[column], period) for column, period in angles.items()]
 
 
 def _new_angles(
@@ -241,9 +250,9 @@ def _columns_of(source: Source, labels: list[str], name: str) -> list[int]:
     raise HilpError(f"{source.name}: there is no observation column '{name}' to be an angle: {nearest(name, labels)}")
 
 
-def _period(source: Source, label: str, given: float | None, found: Wrapped | None) -> float:
-    if given is not None:
-        return given
+def _period(source: Source, label: str, known: float | None, found: Wrapped | None) -> float:
+    if known is not None:
+        return known
     if found is None:
         raise HilpError(
             f"{source.name}: column '{label}' does not wrap, so its period is not known: give it, "

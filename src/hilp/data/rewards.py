@@ -20,7 +20,7 @@ from hilp.errors import HilpError, nearest, some
 
 RewardFunction = Callable[..., np.ndarray]  # of (s, a, s'), or of (s, a, s', Extras)
 REWARDS, TERMINALS = "rewards", "terminals"
-BLOCK = 1 << 16  # transitions that a function is asked about at a time
+BLOCK = 1 << 16  # transitions in one call of a function
 
 
 def label(data: Dataset, reward: RewardFunction | None = None, *, shift: float = 0.0, ends: bool = False) -> Dataset:
@@ -103,7 +103,7 @@ def _numbers(data: Dataset, name: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Extras:
-    """Named columns beside the observations of some transitions, for rewards that need more than the observation."""
+    """Named columns of some transitions, besides the observations, for rewards that need more than the observation."""
 
     at_s: Mapping[str, np.ndarray]
     at_next: Mapping[str, np.ndarray]
@@ -111,7 +111,7 @@ class Extras:
 
     @staticmethod
     def of(data: Dataset, rows: np.ndarray) -> Extras:
-        """The columns of a data set at the transitions that start in these rows; nothing is read before it is asked."""
+        """The columns of a data set at the transitions that start in these rows; each is read when it is used."""
         return Extras(_Rows(data.extras, rows), _Rows(data.extras, rows + 1), data.name)
 
     def before(self, name: str) -> np.ndarray:

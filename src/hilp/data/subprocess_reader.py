@@ -309,10 +309,10 @@ class Hdf5:
 _opened: tuple[tuple[str, str | None], Hdf5 | arrow.Parquet] | None = None
 
 
-def _file(path: str, ids: str | None, afresh: bool = False) -> Hdf5 | arrow.Parquet:
+def _file(path: str, ids: str | None, reopen: bool = False) -> Hdf5 | arrow.Parquet:
     """The file, kept open as long as requests are about it."""
     global _opened
-    if _opened is None or _opened[0] != (path, ids) or afresh:
+    if _opened is None or _opened[0] != (path, ids) or reopen:
         if _opened is not None and isinstance(_opened[1], Hdf5):
             _opened[1].close()
         _opened = None
@@ -321,7 +321,7 @@ def _file(path: str, ids: str | None, afresh: bool = False) -> Hdf5 | arrow.Parq
 
 
 def _columns(path: str, ids: str | None) -> Answer:
-    file = _file(path, ids, afresh=True)
+    file = _file(path, ids, reopen=True)
     columns = [(name, column.shape, column.dtype.str) for name, column in file.columns.items()]
     return {"columns": columns, "others": file.others}, {}
 

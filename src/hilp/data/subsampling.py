@@ -1,6 +1,6 @@
 """Thinning: every n-th row of each episode, with the commands in between made into one.
 
-A policy trained on subsampled data is still asked at the robot's own rate: it is a function of the observation, and its
+A policy trained on subsampled data still acts at the robot's own rate: it is a function of the observation, and its
 command is one for a single row of the log. Averaged commands (speeds, forces, targets) are just that; summed ones
 (displacements, ticks) are divided by n on their way out (`policy.preparation`).
 """
@@ -22,7 +22,7 @@ AUTO = "auto"
 
 
 def require_stride(stride: Any) -> int | Literal["auto"] | None:
-    """The stride that somebody asked for: a whole number, "auto", or None where nobody did."""
+    """A stride of the user: a whole number, "auto", or None where there is none."""
     if stride is None or stride == AUTO:
         return stride
     try:
@@ -32,7 +32,7 @@ def require_stride(stride: Any) -> int | Literal["auto"] | None:
 
 
 def subsample(data: Dataset, stride: int, commands: Commands = "mean") -> Dataset:
-    """The data with every `stride`-th row, as somebody asked; a stride of 1 says that it stays as it is.
+    """The data with every `stride`-th row; a stride of 1 fixes that it stays as it is.
 
     Rows after an episode's last whole stride are left out, and so are episodes shorter than one stride. Extra columns
     keep the values of the rows that stay.
@@ -40,7 +40,7 @@ def subsample(data: Dataset, stride: int, commands: Commands = "mean") -> Datase
     if commands not in get_args(Commands):
         raise HilpError(f"stride_actions is 'mean' (speeds, forces) or 'sum' (displacements), not '{commands}'")
     if data.stride is not None and data.stride > 1:
-        raise HilpError(f"{data.name} is subsampled already, by {data.stride}: load it anew with another stride")
+        raise HilpError(f"{data.name} is subsampled already, by {data.stride}: load it again with another stride")
     if stride == 1:
         return replace(data, stride=1)
     if data.frames > 1:
@@ -60,8 +60,6 @@ def subsample(data: Dataset, stride: int, commands: Commands = "mean") -> Datase
         actions[at : at + strides[episode]] = whole.mean(axis=1) if commands == "mean" else whole.sum(axis=1)
         at += len(first)
     lost = data.episodes - len(kept)
-    note = f"every {stride}th row, commands {'averaged' if commands == 'mean' else 'added up'} in between"
-    note += f"; {lost} episodes are shorter than that and left out" if lost else ""
     return replace(
         data,
         observations=trees.over(take, data.observations),
@@ -69,11 +67,16 @@ def subsample(data: Dataset, stride: int, commands: Commands = "mean") -> Datase
         lengths=strides[kept] + 1,
         extras={name: take(column) for name, column in data.extras.items()},
         endings=data.endings if not lost else {},
-        notes=(*data.notes, note),
+        notes=(*data.notes, _note(stride, commands, lost)),
         stride=stride,
         stride_actions=commands,
         checked=(),
     )
+
+
+def _note(stride: int, commands: Commands, lost: int) -> str:
+    note = f"every {stride}th row, commands {'averaged' if commands == 'mean' else 'added up'} in between"
+    return note + (f"; {lost} episodes are shorter than that and left out" if lost else "")
 
 
 def refit_action_range(data: Dataset) -> Dataset:

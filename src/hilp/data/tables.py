@@ -158,10 +158,13 @@ class Part:
         width = sum(self._widths)
         if keep is not None and width <= max(keep):
             raise HilpError(f"{table.name}: {what} have {width} numbers a row, too few to keep number {max(keep)}")
-        # Flattened images stay bytes, a quarter of the memory; everything else is float32.
-        images = any(len(column.shape) > 2 for column in self.columns)
-        images = images and all(column.dtype == np.uint8 for column in self.columns)
-        self.kind = Kind((width if keep is None else len(keep),), np.dtype(np.uint8 if images else np.float32))
+        dtype = np.dtype(np.uint8 if self._are_images() else np.float32)
+        self.kind = Kind((width if keep is None else len(keep),), dtype)
+
+    def _are_images(self) -> bool:
+        """Flattened images stay bytes, a quarter of the memory; everything else is float32."""
+        flattened = any(len(column.shape) > 2 for column in self.columns)
+        return flattened and all(column.dtype == np.uint8 for column in self.columns)
 
     def read(self, start: int, stop: int) -> np.ndarray:
         pieces = [c[start:stop].reshape(-1, width) for c, width in zip(self.columns, self._widths, strict=True)]

@@ -27,7 +27,9 @@ MOST_TRIPLES = 4000  # neighbouring rows, for the noise
 BLOCK = 8192  # rows whose places are found at a time
 PLACES = 160  # that cover the data
 CANDIDATES = 4000  # rows that places are chosen from
-APART = 5.0  # times the sensors' error that places are apart at least: visits are told by where a row lies
+APART = (
+    5.0  # times the sensors' error that places are apart at least: which place a row visits follows from where it lies
+)
 WIDE = 10.0  # steps: columns that span fewer, as the width of a corridor, say little about ways and count for less
 VISIT = 0.45  # a row within this share of the distance between places visits one; below a half it visits no other
 HOPS = 3  # places ahead that an edge leads to: with edges to the next place alone, zigzag would look like a detour
@@ -138,8 +140,8 @@ class Sample:
         while stride > 1 and not straight >= STRAIGHT:
             stride = int(0.75 * stride)
             straight = self._straightness(points, rows, episode, stride, error)
-        told = float(straight) if np.isfinite(straight) else None
-        return TimeScale(float(crossing), told, noise, stride, discount_for(crossing / stride))
+        straightness = float(straight) if np.isfinite(straight) else None
+        return TimeScale(float(crossing), straightness, noise, stride, discount_for(crossing / stride))
 
     def _straightness(
         self, points: np.ndarray, rows: np.ndarray, episode: np.ndarray, stride: int, error: float

@@ -53,7 +53,7 @@ class ObservationTransform:
         return found
 
     def of(self, rows: Any) -> TransformedRows:
-        """All rows of a data set, turned as they are asked for."""
+        """All rows of a data set, transformed when they are read."""
         return TransformedRows(rows, self)
 
     def to_json(self) -> dict[str, Any]:

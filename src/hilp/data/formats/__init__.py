@@ -2,7 +2,7 @@
 
 A reader of your own is a function `read(source, **options)` of a path that gives a dict of arrays (as `hilp.load` takes
 one), a Dataset or a Source. Where its module, or what is registered, also says `recognises(path)`, files that are none
-of ours are recognised by content; else it is asked for by name.
+of ours are recognised by content; else users name the format.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hilp.errors import HilpError
 
 @dataclass(frozen=True)
 class Reader:
-    """A reader of somebody else's."""
+    """A reader of another package or of this process."""
 
     read: Callable[..., Any]
     recognises: Callable[[Path], bool] | None = None
@@ -28,7 +28,7 @@ _registered: dict[str, Reader] = {}
 
 
 def register(name: str, read: Callable[..., Any], recognises: Callable[[Path], bool] | None = None) -> None:
-    """Make a format known by name in this process: what reads it and, where it can be told by content, what tells."""
+    """Make a format known by name in this process: what reads it and, where content tells, what recognises it."""
     if not callable(read):
         raise HilpError(f"format '{name}' must be registered with a function that reads it, not {read!r:.60}")
     _registered[name] = Reader(read, recognises)

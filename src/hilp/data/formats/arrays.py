@@ -36,7 +36,7 @@ def read(
 
     `observations` [rows, d] and `actions`, with one of: `episode_lengths` (rows of each episode), `episode_ends` (the
     row number after each episode's last), `episode_ids` (a number or name a row, the same within an episode),
-    `terminals` (true on each episode's last row; `timeouts` beside them end an episode too). Actions have a row per
+    `terminals` (true on each episode's last row; `timeouts` end an episode, too). Actions have a row per
     observation (the last of each episode is ignored) or one fewer per episode. With `next_observations` every row is a
     whole transition instead, and the final state of each episode is added. Any other array with a row per observation
     becomes a named extra column. Observations may be a named tree: a dict of arrays, or `observations/NAME` in a file.
@@ -59,17 +59,17 @@ def of_table(
     """The rows of a table's columns; `otherwise`: the note where nothing says where episodes end, and all is one."""
     renamed, parts = _renamed(table, columns)
     spent = {name for names in parts.values() for name in names}
-    spent |= {name for what in TREES if what not in parts for name in renamed.columns if name.startswith(f"{what}/")}
+    spent |= {name for name in renamed.columns if name.startswith(tuple(f"{what}/" for what in {*TREES} - {*parts}))}
     observations, following = (_part(renamed, parts, what, flatten, columns) for what in TREES)
     if observations is None or "actions" not in parts:
         raise _missing(table, "observations" if observations is None else "actions", columns)
     actions = Part(renamed, "actions", parts["actions"], single=_is_listed(columns, "actions"))
     rows = observations.rows
     endings: dict[str, int] = {}
-    # A file is as it is; a dict can be given without what does not fit.
+    # A file is as it is; of a dict the user can leave out what does not fit.
     kept, notes = extra_columns(renamed, spent, (rows, actions.rows), extras, strict=table.kind == "arrays")
     if otherwise is not None and not parts.keys() & {*STRUCTURE, "timeouts"}:
-        lengths, notes = np.array([rows] if rows else [], np.int64), [otherwise, *notes]
+        lengths, notes = np.array([rows], np.int64)[: rows > 0], [otherwise, *notes]
     else:
         lengths, endings = _episode_lengths(renamed, parts, rows)
     found = lay_out(renamed, table.kind, lengths, observations, actions, following, kept, endings, notes)
@@ -220,11 +220,11 @@ def _require_column(table: Table, name: str, what: str) -> None:
 
 def _episode_lengths(table: Table, parts: Mapping[str, list[str]], rows: int) -> tuple[np.ndarray, dict[str, int]]:
     """Rows of each episode, and how many end in which way."""
-    given = [key for key in STRUCTURE if key in parts] or [key for key in ("timeouts",) if key in parts]
-    if len(given) != 1:
-        problem = "nothing says where episodes end" if not given else f"both {' and '.join(given)} are given"
+    found = [key for key in STRUCTURE if key in parts] or [key for key in ("timeouts",) if key in parts]
+    if len(found) != 1:
+        problem = "nothing says where episodes end" if not found else f"there are both {' and '.join(found)}"
         raise HilpError(f"{table.name}: {problem}: give exactly one of {', '.join(STRUCTURE)}")
-    (key,) = given
+    (key,) = found
     if key in ("terminals", "timeouts"):
         return _lengths_by_flags(table, parts, rows)
     column = table[parts[key][0]]
@@ -246,8 +246,8 @@ def _lengths_by_flags(table: Table, parts: Mapping[str, list[str]], rows: int) -
         raise HilpError(
             f"{table.name}: the last row is not terminal, so the last episode has no end: mark it or cut it"
         )
-    told = tables.endings(ends, terminals, timeouts) if "timeouts" in parts else {}
-    return np.diff(ends, prepend=-1).astype(np.int64), told
+    ended = tables.endings(ends, terminals, timeouts) if "timeouts" in parts else {}
+    return np.diff(ends, prepend=-1).astype(np.int64), ended
 
 
 def _lengths_by_number(values: np.ndarray, key: str, rows: int, name: str) -> np.ndarray:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -129,9 +130,8 @@ class _File:
             raise HilpError(f"{self.path} is empty: its first line must name the columns")
         if all(_number(name) is not None for name in named):
             raise HilpError(f"{self.path}, line 1: the columns have no names, only numbers: add a line of names")
-        twice = [name for number, name in enumerate(named) if name in named[:number]]
-        if twice:
-            raise HilpError(f"{self.path}, line 1: two columns are called '{twice[0]}': rename one of them")
+        if (most := Counter(named).most_common(1)[0])[1] > 1:
+            raise HilpError(f"{self.path}, line 1: two columns are called '{most[0]}': rename one of them")
         # pandas writes its row numbers as a column without a name
         self.names = [name or f"unnamed {number}" for number, name in enumerate(names)]
         self._unnamed = [f"unnamed {number}" for number, name in enumerate(names) if not name]

@@ -37,17 +37,13 @@ def read(
     timeouts; "kitchen" keeps the first 30 of 60 numbers, the others being the goal. Rewards, flags and infos become
     extras.
     """
-    if convention not in (None, "antmaze", "kitchen"):
-        raise HilpError(f"unknown convention '{convention}': {nearest(str(convention), ('antmaze', 'kitchen'))}")
     table = open_table(source)
     width = (table["observations"].shape[1:] or (0,))[0]
-    if convention == "kitchen" and width != KITCHEN_COLUMNS[0]:
-        raise HilpError(f"{table.name}: Kitchen files have rows of {KITCHEN_COLUMNS[0]} numbers, this one has {width}")
+    _require_convention(convention, table.name, width)
     keep = range(KITCHEN_COLUMNS[1]) if convention == "kitchen" else None
     observations = Part(table, "observations", ["observations"], flatten, keep)
     actions = Part(table, "actions", ["actions"])
     rows = observations.rows
-    no = np.zeros(rows, bool)
     flags = {name: tables.flags(table, name, rows) for name in ("terminals", "timeouts")}
     notes = _hints(table, width, flags["terminals"], convention)
     jumping = ANTMAZE_PLACE if convention == "antmaze" else None
@@ -59,7 +55,7 @@ def read(
             f"{table.name}: nothing says where episodes end (no terminals, no timeouts): pass detect_jumps=True to cut "
             "where observations jump, or use format='hdf5' with columns"
         )
-    terminals, timeouts = (no if flag is None else flag for flag in flags.values())
+    terminals, timeouts = (np.zeros(rows, bool) if flag is None else flag for flag in flags.values())
     ends = terminals | timeouts
     if detect_jumps:
         found = _jumps_of(observations, jumping, table.name)
@@ -73,6 +69,13 @@ def read(
     kept, odd = tables.extra_columns(table, ("observations", "actions", "next_observations"), (rows,), extras)
     laid_out = lay_out(table, "d4rl", lengths, observations, actions, None, kept, None, [*notes, *odd])
     return replace(without_short(laid_out), endings=tables.endings(last[lengths >= 2], terminals, timeouts))
+
+
+def _require_convention(convention: str | None, name: str, width: int) -> None:
+    if convention not in (None, "antmaze", "kitchen"):
+        raise HilpError(f"unknown convention '{convention}': {nearest(str(convention), ('antmaze', 'kitchen'))}")
+    if convention == "kitchen" and width != KITCHEN_COLUMNS[0]:
+        raise HilpError(f"{name}: Kitchen files have rows of {KITCHEN_COLUMNS[0]} numbers, this one has {width}")
 
 
 def _jumps_of(observations: Part, columns: Sequence[int] | None, name: str) -> np.ndarray:

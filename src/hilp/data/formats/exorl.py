@@ -85,7 +85,7 @@ def write(
 ) -> Path:
     """Write `data` below `folder`; returns `<folder>/<domain>/<algorithm>`, which appears whole or not at all.
 
-    Domain and algorithm are those that hilp collected the data with, unless given. Rewards are the extra column
+    Domain and algorithm are those that hilp collected the data with, unless named. Rewards are the extra column
     "reward" (at the state it was paid for), or 0 where there is none: ExORL's users label by physics.
     """
     domain = domain or data.task

@@ -43,11 +43,11 @@ def read(
     groups = episode_groups(found)
     if not groups:
         raise HilpError(f"{source} has no groups with actions, as data/demo_0/actions: it is no file of this layout")
-    inside, beside = _by_group(found, groups), _by_group(dict.fromkeys(others), groups)
+    inside, links = _by_group(found, groups), _by_group(dict.fromkeys(others), groups)
     tables = [Table(f"{source}, {group}", "hdf5", inside[group]) for group in groups]
     keys, notes = _observation_keys(tables[0], columns)
-    outside = sorted(set(others) - {f"{group}/{name}" for group, names in beside.items() for name in names})
-    _require_no_links(source, groups, outside, beside, keys)
+    outside = sorted(set(others) - {f"{group}/{name}" for group, names in links.items() for name in names})
+    _require_no_links(source, groups, outside, links, keys)
     actions = _actions_key(tables[0], columns)
     following = _following_keys(tables[0], keys) if final else []
     spent = {*keys, actions, *(name for name in tables[0].columns if name.partition("/")[0] in FOLLOWING)}
@@ -77,13 +77,13 @@ def _require_no_links(
     source: Path,
     groups: Sequence[str],
     outside: Sequence[str],
-    beside: Mapping[str, Mapping[str, Any]],
+    links: Mapping[str, Mapping[str, Any]],
     keys: list[str],
 ) -> None:
     """Episodes and observations that lie elsewhere would be missing without a word."""
     places = {group.rpartition("/")[0] for group in groups}
     astray = [name for name in outside if name.rpartition("/")[0] in places and re.search(r"\d$", name)]
-    astray += [f"{g}/{name}" for g, names in beside.items() for name in names if name in (*keys, *OBSERVATIONS)]
+    astray += [f"{g}/{name}" for g, names in links.items() for name in names if name in (*keys, *OBSERVATIONS)]
     if astray:
         raise HilpError(f"{source}: '{astray[0]}' is a link or lies in other files: hilp does not follow it; copy it")
 
@@ -106,10 +106,10 @@ def _by_group(columns: Mapping[str, Any], groups: Sequence[str]) -> dict[str, di
 
 
 def _actions_key(table: Table, columns: Columns | None) -> str:
-    given = arrays.listed(columns, "actions")
-    if len(given) > 1:
-        raise HilpError(f"{table.name}: actions are one array here, not {len(given)}: name one")
-    name = given[0] if given else "actions" if "actions" in table.columns else "action"
+    chosen = arrays.listed(columns, "actions")
+    if len(chosen) > 1:
+        raise HilpError(f"{table.name}: actions are one array here, not {len(chosen)}: name one")
+    name = chosen[0] if chosen else "actions" if "actions" in table.columns else "action"
     table[name]  # says what there is
     return name
 
@@ -124,14 +124,14 @@ def _following_keys(table: Table, keys: Sequence[str]) -> list[str]:
 
 def _observation_keys(table: Table, columns: Columns | None) -> tuple[list[str], list[str]]:
     """The arrays that are the observation, and what was decided about it."""
-    for what in columns or {}:
-        if what not in ("observations", "actions"):
-            raise HilpError(f"{table.name}: columns names observations and actions here, not '{what}'")
+    unknown = sorted(set(columns or {}) - {"observations", "actions"})
+    if unknown:
+        raise HilpError(f"{table.name}: columns names observations and actions here, not '{unknown[0]}'")
     places = {key.partition("/")[0] for key in table.columns}
     place = next((name for name in OBSERVATIONS if name in places), None)
     inside = {key.removeprefix(f"{place}/"): key for key in sorted(table.columns) if key.startswith(f"{place}/")}
     chosen = arrays.listed(columns, "observations")
-    named = {**{key: key for key in table.columns}, **inside}
+    named = {**dict(zip(table.columns, table.columns, strict=True)), **inside}
     for name in chosen:
         if name not in named:
             raise HilpError(f"{table.name}: there is no array '{name}' for observations: {nearest(name, named)}")

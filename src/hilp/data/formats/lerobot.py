@@ -40,23 +40,26 @@ def read(
     chosen = _columns(source, features, columns)
     tables = [parquet.open_table(file, EPISODE) for file in files]
     if extras is None:
-        taken = {name for names in chosen.values() for name in names}
-        extras = ["time", *(n for n in tables[0].columns if n not in taken and n not in BOOKKEEPING)]
+        taken = {*BOOKKEEPING, *(name for names in chosen.values() for name in names)}
+        extras = ["time", *(name for name in tables[0].columns if name not in taken)]
     found = arrays.of_tables(tables, source, files, chosen, drop_short, extras)
     if not drop_short:
         _require_complete(source, info, {"episodes": found.episodes, "frames": found.rows})
+    return replace(found, format="lerobot", notes=_notes(found, features, chosen["observations"]))
+
+
+def _notes(found: Source, features: Mapping[str, Any], observations: Sequence[str]) -> tuple[str, ...]:
     pictures = [name for name, about in features.items() if _kind(about) in PICTURES]
-    notes = [f"observations are {some(chosen['observations'])}"]
+    notes = [f"observations are {some(observations)}"]
     notes += [f"videos and images are left out: {some(pictures)}"] if pictures else []
-    notes += [note for note in found.notes if not note.startswith("left out")]
-    return replace(found, format="lerobot", notes=tuple(notes))
+    return (*notes, *(note for note in found.notes if not note.startswith("left out")))
 
 
 def _require_complete(source: Path, info: Mapping[str, Any], have: Mapping[str, int]) -> None:
     for what, count in have.items():
-        told = info.get(f"total_{what}")
-        if isinstance(told, int) and told != count:
-            raise HilpError(f"{source}: {INFO} says {told} {what}, but the files hold {count}: download it anew")
+        total = info.get(f"total_{what}")
+        if isinstance(total, int) and total != count:
+            raise HilpError(f"{source}: {INFO} says {total} {what}, but the files hold {count}: download it again")
 
 
 def is_folder(path: Path) -> bool:

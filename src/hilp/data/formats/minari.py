@@ -142,7 +142,7 @@ def _no_actions(episode: Mapping[str, np.ndarray], name: str) -> list[str]:
 
 
 def write(source: Source, name: str, overwrite: bool, progress: Callable[[str, int, int], None]) -> Path:
-    """A Minari data set appears whole or not at all; one that was killed starts anew.
+    """A Minari data set appears whole or not at all; one that was killed starts again.
 
     Actions are written in the user's units. `rewards` (recorded with the action) or ExORL's `reward` (recorded with the
     state it led to) become rewards, `terminations` stay; other extras become infos.
@@ -153,24 +153,12 @@ def write(source: Source, name: str, overwrite: bool, progress: Callable[[str, i
         raise HilpError(f"{source.name}: Minari does not keep angles and dropped columns: choose native, or leave them")
     try:
         import minari
-        from minari.dataset.minari_dataset import parse_dataset_id
         from minari.dataset.minari_storage import MinariStorage
-        from minari.namespace import create_namespace, list_local_namespaces
-        from minari.storage import get_dataset_path
     except ImportError as error:
         raise HilpError(f"writing Minari data needs {error.name}: pip install 'hilp[formats]'") from error
     from gymnasium.spaces import Box
 
-    try:
-        namespace, _, version = parse_dataset_id(name)
-    except (ValueError, TypeError) as error:
-        raise HilpError(f"'{name}' is not a Minari id: give one like 'name-v0' or 'group/name-v0'") from error
-    target = Path(get_dataset_path(name))
-    storage.clean_leftovers(target)
-    if target.exists() and not overwrite:
-        raise HilpError(f"Minari already has '{name}': choose version {version + 1} or pass overwrite")
-    if namespace is not None and namespace not in list_local_namespaces():
-        create_namespace(namespace)
+    target = _target(name, overwrite)
     low, high = np.full(source.action.shape, -1.0, np.float32), np.full(source.action.shape, 1.0, np.float32)
     if source.action_scaling is not None:
         low, high = source.action_scaling.raw(low), source.action_scaling.raw(high)
@@ -189,6 +177,25 @@ def write(source: Source, name: str, overwrite: bool, progress: Callable[[str, i
         for done, episodes in _whole_episodes(source):
             written.update_episodes([_buffer(source, episode) for episode in episodes])
             progress("writing", done, source.rows)
+    return target
+
+
+def _target(name: str, overwrite: bool) -> Path:
+    """The folder of a new data set in the local store, with its namespace."""
+    from minari.dataset.minari_dataset import parse_dataset_id
+    from minari.namespace import create_namespace, list_local_namespaces
+    from minari.storage import get_dataset_path
+
+    try:
+        namespace, _, version = parse_dataset_id(name)
+    except (ValueError, TypeError) as error:
+        raise HilpError(f"'{name}' is not a Minari id: give one like 'name-v0' or 'group/name-v0'") from error
+    target = Path(get_dataset_path(name))
+    storage.clean_leftovers(target)
+    if target.exists() and not overwrite:
+        raise HilpError(f"Minari already has '{name}': choose version {version + 1} or pass overwrite")
+    if namespace is not None and namespace not in list_local_namespaces():
+        create_namespace(namespace)
     return target
 
 
