@@ -99,25 +99,25 @@ def few_programs() -> Iterator[None]:
         gc.collect()
 
 
-@pytest.fixture(scope="session")
-def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`data`: 20,000 transitions in the medium maze; `run`: a finished run on them. Not to be changed."""
-    own = tmp_path_factory.getbasetemp()
-    shared = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "tiny"
-    shared.mkdir(exist_ok=True)
-    with open(shared / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # of several workers one trains, the others wait
-        if not (shared / "run" / "policy" / "config.json").exists():
-            hilp.collect(TINY_TASK, "navigate", 20_000).save(shared / "data")
-            config = replace(hilp.preset("hilp", "laptop").config, **TINY)
-            data = hilp.load(shared / "data")
-            hilp.pretrain(config, data, steps=TINY_STEPS, out=shared / "run", bank=TINY_BANK, quiet=True)
-    return shared
+@contextmanager
+def shared_folder(factory: pytest.TempPathFactory, name: str) -> Iterator[Path]:
+    """A folder that all workers share, held by one of them: of several one fills it, the others wait."""
+    own = factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / name
+    folder.mkdir(exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder
 
 
 @pytest.fixture(scope="session")
-def tiny_data_folder(tiny_folder: Path) -> Path:
-    return tiny_folder / "data"
+def tiny_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """20,000 transitions in the medium maze. Not to be changed."""
+    with shared_folder(tmp_path_factory, "tiny-data") as folder:
+        data = folder / "data"
+        if not data.exists():  # which takes its name when it is whole
+            hilp.collect(TINY_TASK, "navigate", 20_000).save(data)
+    return data
 
 
 @pytest.fixture(scope="session")
@@ -126,9 +126,13 @@ def tiny_data(tiny_data_folder: Path) -> hilp.Dataset:
 
 
 @pytest.fixture(scope="session")
-def tiny_run(tiny_folder: Path) -> Path:
+def tiny_run(tmp_path_factory: pytest.TempPathFactory, tiny_data: hilp.Dataset) -> Path:
     """The folder of a finished run. Not to be changed: tests that do take `run_copy`."""
-    return tiny_folder / "run"
+    with shared_folder(tmp_path_factory, "tiny-run") as folder:
+        if not (folder / "run" / "policy" / "config.json").exists():
+            config = replace(hilp.preset("hilp", "laptop").config, **TINY)
+            hilp.pretrain(config, tiny_data, steps=TINY_STEPS, out=folder / "run", bank=TINY_BANK, quiet=True)
+    return folder / "run"
 
 
 @pytest.fixture(scope="session")

@@ -35,6 +35,9 @@ def write_log(path: Path, episodes: int = 20, steps: int = 20) -> None:
     path.write_text("\n".join(lines))
 
 
+AGAIN = "---- the next command"
+
+
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The interpreter of a fresh environment that sees this one's packages and has the example installed."""
@@ -53,25 +56,33 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def shell(python: Path, where: Path, *words: str, code: int = 0) -> str:
-    script = "import sys; from hilp.cli import main; sys.exit(main())"
-    done = subprocess.run([str(python), "-c", script, *words], cwd=where, capture_output=True, text=True, timeout=300)
-    assert done.returncode == code, done.stderr
-    return done.stdout + done.stderr
+def shell(python: Path, where: Path, *commands: list[str]) -> list[str]:
+    """What each command prints, one after the other in one process: to begin takes longer than most of them."""
+    loop = "import json, sys\nfrom hilp.cli import main\nfor words in json.loads(sys.argv[1]):\n    "
+    loop += f"assert main(words) == 0\n    print({AGAIN!r}, flush=True)"
+    told = [str(python), "-c", loop, json.dumps(commands)]
+    done = subprocess.run(told, cwd=where, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split(AGAIN)[:-1]
 
 
 def test_an_installed_package_is_used_from_the_shell(python: Path, tmp_path: Path) -> None:
     write_log(tmp_path / "my.log")
-    listed = json.loads(shell(python, tmp_path, "data", "list", "--json"))
-    assert "imitate" in listed["methods"] and "table" in listed["tasks"]
-    inspected = json.loads(shell(python, tmp_path, "data", "inspect", "my.log", "--json"))
-    assert (inspected["format"], inspected["episodes"]) == ("steps-log", 20)
     train = ["pretrain", "--data", "my.log", "--task", "table", "--method", "imitate", "--steps", "20", "--out", "run"]
-    assert "hilp evaluate run" in shell(python, tmp_path, *train, "--set", "batch=32")
-    (row,) = map(json.loads, shell(python, tmp_path, "evaluate", "run", "--episodes", "3", "--json").splitlines())
-    assert (row["task"], row["method"], row["metric"]) == ("Table", "imitate", "success")
+    trained, listed, inspected = shell(
+        python, tmp_path, [*train, "--set", "batch=32"],
+        ["data", "list", "--json"], ["data", "inspect", "my.log", "--json"],
+    )  # fmt: skip
+    assert "hilp evaluate run" in trained
+    assert "imitate" in json.loads(listed)["methods"] and "table" in json.loads(listed)["tasks"]
+    assert (json.loads(inspected)["format"], json.loads(inspected)["episodes"]) == ("steps-log", 20)
     table = ["bench", "goals", "--data", "my.log", "--task", "table", "--methods", "imitate", "--seeds", "1"]
-    shell(python, tmp_path, *table, "--steps", "5", "--episodes", "2", "--set", "batch=32", "--json")
+    evaluated, _ = shell(
+        python, tmp_path, ["evaluate", "run", "--episodes", "3", "--json"],
+        [*table, "--steps", "5", "--episodes", "2", "--set", "batch=32", "--json"],
+    )  # fmt: skip
+    (row,) = map(json.loads, evaluated.splitlines())
+    assert (row["task"], row["method"], row["metric"]) == ("Table", "imitate", "success")
 
 
 def test_without_the_package_its_names_are_told_unknown(tmp_path: Path) -> None:

@@ -433,10 +433,11 @@ def test_a_stored_batch_is_its_part_of_the_block() -> None:
 
 @pytest.mark.parametrize("budget", [None, 0])
 def test_each_of_several_seeds_has_its_own_latents(budget: int | None) -> None:
-    together = hilp.pretrain(SEQUENTIAL, walks(), steps=40, seeds=2, seed=3, device_budget=budget, quiet=True)
+    config = dataclasses.replace(SEQUENTIAL, hidden=(16,), actor_hidden=(16,))
+    together = hilp.pretrain(config, walks(), steps=40, seeds=2, seed=3, device_budget=budget, quiet=True)
     observations = walks().observations[:50]
     for seed, policy in zip((3, 4), together, strict=True):
-        alone = hilp.pretrain(SEQUENTIAL, walks(), steps=40, seed=seed, quiet=True)
+        alone = hilp.pretrain(config, walks(), steps=40, seed=seed, quiet=True)
         np.testing.assert_allclose(policy.encode(observations), alone.encode(observations), atol=1e-4)
         skill = policy.project(np.ones(4, np.float32))
         np.testing.assert_allclose(
