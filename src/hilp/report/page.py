@@ -142,7 +142,7 @@ def _results(rows: list[Row], title: str) -> Section:
         "heads for the state of highest reward."
     )
     shown = []
-    goals = [row for row in rows if row["prompt"] == "goal" and "interval" in row]
+    goals = [row for row in rows if row["prompt"] == "goal"]
     if goals:
         fig = figures.success_by_depth([str(row["plan"]) for row in goals], *_scores(goals))
         shown.append((fig, "Success against the number of plan recursions, 95% Wilson intervals."))
