@@ -136,8 +136,8 @@ def quickstart_policy() -> FoundationPolicy:
     from hilp import presets
     from hilp.data.dataset import Dataset
     from hilp.learning.methods import hilp
-    from hilp.policy.bank import Bank
     from hilp.policy.preparation import Preparation
+    from hilp.prompts.bank import Bank
     from hilp.spec import Spec
 
     preset = presets.preset("hilp", "laptop")

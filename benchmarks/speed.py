@@ -136,7 +136,7 @@ def over_matmul(config: Any, shape: tuple[int, int, int], parts: dict[str, int])
 
 def plan() -> Line:
     """Latency of one plan (N 50,000, D 32, 3 recursions, k 50) against the direct NumPy way."""
-    from hilp.policy.planning import Midpoints
+    from hilp.prompts.midpoints import Midpoints
 
     rng = np.random.default_rng(0)
     latents = maze_like_latents(rng, 50_000, 32)
@@ -164,7 +164,7 @@ def plan() -> Line:
 
 def graph() -> Line:
     """Seconds to build the graph of the data (50,000 states of a bank, 300,000 rows, D 8) once training ends."""
-    from hilp.policy.graph import build
+    from hilp.prompts.graph import build
 
     rng = np.random.default_rng(0)
     latents, lengths = maze_like_walks(rng, 300, 1_000, 8)
@@ -189,16 +189,14 @@ def graph() -> Line:
 
 def graph_step() -> Line:
     """Latency of one step of a graph prompt for one agent, against one of the paper's plan on the same bank (D 32)."""
-    from hilp.policy import shortest
-    from hilp.policy.graph import build
-    from hilp.policy.graph_planner import GraphPlanner
-    from hilp.policy.planning import Midpoints
+    from hilp.prompts.graph import GraphPlanner, build, by_scipy
+    from hilp.prompts.midpoints import Midpoints
 
     rng = np.random.default_rng(0)
     latents, lengths = maze_like_walks(rng, 300, 1_000, 32)
     bank = Midpoints(latents[rng.choice(len(latents), 50_000, replace=False)])
     drawn = build(bank.latents, latents, lengths, WALKS_DISCOUNT)
-    planner = GraphPlanner(drawn, bank, WALKS_DISCOUNT, shortest.by_scipy)
+    planner = GraphPlanner(drawn, bank, WALKS_DISCOUNT, by_scipy)
     queries = [bank.latents[[i]] for i in rng.integers(len(bank), size=20)]
     goal = bank.latents[[0]]
     to_goal, stuck, rows = planner.to_goals(goal), planner.stuck(), np.arange(1)
@@ -219,9 +217,9 @@ def act() -> Line:
     import jax
 
     from hilp.learning.methods import hilp
-    from hilp.policy.bank import Bank
     from hilp.policy.policy import FoundationPolicy
     from hilp.policy.preparation import Preparation
+    from hilp.prompts.bank import Bank
     from hilp.spec import Spec
 
     config, spec = hilp.Config(), Spec(OBSERVATION, ACTION)

@@ -120,4 +120,4 @@ def test_drawings_show_rooms_and_modules(found: list[import_graph.Import], tmp_p
     for name in ("rooms.svg", "modules.svg"):
         assert (tmp_path / name).read_text().rstrip().endswith("</svg>")
     assert "evaluation" in (tmp_path / "rooms.svg").read_text()  # matplotlib notes the words of a text in a comment
-    assert "policy.planning" in (tmp_path / "modules.svg").read_text()
+    assert "policy.artifact" in (tmp_path / "modules.svg").read_text()

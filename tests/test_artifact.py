@@ -21,10 +21,10 @@ import pytest
 import hilp
 from hilp import runs, storage
 from hilp.policy import artifact
-from hilp.policy.bank import Bank
+from hilp.prompts.bank import Bank
 
 Change = Callable[..., hilp.FoundationPolicy]
-KEPT = Path(__file__).parent / "kept" / "policy-version-1"
+KEPT = Path(__file__).parent / "kept" / "policy"
 FILES = ["bank.safetensors", "config.json", "weights.safetensors"]
 
 
@@ -43,13 +43,13 @@ def refusal(folder: Path) -> str:
 @pytest.fixture
 def kept() -> hilp.FoundationPolicy:
     """A very small policy."""
-    return hilp.FoundationPolicy.load(KEPT / "policy")
+    return hilp.FoundationPolicy.load(KEPT / "folder")
 
 
-# ---- version 1 -------------------------------------------------------------------------------------------------------
+# ---- a kept policy ---------------------------------------------------------------------------------------------------
 
 
-def test_a_policy_of_version_1_acts_as_it_did(kept: hilp.FoundationPolicy) -> None:
+def test_a_kept_policy_acts_as_it_did(kept: hilp.FoundationPolicy) -> None:
     expected = json.loads((KEPT / "expected.json").read_text())
     x = np.float32(expected["observations"])
     assert kept.fingerprint == expected["fingerprint"], "prompts and rows carry it"
@@ -59,9 +59,9 @@ def test_a_policy_of_version_1_acts_as_it_did(kept: hilp.FoundationPolicy) -> No
         np.testing.assert_allclose(kept.act(x, prompt), expected[name], rtol=1e-4, atol=1e-5)
 
 
-def test_a_policy_of_version_1_keeps_its_prompts_when_saved_again(kept: hilp.FoundationPolicy, tmp_path: Path) -> None:
+def test_a_kept_policy_keeps_its_prompts_when_saved_again(kept: hilp.FoundationPolicy, tmp_path: Path) -> None:
     again = hilp.FoundationPolicy.load(kept.save(tmp_path / "copy"))
-    assert again.fingerprint == kept.fingerprint and again.version == 1
+    assert again.fingerprint == kept.fingerprint
     assert again.load_prompt(KEPT / "goal.safetensors").plan == 1
 
 
@@ -69,7 +69,6 @@ def test_a_policy_of_version_1_keeps_its_prompts_when_saved_again(kept: hilp.Fou
 
 
 def test_the_fingerprint_covers_the_bank(tiny: hilp.FoundationPolicy, change: Change, tmp_path: Path) -> None:
-    assert tiny.version == 4
     seen = {tiny.fingerprint}
     for name in ("observations", "actions", "next_observations"):
         column = np.array(getattr(tiny.bank, name))
@@ -87,18 +86,10 @@ def test_the_fingerprint_covers_the_bank(tiny: hilp.FoundationPolicy, change: Ch
     assert "bank.safetensors or graph.safetensors was changed" in refusal(tmp_path / "one")
 
 
-def test_a_version_1_fingerprint_does_not(kept: hilp.FoundationPolicy) -> None:
-    names = ("config", "spec", "core", "preparation", "provenance")
-    parts = {name: getattr(kept, name) for name in names}
-    other = hilp.FoundationPolicy(**parts, bank=kept.bank.subsample(3, 0), version=1)
-    assert other.fingerprint == kept.fingerprint
-    assert hilp.FoundationPolicy(**parts, bank=kept.bank).fingerprint != kept.fingerprint
-
-
 def test_the_same_policy_is_the_same_bytes(kept: hilp.FoundationPolicy, tmp_path: Path) -> None:
     program = f"""
 import sys, hilp
-hilp.FoundationPolicy.load({str(KEPT / "policy")!r}).save(sys.argv[1])
+hilp.FoundationPolicy.load({str(KEPT / "folder")!r}).save(sys.argv[1])
 """
     environment = {**os.environ, "PYTHONHASHSEED": "1"}
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "there")], check=True, env=environment)
@@ -185,7 +176,7 @@ while True:
 def test_a_kill_at_any_instant_leaves_a_policy(kept: hilp.FoundationPolicy, tmp_path: Path, kills: int) -> None:
     folder = kept.save(tmp_path / "policy")
     for number in range(kills):
-        command = [sys.executable, "-c", SAVE_FOR_EVER, str(KEPT / "policy"), str(folder)]
+        command = [sys.executable, "-c", SAVE_FOR_EVER, str(KEPT / "folder"), str(folder)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         known = process.stdout.readline()

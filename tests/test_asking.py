@@ -12,13 +12,15 @@ import numpy as np
 import pytest
 
 import hilp
+from hilp import export
 from hilp.errors import HilpError
+from hilp.export import runtime
 from hilp.learning import hilbert
 from hilp.learning.methods import hilp as hilp_method
-from hilp.policy.bank import Bank
 from hilp.policy.policy import FoundationPolicy
-from hilp.policy.preferences import logistic
 from hilp.policy.preparation import Preparation
+from hilp.prompts.bank import Bank
+from hilp.prompts.skills import logistic
 from hilp.spec import Spec
 from hilp.tasks import maze
 
@@ -56,9 +58,14 @@ def plane(scale: float = 1.0) -> FoundationPolicy:
     return FoundationPolicy(SMALL, Spec(2, 2), Plane(scale * jnp.eye(2)), Preparation(zeros, ones, zeros, ones), bank)
 
 
-@pytest.fixture(scope="module")
-def policy() -> FoundationPolicy:
-    return plane()
+@pytest.fixture(scope="module", params=["hilp", "exported"])
+def policy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The policy itself, and as `hilp export --to numpy` writes it: both take the same prompts."""
+    if request.param == "hilp":
+        return plane()
+    folder = tmp_path_factory.mktemp("exported") / "robot"
+    export.write(plane(), "numpy", folder)
+    return runtime.load(folder)
 
 
 def line(*ends: tuple[float, float], step: float = 0.5) -> np.ndarray:
@@ -165,26 +172,26 @@ def test_adapting_is_never_worse_than_the_prompt_on_what_it_has_seen(policy: Fou
         return float(prompt(np.zeros((1, 2)))[0] @ UP)
 
     start = policy.skill(RIGHT + 0.5 * UP)
-    search = policy.adapt(start, earned, episodes=10, seed=seed)
+    search = hilp.adapt(policy, start, earned, episodes=10, seed=seed)
     assert len(tried) == len(search.earned) == 10 and tried[0] is start
     assert search.earned[0] == pytest.approx(0.5 / np.hypot(1, 0.5))
     assert search.earned[search.best] == max(search.earned) > search.earned[0]
     assert earned(search.prompt) == pytest.approx(search.earned[search.best])
-    again = policy.adapt(start, earned, episodes=10, seed=seed)
+    again = hilp.adapt(policy, start, earned, episodes=10, seed=seed)
     np.testing.assert_array_equal(again.prompt.z, search.prompt.z)
 
 
 def test_where_nothing_is_better_the_prompt_stays(policy: FoundationPolicy) -> None:
     start = policy.skill(RIGHT)
-    assert policy.adapt(start, lambda prompt: 1.0).prompt is start
-    best = policy.adapt(start, lambda prompt: float(prompt(np.zeros((1, 2)))[0] @ RIGHT)).prompt
+    assert hilp.adapt(policy, start, lambda prompt: 1.0).prompt is start
+    best = hilp.adapt(policy, start, lambda prompt: float(prompt(np.zeros((1, 2)))[0] @ RIGHT)).prompt
     assert best is start
-    assert policy.adapt(start, lambda prompt: 0.0, episodes=1).prompt is start
+    assert hilp.adapt(policy, start, lambda prompt: 0.0, episodes=1).prompt is start
 
 
 def test_a_goal_is_adapted_by_an_offset(policy: FoundationPolicy) -> None:
     goal = policy.goal([5.0, 0.0])
-    search = policy.adapt(goal, lambda prompt: float(prompt(np.zeros((1, 2)))[0] @ UP), episodes=12)
+    search = hilp.adapt(policy, goal, lambda prompt: float(prompt(np.zeros((1, 2)))[0] @ UP), episodes=12)
     z = search.prompt(np.array([[0.0, 0.0], [9.0, 0.0]]))
     assert search.prompt.kind == "adapted" and z[0] @ UP > 0.2 and z[1, 0] < z[0, 0]  # still a goal, and higher
     np.testing.assert_allclose(np.linalg.norm(z, axis=1), 1.0, rtol=1e-5)
@@ -193,13 +200,13 @@ def test_a_goal_is_adapted_by_an_offset(policy: FoundationPolicy) -> None:
 def test_a_task_counts_the_episodes(tiny: FoundationPolicy) -> None:
     world = maze.make("maze-medium")
     prompt = tiny.skill(seed=3)
-    search = tiny.adapt(prompt, world, episodes=3, reward="right", seed=1)
+    search = hilp.adapt(tiny, prompt, world, episodes=3, reward="right", seed=1)
     earn = hilp.episode_return(tiny, "maze-medium", "right", seed=1)
     assert search.earned[0] == earn(prompt) and max(search.earned) == earn(search.prompt)
     with pytest.raises(HilpError, match=r"has more than one reward: say which one counts \(avoid"):
-        tiny.adapt(prompt, "maze-medium")
+        hilp.adapt(tiny, prompt, "maze-medium")
     with pytest.raises(HilpError, match="has no reward 'rigth'"):
-        tiny.adapt(prompt, "maze-medium", reward="rigth")
+        hilp.adapt(tiny, prompt, "maze-medium", reward="rigth")
 
 
 # ---- prompts combined ------------------------------------------------------------------------------------------------
@@ -271,8 +278,8 @@ def asked(policy: FoundationPolicy) -> dict[str, Any]:
     return {
         "follow": demo,
         "prefer": preferred,
-        "adapt": policy.adapt(go, lambda prompt: float(prompt(np.zeros((1, 2)))[0] @ UP)).prompt,
-        "adapted skill": policy.adapt(right, lambda prompt: float(prompt(np.zeros((1, 2)))[0] @ UP)).prompt,
+        "adapt": hilp.adapt(policy, go, lambda prompt: float(prompt(np.zeros((1, 2)))[0] @ UP)).prompt,
+        "adapted skill": hilp.adapt(policy, right, lambda prompt: float(prompt(np.zeros((1, 2)))[0] @ UP)).prompt,
         "sum": go + 0.5 * up + demo,
         "then": go.then(right, until=3),
         "formula": (right + up).then(demo.then(go), until="observation[0] > 1"),
@@ -337,11 +344,11 @@ def test_files_that_are_no_whole_prompts(policy: FoundationPolicy, tmp_path: Pat
         (lambda p: p.prefer([(np.zeros((3, 2)),)]), "pair 0 of the preferences is not"),
         (lambda p: p.prefer([(np.zeros((1, 2)), np.zeros((3, 2)))]), "fewer than two observations"),
         (lambda p: p.prefer([(np.zeros((3, 2)), np.zeros((4, 2)))]), "ask for nothing"),
-        (lambda p: p.adapt(p.skill(RIGHT), lambda prompt: 0.0, episodes=0), "episodes must be at least 1"),
-        (lambda p: p.adapt(p.skill(RIGHT), lambda prompt: np.nan), "NaN"),
-        (lambda p: p.adapt(p.skill(RIGHT), lambda prompt: "much"), "gives one number"),
-        (lambda p: p.adapt(np.ones(2), lambda prompt: 0.0), "takes a prompt of this policy"),
-        (lambda p: p.adapt(plane(2.0).skill(RIGHT), lambda prompt: 0.0), "another policy"),
+        (lambda p: hilp.adapt(p, p.skill(RIGHT), lambda prompt: 0.0, episodes=0), "episodes must be at least 1"),
+        (lambda p: hilp.adapt(p, p.skill(RIGHT), lambda prompt: np.nan), "NaN"),
+        (lambda p: hilp.adapt(p, p.skill(RIGHT), lambda prompt: "much"), "gives one number"),
+        (lambda p: hilp.adapt(p, np.ones(2), lambda prompt: 0.0), "takes a prompt of this policy"),
+        (lambda p: hilp.adapt(p, plane(2.0).skill(RIGHT), lambda prompt: 0.0), "another policy"),
         (lambda p: p.skill(RIGHT) + plane(2.0).skill(UP), "two policies"),
         (lambda p: p.skill(RIGHT) * float("nan"), "the weight of a prompt is a number"),
         (lambda p: p.skill(RIGHT).then(p.skill(UP)), "a skill prompt has no end of its own: say until when"),
@@ -371,7 +378,7 @@ def test_methods_whose_skill_is_the_goal() -> None:
     with pytest.raises(HilpError, match="cannot be added"):
         _ = own.goal(demo[0]) + own.goal(demo[1])
     with pytest.raises(HilpError, match="no skills around it"):
-        own.adapt(own.goal(demo[0]), lambda prompt: 0.0)
+        hilp.adapt(own, own.goal(demo[0]), lambda prompt: 0.0)
     with pytest.raises(HilpError, match="cannot learn from preferences"):
         own.prefer([(demo, demo)])
     with pytest.raises(HilpError, match="say until when"):

@@ -21,7 +21,7 @@ import hilp
 from conftest import Run, tree
 from hilp.cli import VERBS, main
 from hilp.errors import TrainingDiverged
-from hilp.policy.provenance import Provenance
+from hilp.policy.artifact import Provenance
 
 SMALL = ["--set", "hidden=32,32", "actor_hidden=32,32", "batch=64", "dim=8"]
 HILP = str(Path(sys.executable).with_name("hilp"))
@@ -190,12 +190,12 @@ def test_prompt_with_a_goal(run: Run, tiny_run: Path, tiny: hilp.FoundationPolic
 
 def test_prompt_with_a_reward(run: Run, tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["prompt", tiny_run, "--reward", "right", "--steps", 5, "--json"]
-    monkeypatch.setattr("hilp.policy.reward_prompts.POOR_FIT", -1.0)
+    monkeypatch.setattr("hilp.prompts.reward.POOR_FIT", -1.0)
     code, out, err = run(*words)
     told = json.loads(out)
     assert code == 0 and err == "" and told["steps"] == 5 and "reached" not in told
     assert np.linalg.norm(told["z"]) == pytest.approx(1, abs=1e-5)
-    monkeypatch.setattr("hilp.policy.reward_prompts.POOR_FIT", 1.0)
+    monkeypatch.setattr("hilp.prompts.reward.POOR_FIT", 1.0)
     code, again, err = run(*words)
     assert code == 0 and again == out
     assert re.fullmatch(rf"hilp: warning: phi expresses only R\^2 = {told['r2']:.2f} [^\n]+\n", err), "one line"

@@ -22,7 +22,7 @@ from conftest import Run, tree
 from hilp import storage
 from hilp.commands import bench_tables, common, pretrain, quickstart
 from hilp.errors import TrainingStopped
-from hilp.policy.provenance import Provenance
+from hilp.policy.artifact import Provenance
 
 HILP = str(Path(sys.executable).with_name("hilp"))
 NESTED = "[" * 100_000

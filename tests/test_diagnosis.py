@@ -20,10 +20,10 @@ from hilp.learning import methods, sampling
 from hilp.learning.methods import hilp as hilp_method
 from hilp.learning.methods import monolithic
 from hilp.learning.sampling import Batch
-from hilp.policy.bank import Bank
+from hilp.policy.artifact import Provenance
 from hilp.policy.policy import FoundationPolicy
 from hilp.policy.preparation import Preparation
-from hilp.policy.provenance import Provenance
+from hilp.prompts.bank import Bank
 from hilp.spec import Spec
 from hilp.tasks import Finite
 from hilp.tasks.maze import fewest_steps

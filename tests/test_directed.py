@@ -19,8 +19,8 @@ from hilp.export import numpy_folder
 from hilp.learning import hilbert, methods
 from hilp.learning.methods import directed
 from hilp.learning.sampling import Batch
-from hilp.policy import planning
-from hilp.policy.directed_planning import DirectedMidpoints
+from hilp.prompts import midpoints as planning
+from hilp.prompts.midpoints import DirectedMidpoints
 from hilp.spec import Spec
 from hilp.tasks import maze
 

@@ -13,8 +13,8 @@ import pytest
 import hilp
 from hilp.evaluation import evaluate, rollouts, setup
 from hilp.evaluation import rows as files
+from hilp.policy.artifact import Provenance
 from hilp.policy.preparation import Preparation
-from hilp.policy.provenance import Provenance
 from hilp.prompts.specs import Reward
 from hilp.report import page
 from hilp.spec import Spec

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from hilp.data.rewards import Extras, apply_reward
 from hilp.errors import HilpError
-from hilp.policy import formulas
+from hilp.prompts import formulas
 
 PARTS: formulas.Parts = (
     ("orientations", (2,)),

@@ -13,7 +13,7 @@ import pytest
 
 import hilp
 from hilp.evaluation import goals
-from hilp.policy.goal_matching import Places
+from hilp.prompts.goal import Places
 
 SMALL = hilp.HILP(dim=4, hidden=(16,), actor_hidden=(16,), batch=32, normalize=True)
 

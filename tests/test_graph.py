@@ -12,12 +12,16 @@ import pytest
 
 import hilp
 from hilp.evaluation import explain, stats
-from hilp.learning.hilbert import discounted, undiscounted
-from hilp.policy import graph, graph_rewards, planning, reward_prompts, shortest
-from hilp.policy.graph_planner import GUESS, GraphPlanner
-from hilp.policy.graph_prompts import GraphRewardPrompt
-from hilp.policy.prompts import SkillPrompt
-from hilp.policy.stuck import RANDOM_SUBGOAL, REACHES, StuckAgents
+from hilp.learning.hilbert import discounted
+from hilp.prompts import graph, graph_reward
+from hilp.prompts import midpoints as planning
+from hilp.prompts import reward as reward_prompts
+from hilp.prompts.bank import Bank
+from hilp.prompts.graph import GUESS, GraphPlanner
+from hilp.prompts.graph_reward import GraphRewardPrompt
+from hilp.prompts.memory import RANDOM_SUBGOAL, REACHES, StuckAgents
+from hilp.prompts.midpoints import undiscounted
+from hilp.prompts.skills import SkillPrompt
 from hilp.report import page
 
 DISCOUNT = 0.99  # trust radius: 9 latent steps
@@ -30,7 +34,7 @@ def line(length: int, start: float = 0.0) -> np.ndarray:
 
 def planner(bank: np.ndarray, walks: list[np.ndarray]) -> GraphPlanner:
     drawn = graph.build(bank, np.concatenate(walks), np.array([len(walk) for walk in walks]), DISCOUNT)
-    return GraphPlanner(drawn, planning.Midpoints(bank), DISCOUNT, shortest.by_scipy)
+    return GraphPlanner(drawn, planning.Midpoints(bank), DISCOUNT, graph.by_scipy)
 
 
 def steps_between(found: GraphPlanner, here: np.ndarray, goal: np.ndarray) -> float:
@@ -129,7 +133,7 @@ def test_value_iteration_is_dynamic_programming_on_the_lattice(lattice: Any) -> 
     for _ in range(400):
         exact = (corner[finite.successors] + 0.95 * exact[finite.successors]).max(axis=1)
     before, after = (np.concatenate([walk[part] for walk in walks]) for part in (slice(0, -1), slice(1, None)))
-    plan = graph_rewards.plan(found, places[before], places[after], corner[after], 0.95)
+    plan = graph_reward.plan(found, places[before], places[after], corner[after], 0.95)
     at = np.argmin(np.linalg.norm(places[None] - found.landmarks[:, None], axis=2), axis=1)
     assert plan.model == "state_reward"
     assert stats.spearman(exact[at], plan.values) > 0.7  # many landmarks are as far from the corner as others
@@ -154,7 +158,7 @@ def test_duplicates_are_one_landmark() -> None:
 
 
 def test_a_policy_without_a_bank_says_so(tiny: hilp.FoundationPolicy, change: Any) -> None:
-    empty = change(tiny, bank=hilp.policy.bank.Bank.from_columns(
+    empty = change(tiny, bank=Bank.from_columns(
         {name: column[:0] for name, column in tiny.bank.columns().items()}, tiny.spec), graph=None)  # fmt: skip
     with pytest.raises(hilp.HilpError, match="without a bank"):
         empty.goal(tiny.bank.observations[0], plan="graph")
@@ -278,7 +282,7 @@ def test_value_iteration_is_dynamic_programming_on_a_line() -> None:
     found = both_ways()
     before, after = labelled(found)
     paid = (after[:, 0] >= 50).astype(float)
-    plan = graph_rewards.plan(found, before, after, paid, 0.95)
+    plan = graph_reward.plan(found, before, after, paid, 0.95)
     assert plan.model == "state_reward" and plan.r2 > 0.8
     order = np.argsort(found.landmarks[:, 0])
     places, values = found.landmarks[order, 0], plan.values[order]
@@ -290,19 +294,19 @@ def test_value_iteration_is_dynamic_programming_on_a_line() -> None:
 def test_a_potential_is_known_as_one_and_climbed() -> None:
     found = both_ways()
     before, after = labelled(found)
-    plan = graph_rewards.plan(found, before, after, after[:, 0] - before[:, 0], 0.99)
+    plan = graph_reward.plan(found, before, after, after[:, 0] - before[:, 0], 0.99)
     assert plan.model == "potential"
     here = np.array([[20.0, 0.0], [40.0, 0.0]], np.float32)
-    assert np.all(graph_rewards.subgoals(found, plan, here, 3)[:, 0] > here[:, 0] + 0.5)
-    down = graph_rewards.plan(found, before, after, before[:, 0] - after[:, 0], 0.99)
-    assert np.all(graph_rewards.subgoals(found, down, here, 3)[:, 0] < here[:, 0] - 0.5)
+    assert np.all(graph_reward.subgoals(found, plan, here, 3)[:, 0] > here[:, 0] + 0.5)
+    down = graph_reward.plan(found, before, after, before[:, 0] - after[:, 0], 0.99)
+    assert np.all(graph_reward.subgoals(found, down, here, 3)[:, 0] < here[:, 0] - 0.5)
 
 
 def test_staying_where_staying_pays() -> None:
     found = both_ways()
     before, after = labelled(found)
-    plan = graph_rewards.plan(found, before, after, (np.abs(after[:, 0] - 30) <= 4).astype(float), 0.95)
-    assert abs(float(graph_rewards.subgoals(found, plan, np.array([[30.0, 0.0]], np.float32), 3)[0, 0]) - 30) < 5
+    plan = graph_reward.plan(found, before, after, (np.abs(after[:, 0] - 30) <= 4).astype(float), 0.95)
+    assert abs(float(graph_reward.subgoals(found, plan, np.array([[30.0, 0.0]], np.float32), 3)[0, 0]) - 30) < 5
 
 
 # ---- through a policy ------------------------------------------------------------------------------------------------

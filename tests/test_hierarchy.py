@@ -20,7 +20,8 @@ from hilp.data.transforms import ActionScaling
 from hilp.errors import HilpError
 from hilp.learning import losses, methods, recurrent, sampling
 from hilp.learning.methods import opal, reward_iql
-from hilp.policy.hierarchy import Holding
+from hilp.prompts.observations import Batch
+from hilp.prompts.skills import Holding
 from hilp.runs import PROMPT
 from hilp.spec import Spec
 from hilp.training import hierarchy
@@ -242,25 +243,23 @@ def test_skills_are_held_for_k_steps_row_by_row() -> None:
     asked: list[list[float]] = []
 
     def choose(observations: Any) -> np.ndarray:
-        asked.append(observations[:, 0].tolist())
-        return observations.copy()
+        asked.append(observations.tree[:, 0].tolist())
+        return observations.tree.copy()
 
     holding = Holding(3)
-    found = [holding(np.full((2, 1), t, np.float32), choose)[:, 0].tolist() for t in range(4)]
+    found = [holding(Batch(np.full((2, 1), t, np.float32), False), choose)[:, 0].tolist() for t in range(4)]
     assert found == [[0, 0], [0, 0], [0, 0], [3, 3]]
     holding.reset(np.array([False, True]))  # the second row's episode is over
-    assert holding(np.full((2, 1), 4.0), choose)[:, 0].tolist() == [3, 4]
-    assert [holding(np.full((2, 1), t), choose)[:, 0].tolist() for t in (5.0, 6.0)] == [[3, 4], [6, 4]]
-    with pytest.raises(hilp.HilpError, match=r"in the middle of 2 episodes, not 3: call its reset"):
-        holding(np.zeros((3, 1)), choose)
-    holding.reset()
-    assert holding(np.zeros((3, 1)), choose).shape == (3, 1)
+    assert holding(Batch(np.full((2, 1), 4.0), False), choose)[:, 0].tolist() == [3, 4]
+    assert [holding(Batch(np.full((2, 1), t), False), choose)[:, 0].tolist() for t in (5.0, 6.0)] == [[3, 4], [6, 4]]
+    found = holding(Batch(np.zeros((3, 1)), False), choose)  # a batch of another size: new episodes
+    assert found.shape == (3, 1)
     assert asked == [[0, 0], [3, 3], [4], [6], [0, 0, 0]]
 
 
 @pytest.fixture(scope="module")
 def trained(tiny: hilp.FoundationPolicy, tiny_data: hilp.Dataset) -> Any:
-    return tiny.hierarchy(tiny_data, to_the_right, steps=30, k=5, config=reward_iql.Config(**SMALL), quiet=True)
+    return hilp.hierarchy(tiny, tiny_data, to_the_right, steps=30, k=5, config=reward_iql.Config(**SMALL), quiet=True)
 
 
 def to_the_right(s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray:
@@ -308,7 +307,8 @@ def test_a_segment_ends_where_the_task_does() -> None:
 
 def test_several_seeds_and_formulas(tiny: hilp.FoundationPolicy, tiny_data: hilp.Dataset, tmp_path: Path) -> None:
     config = reward_iql.Config(**SMALL)
-    two = tiny.hierarchy(tiny_data, "observation[0]", steps=3, seeds=2, config=config, quiet=True, out=tmp_path / "run")
+    options = {"steps": 3, "seeds": 2, "quiet": True, "out": tmp_path / "run"}
+    two = hilp.hierarchy(tiny, tiny_data, "observation[0]", config=config, **options)
     assert [prompt.high.about["seed"] for prompt in two] == [0, 1]
     assert two[0].high.about["reward"] == "observation[0]"
     again = tiny.load_prompt(tmp_path / "run" / "seed-1")
@@ -338,13 +338,13 @@ def test_a_hierarchy_that_was_stopped_ends_in_the_same_bits(
     tiny: hilp.FoundationPolicy, tiny_data: hilp.Dataset, tmp_path: Path
 ) -> None:
     options = {"config": reward_iql.Config(**SMALL), "quiet": True}
-    tiny.hierarchy(tiny_data, "observation[0]", steps=20, out=tmp_path / "whole", **options)
-    tiny.hierarchy(tiny_data, "observation[0]", steps=7, out=tmp_path / "parts", **options)
+    hilp.hierarchy(tiny, tiny_data, "observation[0]", steps=20, out=tmp_path / "whole", **options)
+    hilp.hierarchy(tiny, tiny_data, "observation[0]", steps=7, out=tmp_path / "parts", **options)
     (tmp_path / "parts" / PROMPT).unlink()
-    tiny.hierarchy(tiny_data, "observation[0]", steps=20, out=tmp_path / "parts", resume=True, **options)
+    hilp.hierarchy(tiny, tiny_data, "observation[0]", steps=20, out=tmp_path / "parts", resume=True, **options)
     assert (tmp_path / "whole" / PROMPT).read_bytes() == (tmp_path / "parts" / PROMPT).read_bytes()
     with pytest.raises(hilp.HilpError, match="cannot resume"):
-        tiny.hierarchy(tiny_data, "observation[1]", steps=30, out=tmp_path / "parts", resume=True, **options)
+        hilp.hierarchy(tiny, tiny_data, "observation[1]", steps=30, out=tmp_path / "parts", resume=True, **options)
 
 
 def test_a_hierarchy_goes_on_where_skills_are_computed_otherwise(
@@ -352,12 +352,12 @@ def test_a_hierarchy_goes_on_where_skills_are_computed_otherwise(
 ) -> None:
     """Another machine or compiler rounds otherwise: policy, data, reward and k are still the same."""
     options = {"config": reward_iql.Config(**SMALL), "quiet": True, "out": tmp_path / "run"}
-    tiny.hierarchy(tiny_data, "observation[0]", steps=2, **options)
+    hilp.hierarchy(tiny, tiny_data, "observation[0]", steps=2, **options)
     exact = hierarchy.segment_skills
     monkeypatch.setattr(hierarchy, "segment_skills", lambda *of: np.nextafter(exact(*of), np.float32(2)))
-    tiny.hierarchy(tiny_data, "observation[0]", steps=4, resume=True, **options)
+    hilp.hierarchy(tiny, tiny_data, "observation[0]", steps=4, resume=True, **options)
     with pytest.raises(hilp.HilpError, match="its config has k=1, not 3"):
-        tiny.hierarchy(tiny_data, "observation[0]", k=3, steps=6, resume=True, **options)
+        hilp.hierarchy(tiny, tiny_data, "observation[0]", k=3, steps=6, resume=True, **options)
 
 
 # ---- mistakes --------------------------------------------------------------------------------------------------------
@@ -366,7 +366,7 @@ def test_a_hierarchy_goes_on_where_skills_are_computed_otherwise(
 def test_a_policy_without_skills_of_segments(tiny_data: hilp.Dataset) -> None:
     policy = hilp.pretrain(methods.config("gc-bc", actor_hidden=(8,), batch=8), tiny_data, steps=1, quiet=True)
     with pytest.raises(hilp.PromptUnsupported, match="gc-bc cannot name the skill of a segment"):
-        policy.hierarchy(tiny_data, to_the_right)
+        hilp.hierarchy(policy, tiny_data, to_the_right)
     with pytest.raises(hilp.PromptUnsupported, match="gc-bc has no prior"):
         policy.prior()
 
@@ -389,7 +389,7 @@ def test_mistakes_are_one_line(
     tiny: hilp.FoundationPolicy, tiny_data: hilp.Dataset, options: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(hilp.HilpError, match=said) as told:
-        tiny.hierarchy(tiny_data, **{"reward": to_the_right, "steps": 1, "quiet": True, **options})
+        hilp.hierarchy(tiny, tiny_data, **{"reward": to_the_right, "steps": 1, "quiet": True, **options})
     assert "\n" not in str(told.value)
 
 
@@ -397,14 +397,14 @@ def test_skills_last_as_long_as_they_were_learnt_for() -> None:
     data = hilp.label(episodes(9, 9), lambda s, a, s2: s2[:, 0])
     policy = hilp.pretrain(opal.Config(**OPAL), data, steps=1, quiet=True)
     with pytest.raises(hilp.HilpError, match="learnt for 4 steps, not 5: leave k out"):
-        policy.hierarchy(data, k=5)
-    prompt = policy.hierarchy(data, steps=1, config=reward_iql.Config(**SMALL), quiet=True)
+        hilp.hierarchy(policy, data, k=5)
+    prompt = hilp.hierarchy(policy, data, steps=1, config=reward_iql.Config(**SMALL), quiet=True)
     assert prompt.high.k == 4
     skills = hierarchy.segment_skills(policy, data, 4)[data.transition_rows]
     assert (prompt.choose(data.observations) <= skills.max(axis=0) + 1e-4).all()  # never outside what the data shows
     other = episodes(9)
     with pytest.raises(hilp.HilpError, match="use data of the task that it was trained on"):
-        policy.hierarchy(replace(other, observations=np.zeros((9, 5), np.float32)), lambda s, a, s2: s[:, 0])
+        hilp.hierarchy(policy, replace(other, observations=np.zeros((9, 5), np.float32)), lambda s, a, s2: s[:, 0])
 
 
 # ---- what comes out --------------------------------------------------------------------------------------------------
@@ -415,6 +415,6 @@ def test_a_high_level_finds_the_far_place_of_a_maze() -> None:
     """Half of the laptop's updates, in the medium maze, from starts that are far from it."""
     data, world = hilp.collect("maze-medium", "navigate", 100_000), hilp.make_task("maze-medium")
     policy = hilp.pretrain(hilp.preset("hilp", "laptop").config, data, steps=4000, bank=0, quiet=True)
-    prompt = policy.hierarchy(data, world.at_target, shift=-1.0, ends=True, steps=3000, quiet=True)
+    prompt = hilp.hierarchy(policy, data, world.at_target, shift=-1.0, ends=True, steps=3000, quiet=True)
     (row,) = hilp.evaluate(policy, world, prompt, episodes=100)
     assert row["score"] >= 0.7

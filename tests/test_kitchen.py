@@ -222,7 +222,7 @@ def test_a_high_level_learns_the_kitchens_reward(mixed: Kitchen, cooked: tuple[n
         np.stack(path), np.concatenate([actions[:60], actions[:1]]).astype(np.float32), np.array([61]), task=mixed.name
     )
     policy = hilp.pretrain(hilp.preset("opal", "laptop", mixed.name).config, data, steps=1, quiet=True, bank=0)
-    prompt = policy.hierarchy(data, mixed.at_target, steps=1, quiet=True)
+    prompt = hilp.hierarchy(policy, data, mixed.at_target, steps=1, quiet=True)
     assert prompt.high.config.k == 10 and not prompt.high.config.normalize
     (row,) = hilp.evaluate(policy, _short(mixed), prompt, episodes=2)
     assert (row["reward"], row["rule"], row["metric"]) == ("target", "hierarchy", "share of the subtasks")

@@ -15,7 +15,8 @@ from hilp import export, storage
 from hilp.errors import HilpError
 from hilp.export import numpy_folder
 from hilp.learning import methods
-from hilp.policy import bank, latent_bank, reward_prompts
+from hilp.prompts import bank, latent_bank
+from hilp.prompts import reward as reward_prompts
 from hilp.report import strips
 
 ROWS, EPISODE, WHOLE, KEPT = 240, 40, 20, 150
@@ -64,9 +65,9 @@ def test_it_has_what_plans_and_rewards_need_of_the_rows(policy: hilp.FoundationP
     if policy.has_rule("encode"):
         np.testing.assert_allclose(kept.encoded["latents"], policy.encode(whole.observations), atol=1e-5)
         np.testing.assert_allclose(kept.encoded["next_latents"], policy.encode(whole.next_observations), atol=1e-5)
-    np.testing.assert_array_equal(kept.beside.observations["state"], film.observations["state"][rows])
-    assert set(kept.beside.observations) == {"state"}
-    np.testing.assert_array_equal(kept.beside.next_extras["physics"], film.extra("physics")[rows + 1])
+    np.testing.assert_array_equal(kept.rest.observations["state"], film.observations["state"][rows])
+    assert set(kept.rest.observations) == {"state"}
+    np.testing.assert_array_equal(kept.rest.next_extras["physics"], film.extra("physics")[rows + 1])
     by_rule = policy.cumulant(whole.observations, whole.next_observations) if policy.has_rule("cumulant") else None
     wanted = policy.backward(whole.next_observations) if by_rule is None else by_rule
     np.testing.assert_allclose(kept.encoded["features"], wanted, atol=1e-5)
@@ -138,12 +139,12 @@ def test_rewards_ask_about_all_of_them_unless_they_look_at_pictures(policy: hilp
     kept = policy.latent_bank
     assert kept is not None
     found = policy.reward(function=by_physics, rule="skill")
-    z, r2 = reward_prompts.least_squares(kept.encoded["features"], kept.beside.next_extras["physics"][:, 2])
+    z, r2 = reward_prompts.least_squares(kept.encoded["features"], kept.rest.next_extras["physics"][:, 2])
     if policy.has_rule("backward"):
-        z = kept.encoded["features"].T @ kept.beside.next_extras["physics"][:, 2]
+        z = kept.encoded["features"].T @ kept.rest.next_extras["physics"][:, 2]
     assert found.r2 == pytest.approx(r2) and asked == [KEPT]  # type: ignore[union-attr]
     np.testing.assert_allclose(found.z, policy.project(z), rtol=1e-4)  # type: ignore[union-attr]
-    assert kept.beside.next_observations["state"].any()
+    assert kept.rest.next_observations["state"].any()
     policy.reward(function="state[0]", rule="skill")
     policy.reward(function=by_picture, rule="skill")
     assert asked[1:] == [KEPT, WHOLE], "asked about all, it looks at a picture, and is asked about those that have one"

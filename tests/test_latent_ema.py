@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import hilp
-from hilp.policy.latent_ema import LatentEma
+from hilp.prompts.memory import LatentEma
 
 
 def test_the_mean_by_hand() -> None:

@@ -10,7 +10,7 @@ import pytest
 import hilp
 from conftest import compiled_well
 from hilp.evaluation import stats
-from hilp.learning import hilbert
+from hilp.prompts.midpoints import undiscounted
 
 MAP = """
 #######
@@ -39,7 +39,7 @@ def test_latent_distance_is_the_number_of_steps(learned: tuple[hilp.FoundationPo
     a, b = np.random.default_rng(0).integers(len(latents), size=(2, 5000))
     distance = np.linalg.norm(latents[a] - latents[b], axis=1)
     assert stats.spearman(finite.steps[a, b], distance) > 0.9  # 0.96 for each of three seeds
-    steps = hilbert.undiscounted(distance, policy.config.phi_discount)
+    steps = undiscounted(distance, policy.config.phi_discount)
     near = (finite.steps[a, b] >= 2) & (finite.steps[a, b] <= 10)
     assert np.median(steps[near] / finite.steps[a, b][near]) == pytest.approx(1.0, abs=0.6)  # 1.29 to 1.32
 

@@ -20,10 +20,10 @@ import hilp
 from hilp import tasks
 from hilp.cli import main
 from hilp.learning import methods
-from hilp.policy.bank import Bank
+from hilp.policy.artifact import Provenance
 from hilp.policy.policy import FoundationPolicy
 from hilp.policy.preparation import Preparation
-from hilp.policy.provenance import Provenance
+from hilp.prompts.bank import Bank
 from hilp.report import figures, page
 from hilp.spec import Spec
 

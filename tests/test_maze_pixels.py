@@ -161,7 +161,7 @@ def test_a_plan_in_pictures_halves_the_way(run: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:phi expresses only")
 def test_the_bank_of_pictures_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    from hilp.policy import bank
+    from hilp.prompts import bank
 
     data = hilp.load(NAME, steps=300)
     assert len(bank.Bank.draw(data, 250, 0)) == 250

@@ -14,8 +14,8 @@ import pytest
 import hilp
 from hilp import presets, testing
 from hilp.learning import methods
-from hilp.policy.bank import Bank
 from hilp.policy.preparation import Preparation
+from hilp.prompts.bank import Bank
 from hilp.spec import Spec
 from shapes import drawn_core, emitted
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from hilp.policy import planning
-from hilp.policy.planning import Midpoints, smallest
+from hilp.prompts import midpoints as planning
+from hilp.prompts.midpoints import Midpoints, smallest
 
 LINE = np.arange(101, dtype=np.float32)[:, None]  # latents 0, 1, ..., 100 on a line
 

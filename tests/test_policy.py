@@ -21,10 +21,10 @@ import pytest
 import hilp
 from hilp import storage
 from hilp.learning import methods
-from hilp.policy import observations as checking
-from hilp.policy.bank import Bank
+from hilp.policy.artifact import Provenance
 from hilp.policy.preparation import Preparation
-from hilp.policy.provenance import Provenance
+from hilp.prompts import observations as checking
+from hilp.prompts.bank import Bank
 from hilp.spec import Spec
 
 Change = Callable[..., hilp.FoundationPolicy]
@@ -251,7 +251,7 @@ os.waitpid(child, 0)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 @pytest.mark.parametrize("jax_started", ["before", "after"])
 def test_a_forked_child_is_told_instead_of_hanging(jax_started: str) -> None:
-    folder = Path(__file__).parent / "kept" / "policy-version-1" / "policy"
+    folder = Path(__file__).parent / "kept" / "policy" / "folder"
     command = [sys.executable, "-c", FORKED, str(folder), jax_started]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     lines = done.stdout.splitlines()
@@ -341,7 +341,7 @@ def test_a_tree_of_arrays_is_an_observation(tmp_path: Path) -> None:
 def test_channels_that_come_first_get_a_hint(shape: tuple[int, ...]) -> None:
     spec = Spec.of({"camera": np.empty((1, 8, 6, 3), np.uint8)}, 2)
     with pytest.raises(hilp.HilpError, match=r"channels come last: np.moveaxis\(camera, -3, -1\)"):
-        checking.batched({"camera": np.zeros(shape, np.uint8)}, spec, ())
+        checking.check({"camera": np.zeros(shape, np.uint8)}, spec, ())
 
 
 @pytest.mark.parametrize(
@@ -492,7 +492,7 @@ EDITS: dict[str, Callable[[dict[str, Any]], None]] = {
     "a changed fingerprint": swap(("fingerprint",), "0" * 32),
     "another format": swap(("format",), "zip"),
     "a newer version": swap(("version",), 5),
-    "an older version": swap(("version",), 1),
+    "an older version": swap(("version",), 0),
     "a version of text": swap(("version",), "2"),
     "no version": swap(("version",), None),
 }
@@ -509,7 +509,7 @@ def test_an_edited_config(run_copy: Path, what: str) -> None:
 
 def test_a_config_that_says_what_version_it_is(run_copy: Path) -> None:
     path = run_copy / "policy" / "config.json"
-    path.write_text(path.read_text().replace('"version": 4', '"version": 7'))
+    path.write_text(path.read_text().replace('"version": 1', '"version": 7'))
     assert "version 7" in refusal(run_copy / "policy")
 
 
@@ -604,7 +604,7 @@ def test_column_selection_travels_with_the_policy(tmp_path: Path) -> None:
         assert whole.shape == (60, 1)
         np.testing.assert_allclose(whole[5], policy.act(row, z), rtol=1e-4, atol=1e-5)
         for wrong in ({"pose": log["pose"][5]}, {**row, "pose": [1.0]}, {**row, "speed": log["speed"]}):
-            with pytest.raises(hilp.HilpError, match=r"parts of an observation|is not given"):
+            with pytest.raises(hilp.HilpError, match=r"parts of an observation|is missing"):
                 policy.act(wrong, z)
     plain = hilp.pretrain(config, hilp.collect("maze-medium", "navigate", 50), steps=1, quiet=True)
     with pytest.raises(hilp.HilpError, match="no named parts"):

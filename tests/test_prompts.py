@@ -17,9 +17,9 @@ import pytest
 import hilp
 from hilp import storage
 from hilp.learning import networks
-from hilp.policy import planning
-from hilp.policy.bank import Bank
-from hilp.policy.reward_prompts import least_squares
+from hilp.prompts import midpoints as planning
+from hilp.prompts.bank import Bank
+from hilp.prompts.reward import least_squares
 
 Change = Callable[..., hilp.FoundationPolicy]
 GOAL = [6.5, 1.5]

@@ -21,7 +21,7 @@ from hilp import storage
 from hilp.cli import main
 from hilp.evaluation import evaluate, rollouts, trajectories
 from hilp.evaluation import rows as files
-from hilp.policy.provenance import Provenance
+from hilp.policy.artifact import Provenance
 from hilp.report import page
 from hilp.storage import lines
 from hilp.tasks.maze import MAZES, Maze

@@ -15,7 +15,7 @@ from PIL import Image
 import hilp
 from hilp import tasks
 from hilp.evaluation import rollouts, setup
-from hilp.policy import formulas
+from hilp.prompts import formulas
 from hilp.report import figures, films, page
 
 Run = Callable[..., tuple[int, str, str]]

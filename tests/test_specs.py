@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import hilp
+from hilp import export
+from hilp.export import runtime
 from hilp.prompts import specs
 from hilp.prompts.specs import Follow, Goal, Prefer, Prior, Reward, Saved, Skill, Sum, Then
 
@@ -71,7 +73,16 @@ def test_what_makes_no_sense_is_refused(described: Any, said: str) -> None:
         specs.from_json(described)
 
 
-def test_a_policy_makes_the_prompts_of_specs(tiny: hilp.FoundationPolicy, tmp_path: Any) -> None:
+@pytest.fixture(params=["hilp", "exported"])
+def backend(request: pytest.FixtureRequest, tiny: hilp.FoundationPolicy, tmp_path: Any) -> Any:
+    if request.param == "hilp":
+        return tiny
+    export.write(tiny, "numpy", tmp_path / "robot")
+    return runtime.load(tmp_path / "robot")
+
+
+def test_a_policy_makes_the_prompts_of_specs(backend: Any, tmp_path: Any) -> None:
+    tiny = backend
     seen = np.array([[1.5, 1.5], [6.5, 2.5]], np.float32)
     goal = tiny.prompt(Goal((6.5, 1.5), plan=1))
     np.testing.assert_array_equal(goal(seen), tiny.goal([6.5, 1.5], plan=1)(seen))
@@ -87,4 +98,4 @@ def test_a_policy_makes_the_prompts_of_specs(tiny: hilp.FoundationPolicy, tmp_pa
     with pytest.raises(hilp.HilpError, match="needs its task"):
         tiny.prompt(Goal("task3"))
     with pytest.raises(hilp.HilpError, match="made of a spec"):
-        tiny.prompt("goal")  # type: ignore[arg-type]
+        tiny.prompt("goal")

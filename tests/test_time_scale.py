@@ -17,8 +17,8 @@ from hilp.data import audit, subsampling, timescale
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError
 from hilp.learning import configs
-from hilp.policy.bank import Bank
 from hilp.policy.preparation import Preparation
+from hilp.prompts.bank import Bank
 from hilp.tasks.maze import MAZES
 from hilp.training import auto_config
 

@@ -21,7 +21,7 @@ from hilp.data.rewards import Extras, apply_reward
 from hilp.errors import HilpError
 from hilp.evaluation import goals, rollouts, setup
 from hilp.learning import methods
-from hilp.policy.bank import Bank
+from hilp.prompts.bank import Bank
 from hilp.prompts.specs import Goal
 from hilp.report import page
 from hilp.tasks import kitchen, rendering
@@ -248,7 +248,7 @@ def test_visual_kitchen_end_to_end(world: Any, tmp_path: Path) -> None:
     assert row["metric"] == "share of the subtasks" and row["task"] == NAME and len(row["outcomes"]) == 2
     (earned,) = hilp.evaluate(policy, short, plan=(), rewards="target", episodes=1)
     assert earned["reward"] == "target"
-    high = policy.hierarchy(data, short.at_target, steps=2, quiet=True)
+    high = hilp.hierarchy(policy, data, short.at_target, steps=2, quiet=True)
     assert high.high.config.encoder == "light"
     page.write(run)
     lap = hilp.pretrain(methods.config("sf-lap", batch=8, encoder="light"), data, steps=1, quiet=True, bank=50)

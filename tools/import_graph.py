@@ -20,7 +20,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "hilp"
 LONGEST = 450  # lines of a file
 
 # What each room may import besides itself, in the order that drawings show them. A room is a package or a lone module.
-_BASE = ("above", "errors", "forks", "spec", "versions", "storage", "trees", "runs", "plugins", "signals")
+_BASE = ("errors", "spec", "versions", "storage", "trees", "runs", "plugins", "signals")
 _LEARNED = (*_BASE, "data", "learning", "presets", "prompts", "policy", "training")
 _KNOWN = (*_LEARNED, "tasks", "collectors")
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
@@ -28,7 +28,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "data": ("errors", "plugins", "storage", "trees", "versions"),
     "learning": (*_BASE, "data"),
     "presets": (*_BASE, "data", "learning"),
-    "prompts": ("errors", "spec", "trees"),  # the exported runtime is a copy of this folder
+    "prompts": ("errors", "spec", "trees", "storage", "data"),  # the exported runtime is a copy of this folder
     "policy": (*_BASE, "data", "learning", "presets", "prompts"),
     "training": (*_BASE, "data", "learning", "presets", "prompts", "policy"),
     "export": (*_BASE, "data", "learning", "presets", "prompts", "policy"),

@@ -8,8 +8,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from hilp import above
-
 if TYPE_CHECKING:
     from hilp.collectors import collect as collect
     from hilp.collectors.named import load as load
@@ -18,6 +16,7 @@ if TYPE_CHECKING:
     from hilp.data.rewards import label as label
     from hilp.errors import HilpError as HilpError
     from hilp.errors import PromptUnsupported as PromptUnsupported
+    from hilp.evaluation.adapt import adapt as adapt
     from hilp.evaluation.diagnosis import diagnose as diagnose
     from hilp.evaluation.evaluate import evaluate as evaluate
     from hilp.evaluation.rollouts import episode_return as episode_return
@@ -37,6 +36,7 @@ _HOMES = {
     "HILP": "hilp.learning.methods.hilp:Config",
     "HilpError": "hilp.errors",
     "PromptUnsupported": "hilp.errors",
+    "adapt": "hilp.evaluation.adapt:adapt",
     "collect": "hilp.collectors:collect",
     "diagnose": "hilp.evaluation.diagnosis:diagnose",
     "episode_return": "hilp.evaluation.rollouts",
@@ -64,9 +64,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'hilp' has no attribute '{name}'")
     home, _, attribute = _HOMES[name].partition(":")
     return getattr(importlib.import_module(home), attribute or name)
-
-
-above.answer_with(__getattr__)
 
 
 def __dir__() -> list[str]:

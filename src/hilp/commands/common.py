@@ -79,7 +79,7 @@ def label(data: Dataset, reward: str | None, shift: float | None = None, ends: b
     """The data with rewards: those of its task or of a formula, or its own."""
     from hilp import tasks
     from hilp.data import rewards
-    from hilp.policy import reward_prompts
+    from hilp.prompts import reward as reward_prompts
     from hilp.spec import Spec
     from hilp.tasks import rendering
 
@@ -100,7 +100,7 @@ def label(data: Dataset, reward: str | None, shift: float | None = None, ends: b
 
 def reward_of(text: str, policy: FoundationPolicy, world: Any | None) -> Any:
     """The reward that a text names or is the formula of; over parts, images among them, the policy reads it itself."""
-    from hilp.policy import formulas
+    from hilp.prompts import formulas
 
     columns = {} if world is None else dict(world.columns)
     parts = [*columns, *dict(policy.observation_parts), *(name for name, _, _ in policy.spec.parts)]

@@ -10,8 +10,8 @@ from hilp.commands import common
 from hilp.errors import HilpError
 
 if TYPE_CHECKING:
-    from hilp.policy.bank import Bank
     from hilp.policy.policy import FoundationPolicy
+    from hilp.prompts.bank import Bank
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def run(flags: Flags) -> int:
 def states(flags: Flags, policy: FoundationPolicy, world: Any) -> Bank:
     """The states to draw from: the policy's own, or a sample of a data set."""
     from hilp.evaluation import setup
-    from hilp.policy.bank import Bank
+    from hilp.prompts.bank import Bank
     from hilp.report import page
     from hilp.spec import Spec
 

@@ -233,7 +233,7 @@ def make_prompt(flags: Flags, kind: str, policy: FoundationPolicy, world: Any | 
 
 def combined(flags: Flags, policy: FoundationPolicy, world: Any | None, prompt: Any) -> Any:
     """The prompt with what --add and --then say."""
-    from hilp.policy import combining
+    from hilp.prompts import base
 
     for text in flags.add:
         weight, colon, path = text.partition(":")
@@ -247,18 +247,19 @@ def combined(flags: Flags, policy: FoundationPolicy, world: Any | None, prompt: 
     until: Any = flags.until
     if until is not None and until.strip().lstrip("+-").isdigit():
         until = int(until)
-    ending = combining.condition_of(prompt, until, {} if world is None else dict(world.columns))
-    return combining.ThenPrompt(prompt, policy.load_prompt(flags.then), ending)
+    ending = base.condition_of(prompt, until, {} if world is None else dict(world.columns))
+    return base.ThenPrompt(prompt, policy.load_prompt(flags.then), ending)
 
 
 def adapted(flags: Flags, policy: FoundationPolicy, world: Any, prompt: Any) -> tuple[Any, float, float]:
     """The prompt after a search with a few episodes, and what the first and the best of these earned."""
     from hilp.evaluation import rollouts
+    from hilp.evaluation.adapt import adapt
 
     name = flags.earn if flags.earn is not None else flags.reward
     reward = None if name is None else common.reward_of(name, policy, world)
     evaluator = rollouts.episode_return(policy, world, reward, flags.seed)
-    search = policy.adapt(prompt, evaluator, episodes=flags.adapt or 0, seed=flags.seed)
+    search = adapt(policy, prompt, evaluator, episodes=flags.adapt or 0, seed=flags.seed)
     return search.prompt, search.earned[0], search.earned[search.best]
 
 

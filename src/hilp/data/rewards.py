@@ -10,13 +10,15 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hilp import trees
-from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, nearest, some
+
+if TYPE_CHECKING:  # exported policies have a copy of this file, and numpy alone
+    from hilp.data.dataset import Dataset
 
 RewardFunction = Callable[..., np.ndarray]  # of (s, a, s'), or of (s, a, s', Extras)
 REWARDS, TERMINALS = "rewards", "terminals"
@@ -29,6 +31,8 @@ def label(data: Dataset, reward: RewardFunction | None = None, *, shift: float =
     ends: a transition that earns more than 0 is terminal, as where a goal is reached. shift: added to every reward, and
     so to none behind a terminal; -1 makes reaching a goal a matter of time, as the paper does for AntMaze.
     """
+    from hilp.data.dataset import Dataset
+
     if not isinstance(data, Dataset):
         raise HilpError(f"data must be a Dataset, not a {type(data).__name__}: make one with hilp.load(...)")
     if not math.isfinite(shift):

@@ -12,14 +12,15 @@ import numpy as np
 
 from hilp import tasks
 from hilp.errors import HilpError, require_count, require_seed, some
+from hilp.evaluation import adapt as adapting
 from hilp.evaluation import goals
 from hilp.evaluation.rollouts import Outcome, Rollout, rollout_goals, rollout_reward, rule_of
 from hilp.evaluation.rows import Row, finite
 from hilp.evaluation.setup import TARGET, acting_task, require_reward, reward_function, task_for_policy
-from hilp.policy import hierarchy, planning
-from hilp.policy.agent import has_graph
 from hilp.policy.policy import FoundationPolicy
-from hilp.policy.prompts import Prompt
+from hilp.prompts import midpoints
+from hilp.prompts.agent import has_graph
+from hilp.prompts.base import Prompt
 from hilp.prompts.specs import Goal, Reward, Spec
 from hilp.versions import versions
 
@@ -67,7 +68,7 @@ def evaluate_with_rollouts(
     """`evaluate`, with the episodes behind each row.
 
     data: whose transitions rewards are fitted on (default: those kept in the policy). adapt: search around each
-    reward's prompt with so many episodes first (`FoundationPolicy.adapt`), from starts of their own. episodes, seed: of
+    reward's prompt with so many episodes first (`hilp.adapt`), from starts of their own. episodes, seed: of
     each prompt, and of their starts and goals. command: that made the rows.
     """
     world = acting_task(policy, task)
@@ -171,7 +172,7 @@ def _reward_prompt(policy: FoundationPolicy, world: tasks.Task, one: Any, data: 
 def _of_prompt(one: Any, prompt: Any) -> dict[str, Any]:
     """What a row says about a prompt that is scored under a reward."""
     high = getattr(prompt, "high", None)
-    about = {} if high is None else {"hierarchy": hierarchy.high_level_summary(high)}
+    about = {} if high is None else {"hierarchy": high.settings()}
     return about | ({"spec": one.to_json()} if isinstance(one, Spec) else {})
 
 
@@ -183,7 +184,7 @@ def _adapt(
     A seed of their own lets these episodes begin elsewhere than those that are counted.
     """
     own = int(np.random.default_rng([seed, SEARCH_STREAM]).integers(2**31))
-    search = policy.adapt(prompt, world, episodes=episodes, seed=own, reward=name)
+    search = adapting.adapt(policy, prompt, world, episodes=episodes, seed=own, reward=name)
     about = {"rule": rule_of(policy, prompt), "r2": finite(getattr(prompt, "r2", None))}
     return search.prompt, {**about, "adapted": episodes, "search": list(search.earned)}
 
@@ -216,7 +217,7 @@ def evaluate_in_training(
     world = task_for_policy(policy, world)
     plans: dict[str, int] = {"success": 0}
     if policy.has_rule("goal_direction") and len(policy.bank):
-        plans["success_plan"] = planning.RECURSIONS
+        plans["success_plan"] = midpoints.RECURSIONS
     return {
         name: rollout_goals(policy, world, Goal(plan=plan), episodes, seed)[0]["score"] for name, plan in plans.items()
     }

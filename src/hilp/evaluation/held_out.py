@@ -20,9 +20,9 @@ from hilp.errors import HilpError, require_count, require_seed
 from hilp.evaluation import stats, theory
 from hilp.evaluation.evaluate import default_plans, describe
 from hilp.evaluation.rows import Row
-from hilp.learning import hilbert
-from hilp.policy.bank import Bank
 from hilp.policy.policy import FoundationPolicy
+from hilp.prompts import midpoints
+from hilp.prompts.bank import Bank
 
 PAIRS = 4000  # of a state and a later one
 ACTED = 500  # of them that the policy acts on
@@ -70,7 +70,7 @@ def measure(
         distance, plain = distances(policy, data, first, later)
         found["time_correlation"] = theory.rank_correlation(distance, (later - first).astype(float), seed)
         found["plain_correlation"] = theory.rank_correlation(plain, (later - first).astype(float), seed)
-        expected = hilbert.undiscounted(distance, policy.discount) if policy.has_rule("discount") else distance
+        expected = midpoints.undiscounted(distance, policy.discount) if policy.has_rule("discount") else distance
         found["saturated"] = saturated(policy, data, rng)
         direct = later - first <= DETOUR * np.maximum(expected, 1.0)
     pairs = np.flatnonzero(direct & (later - first > 1))[:ACTED]

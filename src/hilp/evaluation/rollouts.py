@@ -14,8 +14,9 @@ from hilp.errors import HilpError, some
 from hilp.evaluation import setup, stats
 from hilp.evaluation.goals import ResolvedGoal
 from hilp.evaluation.rows import GAIN, SHARE, SUCCESS, finite
-from hilp.policy import prompts, reward_prompts
 from hilp.policy.policy import FoundationPolicy
+from hilp.prompts import reward as reward_prompts
+from hilp.prompts.goal import GoalPrompt
 from hilp.prompts.specs import PLANS, Goal
 from hilp.tasks import rendering
 
@@ -145,7 +146,7 @@ def _by_reward(policy: FoundationPolicy, world: tasks.Task, spec: Goal, running:
     return reward_prompts.goals_by_reward(policy, world.near, running.goals)
 
 
-def forecast(policy: FoundationPolicy, prompt: prompts.GoalPrompt, starts: trees.Tree) -> dict[str, Any]:
+def forecast(policy: FoundationPolicy, prompt: GoalPrompt, starts: trees.Tree) -> dict[str, Any]:
     """The part of a row that says what a prompt on the graph expects of each episode from its start on."""
     assert prompt.to_goal is not None
     here = policy.encode(starts)

@@ -15,6 +15,7 @@ import numpy as np
 from hilp.errors import HilpError
 from hilp.evaluation import stats
 from hilp.learning import hilbert
+from hilp.prompts import midpoints
 
 MOST_PAIRS = 5_000_000  # pairs up to which all of them are measured; beyond, the start states are a sample
 RANKED_PAIRS = 500_000  # pairs that a rank correlation is taken over; sorting more would change its third digit
@@ -67,7 +68,7 @@ def embedding(
     return {
         "rank_correlation": rank_correlation(latent, exact, seed),
         "error_discounted": errors(latent, hilbert.discounted(exact, discount)),
-        "error_in_steps": errors(hilbert.undiscounted(latent, discount), exact),
+        "error_in_steps": errors(midpoints.undiscounted(latent, discount), exact),
         "error_plain": errors(latent, exact),
     }
 

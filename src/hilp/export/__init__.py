@@ -20,7 +20,7 @@ from hilp.policy.policy import FoundationPolicy
 
 TARGETS = ("numpy", "onnx")
 OURS = {  # files and folders of exports: only these are replaced
-    "hilp_runtime.py", "policy.safetensors", "prompts", "__pycache__", "policy.json", "bank.safetensors", "act.onnx",
+    "hilp_runtime", "policy.safetensors", "prompts", "__pycache__", "policy.json", "bank.safetensors", "act.onnx",
     "encode.onnx", "target.onnx", "goal.onnx",
 }  # fmt: skip
 
@@ -32,7 +32,7 @@ def write(
     prompts: Sequence[str | os.PathLike[str]] = (),
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Write a policy for another runtime: a whole folder that was held against the policy, or nothing.
+    """Write a policy for another runtime: a whole folder that was checked against the policy, or nothing.
 
     prompts: files of prompts that were saved for this policy, to go along (numpy only). What was written, as facts.
     """
@@ -61,7 +61,7 @@ def write(
 
 
 def _require_place(folder: Path, overwrite: bool) -> None:
-    """Raise where an export would replace something that nobody asked it to."""
+    """Raise where an export would replace something else."""
     if folder.exists() and not folder.is_dir():
         raise HilpError(f"cannot write {folder}: it is a file")
     if not folder.exists():

@@ -1,4 +1,4 @@
-"""What is exported, held against the policy itself, before anybody gets it.
+"""What is exported, held against the policy itself, before it is written.
 
 The direction to a goal divides by the distance to it, so it is as exact as the distance is large, and that of a
 directed distance jumps where one interval ends at another: actions are held to what the policy itself makes of latents
@@ -14,8 +14,8 @@ import numpy as np
 
 from hilp import trees
 from hilp.errors import HilpError
-from hilp.policy.graph_planner import GraphPlanner
 from hilp.policy.policy import FoundationPolicy
+from hilp.prompts.graph import GraphPlanner
 from hilp.spec import Spec
 from hilp.trees import Tree
 
@@ -35,9 +35,9 @@ def hold(policy: FoundationPolicy, exported: Mapping[str, Run], seed: int = 0) -
     s, s2 = parts(policy.spec, seen), parts(policy.spec, following)
     worst = [0.0]
 
-    def compare(rule: str, inputs: list[np.ndarray], ours: np.ndarray, beside: Any = 0.0) -> None:
+    def compare(rule: str, inputs: list[np.ndarray], ours: np.ndarray, allowed: Any = 0.0) -> None:
         if rule in exported:
-            worst.append(_difference(f"{policy.method}'s '{rule}'", ours, exported[rule](*inputs), beside))
+            worst.append(_difference(f"{policy.method}'s '{rule}'", ours, exported[rule](*inputs), allowed))
 
     compare("act", [*s, z], policy.act(seen, z))
     if policy.has_rule("encode"):
@@ -59,9 +59,9 @@ def hold(policy: FoundationPolicy, exported: Mapping[str, Run], seed: int = 0) -
         swayed = [
             policy.act(seen, policy.goal_direction(_nudged(here, rng), _nudged(there, rng))) for _ in range(NUDGES)
         ]
-        beside = np.abs(np.stack(swayed) - ours).max(axis=0)
-        compare("act_towards", [*s, there], ours, beside)
-        compare("act_between", [*s, here, there], ours, beside)
+        allowed = np.abs(np.stack(swayed) - ours).max(axis=0)
+        compare("act_towards", [*s, there], ours, allowed)
+        compare("act_between", [*s, here, there], ours, allowed)
         still = policy.act(seen, np.zeros_like(here))
         compare("act_towards", [*s, here], still)
         compare("act_between", [*s, here, here], still)
@@ -114,11 +114,11 @@ def _scale(numbers: np.ndarray) -> np.ndarray:
     return np.asarray(np.maximum(1.0, np.abs(numbers).max(axis=0, initial=0.0)))
 
 
-def _difference(what: str, ours: np.ndarray, theirs: np.ndarray, beside: Any = 0.0) -> float:
+def _difference(what: str, ours: np.ndarray, theirs: np.ndarray, allowed: Any = 0.0) -> float:
     """The largest difference, relative, beyond what may lie between the two."""
     if ours.shape != theirs.shape:
         raise HilpError(f"{what} was exported wrongly: it gives {theirs.shape}, not {ours.shape}")
-    difference = np.maximum(np.abs(ours - theirs) - beside, 0.0) / _scale(ours)
+    difference = np.maximum(np.abs(ours - theirs) - allowed, 0.0) / _scale(ours)
     worst = float(difference.max(initial=0.0))
     if not worst <= TOLERANCE:
         raise HilpError(

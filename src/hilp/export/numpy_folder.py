@@ -1,56 +1,37 @@
-"""`--to numpy`: arrays, programs and bank in one file, and the runtime beside it, for robots that have numpy alone."""
+"""`--to numpy`: arrays, programs and bank in one file, and the runtime next to it, for robots that have numpy alone.
+
+The runtime is a package `hilp_runtime`: copies of `hilp.prompts` and of the few numpy-only modules that it builds on.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 from hilp import storage
 from hilp.errors import HilpError
-from hilp.export import bundle, checks, hilp_runtime, policies
-from hilp.policy.agent import has_graph
-from hilp.policy.hierarchy import HierarchyPrompt
+from hilp.export import checks, policy_programs, runtime
 from hilp.policy.policy import FoundationPolicy
+from hilp.prompts.agent import has_graph
+from hilp.prompts.skills import HierarchyPrompt
 
-KINDS = ("goal", "skill", "hierarchy", "prior", "graph")  # of prompts that go along
-RUNTIME, PROMPTS = "hilp_runtime.py", "prompts"
+RUNTIME, PROMPTS = "hilp_runtime", "prompts"
+SOURCE = Path(runtime.__file__).parent.parent  # the package hilp
+COPIED = ("errors.py", "trees.py", "spec.py", "data/rewards.py", "storage/arrays.py", "storage/atomic.py")
 
 
 def write(policy: FoundationPolicy, folder: Path, prompts: list[Path]) -> dict[str, Any]:
     """Write all files into a folder; what was written, as facts."""
-    exported = policies.of_policy(policy)
-    spec = policy.spec
-    graph = policy.planner.graph.columns() if has_graph(policy) and "act_between" in exported.programs else {}
-    note = {
-        "format": hilp_runtime.FORMAT,
-        "version": hilp_runtime.VERSION,
-        "method": policy.method,
-        "fingerprint": policy.fingerprint,
-        "skill_dim": policy.skill_dim,
-        "observation_dim": spec.observation_dim,
-        "action_dim": spec.action_dim,
-        "parts": [[name, list(shape), kind] for name, shape, kind in spec.parts],
-        "observation_parts": [[name, list(shape)] for name, shape in policy.observation_parts],
-        "discount": policy.discount if policy.has_rule("discount") else None,
-        "skill_horizon": policy.skill_horizon,
-        "stride": policy.stride,
-        "bank": len(policy.bank),
-        "graph": sorted(graph),
-        "auto": "graph" if policy.graph is not None and policy.planner.is_fine_enough else "midpoints",
-        "directed": policy.has_rule("distance"),
-        "refused": exported.refused,
-        "programs": {name: program.to_json() for name, program in exported.programs.items()},
-    }
-    kept = {f"bank.{name}": column for name, column in policy.bank.columns().items()} if len(policy.bank) else {}
-    if len(policy.bank) and policy.has_rule("goal_direction"):
-        kept["bank.latents"] = policy.midpoints.latents  # to the bit: whether a state is near enough is a yes or a no
-    kept |= {f"graph.{name}": column for name, column in graph.items()}
-    storage.write_arrays(folder / hilp_runtime.POLICY, {**exported.arrays, **kept}, note)
-    storage.write_text(folder / RUNTIME, bundle.runtime())
-    runtime = load(folder)
-    theirs = runtime.load(folder)
+    exported = policy_programs.of_policy(policy)
+    has_own_graph = has_graph(policy) and "act_between" in exported.programs
+    graph = policy.planner.graph.columns() if has_own_graph else {}
+    storage.write_arrays(folder / runtime.POLICY, {**exported.arrays, **_kept(policy, graph)}, _note(policy, exported))
+    copy_runtime(folder)
+    module = load(folder)
+    theirs = module.load(folder)
     worst = checks.hold(policy, theirs.rules)
     if graph:
         worst = max(worst, checks.hold_planner(policy.planner, theirs.planner))
@@ -59,7 +40,7 @@ def write(policy: FoundationPolicy, folder: Path, prompts: list[Path]) -> dict[s
         _write_prompt(policy, path, target)
         try:
             theirs.load_prompt(target)
-        except runtime.HilpError as error:  # the runtime's own class of this name
+        except module.HilpError as error:  # the runtime's own class of this name
             raise HilpError(f"{path}: {error}") from error
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     return {
@@ -71,21 +52,62 @@ def write(policy: FoundationPolicy, folder: Path, prompts: list[Path]) -> dict[s
     }
 
 
+def _note(policy: FoundationPolicy, exported: policy_programs.Exported) -> dict[str, Any]:
+    transform = policy.transform
+    return {
+        "format": runtime.FORMAT,
+        "version": runtime.VERSION,
+        "method": policy.method,
+        "fingerprint": policy.fingerprint,
+        "skill_dim": policy.skill_dim,
+        "spec": policy.spec.to_json(),
+        "observation_parts": [[name, list(shape)] for name, shape in policy.observation_parts],
+        "transform": None if transform is None else transform.to_json(),
+        "discount": policy.discount if policy.has_rule("discount") else None,
+        "skill_horizon": policy.skill_horizon,
+        "stride": policy.stride,
+        "trained_graph": policy.graph is not None and "act_between" in exported.programs,
+        "refused": exported.refused,
+        "programs": {name: program.to_json() for name, program in exported.programs.items()},
+    }
+
+
+def _kept(policy: FoundationPolicy, graph: dict[str, Any]) -> dict[str, Any]:
+    """What a policy keeps of its data; latents to the bit, because whether a state is near enough is a yes or a no."""
+    kept = {f"bank.{name}": column for name, column in policy.bank.columns().items()} if len(policy.bank) else {}
+    if len(policy.bank) and policy.has_rule("goal_direction"):
+        kept["bank.latents"] = policy.midpoints.latents
+    return kept | {f"graph.{name}": column for name, column in graph.items()}
+
+
+def copy_runtime(folder: Path) -> None:
+    """The package hilp_runtime: sources of hilp that need numpy alone, under another name."""
+    prompts = [f"prompts/{path.name}" for path in sorted((SOURCE / "prompts").glob("*.py"))]
+    sources = {name: (SOURCE / name).read_text() for name in (*COPIED, *prompts)}
+    sources |= {"data/__init__.py": "", "storage/__init__.py": "", "__init__.py": Path(runtime.__file__).read_text()}
+    for name, text in sources.items():
+        target = folder / RUNTIME / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        storage.write_text(target, re.sub(r"^(\s*)(from|import) hilp\b", rf"\1\2 {RUNTIME}", text, flags=re.M))
+
+
 def load(folder: Path) -> Any:
     """The runtime of a folder, as a module of its own."""
-    spec = importlib.util.spec_from_file_location("hilp_runtime", folder / RUNTIME)
+    name = f"{RUNTIME}"
+    place = folder / RUNTIME / "__init__.py"
+    spec = importlib.util.spec_from_file_location(name, place, submodule_search_locations=[str(place.parent)])
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     written, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # nothing but the export in its folder
-    before = sys.modules.get(spec.name)
-    sys.modules[spec.name] = module  # where dataclasses look up the types of their fields
+    before = {key: sys.modules.pop(key) for key in list(sys.modules) if key.partition(".")[0] == RUNTIME}
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     finally:
         sys.dont_write_bytecode = written
-        del sys.modules[spec.name]
-        if before is not None:
-            sys.modules[spec.name] = before
+        for key in [key for key in sys.modules if key.partition(".")[0] == RUNTIME]:
+            del sys.modules[key]
+        sys.modules.update(before)
     return module
 
 
@@ -100,19 +122,15 @@ def _write_prompt(policy: FoundationPolicy, path: Path, target: Path) -> None:
     target.parent.mkdir(exist_ok=True)
     if target.exists():
         raise HilpError(f"two prompts are called {target.name}: rename one of them")
-    if prompt.kind not in KINDS:
-        raise HilpError(
-            f"{path} is a prompt of the kind '{prompt.kind}', which the runtime does not know: {', '.join(KINDS)}"
-        )
     if not isinstance(prompt, HierarchyPrompt):
         prompt.save(target)
         return
-    high = prompt.high
-    program = policies.programs_of(high.core, high.spec, high.preparation, "the high level", wanted=("act",))
+    high: Any = prompt.high
+    program = policy_programs.programs_of(high.core, high.spec, high.preparation, "the high level", wanted=("act",))
     note = {
-        "kind": "exported hierarchy",
+        "kind": prompt.kind,
         "fingerprint": prompt.fingerprint,
-        "steps": high.k * high.preparation.stride,
+        "steps": high.steps,
         "program": program.programs["act"].to_json(),
         "about": high.about,
     }

@@ -17,7 +17,7 @@ import numpy as np
 
 from hilp import storage
 from hilp.errors import HilpError
-from hilp.export import checks, graphs, policies
+from hilp.export import checks, graphs, policy_programs
 from hilp.export.programs import Program
 from hilp.policy.policy import FoundationPolicy
 
@@ -28,7 +28,7 @@ ABOUT, BANK = "policy.json", "bank.safetensors"
 def write(policy: FoundationPolicy, folder: Path) -> dict[str, Any]:
     """Write all files into a folder; what was written, as facts."""
     graphs.require_onnx()
-    exported = policies.of_policy(policy, ("act", "encode", "goal_skill", "act_towards"))
+    exported = policy_programs.of_policy(policy, ("act", "encode", "goal_skill", "act_towards"))
     made = graphs_of(policy, exported)
     about = {"method": policy.method, "fingerprint": policy.fingerprint}
     for name, (program, output) in made.items():
@@ -51,7 +51,7 @@ Made = dict[
 ]  # by the name of a graph: its program, the name and size of its output
 
 
-def graphs_of(policy: FoundationPolicy, exported: policies.Exported) -> Made:
+def graphs_of(policy: FoundationPolicy, exported: policy_programs.Exported) -> Made:
     """Which graphs a policy has."""
     programs, skills, actions = exported.programs, policy.skill_dim, policy.spec.action_dim
     latents = _latents(policy)
@@ -71,7 +71,7 @@ def graphs_of(policy: FoundationPolicy, exported: policies.Exported) -> Made:
 
 
 def _latents(policy: FoundationPolicy) -> int:
-    return policies.latent_dim(policy.core, policy.spec, policy.preparation) if policy.has_rule("encode") else 0
+    return policy_programs.latent_dim(policy.core, policy.spec, policy.preparation) if policy.has_rule("encode") else 0
 
 
 def _rules(made: Made) -> dict[str, tuple[str, Program]]:

@@ -66,13 +66,3 @@ def skill_reward(phi_s: Array, phi_next: Array, z: Array) -> Array:
 def discounted(steps: Steps, discount: float) -> Steps:
     """The value scale of a distance: (1 - gamma^d) / (1 - gamma), what |phi(s) - phi(g)| is trained towards."""
     return (1.0 - discount**steps) / (1.0 - discount)
-
-
-def undiscounted(distance: np.ndarray, discount: float) -> np.ndarray:
-    """The number of steps behind a discounted distance; past the horizon, its last resolvable step.
-
-    Inverse of `discounted`. The scale saturates at 1 / (1 - gamma); a learned distance can overshoot it, so the
-    inverse is cut where float32 stops telling distances apart.
-    """
-    left = np.maximum(1.0 - (1.0 - discount) * np.asarray(distance, np.float64), 1e-6)
-    return np.log(left) / np.log(discount)

@@ -1,6 +1,6 @@
-"""A policy's folder: config.json, weights and the bank. docs/formats.md describes both versions of it.
+"""A policy's folder: config.json, weights and the bank. docs/formats.md describes it.
 
-Folders appear whole: they are written beside their target and then take its name, so a kill at any instant leaves the
+Folders appear whole: they are written next to their target and then take its name, so a kill at any instant leaves the
 old policy or the new one. Nothing in a folder is believed: sizes are held against what the files hold before anything
 is built from them, and loading runs no code.
 """
@@ -11,8 +11,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +23,61 @@ from hilp import runs, storage
 from hilp.data.dataset import Parts
 from hilp.errors import HilpError
 from hilp.learning import methods
-from hilp.policy.bank import Bank
-from hilp.policy.forks import require_own_process
-from hilp.policy.graph import Graph
-from hilp.policy.latent_bank import LatentBank
 from hilp.policy.preparation import Preparation
-from hilp.policy.provenance import Provenance
+from hilp.policy.rules import require_own_process
+from hilp.prompts.bank import Bank
+from hilp.prompts.graph import Graph
+from hilp.prompts.latent_bank import LatentBank
+from hilp.prompts.specs import PLANS
 from hilp.runs import CONFIG
 from hilp.spec import Spec
 from hilp.versions import versions
 
 FORMAT = "hilp-policy"
-VERSION = 4  # 1: the fingerprint does not cover the bank; 2: there is no graph of the data; 3: no latent bank
+VERSION = 1
 WEIGHTS, BANK, GRAPH, LATENTS = (f"{name}.safetensors" for name in ("weights", "bank", "graph", "latents"))
-IDENTITY = ("method", "config", "spec", "preparation")  # what the fingerprint covers beside the arrays
-SHOWN = 200  # characters of somebody else's error
+OPTIONAL = {GRAPH: "graph", LATENTS: "latents"}  # files, and the keys of config.json that say that they are there
+IDENTITY = ("method", "config", "spec", "preparation")  # what the fingerprint covers besides the arrays
+SHOWN = 200  # characters of another library's error
 DAMAGE = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
+
+
+LOOKS_RIGHT: dict[str, Callable[[Any], bool]] = {  # pages and tables show these, and folders may come from anywhere
+    **dict.fromkeys(("data", "data_fingerprint", "task"), lambda value: isinstance(value, str)),
+    **dict.fromkeys(("steps", "seed"), lambda value: type(value) is int and value >= 0),
+    "first_observation": lambda value: (
+        isinstance(value, list) and all(type(number) in (int, float) for number in value)
+    ),
+    "moving": lambda value: type(value) in (int, float) and value >= 0,
+    "plan": lambda value: value in PLANS or (type(value) is int and value >= 0),
+    "versions": lambda value: isinstance(value, dict) and all(isinstance(text, str) for text in value.values()),
+}
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The data and the training behind a policy's weights; empty where it is not known."""
+
+    data: str | None = None  # name of the data set
+    data_fingerprint: str | None = None
+    task: str | None = None  # that the data was collected in
+    first_observation: list[float] | None = None  # of the data: some goals look like it
+    steps: int | None = None  # updates
+    seed: int | None = None
+    moving: float | None = None  # change of latent distances in the last part of training, relative to their mean
+    plan: int | str | None = None  # that held-out data advises for goals
+    versions: dict[str, str] = field(default_factory=dict)  # of the software that trained it
+
+    @staticmethod
+    def from_json(origin: dict[str, Any]) -> Provenance:
+        """From what a policy's folder says; keys of a later hilp are passed over, a ValueError where a value is odd."""
+        for key, value in origin.items():
+            if key in LOOKS_RIGHT and value is not None and not LOOKS_RIGHT[key](value):
+                raise ValueError(f"'{key}' of its origin is not what it should be")
+        return Provenance(**{key: value for key, value in origin.items() if key in LOOKS_RIGHT})
+
+    def to_json(self) -> dict[str, Any]:
+        return {key: value for key, value in asdict(self).items() if value not in (None, {})}
 
 
 @dataclass(frozen=True)
@@ -54,7 +93,9 @@ class Contents:
     observation_parts: Parts = ()  # named parts of one flat vector
     graph: Graph | None = None  # of the data that it was trained on; methods without distances have none
     latent_bank: LatentBank | None = None  # of policies that see pictures, where the bank cannot hold all transitions
-    version: int = VERSION
+
+    def fields(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def identity(self) -> dict[str, Any]:
         return {
@@ -65,9 +106,8 @@ class Contents:
         }
 
     def fingerprint(self) -> str:
-        """Hash of all that acts: method, config, preparation, weights and, from version 2 on, what is kept of data."""
-        kept = [self.bank.columns()] if self.version > 1 else []
-        kept += [part.columns() for part in (self.graph, self.latent_bank) if part is not None]
+        """Hash of all that acts: method, config, preparation, weights and what is kept of data."""
+        kept = [part.columns() for part in (self.bank, self.graph, self.latent_bank) if part is not None]
         return _fingerprint(self.identity(), storage.flatten(self.core), *kept)
 
 
@@ -108,7 +148,7 @@ def _write(contents: Contents, folder: Path) -> None:
         storage.write_arrays(folder / LATENTS, contents.latent_bank.columns())
     description = {
         "format": FORMAT,
-        "version": contents.version,
+        "version": VERSION,
         **contents.identity(),
         "fingerprint": contents.fingerprint(),
         "observation_parts": [[name, list(shape)] for name, shape in contents.observation_parts],
@@ -123,58 +163,65 @@ def load(path: str | os.PathLike[str]) -> Contents:
     """What a policy's folder holds, or that of the run that trained it."""
     require_own_process()
     folder = runs.find(Path(path))
-    description = storage.read_json(folder / CONFIG)
-    if not isinstance(description, dict) or description.get("format") != FORMAT:
-        raise HilpError(f"{folder / CONFIG} is not the config of a hilp policy")
-    version = description.get("version")
-    if type(version) is not int or not 1 <= version <= VERSION:
-        raise HilpError(f"{folder} has format version {version}, this hilp reads 1 to {VERSION}: update hilp")
-    lacking = [key for key in (*IDENTITY, "fingerprint", "origin") if key not in description]
-    if lacking:
-        raise HilpError(f"{folder / CONFIG} is incomplete (no '{lacking[0]}'): restore it from a copy")
-    weights, _ = storage.read_arrays(folder / WEIGHTS)
-    columns, _ = storage.read_arrays(folder / BANK)
+    description = _read_description(folder)
     # Said in config.json, because the file of a policy that was here before may still lie in the folder.
-    graph_columns = storage.read_arrays(folder / GRAPH)[0] if description.get("graph") else None
-    latent_columns = storage.read_arrays(folder / LATENTS)[0] if description.get("latents") else None
-    # Before anything is built from the config, which would fail in its own way on a changed value.
-    identity = {key: description[key] for key in IDENTITY}
-    try:
-        kept = [columns] if version > 1 else []
-        kept += [part for part in (graph_columns, latent_columns) if part is not None]
-        found = _fingerprint(identity, weights, *kept)
-    except RecursionError:
-        raise HilpError(f"{folder / CONFIG} is damaged (it is nested too deep): restore it from a copy") from None
-    if found != description["fingerprint"]:
-        files = (CONFIG, WEIGHTS, BANK, *([GRAPH] if version > 2 else []), *([LATENTS] if latent_columns else []))
-        named = f"{', '.join(files[:-1])} or {files[-1]}"
-        raise HilpError(f"{folder}: {named} was changed (fingerprints differ): restore a copy")
+    names = [WEIGHTS, BANK, *(name for name, key in OPTIONAL.items() if description.get(key))]
+    arrays = {name: storage.read_arrays(folder / name)[0] for name in names}
+    _require_fingerprint(folder, description, arrays)
     if description["method"] not in methods.names():
         raise HilpError(
             f"{folder} is a policy of the method '{description['method']}', which is not installed here: install the "
             "package that it comes with"
         )
     try:
-        config, spec, preparation, like = parse_description(description, weights)
+        config, spec, preparation, like = parse_description(description, arrays[WEIGHTS])
         provenance = Provenance.from_json(dict(description["origin"]))
         parts = tuple((str(n), tuple(map(int, shape))) for n, shape in description.get("observation_parts", []))
     except (*DAMAGE, HilpError) as error:
         why = (str(error).splitlines() or [type(error).__name__])[0][:SHOWN]
         raise HilpError(f"{folder / CONFIG} does not describe a policy ({why}): restore a copy") from error
-    core = storage.unflatten(like, weights, folder / WEIGHTS)
+    core = storage.unflatten(like, arrays[WEIGHTS], folder / WEIGHTS)
+
+    def part(name: str, read: Callable[[Mapping[str, np.ndarray]], Any]) -> Any:
+        try:
+            return read(arrays[name]) if name in arrays else None
+        except DAMAGE as error:
+            raise HilpError(f"{folder / name} does not fit this policy: restore it from a copy") from error
+
+    bank = part(BANK, lambda columns: Bank.from_columns(columns, spec))
+    latents = part(LATENTS, lambda columns: LatentBank.from_columns(columns, spec))
+    graph = part(GRAPH, lambda columns: Graph.from_columns(columns, len(latents or bank)))
+    return Contents(config, spec, core, preparation, bank, provenance, parts, graph, latents)
+
+
+def _read_description(folder: Path) -> dict[str, Any]:
+    """config.json, with all that a policy has."""
+    description = storage.read_json(folder / CONFIG)
+    if not isinstance(description, dict) or description.get("format") != FORMAT:
+        raise HilpError(f"{folder / CONFIG} is not the config of a hilp policy")
+    version = description.get("version")
+    if type(version) is not int or version != VERSION:
+        raise HilpError(
+            f"{folder} has format version {version}, this hilp reads {VERSION}: update hilp, or train it again"
+        )
+    lacking = [key for key in (*IDENTITY, "fingerprint", "origin") if key not in description]
+    if lacking:
+        raise HilpError(f"{folder / CONFIG} is incomplete (no '{lacking[0]}'): restore it from a copy")
+    return description
+
+
+def _require_fingerprint(
+    folder: Path, description: Mapping[str, Any], arrays: Mapping[str, Mapping[str, np.ndarray]]
+) -> None:
+    """Before anything is built from the config, which would fail in its own way on a changed value."""
     try:
-        bank = Bank.from_columns(columns, spec)
-    except DAMAGE as error:
-        raise HilpError(f"{folder / BANK} is not the bank of this policy: restore it from a copy") from error
-    try:
-        latents = None if latent_columns is None else LatentBank.from_columns(latent_columns, spec)
-    except DAMAGE as error:
-        raise HilpError(f"{folder / LATENTS} does not fit this policy: restore it from a copy") from error
-    try:
-        graph = None if graph_columns is None else Graph.from_columns(graph_columns, len(latents or bank))
-    except DAMAGE as error:
-        raise HilpError(f"{folder / GRAPH} is not the graph of this policy: restore it from a copy") from error
-    return Contents(config, spec, core, preparation, bank, provenance, parts, graph, latents, version)
+        found = _fingerprint({key: description[key] for key in IDENTITY}, *arrays.values())
+    except RecursionError:
+        raise HilpError(f"{folder / CONFIG} is damaged (it is nested too deep): restore it from a copy") from None
+    if found != description["fingerprint"]:
+        names = [CONFIG, *arrays]
+        named = f"{', '.join(names[:-1])} or {names[-1]}"
+        raise HilpError(f"{folder}: {named} was changed (fingerprints differ): restore a copy")
 
 
 def parse_description(

@@ -1,11 +1,13 @@
 """Rules of a method's export (hilp.learning.contract), compiled once for all exports of the same structure.
 
-What a controller asks at every step is put together of several rules (`TOGETHER`) in one compiled call: for a single
+What a controller needs at every step is put together of several rules (`COMBINED`) in one compiled call: for a single
 observation the way into a compiled program and back costs more than what the program does.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -14,10 +16,36 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hilp.policy.forks import require_own_process
+from hilp.errors import HilpError
+from hilp.prompts.agent import AT_GOAL
 from hilp.trees import Tree
 
-AT_GOAL = 1e-3  # latent steps: this near a direction is that of rounding errors, so there is none, and the skill is 0
+_lost = False  # whether this process was forked after JAX had started
+
+
+def require_own_process() -> None:
+    """Raise, instead of hanging, in a child that was forked after JAX had started: its threads are not there."""
+    if _lost:
+        raise HilpError(
+            "JAX does not survive a fork, and this process was forked after JAX had started: start processes with "
+            "'spawn', e.g. multiprocessing.get_context('spawn')"
+        )
+
+
+def _after_fork_in_child() -> None:
+    global _lost
+    _lost = _lost or _started()
+
+
+def _started() -> bool:
+    """Whether JAX has threads; a child forked before that can start its own."""
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    started = getattr(bridge, "backends_are_initialized", None)
+    return bool(started()) if started is not None else bridge is not None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def act_between(core: Any, observation: Tree, here: jax.Array, there: jax.Array) -> jax.Array:
@@ -39,7 +67,7 @@ def act_and_encode(core: Any, observation: Tree, there: jax.Array) -> tuple[jax.
     return act_between(core, observation, here, there), here
 
 
-TOGETHER: dict[str, Callable[..., Any]] = {
+COMBINED: dict[str, Callable[..., Any]] = {
     "act_between": act_between,
     "act_towards": act_towards,
     "act_and_encode": act_and_encode,
@@ -55,7 +83,7 @@ def _compiled(rule: str, structure: Any) -> Callable[..., Any]:
 
     def run(leaves: list[jax.Array], *arguments: Any) -> Any:
         core = jax.tree.unflatten(structure, leaves)
-        return TOGETHER[rule](core, *arguments) if rule in TOGETHER else getattr(core, rule)(*arguments)
+        return COMBINED[rule](core, *arguments) if rule in COMBINED else getattr(core, rule)(*arguments)
 
     return jax.jit(run)
 
@@ -71,7 +99,7 @@ class Rules:
         return np.asarray(self.on_device(rule, *arguments))
 
     def on_device(self, rule: str, *arguments: Any) -> Any:
-        """What a rule gives, as JAX has it: of several things, only those that somebody asks for are copied."""
+        """What a rule gives, as JAX has it: of several things, only those that are used are copied."""
         require_own_process()
         if rule not in self._known:
             self._known[rule] = _compiled(rule, self._structure)

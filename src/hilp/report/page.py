@@ -20,8 +20,8 @@ from hilp.evaluation.rows import Row
 from hilp.evaluation.setup import task_of
 from hilp.evaluation.trajectories import SavedRollout
 from hilp.learning import hilbert
-from hilp.policy.bank import Bank
 from hilp.policy.policy import FoundationPolicy
+from hilp.prompts.bank import Bank
 from hilp.report import figures, strips
 from hilp.report.markup import Section, page
 from hilp.runs import METRICS, PAGE, ROWS, TRAJECTORIES, find, home

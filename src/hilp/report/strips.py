@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 
 from hilp.learning.images import pictures
-from hilp.policy.planning import Midpoints
 from hilp.policy.policy import FoundationPolicy
+from hilp.prompts.midpoints import Midpoints
 from hilp.report import figures
 from hilp.report.markup import Section
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from hilp.errors import HilpError
 from hilp.learning import methods
-from hilp.policy.bank import Bank
+from hilp.prompts.bank import Bank
 from hilp.training.options import TrainOptions
 from hilp.training.run import Run
 

@@ -19,9 +19,9 @@ from hilp.data.transforms import ActionScaling
 from hilp.errors import HilpError, require_count
 from hilp.learning import methods
 from hilp.learning.images import pictures
-from hilp.policy import reward_prompts
-from hilp.policy.hierarchy import HierarchyPrompt, HighLevel, steps_of_a_skill
-from hilp.policy.policy import FoundationPolicy
+from hilp.policy.policy import FoundationPolicy, HighLevel
+from hilp.prompts import reward as reward_prompts
+from hilp.prompts.skills import HierarchyPrompt, steps_of_a_skill
 from hilp.runs import PROMPT
 from hilp.spec import Spec
 from hilp.training import loop

@@ -16,9 +16,9 @@ from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, TrainingStopped
 from hilp.learning import methods
 from hilp.learning.images import pictures
-from hilp.policy.agent import has_graph
-from hilp.policy.forks import require_own_process
 from hilp.policy.policy import FoundationPolicy
+from hilp.policy.rules import require_own_process
+from hilp.prompts.agent import has_graph
 from hilp.runs import HELD_OUT, POLICY
 from hilp.signals import on_stop
 from hilp.training import auto_config, distributed, memory

@@ -18,10 +18,10 @@ from hilp.data import frames
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, TrainingDiverged
 from hilp.learning import methods, sampling
-from hilp.policy.bank import Bank
+from hilp.policy.artifact import Provenance
 from hilp.policy.policy import FoundationPolicy
 from hilp.policy.preparation import Preparation
-from hilp.policy.provenance import Provenance
+from hilp.prompts.bank import Bank
 from hilp.spec import Spec
 from hilp.training import memory
 from hilp.training.distributed import anybody, local, mesh_of, placed

@@ -1,0 +1,302 @@
+"""Prompts: callables obs -> z, each of one policy. They are added, weighed, put one behind the other, and saved.
+
+`go + 0.5 * earn` is a weighted sum of skills, `a.then(b, until=...)` one after the other. What a prompt is made of
+comes as arrays and a note of plain values (`packed`), so a prompt of prompts is saved as a tree of those, in one file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hilp.data.rewards import Extras
+from hilp.errors import HilpError, require_count
+from hilp.prompts import formulas
+from hilp.prompts.agent import Agent
+from hilp.prompts.memory import AgentMemory
+from hilp.prompts.observations import Batch
+from hilp.storage.arrays import write_arrays
+
+Packed = tuple[dict[str, np.ndarray], dict[str, Any]]
+Condition = int | str | Callable[[Any], Any] | None  # steps, a formula or 'reached', a function of observations
+REACHED = "reached"
+
+
+class Prompt:
+    """A task for a policy: a skill for each observation."""
+
+    kind: str
+    policy: Agent
+    spec: Any = None  # of `hilp.prompts.specs`, where the prompt was made of what goes to JSON
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the policy that it belongs to."""
+        return str(self.policy.fingerprint)
+
+    def __call__(self, observations: Any, active: np.ndarray | None = None) -> np.ndarray:
+        """Skills [n, dim] for a batch; `active` (bool [n]) spares the planning of rows whose skill is not used."""
+        raise NotImplementedError
+
+    def step(self, batch: Batch) -> np.ndarray | None:
+        """The action for one observation [1, act], where that takes fewer calls than by its skill; else None."""
+        return None
+
+    def packed(self) -> Packed:
+        """What this prompt is made of: arrays, and plain values."""
+        raise NotImplementedError
+
+    def memories(self) -> Iterable[Any]:
+        """What it remembers of agents, and the prompts that it is made of."""
+        return ()
+
+    def reset(self, rows: Any = None) -> None:
+        """New episodes begin: in these rows of the batch (numbers or a mask), or in all of them."""
+        for memory in self.memories():
+            memory.reset(rows)
+
+    def note(self, **values: Any) -> dict[str, Any]:
+        """Plain values to save, with what all prompts have."""
+        spec = {} if self.spec is None else {"spec": self.spec.to_json()}
+        return {"kind": self.kind, "fingerprint": self.fingerprint, **values, **spec}
+
+    def save(self, path: str | Path) -> None:
+        write_arrays(Path(path), *self.packed())
+
+    def __add__(self, other: Any) -> SumPrompt:
+        if not isinstance(other, Prompt):
+            return NotImplemented
+        return SumPrompt((*_weighed(self), *_weighed(other)))
+
+    def __mul__(self, weight: Any) -> SumPrompt:
+        if isinstance(weight, bool) or not isinstance(weight, int | float | np.number):
+            return NotImplemented
+        return SumPrompt(tuple((float(weight) * own, part) for own, part in _weighed(self)))
+
+    __rmul__ = __mul__
+
+    def then(self, following: Prompt, until: Condition = None) -> ThenPrompt:
+        """This prompt, and from then on another.
+
+        until: a number of steps, a formula over the observation that becomes true ("observation[0] > 5"), a function of
+        a batch of observations, or "reached", which goals and demonstrations know and which is the default. Each agent
+        of a batch changes over by itself, once an episode.
+        """
+        if not isinstance(following, Prompt):
+            raise HilpError(f"what follows a prompt is a prompt, not {type(following).__name__}")
+        if isinstance(self, UntilPrompt) and until is None:
+            return ThenPrompt(self.prompt, following, self.condition)
+        return ThenPrompt(self, following, condition_of(self, until))
+
+    def until(self, until: Condition = None) -> UntilPrompt:
+        """This prompt with an end: `over` says which agents are there. `a.until(c).then(b)` is `a.then(b, until=c)`."""
+        return UntilPrompt(self, condition_of(self, until))
+
+
+@dataclass(frozen=True)
+class Ending:
+    """When a prompt is over: one of these."""
+
+    steps: int | None = None
+    formula: str | None = None
+    columns: Mapping[str, int] = field(default_factory=dict)  # names of single numbers, of a task, for the formula
+    function: Callable[[Any], Any] | None = None  # none of all: `reached`
+
+    def met(self, prompt: Any, batch: Batch, steps: np.ndarray) -> np.ndarray:
+        """bool [n]: whether it is over for agents that followed the prompt for so many steps."""
+        if self.steps is not None:
+            return steps >= self.steps
+        if self.formula is not None:
+            found: Any = self._evaluate(prompt.policy, batch)
+        elif self.function is not None:
+            found = self.function(batch.tree)
+        else:
+            found = prompt.reached(batch)
+        met = np.asarray(found)
+        if met.shape != steps.shape:
+            raise HilpError(f"the end of a prompt is one truth an observation, {steps.shape}, not {met.shape}")
+        return met.astype(bool)
+
+    def _evaluate(self, policy: Agent, batch: Batch) -> np.ndarray:
+        flat = np.asarray(batch.tree, np.float64)
+        read = formulas.reward(self.formula or "", policy.observation_parts, flat.shape[1], 0, self.columns)
+        return read(flat, np.zeros((len(flat), 0)), flat, Extras({}, {}, "an observation")) != 0.0
+
+    def note(self) -> dict[str, Any]:
+        if self.function is not None:
+            raise HilpError(
+                "a prompt that ends by a function cannot be saved: end it by a number of steps, or by a formula such "
+                "as 'observation[0] > 5'"
+            )
+        return {"steps": self.steps, "formula": self.formula, "columns": dict(self.columns)}
+
+    @staticmethod
+    def from_note(until: Mapping[str, Any]) -> Ending:
+        columns = {str(name): int(column) for name, column in until["columns"].items()}
+        steps = None if until["steps"] is None else int(until["steps"])
+        return Ending(steps, None if until["formula"] is None else str(until["formula"]), columns)
+
+
+class SumPrompt(Prompt):
+    """The weighted sum of the skills of several prompts, brought to the length of the first one's."""
+
+    kind = "sum"
+
+    def __init__(self, parts: tuple[tuple[float, Any], ...]) -> None:
+        self.parts, self.policy = parts, parts[0][1].policy
+        for weight, part in parts:
+            if not np.isfinite(weight):
+                raise HilpError(f"the weight of a prompt is a number, not {weight}")
+            require_one_policy(parts[0][1], part)
+        self.policy.require_rule("project", "takes a goal itself as its skill: prompts of it cannot be added")
+
+    def __call__(self, observations: Any, active: np.ndarray | None = None) -> np.ndarray:
+        batch = self.policy.check(observations)
+        skills = [np.asarray(part(batch, active=active), np.float64) for _, part in self.parts]
+        total = np.sum([weight * z for (weight, _), z in zip(self.parts, skills, strict=True)], axis=0)
+        length, wanted = (np.linalg.norm(z, axis=-1, keepdims=True) for z in (total, skills[0]))
+        # Skills that cancel out ask for nothing: then the first one is followed.
+        scaled = np.where(length > 1e-8, total * wanted / np.maximum(length, 1e-8), skills[0])
+        return scaled.astype(np.float32)
+
+    def memories(self) -> Iterable[Any]:
+        return [part for _, part in self.parts]
+
+    def packed(self) -> Packed:
+        arrays, notes = nested({str(number): part for number, (_, part) in enumerate(self.parts)})
+        return arrays, self.note(weights=[weight for weight, _ in self.parts], parts=notes)
+
+
+class UntilPrompt(Prompt):
+    """A prompt with an end. It goes on as it is; `over` tells, agent by agent, whether the end has come."""
+
+    kind = "until"
+
+    def __init__(self, prompt: Any, condition: Ending) -> None:
+        self.prompt, self.condition, self.policy = prompt, condition, prompt.policy
+        self._agents = AgentMemory(steps=0, over=False)
+
+    @property
+    def over(self) -> np.ndarray:
+        """bool [n]: agents of the last call that have met the end in this episode."""
+        return self._agents["over"].copy()
+
+    def reached(self, observations: Any) -> np.ndarray:
+        """bool [n]: the same for a batch of observations that come next."""
+        batch = self.policy.check(observations)
+        self._agents.begin(len(batch))
+        return self._agents["over"] | self.condition.met(self.prompt, batch, self._agents["steps"])
+
+    def __call__(self, observations: Any, active: np.ndarray | None = None) -> np.ndarray:
+        batch = self.policy.check(observations)
+        self._agents["over"] = self.reached(batch)
+        self._agents["steps"] += 1
+        return np.asarray(self.prompt(batch, active=active))
+
+    def memories(self) -> Iterable[Any]:
+        return (self._agents, self.prompt)
+
+    def packed(self) -> Packed:
+        arrays, notes = nested({"first": self.prompt})
+        return arrays, self.note(until=self.condition.note(), parts=notes)
+
+
+class ThenPrompt(Prompt):
+    """One prompt until its end, then another; each agent of a batch by itself."""
+
+    kind = "then"
+
+    def __init__(self, first: Any, second: Any, condition: Ending) -> None:
+        require_one_policy(first, second)
+        self.first, self.second, self.condition, self.policy = first, second, condition, first.policy
+        self._agents, self._begun = AgentMemory(steps=0, over=False), False
+
+    @property
+    def over(self) -> np.ndarray:
+        """bool [n]: agents of the last call that follow the second prompt."""
+        return self._agents["over"].copy()
+
+    def reached(self, observations: Any) -> np.ndarray:
+        """bool [n]: agents that have also reached what the second prompt asks for, where it can tell."""
+        if not hasattr(self.second, "reached"):
+            raise HilpError("the last of these prompts has no end of its own: say until when")
+        batch = self.policy.check(observations)
+        self._agents.begin(len(batch))
+        return self._agents["over"] & self.second.reached(batch)
+
+    def __call__(self, observations: Any, active: np.ndarray | None = None) -> np.ndarray:
+        batch = self.policy.check(observations)
+        self._agents.begin(len(batch))
+        before, steps = self._agents["over"], self._agents["steps"]
+        over = before | self.condition.met(self.first, batch, steps)
+        new = np.flatnonzero(over & ~before)
+        if len(new):
+            self.second.reset(new if self._begun else None)
+        self._agents["over"], self._agents["steps"] = over, steps + 1
+        wanted = np.ones(len(over), bool) if active is None else np.asarray(active, bool)
+        if not over.any():
+            return np.asarray(self.first(batch, active=wanted))
+        self._begun = True
+        z = np.array(self.second(batch, active=wanted & over))
+        if not over.all():
+            z[~over] = np.asarray(self.first(batch, active=wanted & ~over))[~over]
+        return z
+
+    def reset(self, rows: Any = None) -> None:
+        self._agents.reset(rows)
+        self.first.reset(rows)
+        if rows is None:
+            self._begun = False
+        if self._begun or rows is None:
+            self.second.reset(rows)
+
+    def packed(self) -> Packed:
+        arrays, notes = nested({"first": self.first, "second": self.second})
+        return arrays, self.note(until=self.condition.note(), parts=notes)
+
+
+def condition_of(prompt: Any, until: Condition, columns: Mapping[str, int] | None = None) -> Ending:
+    """When a prompt is over, as a user says it; `columns` are names that a formula may use besides the policy's."""
+    if until is None or until == REACHED:
+        if not hasattr(prompt, "reached"):
+            raise HilpError(
+                f"a {prompt.kind} prompt has no end of its own: say until when, by a number of steps, a formula such "
+                "as 'observation[0] > 5', or a function of observations"
+            )
+        return Ending()
+    if isinstance(until, str):
+        spec = prompt.policy.spec
+        if spec.parts:
+            raise HilpError("a formula tells the end over plain vectors, and this policy has observations by name")
+        ending = Ending(formula=until, columns=dict(columns or {}))
+        one = Batch(np.zeros((1, spec.observation_dim), np.float32), False)
+        ending.met(prompt, one, np.zeros(1, int))  # a mistake in it is an error here, not at the first step
+        return ending
+    if callable(until):
+        return Ending(function=until)
+    return Ending(steps=require_count("until", until))
+
+
+def require_one_policy(first: Any, second: Any) -> None:
+    if first.fingerprint != second.fingerprint:
+        raise HilpError(
+            f"these prompts are of two policies ({first.fingerprint[:8]}, {second.fingerprint[:8]}): make both with one"
+        )
+
+
+def nested(parts: Mapping[str, Any]) -> Packed:
+    """What several prompts are made of, for one file."""
+    arrays: dict[str, np.ndarray] = {}
+    notes: dict[str, Any] = {}
+    for name, part in parts.items():
+        own, notes[name] = part.packed()
+        arrays |= {f"{name}/{key}": array for key, array in own.items()}
+    return arrays, notes
+
+
+def _weighed(prompt: Prompt) -> tuple[tuple[float, Any], ...]:
+    return prompt.parts if isinstance(prompt, SumPrompt) else ((1.0, prompt),)

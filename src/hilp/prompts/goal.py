@@ -1,0 +1,281 @@
+"""Goals as prompts: by direction, midpoints, the graph of the data, or the one skill that a goal stands for."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hilp import trees
+from hilp.errors import HilpError, PromptUnsupported, some
+from hilp.prompts.agent import Agent, require_graph
+from hilp.prompts.base import Packed, Prompt
+from hilp.prompts.graph import PathInfo
+from hilp.prompts.memory import LatentEma, StuckAgents
+from hilp.prompts.midpoints import trust_radius, undiscounted
+from hilp.prompts.observations import Batch
+from hilp.prompts.specs import Goal
+from hilp.trees import Tree
+
+NEAR = 2.0  # steps from a goal at which it counts as reached, unless a task says otherwise
+AROUND = 10  # states of the bank that agree best with a goal, of which the one in their midst is taken
+FAR = 3.0  # times the largest gap between neighbours in the data: beyond, nothing of the data agrees with a goal
+SAMPLE = 256  # states whose gaps are looked at
+
+
+@dataclass(frozen=True)
+class GoalPrompt(Prompt):
+    """Reach a goal, by the rule of the policy's method.
+
+    By direction: z points from phi(s) to u, anew at every step; u is the goal, a midpoint found by planning, or the
+    next place on the way there on the graph of the data. Plan "auto" takes the way that the data shows, and midpoints
+    where it shows none. By name: z is the one skill that the goal stands for, wherever the agent is.
+    """
+
+    policy: Agent
+    goal: Tree  # [obs] or [n, obs], or named parts of that
+    options: Goal  # without a goal: how to reach it
+    latent: np.ndarray = field(repr=False)  # phi(goal), or the skill that the goal stands for
+    to_goal: np.ndarray | None = field(default=None, repr=False)  # on the graph: steps from landmarks, [k] or [n, k]
+    stuck: StuckAgents | None = field(default=None, repr=False, compare=False)  # on the graph: what agents have tried
+    latent_ema: LatentEma | None = field(default=None, repr=False, compare=False)  # where agents were, if that counts
+
+    kind = "goal"
+
+    @property
+    def spec(self) -> Goal:  # the observation itself is saved as an array
+        return self.options
+
+    @property
+    def plan(self) -> int | str:
+        return self.options.plan
+
+    def __call__(self, observations: Any, active: np.ndarray | None = None) -> np.ndarray:
+        batch = self.policy.check(observations)
+        count = len(batch)
+        if self.latent.ndim == 2 and len(self.latent) != count:
+            raise HilpError(f"this prompt holds {len(self.latent)} goals, one an observation, not {count}")
+        target = np.array(np.broadcast_to(self.latent, (count, self.latent.shape[-1])))
+        if not self.by_direction:
+            return target
+        here = self.policy.rule("encode", batch)
+        if self.latent_ema is not None:
+            here = self.latent_ema(here)
+        rows = np.arange(count) if active is None else np.flatnonzero(active)
+        return self.policy.goal_direction(here, self._targets(here, target, rows))
+
+    def step(self, batch: Batch) -> np.ndarray | None:
+        if not self.by_direction or self.latent_ema is not None:
+            return None
+        if self.plan == 0:
+            return self.policy.rule("act_towards", batch, self.one_goal)
+        here = self.policy.rule("encode", batch)
+        return self.policy.rule("act_between", batch, here, self.subgoal(here))
+
+    def _targets(self, here: np.ndarray, goals: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """The latents to head for, agents x dim; of agents that are not in `rows` their goals."""
+        if self.stuck is not None:
+            assert self.to_goal is not None
+            steps = np.broadcast_to(self.to_goal, (len(here), self.to_goal.shape[-1]))
+            radius = self.near_enough if self.plan == "auto" else None
+            return self.policy.planner.targets(here, goals, steps, self.options.best, self.stuck, rows, radius)
+        target = np.array(goals)
+        if self.plan != 0 and len(rows):
+            target[rows] = self.policy.midpoints.subgoals(here[rows], goals[rows], *self._midpoint_options)
+        return target
+
+    @cached_property
+    def _midpoint_options(self) -> tuple[int | str, int, float]:
+        """Recursions, best and radius, as midpoints take them."""
+        named = isinstance(self.plan, str)
+        return ("auto" if named else self.plan, self.options.best, self.near_enough if named else 0.0)
+
+    @property
+    def near_enough(self) -> float:
+        """The radius, in latent steps, within which a midpoint is not divided further; of plans without a number."""
+        return trust_radius(self.policy.discount) if self.options.radius is None else self.options.radius
+
+    @cached_property
+    def by_direction(self) -> bool:
+        """Whether the skill depends on where the agent is."""
+        return self.policy.has_rule("goal_direction")
+
+    @cached_property
+    def one_goal(self) -> np.ndarray:
+        """The latent of the goal of one agent, [1, dim]."""
+        latent = np.atleast_2d(self.latent)
+        if len(latent) != 1:
+            raise HilpError(f"this prompt holds {len(latent)} goals, one an observation, not 1")
+        return latent
+
+    def subgoal(self, here: np.ndarray) -> np.ndarray:
+        """The latent to head for, [1, dim], of one agent whose latent is `here` [1, dim]."""
+        if self.stuck is not None:
+            return self._targets(here, self.one_goal, np.arange(1))
+        return self.policy.midpoints.subgoal(here[0], self.one_goal[0], *self._midpoint_options)[None]
+
+    def memories(self) -> Iterable[Any]:
+        return [memory for memory in (self.stuck, self.latent_ema) if memory is not None]
+
+    def path_info(self, observation: Any) -> PathInfo:
+        """What the graph of the data says about the way from an observation to this goal, before acting."""
+        if self.latent.ndim != 1:
+            raise HilpError("path_info is about one goal: make a prompt with one")
+        require_graph(self.policy)
+        to_goal = self.policy.planner.to_goals(self.latent[None])[0] if self.to_goal is None else self.to_goal
+        here = np.asarray(self.policy.encode(observation))
+        if here.ndim != 1:
+            raise HilpError("path_info is from one observation on: give one")
+        return self.policy.planner.path_info(here, self.latent, to_goal)
+
+    def path(self, observation: Any) -> Tree:
+        """The landmarks to come, as observations of the policy's bank: where it lacks them, those nearest to them."""
+        rows = self.path_info(observation).path
+        if len(self.policy.midpoints) != len(self.policy.bank):
+            rows = self.policy.nearest_in_bank(self.policy.midpoints.latents[rows])
+        return trees.over(lambda part: part[rows], self.policy.bank.observations)
+
+    def steps(self, observation: Any) -> float:
+        """The steps that the way is expected to take; infinite where the data has none."""
+        return self.path_info(observation).steps
+
+    def support(self, observation: Any) -> int | None:
+        """How many transitions of the data show the weakest part of the way; 0: none; None: it is near enough."""
+        return self.path_info(observation).support
+
+    def reachable(self, observation: Any) -> str:
+        """yes, no, or unknown: phi knows a way that the data does not show, or the goal is unlike the data."""
+        return self.path_info(observation).reachable
+
+    def reached(self, observations: Any) -> np.ndarray:
+        """bool [n]: observations that are as near to the goal as latent distances tell, within some steps."""
+        self.policy.require_rule("goal_direction", "has no distances to tell whether a goal is reached: say until when")
+        here = self.policy.rule("encode", self.policy.check(observations))
+        apart = self.policy.distance(here, np.broadcast_to(self.latent, here.shape))
+        return np.asarray(undiscounted(apart, self.policy.discount) <= NEAR)
+
+    def packed(self) -> Packed:
+        return trees.named(self.goal, "goal"), self.note()
+
+
+def goal(policy: Agent, goal: Any, options: Goal) -> GoalPrompt:
+    """The prompt to reach a goal observation, or one an agent."""
+    require(policy, options)
+    goals = policy.check(goal)
+    if options.goal_dims is not None:
+        periods = {} if policy.transform is None else dict(policy.transform.angles)
+        goals = Batch(match(policy, goals.tree, options.goal_dims, periods), goals.single)
+    policy.data_range.warn("goal", goals.tree)
+    by_direction = policy.has_rule("goal_direction")
+    # Those who choose a radius mean midpoints.
+    has_own = options.plan == "auto" and options.radius is None and policy.graph is not None
+    on_graph = options.plan == "graph" or (has_own and policy.planner.is_fine_enough)
+    latent = _latent(policy, goals, options, by_direction)
+    to_goal = policy.planner.to_goals(latent) if on_graph else None
+    ema = None if options.smooth is None else LatentEma(options.smooth, trust_radius(policy.discount))
+    return GoalPrompt(
+        policy,
+        trees.over(lambda rows: rows[0], goals.tree) if goals.single else goals.tree,
+        options,
+        latent[0] if goals.single else latent,
+        to_goal[0] if goals.single and to_goal is not None else to_goal,
+        policy.planner.stuck() if on_graph else None,
+        ema,
+    )
+
+
+def _latent(policy: Agent, goals: Batch, options: Goal, by_direction: bool) -> np.ndarray:
+    if not by_direction:
+        return policy.rule("goal_skill", goals)
+    return policy.encode_goal(goals) if goals.single and options.plan == 0 else policy.rule("encode", goals)
+
+
+def require(policy: Agent, options: Goal) -> None:
+    """Raise unless a policy can reach goals in this way."""
+    plan = options.plan
+    if not policy.has_rule("goal_direction"):
+        policy.require_rule("goal_skill", "has no goal rule: prompt it with a reward, e.g. that of being at the goal")
+        if plan == "graph":
+            require_graph(policy)
+        if plan != 0:
+            raise PromptUnsupported(f"{policy.method} has no latent distances to find midpoints with: use plan=0")
+        if options.smooth is not None:
+            policy.require_rule("goal_direction", "goes by no direction that could be smoother")
+        return
+    policy.require_rule("goal_direction", "has no goal rule")
+    if plan == "graph":
+        require_graph(policy)
+    if plan != 0 and not len(policy.bank):
+        raise HilpError("this policy was saved without a bank of states, so it cannot plan: use plan=0")
+    if plan != 0 and policy.has_rule("distance"):
+        policy.require_rule("distance", "has no distances: use plan=0")
+    if plan in ("auto", "midpoints") and options.radius is None:
+        policy.require_rule(
+            "discount", "does not say how far its distances reach: use a number of recursions as plan, or pass a radius"
+        )
+
+
+# ---- goals of which only some columns count --------------------------------------------------------------------------
+
+
+def match(policy: Agent, goals: np.ndarray, goal_dims: Sequence[Any], periods: Mapping[int, float]) -> np.ndarray:
+    """For each goal [n, obs] a state of the policy's bank that agrees with it in these columns.
+
+    A goal is often a place: where the robot shall be, in whatever posture. Made up (zeros, a home position), the rest
+    may be a state that no data is like, of which networks know nothing. periods: of those columns that are angles.
+    """
+    states, columns = _require_columns(policy, goal_dims)
+    places = Places(states[:, columns], np.array([periods.get(column, 0.0) for column in columns]))
+    gap, spread = places.largest_gap(), np.maximum(states.std(axis=0), 1e-6)
+    found = []
+    for one in np.asarray(goals)[:, columns]:
+        apart = places.apart(one)
+        around = np.argsort(apart, kind="stable")[:AROUND]
+        if apart[around[0]] > FAR * gap:
+            nearest = ", ".join(f"{number:.4g}" for number in places.known[around[0]])
+            warnings.warn(
+                f"no state of the data is near this goal in its goal_dims: the nearest one has {nearest} there",
+                stacklevel=4,
+            )
+        seen = policy.encode(states[around]) if policy.has_rule("goal_direction") else states[around] / spread
+        found.append(around[np.argmin(np.linalg.norm(seen - seen.mean(axis=0), axis=1))])
+    return np.asarray(states[found])
+
+
+def _require_columns(policy: Agent, goal_dims: Sequence[Any]) -> tuple[np.ndarray, list[int]]:
+    """The states of the bank, and the columns."""
+    states: Any = policy.bank.observations
+    if isinstance(states, Mapping):
+        raise HilpError(f"goal_dims are columns of a goal, and this policy sees {some(list(states))}")
+    if not len(states):
+        raise HilpError("this policy was saved without a bank of states, so goal_dims have none to match")
+    width, columns = states.shape[1], list(goal_dims)
+    if not columns or not all(isinstance(column, int | np.integer) and 0 <= column < width for column in columns):
+        raise HilpError(f"goal_dims are one or more of its columns 0 to {width - 1}, not {goal_dims!r}")
+    return states, columns
+
+
+class Places:
+    """States by some of their columns, each in units of its standard deviation."""
+
+    def __init__(self, known: np.ndarray, periods: np.ndarray) -> None:
+        self.known, self.periods = known, periods  # [n, columns], [columns]: 0 where a column does not wrap
+        self.scale = np.maximum(known.std(axis=0), 1e-6)
+
+    def apart(self, place: np.ndarray) -> np.ndarray:
+        """How far all states are from a place, [n]."""
+        away = self.known - place
+        turns = np.round(away / np.where(self.periods > 0, self.periods, np.inf))
+        return np.asarray(np.linalg.norm((away - turns * self.periods) / self.scale, axis=1))
+
+    def largest_gap(self) -> float:
+        """Between a state and the next one, of a sample."""
+        gaps = [0.0]
+        for row in np.random.default_rng(0).permutation(len(self.known))[:SAMPLE]:
+            others = np.delete(self.apart(self.known[row]), row)
+            gaps.append(float(others.min(initial=np.inf)))
+        return max(gaps)

@@ -1,0 +1,410 @@
+"""The graph of the data: landmarks that cover the bank's latents, and the ways between them that the data has gone.
+
+phi says which states are a few steps apart, and the data says which of those few steps can be taken: across a thin wall
+latents lie close, and no trajectory leads there. So nodes come from phi and edges from observed trajectories. An edge
+from landmark i to j costs the fewest steps that a trajectory took from near i to near j, plus what phi says lies
+between the trajectory and the landmarks at both ends; by the triangle inequality that is no less than the time from i
+to j. Edges have a direction, since what the data did need not be possible backwards.
+
+Where no trajectory leads on, neighbours by phi alone are joined, at a price that no observed way can reach: a path over
+such an edge is a guess, and `GraphPlanner.path_info` says so.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from hilp.prompts.memory import StuckAgents
+from hilp.prompts.midpoints import Midpoints, smallest, trust_radius, undiscounted
+
+CELL_SHARE = 0.25  # radius of a landmark's neighbourhood, of the trust radius of plans
+REACH = 2.0  # trust radii that an edge may span
+GUESSED = 3.0  # radii between landmarks that are joined without a trajectory
+LAGS = 10  # numbers of steps at which trajectories are looked at
+QUANTILE = 0.2  # of the observed steps between two neighbourhoods: quick, but not the luckiest alone
+MOST_LANDMARKS = 3_000
+MOST_ROWS = 300_000  # of trajectories that are looked at: more would only be more of the same
+ROWS_AT_A_TIME = 512  # states held against all landmarks, so that the table stays in cache
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Landmarks and the edges between them. In steps, not in latent distances, which saturate at phi's horizon."""
+
+    landmarks: np.ndarray  # int32 [k]: rows of the bank
+    radius: float  # latent: every state of the bank is this near to a landmark
+    origin: np.ndarray  # int32 [e], rising: edges, as numbers of landmarks
+    target: np.ndarray  # int32 [e]
+    steps: np.ndarray  # float32 [e]
+    counts: np.ndarray  # int32 [e]: observed transitions behind an edge; 0: neighbours by phi alone
+
+    def __len__(self) -> int:
+        return len(self.landmarks)
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """Its arrays by name, as they are saved."""
+        return {name: np.asarray(getattr(self, name)) for name in ("landmarks", *EDGES)} | {
+            "radius": np.asarray([self.radius], np.float32)
+        }
+
+    @staticmethod
+    def from_columns(columns: Mapping[str, np.ndarray], bank: int) -> Graph:
+        """The graph of a policy with so many states in its bank; a ValueError where the columns are none."""
+        if set(columns) != {"landmarks", "radius", *EDGES}:
+            raise ValueError("a column of the graph is missing or unexpected")
+        wanted = {"landmarks": "int32", "radius": "float32", "origin": "int32", "target": "int32", "steps": "float32"}
+        wanted["counts"] = "int32"
+        if any(columns[name].ndim != 1 or columns[name].dtype != kind for name, kind in wanted.items()):
+            raise ValueError("a column of the graph has another type")
+        if len({len(columns[name]) for name in EDGES}) != 1 or len(columns["radius"]) != 1:
+            raise ValueError("the columns of the graph differ in length")
+        for name, limit in (
+            ("landmarks", bank),
+            ("origin", len(columns["landmarks"])),
+            ("target", len(columns["landmarks"])),
+        ):
+            if len(columns[name]) and not (columns[name].min() >= 0 and columns[name].max() < limit):
+                raise ValueError(f"'{name}' of the graph points outside")
+        if not (
+            np.isfinite(columns["steps"]).all() and (columns["steps"] > 0).all() and (columns["counts"] >= 0).all()
+        ):
+            raise ValueError("the steps of the graph make no sense")
+        edges = {name: columns[name] for name in EDGES}
+        return Graph(columns["landmarks"], float(columns["radius"][0]), **edges)
+
+
+EDGES = ("origin", "target", "steps", "counts")
+
+
+def build(bank: np.ndarray, latents: np.ndarray, lengths: np.ndarray, discount: float, seed: int = 0) -> Graph:
+    """The graph of trajectories.
+
+    bank: latents of the states that landmarks are chosen from, [n, D]. latents: those of trajectories one behind the
+    other, [rows, D], with `lengths` rows each. Both by a phi with this discount.
+    """
+    trust = trust_radius(discount)
+    chosen, radius = cover(bank, CELL_SHARE * trust, seed)
+    landmarks = bank[chosen]
+    cells, offsets = nearest(latents, landmarks, 1)
+    cell, offset = cells[:, 0].astype(np.int64), undiscounted(offsets[:, 0], discount)
+    episode = np.repeat(np.arange(len(lengths)), lengths)
+    longest = int(np.ceil(undiscounted(np.asarray(REACH * trust), discount)))
+    keys, costs = [np.zeros(0, np.int64)], [np.zeros(0)]
+    for lag in np.unique(np.geomspace(1, max(1, longest), LAGS).round().astype(int)):
+        moved = (episode[lag:] == episode[:-lag]) & (cell[lag:] != cell[:-lag])
+        keys.append(cell[:-lag][moved] * len(chosen) + cell[lag:][moved])
+        costs.append(lag + offset[:-lag][moved] + offset[lag:][moved])
+    pairs, steps, counts = quickest(np.concatenate(keys), np.concatenate(costs))
+    origin, target = np.divmod(pairs, max(1, len(chosen)))
+    guessed = neighbours(landmarks, GUESSED * radius, origin, target)
+    apart = np.linalg.norm(landmarks[guessed[0]] - landmarks[guessed[1]], axis=1)
+    origin, target = np.concatenate([origin, guessed[0]]), np.concatenate([target, guessed[1]])
+    steps = np.concatenate([steps, np.maximum(undiscounted(apart, discount), 1.0)])
+    counts = np.concatenate([counts, np.zeros(len(apart))])
+    order = np.lexsort((target, origin))
+    columns = {"origin": (origin, "int32"), "target": (target, "int32"), "steps": (steps, "float32")}
+    columns["counts"] = (counts, "int32")
+    edges = {name: np.asarray(column[order], kind) for name, (column, kind) in columns.items()}
+    return Graph(chosen.astype(np.int32), float(np.float32(radius)), **edges)
+
+
+def trajectories(lengths: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of whole episodes, drawn at random until there are MOST_ROWS, and how many rows each of them has."""
+    order = np.random.default_rng(seed).permutation(len(lengths))
+    enough = int(np.searchsorted(np.cumsum(lengths[order]), MOST_ROWS)) + 1
+    chosen = np.sort(order[:enough])
+    ends = np.cumsum(lengths)
+    rows = np.concatenate([np.arange(ends[number] - lengths[number], ends[number]) for number in chosen])
+    return rows, np.asarray(lengths)[chosen]
+
+
+def cover(points: np.ndarray, radius: float, seed: int) -> tuple[np.ndarray, float]:
+    """Rows of landmarks that are farther than `radius` apart and leave no point farther than it from all of them.
+
+    Where more than MOST_LANDMARKS would be needed, the radius grows. Taken at random, so that common states are not
+    more likely to be left out than rare ones are to be taken.
+    """
+    order = np.random.default_rng(seed).permutation(len(points))
+    while True:
+        chosen = np.zeros(0, np.int64)
+        for first in range(0, len(order), ROWS_AT_A_TIME):
+            block = order[first : first + ROWS_AT_A_TIME]
+            if len(chosen):  # most of a block is covered by what the blocks before have left
+                block = block[nearest(points[block], points[chosen], 1)[1][:, 0] > radius]
+            chosen = np.concatenate([chosen, _apart(points, block, radius)])
+            if len(chosen) > MOST_LANDMARKS:
+                break
+        if len(chosen) <= MOST_LANDMARKS:
+            return np.sort(chosen), radius
+        radius *= 1.25
+
+
+def _apart(points: np.ndarray, rows: np.ndarray, radius: float) -> np.ndarray:
+    """Of these rows, one after the other, those that are farther than `radius` from all taken before."""
+    taken = []
+    while len(rows):
+        taken.append(rows[0])
+        rows = rows[np.square(points[rows] - points[rows[0]]).sum(axis=1) > radius * radius]
+    return np.asarray(taken, np.int64)
+
+
+def nearest(points: np.ndarray, landmarks: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The `count` landmarks nearest to each point and how far they are, the nearest first: [n, count] twice."""
+    count = min(count, len(landmarks))
+    numbers, apart = np.zeros((len(points), count), np.int32), np.zeros((len(points), count), np.float32)
+    # |x - w|^2 = |x|^2 + (|w|^2 - 2 x.w): one product with a column of ones, and x itself decides nothing.
+    center = landmarks.mean(axis=0)  # rounding errors grow with the squares
+    others = landmarks - center
+    table_of = np.concatenate([-2.0 * others.T, np.square(others).sum(axis=1)[None]]).astype(np.float32)
+    for first in range(0, len(points), ROWS_AT_A_TIME):
+        block = points[first : first + ROWS_AT_A_TIME]
+        table = np.concatenate([block - center, np.ones((len(block), 1))], axis=1, dtype=np.float32) @ table_of
+        for place in range(count):
+            found = table.argmin(axis=1)
+            numbers[first : first + ROWS_AT_A_TIME, place] = found
+            apart[first : first + ROWS_AT_A_TIME, place] = np.sqrt(np.square(block - landmarks[found]).sum(axis=1))
+            if place + 1 < count:
+                np.put_along_axis(table, found[:, None], np.inf, axis=1)
+    return numbers, apart
+
+
+def quickest(keys: np.ndarray, costs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of each key the QUANTILE of its costs, and how many there are."""
+    order = np.lexsort((costs, keys))
+    unique, first, counts = np.unique(keys[order], return_index=True, return_counts=True)
+    return unique, costs[order][first + (QUANTILE * (counts - 1)).astype(int)], counts
+
+
+def neighbours(
+    landmarks: np.ndarray, radius: float, origin: np.ndarray, target: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of landmarks within a radius, in both directions, but those that are edges already."""
+    squares = np.square(landmarks).sum(axis=1)
+    table = squares + squares[:, None] - 2.0 * landmarks @ landmarks.T <= radius * radius
+    table[origin, target] = False
+    np.fill_diagonal(table, False)
+    one, two = np.nonzero(table)
+    return one, two
+
+
+# ---- planning on it --------------------------------------------------------------------------------------------------
+
+NEIGHBOURS = 4  # landmarks by which a state is placed on the graph
+GUESS = 1e6  # steps that an edge costs on top, where no trajectory was seen to take it
+BEST_SHARE = 0.1  # of the states around an agent that a subgoal is averaged over, at most
+FEW = 3  # states that it is averaged over at least
+LEAST_AROUND = 10  # states that count as around an agent, however far
+COARSE = 0.5  # of the trust radius: landmarks farther apart are too few to follow
+AGENTS_AT_A_TIME = 32  # whose distances to the bank are held
+
+Reachable = Literal["yes", "no", "unknown"]
+
+
+@dataclass(frozen=True)
+class PathInfo:
+    """What the graph says about a goal before acting."""
+
+    path: np.ndarray  # rows of the bank: the landmarks to come, without the goal
+    steps: float  # expected; infinite where there is no way
+    support: int | None  # observed transitions behind the weakest edge of the path; 0: a guess; None: no edge is needed
+    reachable: Reachable  # unknown: the way holds a guess, or the goal lies off the graph
+
+
+class GraphPlanner:
+    """A graph with the bank that its landmarks are from."""
+
+    def __init__(self, graph: Graph, bank: Midpoints, discount: float, search: Search | None = None):
+        """search: of shortest ways; without one by SciPy, and by sweeps where it is not installed."""
+        self.graph, self.bank, self.discount = graph, bank, discount
+        self.search = search or (by_scipy if has_scipy() else by_sweeps)
+        self.landmarks = bank.latents[graph.landmarks]
+        self.trust = trust_radius(discount)
+        self.prices = np.where(graph.counts > 0, graph.steps, GUESS + graph.steps)
+        self.placed, apart = nearest(bank.latents, self.landmarks, NEIGHBOURS)  # bank x neighbours
+        self.bank_steps = undiscounted(apart, discount).astype(np.float32)  # steps from states of the bank to those
+
+    @property
+    def is_fine_enough(self) -> bool:
+        """Whether landmarks lie well within the radius that subgoals are chosen in; states of many numbers that vary
+        freely are too many to cover.
+        """
+        return self.graph.radius <= COARSE * self.trust
+
+    def stuck(self) -> StuckAgents:
+        return StuckAgents(self.trust, float(undiscounted(np.asarray(self.trust), self.discount)))
+
+    # ---- goals -------------------------------------------------------------------------------------------------------
+
+    def to_goals(self, goals: np.ndarray) -> np.ndarray:
+        """Steps from every landmark to each goal, goals x landmarks; equal goals are searched for once."""
+        unique, numbers = np.unique(goals, axis=0, return_inverse=True)
+        found = self.search(self.graph, self.prices, self._last_legs(unique)).astype(np.float32)
+        return found[numbers.reshape(-1)]
+
+    def _last_legs(self, goals: np.ndarray) -> np.ndarray:
+        """Steps from landmarks around each goal to it, goals x landmarks, infinite for the others."""
+        near, apart = nearest(goals, self.landmarks, NEIGHBOURS)
+        inside = (apart <= 2.0 * self.graph.radius) | (apart <= apart.min(axis=1, keepdims=True))
+        steps = np.where(inside, np.maximum(undiscounted(apart, self.discount), 1e-3), np.inf)  # 0 would be no edge
+        table = np.full((len(goals), len(self.graph)), np.inf)
+        np.put_along_axis(table, near, steps, axis=1)
+        return table
+
+    def steps_left(self, here: np.ndarray, goals: np.ndarray, to_goals: np.ndarray) -> np.ndarray:
+        """Steps from latents to their goals: by way of the graph, or as phi says where the goal is near."""
+        near, apart = nearest(here, self.landmarks, NEIGHBOURS)
+        by_graph = np.take_along_axis(to_goals, near, axis=1) + undiscounted(apart, self.discount)
+        straight = np.linalg.norm(goals - here, axis=1)
+        return np.where(straight <= self.trust, undiscounted(straight, self.discount), by_graph.min(axis=1))
+
+    def subgoals(
+        self, here: np.ndarray, goals: np.ndarray, to_goals: np.ndarray, best: int, stuck: StuckAgents, rows: np.ndarray
+    ) -> np.ndarray:
+        """The latents to head for, of those agents that `rows` names: of the bank's states around an agent, the mean of
+        those that are nearest to its goal by way of the graph. The goal itself once it is that near, or a little
+        farther away than that where none of them is nearer: data need not lead all the way to a goal.
+        """
+        steps_left = self.steps_left(here[rows], goals[rows], to_goals[rows])
+        reaches, at_random = stuck.reaches(here, steps_left, rows)
+        found = np.array(goals[rows])
+        straight = np.linalg.norm(found - here[rows], axis=1)
+        far = np.flatnonzero(at_random | (straight > reaches))
+        for agent, states, _ in self.surroundings(here[rows[far]], reaches[far]):
+            number = far[agent]
+            if at_random[number]:
+                found[number] = self.bank.latents[stuck.random_subgoal(rows[number], states)]
+                continue
+            steps = np.min(to_goals[rows[number]][self.placed[states]] + self.bank_steps[states], axis=1)
+            if steps.min() < (steps_left[number] if straight[number] <= self.trust else np.inf):
+                found[number] = self.mean_of_best(states, steps, best)
+        return found
+
+    def targets(
+        self, here: np.ndarray, goals: np.ndarray, to_goals: np.ndarray, best: int, stuck: StuckAgents,
+        rows: np.ndarray, radius: float | None = None,
+    ) -> np.ndarray:  # fmt: skip
+        """`subgoals`, and of agents that are not in `rows` their goals. With a radius, agents to whose goals the data
+        shows no way head for midpoints, until one is that near.
+        """
+        found, unshown = np.array(goals), rows[:0]
+        if radius is not None:
+            shown = self.steps_left(here[rows], goals[rows], to_goals[rows]) < GUESS
+            rows, unshown = rows[shown], rows[~shown]
+        found[rows] = self.subgoals(here, goals, to_goals, best, stuck, rows)
+        if radius is not None and len(unshown):
+            found[unshown] = self.bank.subgoals(here[unshown], goals[unshown], "auto", best, radius)
+        return found
+
+    # ---- what goals and rewards share --------------------------------------------------------------------------------
+
+    def surroundings(
+        self, here: np.ndarray, reaches: np.ndarray | None = None
+    ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """Of each agent the states of the bank within its reach, or the nearest LEAST_AROUND, and steps to them."""
+        radii = np.full(len(here), self.trust) if reaches is None else reaches
+        for first in range(0, len(here), AGENTS_AT_A_TIME):
+            table = self.bank.square_distance_table(here[first : first + AGENTS_AT_A_TIME])
+            for number, squares in enumerate(table, first):
+                states = np.flatnonzero(squares <= radii[number] ** 2)
+                if len(states) < LEAST_AROUND:
+                    states = smallest(squares, min(LEAST_AROUND, len(squares)))
+                yield number, states, undiscounted(np.sqrt(squares[states]), self.discount)
+
+    def mean_of_best(self, states: np.ndarray, costs: np.ndarray, best: int) -> np.ndarray:
+        """The mean latent of those states of the bank that cost least: `best` of them, but no more than a share.
+
+        Where data is thin, 50 states are all that lie around an agent, and their mean is where it stands.
+        """
+        count = min(best, len(states), max(FEW, math.ceil(BEST_SHARE * len(states))))
+        return self.bank.latents[states[smallest(costs, count)]].mean(axis=0)
+
+    def shares(self, latents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Latents as weighted means of the landmarks around them: which, and how much of each; both n x neighbours."""
+        near, apart = nearest(latents, self.landmarks, NEIGHBOURS)
+        return near, _shares(undiscounted(apart, self.discount))
+
+    def bank_shares(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """`shares` of states of the bank, which were placed before."""
+        return self.placed[states], _shares(self.bank_steps[states])
+
+    # ---- knowing before acting ---------------------------------------------------------------------------------------
+
+    def path_info(self, here: np.ndarray, goal: np.ndarray, to_goal: np.ndarray) -> PathInfo:
+        """What the graph says about the way from one latent to another and the steps to it from all landmarks."""
+        graph, last = self.graph, self._last_legs(goal[None])[0]
+        near, apart = nearest(here[None], self.landmarks, NEIGHBOURS)
+        steps = to_goal[near[0]] + undiscounted(apart[0], self.discount)
+        at, total = int(near[0, np.argmin(steps)]), float(steps.min())
+        if np.linalg.norm(goal - here) <= graph.radius:  # as near as the landmarks tell states apart
+            direct = float(undiscounted(np.asarray(np.linalg.norm(goal - here)), self.discount))
+            return PathInfo(np.zeros(0, np.int64), direct, None, "yes")
+        if not np.isfinite(total):
+            return PathInfo(np.zeros(0, np.int64), np.inf, 0, "no")
+        path, support = [at], None
+        while last[at] > to_goal[at] * (1 + 1e-5) and len(path) < len(graph):
+            edges = slice(*np.searchsorted(graph.origin, [at, at + 1]))
+            taken = edges.start + int(np.argmin(self.prices[edges] + to_goal[graph.target[edges]]))
+            at, count = int(graph.target[taken]), int(graph.counts[taken])
+            support = count if support is None else min(support, count)
+            path.append(at)
+        guesses = round(total // GUESS)
+        off = max(apart[0].min(), np.linalg.norm(self.landmarks - goal, axis=1).min()) > 2.0 * graph.radius
+        reachable: Reachable = "unknown" if guesses or off else "yes"
+        return PathInfo(graph.landmarks[path].astype(np.int64), total - guesses * GUESS, support, reachable)
+
+
+def _shares(steps: np.ndarray) -> np.ndarray:
+    """Weights that fall with the square of the distance; half a step is the least that counts."""
+    weights = 1.0 / np.square(steps + 0.5)
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+# ---- shortest ways ---------------------------------------------------------------------------------------------------
+
+
+Search = Callable[[Graph, np.ndarray, np.ndarray], np.ndarray]
+
+
+def has_scipy() -> bool:
+    """Whether SciPy is installed; robots may have numpy alone."""
+    return importlib.util.find_spec("scipy") is not None
+
+
+def by_scipy(graph: Graph, prices: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """Steps from every landmark to each goal, goals x landmarks.
+
+    prices: of the edges; last: steps from landmarks around each goal to it, goals x landmarks, infinite for the others.
+    """
+    from scipy.sparse import csr_matrix  # here: a policy that plans on no graph starts without it
+    from scipy.sparse.csgraph import dijkstra
+
+    number, landmark = np.nonzero(np.isfinite(last))
+    goals, count = last.shape
+    # Searched backwards, from goals to all landmarks: the row of an edge is where it leads to.
+    rows = np.concatenate([graph.target, count + number])
+    columns = np.concatenate([graph.origin, landmark])
+    table = csr_matrix((np.concatenate([prices, last[number, landmark]]), (rows, columns)), (count + goals,) * 2)
+    found: np.ndarray = dijkstra(table, indices=count + np.arange(goals))[:, :count]
+    return found
+
+
+def by_sweeps(graph: Graph, prices: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """The same by numpy alone: all landmarks at once look one edge ahead, until none gains.
+
+    The same sums in the same order as Dijkstra's, so the same numbers; some tenths of a second for a goal.
+    """
+    found = np.array(last)
+    leaving, first = np.unique(graph.origin, return_index=True)  # edges lie in the order of where they begin
+    for steps in found if len(leaving) else ():  # a goal at a time: its sweeps stay in cache
+        while True:
+            ahead = np.minimum.reduceat(steps[graph.target] + prices, first)
+            if not (ahead < steps[leaving]).any():
+                break
+            steps[leaving] = np.minimum(steps[leaving], ahead)
+    return found

@@ -1,0 +1,140 @@
+"""What prompts remember of agents side by side: one `AgentMemory`, and the two habits that goals build on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+REACHES = (0.7, 0.7, 0.35, 0.7)  # of the trust radius, one after the other: farther, ways bend
+RANDOM_SUBGOAL = (False, True, False, True)  # which of them lead to a random state
+LEAST = 3  # steps without progress before something else is tried
+WAITS = (2, 1, 1, 1)  # times as long as the trust radius takes, before the next is tried
+PROGRESS = 0.5  # steps nearer that count as getting nearer
+NOWHERE = -1
+
+
+class AgentMemory:
+    """Named columns with one row an agent. A batch of another size is one of new episodes."""
+
+    def __init__(self, **fresh: Any) -> None:
+        """fresh: of each column, what a new agent has."""
+        self.fresh = fresh
+        self.columns: dict[str, np.ndarray] = {}
+        self.reset()
+
+    def reset(self, rows: Any = None) -> None:
+        """New episodes begin, of all agents or of those in these rows (numbers or a mask)."""
+        if rows is None:
+            self.columns = {name: np.full(0, value) for name, value in self.fresh.items()}
+        elif len(self):
+            for name, value in self.fresh.items():
+                self.columns[name][rows] = value
+
+    def begin(self, count: int, dim: int | None = None) -> bool:
+        """Have as many agents; whether they are new ones. dim: of columns with as many numbers an agent."""
+        if len(self) == count and self.columns:
+            return False
+        shape = (count,) if dim is None else (count, dim)
+        self.columns = {name: np.full(shape, value) for name, value in self.fresh.items()}
+        return True
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.columns[name]
+
+    def __setitem__(self, name: str, column: np.ndarray) -> None:
+        self.columns[name] = column
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+
+class LatentEma:
+    """Where agents are, as a moving mean of their latents over the last steps.
+
+    A body that walks, or a sensor with noise, changes its latent at every step by more than it gets on, and a direction
+    from there to a near subgoal swings with it. The mean of some steps swings less; it also lags behind, so what moves
+    without swinging is better off without it. An agent that is suddenly elsewhere begins anew.
+    """
+
+    def __init__(self, steps: float, jump: float) -> None:
+        """steps: that the mean goes back, about; jump: the latent distance in one step that no agent goes."""
+        self.steps, self.jump = steps, jump
+        self.memory = AgentMemory(last=np.float32(np.inf), mean=np.float32(0.0))
+
+    def reset(self, rows: Any = None) -> None:
+        self.memory.reset(rows)
+
+    def __call__(self, here: np.ndarray) -> np.ndarray:
+        """The means after one more step, [n, dim]."""
+        here, memory = np.asarray(here), self.memory
+        memory.begin(len(here), here.shape[1])
+        begins = ~(np.linalg.norm(here - memory["last"], axis=1, keepdims=True) <= self.jump)
+        memory["mean"] = np.where(begins, here, memory["mean"] + (here - memory["mean"]) / np.float32(self.steps))
+        memory["last"] = np.array(here)
+        return np.array(memory["mean"])
+
+
+class StuckAgents:
+    """Notices that an agent no longer gets nearer to its goal, and tries something else.
+
+    A policy without noise in a world without noise that stands still once stands still for ever: it sees the same
+    state, heads for the same subgoal and takes the same action into the same corner. The graph knows that there is a
+    way, so an agent that has not come nearer for a while is sent to a random state around it, which leads away from the
+    corner; then to a nearer subgoal, which leads around it. The while is long, because an agent that walks may seem to
+    get no nearer, too: a body's posture is part of its state. What is tried then is short. An agent that is suddenly
+    elsewhere is in a new episode.
+    """
+
+    def __init__(self, trust: float, steps: float) -> None:
+        """trust: the radius, in latents; steps: the same in steps, by which waiting is measured."""
+        self.trust, self.steps = trust, max(LEAST, steps)
+        # nearest: fewest steps to the goal since something was tried; tried_at: steps to the goal when it was
+        self.memory = AgentMemory(nearest=np.inf, tried_at=np.inf, waited=0, level=0, heads_for=NOWHERE)
+        self.reset()
+
+    def reset(self, rows: Any = None) -> None:
+        """New episodes begin, of all agents or of those in these rows."""
+        self.memory.reset(rows)
+        if rows is None:
+            self._begin()
+
+    def _begin(self) -> None:
+        self.rng = np.random.default_rng(0)
+        self.here: np.ndarray | None = None  # latents at the last call
+
+    @property
+    def level(self) -> np.ndarray:
+        """[n]: what is tried, 0 where nothing had to be."""
+        return self.memory["level"]
+
+    def reaches(self, here: np.ndarray, steps_left: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of the agents in these rows: the radius, in latents, within which to choose a subgoal, and whether at random.
+
+        here: latents of all agents; steps_left: of those in `rows`.
+        """
+        memory = self.memory
+        if memory.begin(len(here)) or self.here is None:
+            self._begin()
+        else:
+            memory.reset(np.linalg.norm(here - self.here, axis=1) > self.trust)
+        self.here = np.array(here)
+        nearer = steps_left < memory["nearest"][rows] - PROGRESS
+        memory["nearest"][rows[nearer]] = steps_left[nearer]
+        memory["waited"][rows] = np.where(nearer, 0, memory["waited"][rows] + 1)
+        well_past = steps_left < memory["tried_at"][rows] - self.steps
+        memory["level"][rows[well_past]] = 0
+        stuck = memory["waited"][rows] > self.steps * np.asarray(WAITS)[memory["level"][rows]]
+        again = rows[stuck]
+        memory["level"][again] = (memory["level"][again] + 1) % len(REACHES)
+        memory["waited"][again], memory["heads_for"][again] = 0, NOWHERE
+        memory["nearest"][again] = memory["tried_at"][again] = steps_left[stuck]
+        level = memory["level"][rows]
+        return self.trust * np.asarray(REACHES)[level], np.asarray(RANDOM_SUBGOAL)[level]
+
+    def random_subgoal(self, agent: int, states: np.ndarray) -> int:
+        """One of these states of the bank, the same one until something else is tried."""
+        heads_for = self.memory["heads_for"]
+        if heads_for[agent] == NOWHERE:
+            heads_for[agent] = self.rng.choice(states)
+        return int(heads_for[agent])

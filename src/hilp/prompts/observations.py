@@ -1,0 +1,170 @@
+"""Observations of a call: checked and brought to a batch once, and held against the range of the data."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from hilp import trees
+from hilp.errors import HilpError, some
+from hilp.spec import Spec
+from hilp.trees import Tree
+
+Parts = tuple[tuple[str, tuple[int, ...]], ...]  # named parts of one flat vector
+FAR = 1.0  # ranges of a column beyond its smallest and largest value
+STILL = 0.1  # the same for a column of one value, in units of that value, or of 1 where it is smaller
+
+
+class Batch:
+    """Checked observations [n, ...] of one call; what networks take of them is computed once."""
+
+    __slots__ = ("_prepared", "single", "tree")
+
+    def __init__(self, tree: Tree, single: bool) -> None:
+        self.tree, self.single = tree, single
+        self._prepared: Any = None
+
+    def __len__(self) -> int:
+        return trees.rows(self.tree)
+
+    def prepared(self, prepare: Callable[[Tree], Any]) -> Any:
+        """The observations as the networks take them."""
+        if self._prepared is None:
+            self._prepared = prepare(self.tree)
+        return self._prepared
+
+    def take(self, rows: np.ndarray) -> Batch:
+        """Some of the rows."""
+        return Batch(trees.over(lambda part: part[rows], self.tree), False)
+
+
+def check(observation: Any, spec: Spec, observation_parts: Parts) -> Batch:
+    """One observation or several, by whatever shape a user has them in."""
+    if isinstance(observation, Batch):
+        return observation
+    if spec.parts:
+        return _check_parts(observation, spec)
+    if isinstance(observation, Mapping):
+        observation = _put_together(observation, observation_parts)
+    try:
+        array = np.asarray(observation, np.float32)
+    except (TypeError, ValueError) as error:
+        raise HilpError(f"an observation must be numbers: {error}") from error
+    wanted = spec.observation_dim
+    if array.ndim not in (1, 2) or array.shape[-1] != wanted:
+        raise HilpError(
+            f"this policy takes observations of {wanted} numbers (or batches [n, {wanted}]), not {array.shape}"
+        )
+    if not np.isfinite(array).all():
+        raise HilpError("the observation holds a NaN or an infinity")
+    return Batch(array[None], True) if array.ndim == 1 else Batch(array, False)
+
+
+def _check_parts(observation: Any, spec: Spec) -> Batch:
+    """The same for observations that are a tree of named arrays; names that the policy does not know are left out."""
+    about = some([f"{name} {kind} {shape}" for name, shape, kind in spec.parts])
+    if not isinstance(observation, Mapping):
+        raise HilpError(f"this policy takes observations by name ({about}): give a dict of arrays")
+    lacking = [name for name, _, _ in spec.parts if name not in observation]
+    if lacking:
+        raise HilpError(f"this policy's observation is made of {about}, and '{lacking[0]}' is missing")
+    arrays = {name: _check_part(name, observation[name], shape, kind) for name, shape, kind in spec.parts}
+    counts = {None if arrays[name].shape == shape else len(arrays[name]) for name, shape, _ in spec.parts}
+    if len(counts) > 1:
+        raise HilpError(f"the parts of an observation ({about}) have different numbers of rows")
+    single = counts == {None}
+    return Batch({name: array[None] if single else array for name, array in arrays.items()}, single)
+
+
+def _check_part(name: str, values: Any, shape: tuple[int, ...], kind: str) -> np.ndarray:
+    try:
+        exact = np.asarray(values).astype(kind, casting="safe" if kind == "uint8" else "unsafe")
+    except (TypeError, ValueError) as error:
+        raise HilpError(f"part '{name}' of an observation must be {kind}: {error}") from error
+    if shape not in (exact.shape, exact.shape[1:]):
+        turned = len(shape) == 3 and exact.shape[-3:] == (shape[2], shape[0], shape[1])
+        hint = f"; channels come last: np.moveaxis({name}, -3, -1)" if turned else ""
+        raise HilpError(f"part '{name}' of an observation is {shape}, or [n, ...] for a batch, not {exact.shape}{hint}")
+    if kind != "uint8" and not np.isfinite(exact).all():
+        raise HilpError(f"part '{name}' of the observation holds a NaN or an infinity")
+    return exact
+
+
+def _put_together(parts: Mapping[str, Any], observation_parts: Parts) -> np.ndarray:
+    """An observation (or a batch) from its named parts, in the order of the data; others are left out."""
+    known = dict(observation_parts)
+    if not known:
+        raise HilpError("the data of this policy had no named parts: give an observation as one array")
+    for name in (name for name in known if name not in parts):
+        raise HilpError(f"this policy's observation is made of {some(list(known))}, and '{name}' is missing")
+    try:
+        arrays = [np.asarray(parts[name], np.float32) for name in known]
+    except (TypeError, ValueError) as error:
+        raise HilpError(f"the parts of an observation must be numbers: {error}") from error
+    if all(array.shape == shape for array, shape in zip(arrays, known.values(), strict=True)):
+        return np.concatenate([array.reshape(-1) for array in arrays])
+    counts = {array.shape[:1] for array in arrays}
+    if len(counts) > 1 or any(a.ndim == 0 or a.shape[1:] != s for a, s in zip(arrays, known.values(), strict=True)):
+        raise HilpError(f"the parts of an observation have the shapes {known}, or one more axis for a batch")
+    return np.concatenate([array.reshape(len(array), -1) for array in arrays], axis=1)
+
+
+class DataRange:
+    """The range of the states that a policy keeps; warns, once a kind, of what is far outside.
+
+    A policy without a bank has no range. Columns that networks do not see, and angles, cannot be outside.
+    """
+
+    def __init__(self, bank: Any, parts: Parts, transform: Any | None) -> None:
+        self._warned: set[str] = set()
+        self._names = [(name, int(np.prod(shape))) for name, shape in parts]
+        kept = [trees.named(tree, "observations") for tree in (bank.observations, bank.next_observations)]
+        self._limits: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        self._ranges: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        for name, column in kept[0].items():
+            if not len(column) or column.dtype == np.uint8:
+                continue
+            both = (column, kept[1][name])
+            low = np.min([np.min(rows, axis=0) for rows in both], axis=0)
+            high = np.max([np.max(rows, axis=0) for rows in both], axis=0)
+            still = STILL * np.maximum(1.0, np.abs(low))
+            margin = np.where(high > low, FAR * (high - low), still).astype(np.float32)
+            if transform is not None:
+                angles = dict(transform.angles)
+                free = [c for c in range(transform.width) if c not in transform.columns or c in angles]
+                margin[free] = np.inf
+            self._ranges[name], self._limits[name] = (low, high), (low - margin, high + margin)
+
+    def warn(self, what: str, observations: Tree) -> None:
+        """Warn of a batch that leaves the range, the first time that one of this kind does."""
+        if what in self._warned or not self._limits:
+            return
+        columns = trees.named(observations, "observations") if isinstance(observations, Mapping) else None
+        for name, (low, high) in self._limits.items():
+            rows = observations if columns is None else columns[name]
+            if not ((rows < low).any() or (rows > high).any()):
+                continue
+            self._warned.add(what)
+            row, *column = np.argwhere((rows < low) | (rows > high))[0]
+            least, most = (float(limit[tuple(column)]) for limit in self._ranges[name])
+            warnings.warn(
+                f"this {what} is far outside the data behind the policy ({self._name(name, column)} is "
+                f"{float(rows[(row, *column)]):.4g}, the data has {least:.4g} to {most:.4g}): do not expect it to know "
+                "what to do there",
+                stacklevel=4,
+            )
+            return
+
+    def _name(self, part: str, column: list[int]) -> str:
+        """What to call a column: by its part, or by its number."""
+        place = int(column[0]) if len(column) == 1 else -1
+        if "/" in part:
+            return f"'{part.partition('/')[2]}'" + (f" column {place}" if place >= 0 else "")
+        for name, size in self._names:
+            if place < size:
+                return name if size == 1 else f"{name}[{place}]"
+            place -= size
+        return f"column {int(column[0])}"

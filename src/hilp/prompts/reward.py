@@ -1,0 +1,302 @@
+"""Rewards as prompts: the skill that follows one, the goal that it points at, or a plan on the graph of the data."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hilp import trees
+from hilp.data.rewards import Extras, RewardFunction, apply_reward
+from hilp.errors import HilpError, some
+from hilp.prompts import formulas, goal, graph_reward
+from hilp.prompts.agent import Agent, has_graph, numbers, require_graph
+from hilp.prompts.bank import Bank
+from hilp.prompts.base import Prompt
+from hilp.prompts.graph import has_scipy
+from hilp.prompts.latent_bank import PictureNotKept, pictures
+from hilp.prompts.observations import Parts
+from hilp.prompts.skills import SkillPrompt
+from hilp.prompts.specs import Goal, Reward
+from hilp.spec import Spec
+from hilp.trees import Tree
+
+Table = tuple[Tree, Tree, Any]  # labelled samples: observations, next observations, rewards
+
+SAMPLES_A_LANDMARK = 50  # for a model of a reward on the graph
+RIDGE = 1e-6  # of the mean feature variance: keeps rank-deficient features solvable, changes nothing else
+OTHER_WAY = 0.5  # cosine below which the fits with and without an intercept ask for different things
+POOR_FIT = 0.7  # R^2 below which phi cannot express the reward and the user is warned
+
+
+def goals_by_reward(policy: Agent, near: Callable[[Tree, Tree], np.ndarray], goals: Tree) -> SkillPrompt:
+    """One skill a goal, for methods that have no goal rule: that of the reward of being at the goal.
+
+    near(observations, goal) says which of the bank's states count as there; where none does, the goal means nothing to
+    the policy, and the skill is zero: a random one would be as good.
+    """
+    policy.require_rule("cumulant", "has no goal rule and no reward rule")
+    sample = policy.bank
+    if not len(sample):
+        raise HilpError("this policy was saved without a bank of states, so it cannot say what a goal's reward is")
+    features = policy.cumulant(sample.observations, sample.next_observations)
+    skills = []
+    for number in range(trees.rows(goals)):
+        one = trees.over(lambda rows, number=number: rows[number], goals)
+        there = near(sample.next_observations, one).astype(np.float64)
+        z, _ = least_squares(features, there)
+        skills.append(policy.project(z) if np.any(z) else np.zeros(policy.skill_dim))
+    return SkillPrompt(policy, np.asarray(skills, np.float32))
+
+
+def reward(policy: Agent, data: Any, function: Any, options: Reward) -> Prompt:
+    """The skill of a reward (section 5.1 of the paper), by the rule of the policy's method, or the goal it points at.
+
+    By regression: z* = argmin E[(r - <features, z>)^2], closed form. By the backward map: z* = E[r B(s')]. Both are
+    then projected onto the policy's skills. By goal: the s' of highest reward among the samples. By graph: value
+    iteration on the graph of the data, for rewards that are no direction of phi. data: a data set, a table of labelled
+    samples, or None: the policy's own bank.
+    """
+    rule = options.rule
+    if isinstance(function, str):
+        function = formula(policy.spec, policy.observation_parts, function)
+    if rule == "graph":
+        require_graph(policy)
+        return _on_graph(policy, data, function, options)
+    by_goal = rule == "goal" or not (policy.has_rule("cumulant") or policy.has_rule("backward"))
+    if by_goal and not policy.has_rule("goal_direction"):
+        policy.require_rule("goal_skill", "has no goal rule" if rule == "goal" else "has no reward rule")
+    labelled = _labelled(policy, data, function, options.samples, options.seed, whole=by_goal)
+    if by_goal:
+        best = int(np.argmax(labelled.rewards))
+        return goal.goal(policy, trees.over(lambda rows: rows[best], labelled.after), Goal())
+    z, r2 = _fit(policy, labelled, options.intercept)
+    if r2 < POOR_FIT and rule == "auto" and has_graph(policy) and has_scipy() and policy.planner.is_fine_enough:
+        on_graph = _on_graph(policy, data, function, options)
+        if on_graph.r2 >= POOR_FIT:
+            warnings.warn(
+                f"a direction of phi expresses only R^2 = {r2:.2f} of this reward, so it is planned on the graph of "
+                f"the data instead (R^2 = {on_graph.r2:.2f}); rule='skill' (--rule skill) asks for the direction",
+                stacklevel=3,
+            )
+            return on_graph
+    if r2 < POOR_FIT:
+        warnings.warn(
+            f"phi expresses only R^2 = {r2:.2f} of this reward: the prompt follows the part it can express; "
+            f"{_what_else(policy, function, labelled, options.intercept)}",
+            stacklevel=3,
+        )
+    return SkillPrompt(policy, policy.project(z), r2, spec=_spec(function, options))
+
+
+def _fit(policy: Agent, labelled: Labelled, intercept: bool) -> tuple[np.ndarray, float]:
+    """The direction of a reward, and how much of it a direction expresses.
+
+    Without an intercept, as in the paper, the mean of the reward is explained by the mean of the features. A policy
+    cannot earn more or less of a constant, so where the two fits disagree there is a warning.
+    """
+    rewards, features = labelled.rewards, labelled.features(policy)
+    if not np.isfinite(features).all():
+        raise HilpError("the observations of the labelled samples hold a NaN or an infinity")
+    fits = {False: (features, rewards), True: (features - features.mean(axis=0), rewards - rewards.mean())}
+    x, r = fits[intercept]
+    z, r2 = least_squares(x, r)
+    if policy.has_rule("backward"):
+        z = r @ features / len(r)
+    elif not intercept and cosine(z, least_squares(*fits[True])[0]) < OTHER_WAY:
+        warnings.warn(
+            f"the mean of this reward ({rewards.mean():.3g}), not its differences, decides this prompt: subtract it, "
+            "or pass intercept=True (--intercept)",
+            stacklevel=4,
+        )
+    if not np.any(z):
+        raise HilpError("phi does not change on the sampled data, so no skill can follow a reward")
+    return z, r2
+
+
+def _on_graph(policy: Agent, data: Any, function: Any, options: Reward) -> graph_reward.GraphRewardPrompt:
+    """A model of a reward has two numbers a landmark, so it wants more samples than a direction."""
+    wanted = max(options.samples, SAMPLES_A_LANDMARK * len(policy.planner.graph))
+    labelled = _labelled(policy, data, function, wanted, options.seed)
+    made = graph_reward.prompt(policy, *labelled.latents(policy), labelled.rewards, options.discount)
+    return graph_reward.GraphRewardPrompt(policy, made.planned, made.best, _spec(function, options))
+
+
+def _spec(function: Any, options: Reward) -> Reward | None:
+    """What goes to JSON: rewards by a formula do."""
+    text = getattr(function, "text", None)
+    return None if text is None else Reward(text, **options.reward_options())
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Transitions and their rewards."""
+
+    before: Tree
+    after: Tree
+    rewards: np.ndarray
+    encoded: Mapping[str, np.ndarray] | None = None  # of transitions that were kept without their pictures
+
+    def features(self, policy: Agent) -> np.ndarray:
+        """What rewards are expressed in."""
+        if self.encoded is not None:
+            return self.encoded["features"]
+        if policy.has_rule("cumulant"):
+            return policy.cumulant(self.before, self.after)
+        return policy.backward(self.after)
+
+    def latents(self, policy: Agent) -> tuple[np.ndarray, np.ndarray]:
+        """Of s and s'."""
+        if self.encoded is not None:
+            return self.encoded["latents"], self.encoded["next_latents"]
+        return policy.encode(self.before), policy.encode(self.after)
+
+
+def _what_else(policy: Agent, function: Any, labelled: Labelled, intercept: bool) -> str:
+    """What to try instead of a reward that phi cannot express; the form that rewards a change only where it fits."""
+    tips = ["prefer smooth rewards", "a larger latent dimension"]
+    if policy.has_rule("goal_direction") or policy.has_rule("goal_skill"):
+        tips.insert(0, 'make the state of highest reward a goal with rule="goal" (--rule goal)')
+    if has_graph(policy):
+        tips.insert(0, 'plan it on the graph of the data with rule="graph" (--rule graph)')
+    change = function.change if isinstance(function, formulas.Formula) else None
+    if change is not None and policy.has_rule("cumulant"):
+        actions = np.zeros((len(labelled.rewards), policy.spec.action_dim))
+        rewards = change(labelled.before, actions, labelled.after, Extras({}, {}, "the bank"))
+        features = labelled.features(policy)
+        if intercept:
+            features, rewards = features - features.mean(axis=0), rewards - rewards.mean()
+        found = least_squares(features, rewards)[1]
+        if found >= POOR_FIT:
+            tips.insert(0, f"reward the change instead, '{change.text}' (R^2 = {found:.2f})")
+    return ", or ".join(tips)
+
+
+def _labelled(
+    policy: Agent,
+    data: Any,
+    function: Any,
+    samples: int,
+    seed: int,
+    whole: bool = False,
+) -> Labelled:
+    """s, s' and the reward of sampled transitions, checked; `whole`: with all that policies see of them.
+
+    Of the policy's own transitions those that are kept without pictures, which are more, unless the reward looks at
+    pictures.
+    """
+    if isinstance(data, tuple):
+        if function is not None or len(data) != 3:
+            raise HilpError(
+                "a table of labelled samples is (observations, next_observations, rewards), with no function"
+            )
+        before, after = (_table(tree) for tree in data[:2])
+        rewards = numbers(data[2], "a table of labelled samples")
+    else:
+        if function is None:
+            raise HilpError("a reward prompt needs a function of (s, a, s'), a formula, or a table of labelled samples")
+        if data is None and not whole and (without := _without_pictures(policy, function, samples, seed)):
+            return without
+        if data is None:
+            sample = policy.bank.subsample(samples, seed)
+        else:
+            if Spec.of(data.observations, data.action_dim).parts != policy.spec.parts:
+                takes = some([name for name, _, _ in policy.spec.parts]) or "plain vectors"
+                raise HilpError(f"the observations of {data.name} are not those of this policy ({takes})")
+            rows = Bank.rows(data, samples, seed)
+            sample = Bank.at(data, rows)
+        own = sample.copy()  # what a function writes into its arguments changes neither the bank nor the features
+        extras = Extras({}, own.next_extras, "the bank") if data is None else Extras.of(data, rows)
+        found = apply_reward(function, own.observations, own.actions, own.next_observations, extras)
+        before, after, rewards = sample.observations, sample.next_observations, numbers(found, "the reward")
+    return _checked(policy, Labelled(before, after, rewards))
+
+
+def _without_pictures(policy: Agent, function: RewardFunction, samples: int, seed: int) -> Labelled | None:
+    """The same of transitions that are kept without pictures; None where there are none, or the reward asks for one."""
+    kept = policy.latent_bank
+    if kept is None:
+        return None
+    rows = np.sort(np.random.default_rng(seed).choice(len(kept), min(samples, len(kept)), replace=False))
+    before, actions, after, extras = kept.for_reward(rows, pictures(policy.spec))
+    try:
+        found = apply_reward(function, before, actions, after, Extras({}, extras, "the bank"))
+    except PictureNotKept:
+        return None
+    encoded = {name: column[rows] for name, column in kept.encoded.items()}
+    return _checked(policy, Labelled(before.columns, after.columns, numbers(found, "the reward"), encoded))
+
+
+def _checked(policy: Agent, labelled: Labelled) -> Labelled:
+    before, after, rewards = labelled.before, labelled.after, labelled.rewards
+    shapes = [trees.over(np.shape, tree) for tree in (before, after)]
+    if policy.spec.parts:
+        fits = isinstance(before, Mapping) and isinstance(after, Mapping) and shapes[0] == shapes[1]
+        fits = fits and all(shape[:1] == rewards.shape for shape in shapes[0].values())
+        encoded = (labelled.encoded or {}).values()
+        fits = fits and all(column.shape[:1] == rewards.shape for column in encoded)
+    else:
+        fits = shapes[0] == shapes[1] and len(shapes[0]) == 2 and rewards.shape == shapes[0][:1]
+    if not fits:
+        raise HilpError(
+            f"the reward must give one number per transition: {shapes[0]} observations, {shapes[1]} next "
+            f"observations, rewards {rewards.shape}"
+        )
+    if not len(rewards):
+        raise HilpError("there is no transition to ask the reward about: pass a data set, or a table that is not empty")
+    bad = np.flatnonzero(~np.isfinite(rewards))
+    if len(bad):
+        raise HilpError(
+            f"the reward is NaN or infinite for {len(bad)} of {len(rewards)} transitions, first at {bad[0]}"
+        )
+    if np.ptp(rewards) == 0.0:
+        raise HilpError("the reward is the same everywhere in the sampled data, so it asks for nothing")
+    return labelled
+
+
+def _table(observations: Any) -> Tree:
+    if isinstance(observations, Mapping):
+        return trees.over(np.asarray, observations)  # bytes stay bytes
+    return numbers(observations, "a table of labelled samples")
+
+
+def formula(spec: Spec, observation_parts: Parts, text: str) -> RewardFunction:
+    """The reward of a formula over the named parts of an observation; of images it knows nothing."""
+    if not spec.parts:
+        return formulas.reward(text, observation_parts, spec.observation_dim, spec.action_dim)
+    parts = tuple((name, shape) for name, shape, kind in spec.parts if kind != "uint8")
+    size = sum(math.prod(shape) for _, shape in parts)
+    on_vectors = formulas.reward(text, parts, size, spec.action_dim)
+
+    def flat(tree: Tree, rows: int) -> np.ndarray:
+        return np.concatenate([np.zeros((rows, 0)), *(tree[name].reshape(rows, -1) for name, _ in parts)], axis=1)
+
+    return lambda s, a, s2, extras: on_vectors(flat(s, len(a)), a, flat(s2, len(a)), extras)
+
+
+def cosine(a: np.ndarray, b: np.ndarray) -> float:
+    """Of the angle between two vectors; 1 where one is zero."""
+    lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return float(a @ b) / lengths if lengths > 0.0 else 1.0
+
+
+def least_squares(features: np.ndarray, rewards: np.ndarray) -> tuple[np.ndarray, float]:
+    """z = (E[x x'] + ridge I)^-1 E[r x], no intercept, and the share of the reward's variance it explains.
+
+    Features of a low-dimensional world do not fill their space, so the second moment is close to singular; the ridge is
+    RIDGE times its mean eigenvalue. R^2 = 1 - Var[r - <x, z>] / Var[r]: a constant that is left over asks for nothing.
+    """
+    x = np.asarray(features, np.float64)
+    r = np.asarray(rewards, np.float64)
+    moment = x.T @ x / len(x)
+    ridge = RIDGE * np.trace(moment) / len(moment)
+    if ridge == 0.0:
+        return np.zeros(x.shape[1]), 0.0
+    z = np.linalg.solve(moment + ridge * np.eye(len(moment)), x.T @ r / len(x))
+    variance = np.var(r)
+    r2 = 1.0 - float(np.var(r - x @ z) / variance) if variance > 0 else 0.0
+    return z, r2

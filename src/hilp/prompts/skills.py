@@ -1,0 +1,254 @@
+"""Skills as prompts: one that is fixed, one that explains preferences, and skills that are held for k steps.
+
+Those that are held are chosen by a trained high level, or drawn from a prior.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from hilp import trees
+from hilp.errors import HilpError, require_count, require_seed
+from hilp.prompts import specs
+from hilp.prompts.agent import Agent, numbers
+from hilp.prompts.base import Packed, Prompt
+from hilp.prompts.memory import AgentMemory
+from hilp.prompts.observations import Batch
+from hilp.trees import Tree
+
+PRIOR_STEPS = 10  # that a skill of a prior is held where its method does not say
+RIDGE = 1e-2  # of the loss of preferences, on features of unit scale: nothing else bounds a w that explains all
+ITERATIONS = 100
+ENOUGH = 1e-8
+POOR = 0.7  # share of pairs explained below which the user is warned
+
+
+@dataclass(frozen=True)
+class SkillPrompt(Prompt):
+    """One fixed skill z, wherever the agent is; from a reward (then r2 says how well phi expresses it) or chosen."""
+
+    policy: Agent
+    z: np.ndarray  # [dim], or [n, dim]: one for each of n agents
+    r2: float | None = None
+    agreement: float | None = None  # from preferences: the share of pairs that it explains
+    spec: Any = None
+
+    kind = "skill"
+
+    def __call__(self, observations: Any, active: np.ndarray | None = None) -> np.ndarray:
+        return np.broadcast_to(self.z, (len(self.policy.check(observations)), self.z.shape[-1]))
+
+    def packed(self) -> Packed:
+        known = {} if self.agreement is None else {"agreement": self.agreement}
+        return {"z": self.z}, self.note(r2=self.r2, **known)
+
+
+def skill(policy: Agent, z: Any, seed: int) -> SkillPrompt:
+    """Follow one latent direction: z, or a random one."""
+    if z is None and policy.skill_dim == 0:
+        return SkillPrompt(policy, np.zeros(0, np.float32))
+    policy.require_rule("project", "has no skill rule: prompt it with a goal")
+    if z is None:
+        z = np.random.default_rng(seed).normal(size=policy.skill_dim)
+    z = numbers(z, "a skill")
+    if z.shape != (policy.skill_dim,):
+        raise HilpError(f"a skill of this policy has {policy.skill_dim} numbers, not {z.shape}")
+    if not np.isfinite(z).all() or not np.any(z):
+        raise HilpError("a skill must be a finite direction, not zero or NaN")
+    return SkillPrompt(policy, policy.project(z))
+
+
+# ---- skills that are held --------------------------------------------------------------------------------------------
+
+
+class Holding:
+    """Which skill each of n episodes side by side holds, and for how many more steps."""
+
+    def __init__(self, k: int) -> None:
+        self.k = k
+        self._left = AgentMemory(left=0)
+        self._skills: np.ndarray | None = None
+
+    def reset(self, rows: Any = None) -> None:
+        self._left.reset(rows)
+
+    def __call__(self, batch: Batch, choose: Callable[[Batch], np.ndarray]) -> np.ndarray:
+        """The skills of a step; rows whose skill has ended get the one that `choose` has for them."""
+        if self._left.begin(len(batch)):
+            self._skills = None
+        left = self._left["left"]
+        due = np.flatnonzero(left == 0)
+        if len(due):
+            chosen = choose(batch if len(due) == len(batch) else batch.take(due))
+            if self._skills is None:
+                self._skills = np.zeros((len(batch), chosen.shape[1]), np.float32)
+            self._skills[due] = chosen
+            left[due] = self.k
+        left -= 1
+        assert self._skills is not None
+        return self._skills.copy()
+
+
+class HighLevel(Protocol):
+    """pi(z | s), trained to choose skills; each backend has its own."""
+
+    @property
+    def about(self) -> dict[str, Any]: ...  # reward, data, updates, seed, ...: plain values
+    @property
+    def steps(self) -> int: ...  # that a skill is held, in rows of the user's log
+    def skills(self, batch: Batch) -> np.ndarray: ...
+    def packed(self) -> Packed: ...
+
+
+class HierarchyPrompt(Prompt):
+    """A high level over the skills of one policy: pi(z | s) is asked every k steps of an episode.
+
+    Where skills live on a sphere, as HILP's do, the mean is projected back to it.
+    """
+
+    kind = "hierarchy"
+
+    def __init__(self, policy: Agent, high: HighLevel) -> None:
+        self.policy = policy
+        self.high: Any = high  # backends know more of it
+        self._holding = Holding(high.steps)
+
+    def choose(self, observations: Any) -> np.ndarray:
+        """The skill that the high level has for each observation, whatever is held."""
+        skills = self.high.skills(self.policy.check(observations))
+        return self.policy.project(skills) if self.policy.has_rule("project") else skills
+
+    def __call__(self, observations: Any, active: np.ndarray | None = None) -> np.ndarray:
+        """Skills for a batch, one step later at each call."""
+        return self._holding(self.policy.check(observations), self.choose)
+
+    def memories(self) -> Iterable[Any]:
+        return (self._holding,)
+
+    def packed(self) -> Packed:
+        arrays, values = self.high.packed()
+        return arrays, self.note(**values, about=self.high.about)
+
+
+class PriorPrompt(Prompt):
+    """Skills drawn from the prior p(z | s) of the policy's method, anew every k steps: what the data does."""
+
+    kind = "prior"
+
+    def __init__(self, policy: Agent, k: int | None, seed: int) -> None:
+        policy.require_rule("prior", "has no prior over skills")
+        self.policy, self.seed = policy, require_seed(seed)
+        self.k = steps_of_a_skill(policy, None if k is None else require_count("k", k), PRIOR_STEPS)
+        self.spec = specs.Prior(self.k, self.seed)
+        self._holding = Holding(self.k * policy.stride)
+        self._rng = np.random.default_rng(seed)
+
+    def reset(self, rows: Any = None) -> None:
+        """Begin new episodes: in these rows of the batch (numbers or a mask), or in all, which draw as at first."""
+        self._holding.reset(rows)
+        if rows is None:
+            self._rng = np.random.default_rng(self.seed)
+
+    def __call__(self, observations: Any, active: np.ndarray | None = None) -> np.ndarray:
+        return self._holding(self.policy.check(observations), self._draw)
+
+    def _draw(self, batch: Batch) -> np.ndarray:
+        noise = self._rng.standard_normal((len(batch), self.policy.skill_dim)).astype(np.float32)
+        return self.policy.prior_skill(batch, noise)
+
+    def packed(self) -> Packed:
+        return {}, self.note(k=self.k, seed=self.seed)
+
+
+def steps_of_a_skill(policy: Agent, k: int | None, usual: int) -> int:
+    """How many steps skills are held: k, but as they were learnt where the policy's method says that."""
+    horizon: int | None = policy.skill_horizon
+    if horizon is None:
+        return usual if k is None else k
+    if k not in (None, horizon):
+        raise HilpError(f"skills of this {policy.method} policy were learnt for {horizon} steps, not {k}: leave k out")
+    return horizon
+
+
+# ---- preferences -----------------------------------------------------------------------------------------------------
+
+
+def prefer(policy: Agent, pairs: Sequence[tuple[Any, Any]]) -> SkillPrompt:
+    """The skill of pairs (better, worse) of segments [rows, obs] each, which may differ in length.
+
+    A segment earns the sum of the reward over its transitions, and a reward is linear in the method's features; so the
+    chance that the first of two is preferred is the logistic function of <F(first) - F(second), w>, F being the sum of
+    features over a segment (Bradley and Terry). w is found by logistic regression, and is a reward: it becomes a skill
+    as any other reward does.
+    """
+    if not policy.has_rule("cumulant"):
+        policy.require_rule("backward", "has no reward rule, so it cannot learn from preferences")
+    pairs = list(pairs)
+    if not pairs:
+        raise HilpError("preferences are pairs (better, worse) of segments: give at least one")
+    differences = []
+    for number, pair in enumerate(pairs):
+        try:
+            better, worse = pair
+        except (TypeError, ValueError) as error:
+            raise HilpError(f"pair {number} of the preferences is not (better, worse)") from error
+        differences.append(_segment(policy, better, number) - _segment(policy, worse, number))
+    x = np.asarray(differences, np.float64)
+    weights = logistic(x)
+    if not np.any(weights):
+        raise HilpError("the segments of all pairs have the same features, so the preferences ask for nothing")
+    agreement = float(np.mean(x @ weights > 0))
+    if agreement < POOR:
+        warnings.warn(
+            f"a reward that phi can express explains only {agreement:.0%} of these {len(x)} preferences: are all pairs "
+            "(better, worse)? Longer segments tell more",
+            stacklevel=3,
+        )
+    z = weights if policy.has_rule("cumulant") else _by_backward(policy, weights)
+    return SkillPrompt(policy, policy.project(z), agreement=agreement)
+
+
+def _by_backward(policy: Agent, weights: np.ndarray) -> np.ndarray:
+    """The skill of a reward is its mean weighted by features: E[B (B w)]."""
+    kept = policy.latent_column("features")
+    features = np.asarray(policy.backward(policy.bank.next_observations) if kept is None else kept, np.float64)
+    if not len(features):
+        raise HilpError("this policy was saved without a bank of states, so it cannot say what a reward's skill is")
+    return np.asarray(features.T @ (features @ weights) / len(features))
+
+
+def _segment(policy: Agent, observations: Any, number: int) -> np.ndarray:
+    """The sum of features over the transitions of a segment."""
+    rows = policy.check(observations)
+    if rows.single or len(rows) < 2:
+        raise HilpError(f"a segment of pair {number} has fewer than two observations: it shows no transition")
+
+    def between(first: int | None, last: int | None) -> Tree:
+        return trees.over(lambda part: part[first:last], rows.tree)
+
+    after = between(1, None)
+    features = policy.cumulant(between(None, -1), after) if policy.has_rule("cumulant") else policy.backward(after)
+    return np.asarray(features, np.float64).sum(axis=0)
+
+
+def logistic(x: np.ndarray) -> np.ndarray:
+    """w = argmin mean log(1 + exp(-<x, w>)) + RIDGE / 2 |w|^2 on features of unit scale, by Newton's method."""
+    scale = np.sqrt(np.mean(np.square(x)))
+    if scale == 0.0:
+        return np.zeros(x.shape[1])
+    x = x / scale
+    w = np.zeros(x.shape[1])
+    for _ in range(ITERATIONS):
+        wrong = 1.0 / (1.0 + np.exp(np.clip(x @ w, -500, 500)))  # the chance of the other answer
+        slope = RIDGE * w - x.T @ wrong / len(x)
+        curve = x.T @ (x * (wrong * (1.0 - wrong))[:, None]) / len(x) + RIDGE * np.eye(len(w))
+        step = np.linalg.solve(curve, slope)
+        w = w - step
+        if np.abs(step).max() < ENOUGH:
+            break
+    return np.asarray(w / scale)
