@@ -162,8 +162,8 @@ def test_goals_of_the_kitchen(tiny: hilp.FoundationPolicy) -> None:
     found = goals.find("microwave", tiny, world)
     running = world.episodes(np.random.default_rng(0), 1, goal=found.for_task)
     assert (running.goals[0] == found.observation.astype(np.float32)).all()
-    assert world.asked_for(found.observation) == ("microwave",)
+    assert world.subtasks_of(found.observation) == ("microwave",)
     slid = goals.find("slide_cabinet=0.37", tiny, world).observation
-    assert world.asked_for(slid) == ("slide cabinet",)
+    assert world.subtasks_of(slid) == ("slide cabinet",)
     with pytest.raises(hilp.HilpError, match="did you mean 'kettle'"):
         goals.find("ketle", tiny, world)
