@@ -294,7 +294,7 @@ def read_npz(path: str, names: Sequence[str], dims: int | None = None) -> Mappin
         if found[name].dtype.kind not in columns.NUMBERS:
             raise HilpError(f"'{name}' of {path} holds {found[name].dtype}, not numbers")
         if dims is not None and len(found[name].shape) != dims:
-            raise HilpError(f"'{name}' of {path} has shape {tuple(found[name].shape)}, not {dims} dimensions")
+            raise HilpError(f"'{name}' of {path} holds {found[name].dtype} of shape {tuple(found[name].shape)}")
     return {name: found[name][:] for name in names}
 
 
