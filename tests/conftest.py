@@ -19,12 +19,15 @@ import jax
 import pytest
 
 import hilp
+from hilp import compiler
 from hilp.cli import main
 
 # XLA's older generator of loops compiles the programs of tests in half the time; rounding aside they are the same.
 QUICK_COMPILER = "--xla_cpu_use_fusion_emitters=false"
 # A program in one piece: cutting it up for several threads costs a fifth more, and the workers share the cores.
 ONE_PIECE = "--xla_cpu_parallel_codegen_split_count=1"
+# Sums as jaxlib computes them by itself, for users' see test_compiler.py: weights are recorded with these.
+OWN_SUMS = f"{compiler.FLAG}=+reduce"
 TINY = {"dim": 8, "hidden": (32, 32), "actor_hidden": (32, 32), "batch": 64}
 TINY_STEPS, TINY_BANK, TINY_TASK = 300, 2_000, "maze-medium"
 
@@ -47,8 +50,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def use_quick_compiler() -> None:
     """For this process, which has asked JAX for nothing yet, and those that it starts."""
-    flags = os.environ.get("XLA_FLAGS", "").split()
-    os.environ["XLA_FLAGS"] = " ".join([*flags, *(flag for flag in (QUICK_COMPILER, ONE_PIECE) if flag not in flags)])
+    flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if not flag.startswith(compiler.FLAG)]
+    own = [OWN_SUMS] if compiler.needed() else []
+    wanted = [flag for flag in (QUICK_COMPILER, ONE_PIECE, *own) if flag not in flags]
+    os.environ["XLA_FLAGS"] = " ".join([*flags, *wanted])
 
 
 def pytest_collection_finish() -> None:

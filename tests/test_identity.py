@@ -26,8 +26,8 @@ import numpy as np
 import pytest
 
 import hilp
-from conftest import QUICK_COMPILER, use_quick_compiler
-from hilp import storage
+from conftest import ONE_PIECE, QUICK_COMPILER, use_quick_compiler
+from hilp import compiler, storage
 from hilp.learning import methods
 
 RECORD = Path(__file__).with_name("identity.json")
@@ -115,7 +115,9 @@ def arithmetic() -> str:
     with quickly_compiled():
         found = probe(jnp.asarray(np.random.default_rng(1).normal(size=(32, 48)), jnp.float32))
     loops = " older loops" if QUICK_COMPILER in os.environ.get("XLA_FLAGS", "") else ""  # as the suite compiles them
-    return f"jaxlib {jax.lib.__version__} {_digest(found)[:12]}{_lapack()}{loops}"
+    pieces = " one piece" if ONE_PIECE in os.environ.get("XLA_FLAGS", "") else ""
+    sums = " plain sums" if f"{compiler.FLAG}=-reduce" in os.environ.get("XLA_FLAGS", "") else ""  # as for users
+    return f"jaxlib {jax.lib.__version__} {_digest(found)[:12]}{_lapack()}{loops}{pieces}{sums}"
 
 
 def _lapack() -> str:

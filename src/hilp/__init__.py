@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from hilp import compiler
+
 if TYPE_CHECKING:
     from hilp.collectors import collect as collect
     from hilp.collectors.named import load as load
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from hilp.tasks.gym import gym_task as gym_task
     from hilp.training.hierarchy import hierarchy as hierarchy
     from hilp.training.loop import pretrain as pretrain
+
+compiler.avoid_wrong_reductions()
 
 _HOMES = {
     "Dataset": "hilp.data.dataset",
