@@ -44,7 +44,7 @@ def plain_gaussian(actor: networks.GaussianActor, x: np.ndarray, action: np.ndar
 
 def plain_squashed(actor: networks.SquashedActor, x: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A drawn action and its log-density, by the change of variables."""
-    out = plain_layers(actor.hidden, x) @ np.asarray(actor.head.weight, np.float64) + np.asarray(actor.head.bias)
+    out = plain_layers(actor.hidden, x) @ np.asarray(actor.mean.weight, np.float64) + np.asarray(actor.mean.bias)
     mean, std = out[..., :2], np.exp(np.clip(out[..., 2:], -5, 2))
     before = mean + std * noise
     action = np.tanh(before)

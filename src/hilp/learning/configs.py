@@ -1,87 +1,117 @@
-"""Configs: frozen dataclasses of hyper-parameters, changed by name, with one clear line for a wrong value."""
+"""Configs: frozen dataclasses of hyper-parameters. The type of a field says which values make sense."""
 
 from __future__ import annotations
 
 import dataclasses
 import typing
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
 
 from hilp.errors import HilpError, nearest
 
 AUTO = "auto"
-AutoFloat = Annotated[float, AUTO]  # a number, or "auto" until training finds the one that fits its data
 LARGEST = 2**31 - 1  # of a whole number: sizes beyond it are typing errors
+ONE_WHOLE = "shares of one whole"  # fields with this note sum to at most 1
+
+Count = Annotated[int, "at least 1"]
+Sizes = Annotated[tuple[int, ...], "sizes of at least 1"]
+TwoSizes = Annotated[tuple[int, int], "two sizes of at least 1"]
+NonNegative = Annotated[float, "at least 0"]
+Positive = Annotated[float, "above 0"]
+Fraction = Annotated[float, "between 0 and 1"]
+AutoFraction = Annotated[float, "between 0 and 1", AUTO]  # or "auto", until training finds the one that fits its data
+Share = Annotated[float, "from 0 to 1"]
+GoalShare = Annotated[float, "from 0 to 1", ONE_WHOLE]
+Ema = Annotated[float, "above 0, at most 1"]
+
+RULES: dict[str, Callable[[Any], bool]] = {
+    "at least 1": lambda v: v >= 1,
+    "at least 0": lambda v: v >= 0,
+    "above 0": lambda v: v > 0,
+    "between 0 and 1": lambda v: 0 < v < 1,
+    "from 0 to 1": lambda v: 0 <= v <= 1,
+    "above 0, at most 1": lambda v: 0 < v <= 1,
+    "sizes of at least 1": lambda v: len(v) > 0 and min(v) >= 1,
+    "two sizes of at least 1": lambda v: len(v) == 2 and min(v) >= 1,
+}
+
+Encoder = Literal["paper", "light", "none"]  # of a half of the paper; for two CPU cores; bytes as plain numbers
+Augment = Literal["rows", "apart", "none"]  # random shifts: the same for all images of a row, or each its own
 
 
-def require(config: Any, wanted: dict[str, tuple[str, ...]]) -> None:
-    """Raise one line about the first value of a config that makes no sense; `wanted` maps a kind to field names."""
-    makes_sense = {
-        "at least 1": lambda v: v >= 1,
-        "at least 0": lambda v: v >= 0,
-        "above 0": lambda v: v > 0,
-        "between 0 and 1": lambda v: 0 < v < 1,
-        "from 0 to 1": lambda v: 0 <= v <= 1,
-        "above 0, at most 1": lambda v: 0 < v <= 1,
-        "sizes of at least 1": lambda v: len(v) > 0 and min(v) >= 1,
-        "two sizes of at least 1": lambda v: len(v) == 2 and min(v) >= 1,
+@dataclasses.dataclass(frozen=True)
+class BaseConfig:
+    """What the configs of all methods have in common. Values that make no sense are one line."""
+
+    encoder: Encoder = "paper"  # of images: the paper's, a light one, or none (bytes as numbers)
+    augment: Augment = "rows"  # random shifts of images, in half of the batches
+    normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
+
+    def __post_init__(self) -> None:
+        for name, kind in _kinds(type(self)).items():
+            _check(name, getattr(self, name), *kind)
+        shares = {name: getattr(self, name) for name, (_, notes) in _kinds(type(self)).items() if ONE_WHOLE in notes}
+        if sum(shares.values()) > 1.0:
+            keys, values = " and ".join(f"'{name}'" for name in shares), " + ".join(map(str, shares.values()))
+            raise HilpError(f"config keys {keys} are {ONE_WHOLE}: together at most 1, not {values}")
+
+
+Kind = tuple[Any, tuple[str, ...]]  # a type, and the notes that it was annotated with
+
+
+def _kinds(config: type) -> dict[str, Kind]:
+    """The type and the notes of each field of a config."""
+    hints = typing.get_type_hints(config, include_extras=True)
+    return {
+        name: (typing.get_args(hint)[0], typing.get_args(hint)[1:])
+        if typing.get_origin(hint) is Annotated
+        else (hint, ())
+        for name, hint in hints.items()
     }
-    fitted = to_fit(config)
-    for kind, names in wanted.items():
-        for name in (name for name in names if name not in fitted):
-            if not makes_sense[kind](getattr(config, name)):
-                raise HilpError(f"config key '{name}' must be {kind}, not {getattr(config, name)}")
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        for number in value if isinstance(value, tuple | list) else (value,):
-            if isinstance(number, int) and abs(number) > LARGEST:
-                raise HilpError(f"config key '{field.name}' is too large: {number:.3g}")
-    for name, choice in typing.get_type_hints(type(config)).items():
-        if typing.get_origin(choice) is typing.Literal:
-            parse(name, getattr(config, name), choice)
+
+
+def _check(name: str, value: Any, kind: Any, notes: tuple[str, ...]) -> None:
+    """Raise one line where the value of a field makes no sense."""
+    if AUTO in notes and value == AUTO:
+        return
+    for rule in notes:
+        if rule in RULES and not RULES[rule](value):
+            raise HilpError(f"config key '{name}' must be {rule}, not {value}")
+    for number in value if isinstance(value, tuple | list) else (value,):
+        if isinstance(number, int) and abs(number) > LARGEST:
+            raise HilpError(f"config key '{name}' is too large: {number:.3g}")
+    if typing.get_origin(kind) is Literal:
+        _parse(name, value, kind)
 
 
 def to_fit(config: Any) -> list[str]:
     """The keys of a config that are still to be fitted to data."""
-    kinds = typing.get_type_hints(type(config), include_extras=True)
-    return [name for name, kind in kinds.items() if kind == AutoFloat and getattr(config, name) == AUTO]
-
-
-def require_shares(config: Any, *names: str) -> None:
-    """Raise where values that are shares of one whole are more than it together."""
-    values = [getattr(config, name) for name in names]
-    if sum(values) > 1.0:
-        keys = " and ".join(f"'{name}'" for name in names)
-        raise HilpError(
-            f"config keys {keys} are shares of one whole: together at most 1, not {' + '.join(map(str, values))}"
-        )
+    kinds = _kinds(type(config)).items()
+    return [name for name, (_, notes) in kinds if AUTO in notes and getattr(config, name) == AUTO]
 
 
 def reference_values(config: Any) -> dict[str, object]:
-    """Config values of a V(s, g) to hold the distances of a phi against: phi's sizes, goals and discount."""
+    """Config values of a V(s, g) to compare the distances of a phi with: phi's sizes, goals and discount."""
     same = ("hidden", "batch", "lr", "goal_discount", "goal_random", "bound_targets", "encoder", "augment", "normalize")
-    return {
-        **{name: getattr(config, name) for name in same},
-        "discount": config.phi_discount,
-        "tau": config.phi_tau,
-    }
+    phi = {"discount": config.phi_discount, "tau": config.phi_tau}
+    return {name: getattr(config, name) for name in same} | phi
 
 
 def changed(config: Any, changes: dict[str, Any]) -> Any:
     """A copy of a frozen config with some values changed; text is parsed by the field's type."""
-    types = typing.get_type_hints(type(config), include_extras=True)
+    kinds = _kinds(type(config))
     parsed = {}
     for key, value in changes.items():
-        if key not in types:
-            raise HilpError(f"unknown config key '{key}': {nearest(key, types)}")
-        parsed[key] = parse(key, value, types[key])
+        if key not in kinds:
+            raise HilpError(f"unknown config key '{key}': {nearest(key, kinds)}")
+        kind, notes = kinds[key]
+        parsed[key] = value if AUTO in notes and value == AUTO else _parse(key, value, kind)
     return dataclasses.replace(config, **parsed)  # all at once: some values make sense only together
 
 
-def parse(key: str, value: Any, kind: Any) -> Any:
+def _parse(key: str, value: Any, kind: Any) -> Any:
     """`value` as the type of a config field, from text (command line) or JSON."""
-    if kind == AutoFloat:
-        return value if value == AUTO else parse(key, value, float)
-    if typing.get_origin(kind) is typing.Literal:
+    if typing.get_origin(kind) is Literal:
         options = typing.get_args(kind)
         if value not in options:
             raise HilpError(f"config key '{key}' cannot be '{value}': {nearest(str(value), map(str, options))}")
@@ -89,18 +119,21 @@ def parse(key: str, value: Any, kind: Any) -> Any:
     try:
         if typing.get_origin(kind) is tuple:
             parts = value.replace("x", ",").strip("()[]").split(",") if isinstance(value, str) else value
-            item = typing.get_args(kind)[0]
-            return tuple(parse(key, part, item) for part in parts if part != "")
-        if kind is bool:
-            if str(value).lower() not in ("true", "false", "0", "1"):
-                raise ValueError
-            return str(value).lower() in ("true", "1")
-        if kind is int:
-            number = float(value)
-            if number != int(number):
-                raise ValueError
-            return int(number)
-        return kind(value)
-    except (TypeError, ValueError, OverflowError):
+            return tuple(_parse(key, part, typing.get_args(kind)[0]) for part in parts if part != "")
+        return _READERS.get(kind, kind)(value)
+    except (LookupError, TypeError, ValueError, OverflowError):
         wanted = getattr(kind, "__name__", str(kind))
         raise HilpError(f"config key '{key}' needs a value of type {wanted}, not '{value}'") from None
+
+
+def _whole(value: Any) -> int:
+    number = float(value)
+    if number != int(number):
+        raise ValueError
+    return int(number)
+
+
+_READERS: dict[Any, Callable[[Any], Any]] = {
+    bool: lambda value: {"true": True, "1": True, "false": False, "0": False}[str(value).lower()],
+    int: _whole,
+}

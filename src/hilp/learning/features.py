@@ -7,7 +7,7 @@ A learner is a network and, for some, a head that is only there to teach it. Hil
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,26 +21,7 @@ from hilp.trees import Tree
 
 Kind = Literal["hilbert", "lap", "fdm", "ae", "idm", "cl", "rand"]
 HILBERT_ENSEMBLE = 2
-WITH_GOALS = ("hilbert", "cl")  # learners that ask for a goal beside the transition
-
-
-class Settings(Protocol):
-    """What a config must say for its features to be trained."""
-
-    @property
-    def features(self) -> Kind: ...
-    @property
-    def dim(self) -> int: ...
-    @property
-    def phi_hidden(self) -> tuple[int, int]: ...
-    @property
-    def phi_discount(self) -> float: ...
-    @property
-    def phi_expectile(self) -> float: ...
-    @property
-    def encoder(self) -> images.Encoder: ...
-    @property
-    def augment(self) -> images.Augment: ...
+WITH_GOALS = ("hilbert", "cl")  # learners that need a goal with the transition
 
 
 class Phi(NamedTuple):
@@ -50,7 +31,7 @@ class Phi(NamedTuple):
     teacher: Any  # a decoder or a second feature map; () where there is none
 
 
-def init(cfg: Settings, spec: Spec, key: Array) -> Phi:
+def init(cfg: Any, spec: Spec, key: Array) -> Phi:
     key_nets, key_teacher = jax.random.split(key)
     count = HILBERT_ENSEMBLE if cfg.features == "hilbert" else 1
     sizes = (images.layout(cfg, spec), cfg.phi_hidden, cfg.dim)
@@ -80,12 +61,12 @@ def sphere(x: Array) -> Array:
     return jnp.sqrt(x.shape[-1]) * hilbert.unit(x)
 
 
-def loss(phi: Phi, cfg: Settings, target: Phi, batch: Batch) -> tuple[Array, Info]:
+def loss(phi: Phi, cfg: Any, target: Phi, batch: Batch) -> tuple[Array, Info]:
     """The loss that trains phi; `target` matters to Hilbert features only."""
     return LOSSES[cfg.features](phi, cfg, target, batch)
 
 
-def hilbert_loss(phi: Phi, cfg: Settings, target: Phi, batch: Batch) -> tuple[Array, Info]:
+def hilbert_loss(phi: Phi, cfg: Any, target: Phi, batch: Batch) -> tuple[Array, Info]:
     """|phi(s) - phi(g)| is the number of steps from s to g (Eq. 6)."""
     s, next_s, g = batch.observation, batch.next_observation, batch.goal
     v = jnp.stack([hilbert.value(net(s), net(g)) for net in phi.nets])  # ensemble x batch
@@ -96,7 +77,7 @@ def hilbert_loss(phi: Phi, cfg: Settings, target: Phi, batch: Batch) -> tuple[Ar
     return value, {"phi_loss": value, "distance": -jnp.mean(v)}
 
 
-def laplacian_loss(phi: Phi, cfg: Settings, target: Phi, batch: Batch) -> tuple[Array, Info]:
+def laplacian_loss(phi: Phi, cfg: Any, target: Phi, batch: Batch) -> tuple[Array, Info]:
     """Eigenfunctions of the graph Laplacian: neighbours are alike, features are orthonormal."""
     here, there = encode("lap", phi, batch.observation), encode("lap", phi, batch.next_observation)
     smooth = jnp.mean(jnp.square(here - there))
@@ -104,14 +85,14 @@ def laplacian_loss(phi: Phi, cfg: Settings, target: Phi, batch: Batch) -> tuple[
     return value, {"phi_loss": value, "smoothness": smooth}
 
 
-def autoencoder_loss(phi: Phi, cfg: Settings, target: Phi, batch: Batch) -> tuple[Array, Info]:
+def autoencoder_loss(phi: Phi, cfg: Any, target: Phi, batch: Batch) -> tuple[Array, Info]:
     """phi(s) keeps what is needed to rebuild s."""
     rebuilt = phi.teacher(encode("ae", phi, batch.observation))
     value = jnp.mean(jnp.square(rebuilt - networks.join(batch.observation)))
     return value, {"phi_loss": value}
 
 
-def inverse_loss(phi: Phi, cfg: Settings, target: Phi, batch: Batch) -> tuple[Array, Info]:
+def inverse_loss(phi: Phi, cfg: Any, target: Phi, batch: Batch) -> tuple[Array, Info]:
     """phi(s), phi(s') keep what is needed to tell the action between them."""
     pair = [encode("idm", phi, batch.observation), encode("idm", phi, batch.next_observation)]
     action = jnp.tanh(phi.teacher(jnp.concatenate(pair, axis=-1)))
@@ -119,21 +100,21 @@ def inverse_loss(phi: Phi, cfg: Settings, target: Phi, batch: Batch) -> tuple[Ar
     return value, {"phi_loss": value}
 
 
-def forward_loss(phi: Phi, cfg: Settings, target: Phi, batch: Batch) -> tuple[Array, Info]:
+def forward_loss(phi: Phi, cfg: Any, target: Phi, batch: Batch) -> tuple[Array, Info]:
     """phi(s) and the action foretell s'."""
     known = jnp.concatenate([encode("fdm", phi, batch.observation), batch.action], axis=-1)
     value = jnp.mean(jnp.square(phi.teacher(known) - networks.join(batch.next_observation)))
     return value, {"phi_loss": value}
 
 
-def contrastive_loss(phi: Phi, cfg: Settings, target: Phi, batch: Batch) -> tuple[Array, Info]:
+def contrastive_loss(phi: Phi, cfg: Any, target: Phi, batch: Batch) -> tuple[Array, Info]:
     """phi(s) is nearest to mu of its own future among the futures of the batch."""
     logits = hilbert.unit(phi.nets[0](batch.observation)) @ hilbert.unit(phi.teacher(batch.goal)).T  # batch x batch
     value = losses.contrastive(logits)
     return value, {"phi_loss": value}
 
 
-def no_loss(phi: Phi, cfg: Settings, target: Phi, batch: Batch) -> tuple[Array, Info]:
+def no_loss(phi: Phi, cfg: Any, target: Phi, batch: Batch) -> tuple[Array, Info]:
     """Random features stay as they were drawn."""
     return jnp.zeros(()), {"phi_loss": jnp.zeros(())}
 

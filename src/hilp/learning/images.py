@@ -12,7 +12,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -22,36 +22,26 @@ import optax
 from jax import Array
 
 from hilp import trees
+from hilp.learning.configs import BaseConfig
 from hilp.learning.sampling import Batch
 from hilp.spec import Spec
 from hilp.trees import Tree
 
-Encoder = Literal["paper", "light", "none"]  # of a half of the paper; for two CPU cores; bytes as plain numbers
-Augment = Literal["rows", "apart", "none"]  # random shifts: the same for all pictures of a row, or each its own
 Shape = tuple[int, int, int]  # height, width, channels
 
-PAD = 3  # goal-conditioned half: pixels that a picture is shifted by, at most
-CROPPED = 0.5  # goal-conditioned half: share of the batches that are shifted
-SIDE_A_PIXEL = 21  # zero-shot half: a picture is shifted by its side over this, at most
-
-
-class ImageConfig(Protocol):
-    """What a config says about images."""
-
-    @property
-    def encoder(self) -> Encoder: ...
-    @property
-    def augment(self) -> Augment: ...
+PAD = 3  # goal-conditioned half: pixels that an image is shifted by, at most
+SHIFTED = 0.5  # goal-conditioned half: share of the batches that are shifted
+SIDE_A_PIXEL = 21  # zero-shot half: an image is shifted by its side over this, at most
 
 
 # ---- an observation as one vector ------------------------------------------------------------------------------------
 
 
 def join(observation: Tree, *others: Array) -> Array:
-    """One vector a row, as dense layers take it: an observation and what stands beside it.
+    """One vector a row, as dense layers take it: an observation and more vectors.
 
-    A named tree is put side by side in the order of its names; the bytes of an image become numbers from 0 to 1. Its
-    arrays have one batch axis (a segment's second one is `jax.vmap`'s), because only a plain vector shows where a row
+    The parts of a named tree are joined in the order of their names; the bytes of an image become numbers from 0 to 1.
+    Arrays have one batch axis (a segment's second one is `jax.vmap`'s), because only a plain vector shows where a row
     begins.
     """
     if isinstance(observation, Mapping):
@@ -71,12 +61,12 @@ def as_numbers(part: Array) -> Array:
 
 @dataclass(frozen=True)
 class Layout:
-    """What a network reads in one row, in order: pictures and runs of plain numbers. It adds up as sizes do.
+    """What a network reads in one row, in order: images and runs of plain numbers. It adds up as sizes do.
 
     `layout + 8` is an observation and 8 numbers, `2 * layout` an observation and a goal.
     """
 
-    pieces: tuple[tuple[int, Shape | int], ...]  # which picture of an observation and its shape, or (-1, how many)
+    pieces: tuple[tuple[int, Shape | int], ...]  # number of an image and its shape, or (-1, how many numbers)
     make: str  # the name of the encoder
 
     def __add__(self, numbers: int) -> Layout:
@@ -86,11 +76,11 @@ class Layout:
         return replace(self, pieces=self.pieces * times)
 
 
-Input = int | Layout  # how a network is told what it reads
+Input = int | Layout  # what a network reads
 
 
-def layout(cfg: ImageConfig, spec: Spec, half: Literal["goals", "rewards"] = "goals") -> Any:
-    """What a network reads of an observation: an `Input`, which adds up with sizes; without pictures, a size.
+def layout(cfg: BaseConfig, spec: Spec, half: Literal["goals", "rewards"] = "goals") -> Any:
+    """What a network reads of an observation: an `Input`, which adds up with sizes; without images, a size.
 
     half: of the paper, whose encoders differ.
     """
@@ -106,7 +96,7 @@ def layout(cfg: ImageConfig, spec: Spec, half: Literal["goals", "rewards"] = "go
 
 
 def pictures(spec: Spec) -> dict[str, Shape]:
-    """The parts of an observation that are pictures, in their order in a row."""
+    """The parts of an observation that are images, in their order in a row."""
     return {n: (shape[0], shape[1], shape[2]) for n, shape, kind in spec.parts if kind == "uint8" and len(shape) == 3}
 
 
@@ -179,7 +169,7 @@ class Four(eqx.Module):
 
     def __init__(self, side: int, channels: int, key: Array):
         count = 4 if side > 48 else 3 if side == 48 else 2
-        # Pictures of a few pixels have nothing left to cut off.
+        # Images of a few pixels have nothing left to cut off.
         padding = "VALID" if side >= 16 else "SAME"
         sizes = (channels, *[self.FILTERS] * count)
         self.layers = tuple(
@@ -195,7 +185,7 @@ class Four(eqx.Module):
 
 
 class Patches(eqx.Module):
-    """A convolution whose kernel is as wide as its stride: each patch of the picture goes through one matrix."""
+    """A convolution whose kernel is as wide as its stride: each patch of the image goes through one matrix."""
 
     weight: Array  # (side x side x in) x out
     bias: Array
@@ -220,8 +210,8 @@ class Patches(eqx.Module):
 class Light(eqx.Module):
     """For two CPU cores: patches of 4 x 4 pixels, and of 2 x 2 of those, 32 filters each.
 
-    What lies behind is told apart by its place, so nothing is pooled. A matrix product a patch is several times faster
-    on a CPU than overlapping convolutions that halve, whose gradients cost most.
+    Nothing is pooled, so that places stay apart. A matrix product a patch is several times faster on a CPU than
+    overlapping convolutions that halve, whose gradients cost most.
     """
 
     layers: tuple[Patches, ...]
@@ -308,7 +298,7 @@ SharedEncoder = ImageEncoder | tuple[()]  # () without images
 Codes = dict[str, Array]
 
 
-def shared_encoder(cfg: ImageConfig, spec: Spec, key: Array) -> tuple[SharedEncoder, Spec]:
+def shared_encoder(cfg: BaseConfig, spec: Spec, key: Array) -> tuple[SharedEncoder, Spec]:
     """The encoder in front of all networks of the zero-shot half, and the spec of encoded data."""
     encoder, size = image_encoder(layout(cfg, spec, "rewards"), key)
     return ((), spec) if encoder is None else (encoder, Spec(size, spec.action_dim))
@@ -377,34 +367,34 @@ def update_encoder(
 
 
 def augmented(cfg: Any, batch: Batch, key: Array) -> Batch:
-    """The batch of an update with its pictures shifted at random, as the config says; vectors stay as they are.
+    """The batch with its images shifted at random, as the config says; vectors stay as they are.
 
-    The key is that of the update: a run that was killed and resumed sees the same shifts.
+    The key is that of the update: a run that was killed and resumed has the same shifts.
     """
     kind = getattr(cfg, "augment", "none")
     seen = {name: tree for name, tree in batch.items() if isinstance(tree, Mapping)}
-    if kind == "none" or not any(map(_is_picture, jax.tree.leaves(seen))):
+    if kind == "none" or not any(map(_is_image, jax.tree.leaves(seen))):
         return batch
     key = jax.random.fold_in(key, 0x5F1F7)  # apart from the keys that the update splits off
     found: dict[str, Tree] = {}
     for number, (name, tree) in enumerate(seen.items()):
         own = jax.random.fold_in(key, number) if kind == "apart" else key
-        found[name] = trees.over(lambda part, own=own: _shifted(part, own, kind) if _is_picture(part) else part, tree)
+        found[name] = trees.over(lambda part, own=own: _shifted(part, own, kind) if _is_image(part) else part, tree)
     return batch.replace(**found)
 
 
-def _is_picture(part: Array) -> bool:
+def _is_image(part: Array) -> bool:
     return part.dtype == jnp.uint8 and part.ndim >= 4
 
 
 def _shifted(part: Array, key: Array, kind: str) -> Array:
-    """Pictures [batch, ..., height, width, channels], each shifted by its own offset; edges fill what is missing."""
+    """Images [batch, ..., height, width, channels], each shifted by its own offset; edges fill what is missing."""
     *around, height, width, channels = part.shape
     pad = PAD if kind == "rows" else min(height, width) // SIDE_A_PIXEL
     key_offsets, key_whether = jax.random.split(key)
     offsets = jax.random.randint(key_offsets, (part.shape[0], 2), 0, 2 * pad + 1)
     if kind == "rows":
-        offsets = jnp.where(jax.random.uniform(key_whether) < CROPPED, offsets, pad)
+        offsets = jnp.where(jax.random.uniform(key_whether) < SHIFTED, offsets, pad)
     frames = part.reshape(part.shape[0], -1, height, width, channels)
     frames = jnp.pad(frames, ((0, 0), (0, 0), (pad, pad), (pad, pad), (0, 0)), mode="edge")
     size = (frames.shape[1], height, width, channels)

@@ -34,11 +34,6 @@ ACTION_BOX = 1.0 - 1e-6  # the zero-shot half acts inside this
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
-def reads(network: GaussianActor | UnitActor | SquashedActor) -> int:
-    """How many numbers a row of an actor's input has."""
-    return int(network.hidden[0].weight.shape[0]) if network.image_encoder is None else network.image_encoder.size_in
-
-
 def stacked(*observations: Tree) -> Tree:
     """Batches of observations, one below the other: one pass through a network is faster than several."""
     return trees.over(lambda *parts: jnp.concatenate(parts), *observations)
@@ -164,28 +159,45 @@ def _activate_vjp(saved: tuple[Array, ...], cotangents: tuple[Array, Array]) -> 
 activate.defvjp(_activate, _activate_vjp)
 
 
-class GaussianActor(eqx.Module):
-    """pi(a | s, z): ReLU layers without LayerNorm, a small mean head, one free log-std per action dimension."""
+class Actor(eqx.Module):
+    """Hidden layers without LayerNorm and a small last layer: a batch of states and skills -> means of actions."""
 
     hidden: tuple[Dense, ...]
-    mean: Dense
-    log_std: Array
+    mean: Dense  # of a SquashedActor: mean and log-std
     image_encoder: images.ImageEncoder | None
 
-    def __init__(self, size_in: images.Input, hidden: Sequence[int], action_dim: int, key: Array):
+    def __init__(self, size_in: images.Input, hidden: Sequence[int], size_out: int, key: Array):
         self.image_encoder, size_in = images.image_encoder(size_in, key)
         keys = jax.random.split(key, len(hidden) + 1)
         sizes = [size_in, *hidden]
         self.hidden = tuple(Dense(a, b, k) for a, b, k in zip(sizes, sizes[1:], keys, strict=False))
-        self.mean = Dense(sizes[-1], action_dim, keys[-1], scale=0.01)
-        self.log_std = jnp.zeros((action_dim,), jnp.float32)
+        self.mean = Dense(sizes[-1], size_out, keys[-1], scale=0.01)
+
+    @staticmethod
+    def activation(x: Array) -> Array:
+        return jax.nn.relu(x)
+
+    @property
+    def size_in(self) -> int:
+        """How many numbers a row of its input has."""
+        return int(self.hidden[0].weight.shape[0]) if self.image_encoder is None else self.image_encoder.size_in
 
     def __call__(self, x: Array) -> Array:
         """The mean action, not clipped."""
         x = images.encode(self.image_encoder, x)
         for dense in self.hidden:
-            x = jax.nn.relu(dense(x))
+            x = self.activation(dense(x))
         return self.mean(x)
+
+
+class GaussianActor(Actor):
+    """pi(a | s, z): ReLU layers, one free log-std per action dimension."""
+
+    log_std: Array
+
+    def __init__(self, size_in: images.Input, hidden: Sequence[int], action_dim: int, key: Array):
+        super().__init__(size_in, hidden, action_dim, key)
+        self.log_std = jnp.zeros((action_dim,), jnp.float32)
 
     def log_prob(self, x: Array, action: Array) -> Array:
         """log pi(action | x) of the diagonal Gaussian (no tanh squashing)."""
@@ -194,45 +206,26 @@ class GaussianActor(eqx.Module):
         return jnp.sum(-0.5 * jnp.square(standard) - log_std - HALF_LOG_2PI, axis=-1)
 
 
-class UnitActor(eqx.Module):
-    """OGBench's pi(a | s, g): GELU layers without LayerNorm, a small mean head, a deviation of one."""
-
-    hidden: tuple[Dense, ...]
-    mean: Dense
-    image_encoder: images.ImageEncoder | None
+class UnitActor(Actor):
+    """OGBench's pi(a | s, g): GELU layers, a deviation of one."""
 
     def __init__(self, size_in: images.Input, hidden: Sequence[int], action_dim: int, key: Array):
-        self.image_encoder, size_in = images.image_encoder(size_in, key)
-        keys = jax.random.split(key, len(hidden) + 1)
-        sizes = [size_in, *hidden]
-        self.hidden = tuple(Dense(a, b, k) for a, b, k in zip(sizes, sizes[1:], keys, strict=False))
-        self.mean = Dense(sizes[-1], action_dim, keys[-1], scale=0.01)
+        super().__init__(size_in, hidden, action_dim, key)
 
-    def __call__(self, x: Array) -> Array:
-        """The mean action, not clipped."""
-        x = images.encode(self.image_encoder, x)
-        for dense in self.hidden:
-            x = jax.nn.gelu(dense(x), approximate=True)
-        return self.mean(x)
+    @staticmethod
+    def activation(x: Array) -> Array:
+        return jax.nn.gelu(x, approximate=True)
 
     def log_prob(self, x: Array, action: Array) -> Array:
         """log pi(action | x): a squared error, up to a constant."""
         return jnp.sum(-0.5 * jnp.square(action - self(x)) - HALF_LOG_2PI, axis=-1)
 
 
-class SquashedActor(eqx.Module):
+class SquashedActor(Actor):
     """SAC's pi(a | s, g): a Gaussian of state-dependent mean and deviation, sent through tanh."""
 
-    hidden: tuple[Dense, ...]
-    head: Dense  # mean and log-std
-    image_encoder: images.ImageEncoder | None
-
     def __init__(self, size_in: images.Input, hidden: Sequence[int], action_dim: int, key: Array):
-        self.image_encoder, size_in = images.image_encoder(size_in, key)
-        keys = jax.random.split(key, len(hidden) + 1)
-        sizes = [size_in, *hidden]
-        self.hidden = tuple(Dense(a, b, k) for a, b, k in zip(sizes, sizes[1:], keys, strict=False))
-        self.head = Dense(sizes[-1], 2 * action_dim, keys[-1], scale=0.01)
+        super().__init__(size_in, hidden, 2 * action_dim, key)  # mean and log-std
 
     def __call__(self, x: Array) -> Array:
         """The action without noise: tanh of the mean."""
@@ -247,10 +240,7 @@ class SquashedActor(eqx.Module):
         return jnp.tanh(before), jnp.sum(log_normal - log_slope, axis=-1)
 
     def _gaussian(self, x: Array) -> tuple[Array, Array]:
-        x = images.encode(self.image_encoder, x)
-        for dense in self.hidden:
-            x = jax.nn.relu(dense(x))
-        mean, log_std = jnp.split(self.head(x), 2, axis=-1)
+        mean, log_std = jnp.split(super().__call__(x), 2, axis=-1)
         return mean, jnp.clip(log_std, *LOG_STD_RANGE)
 
 

@@ -17,7 +17,7 @@ import optax
 from jax import Array
 
 from hilp.learning import images, losses, networks, sampling
-from hilp.learning.configs import require
+from hilp.learning.configs import BaseConfig, Count, Ema, Fraction, NonNegative, Share, Sizes
 from hilp.learning.contract import Info, Preset
 from hilp.learning.methods import gcbc
 from hilp.learning.methods import preset_values as values
@@ -28,34 +28,18 @@ CRITICS = 2
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(BaseConfig):
     """Hyper-parameters; the defaults are OGBench's for ant mazes."""
 
-    hidden: tuple[int, ...] = (512, 512, 512)  # layers of phi and psi
-    actor_hidden: tuple[int, ...] = (512, 512, 512)  # layers of the policy
-    latent: int = 512  # numbers that phi and psi give
-    batch: int = 1024  # transitions per update; each is told from all others
-    lr: float = 3e-4  # Adam, every network
-    goal_discount: float = 0.99  # how far ahead the critics' goals lie
-    actor_goal_random: float = 0.0  # share of the actor's goals drawn from the whole data set; the others lie ahead
-    bc_weight: float = 0.1  # larger imitates the data
-    actor_ema: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in OGBench
-    encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
-    augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
-    normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
-
-    def __post_init__(self) -> None:
-        require(
-            self,
-            {
-                "at least 1": ("batch", "latent"),
-                "sizes of at least 1": ("hidden", "actor_hidden"),
-                "between 0 and 1": ("goal_discount",),
-                "from 0 to 1": ("actor_goal_random",),
-                "at least 0": ("lr", "bc_weight"),
-                "above 0, at most 1": ("actor_ema",),
-            },
-        )
+    hidden: Sizes = (512, 512, 512)  # layers of phi and psi
+    actor_hidden: Sizes = (512, 512, 512)  # layers of the policy
+    latent: Count = 512  # numbers that phi and psi give
+    batch: Count = 1024  # transitions per update; each is told from all others
+    lr: NonNegative = 3e-4  # Adam, every network
+    goal_discount: Fraction = 0.99  # how far ahead the critics' goals lie
+    actor_goal_random: Share = 0.0  # share of the actor's goals drawn from the whole data set; the others lie ahead
+    bc_weight: NonNegative = 0.1  # larger imitates the data
+    actor_ema: Ema = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in OGBench
 
 
 class State(NamedTuple):

@@ -24,11 +24,23 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from hilp import trees
 from hilp.errors import HilpError
-from hilp.learning import hilbert, images, losses, networks, sampling
-from hilp.learning.configs import AUTO, AutoFloat, reference_values, require
+from hilp.learning import hilbert, images, losses, networks, sampling, skills
+from hilp.learning.configs import (
+    AUTO,
+    AutoFraction,
+    BaseConfig,
+    Count,
+    Ema,
+    Fraction,
+    NonNegative,
+    Positive,
+    Share,
+    Sizes,
+    reference_values,
+)
 from hilp.learning.contract import Info, Preset
+from hilp.learning.methods import hilp
 from hilp.learning.methods import preset_values as values
 from hilp.learning.methods.qrl import INTERVALS, union_length
 from hilp.learning.sampling import Batch
@@ -41,44 +53,30 @@ Head = Literal["intervals", "heights"]
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(BaseConfig):
     """Hyper-parameters; the defaults are those of HILP."""
 
-    dim: int = 64  # numbers of a latent: groups of eight intervals, or half phi and half heights
+    dim: Count = 64  # numbers of a latent: groups of eight intervals, or half phi and half heights
     head: Head = "intervals"  # what makes a distance of two latents
-    hidden: tuple[int, ...] = (512, 512, 512)  # layers of the latents, V and Q
-    actor_hidden: tuple[int, ...] = (512, 512, 512)  # layers of the policy
-    batch: int = 1024  # transitions per update
-    lr: float = 3e-4  # Adam, every network
-    phi_discount: AutoFloat = 0.99  # sets the longest distance that is told apart, about 1 / (1 - discount) steps
-    phi_expectile: float = 0.95  # nearer 1: distances of the best path in the data, not of the usual one
-    phi_tau: float = 0.005  # EMA of the latents' target
-    goal_discount: AutoFloat = 0.99  # how far ahead future goals lie
-    goal_random: float = 0.375  # share of goals drawn from the whole data set
-    discount: float = 0.99  # of the skill reward
-    expectile: float = 0.9  # of the skill value V(s, z)
-    temperature: float = 10.0  # AWR: larger trusts the critic, smaller imitates the data
-    awr_clip: float = 100.0  # AWR weights are cut here
-    tau: float = 0.005  # EMA of the critic's target
+    hidden: Sizes = (512, 512, 512)  # layers of the latents, V and Q
+    actor_hidden: Sizes = (512, 512, 512)  # layers of the policy
+    batch: Count = 1024  # transitions per update
+    lr: NonNegative = 3e-4  # Adam, every network
+    phi_discount: AutoFraction = 0.99  # sets the longest distance that is told apart, about 1 / (1 - discount) steps
+    phi_expectile: Fraction = 0.95  # nearer 1: distances of the best path in the data, not of the usual one
+    phi_tau: Share = 0.005  # EMA of the latents' target
+    goal_discount: AutoFraction = 0.99  # how far ahead future goals lie
+    goal_random: Share = 0.375  # share of goals drawn from the whole data set
+    discount: Fraction = 0.99  # of the skill reward
+    expectile: Fraction = 0.9  # of the skill value V(s, z)
+    temperature: NonNegative = 10.0  # AWR: larger trusts the critic, smaller imitates the data
+    awr_clip: Positive = 100.0  # AWR weights are cut here
+    tau: Share = 0.005  # EMA of the critic's target
     bound_targets: bool = False  # targets never say farther than the trajectory itself took
-    actor_ema: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights
-    encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
-    augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
-    normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
+    actor_ema: Ema = 1.0  # below 1: the policy kept is a moving average of the actor's weights
 
     def __post_init__(self) -> None:
-        require(
-            self,
-            {
-                "at least 1": ("dim", "batch"),
-                "sizes of at least 1": ("hidden", "actor_hidden"),
-                "between 0 and 1": ("phi_discount", "phi_expectile", "goal_discount", "discount", "expectile"),
-                "from 0 to 1": ("phi_tau", "tau", "goal_random"),
-                "at least 0": ("lr", "temperature"),
-                "above 0": ("awr_clip",),
-                "above 0, at most 1": ("actor_ema",),
-            },
-        )
+        super().__post_init__()
         if self.dim % INTERVALS:
             raise HilpError(f"config key 'dim' must be a multiple of {INTERVALS}, not {self.dim}")
 
@@ -98,24 +96,17 @@ class State(NamedTuple):
     policy_opt: optax.OptState
 
 
-class Policy(eqx.Module):
-    """What is left after training: latents, pi, and the rules that turn tasks into skills.
+class Policy(hilp.Policy):
+    """What is left after training: HILP's, with a distance of its own.
 
-    Latents are given in steps of the data: what is near in all directions is so by their Euclidean distance, as HILP's.
+    Latents are in steps of the data: what is near in all directions is so by their Euclidean distance, as HILP's.
     """
 
-    latent: networks.Trunk
     step: Array
-    actor: networks.GaussianActor
-    skill_dim: int = eqx.field(static=True)
-    discount: float = eqx.field(static=True)  # of distances, which are told apart up to about 1 / (1 - discount) steps
     head: Head = eqx.field(static=True)
 
     def encode(self, observation: Tree) -> Array:
-        return self.latent(observation) / self.step
-
-    def act(self, observation: Tree, z: Array) -> Array:
-        return jnp.clip(self.actor(networks.join(observation, z)), -1.0, 1.0)
+        return self.phi(observation) / self.step
 
     def distance(self, here: Array, there: Array) -> Array:
         return distance(self.head, self.step * here, self.step * there)
@@ -123,19 +114,6 @@ class Policy(eqx.Module):
     def goal_direction(self, here: Array, there: Array) -> Array:
         """Goal rule: the unit direction in which the distance shrinks soonest."""
         return direction(self.head, here, there)
-
-    def cumulant(self, observation: Tree, next_observation: Tree) -> Array:
-        """Features whose inner product with z is the reward that skill z maximises."""
-        return self.encode(next_observation) - self.encode(observation)
-
-    def skill_of(self, observations: Tree, actions: Array, steps: Array) -> Array:
-        """The skill that a segment followed: that from its first state to its last."""
-        first, last = (trees.over(lambda part, at=at: part[:, at], observations) for at in (0, -1))
-        return self.goal_direction(self.encode(first), self.encode(last))
-
-    def project(self, z: Array) -> Array:
-        """The skill in the direction of z: skills live on the unit sphere."""
-        return hilbert.unit(z)
 
 
 def distance(head: Head, here: Array, there: Array) -> Array:
@@ -203,49 +181,15 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     z = hilbert.unit(jax.random.normal(key, here.shape))
     reward = hilbert.skill_reward(here, after, z) / step
 
-    sz = networks.join(batch.observation, z)
-    sza = jnp.concatenate([sz, batch.action], axis=-1)
-    target_q = jnp.min(networks.apply_all(state.critic_target, sza)[..., 0], axis=0)
-    value_grad = jax.value_and_grad(losses.expectile_value_loss, has_aux=True)
-    (loss_v, v), grad_v = value_grad(state.value, sz, target_q, cfg.expectile)
-
-    # No done mask: a skill has no end.
-    next_v = state.value(networks.join(batch.next_observation, z))[..., 0]
-    loss_q, grad_q = jax.value_and_grad(losses.critic_loss)(state.critic, sza, reward + cfg.discount * next_v)
-    weight = losses.awr_weight(target_q - v, cfg.temperature, cfg.awr_clip)
-    loss_a, grad_a = jax.value_and_grad(losses.awr_loss)(state.actor, sz, batch.action, weight)
-
-    nets = (state.value, state.critic, state.actor)
-    updates, policy_opt = optax.adam(cfg.lr).update((grad_v, grad_q, grad_a), state.policy_opt)
-    value, critic, actor = optax.apply_updates(nets, updates)
-    state = State(
-        latent=latent,
-        latent_target=latent_target,
-        step=step,
-        value=value,
-        critic=critic,
-        critic_target=losses.polyak(state.critic_target, critic, cfg.tau),
-        actor=actor,
-        actor_average=losses.averaged(state.actor_average, actor, cfg.actor_ema, policy_opt[0].count),
-        latent_opt=latent_opt,
-        policy_opt=policy_opt,
-    )
-    info = {
-        **latent_info,
-        "value_loss": loss_v,
-        "critic_loss": loss_q,
-        "actor_loss": loss_a,
-        "latent_step": step,
-        "skill_reward": jnp.mean(reward),
-        "skill_value": jnp.mean(v),
-        "awr_weight": jnp.mean(weight),
-    }
-    return state, info
+    part, info = skills.update_policy(cfg, state, batch, z, reward, "awr")
+    average = losses.averaged(state.actor_average, part["actor"], cfg.actor_ema, part["policy_opt"][0].count)
+    parts = {"latent": latent, "latent_target": latent_target, "step": step, "latent_opt": latent_opt}
+    return State(**parts, **part, actor_average=average), {**latent_info, **info, "latent_step": step}
 
 
 def export(cfg: Config, state: State) -> Policy:
     actor = state.actor_average or state.actor
-    return Policy(state.latent[0], state.step, actor, cfg.dim, cfg.phi_discount, cfg.head)
+    return Policy(state.latent[0], actor, cfg.dim, False, cfg.phi_discount, state.step, cfg.head)
 
 
 reference = reference_values
@@ -254,7 +198,7 @@ reference = reference_values
 def latent_loss(
     latent: networks.Ensemble, cfg: Config, target: networks.Ensemble, batch: Batch
 ) -> tuple[Array, tuple[Info, Array]]:
-    """Eq. 6 with V(s, g) = -d(s, g), and the latents of s by the first network, so that nobody computes them twice."""
+    """Eq. 6 with V(s, g) = -d(s, g), and the latents of s by the first network, so that they are computed once."""
     count = batch.reached.shape[0]
     online = networks.apply_all(latent, networks.stacked(batch.observation, batch.goal))  # ensemble x 2 batch x size
     old = networks.apply_all(target, networks.stacked(batch.observation, batch.goal, batch.next_observation))

@@ -17,7 +17,7 @@ from jax import Array
 
 from hilp import trees
 from hilp.learning import features, images, losses, networks, sampling
-from hilp.learning.configs import require
+from hilp.learning.configs import Augment, BaseConfig, Count, Fraction, NonNegative, Share, TwoSizes
 from hilp.learning.contract import Info, Preset
 from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
@@ -28,37 +28,23 @@ HEADS = 2
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(BaseConfig):
     """Hyper-parameters; the defaults are the paper's table for zero-shot RL."""
 
-    dim: int = 50  # latent dimension D
-    backward_hidden: tuple[int, int] = (512, 512)  # layers of B
-    preprocess_hidden: tuple[int, int] = (1024, 512)  # layers that (s, a), (s, z) and s go through apart
-    hidden: int = 1024  # layer behind them
-    batch: int = 1024  # transitions per update
-    lr: float = 1e-4  # Adam, F, B and actor
-    discount: float = 0.98  # of the successor measure
-    tau: float = 0.01  # EMA of the targets of F and B
-    orthonormality: float = 1.0  # weight of the loss that keeps B orthonormal
-    q_weight: float = 0.0  # weight of the loss on values <F, z> with the reward that z implies; 0.01 where it helps
-    skill_mix: float = 0.5  # share of skills that are B of states of the data instead of the sphere's
-    noise: float = 0.2  # TD3's smoothing of actions
-    noise_clip: float = 0.3  # the noise is cut here
-    encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
-    augment: images.Augment = "apart"  # random shifts of pictures: of s, s' and goals each their own
-    normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
-
-    def __post_init__(self) -> None:
-        require(
-            self,
-            {
-                "at least 1": ("dim", "batch", "hidden"),
-                "two sizes of at least 1": ("backward_hidden", "preprocess_hidden"),
-                "between 0 and 1": ("discount",),
-                "from 0 to 1": ("tau", "skill_mix"),
-                "at least 0": ("lr", "orthonormality", "q_weight", "noise", "noise_clip"),
-            },
-        )
+    dim: Count = 50  # latent dimension D
+    backward_hidden: TwoSizes = (512, 512)  # layers of B
+    preprocess_hidden: TwoSizes = (1024, 512)  # layers that (s, a), (s, z) and s go through apart
+    hidden: Count = 1024  # layer behind them
+    batch: Count = 1024  # transitions per update
+    lr: NonNegative = 1e-4  # Adam, F, B and actor
+    discount: Fraction = 0.98  # of the successor measure
+    tau: Share = 0.01  # EMA of the targets of F and B
+    orthonormality: NonNegative = 1.0  # weight of the loss that keeps B orthonormal
+    q_weight: NonNegative = 0.0  # of the loss on values <F, z> with the reward that z implies; 0.01 where it helps
+    skill_mix: Share = 0.5  # share of skills that are B of states of the data instead of the sphere's
+    noise: NonNegative = 0.2  # TD3's smoothing of actions
+    noise_clip: NonNegative = 0.3  # the noise is cut here
+    augment: Augment = "apart"  # random shifts of images: of s, s' and goals each their own
 
 
 class State(NamedTuple):

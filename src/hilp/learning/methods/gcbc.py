@@ -15,7 +15,7 @@ import optax
 from jax import Array
 
 from hilp.learning import images, losses, networks, sampling
-from hilp.learning.configs import require
+from hilp.learning.configs import BaseConfig, Count, Ema, NonNegative, Share, Sizes
 from hilp.learning.contract import Info, Preset
 from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
@@ -24,29 +24,14 @@ from hilp.trees import Tree
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(BaseConfig):
     """Hyper-parameters; the defaults are the paper's table for goal-conditioned RL."""
 
-    actor_hidden: tuple[int, ...] = (512, 512, 512)  # layers of the policy; the paper has (256, 256) on AntMaze-large
-    batch: int = 1024  # transitions per update
-    lr: float = 3e-4  # Adam
-    actor_goal_random: float = 0.0  # share of the goals drawn from the whole data set; the others lie ahead
-    actor_ema: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
-    encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
-    augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
-    normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
-
-    def __post_init__(self) -> None:
-        require(
-            self,
-            {
-                "at least 1": ("batch",),
-                "sizes of at least 1": ("actor_hidden",),
-                "at least 0": ("lr",),
-                "from 0 to 1": ("actor_goal_random",),
-                "above 0, at most 1": ("actor_ema",),
-            },
-        )
+    actor_hidden: Sizes = (512, 512, 512)  # layers of the policy; the paper has (256, 256) on AntMaze-large
+    batch: Count = 1024  # transitions per update
+    lr: NonNegative = 3e-4  # Adam
+    actor_goal_random: Share = 0.0  # share of the goals drawn from the whole data set; the others lie ahead
+    actor_ema: Ema = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
 
 
 class State(NamedTuple):
@@ -60,11 +45,11 @@ class State(NamedTuple):
 class Policy(eqx.Module):
     """What is left after training: pi(a | s, g)."""
 
-    actor: networks.GaussianActor | networks.UnitActor
+    actor: networks.Actor
 
     @property
     def skill_dim(self) -> int:
-        return networks.reads(self.actor) // 2  # the actor takes a state and, of the same size, the skill
+        return self.actor.size_in // 2  # the actor takes a state and, of the same size, the skill
 
     def act(self, observation: Tree, z: Array) -> Array:
         return jnp.clip(self.actor(networks.join(observation, z)), -1.0, 1.0)

@@ -14,55 +14,38 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
 
 from hilp.learning import images, losses, networks, sampling
-from hilp.learning.configs import require, require_shares
+from hilp.learning.configs import BaseConfig, Count, Fraction, GoalShare, NonNegative, Share, Sizes
 from hilp.learning.contract import Info, Preset
+from hilp.learning.methods import gcbc
 from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
 from hilp.spec import Spec
-from hilp.trees import Tree
 
 CRITICS = 2
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(BaseConfig):
     """Hyper-parameters; sizes, batch, discount and target rate are the paper's table for goal-conditioned RL."""
 
-    hidden: tuple[int, ...] = (512, 512, 512)  # layers of Q
-    actor_hidden: tuple[int, ...] = (512, 512, 512)  # layers of the policy
-    batch: int = 1024  # transitions per update
-    lr: float = 3e-4  # Adam, critics
-    actor_lr: float = 1e-4  # Adam, actor and temperature
-    discount: float = 0.99  # of the reward
-    tau: float = 0.005  # EMA of the critic's target
-    goal_discount: float = 0.99  # how far ahead future goals lie
-    p_current_goal: float = 0.2  # share of goals that are the state itself: Q(s, a, s) = 0 must be learnt
-    goal_random: float = 0.3  # share of goals drawn from the whole data set
-    conservative: float = 5.0  # weight of the conservative term: larger keeps Q of unseen actions lower
-    samples: int = 10  # actions drawn from each of the uniform, the current and the next policy's distribution
-    encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
-    augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
-    normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
-
-    def __post_init__(self) -> None:
-        require(
-            self,
-            {
-                "at least 1": ("batch", "samples"),
-                "sizes of at least 1": ("hidden", "actor_hidden"),
-                "between 0 and 1": ("discount", "goal_discount"),
-                "from 0 to 1": ("tau", "p_current_goal", "goal_random"),
-                "at least 0": ("lr", "actor_lr", "conservative"),
-            },
-        )
-        require_shares(self, "p_current_goal", "goal_random")
+    hidden: Sizes = (512, 512, 512)  # layers of Q
+    actor_hidden: Sizes = (512, 512, 512)  # layers of the policy
+    batch: Count = 1024  # transitions per update
+    lr: NonNegative = 3e-4  # Adam, critics
+    actor_lr: NonNegative = 1e-4  # Adam, actor and temperature
+    discount: Fraction = 0.99  # of the reward
+    tau: Share = 0.005  # EMA of the critic's target
+    goal_discount: Fraction = 0.99  # how far ahead future goals lie
+    p_current_goal: GoalShare = 0.2  # share of goals that are the state itself: Q(s, a, s) = 0 must be learnt
+    goal_random: GoalShare = 0.3  # share of goals drawn from the whole data set
+    conservative: NonNegative = 5.0  # weight of the conservative term: larger keeps Q of unseen actions lower
+    samples: Count = 10  # actions drawn from each of the uniform, the current and the next policy's distribution
 
 
 class State(NamedTuple):
@@ -76,21 +59,7 @@ class State(NamedTuple):
     actor_opt: optax.OptState
 
 
-class Policy(eqx.Module):
-    """What is left after training: pi(a | s, g), without its noise."""
-
-    actor: networks.SquashedActor
-
-    @property
-    def skill_dim(self) -> int:
-        return networks.reads(self.actor) // 2  # the actor takes a state and, of the same size, the skill
-
-    def act(self, observation: Tree, z: Array) -> Array:
-        return self.actor(networks.join(observation, z))
-
-    def goal_skill(self, goal: Tree) -> Array:
-        """The skill of a goal is the goal."""
-        return networks.join(goal)
+Policy = gcbc.Policy  # without its noise, the actor is pi(a | s, g) as that of gc-bc
 
 
 def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:

@@ -17,7 +17,7 @@ import optax
 from jax import Array
 
 from hilp.learning import hilbert, images, losses, networks, sampling
-from hilp.learning.configs import require, require_shares
+from hilp.learning.configs import BaseConfig, Count, Ema, Fraction, GoalShare, NonNegative, Positive, Share, Sizes
 from hilp.learning.contract import Info, Preset
 from hilp.learning.methods import gcbc
 from hilp.learning.methods import preset_values as values
@@ -25,45 +25,26 @@ from hilp.learning.sampling import Batch
 from hilp.spec import Spec
 
 VALUES = 2
-NO_CRITICS = ()  # where gc-iql-q has some: checkpoints of both have one layout, that of runs made when they were one
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(BaseConfig):
     """Hyper-parameters; the defaults are the paper's table for goal-conditioned RL."""
 
-    hidden: tuple[int, ...] = (512, 512, 512)  # layers of V
-    actor_hidden: tuple[int, ...] = (512, 512, 512)  # layers of the policy; the paper has (256, 256) on AntMaze-large
-    batch: int = 1024  # transitions per update
-    lr: float = 3e-4  # Adam, every network
-    discount: float = 0.99  # sets the longest distance V can tell apart, about 1 / (1 - discount) steps
-    expectile: float = 0.9  # nearer 1: values of the best path in the data, not of the usual one
-    tau: float = 0.005  # EMA of V's target
-    goal_discount: float = 0.99  # how far ahead future goals of the value lie
-    p_current_goal: float = 0.2  # share of the value's goals that are the state itself: V(s, s) = 0 must be learnt
-    goal_random: float = 0.3  # share of the value's goals drawn from the whole data set
-    actor_goal_random: float = 0.3  # share of the actor's goals drawn from the whole data set; the others lie ahead
-    temperature: float = 3.0  # AWR: larger trusts the values, smaller imitates the data
-    awr_clip: float = 100.0  # AWR weights are cut here
-    actor_ema: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
-    encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
-    augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
-    normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
-
-    def __post_init__(self) -> None:
-        require(
-            self,
-            {
-                "at least 1": ("batch",),
-                "sizes of at least 1": ("hidden", "actor_hidden"),
-                "between 0 and 1": ("discount", "expectile", "goal_discount"),
-                "from 0 to 1": ("tau", "p_current_goal", "goal_random", "actor_goal_random"),
-                "at least 0": ("lr", "temperature"),
-                "above 0": ("awr_clip",),
-                "above 0, at most 1": ("actor_ema",),
-            },
-        )
-        require_shares(self, "p_current_goal", "goal_random")
+    hidden: Sizes = (512, 512, 512)  # layers of V
+    actor_hidden: Sizes = (512, 512, 512)  # layers of the policy; the paper has (256, 256) on AntMaze-large
+    batch: Count = 1024  # transitions per update
+    lr: NonNegative = 3e-4  # Adam, every network
+    discount: Fraction = 0.99  # sets the longest distance V can tell apart, about 1 / (1 - discount) steps
+    expectile: Fraction = 0.9  # nearer 1: values of the best path in the data, not of the usual one
+    tau: Share = 0.005  # EMA of V's target
+    goal_discount: Fraction = 0.99  # how far ahead future goals of the value lie
+    p_current_goal: GoalShare = 0.2  # share of the value's goals that are the state itself: V(s, s) = 0 must be learnt
+    goal_random: GoalShare = 0.3  # share of the value's goals drawn from the whole data set
+    actor_goal_random: Share = 0.3  # share of the actor's goals drawn from the whole data set; the others lie ahead
+    temperature: NonNegative = 3.0  # AWR: larger trusts the values, smaller imitates the data
+    awr_clip: Positive = 100.0  # AWR weights are cut here
+    actor_ema: Ema = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
 
 
 class State(NamedTuple):
@@ -98,7 +79,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
         value_target=value,
         actor=actor,
         actor_average=losses.averaged(actor, actor, cfg.actor_ema),
-        opt=optax.adam(cfg.lr).init((value, NO_CRITICS, actor)),
+        opt=optax.adam(cfg.lr).init((value, actor)),
     )
 
 
@@ -115,8 +96,8 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     sg = networks.join(batch.observation, goal)
     loss_a, grad_a = jax.value_and_grad(losses.awr_loss)(state.actor, sg, batch.action, weight)
 
-    updates, opt = optax.adam(cfg.lr).update((grad_v, NO_CRITICS, grad_a), state.opt)
-    value, _, actor = optax.apply_updates((state.value, NO_CRITICS, state.actor), updates)
+    updates, opt = optax.adam(cfg.lr).update((grad_v, grad_a), state.opt)
+    value, actor = optax.apply_updates((state.value, state.actor), updates)
     state = State(
         value=value,
         value_target=losses.polyak(state.value_target, value, cfg.tau),

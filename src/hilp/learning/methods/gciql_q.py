@@ -16,7 +16,7 @@ import optax
 from jax import Array
 
 from hilp.learning import images, losses, networks
-from hilp.learning.configs import require, require_shares
+from hilp.learning.configs import NonNegative
 from hilp.learning.contract import Info, Preset
 from hilp.learning.methods import gciql
 from hilp.learning.methods import preset_values as values
@@ -27,49 +27,17 @@ CRITICS = 2
 
 
 @dataclass(frozen=True)
-class Config:
-    """Hyper-parameters; the defaults are the paper's table for goal-conditioned RL."""
+class Config(gciql.Config):
+    """Hyper-parameters; the defaults are the paper's table for goal-conditioned RL, as those of `gc-iql`."""
 
-    hidden: tuple[int, ...] = (512, 512, 512)  # layers of V and Q
-    actor_hidden: tuple[int, ...] = (512, 512, 512)  # layers of the policy
-    batch: int = 1024  # transitions per update
-    lr: float = 3e-4  # Adam, every network
-    discount: float = 0.99  # sets the longest distance that is told apart, about 1 / (1 - discount) steps
-    expectile: float = 0.9  # nearer 1: values of the best path in the data, not of the usual one
-    tau: float = 0.005  # EMA of the critics' targets
-    goal_discount: float = 0.99  # how far ahead future goals of the value lie
-    p_current_goal: float = 0.2  # share of the value's goals that are the state itself: Q(s, a, s) = 0 must be learnt
-    goal_random: float = 0.3  # share of the value's goals drawn from the whole data set
-    actor_goal_random: float = 0.3  # share of the actor's goals drawn from the whole data set; the others lie ahead
     extraction: Literal["awr", "ddpg+bc"] = "awr"  # policy from values: weigh the data's actions, or climb Q near them
-    temperature: float = 3.0  # AWR: larger trusts the values, smaller imitates the data
-    awr_clip: float = 100.0  # AWR weights are cut here
-    bc_weight: float = 0.3  # ddpg+bc: larger imitates the data
-    actor_ema: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights
-    encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
-    augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
-    normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
-
-    def __post_init__(self) -> None:
-        require(
-            self,
-            {
-                "at least 1": ("batch",),
-                "sizes of at least 1": ("hidden", "actor_hidden"),
-                "between 0 and 1": ("discount", "expectile", "goal_discount"),
-                "from 0 to 1": ("tau", "p_current_goal", "goal_random", "actor_goal_random"),
-                "at least 0": ("lr", "temperature", "bc_weight"),
-                "above 0": ("awr_clip",),
-                "above 0, at most 1": ("actor_ema",),
-            },
-        )
-        require_shares(self, "p_current_goal", "goal_random")
+    bc_weight: NonNegative = 0.3  # ddpg+bc: larger imitates the data
 
 
 class State(NamedTuple):
     """Everything that training changes."""
 
-    value: networks.Ensemble  # of 1, as kept checkpoints have it
+    value: networks.Trunk
     critic: networks.Ensemble  # of 2
     critic_target: networks.Ensemble
     actor: networks.GaussianActor
@@ -85,7 +53,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_value, key_critic, key_actor = jax.random.split(key, 3)
     size_sg = 2 * images.layout(cfg, spec)
     size_sga = size_sg + spec.action_dim
-    value = networks.ensemble(networks.Trunk, 1, size_sg, cfg.hidden, 1, key=key_value)
+    value = networks.Trunk(size_sg, cfg.hidden, 1, jax.random.split(key_value, 1)[0])
     critic = networks.ensemble(networks.Trunk, CRITICS, size_sga, cfg.hidden, 1, key=key_critic)
     actor = networks.GaussianActor(size_sg, cfg.actor_hidden, spec.action_dim, key_actor)
     return State(
@@ -106,12 +74,12 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     every = jnp.concatenate([sga, jnp.concatenate([toward, batch.action], axis=-1)])
     target_q, actor_q = jnp.split(jnp.min(networks.apply_all(state.critic_target, every)[..., 0], axis=0), 2)
     value_grad = jax.value_and_grad(losses.expectile_value_loss, has_aux=True)
-    (loss_v, v), grad_v = value_grad(state.value[0], sg, target_q, cfg.expectile)
+    (loss_v, v), grad_v = value_grad(state.value, sg, target_q, cfg.expectile)
 
-    next_v = state.value[0](networks.join(batch.next_observation, goal))[..., 0]
+    next_v = state.value(networks.join(batch.next_observation, goal))[..., 0]
     target = (batch.reached - 1.0) + cfg.discount * (1.0 - batch.reached) * next_v
     loss_q, grad_q = jax.value_and_grad(losses.critic_loss)(state.critic, sga, target)
-    advantage = actor_q - state.value[0](toward)[..., 0]
+    advantage = actor_q - state.value(toward)[..., 0]
 
     info = {"value_loss": loss_v, "critic_loss": loss_q, "value": jnp.mean(v), "advantage": jnp.mean(advantage)}
     if cfg.extraction == "awr":
@@ -123,7 +91,7 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
         loss_a, grad_a = climb(state.actor, state.critic, toward, batch.action, cfg.bc_weight)
 
     nets = (state.value, state.critic, state.actor)
-    updates, opt = optax.adam(cfg.lr).update(((grad_v,), grad_q, grad_a), state.opt)
+    updates, opt = optax.adam(cfg.lr).update((grad_v, grad_q, grad_a), state.opt)
     value, critic, actor = optax.apply_updates(nets, updates)
     state = State(
         value=value,

@@ -19,7 +19,7 @@ import optax
 from jax import Array
 
 from hilp.learning import images, losses, networks, sampling
-from hilp.learning.configs import require
+from hilp.learning.configs import Augment, BaseConfig, Count, Fraction, NonNegative, Share, TwoSizes
 from hilp.learning.contract import Info, Preset
 from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
@@ -30,33 +30,19 @@ HEADS = 2
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(BaseConfig):
     """Hyper-parameters; the defaults are the paper's table for zero-shot RL."""
 
-    preprocess_hidden: tuple[int, int] = (1024, 512)  # layers that (s, a), (s, g) and s go through apart
-    hidden: int = 1024  # layer behind them
-    batch: int = 1024  # transitions per update
-    lr: float = 1e-4  # Adam, critic and actor
-    goal_discount: float = 0.99  # how far ahead future goals lie
-    discount: float = 0.98  # of the reward
-    tau: float = 0.01  # EMA of the critic's target
-    noise: float = 0.2  # TD3's smoothing of actions
-    noise_clip: float = 0.3  # the noise is cut here
-    encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
-    augment: images.Augment = "apart"  # random shifts of pictures: of s, s' and goals each their own
-    normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
-
-    def __post_init__(self) -> None:
-        require(
-            self,
-            {
-                "at least 1": ("batch", "hidden"),
-                "two sizes of at least 1": ("preprocess_hidden",),
-                "between 0 and 1": ("goal_discount", "discount"),
-                "from 0 to 1": ("tau",),
-                "at least 0": ("lr", "noise", "noise_clip"),
-            },
-        )
+    preprocess_hidden: TwoSizes = (1024, 512)  # layers that (s, a), (s, g) and s go through apart
+    hidden: Count = 1024  # layer behind them
+    batch: Count = 1024  # transitions per update
+    lr: NonNegative = 1e-4  # Adam, critic and actor
+    goal_discount: Fraction = 0.99  # how far ahead future goals lie
+    discount: Fraction = 0.98  # of the reward
+    tau: Share = 0.01  # EMA of the critic's target
+    noise: NonNegative = 0.2  # TD3's smoothing of actions
+    noise_clip: NonNegative = 0.3  # the noise is cut here
+    augment: Augment = "apart"  # random shifts of images: of s, s' and goals each their own
 
 
 class State(NamedTuple):

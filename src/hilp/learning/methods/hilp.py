@@ -17,8 +17,20 @@ from jax import Array
 
 from hilp import trees
 from hilp.errors import HilpError
-from hilp.learning import hilbert, images, losses, networks, sampling
-from hilp.learning.configs import AUTO, AutoFloat, reference_values, require
+from hilp.learning import hilbert, images, losses, networks, sampling, skills
+from hilp.learning.configs import (
+    AUTO,
+    AutoFraction,
+    BaseConfig,
+    Count,
+    Ema,
+    Fraction,
+    NonNegative,
+    Positive,
+    Share,
+    Sizes,
+    reference_values,
+)
 from hilp.learning.contract import Info, Preset, Stage
 from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
@@ -30,51 +42,35 @@ CRITICS = 2
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(BaseConfig):
     """Hyper-parameters; the defaults are the paper's table for goal-conditioned RL."""
 
-    dim: int = 32  # latent dimension D
-    hidden: tuple[int, ...] = (512, 512, 512)  # layers of phi, V and Q
-    actor_hidden: tuple[int, ...] = (512, 512, 512)  # layers of the policy
-    batch: int = 1024  # transitions per update
-    lr: float = 3e-4  # Adam, every network
-    phi_discount: AutoFloat = 0.99  # sets the longest distance phi can tell apart, about 1 / (1 - discount) steps
-    phi_expectile: float = 0.95  # nearer 1: distances of the best path in the data, not of the usual one
-    phi_tau: float = 0.005  # EMA of phi's target
-    goal_discount: AutoFloat = 0.99  # how far ahead future goals lie
-    goal_random: float = 0.375  # share of goals drawn from the whole data set
-    discount: float = 0.99  # of the skill reward
-    expectile: float = 0.9  # of the skill value V(s, z)
-    temperature: float = 10.0  # AWR: larger trusts the critic, smaller imitates the data
-    awr_clip: float = 100.0  # AWR weights are cut here
-    tau: float = 0.005  # EMA of the critic's target
+    dim: Count = 32  # latent dimension D
+    hidden: Sizes = (512, 512, 512)  # layers of phi, V and Q
+    actor_hidden: Sizes = (512, 512, 512)  # layers of the policy
+    batch: Count = 1024  # transitions per update
+    lr: NonNegative = 3e-4  # Adam, every network
+    phi_discount: AutoFraction = 0.99  # sets the longest distance phi can tell apart, about 1 / (1 - discount) steps
+    phi_expectile: Fraction = 0.95  # nearer 1: distances of the best path in the data, not of the usual one
+    phi_tau: Share = 0.005  # EMA of phi's target
+    goal_discount: AutoFraction = 0.99  # how far ahead future goals lie
+    goal_random: Share = 0.375  # share of goals drawn from the whole data set
+    discount: Fraction = 0.99  # of the skill reward
+    expectile: Fraction = 0.9  # of the skill value V(s, z)
+    temperature: NonNegative = 10.0  # AWR: larger trusts the critic, smaller imitates the data
+    awr_clip: Positive = 100.0  # AWR weights are cut here
+    tau: Share = 0.005  # EMA of the critic's target
     schedule: Literal["joint", "sequential"] = "joint"  # sequential: first phi, then the policy (Algorithm 1)
-    phi_steps: int = 500_000  # sequential: updates of phi before the policy starts
+    phi_steps: Count = 500_000  # sequential: updates of phi before the policy starts
     extraction: Literal["awr", "ddpg+bc"] = "awr"  # policy from critic: weigh the data's actions, or climb Q near them
-    bc_weight: float = 0.3  # ddpg+bc: larger imitates the data
+    bc_weight: NonNegative = 0.3  # ddpg+bc: larger imitates the data
     bound_targets: bool = False  # targets of phi never say farther than the trajectory itself took; not in the paper
-    n_step: int = 1  # steps of the trajectory that targets of phi look over; not in the paper
-    actor_ema: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
-    encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
-    augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
-    policy_sees: Literal["observations", "phi"] = (
-        "observations"  # sequential: "phi" is the last layer of the frozen phi
-    )
-    normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
+    n_step: Count = 1  # steps of the trajectory that targets of phi look over; not in the paper
+    actor_ema: Ema = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
+    policy_sees: Literal["observations", "phi"] = "observations"  # sequential: phi is the last layer of the frozen phi
 
     def __post_init__(self) -> None:
-        require(
-            self,
-            {
-                "at least 1": ("dim", "batch", "phi_steps", "n_step"),
-                "sizes of at least 1": ("hidden", "actor_hidden"),
-                "between 0 and 1": ("phi_discount", "phi_expectile", "goal_discount", "discount", "expectile"),
-                "from 0 to 1": ("phi_tau", "tau", "goal_random"),
-                "at least 0": ("lr", "temperature", "bc_weight"),
-                "above 0": ("awr_clip",),
-                "above 0, at most 1": ("actor_ema",),
-            },
-        )
+        super().__post_init__()
         if self.policy_sees == "phi" and self.schedule != "sequential":
             raise HilpError(
                 "config key 'policy_sees' can be phi for a sequential schedule only: phi must be trained first"
@@ -117,7 +113,7 @@ class Policy(eqx.Module):
 
     def cumulant(self, observation: Tree, next_observation: Tree) -> Array:
         """Features whose inner product with z is the reward that skill z maximises."""
-        return self.phi(next_observation) - self.phi(observation)
+        return self.encode(next_observation) - self.encode(observation)
 
     def skill_of(self, observations: Tree, actions: Array, steps: Array) -> Array:
         """The skill that a segment followed: the unit displacement from its first state to its last."""
@@ -226,7 +222,7 @@ reference = reference_values
 def phi_loss(
     phi: networks.Ensemble, cfg: Config, target: networks.Ensemble, batch: Batch
 ) -> tuple[Array, tuple[Info, Array]]:
-    """Eq. 6, and phi(s) of the first network so that nobody computes it twice."""
+    """Eq. 6, and phi(s) of the first network so that it is computed once."""
     count = batch.reached.shape[0]
     online = networks.apply_all(phi, networks.stacked(batch.observation, batch.goal))  # ensemble x 2 batch x dim
     following = batch.n_step_observation if cfg.n_step > 1 else batch.next_observation
@@ -260,46 +256,9 @@ def _update_policy(
 ) -> tuple[dict, Info]:
     z = hilbert.unit(jax.random.normal(key, phi_s.shape))  # fresh for every element at every update
     reward = hilbert.skill_reward(phi_s, phi_next, z)
-
-    sz = networks.join(batch.observation, z)
-    sza = jnp.concatenate([sz, batch.action], axis=-1)
-    target_q = jnp.min(networks.apply_all(state.critic_target, sza)[..., 0], axis=0)
-    value_grad = jax.value_and_grad(losses.expectile_value_loss, has_aux=True)
-    (loss_v, v), grad_v = value_grad(state.value, sz, target_q, cfg.expectile)
-
-    # No done mask: a skill has no end.
-    next_v = state.value(networks.join(batch.next_observation, z))[..., 0]
-    loss_q, grad_q = jax.value_and_grad(losses.critic_loss)(state.critic, sza, reward + cfg.discount * next_v)
-
-    if cfg.extraction == "awr":
-        weight = losses.awr_weight(target_q - v, cfg.temperature, cfg.awr_clip)
-        loss_a, grad_a = jax.value_and_grad(losses.awr_loss)(state.actor, sz, batch.action, weight)
-    else:
-        climb = jax.value_and_grad(losses.ddpg_bc_loss)
-        loss_a, grad_a = climb(state.actor, state.critic, sz, batch.action, cfg.bc_weight)
-
-    nets = (state.value, state.critic, state.actor)
-    updates, policy_opt = optax.adam(cfg.lr).update((grad_v, grad_q, grad_a), state.policy_opt)
-    value, critic, actor = optax.apply_updates(nets, updates)
-    critic_target = losses.polyak(state.critic_target, critic, cfg.tau)
-    part = {
-        "value": value,
-        "critic": critic,
-        "critic_target": critic_target,
-        "actor": actor,
-        "actor_average": losses.averaged(state.actor_average, actor, cfg.actor_ema, policy_opt[0].count),
-        "policy_opt": policy_opt,
-    }
-    info = {
-        "value_loss": loss_v,
-        "critic_loss": loss_q,
-        "actor_loss": loss_a,
-        "skill_reward": jnp.mean(reward),
-        "skill_value": jnp.mean(v),
-    }
-    if cfg.extraction == "awr":
-        info["awr_weight"] = jnp.mean(weight)
-    return part, info
+    part, info = skills.update_policy(cfg, state, batch, z, reward, cfg.extraction)
+    average = losses.averaged(state.actor_average, part["actor"], cfg.actor_ema, part["policy_opt"][0].count)
+    return {**part, "actor_average": average}, info
 
 
 PRESETS = (

@@ -19,7 +19,7 @@ import optax
 from jax import Array
 
 from hilp.learning import hilbert, images, losses, networks, sampling
-from hilp.learning.configs import require, require_shares
+from hilp.learning.configs import BaseConfig, Count, Ema, Fraction, GoalShare, NonNegative, Positive, Share, Sizes
 from hilp.learning.contract import Info, Preset
 from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
@@ -31,44 +31,26 @@ SQUARE_FLOOR = 1e-6  # of a representation's squared length: zero has no directi
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(BaseConfig):
     """Hyper-parameters; the defaults are OGBench's for mazes."""
 
-    hidden: tuple[int, ...] = (512, 512, 512)  # layers of V and of rep
-    actor_hidden: tuple[int, ...] = (512, 512, 512)  # layers of both policies
-    rep_dim: int = 10  # numbers that stand for a goal, seen from a state
-    subgoal_steps: int = 25  # how far ahead the high policy looks
-    batch: int = 1024  # transitions per update
-    lr: float = 3e-4  # Adam, every network
-    discount: float = 0.99  # sets the longest distance V can tell apart, about 1 / (1 - discount) steps
-    expectile: float = 0.7  # nearer 1: values of the best path in the data, not of the usual one
-    tau: float = 0.005  # EMA of V's target
-    goal_discount: float = 0.99  # how far ahead future goals of the value lie
-    p_current_goal: float = 0.2  # share of the value's goals that are the state itself: V(s, s) = 0 must be learnt
-    goal_random: float = 0.3  # share of the value's goals drawn from the whole data set
-    actor_goal_random: float = 0.0  # share of the high policy's goals drawn from the whole data set
-    temperature: float = 3.0  # AWR of the low policy: larger trusts the values, smaller imitates the data
-    high_temperature: float = 3.0  # AWR of the high policy
-    awr_clip: float = 100.0  # AWR weights are cut here
-    actor_ema: float = 1.0  # below 1: the policies kept are moving averages of their weights; not in OGBench
-    encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
-    augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
-    normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
-
-    def __post_init__(self) -> None:
-        require(
-            self,
-            {
-                "at least 1": ("batch", "rep_dim", "subgoal_steps"),
-                "sizes of at least 1": ("hidden", "actor_hidden"),
-                "between 0 and 1": ("discount", "expectile", "goal_discount"),
-                "from 0 to 1": ("tau", "p_current_goal", "goal_random", "actor_goal_random"),
-                "at least 0": ("lr", "temperature", "high_temperature"),
-                "above 0": ("awr_clip",),
-                "above 0, at most 1": ("actor_ema",),
-            },
-        )
-        require_shares(self, "p_current_goal", "goal_random")
+    hidden: Sizes = (512, 512, 512)  # layers of V and of rep
+    actor_hidden: Sizes = (512, 512, 512)  # layers of both policies
+    rep_dim: Count = 10  # numbers that stand for a goal, seen from a state
+    subgoal_steps: Count = 25  # how far ahead the high policy looks
+    batch: Count = 1024  # transitions per update
+    lr: NonNegative = 3e-4  # Adam, every network
+    discount: Fraction = 0.99  # sets the longest distance V can tell apart, about 1 / (1 - discount) steps
+    expectile: Fraction = 0.7  # nearer 1: values of the best path in the data, not of the usual one
+    tau: Share = 0.005  # EMA of V's target
+    goal_discount: Fraction = 0.99  # how far ahead future goals of the value lie
+    p_current_goal: GoalShare = 0.2  # share of the value's goals that are the state itself: V(s, s) = 0 must be learnt
+    goal_random: GoalShare = 0.3  # share of the value's goals drawn from the whole data set
+    actor_goal_random: Share = 0.0  # share of the high policy's goals drawn from the whole data set
+    temperature: NonNegative = 3.0  # AWR of the low policy: larger trusts the values, smaller imitates the data
+    high_temperature: NonNegative = 3.0  # AWR of the high policy
+    awr_clip: Positive = 100.0  # AWR weights are cut here
+    actor_ema: Ema = 1.0  # below 1: the policies kept are moving averages of their weights; not in OGBench
 
 
 class Representation(eqx.Module):
@@ -115,7 +97,7 @@ class Policy(eqx.Module):
 
     @property
     def skill_dim(self) -> int:
-        return networks.reads(self.high) // 2  # it takes a state and, of the same size, the skill
+        return self.high.size_in // 2  # it takes a state and, of the same size, the skill
 
     def act(self, observation: Tree, z: Array) -> Array:
         subgoal = on_sphere(self.high(networks.join(observation, z)))

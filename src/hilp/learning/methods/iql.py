@@ -10,7 +10,7 @@ There is no goal rule: a goal is a reward here.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -18,8 +18,8 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from hilp.learning import features, hilbert, images, losses, networks, sampling
-from hilp.learning.configs import require
+from hilp.learning import features, hilbert, images, networks, sampling, skills
+from hilp.learning.configs import BaseConfig, Count, Fraction, NonNegative, Positive, Share, Sizes
 from hilp.learning.contract import Info, Preset
 from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
@@ -30,39 +30,23 @@ CRITICS = 2
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(BaseConfig):
     """Hyper-parameters; the defaults are the paper's table for goal-conditioned RL, and HILP's where it has none."""
 
     features: Literal["fdm", "lap", "rand"] = "fdm"  # what phi is trained to be
-    dim: int = 32  # latent dimension D
-    phi_hidden: tuple[int, int] = (512, 512)  # layers of phi
-    hidden: tuple[int, ...] = (512, 512, 512)  # layers of V and Q
-    actor_hidden: tuple[int, ...] = (512, 512, 512)  # layers of the policy
-    batch: int = 1024  # transitions per update
-    lr: float = 3e-4  # Adam, every network
-    discount: float = 0.99  # of the skill reward
-    expectile: float = 0.9  # of the skill value V(s, z)
+    dim: Count = 32  # latent dimension D
+    phi_hidden: Sizes = (512, 512)  # layers of phi
+    hidden: Sizes = (512, 512, 512)  # layers of V and Q
+    actor_hidden: Sizes = (512, 512, 512)  # layers of the policy
+    batch: Count = 1024  # transitions per update
+    lr: NonNegative = 3e-4  # Adam, every network
+    discount: Fraction = 0.99  # of the skill reward
+    expectile: Fraction = 0.9  # of the skill value V(s, z)
     extraction: Literal["awr", "ddpg+bc"] = "awr"  # policy from critic: weigh the data's actions, or climb Q near them
-    temperature: float = 1.0  # AWR: larger trusts the critic, smaller imitates the data
-    awr_clip: float = 100.0  # AWR weights are cut here
-    bc_weight: float = 0.3  # ddpg+bc: larger imitates the data
-    tau: float = 0.005  # EMA of the critic's target
-    encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
-    augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
-    normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
-
-    def __post_init__(self) -> None:
-        require(
-            self,
-            {
-                "at least 1": ("dim", "batch"),
-                "sizes of at least 1": ("phi_hidden", "hidden", "actor_hidden"),
-                "between 0 and 1": ("discount", "expectile"),
-                "from 0 to 1": ("tau",),
-                "at least 0": ("lr", "temperature", "bc_weight"),
-                "above 0": ("awr_clip",),
-            },
-        )
+    temperature: NonNegative = 1.0  # AWR: larger trusts the critic, smaller imitates the data
+    awr_clip: Positive = 100.0  # AWR weights are cut here
+    bc_weight: NonNegative = 0.3  # ddpg+bc: larger imitates the data
+    tau: Share = 0.005  # EMA of the critic's target
 
 
 class State(NamedTuple):
@@ -105,8 +89,7 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_phi, key_value, key_critic, key_actor = jax.random.split(key, 4)
-    settings: Any = cfg  # lacks only what Hilbert features need
-    phi = features.init(settings, spec, key_phi)
+    phi = features.init(cfg, spec, key_phi)
     size_sz = images.layout(cfg, spec) + cfg.dim
     value = networks.Trunk(size_sz, cfg.hidden, 1, key_value)
     size_sza = size_sz + spec.action_dim
@@ -127,8 +110,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
 def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
     """One step of phi and one of the policy, which sees the phi from before."""
     adam = optax.adam(cfg.lr)
-    settings: Any = cfg  # lacks only what Hilbert features need
-    (_, phi_info), grads = jax.value_and_grad(features.loss, has_aux=True)(state.phi, settings, state.phi, batch)
+    (_, phi_info), grads = jax.value_and_grad(features.loss, has_aux=True)(state.phi, cfg, state.phi, batch)
     updates, phi_opt = adam.update(grads, state.phi_opt)
     phi = optax.apply_updates(state.phi, updates)
 
@@ -136,38 +118,8 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     z = hilbert.unit(jax.random.normal(key, x.shape))  # fresh for every element at every update
     reward = jnp.sum(x * z, axis=-1)
 
-    sz = networks.join(batch.observation, z)
-    sza = jnp.concatenate([sz, batch.action], axis=-1)
-    target_q = jnp.min(networks.apply_all(state.critic_target, sza)[..., 0], axis=0)
-    value_grad = jax.value_and_grad(losses.expectile_value_loss, has_aux=True)
-    (loss_v, v), grad_v = value_grad(state.value, sz, target_q, cfg.expectile)
-
-    # No done mask: a skill has no end.
-    next_v = state.value(networks.join(batch.next_observation, z))[..., 0]
-    loss_q, grad_q = jax.value_and_grad(losses.critic_loss)(state.critic, sza, reward + cfg.discount * next_v)
-    info = {**phi_info, "value_loss": loss_v, "critic_loss": loss_q, "skill_value": jnp.mean(v)}
-
-    if cfg.extraction == "awr":
-        weight = losses.awr_weight(target_q - v, cfg.temperature, cfg.awr_clip)
-        loss_a, grad_a = jax.value_and_grad(losses.awr_loss)(state.actor, sz, batch.action, weight)
-        info["awr_weight"] = jnp.mean(weight)
-    else:
-        climb = jax.value_and_grad(losses.ddpg_bc_loss)
-        loss_a, grad_a = climb(state.actor, state.critic, sz, batch.action, cfg.bc_weight)
-
-    nets = (state.value, state.critic, state.actor)
-    updates, policy_opt = adam.update((grad_v, grad_q, grad_a), state.policy_opt)
-    value, critic, actor = optax.apply_updates(nets, updates)
-    state = State(
-        phi=phi,
-        value=value,
-        critic=critic,
-        critic_target=losses.polyak(state.critic_target, critic, cfg.tau),
-        actor=actor,
-        phi_opt=phi_opt,
-        policy_opt=policy_opt,
-    )
-    return state, {**info, "actor_loss": loss_a, "skill_reward": jnp.mean(reward)}
+    part, info = skills.update_policy(cfg, state, batch, z, reward, cfg.extraction)
+    return State(phi=phi, phi_opt=phi_opt, **part), {**phi_info, **info}
 
 
 def export(cfg: Config, state: State) -> Policy:

@@ -16,6 +16,7 @@ import optax
 from jax import Array
 
 from hilp.learning import hilbert, images, losses, networks, sampling
+from hilp.learning.configs import BaseConfig, Count, Fraction, NonNegative, Share, Sizes
 from hilp.learning.contract import Info
 from hilp.learning.sampling import Batch
 from hilp.spec import Spec
@@ -25,24 +26,19 @@ VALUES = 2
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(BaseConfig):
     """Hyper-parameters; `diagnose` takes those that phi was trained with."""
 
-    hidden: tuple[int, ...] = (512, 512, 512)
-    batch: int = 1024  # transitions per update
-    lr: float = 3e-4  # Adam
-    discount: float = 0.99  # of the distance: the same as phi's, or the two cannot be compared
-    expectile: float = 0.9  # the paper's analysis uses this for both values
-    tau: float = 0.005  # EMA of the target
-    goal_discount: float = 0.99  # how far ahead future goals lie
-    goal_random: float = 0.375  # share of the other goals drawn from the whole data set
-    p_current_goal: float = (
-        0.2  # share of goals that are the state itself: V(s, s) = 0 must be learnt, phi has it built in
-    )
+    hidden: Sizes = (512, 512, 512)
+    batch: Count = 1024  # transitions per update
+    lr: NonNegative = 3e-4  # Adam
+    discount: Fraction = 0.99  # of the distance: the same as phi's, or the two cannot be compared
+    expectile: Fraction = 0.9  # the paper's analysis uses this for both values
+    tau: Share = 0.005  # EMA of the target
+    goal_discount: Fraction = 0.99  # how far ahead future goals lie
+    goal_random: Share = 0.375  # share of the other goals drawn from the whole data set
+    p_current_goal: Share = 0.2  # share of goals that are the state itself: V(s, s) = 0 must be learnt, unlike phi's
     bound_targets: bool = False  # targets never say farther than the trajectory itself took; as phi's, not in the paper
-    encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
-    augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
-    normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
 
 
 class State(NamedTuple):

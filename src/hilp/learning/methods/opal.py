@@ -18,7 +18,7 @@ import optax
 from jax import Array
 
 from hilp.learning import images, losses, networks, recurrent, sampling
-from hilp.learning.configs import require
+from hilp.learning.configs import BaseConfig, Count, NonNegative, Sizes
 from hilp.learning.contract import Info, Preset
 from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
@@ -27,31 +27,18 @@ from hilp.trees import Tree
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(BaseConfig):
     """Hyper-parameters; the defaults are the paper's table for hierarchical RL."""
 
-    dim: int = 8  # latent dimension
-    k: int = 10  # steps of a segment, and so of a skill
-    gru: int = 256  # units a direction
-    gru_layers: int = 2
-    hidden: tuple[int, ...] = (256, 256)  # layers of the prior
-    actor_hidden: tuple[int, ...] = (256, 256)  # layers of the decoder
-    kl_weight: float = 0.1  # beta: larger makes skills simpler and the prior better
-    batch: int = 256  # segments per update
-    lr: float = 3e-4  # Adam, every network
-    encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
-    augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
-    normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
-
-    def __post_init__(self) -> None:
-        require(
-            self,
-            {
-                "at least 1": ("dim", "k", "gru", "gru_layers", "batch"),
-                "sizes of at least 1": ("hidden", "actor_hidden"),
-                "at least 0": ("lr", "kl_weight"),
-            },
-        )
+    dim: Count = 8  # latent dimension
+    k: Count = 10  # steps of a segment, and so of a skill
+    gru: Count = 256  # units a direction
+    gru_layers: Count = 2
+    hidden: Sizes = (256, 256)  # layers of the prior
+    actor_hidden: Sizes = (256, 256)  # layers of the decoder
+    kl_weight: NonNegative = 0.1  # beta: larger makes skills simpler and the prior better
+    batch: Count = 256  # segments per update
+    lr: NonNegative = 3e-4  # Adam, every network
 
 
 class Networks(eqx.Module):

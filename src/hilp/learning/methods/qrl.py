@@ -19,7 +19,7 @@ from jax import Array
 
 from hilp.errors import HilpError
 from hilp.learning import images, losses, networks, sampling
-from hilp.learning.configs import require
+from hilp.learning.configs import BaseConfig, Count, Ema, NonNegative, Share, Sizes
 from hilp.learning.contract import Info, Preset
 from hilp.learning.methods import gcbc
 from hilp.learning.methods import preset_values as values
@@ -33,32 +33,20 @@ SLACK = 0.05  # mean squared excess over one step that is let pass
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(BaseConfig):
     """Hyper-parameters; the defaults are OGBench's for ant mazes."""
 
-    hidden: tuple[int, ...] = (512, 512, 512)  # layers of phi and of the model of latents
-    actor_hidden: tuple[int, ...] = (512, 512, 512)  # layers of the policy
-    latent: int = 512  # numbers that phi gives: groups of eight intervals
-    batch: int = 1024  # transitions per update
-    lr: float = 3e-4  # Adam, every network and the constraint's weight
-    actor_goal_random: float = 0.0  # share of the actor's goals drawn from the whole data set; the others lie ahead
-    bc_weight: float = 0.003  # larger imitates the data
-    actor_ema: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in OGBench
-    encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
-    augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
-    normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
+    hidden: Sizes = (512, 512, 512)  # layers of phi and of the model of latents
+    actor_hidden: Sizes = (512, 512, 512)  # layers of the policy
+    latent: Count = 512  # numbers that phi gives: groups of eight intervals
+    batch: Count = 1024  # transitions per update
+    lr: NonNegative = 3e-4  # Adam, every network and the constraint's weight
+    actor_goal_random: Share = 0.0  # share of the actor's goals drawn from the whole data set; the others lie ahead
+    bc_weight: NonNegative = 0.003  # larger imitates the data
+    actor_ema: Ema = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in OGBench
 
     def __post_init__(self) -> None:
-        require(
-            self,
-            {
-                "at least 1": ("batch", "latent"),
-                "sizes of at least 1": ("hidden", "actor_hidden"),
-                "from 0 to 1": ("actor_goal_random",),
-                "at least 0": ("lr", "bc_weight"),
-                "above 0, at most 1": ("actor_ema",),
-            },
-        )
+        super().__post_init__()
         if self.latent % INTERVALS:
             raise HilpError(f"config key 'latent' must be a multiple of {INTERVALS}, not {self.latent}")
 

@@ -16,7 +16,7 @@ import optax
 from jax import Array
 
 from hilp.learning import images, losses, networks, sampling
-from hilp.learning.configs import require
+from hilp.learning.configs import BaseConfig, Count, Ema, Fraction, NonNegative, Positive, Share, Sizes
 from hilp.learning.contract import Info, Preset
 from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
@@ -28,38 +28,21 @@ COLUMNS = ("rewards", "terminals")  # of the transition that begins in a row
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(BaseConfig):
     """Hyper-parameters; the defaults are the paper's table for hierarchical RL, but for k."""
 
-    k: int = 1  # steps that an action lasts
-    hidden: tuple[int, ...] = (512, 512, 512)  # layers of V and Q
+    k: Count = 1  # steps that an action lasts
+    hidden: Sizes = (512, 512, 512)  # layers of V and Q
     value_norm: bool = False  # LayerNorm in V and Q; the paper has it for Kitchen
-    actor_hidden: tuple[int, ...] = (256, 256)  # layers of the policy
-    batch: int = 256  # segments per update
-    lr: float = 3e-4  # Adam, every network
-    discount: float = 0.99  # of one step
-    expectile: float = 0.9  # of V(s)
-    temperature: float = 1.0  # AWR: larger trusts the critic, smaller imitates the data
-    awr_clip: float = 100.0  # AWR weights are cut here
-    tau: float = 0.005  # EMA of the critic's target
-    actor_ema: float = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
-    encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
-    augment: images.Augment = "rows"  # random shifts of pictures, in half of the batches
-    normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
-
-    def __post_init__(self) -> None:
-        require(
-            self,
-            {
-                "at least 1": ("k", "batch"),
-                "sizes of at least 1": ("hidden", "actor_hidden"),
-                "between 0 and 1": ("discount", "expectile"),
-                "from 0 to 1": ("tau",),
-                "at least 0": ("lr", "temperature"),
-                "above 0": ("awr_clip",),
-                "above 0, at most 1": ("actor_ema",),
-            },
-        )
+    actor_hidden: Sizes = (256, 256)  # layers of the policy
+    batch: Count = 256  # segments per update
+    lr: NonNegative = 3e-4  # Adam, every network
+    discount: Fraction = 0.99  # of one step
+    expectile: Fraction = 0.9  # of V(s)
+    temperature: NonNegative = 1.0  # AWR: larger trusts the critic, smaller imitates the data
+    awr_clip: Positive = 100.0  # AWR weights are cut here
+    tau: Share = 0.005  # EMA of the critic's target
+    actor_ema: Ema = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
 
 
 class State(NamedTuple):

@@ -19,7 +19,7 @@ from jax import Array
 
 from hilp.errors import HilpError
 from hilp.learning import features, images, losses, networks, sampling
-from hilp.learning.configs import require
+from hilp.learning.configs import Augment, BaseConfig, Count, Fraction, NonNegative, Share, TwoSizes
 from hilp.learning.contract import Info, Preset
 from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
@@ -30,45 +30,34 @@ HEADS = 2
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(BaseConfig):
     """Hyper-parameters; the defaults are the paper's table for zero-shot RL."""
 
     features: features.Kind = "hilbert"  # what phi is trained to be
     cumulant: Literal["state", "diff"] = "state"  # hilbert only: centred phi(s'), or phi(s') - phi(s)
-    dim: int = 50  # latent dimension D
-    phi_hidden: tuple[int, int] = (512, 512)  # layers of phi
-    preprocess_hidden: tuple[int, int] = (1024, 512)  # layers that (s, a), (s, z) and s go through apart
-    hidden: int = 1024  # layer behind them
-    batch: int = 1024  # transitions per update
-    lr: float = 1e-4  # Adam, successor features and actor
-    phi_lr: float = 5e-4  # Adam, phi
-    phi_discount: float = 0.98  # hilbert only; the paper's Walker has 0.96
-    phi_expectile: float = 0.5  # hilbert only; 0.9 for goal prompts (HILP-G)
-    phi_tau: float = 0.005  # hilbert only: EMA of phi's target
-    mean_rate: float = 0.005  # hilbert only: EMA of E[phi]
-    goal_discount: float = 0.99  # how far ahead future goals lie
-    goal_random: float = 0.375  # hilbert only: share of goals drawn from the whole data set
-    discount: float = 0.98  # of the cumulants
-    tau: float = 0.01  # EMA of the target of psi
+    dim: Count = 50  # latent dimension D
+    phi_hidden: TwoSizes = (512, 512)  # layers of phi
+    preprocess_hidden: TwoSizes = (1024, 512)  # layers that (s, a), (s, z) and s go through apart
+    hidden: Count = 1024  # layer behind them
+    batch: Count = 1024  # transitions per update
+    lr: NonNegative = 1e-4  # Adam, successor features and actor
+    phi_lr: NonNegative = 5e-4  # Adam, phi
+    phi_discount: Fraction = 0.98  # hilbert only; the paper's Walker has 0.96
+    phi_expectile: Fraction = 0.5  # hilbert only; 0.9 for goal prompts (HILP-G)
+    phi_tau: Share = 0.005  # hilbert only: EMA of phi's target
+    mean_rate: Share = 0.005  # hilbert only: EMA of E[phi]
+    goal_discount: Fraction = 0.99  # how far ahead future goals lie
+    goal_random: Share = 0.375  # hilbert only: share of goals drawn from the whole data set
+    discount: Fraction = 0.98  # of the cumulants
+    tau: Share = 0.01  # EMA of the target of psi
     loss: Literal["vector", "q"] = "vector"  # fit psi, or <psi, z> only (the paper's Quadruped and Jaco)
-    skill_mix: float = 0.5  # share of skills that come from features of the data instead of the sphere
-    noise: float = 0.2  # TD3's smoothing of actions
-    noise_clip: float = 0.3  # the noise is cut here
-    encoder: images.Encoder = "paper"  # of pictures: the paper's, a light one, or none (bytes as numbers)
-    augment: images.Augment = "apart"  # random shifts of pictures: of s, s' and goals each their own
-    normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
+    skill_mix: Share = 0.5  # share of skills that come from features of the data instead of the sphere
+    noise: NonNegative = 0.2  # TD3's smoothing of actions
+    noise_clip: NonNegative = 0.3  # the noise is cut here
+    augment: Augment = "apart"  # random shifts of images: of s, s' and goals each their own
 
     def __post_init__(self) -> None:
-        require(
-            self,
-            {
-                "at least 1": ("dim", "batch", "hidden"),
-                "two sizes of at least 1": ("phi_hidden", "preprocess_hidden"),
-                "between 0 and 1": ("phi_discount", "phi_expectile", "goal_discount", "discount"),
-                "from 0 to 1": ("phi_tau", "mean_rate", "tau", "goal_random", "skill_mix"),
-                "at least 0": ("lr", "phi_lr", "noise", "noise_clip"),
-            },
-        )
+        super().__post_init__()
         if self.cumulant == "diff" and self.features != "hilbert":
             raise HilpError(f"config key 'cumulant' can be diff for hilbert features only, not for {self.features}")
 
