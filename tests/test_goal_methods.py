@@ -176,7 +176,7 @@ def test_gciql_of_actions(batch: Batch, config: gciql_q.Config) -> None:
     state = used(gciql_q, config)
     _, info = step(gciql_q, config, state, batch)
     s, a, s2, g, ag, done = float64(batch)
-    (value,) = state.value
+    value = state.value
     target_q, actor_q = (
         np.min([plain_trunk(net, join(s, goal, a)) for net in state.critic_target], axis=0) for goal in (g, ag)
     )

@@ -1,18 +1,18 @@
 """Presets: (method, size, task) -> config, number of updates and size of the planning bank.
 
 `paper` holds the values of the paper's tables; `laptop` is for two CPU cores and minutes (AntMaze: more). The values
-live beside their method (`PRESETS` in its file); a method that says nothing about a size gets its Config's own.
+are in the file of their method (`PRESETS`); a method that has none for a size gets its Config's own.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hilp.errors import HilpError, nearest
-from hilp.learning import contract, methods
+from hilp.learning import methods
+from hilp.learning.methods import preset_values
 
 SIZES = ("laptop", "paper")
 STEPS = {"laptop": 8_000, "paper": 1_000_000}
@@ -22,7 +22,7 @@ BANK = {"laptop": 10_000, "paper": 50_000}
 
 @dataclass(frozen=True)
 class Preset:
-    """A config and what the training loop needs beside it."""
+    """A config and what the training loop needs with it."""
 
     config: Any
     steps: int  # gradient updates
@@ -32,26 +32,43 @@ class Preset:
 
 def preset(method: str, size: str, task: str | None = None) -> Preset:
     """The preset of a method at a size, for data of a task where there are values of its own for it."""
-    values, steps = _fitting(methods.presets(method), size, task)
-    everywhere = _fitting(methods.presets(method), size, None)[1]
-    return Preset(methods.config(method, **values), steps, BANK[size], for_any_data=steps == everywhere)
+    table = methods.presets(method)
+    values, steps = _merged(table, size, task)
+    return Preset(methods.config(method, **values), steps, BANK[size], steps == _merged(table, size, None)[1])
 
 
 def high_level(size: str, task: str | None = None) -> Preset:
     """The preset of the policy over skills that a hierarchy trains."""
-    values, steps = _fitting(methods.module(HIGH_LEVEL).HIGH_LEVEL_PRESETS, size, task)
+    values, steps = _merged(methods.module(HIGH_LEVEL).HIGH_LEVEL_PRESETS, size, task)
     return Preset(methods.config(HIGH_LEVEL, **values), steps, bank=0)
 
 
-def _fitting(parts: Sequence[contract.Preset], size: str, task: str | None) -> tuple[dict[str, Any], int]:
-    """The values and the updates that presets of a method's file have for a size and a task."""
+def sources(method: str, size: str, task: str | None = None) -> dict[str, str]:
+    """Where each value of a preset comes from: the method's default, its name, the size, or a family of tasks."""
+    found = dict.fromkeys(sorted(methods.keys(method)), f"default of {method}")
+    found |= dict.fromkeys(methods.fixed(method), f"the name {method}") | {"steps": size, "bank": size}
+    for entry, values in layers(methods.presets(method), size, task):
+        found |= dict.fromkeys(values, entry)
+    return found
+
+
+def layers(table: preset_values.Table, size: str, task: str | None) -> list[tuple[str, dict[str, Any]]]:
+    """The entries of a table that hold for a size and a task, those that go before others last."""
     if size not in SIZES:
         raise HilpError(f"unknown preset '{size}': {nearest(size, SIZES)}")
     name = re.split("[_:]", task)[0] if task else ""  # without a reward's name, without a map
-    values: dict[str, Any] = {}
-    steps = STEPS[size]
-    for part in parts:
-        if part.size in (None, size) and (not part.tasks or name in part.tasks):
-            values |= part.values
-            steps = part.steps or steps
-    return values, steps
+    found = [(entry, table[entry]) for entry in ("both", size) if entry in table]
+    for entry, values in table.items():
+        entry_size, _, families = entry.partition(" ")
+        tasks = [known for family in families.split("+") if family for known in preset_values.FAMILIES[family]]
+        if entry_size in ("both", size) and name in tasks:
+            found.append((entry, values))
+    return found
+
+
+def _merged(table: preset_values.Table, size: str, task: str | None) -> tuple[dict[str, Any], int]:
+    """The config values and the updates of a table for a size and a task."""
+    merged: dict[str, Any] = {"steps": STEPS[size]} if size in SIZES else {}
+    for _, values in layers(table, size, task):
+        merged |= values
+    return merged, merged.pop("steps")

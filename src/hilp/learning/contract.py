@@ -31,7 +31,6 @@ prompt.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from jax import Array
@@ -51,13 +50,3 @@ class Stage(NamedTuple):
     update: Callable[..., tuple[Any, Info]]
     until: int | None = None  # the update that it ends before; None: the end of the run
     columns: Mapping[str, Callable[..., Array]] = {}
-
-
-@dataclass(frozen=True)
-class Preset:
-    """Config values for a size, and for some tasks only where it names any; of several that fit, later ones win."""
-
-    size: str | None  # laptop, paper, or None for both
-    values: dict[str, Any] = field(default_factory=dict)
-    steps: int | None = None  # updates; those of the size where it does not say
-    tasks: tuple[str, ...] = ()  # names without the reward and without a map; () for all

@@ -14,7 +14,7 @@ from typing import Any
 from hilp import plugins
 from hilp.errors import HilpError, nearest
 from hilp.learning import configs
-from hilp.learning.contract import Preset, Stage
+from hilp.learning.contract import Stage
 
 # Name on the command line -> module (imported when asked for), and the config values that the name stands for.
 MODULES: dict[str, tuple[str, dict[str, str]]] = {
@@ -87,6 +87,12 @@ def keys(name: str) -> set[str]:
     return {field.name for field in dataclasses.fields(module(name).Config)}
 
 
+def fixed(name: str) -> dict[str, str]:
+    """The config values that a method's name stands for."""
+    module(name)
+    return MODULES[name][1]
+
+
 def of(config: Any) -> ModuleType:
     """The module whose Config this is: a method, or a model that only explains policies."""
     return importlib.import_module(type(config).__module__)
@@ -115,9 +121,9 @@ def columns(config: Any) -> tuple[str, ...]:
     return getattr(of(config), "COLUMNS", ())
 
 
-def presets(name: str) -> tuple[Preset, ...]:
-    """What a method's file says about its presets."""
-    return getattr(module(name), "PRESETS", ())
+def presets(name: str) -> dict[str, dict[str, Any]]:
+    """The table of a method's presets (see preset_values)."""
+    return getattr(module(name), "PRESETS", {})
 
 
 def configure(config: Any, changes: dict[str, Any]) -> Any:

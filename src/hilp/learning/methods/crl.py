@@ -18,7 +18,7 @@ from jax import Array
 
 from hilp.learning import images, losses, networks, sampling
 from hilp.learning.configs import BaseConfig, Count, Ema, Fraction, NonNegative, Share, Sizes
-from hilp.learning.contract import Info, Preset
+from hilp.learning.contract import Info
 from hilp.learning.methods import gcbc
 from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
@@ -115,26 +115,14 @@ def actor_loss(actor: networks.UnitActor, critic: Critic, batch: Batch, weight: 
     return losses.ddpg_bc(q, actor.log_prob(sg, batch.action), weight), jnp.mean(q)
 
 
-PRESETS = (
-    Preset("laptop", {**values.LAPTOP_TRUNKS, "latent": 128, "goal_discount": 0.97}, steps=8_000),
-    Preset(None, {"bc_weight": 0.03}, tasks=values.POINTS),
-    Preset(None, {"bc_weight": 3.0}, tasks=values.ARMS),
-    Preset(None, {"bc_weight": 0.003}, tasks=values.OGBENCH_ANT_EXPLORES),
-    Preset(None, {"bc_weight": 0.1}, tasks=values.OGBENCH_NOISES),
-    Preset(None, {"goal_discount": values.OGBENCH_DISCOUNT}, tasks=(*values.OGBENCH_POINTS, *values.ARMS)),
-    Preset("laptop", steps=values.OGBENCH_STEPS, tasks=(*values.OGBENCH_POINTS, *values.ARMS)),
-    Preset(None, {"goal_discount": values.OGBENCH_GIANT_DISCOUNT}, tasks=values.OGBENCH_GIANTS),
-    Preset(None, values.STITCH_GOALS, tasks=values.OGBENCH_STITCHES),
-    Preset(None, values.EXPLORE_GOALS, tasks=values.OGBENCH_EXPLORES),
-    Preset(
-        "laptop",
-        {**values.ANT, **values.ANT_AVERAGE, "goal_discount": values.ANT_DISCOUNT},
-        steps=values.ANT_STEPS,
-        tasks=values.ANTMAZES,
-    ),
-    Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.ALL_KITCHENS),
-    Preset("laptop", values.KITCHEN_ACTOR, steps=values.KITCHEN_LAPTOP_STEPS, tasks=values.ALL_KITCHENS),
-    Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
-    Preset("laptop", values.LAPTOP_FILMS, tasks=values.VISUAL),
-    Preset("paper", values.PAPER_PICTURES, steps=values.PAPER_PICTURE_STEPS, tasks=values.VISUAL),
-)
+PRESETS = {
+    **values.RIVALS,
+    "laptop": {**values.LAPTOP_TRUNKS, "latent": 128, "goal_discount": 0.97},
+    "both maze+pointmaze": {"bc_weight": 0.03},
+    "both arm+visual-arm+all-kitchens": {"bc_weight": 3.0},
+    "both antmaze-explore": {"bc_weight": 0.003},
+    "both noisy-arm+visual-noisy-arm": {"bc_weight": 0.1},
+    "laptop pointmaze-not-giant+all-arms+all-kitchens": {"goal_discount": values.OGBENCH_DISCOUNT},
+    "both giant": {"goal_discount": values.OGBENCH_GIANT_DISCOUNT},
+    "laptop antmaze": {**values.ANT, **values.ANT_AVERAGE, "goal_discount": values.ANT_DISCOUNT},
+}

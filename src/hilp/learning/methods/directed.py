@@ -39,7 +39,7 @@ from hilp.learning.configs import (
     Sizes,
     reference_values,
 )
-from hilp.learning.contract import Info, Preset
+from hilp.learning.contract import Info
 from hilp.learning.methods import hilp
 from hilp.learning.methods import preset_values as values
 from hilp.learning.methods.qrl import INTERVALS, union_length
@@ -216,31 +216,22 @@ def latent_loss(
     return loss, ({"phi_loss": loss, "distance": -jnp.mean(v)}, online[0, :count])
 
 
-PRESETS = (
-    Preset(
-        "laptop",
-        {
-            **values.LAPTOP_TRUNKS,
-            "phi_discount": AUTO,
-            "goal_discount": AUTO,
-            "discount": 0.95,  # with a plan to follow, a skill need not look far ahead
-            "phi_tau": 0.02,
-            "tau": 0.02,
-            "temperature": 28.0,  # a step pays a random skill of 64 numbers about a third of what it pays one of 8
-            "bound_targets": True,  # detours of the data make ways longer, and a quasimetric believes them more easily
-        },
-        steps=8_000,
-    ),
-    Preset(
-        "laptop",
-        {"phi_discount": values.OGBENCH_DISCOUNT, "goal_discount": values.OGBENCH_DISCOUNT},
-        steps=values.OGBENCH_STEPS,
-        tasks=(*values.OGBENCH_POINTS, *values.OGBENCH_ARMS),
-    ),
-    Preset(
-        None,
-        {"phi_discount": values.OGBENCH_GIANT_DISCOUNT, "goal_discount": values.OGBENCH_GIANT_DISCOUNT},
-        tasks=values.OGBENCH_GIANTS,
-    ),
-    Preset("laptop", values.LAPTOP_FILMS, tasks=values.VISUAL),
-)
+PRESETS = {
+    "laptop": {
+        **values.LAPTOP_TRUNKS,
+        "phi_discount": AUTO,
+        "goal_discount": AUTO,
+        "discount": 0.95,  # with a plan to follow, a skill need not look far ahead
+        "phi_tau": 0.02,
+        "tau": 0.02,
+        "temperature": 28.0,  # a step pays a random skill of 64 numbers about a third of what it pays one of 8
+        "bound_targets": True,  # detours of the data make ways longer, and a quasimetric believes them more easily
+    },
+    "laptop pointmaze+arm+noisy-arm": values.OGBENCH_LAPTOP,
+    "laptop pointmaze-not-giant+arm+noisy-arm": {
+        "phi_discount": values.OGBENCH_DISCOUNT,
+        "goal_discount": values.OGBENCH_DISCOUNT,
+    },
+    "both giant": {"phi_discount": values.OGBENCH_GIANT_DISCOUNT, "goal_discount": values.OGBENCH_GIANT_DISCOUNT},
+    "laptop visual": values.LAPTOP_FILMS,
+}

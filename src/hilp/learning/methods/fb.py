@@ -18,7 +18,7 @@ from jax import Array
 from hilp import trees
 from hilp.learning import features, images, losses, networks, sampling
 from hilp.learning.configs import Augment, BaseConfig, Count, Fraction, NonNegative, Share, TwoSizes
-from hilp.learning.contract import Info, Preset
+from hilp.learning.contract import Info
 from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
 from hilp.spec import Spec
@@ -194,18 +194,12 @@ def implied_reward(b: Array, z: Array) -> Array:
     return jnp.sum((b @ features.inverse(b.T @ b / b.shape[0])) * z, axis=-1)
 
 
-PRESETS = (
-    Preset("laptop", {**values.LAPTOP_SUCCESSORS, "dim": 32, "backward_hidden": (128, 128)}, steps=20_000),
-    Preset("laptop", steps=values.ANT_LONG_STEPS, tasks=values.ANTMAZES),
+PRESETS = {
+    **values.SUCCESSOR_IMAGES,
+    "laptop": {**values.LAPTOP_SUCCESSORS, "dim": 32, "backward_hidden": (128, 128)},
+    "laptop antmaze": values.ANT_LONG,
     # The goal-conditioned table lists these for all of its methods; what it leaves open stays the zero-shot table's.
-    Preset(
-        "paper",
-        {"dim": 32, "discount": 0.99, "lr": 3e-4, "tau": 0.005},
-        tasks=(*values.ANTMAZES, *values.KITCHENS),
-    ),
-    Preset("laptop", {"normalize": False}, tasks=values.KITCHENS),
-    Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.KITCHENS),
-    Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
-    Preset("laptop", values.LAPTOP_FILMS, tasks=(*values.DMC_PIXELS, *values.VISUAL)),
-    Preset("paper", values.PAPER_FILMS, steps=values.PAPER_FILM_STEPS, tasks=values.DMC_PIXELS),
-)
+    "paper antmaze+kitchen": {"dim": 32, "discount": 0.99, "lr": 3e-4, "tau": 0.005},
+    "laptop kitchen": {"normalize": False},
+    "paper kitchen": values.KITCHEN_PAPER,
+}

@@ -16,7 +16,7 @@ from jax import Array
 
 from hilp.learning import images, losses, networks, sampling
 from hilp.learning.configs import BaseConfig, Count, Ema, NonNegative, Share, Sizes
-from hilp.learning.contract import Info, Preset
+from hilp.learning.contract import Info
 from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
 from hilp.spec import Spec
@@ -92,19 +92,13 @@ def actor_loss(actor: networks.GaussianActor, batch: Batch) -> Array:
     return -jnp.mean(actor.log_prob(sg, batch.action))
 
 
-PRESETS = (
-    Preset("laptop", {k: v for k, v in values.LAPTOP_TRUNKS.items() if k != "hidden"}, steps=8_000),
-    Preset("laptop", {**values.ANT_ACTOR, **values.ANT_AVERAGE}, steps=values.ANT_STEPS, tasks=values.ANTMAZES),
-    Preset("laptop", steps=values.OGBENCH_STEPS, tasks=(*values.OGBENCH_POINTS, *values.ALL_OGBENCH_ARMS)),
-    Preset("paper", {"actor_hidden": (256, 256)}, tasks=values.ANTMAZE_LARGE),
-    Preset(
-        "laptop",
-        {**values.KITCHEN_ACTOR, **values.KITCHEN_AVERAGE},
-        steps=values.KITCHEN_LAPTOP_STEPS,
-        tasks=values.ALL_KITCHENS,
-    ),
-    Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.ALL_KITCHENS),
-    Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
-    Preset("laptop", values.LAPTOP_FILMS, tasks=values.VISUAL),
-    Preset("paper", values.PAPER_PICTURES, steps=values.PAPER_PICTURE_STEPS, tasks=values.VISUAL),
-)
+PRESETS = {
+    **values.GOAL_IMAGES,
+    "laptop": values.LAPTOP_ACTOR,
+    "laptop antmaze": {**values.ANT_ACTOR, **values.ANT_AVERAGE},
+    "laptop pointmaze+all-arms": values.OGBENCH_LAPTOP,
+    "paper antmaze-large": {"actor_hidden": (256, 256)},
+    "laptop all-kitchens": {**values.KITCHEN_LAPTOP, **values.KITCHEN_AVERAGE},
+    "paper all-kitchens": values.KITCHEN_PAPER,
+    "paper visual": {**values.PAPER_IMAGES, "steps": 500_000},
+}

@@ -21,7 +21,7 @@ from jax import Array
 
 from hilp.learning import images, losses, networks, sampling
 from hilp.learning.configs import BaseConfig, Count, Fraction, GoalShare, NonNegative, Share, Sizes
-from hilp.learning.contract import Info, Preset
+from hilp.learning.contract import Info
 from hilp.learning.methods import gcbc
 from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
@@ -162,33 +162,22 @@ def temperature_loss(log_temperature: Array, log_prob: Array, target_entropy: fl
     return -log_temperature * jnp.mean(log_prob + target_entropy)
 
 
-PRESETS = (
-    Preset(
-        "laptop",
-        {
-            **values.LAPTOP_TRUNKS,
-            "actor_lr": 3e-4,
-            "discount": 0.97,
-            "goal_discount": 0.97,
-            "tau": 0.02,
-            "samples": 4,  # 30 actions a row would be most of the work
-        },
-        steps=8_000,
-    ),
-    Preset(
-        "laptop",
-        {**values.ANT, **values.ANT_GOAL_VALUES, "actor_lr": 1e-4},
-        steps=values.ANT_LONG_STEPS,
-        tasks=values.ANTMAZES,
-    ),
-    Preset(
-        "laptop",
-        {**values.KITCHEN_ACTOR, "discount": values.KITCHEN_DISCOUNT, "goal_discount": values.KITCHEN_DISCOUNT},
-        steps=values.KITCHEN_LAPTOP_STEPS,
-        tasks=values.ALL_KITCHENS,
-    ),
-    Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.ALL_KITCHENS),
-    Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
-    Preset("laptop", values.LAPTOP_FILMS, tasks=values.VISUAL),
-    Preset("paper", values.PAPER_PICTURES, tasks=values.VISUAL_KITCHENS),
-)
+PRESETS = {
+    **values.GOAL_IMAGES,
+    "laptop": {
+        **values.LAPTOP_TRUNKS,
+        "actor_lr": 3e-4,
+        "discount": 0.97,
+        "goal_discount": 0.97,
+        "tau": 0.02,
+        "samples": 4,  # 30 actions a row would be most of the work
+    },
+    "laptop antmaze": {**values.ANT, **values.ANT_GOAL_VALUES, **values.ANT_LONG, "actor_lr": 1e-4},
+    "laptop all-kitchens": {
+        **values.KITCHEN_LAPTOP,
+        "discount": values.KITCHEN_DISCOUNT,
+        "goal_discount": values.KITCHEN_DISCOUNT,
+    },
+    "paper all-kitchens": values.KITCHEN_PAPER,
+    "paper visual-kitchen": values.PAPER_IMAGES,
+}

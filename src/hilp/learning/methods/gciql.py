@@ -18,7 +18,7 @@ from jax import Array
 
 from hilp.learning import hilbert, images, losses, networks, sampling
 from hilp.learning.configs import BaseConfig, Count, Ema, Fraction, GoalShare, NonNegative, Positive, Share, Sizes
-from hilp.learning.contract import Info, Preset
+from hilp.learning.contract import Info
 from hilp.learning.methods import gcbc
 from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
@@ -124,53 +124,26 @@ def value_loss(value: networks.Ensemble, cfg: Config, target: networks.Ensemble,
     return loss, jnp.mean(v)
 
 
-PRESETS = (
-    Preset(
-        "laptop",
-        {
-            **values.LAPTOP_TRUNKS,
-            "discount": 0.97,  # as phi of hilp
-            "goal_discount": 0.97,
-            "tau": 0.02,
-        },
-        steps=8_000,
-    ),
-    Preset(
-        "laptop",
-        {**values.ANT, **values.ANT_AVERAGE, **values.ANT_GOAL_VALUES},
-        steps=values.ANT_STEPS,
-        tasks=values.ANTMAZES,
-    ),
-    Preset(
-        "laptop",
-        {"discount": values.OGBENCH_DISCOUNT, "goal_discount": values.OGBENCH_DISCOUNT},
-        steps=values.OGBENCH_STEPS,
-        tasks=(*values.OGBENCH_POINTS, *values.ALL_OGBENCH_ARMS),
-    ),
-    Preset(
-        None,
-        {"discount": values.OGBENCH_GIANT_DISCOUNT, "goal_discount": values.OGBENCH_GIANT_DISCOUNT},
-        tasks=values.OGBENCH_GIANTS,
-    ),
-    Preset("paper", {"actor_hidden": (256, 256)}, tasks=values.ANTMAZE_LARGE),
-    Preset(None, {"expectile": 0.7, "temperature": 1.0}, tasks=(*values.ANTMAZE_ULTRA, *values.ALL_KITCHENS)),
-    Preset(
-        "laptop",
-        {
-            **values.KITCHEN_ACTOR,
-            **values.KITCHEN_AVERAGE,
-            "discount": values.KITCHEN_DISCOUNT,
-            "goal_discount": values.KITCHEN_DISCOUNT,
-        },
-        steps=values.KITCHEN_LAPTOP_STEPS,
-        tasks=values.ALL_KITCHENS,
-    ),
-    Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.ALL_KITCHENS),
+PRESETS = {
+    **values.RIVALS,
+    "laptop": {
+        **values.LAPTOP_TRUNKS,
+        "discount": 0.97,  # as phi of hilp
+        "goal_discount": 0.97,
+        "tau": 0.02,
+    },
+    "laptop antmaze": {**values.ANT, **values.ANT_AVERAGE, **values.ANT_GOAL_VALUES},
+    "laptop pointmaze-not-giant+all-arms": values.OGBENCH_GOALS,
+    "both giant": values.OGBENCH_GIANT_GOALS,
+    "paper antmaze-large": {"actor_hidden": (256, 256)},
+    "both antmaze-ultra+all-kitchens": {"expectile": 0.7, "temperature": 1.0},
+    "laptop all-kitchens": {
+        **values.KITCHEN_LAPTOP,
+        **values.KITCHEN_AVERAGE,
+        "discount": values.KITCHEN_DISCOUNT,
+        "goal_discount": values.KITCHEN_DISCOUNT,
+    },
     # OGBench's values; networks stay ours, its actors have GELU and a deviation of one.
-    Preset(None, {"temperature": 10.0, "actor_goal_random": 0.0}, tasks=values.OGBENCH),
-    Preset(None, values.STITCH_GOALS, tasks=values.OGBENCH_STITCHES),
-    Preset(None, values.EXPLORE_GOALS, tasks=values.OGBENCH_EXPLORES),
-    Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
-    Preset("laptop", values.LAPTOP_FILMS, tasks=values.VISUAL),
-    Preset("paper", values.PAPER_PICTURES, steps=values.PAPER_PICTURE_STEPS, tasks=values.VISUAL),
-)
+    "both ogbench": {"temperature": 10.0},
+    "both navigate": {"actor_goal_random": 0.0},
+}

@@ -17,9 +17,8 @@ from jax import Array
 
 from hilp.learning import images, losses, networks
 from hilp.learning.configs import NonNegative
-from hilp.learning.contract import Info, Preset
+from hilp.learning.contract import Info
 from hilp.learning.methods import gciql
-from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
 from hilp.spec import Spec
 
@@ -108,12 +107,11 @@ def export(cfg: Config, state: State) -> Policy:
     return Policy(state.actor_average or state.actor)
 
 
-PRESETS = (
-    *gciql.PRESETS,
-    Preset(None, {"extraction": "ddpg+bc"}, tasks=values.OGBENCH),
-    Preset(None, {"bc_weight": 0.3}, tasks=values.OGBENCH_ANTS),
-    Preset(None, {"bc_weight": 0.003}, tasks=values.OGBENCH_POINTS),
-    Preset(None, {"bc_weight": 0.01}, tasks=values.OGBENCH_ANT_EXPLORES),
-    Preset(None, {"bc_weight": 1.0}, tasks=values.ALL_OGBENCH_ARMS),
-    Preset(None, {"bc_weight": 0.03}, tasks=values.OGBENCH_NOISES),
-)
+PRESETS = {
+    **gciql.PRESETS,
+    "both ogbench": {**gciql.PRESETS["both ogbench"], "extraction": "ddpg+bc"},
+    "both pointmaze": {"bc_weight": 0.003},
+    "both antmaze-explore": {"bc_weight": 0.01},
+    "both arm+visual-arm": {"bc_weight": 1.0},
+    "both noisy-arm+visual-noisy-arm": {"bc_weight": 0.03},
+}

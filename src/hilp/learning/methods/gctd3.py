@@ -20,7 +20,7 @@ from jax import Array
 
 from hilp.learning import images, losses, networks, sampling
 from hilp.learning.configs import Augment, BaseConfig, Count, Fraction, NonNegative, Share, TwoSizes
-from hilp.learning.contract import Info, Preset
+from hilp.learning.contract import Info
 from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
 from hilp.spec import Spec
@@ -143,9 +143,4 @@ def actor_loss(
     return -jnp.mean(jnp.min(critic(observation, action, goal)[..., 0], axis=0))
 
 
-PRESETS = (
-    Preset("laptop", values.LAPTOP_SUCCESSORS, steps=20_000),
-    Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
-    Preset("laptop", values.LAPTOP_FILMS, tasks=(*values.DMC_PIXELS, *values.VISUAL)),
-    Preset("paper", values.PAPER_FILMS, steps=values.PAPER_FILM_STEPS, tasks=values.DMC_PIXELS),
-)
+PRESETS = {**values.SUCCESSOR_IMAGES, "laptop": values.LAPTOP_SUCCESSORS}

@@ -31,7 +31,7 @@ from hilp.learning.configs import (
     Sizes,
     reference_values,
 )
-from hilp.learning.contract import Info, Preset, Stage
+from hilp.learning.contract import Info, Stage
 from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
 from hilp.spec import Spec
@@ -261,89 +261,47 @@ def _update_policy(
     return {**part, "actor_average": average}, info
 
 
-PRESETS = (
-    Preset(
-        "laptop",
-        {
-            **values.LAPTOP_TRUNKS,
-            "dim": 8,  # few latent directions are learned sooner than many
-            "phi_discount": AUTO,  # 0.97 where the data takes up to some 45 steps across, as the built-in mazes do
-            "goal_discount": AUTO,
-            "discount": 0.98,
-            "phi_tau": 0.02,
-            "tau": 0.02,
-            "temperature": 3.0,
-        },
-        steps=8_000,
-    ),
-    Preset(
-        "laptop",
-        {
-            **values.ANT,
-            **values.ANT_AVERAGE,
-            "phi_discount": values.ANT_DISCOUNT,
-            "goal_discount": values.ANT_DISCOUNT,
-            "temperature": 3.0,  # at 10 the skills press against walls, where the data seldom walks
-            "bound_targets": True,
-            "schedule": "sequential",
-            "phi_steps": 60_000,
-        },
-        steps=values.ANT_LONG_STEPS,
-        tasks=values.ANTMAZES,
-    ),
-    Preset("laptop", steps=values.OGBENCH_STEPS, tasks=(*values.OGBENCH_POINTS, *values.OGBENCH_ARMS)),
-    Preset(
-        "laptop",
-        {"phi_discount": values.OGBENCH_DISCOUNT, "goal_discount": values.OGBENCH_DISCOUNT},
-        tasks=values.OGBENCH_ARMS,
-    ),
-    Preset(
-        "paper",
-        {"phi_discount": values.OGBENCH_GIANT_DISCOUNT, "goal_discount": values.OGBENCH_GIANT_DISCOUNT},
-        tasks=values.OGBENCH_GIANTS,
-    ),
-    Preset(
-        "laptop",
-        {
-            **values.KITCHEN_ACTOR,
-            **values.KITCHEN_AVERAGE,
-            "dim": 32,  # as in the paper: many things can be done in any order
-            "phi_discount": values.KITCHEN_DISCOUNT,
-            "goal_discount": values.KITCHEN_DISCOUNT,
-            "discount": values.KITCHEN_DISCOUNT,
-            "bound_targets": True,
-            "schedule": "sequential",
-            "phi_steps": 6_000,
-        },
-        steps=values.KITCHEN_LAPTOP_STEPS,
-        tasks=values.ALL_KITCHENS,
-    ),
-    Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.ALL_KITCHENS),
-    Preset(
-        "laptop",
-        {**values.LAPTOP_PIXELS, "schedule": "sequential", "phi_steps": 3_000, "policy_sees": "phi"},
-        steps=10_000,
-        tasks=values.MAZE_PIXELS,
-    ),
-    Preset(
-        "laptop",
-        {
-            **values.LAPTOP_FILMS,
-            "phi_discount": values.OGBENCH_DISCOUNT,
-            "goal_discount": values.OGBENCH_DISCOUNT,
-            "schedule": "sequential",
-            "phi_steps": 5_000,
-            "policy_sees": "phi",
-        },
-        steps=15_000,
-        tasks=values.VISUAL_ARMS,
-    ),
-    Preset(None, {"phi_expectile": 0.7, "expectile": 0.7}, tasks=values.VISUAL_KITCHENS),
-    Preset(
-        "laptop",
-        {**values.LAPTOP_FILMS, "phi_steps": 5_000, "policy_sees": "phi"},
-        steps=15_000,
-        tasks=values.VISUAL_KITCHENS,
-    ),
-    Preset("paper", values.PAPER_PICTURES, tasks=values.VISUAL_KITCHENS),
-)
+SEEN_THROUGH_PHI = {"schedule": "sequential", "policy_sees": "phi"}
+PRESETS = {
+    "laptop": {
+        **values.LAPTOP_TRUNKS,
+        "dim": 8,  # few latent directions are learned sooner than many
+        "phi_discount": AUTO,  # 0.97 where the data takes up to some 45 steps across, as the built-in mazes do
+        "goal_discount": AUTO,
+        "discount": 0.98,
+        "phi_tau": 0.02,
+        "tau": 0.02,
+        "temperature": 3.0,
+    },
+    "laptop antmaze": {
+        **values.ANT,
+        **values.ANT_AVERAGE,
+        **values.ANT_LONG,
+        "phi_discount": values.ANT_DISCOUNT,
+        "goal_discount": values.ANT_DISCOUNT,
+        "temperature": 3.0,  # at 10 the skills press against walls, where the data seldom walks
+        "bound_targets": True,
+        "schedule": "sequential",
+        "phi_steps": 60_000,
+    },
+    "laptop pointmaze+arm+noisy-arm": values.OGBENCH_LAPTOP,
+    "laptop all-arms": {"phi_discount": values.OGBENCH_DISCOUNT, "goal_discount": values.OGBENCH_DISCOUNT},
+    "paper giant": {"phi_discount": values.OGBENCH_GIANT_DISCOUNT, "goal_discount": values.OGBENCH_GIANT_DISCOUNT},
+    "laptop all-kitchens": {
+        "actor_hidden": (256, 256, 256),
+        "normalize": False,
+        **values.KITCHEN_AVERAGE,
+        "dim": 32,  # as in the paper: many things can be done in any order
+        "phi_discount": values.KITCHEN_DISCOUNT,
+        "goal_discount": values.KITCHEN_DISCOUNT,
+        "discount": values.KITCHEN_DISCOUNT,
+        "bound_targets": True,
+        "schedule": "sequential",
+    },
+    "laptop kitchen": {"phi_steps": 6_000, "steps": 20_000},
+    "paper all-kitchens": values.KITCHEN_PAPER,
+    "both visual-kitchen": {"phi_expectile": 0.7, "expectile": 0.7},
+    "paper visual-kitchen": values.PAPER_IMAGES,
+    "laptop maze-pixels": {**values.LAPTOP_PIXELS, **SEEN_THROUGH_PHI, "phi_steps": 3_000, "steps": 10_000},
+    "laptop visual": {**values.LAPTOP_FILMS, **SEEN_THROUGH_PHI, "phi_steps": 5_000, "steps": 15_000},
+}

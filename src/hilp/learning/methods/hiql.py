@@ -20,7 +20,7 @@ from jax import Array
 
 from hilp.learning import hilbert, images, losses, networks, sampling
 from hilp.learning.configs import BaseConfig, Count, Ema, Fraction, GoalShare, NonNegative, Positive, Share, Sizes
-from hilp.learning.contract import Info, Preset
+from hilp.learning.contract import Info
 from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
 from hilp.spec import Spec
@@ -202,35 +202,19 @@ def value_loss(
     return loss, jnp.mean(v)
 
 
-PRESETS = (
-    Preset(
-        "laptop",
-        {
-            **values.LAPTOP_TRUNKS,
-            "subgoal_steps": 10,  # the built-in mazes are some 40 steps across
-            "discount": 0.97,  # as phi of hilp
-            "goal_discount": 0.97,
-            "tau": 0.02,
-        },
-        steps=8_000,
-    ),
-    Preset(None, values.OGBENCH_GOALS, tasks=(*values.OGBENCH_POINTS, *values.OGBENCH_ANTS, *values.ARMS)),
-    Preset("laptop", {"subgoal_steps": 25}, tasks=(*values.OGBENCH_POINTS, *values.ANTMAZES)),
-    Preset("laptop", steps=values.OGBENCH_STEPS, tasks=(*values.OGBENCH_POINTS, *values.ARMS)),
-    Preset("paper", {"subgoal_steps": 10}, tasks=values.ARMS),
-    Preset(None, values.OGBENCH_GIANT_GOALS, tasks=values.OGBENCH_GIANTS),
-    Preset(None, values.STITCH_GOALS, tasks=values.OGBENCH_STITCHES),
-    Preset(None, values.EXPLORE_GOALS, tasks=values.OGBENCH_EXPLORES),
-    Preset(None, {"temperature": 10.0, "high_temperature": 10.0}, tasks=values.OGBENCH_ANT_EXPLORES),
-    Preset(
-        "laptop",
-        {**values.ANT, **values.ANT_AVERAGE, **values.ANT_GOAL_VALUES},
-        steps=values.ANT_STEPS,
-        tasks=values.ANTMAZES,
-    ),
-    Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.ALL_KITCHENS),
-    Preset("laptop", values.KITCHEN_ACTOR, steps=values.KITCHEN_LAPTOP_STEPS, tasks=values.ALL_KITCHENS),
-    Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
-    Preset("laptop", values.LAPTOP_FILMS, tasks=values.VISUAL),
-    Preset("paper", values.PAPER_PICTURES, steps=values.PAPER_PICTURE_STEPS, tasks=values.VISUAL),
-)
+PRESETS = {
+    **values.RIVALS,
+    "laptop": {
+        **values.LAPTOP_TRUNKS,
+        "subgoal_steps": 10,  # the built-in mazes are some 40 steps across
+        "discount": 0.97,  # as phi of hilp
+        "goal_discount": 0.97,
+        "tau": 0.02,
+    },
+    "laptop pointmaze-not-giant+all-arms+all-kitchens": values.OGBENCH_GOALS,
+    "both giant": values.OGBENCH_GIANT_GOALS,
+    "laptop pointmaze+antmaze": {"subgoal_steps": 25},
+    "paper all-arms+all-kitchens": {"subgoal_steps": 10},
+    "both antmaze-explore": {"temperature": 10.0, "high_temperature": 10.0},
+    "laptop antmaze": {**values.ANT, **values.ANT_AVERAGE, **values.ANT_GOAL_VALUES},
+}

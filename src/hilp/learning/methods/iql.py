@@ -20,7 +20,7 @@ from jax import Array
 
 from hilp.learning import features, hilbert, images, networks, sampling, skills
 from hilp.learning.configs import BaseConfig, Count, Fraction, NonNegative, Positive, Share, Sizes
-from hilp.learning.contract import Info, Preset
+from hilp.learning.contract import Info
 from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
 from hilp.spec import Spec
@@ -126,27 +126,11 @@ def export(cfg: Config, state: State) -> Policy:
     return Policy(state.phi.nets[0], state.actor, cfg.dim)
 
 
-PRESETS = (
-    Preset(
-        "laptop",
-        {
-            **values.LAPTOP_TRUNKS,
-            "dim": 32,
-            "phi_hidden": (128, 128),
-            "discount": 0.98,
-            "tau": 0.02,
-        },
-        steps=8_000,
-    ),
-    Preset("laptop", {**values.ANT, "discount": 0.99}, steps=values.ANT_LONG_STEPS, tasks=values.ANTMAZES),
-    Preset(
-        "laptop",
-        {**values.KITCHEN_ACTOR, "discount": values.KITCHEN_DISCOUNT},
-        steps=values.KITCHEN_LAPTOP_STEPS,
-        tasks=values.ALL_KITCHENS,
-    ),
-    Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.ALL_KITCHENS),
-    Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
-    Preset("laptop", values.LAPTOP_FILMS, tasks=values.VISUAL),
-    Preset("paper", values.PAPER_PICTURES, tasks=values.VISUAL_KITCHENS),
-)
+PRESETS = {
+    **values.GOAL_IMAGES,
+    "laptop": {**values.LAPTOP_TRUNKS, "dim": 32, "phi_hidden": (128, 128), "discount": 0.98, "tau": 0.02},
+    "laptop antmaze": {**values.ANT, **values.ANT_LONG, "discount": 0.99},
+    "laptop all-kitchens": {**values.KITCHEN_LAPTOP, "discount": values.KITCHEN_DISCOUNT},
+    "paper all-kitchens": values.KITCHEN_PAPER,
+    "paper visual-kitchen": values.PAPER_IMAGES,
+}

@@ -19,7 +19,7 @@ from jax import Array
 
 from hilp.learning import images, losses, networks, recurrent, sampling
 from hilp.learning.configs import BaseConfig, Count, NonNegative, Sizes
-from hilp.learning.contract import Info, Preset
+from hilp.learning.contract import Info
 from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
 from hilp.spec import Spec
@@ -149,15 +149,12 @@ def gaussian(outputs: Array) -> tuple[Array, Array]:
     return mean, jnp.clip(log_std, *networks.LOG_STD_RANGE)
 
 
-LAPTOP = {"gru": 32, "hidden": (128, 128), "actor_hidden": (128, 128), "batch": 64, "lr": 1e-3, "normalize": True}
-PRESETS = (
-    Preset("laptop", LAPTOP, steps=8_000),
-    Preset("laptop", {**values.ANT_ACTOR, "gru": 64, "batch": 128}, steps=values.ANT_STEPS, tasks=values.ANTMAZES),
+PRESETS = {
+    "laptop": {**values.LAPTOP_ACTOR, "gru": 32, "hidden": (128, 128), "actor_hidden": (128, 128), "batch": 64},
+    "paper": {"steps": 500_000},
+    "laptop antmaze": {**values.ANT_ACTOR, "gru": 64, "batch": 128},
     # 32 segments are 320 rows for the decoder, about as many as the others' batches.
-    Preset(
-        "laptop", {**values.KITCHEN_ACTOR, "batch": 32}, steps=values.KITCHEN_LAPTOP_STEPS, tasks=values.ALL_KITCHENS
-    ),
-    Preset("paper", steps=500_000),
-    Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
-    Preset("laptop", {"encoder": "light"}, tasks=values.VISUAL),
-)
+    "laptop all-kitchens": {**values.KITCHEN_LAPTOP, "batch": 32},
+    "laptop maze-pixels": values.LAPTOP_PIXELS,
+    "laptop visual": {"encoder": "light"},
+}

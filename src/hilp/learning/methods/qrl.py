@@ -20,7 +20,7 @@ from jax import Array
 from hilp.errors import HilpError
 from hilp.learning import images, losses, networks, sampling
 from hilp.learning.configs import BaseConfig, Count, Ema, NonNegative, Share, Sizes
-from hilp.learning.contract import Info, Preset
+from hilp.learning.contract import Info
 from hilp.learning.methods import gcbc
 from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
@@ -185,24 +185,12 @@ def actor_loss(
     return losses.ddpg_bc(q, actor.log_prob(sg, batch.action), weight)
 
 
-PRESETS = (
-    Preset("laptop", {**values.LAPTOP_TRUNKS, "latent": 128}, steps=8_000),
-    Preset(None, {"bc_weight": 0.0003}, tasks=values.POINTS),
-    Preset(None, {"bc_weight": 0.3}, tasks=values.ARMS),
-    Preset(None, {"bc_weight": 0.001}, tasks=values.OGBENCH_ANT_EXPLORES),
-    Preset(None, {"bc_weight": 0.03}, tasks=values.OGBENCH_NOISES),
-    Preset("laptop", steps=values.OGBENCH_STEPS, tasks=(*values.OGBENCH_POINTS, *values.ARMS)),
-    Preset(None, values.STITCH_GOALS, tasks=values.OGBENCH_STITCHES),
-    Preset(None, values.EXPLORE_GOALS, tasks=values.OGBENCH_EXPLORES),
-    Preset(
-        "laptop",
-        {**values.ANT, **values.ANT_AVERAGE},
-        steps=values.ANT_STEPS,
-        tasks=values.ANTMAZES,
-    ),
-    Preset("paper", steps=values.KITCHEN_STEPS, tasks=values.ALL_KITCHENS),
-    Preset("laptop", values.KITCHEN_ACTOR, steps=values.KITCHEN_LAPTOP_STEPS, tasks=values.ALL_KITCHENS),
-    Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
-    Preset("laptop", values.LAPTOP_FILMS, tasks=values.VISUAL),
-    Preset("paper", values.PAPER_PICTURES, steps=values.PAPER_PICTURE_STEPS, tasks=values.VISUAL),
-)
+PRESETS = {
+    **values.RIVALS,
+    "laptop": {**values.LAPTOP_TRUNKS, "latent": 128},
+    "both maze+pointmaze": {"bc_weight": 0.0003},
+    "both arm+visual-arm+all-kitchens": {"bc_weight": 0.3},
+    "both antmaze-explore": {"bc_weight": 0.001},
+    "both noisy-arm+visual-noisy-arm": {"bc_weight": 0.03},
+    "laptop antmaze": {**values.ANT, **values.ANT_AVERAGE},
+}

@@ -20,7 +20,7 @@ from jax import Array
 from hilp.errors import HilpError
 from hilp.learning import features, images, losses, networks, sampling
 from hilp.learning.configs import Augment, BaseConfig, Count, Fraction, NonNegative, Share, TwoSizes
-from hilp.learning.contract import Info, Preset
+from hilp.learning.contract import Info
 from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
 from hilp.spec import Spec
@@ -258,21 +258,9 @@ def _step(
     return optax.apply_updates(net, updates), opt
 
 
-PRESETS = (
-    Preset(
-        "laptop",
-        {
-            **values.LAPTOP_SUCCESSORS,
-            "dim": 32,
-            "phi_hidden": (128, 128),
-            "phi_lr": 1e-3,
-            "phi_tau": 0.02,
-        },
-        steps=20_000,
-    ),
-    Preset(None, {"phi_discount": 0.96}, tasks=("walker", "walker-pixels")),
-    Preset(None, {"loss": "q"}, tasks=("quadruped", "jaco", "quadruped-pixels", "jaco-pixels")),
-    Preset("laptop", values.LAPTOP_PIXELS, tasks=values.MAZE_PIXELS),
-    Preset("laptop", values.LAPTOP_FILMS, tasks=(*values.DMC_PIXELS, *values.VISUAL)),
-    Preset("paper", values.PAPER_FILMS, steps=values.PAPER_FILM_STEPS, tasks=values.DMC_PIXELS),
-)
+PRESETS = {
+    **values.SUCCESSOR_IMAGES,
+    "laptop": {**values.LAPTOP_SUCCESSORS, "dim": 32, "phi_hidden": (128, 128), "phi_lr": 1e-3, "phi_tau": 0.02},
+    "both walker": {"phi_discount": 0.96},
+    "both quadruped+jaco": {"loss": "q"},
+}
