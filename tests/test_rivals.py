@@ -366,7 +366,7 @@ def test_hilp_sees_as_far_as_the_data_of_a_point_maze_goes() -> None:
 
 def test_presets_that_were_there_are_as_they_were() -> None:
     """The mazes of the paper keep its values, though OGBench has mazes of the same names."""
-    for task in (*values.ANTMAZE_LARGE, *values.ANTMAZE_ULTRA):
+    for task in (*values.FAMILIES["antmaze-large"], *values.FAMILIES["antmaze-ultra"]):
         assert presets.preset("gc-iql-q", "paper", task).config.extraction == "awr"
         assert presets.preset("gc-iql", "paper", task).config.actor_goal_random == 0.3
         assert presets.preset("gc-bc", "paper", task).config.actor_goal_random == 0.0

@@ -22,6 +22,7 @@ from hilp.errors import HilpError, TrainingDiverged, TrainingStopped, nearest, p
 VERBS = {  # in the order a new user meets them
     "quickstart": "collect, pretrain, evaluate and report in minutes: the whole story on the built-in maze",
     "pretrain": "train a policy on unlabeled trajectories",
+    "preset": "every value that a method is trained with, and where it comes from",
     "evaluate": "prompt a policy with goals and rewards in a task and count what it reaches",
     "prompt": "prompt a policy once: with a goal, a reward or a skill",
     "hierarchy": "train a high-level policy that sequences a policy's skills for a reward",
