@@ -18,7 +18,7 @@ import hilp
 from hilp.data import rewards
 from hilp.data.transforms import ActionScaling
 from hilp.errors import HilpError
-from hilp.learning import losses, methods, recurrent, sampling
+from hilp.learning import losses, methods, sampling
 from hilp.learning.methods import opal, reward_iql
 from hilp.prompts.observations import Batch
 from hilp.prompts.skills import Holding
@@ -179,7 +179,7 @@ def test_kl_is_the_closed_form_of_gaussians() -> None:
 
 
 def test_reversing_a_segment_swaps_what_the_two_directions_read() -> None:
-    gru = recurrent.BidirectionalGru(3, 5, 1, jax.random.key(0))
+    gru = opal.BidirectionalGru(3, 5, 1, jax.random.key(0))
     swapped = eqx.tree_at(lambda g: g.layers, gru, tuple((b, f) for f, b in gru.layers))
     x = jax.random.normal(jax.random.key(1), (4, 6, 3))
     real = jnp.ones((4, 6), bool)
@@ -189,7 +189,7 @@ def test_reversing_a_segment_swaps_what_the_two_directions_read() -> None:
 
 
 def test_both_layers_and_directions_count_and_padding_does_not() -> None:
-    gru = recurrent.BidirectionalGru(3, 5, 2, jax.random.key(0))
+    gru = opal.BidirectionalGru(3, 5, 2, jax.random.key(0))
     x = jax.random.normal(jax.random.key(1), (2, 6, 3))
     real = jnp.arange(6) < jnp.array([[4], [6]])
     alone = gru(x[:1, :4], jnp.ones((1, 4), bool))

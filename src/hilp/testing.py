@@ -33,6 +33,13 @@ from hilp.training.run import Run
 
 RULES_OF_A_GOAL, RULES_OF_A_REWARD = ("goal_direction", "goal_skill"), ("cumulant", "backward")
 RULES_OF_SEGMENTS = ("skill_of", "prior")
+NEEDED = (  # a rule, what an export with it also has, and why
+    ("goal_direction", "encode", "goal_direction(here, there) takes latents: an export with it needs encode(s)"),
+    ("goal_direction", "discount", "plans need to know how far distances are told apart: discount"),
+    ("distance", "goal_direction", "distance(here, there) is that of latents with a goal_direction(here, there)"),
+    ("cumulant", "project", "a reward becomes a skill by project(z)"),
+    ("backward", "project", "a reward becomes a skill by project(z)"),
+)
 
 
 def check_method(config: Any) -> None:
@@ -61,15 +68,8 @@ def check_contract(config: Any) -> None:
     type(config)()  # every field has a default: kept policies are read with it
     assert hasattr(core, "skill_dim"), "an export says how many numbers a skill has: skill_dim"
     assert hasattr(core, "act"), "an export acts: act(observation, z)"
-    if hasattr(core, "goal_direction"):
-        assert hasattr(core, "encode"), "goal_direction(here, there) takes latents: an export with it needs encode(s)"
-        assert hasattr(core, "discount"), "plans need to know how far distances are told apart: discount"
-    if hasattr(core, "distance"):
-        assert hasattr(core, "goal_direction"), (
-            "distance(here, there) is that of latents with a goal_direction(here, there)"
-        )
-    if hasattr(core, "cumulant") or hasattr(core, "backward"):
-        assert hasattr(core, "project"), "a reward becomes a skill by project(z)"
+    for rule, needed, why in NEEDED:
+        assert not hasattr(core, rule) or hasattr(core, needed), why
     takes_tasks = any(hasattr(core, rule) for rule in (*RULES_OF_A_GOAL, *RULES_OF_A_REWARD, *RULES_OF_SEGMENTS))
     assert takes_tasks or core.skill_dim == 0, "an export without any rule can be prompted with nothing but a skill"
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax import Array
 
 from hilp.learning import networks
@@ -47,6 +48,12 @@ def conservative(q: Array, log_density: Array, data_q: Array) -> Array:
     data_q: ... x batch.
     """
     return jax.nn.logsumexp(q - log_density, axis=-2) - data_q
+
+
+def adam_step(lr: float, grads: Tree, opt: optax.OptState, nets: Tree) -> tuple[Tree, optax.OptState]:
+    """Networks after one step of Adam, and the state of the optimiser."""
+    updates, opt = optax.adam(lr).update(grads, opt)
+    return optax.apply_updates(nets, updates), opt
 
 
 def polyak(target: Tree, online: Tree, rate: float | Array) -> Tree:

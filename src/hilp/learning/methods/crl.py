@@ -81,8 +81,7 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     (loss_q, right), grad_q = jax.value_and_grad(critic_loss, has_aux=True)(critic, batch)
     (loss_a, q), grad_a = jax.value_and_grad(actor_loss, has_aux=True)(state.actor, critic, batch, cfg.bc_weight)
 
-    updates, opt = optax.adam(cfg.lr).update((*grad_q, grad_a), state.opt)
-    phi, psi, actor = optax.apply_updates((*critic, state.actor), updates)
+    (phi, psi, actor), opt = losses.adam_step(cfg.lr, (*grad_q, grad_a), state.opt, (*critic, state.actor))
     average = losses.averaged(state.actor_average, actor, cfg.actor_ema, opt[0].count)
     info = {"critic_loss": loss_q, "right_pairs": right, "actor_loss": loss_a, "q": q}
     return State(phi, psi, actor, average, opt), info

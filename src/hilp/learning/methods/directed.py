@@ -26,19 +26,7 @@ from jax import Array
 
 from hilp.errors import HilpError
 from hilp.learning import hilbert, images, losses, networks, sampling, skills
-from hilp.learning.configs import (
-    AUTO,
-    AutoFraction,
-    BaseConfig,
-    Count,
-    Ema,
-    Fraction,
-    NonNegative,
-    Positive,
-    Share,
-    Sizes,
-    reference_values,
-)
+from hilp.learning.configs import AUTO, Count, reference_values
 from hilp.learning.contract import Info
 from hilp.learning.methods import hilp
 from hilp.learning.methods import preset_values as values
@@ -48,32 +36,15 @@ from hilp.spec import Spec
 from hilp.trees import Tree
 
 LATENTS = 2  # networks of latents; the first one is kept
-CRITICS = 2
 Head = Literal["intervals", "heights"]
 
 
 @dataclass(frozen=True)
-class Config(BaseConfig):
+class Config(hilp.PhiConfig):
     """Hyper-parameters; the defaults are those of HILP."""
 
     dim: Count = 64  # numbers of a latent: groups of eight intervals, or half phi and half heights
     head: Head = "intervals"  # what makes a distance of two latents
-    hidden: Sizes = (512, 512, 512)  # layers of the latents, V and Q
-    actor_hidden: Sizes = (512, 512, 512)  # layers of the policy
-    batch: Count = 1024  # transitions per update
-    lr: NonNegative = 3e-4  # Adam, every network
-    phi_discount: AutoFraction = 0.99  # sets the longest distance that is told apart, about 1 / (1 - discount) steps
-    phi_expectile: Fraction = 0.95  # nearer 1: distances of the best path in the data, not of the usual one
-    phi_tau: Share = 0.005  # EMA of the latents' target
-    goal_discount: AutoFraction = 0.99  # how far ahead future goals lie
-    goal_random: Share = 0.375  # share of goals drawn from the whole data set
-    discount: Fraction = 0.99  # of the skill reward
-    expectile: Fraction = 0.9  # of the skill value V(s, z)
-    temperature: NonNegative = 10.0  # AWR: larger trusts the critic, smaller imitates the data
-    awr_clip: Positive = 100.0  # AWR weights are cut here
-    tau: Share = 0.005  # EMA of the critic's target
-    bound_targets: bool = False  # targets never say farther than the trajectory itself took
-    actor_ema: Ema = 1.0  # below 1: the policy kept is a moving average of the actor's weights
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -144,25 +115,17 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
-    key_latent, key_value, key_critic, key_actor = jax.random.split(key, 4)
+    key_latent, *keys = jax.random.split(key, 4)
     seen = images.layout(cfg, spec)
-    size_sz = seen + cfg.dim
     latent = networks.ensemble(networks.Trunk, LATENTS, seen, cfg.hidden, cfg.dim, key=key_latent)
-    value = networks.Trunk(size_sz, cfg.hidden, 1, key_value)
-    critic = networks.ensemble(networks.Trunk, CRITICS, size_sz + spec.action_dim, cfg.hidden, 1, key=key_critic)
-    actor = networks.GaussianActor(size_sz, cfg.actor_hidden, spec.action_dim, key_actor)
-    adam = optax.adam(cfg.lr)
+    policy = skills.init_policy(cfg, seen + cfg.dim, spec.action_dim, keys)
     return State(
         latent=latent,
         latent_target=latent,
         step=jnp.ones((), jnp.float32),
-        value=value,
-        critic=critic,
-        critic_target=critic,
-        actor=actor,
-        actor_average=losses.averaged(actor, actor, cfg.actor_ema),
-        latent_opt=adam.init(latent),
-        policy_opt=adam.init((value, critic, actor)),
+        latent_opt=optax.adam(cfg.lr).init(latent),
+        actor_average=losses.averaged(policy["actor"], policy["actor"], cfg.actor_ema),
+        **policy,
     )
 
 
@@ -171,8 +134,7 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     (_, (latent_info, here)), grad = jax.value_and_grad(latent_loss, has_aux=True)(
         state.latent, cfg, state.latent_target, batch
     )
-    updates, latent_opt = optax.adam(cfg.lr).update(grad, state.latent_opt)
-    latent = optax.apply_updates(state.latent, updates)
+    latent, latent_opt = losses.adam_step(cfg.lr, grad, state.latent_opt, state.latent)
     latent_target = losses.polyak(state.latent_target, latent, cfg.phi_tau)
 
     here, after = jax.lax.stop_gradient(here), state.latent[0](batch.next_observation)

@@ -115,7 +115,6 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     key_skill, key_next, key_actor = jax.random.split(key, 3)
     batch, back = images.encode_batch(state.image_encoder, batch)
     z = draw_skills(cfg, state.backward, batch, key_skill)
-    adam = optax.adam(cfg.lr)
 
     next_noise = networks.smoothing_noise(key_next, batch.action.shape, cfg.noise, cfg.noise_clip)
     next_action = state.actor.explore(batch.next_observation, z, next_noise)
@@ -127,21 +126,20 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     (_, info), grads, of_codes = images.value_and_grad_with_codes(
         state.image_encoder, lambda nets, batch: measure_loss(nets, cfg, batch, z, old_measure, old_q), nets, batch
     )
-    updates, opt = adam.update(grads, state.opt)
-    forward, backward = optax.apply_updates(nets, updates)
+    (forward, backward), opt = losses.adam_step(cfg.lr, grads, state.opt, nets)
 
     noise = networks.smoothing_noise(key_actor, batch.action.shape, cfg.noise, cfg.noise_clip)
     loss_actor, grads = jax.value_and_grad(losses.successor_actor_loss)(
         state.actor, forward, batch.observation, z, noise
     )
-    updates, actor_opt = adam.update(grads, state.actor_opt)
+    actor, actor_opt = losses.adam_step(cfg.lr, grads, state.actor_opt, state.actor)
     image_encoder, encoder_opt = images.update_encoder(cfg.lr, state.image_encoder, state.encoder_opt, back, of_codes)
     state = State(
         forward=forward,
         forward_target=losses.polyak(state.forward_target, forward, cfg.tau),
         backward=backward,
         backward_target=losses.polyak(state.backward_target, backward, cfg.tau),
-        actor=optax.apply_updates(state.actor, updates),
+        actor=actor,
         opt=opt,
         actor_opt=actor_opt,
         image_encoder=image_encoder,

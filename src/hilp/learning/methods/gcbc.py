@@ -76,8 +76,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
 
 def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
     loss, grads = jax.value_and_grad(actor_loss)(state.actor, batch)
-    updates, opt = optax.adam(cfg.lr).update(grads, state.opt)
-    actor = optax.apply_updates(state.actor, updates)
+    actor, opt = losses.adam_step(cfg.lr, grads, state.opt, state.actor)
     average = losses.averaged(state.actor_average, actor, cfg.actor_ema, opt[0].count)
     return State(actor, average, opt), {"actor_loss": loss}
 

@@ -111,10 +111,10 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     )
     grad_t = jax.grad(temperature_loss)(state.log_temperature, log_prob, -float(shape[-1]))
 
-    updates, critic_opt = optax.adam(cfg.lr).update(grad_q, state.critic_opt)
-    critic = optax.apply_updates(state.critic, updates)
-    updates, actor_opt = optax.adam(cfg.actor_lr).update((grad_a, grad_t), state.actor_opt)
-    actor, log_temperature = optax.apply_updates((state.actor, state.log_temperature), updates)
+    critic, critic_opt = losses.adam_step(cfg.lr, grad_q, state.critic_opt, state.critic)
+    (actor, log_temperature), actor_opt = losses.adam_step(
+        cfg.actor_lr, (grad_a, grad_t), state.actor_opt, (state.actor, state.log_temperature)
+    )
     state = State(
         critic=critic,
         critic_target=losses.polyak(state.critic_target, critic, cfg.tau),

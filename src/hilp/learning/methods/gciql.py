@@ -9,7 +9,7 @@ AntMaze-ultra and Kitchen).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -96,8 +96,7 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     sg = networks.join(batch.observation, goal)
     loss_a, grad_a = jax.value_and_grad(losses.awr_loss)(state.actor, sg, batch.action, weight)
 
-    updates, opt = optax.adam(cfg.lr).update((grad_v, grad_a), state.opt)
-    value, actor = optax.apply_updates((state.value, state.actor), updates)
+    (value, actor), opt = losses.adam_step(cfg.lr, (grad_v, grad_a), state.opt, (state.value, state.actor))
     state = State(
         value=value,
         value_target=losses.polyak(state.value_target, value, cfg.tau),
@@ -113,14 +112,17 @@ def export(cfg: Config, state: State) -> Policy:
     return Policy(state.actor_average or state.actor)
 
 
-def value_loss(value: networks.Ensemble, cfg: Config, target: networks.Ensemble, batch: Batch) -> tuple[Array, Array]:
+def value_loss(value: networks.Ensemble, cfg: Any, target: networks.Ensemble, batch: Batch) -> tuple[Array, Array]:
     """Eq. 6 with V(s, g) in the place of -|phi(s) - phi(g)|; also returns the mean of V."""
     goal = networks.join(batch.goal)
     v = networks.apply_all(value, networks.join(batch.observation, goal))[..., 0]  # ensemble x batch
     both = networks.stacked(batch.observation, batch.next_observation)
     toward = networks.join(both, jnp.concatenate([goal, goal]))
     old_v, old_next_v = jnp.split(networks.apply_all(target, toward)[..., 0], 2, axis=1)
-    loss = hilbert.representation_loss(v, old_v, old_next_v, batch.reached, cfg.discount, cfg.expectile)
+    shown = batch.steps_to_goal if "steps_to_goal" in batch else None
+    loss = hilbert.representation_loss(
+        v, old_v, old_next_v, batch.reached, cfg.discount, cfg.expectile, steps_to_goal=shown
+    )
     return loss, jnp.mean(v)
 
 

@@ -90,8 +90,7 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
         loss_a, grad_a = climb(state.actor, state.critic, toward, batch.action, cfg.bc_weight)
 
     nets = (state.value, state.critic, state.actor)
-    updates, opt = optax.adam(cfg.lr).update((grad_v, grad_q, grad_a), state.opt)
-    value, critic, actor = optax.apply_updates(nets, updates)
+    (value, critic, actor), opt = losses.adam_step(cfg.lr, (grad_v, grad_q, grad_a), state.opt, nets)
     state = State(
         value=value,
         critic=critic,

@@ -96,7 +96,6 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
 def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
     """One step of the critic, and of the image encoder where there are images, then one of the actor."""
     key_next, key_actor = jax.random.split(key)
-    adam = optax.adam(cfg.lr)
     next_noise = networks.smoothing_noise(key_next, batch.action.shape, cfg.noise, cfg.noise_clip)
     batch, back = images.encode_batch(state.image_encoder, batch)
     goal = networks.join(batch.goal)
@@ -106,17 +105,16 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     (loss_critic, _), grads, of_codes = images.value_and_grad_with_codes(
         state.image_encoder, lambda critic, batch: (critic_loss(critic, batch, target), None), state.critic, batch
     )
-    updates, critic_opt = adam.update(grads, state.critic_opt)
-    critic = optax.apply_updates(state.critic, updates)
+    critic, critic_opt = losses.adam_step(cfg.lr, grads, state.critic_opt, state.critic)
 
     noise = networks.smoothing_noise(key_actor, batch.action.shape, cfg.noise, cfg.noise_clip)
     loss_actor, grads = jax.value_and_grad(actor_loss)(state.actor, critic, batch.observation, goal, noise)
-    updates, actor_opt = adam.update(grads, state.actor_opt)
+    actor, actor_opt = losses.adam_step(cfg.lr, grads, state.actor_opt, state.actor)
     image_encoder, encoder_opt = images.update_encoder(cfg.lr, state.image_encoder, state.encoder_opt, back, of_codes)
     state = State(
         critic=critic,
         critic_target=losses.polyak(state.critic_target, critic, cfg.tau),
-        actor=optax.apply_updates(state.actor, updates),
+        actor=actor,
         critic_opt=critic_opt,
         actor_opt=actor_opt,
         image_encoder=image_encoder,

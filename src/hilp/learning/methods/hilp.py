@@ -18,19 +18,7 @@ from jax import Array
 from hilp import trees
 from hilp.errors import HilpError
 from hilp.learning import hilbert, images, losses, networks, sampling, skills
-from hilp.learning.configs import (
-    AUTO,
-    AutoFraction,
-    BaseConfig,
-    Count,
-    Ema,
-    Fraction,
-    NonNegative,
-    Positive,
-    Share,
-    Sizes,
-    reference_values,
-)
+from hilp.learning.configs import AUTO, AutoFraction, Count, Ema, Fraction, NonNegative, Share, reference_values
 from hilp.learning.contract import Info, Stage
 from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
@@ -38,35 +26,31 @@ from hilp.spec import Spec
 from hilp.trees import Tree
 
 PHIS = 2  # the first one is phi
-CRITICS = 2
 
 
 @dataclass(frozen=True)
-class Config(BaseConfig):
-    """Hyper-parameters; the defaults are the paper's table for goal-conditioned RL."""
+class PhiConfig(skills.Config):
+    """Hyper-parameters of phi, and of the policy on top of it; the defaults are the paper's table."""
 
-    dim: Count = 32  # latent dimension D
-    hidden: Sizes = (512, 512, 512)  # layers of phi, V and Q
-    actor_hidden: Sizes = (512, 512, 512)  # layers of the policy
-    batch: Count = 1024  # transitions per update
-    lr: NonNegative = 3e-4  # Adam, every network
     phi_discount: AutoFraction = 0.99  # sets the longest distance phi can tell apart, about 1 / (1 - discount) steps
     phi_expectile: Fraction = 0.95  # nearer 1: distances of the best path in the data, not of the usual one
     phi_tau: Share = 0.005  # EMA of phi's target
     goal_discount: AutoFraction = 0.99  # how far ahead future goals lie
     goal_random: Share = 0.375  # share of goals drawn from the whole data set
-    discount: Fraction = 0.99  # of the skill reward
-    expectile: Fraction = 0.9  # of the skill value V(s, z)
-    temperature: NonNegative = 10.0  # AWR: larger trusts the critic, smaller imitates the data
-    awr_clip: Positive = 100.0  # AWR weights are cut here
-    tau: Share = 0.005  # EMA of the critic's target
+    bound_targets: bool = False  # targets of phi never say farther than the trajectory itself took; not in the paper
+    actor_ema: Ema = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
+
+
+@dataclass(frozen=True)
+class Config(PhiConfig):
+    """Hyper-parameters; the defaults are the paper's table for goal-conditioned RL."""
+
+    dim: Count = 32  # latent dimension D
     schedule: Literal["joint", "sequential"] = "joint"  # sequential: first phi, then the policy (Algorithm 1)
     phi_steps: Count = 500_000  # sequential: updates of phi before the policy starts
     extraction: Literal["awr", "ddpg+bc"] = "awr"  # policy from critic: weigh the data's actions, or climb Q near them
     bc_weight: NonNegative = 0.3  # ddpg+bc: larger imitates the data
-    bound_targets: bool = False  # targets of phi never say farther than the trajectory itself took; not in the paper
     n_step: Count = 1  # steps of the trajectory that targets of phi look over; not in the paper
-    actor_ema: Ema = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
     policy_sees: Literal["observations", "phi"] = "observations"  # sequential: phi is the last layer of the frozen phi
 
     def __post_init__(self) -> None:
@@ -149,26 +133,13 @@ def sample_policy(cfg: Config, index: sampling.Index, key: Array) -> sampling.Ro
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
-    key_phi, key_value, key_critic, key_actor = jax.random.split(key, 4)
+    key_phi, *keys = jax.random.split(key, 4)
     seen = images.layout(cfg, spec)
-    size_sz = (cfg.hidden[-1] if cfg.policy_sees == "phi" else seen) + cfg.dim
     phi = networks.ensemble(networks.Trunk, PHIS, seen, cfg.hidden, cfg.dim, key=key_phi)
-    value = networks.Trunk(size_sz, cfg.hidden, 1, key_value)
-    size_sza = size_sz + spec.action_dim
-    critic = networks.ensemble(networks.Trunk, CRITICS, size_sza, cfg.hidden, 1, key=key_critic)
-    actor = networks.GaussianActor(size_sz, cfg.actor_hidden, spec.action_dim, key_actor)
-    adam = optax.adam(cfg.lr)
-    return State(
-        phi=phi,
-        phi_target=phi,
-        value=value,
-        critic=critic,
-        critic_target=critic,
-        actor=actor,
-        actor_average=losses.averaged(actor, actor, cfg.actor_ema),
-        phi_opt=adam.init(phi),
-        policy_opt=adam.init((value, critic, actor)),
-    )
+    size_sz = (cfg.hidden[-1] if cfg.policy_sees == "phi" else seen) + cfg.dim
+    policy = skills.init_policy(cfg, size_sz, spec.action_dim, keys)
+    average = losses.averaged(policy["actor"], policy["actor"], cfg.actor_ema)
+    return State(phi=phi, phi_target=phi, phi_opt=optax.adam(cfg.lr).init(phi), actor_average=average, **policy)
 
 
 def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
@@ -245,8 +216,7 @@ def phi_loss(
 
 def _update_phi(cfg: Config, state: State, batch: Batch) -> tuple[dict, Info, Array]:
     (_, (info, phi_s)), grads = jax.value_and_grad(phi_loss, has_aux=True)(state.phi, cfg, state.phi_target, batch)
-    updates, phi_opt = optax.adam(cfg.lr).update(grads, state.phi_opt)
-    phi = optax.apply_updates(state.phi, updates)
+    phi, phi_opt = losses.adam_step(cfg.lr, grads, state.phi_opt, state.phi)
     phi_target = losses.polyak(state.phi_target, phi, cfg.phi_tau)
     return {"phi": phi, "phi_target": phi_target, "phi_opt": phi_opt}, info, phi_s
 

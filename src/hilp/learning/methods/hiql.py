@@ -166,8 +166,9 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     loss_low, grad_low = imitate(state.actors.low, networks.join(s, toward_near), batch.action, low_weight)
     loss_high, grad_high = imitate(state.actors.high, networks.join(s, networks.join(goal)), wanted, high_weight)
 
-    updates, opt = optax.adam(cfg.lr).update((*grad_v, Actors(grad_low, grad_high)), state.opt)
-    rep, value, actors = optax.apply_updates((*learnt, state.actors), updates)
+    (rep, value, actors), opt = losses.adam_step(
+        cfg.lr, (*grad_v, Actors(grad_low, grad_high)), state.opt, (*learnt, state.actors)
+    )
     state = State(
         rep=rep,
         value=value,

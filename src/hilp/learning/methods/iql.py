@@ -18,35 +18,25 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from hilp.learning import features, hilbert, images, networks, sampling, skills
-from hilp.learning.configs import BaseConfig, Count, Fraction, NonNegative, Positive, Share, Sizes
+from hilp.learning import features, hilbert, images, losses, networks, sampling, skills
+from hilp.learning.configs import Count, NonNegative, Sizes
 from hilp.learning.contract import Info
 from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
 from hilp.spec import Spec
 from hilp.trees import Tree
 
-CRITICS = 2
-
 
 @dataclass(frozen=True)
-class Config(BaseConfig):
+class Config(skills.Config):
     """Hyper-parameters; the defaults are the paper's table for goal-conditioned RL, and HILP's where it has none."""
 
     features: Literal["fdm", "lap", "rand"] = "fdm"  # what phi is trained to be
     dim: Count = 32  # latent dimension D
     phi_hidden: Sizes = (512, 512)  # layers of phi
-    hidden: Sizes = (512, 512, 512)  # layers of V and Q
-    actor_hidden: Sizes = (512, 512, 512)  # layers of the policy
-    batch: Count = 1024  # transitions per update
-    lr: NonNegative = 3e-4  # Adam, every network
-    discount: Fraction = 0.99  # of the skill reward
-    expectile: Fraction = 0.9  # of the skill value V(s, z)
     extraction: Literal["awr", "ddpg+bc"] = "awr"  # policy from critic: weigh the data's actions, or climb Q near them
     temperature: NonNegative = 1.0  # AWR: larger trusts the critic, smaller imitates the data
-    awr_clip: Positive = 100.0  # AWR weights are cut here
     bc_weight: NonNegative = 0.3  # ddpg+bc: larger imitates the data
-    tau: Share = 0.005  # EMA of the critic's target
 
 
 class State(NamedTuple):
@@ -88,31 +78,16 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
-    key_phi, key_value, key_critic, key_actor = jax.random.split(key, 4)
+    key_phi, *keys = jax.random.split(key, 4)
     phi = features.init(cfg, spec, key_phi)
-    size_sz = images.layout(cfg, spec) + cfg.dim
-    value = networks.Trunk(size_sz, cfg.hidden, 1, key_value)
-    size_sza = size_sz + spec.action_dim
-    critic = networks.ensemble(networks.Trunk, CRITICS, size_sza, cfg.hidden, 1, key=key_critic)
-    actor = networks.GaussianActor(size_sz, cfg.actor_hidden, spec.action_dim, key_actor)
-    adam = optax.adam(cfg.lr)
-    return State(
-        phi=phi,
-        value=value,
-        critic=critic,
-        critic_target=critic,
-        actor=actor,
-        phi_opt=adam.init(phi),
-        policy_opt=adam.init((value, critic, actor)),
-    )
+    policy = skills.init_policy(cfg, images.layout(cfg, spec) + cfg.dim, spec.action_dim, keys)
+    return State(phi=phi, phi_opt=optax.adam(cfg.lr).init(phi), **policy)
 
 
 def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
     """One step of phi and one of the policy, which sees the phi from before."""
-    adam = optax.adam(cfg.lr)
     (_, phi_info), grads = jax.value_and_grad(features.loss, has_aux=True)(state.phi, cfg, state.phi, batch)
-    updates, phi_opt = adam.update(grads, state.phi_opt)
-    phi = optax.apply_updates(state.phi, updates)
+    phi, phi_opt = losses.adam_step(cfg.lr, grads, state.phi_opt, state.phi)
 
     x = features.encode(cfg.features, state.phi, batch.next_observation)
     z = hilbert.unit(jax.random.normal(key, x.shape))  # fresh for every element at every update

@@ -1,6 +1,6 @@
-"""A monolithic goal-conditioned value V(s, g): one network of both states, with the loss that trains phi (Eq. 6).
+"""A monolithic goal-conditioned value V(s, g): one network of both states, with the loss of gc-iql (Eq. 6).
 
-The paper's stand-in for the true distance where nobody knows it (embedding error analysis). Unlike -|phi(s) - phi(g)|
+The paper's estimate of the true distance where it is not known (embedding error analysis). Unlike -|phi(s) - phi(g)|
 it may differ there and back, so it also shows how asymmetric the data is. For diagnosis only: it has no policy.
 """
 
@@ -15,9 +15,10 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from hilp.learning import hilbert, images, losses, networks, sampling
+from hilp.learning import images, losses, networks, sampling
 from hilp.learning.configs import BaseConfig, Count, Fraction, NonNegative, Share, Sizes
 from hilp.learning.contract import Info
+from hilp.learning.methods import gciql
 from hilp.learning.sampling import Batch
 from hilp.spec import Spec
 from hilp.trees import Tree
@@ -56,7 +57,7 @@ class Value(eqx.Module):
 
     def values(self, observation: Tree, goal: Tree) -> Array:
         """V(s, g) of each network: ensemble x batch. How far they differ says how sure V is."""
-        return each_value(self.ensemble, observation, goal)
+        return networks.apply_all(self.ensemble, networks.join(observation, networks.join(goal)))[..., 0]
 
     def value(self, observation: Tree, goal: Tree) -> Array:
         return jnp.mean(self.values(observation, goal), axis=0)
@@ -80,34 +81,11 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
 
 
 def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
-    loss, grads = jax.value_and_grad(value_loss)(state.value, cfg, state.target, batch)
-    updates, opt = optax.adam(cfg.lr).update(grads, state.opt)
-    value = optax.apply_updates(state.value, updates)
+    (loss, _), grads = jax.value_and_grad(gciql.value_loss, has_aux=True)(state.value, cfg, state.target, batch)
+    value, opt = losses.adam_step(cfg.lr, grads, state.opt, state.value)
     target = losses.polyak(state.target, value, cfg.tau)
     return State(value=value, target=target, opt=opt), {"value_loss": loss}
 
 
 def export(cfg: Config, state: State) -> Value:
     return Value(ensemble=state.value)
-
-
-def value_loss(value: networks.Ensemble, cfg: Config, target: networks.Ensemble, batch: Batch) -> Array:
-    """Eq. 6 with V(s, g) in the place of -|phi(s) - phi(g)|."""
-    count = batch.reached.shape[0]
-    v = each_value(value, batch.observation, batch.goal)  # ensemble x batch
-    starts = networks.stacked(batch.observation, batch.next_observation)
-    old = each_value(target, starts, networks.stacked(batch.goal, batch.goal))  # ensemble x 2 batch
-    return hilbert.representation_loss(
-        v,
-        old[:, :count],
-        old[:, count:],
-        batch.reached,
-        cfg.discount,
-        cfg.expectile,
-        steps_to_goal=batch.steps_to_goal if cfg.bound_targets else None,
-    )
-
-
-def each_value(value: networks.Ensemble, observation: Tree, goal: Tree) -> Array:
-    """V(s, g) of each network: ensemble x batch."""
-    return networks.apply_all(value, networks.join(observation, networks.join(goal)))[..., 0]

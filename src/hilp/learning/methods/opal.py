@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from hilp.learning import images, losses, networks, recurrent, sampling
+from hilp.learning import images, losses, networks, sampling
 from hilp.learning.configs import BaseConfig, Count, NonNegative, Sizes
 from hilp.learning.contract import Info
 from hilp.learning.methods import preset_values as values
@@ -41,10 +41,49 @@ class Config(BaseConfig):
     lr: NonNegative = 3e-4  # Adam, every network
 
 
+class BidirectionalGru(eqx.Module):
+    """Layers of gated recurrent units, each over a sequence and over its reverse; the second layer reads both."""
+
+    layers: tuple[tuple[eqx.nn.GRUCell, eqx.nn.GRUCell], ...]  # forwards, backwards
+
+    def __init__(self, size_in: int, hidden: int, layers: int, key: Array):
+        sizes = [size_in, *[2 * hidden] * (layers - 1)]
+        keys = jax.random.split(key, (layers, 2))
+        cell = eqx.nn.GRUCell
+        self.layers = tuple(
+            (cell(n, hidden, key=k[0]), cell(n, hidden, key=k[1])) for n, k in zip(sizes, keys, strict=True)
+        )
+
+    def __call__(self, x: Array, real: Array) -> Array:
+        """The last state of both directions: batch x 2 hidden, of x (batch x steps x in) where `real` (batch x steps).
+
+        A step that is not real changes no state, so a padded sequence gives what the sequence alone does.
+        """
+        ends = []
+        for forwards, backwards in self.layers:
+            ahead, behind = along(forwards, x, real), along(backwards, x[:, ::-1], real[:, ::-1])
+            ends = [ahead[:, -1], behind[:, -1]]
+            x = jnp.concatenate([ahead, behind[:, ::-1]], axis=-1)
+        return jnp.concatenate(ends, axis=-1)
+
+
+def along(cell: eqx.nn.GRUCell, x: Array, real: Array) -> Array:
+    """The states of a recurrent unit after each step, from zero on: batch x steps x hidden."""
+
+    def step(state: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
+        now, counts = inputs
+        state = jnp.where(counts[:, None], jax.vmap(cell)(now, state), state)
+        return state, state
+
+    start = jnp.zeros((x.shape[0], cell.hidden_size), x.dtype)
+    _, states = jax.lax.scan(step, start, (jnp.swapaxes(x, 0, 1), jnp.swapaxes(real, 0, 1)))
+    return jnp.swapaxes(states, 0, 1)
+
+
 class Networks(eqx.Module):
     """Encoder, decoder and prior, trained by one loss."""
 
-    encoder: recurrent.BidirectionalGru
+    encoder: BidirectionalGru
     posterior: networks.Dense  # the encoder's last states to mean and log-deviation
     prior: networks.Mlp
     actor: networks.GaussianActor
@@ -100,7 +139,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_encoder, key_posterior, key_prior, key_actor = jax.random.split(key, 4)
     image_encoder, size = images.image_encoder(images.layout(cfg, spec), key)
     nets = Networks(
-        recurrent.BidirectionalGru(size + spec.action_dim, cfg.gru, cfg.gru_layers, key_encoder),
+        BidirectionalGru(size + spec.action_dim, cfg.gru, cfg.gru_layers, key_encoder),
         networks.Dense(2 * cfg.gru, 2 * cfg.dim, key_posterior),
         networks.Mlp(size, cfg.hidden, 2 * cfg.dim, key_prior),
         networks.GaussianActor(size + cfg.dim, cfg.actor_hidden, spec.action_dim, key_actor),
@@ -112,8 +151,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
 def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
     noise = jax.random.normal(key, (cfg.batch, cfg.dim))
     (_, info), grads = jax.value_and_grad(loss, has_aux=True)(state.nets, cfg, batch, noise)
-    updates, opt = optax.adam(cfg.lr).update(grads, state.opt)
-    return State(optax.apply_updates(state.nets, updates), opt), info
+    return State(*losses.adam_step(cfg.lr, grads, state.opt, state.nets)), info
 
 
 def export(cfg: Config, state: State) -> Policy:

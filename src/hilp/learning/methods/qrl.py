@@ -136,11 +136,10 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     climb = jax.value_and_grad(actor_loss)
     loss_a, grad_a = climb(state.actor, state.distance, state.dynamics, batch, cfg.bc_weight)
 
-    updates, opt = optax.adam(cfg.lr).update((*grads, grad_a), state.opt)
-    distance, dynamics, log_weight, actor = optax.apply_updates((*model, state.actor), updates)
-    average = losses.averaged(state.actor_average, actor, cfg.actor_ema, opt[0].count)
-    state = State(distance, dynamics, log_weight, actor, average, opt)
-    return state, {**info, "actor_loss": loss_a}
+    nets, opt = losses.adam_step(cfg.lr, (*grads, grad_a), state.opt, (*model, state.actor))
+    average = losses.averaged(state.actor_average, nets[-1], cfg.actor_ema, opt[0].count)
+    distance, dynamics, log_weight, actor = nets
+    return State(distance, dynamics, log_weight, actor, average, opt), {**info, "actor_loss": loss_a}
 
 
 def export(cfg: Config, state: State) -> Policy:

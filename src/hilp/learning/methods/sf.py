@@ -155,7 +155,7 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     (_, phi_info), grads, of_phi = images.value_and_grad_with_codes(
         state.image_encoder, lambda phi, batch: features.loss(phi, cfg, state.phi_target, batch), state.phi, batch
     )
-    phi, phi_opt = _step(cfg.phi_lr, grads, state.phi_opt, state.phi)
+    phi, phi_opt = losses.adam_step(cfg.phi_lr, grads, state.phi_opt, state.phi)
 
     phi_mean, x = cumulants(cfg, state, batch)
     z = draw_skills(cfg, x, key_skill)
@@ -167,11 +167,11 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     (loss_psi, _), grads, of_psi = images.value_and_grad_with_codes(
         state.image_encoder, lambda psi, batch: (psi_loss(psi, cfg, batch, z, target), None), state.psi, batch
     )
-    psi, psi_opt = _step(cfg.lr, grads, state.psi_opt, state.psi)
+    psi, psi_opt = losses.adam_step(cfg.lr, grads, state.psi_opt, state.psi)
 
     noise = networks.smoothing_noise(key_actor, batch.action.shape, cfg.noise, cfg.noise_clip)
     loss_actor, grads = jax.value_and_grad(losses.successor_actor_loss)(state.actor, psi, batch.observation, z, noise)
-    actor, actor_opt = _step(cfg.lr, grads, state.actor_opt, state.actor)
+    actor, actor_opt = losses.adam_step(cfg.lr, grads, state.actor_opt, state.actor)
 
     image_encoder, encoder_opt = images.update_encoder(
         cfg.lr, state.image_encoder, state.encoder_opt, back, of_phi, of_psi
@@ -249,13 +249,6 @@ def psi_loss(psi: networks.SuccessorMap, cfg: Config, batch: Batch, z: Array, ta
 
 def _inner(x: Array, z: Array) -> Array:
     return jnp.sum(x * z, axis=-1)
-
-
-def _step(
-    lr: float, grads: optax.Updates, opt: optax.OptState, net: optax.Params
-) -> tuple[optax.Params, optax.OptState]:
-    updates, opt = optax.adam(lr).update(grads, opt)
-    return optax.apply_updates(net, updates), opt
 
 
 PRESETS = {
