@@ -139,13 +139,13 @@ def success(file: str, label: str, plan: Any = 0, **where: Any) -> list[float]:
     ]
 
 
-def decisive(row: Any) -> bool:
+def of_temperature_10(row: Any) -> bool:
     """Whether a row is of HILP with weights that tell the data's actions apart more (docs/how-it-works.md)."""
     return row["method"] == "hilp" and row["config"]["temperature"] == 10.0
 
 
 def data_of(row: Any) -> str:
-    return row["data"] + (", decisive" if decisive(row) else "")
+    return row["data"] + (", temperature 10" if of_temperature_10(row) else "")
 
 
 def plans_on_the_graph() -> Table:
@@ -366,10 +366,10 @@ def rewards_on_the_graph() -> Table:
     rewards = ("region", "avoid", "corridor")
     lines = [["method", "updates", "seeds", *rewards, "IQM [95%]"]]
     rows = [row for row in kept("zero-shot-maze") if row["cell"]["label"] == "hilp-graph"]
-    for told, updates in dict.fromkeys((decisive(row), row["train_steps"]) for row in rows):
-        own = [row for row in rows if (decisive(row), row["train_steps"]) == (told, updates)]
+    for told, updates in dict.fromkeys((of_temperature_10(row), row["train_steps"]) for row in rows):
+        own = [row for row in rows if (of_temperature_10(row), row["train_steps"]) == (told, updates)]
         strata = [[share(row) for row in own if row["reward"] == reward] for reward in rewards]
-        name = "hilp-graph" + (", decisive" if told else "")
+        name = "hilp-graph" + (", temperature 10" if told else "")
         scores = [*(spread(x, 2) for x in strata), with_interval(strata, 2)]
         lines.append([name, f"{updates:,}", str(len(strata[0])), *scores])
     return lines
@@ -507,7 +507,7 @@ def ogbench(file: str, columns: dict[str, str]) -> Table:
     rows = kept(file)
 
     def run(row: Row) -> tuple[str, bool, int]:
-        return row["cell"]["label"], decisive(row), row["train_steps"]
+        return row["cell"]["label"], of_temperature_10(row), row["train_steps"]
 
     def scores(own: list[Row]) -> str:
         if len(own) > 1:
@@ -525,7 +525,7 @@ def ogbench(file: str, columns: dict[str, str]) -> Table:
         for plan in plans:
             earlier = plan == "auto" and "midpoints" not in plans  # what it was called then
             name = f"{label}, plan {'midpoints' if earlier else plan}" if label == "hilp" else label
-            line = [name + (", decisive" if told else ""), f"{updates:,}"]
+            line = [name + (", temperature 10" if told else ""), f"{updates:,}"]
             for data in columns:
                 line.append(scores([row for row in own if (row["cell"]["data"], row["plan"]) == (data, plan)]))
                 line.append(str(OGBENCH_PUBLISHED[data].get(label, "")) if plan == 0 else "")
@@ -612,7 +612,7 @@ def hierarchies_antmaze() -> Table:
         theirs = paper.hierarchical(cell["data"], row["method"])
         steps, score = row["mean_length_of_successes"], f"{100 * row['score']:.0f} [{low:.0f}, {high:.0f}]"
         beside = "" if theirs is None else f"{theirs[0]:.0f} ± {theirs[1]:.0f}"
-        name = HIERARCHIES[row["method"]] + (", decisive" if decisive(row) else "")
+        name = HIERARCHIES[row["method"]] + (", temperature 10" if of_temperature_10(row) else "")
         maze = cell["data"].removeprefix("antmaze-").removesuffix("-diverse")
         lines.append([maze, name, updates, score, "" if steps is None else f"{steps:.0f}", beside])
     return lines
@@ -654,7 +654,7 @@ def kitchen() -> Table:
         name = label if plan == 0 else f"{label}, plan {plan}"
         theirs = paper.goal_conditioned("kitchen-mixed", "hilp-plan" if (label, plan) == ("hilp", 3) else name)
         score = f"{100 * row['score']:.0f} [{low:.0f}, {high:.0f}]"
-        beside = ", decisive" if decisive(row) else ""
+        beside = ", temperature 10" if of_temperature_10(row) else ""
         lines.append([name + beside, f"{4 * row['score']:.2f}", score, "" if theirs is None else f"{theirs[0]:.0f}"])
     return lines
 
