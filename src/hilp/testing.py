@@ -64,9 +64,9 @@ def check_contract(config: Any) -> None:
     state = jax.eval_shape(lambda: module.init(config, Spec(3, 2), jax.random.key(0)))
     core = module.export(config, state)
     fields = {field.name for field in dataclasses.fields(config)}
-    assert fields >= {"batch", "normalize"}, "a Config says how large a batch is and whether to normalize"
+    assert fields >= {"batch", "normalize"}, "a Config has `batch` and `normalize`"
     type(config)()  # every field has a default: kept policies are read with it
-    assert hasattr(core, "skill_dim"), "an export says how many numbers a skill has: skill_dim"
+    assert hasattr(core, "skill_dim"), "an export has the size of a skill: skill_dim"
     assert hasattr(core, "act"), "an export acts: act(observation, z)"
     for rule, needed, why in NEEDED:
         assert not hasattr(core, rule) or hasattr(core, needed), why
@@ -75,7 +75,7 @@ def check_contract(config: Any) -> None:
 
 
 def check_segments(config: Any) -> None:
-    """Where a method names the skill of a segment, what lies behind the segment's real steps changes nothing."""
+    """Where a method gives the skill of a segment, what follows the segment's real steps changes nothing."""
     data = small_data()
     core = Run(config, data).exports(Run(config, data).fresh)[0]
     if not hasattr(core, "skill_of"):
@@ -85,8 +85,8 @@ def check_segments(config: Any) -> None:
     skills = core.skill_of(data.observations[rows], data.actions[rows[:, :-1]], steps)
     assert skills.shape == (2, core.skill_dim), f"skill_of gives {skills.shape}"
     assert np.isfinite(skills).all(), "the skill of a segment holds a NaN or an infinity"
-    behind = np.arange(k) >= steps[:, None]
-    other = np.where(behind[..., None], -data.actions[rows[:, :-1]], data.actions[rows[:, :-1]])
+    after = np.arange(k) >= steps[:, None]
+    other = np.where(after[..., None], -data.actions[rows[:, :-1]], data.actions[rows[:, :-1]])
     np.testing.assert_array_equal(core.skill_of(data.observations[rows], other, steps), skills)
 
 
@@ -99,7 +99,7 @@ def check_targets(config: Any) -> None:
 
 
 def check_samples(config: Any) -> None:
-    """Samplers ask for rows of the data by number."""
+    """Samplers draw rows of the data by number."""
     run = Run(config, small_data())
     for stage in run.stages:
         rows = stage.sample(config, run.index, jax.random.key(0))
@@ -324,14 +324,14 @@ def check_task_independence(world: Any, steps: int) -> None:
 
 
 def check_task_goals(world: Any, steps: int) -> None:
-    """A goal is near itself, can be given, and has the looks of the data that it is asked for."""
+    """A goal is near itself, can be chosen, and fits the data's observations."""
     if not world.has_goals:
         return
     running = world.episodes(np.random.default_rng(0), 3)
     near = world.near(running.goals, running.goals)
     assert near.shape == (3,) and near.all(), "near(observations, goals): a goal is at itself"
-    given = world.episodes(np.random.default_rng(1), 2, goal=running.goals[0].copy())
-    assert world.near(given.goals, np.tile(running.goals[0], (2, 1))).all(), "episodes(goal=...) has that goal"
+    chosen = world.episodes(np.random.default_rng(1), 2, goal=running.goals[0].copy())
+    assert world.near(chosen.goals, np.tile(running.goals[0], (2, 1))).all(), "episodes(goal=...) has that goal"
     fitted = world.for_data(running.observations[0].copy())
     assert fitted.observation_dim == world.observation_dim, "for_data gives a task of the same sizes"
     assert fitted.episodes(np.random.default_rng(0), 2).goals.shape == (2, world.observation_dim)

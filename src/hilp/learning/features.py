@@ -93,7 +93,7 @@ def autoencoder_loss(phi: Phi, cfg: Any, target: Phi, batch: Batch) -> tuple[Arr
 
 
 def inverse_loss(phi: Phi, cfg: Any, target: Phi, batch: Batch) -> tuple[Array, Info]:
-    """phi(s), phi(s') keep what is needed to tell the action between them."""
+    """phi(s), phi(s') keep what is needed to predict the action between them."""
     pair = [encode("idm", phi, batch.observation), encode("idm", phi, batch.next_observation)]
     action = jnp.tanh(phi.teacher(jnp.concatenate(pair, axis=-1)))
     value = jnp.mean(jnp.square(action - batch.action))

@@ -73,7 +73,7 @@ def semi_mdp(rewards: Array, terminals: Array, steps: Array, discount: float) ->
     """What segments of up to k steps earn, discounted, and what a value after them counts for (each: batch).
 
     rewards, terminals: batch x k; steps (batch): how many of the k are real. Nothing is earned after a terminal step,
-    and no value counts behind one; a segment cut short by its episode's end counts the value there at discount^steps.
+    and no value counts after one; a segment cut short by its episode's end counts the value there at discount^steps.
     """
     ahead = jnp.arange(rewards.shape[1])
     real = ahead < steps[:, None]
@@ -134,7 +134,7 @@ def expectile_value_loss(value: networks.Trunk, sz: Array, target_q: Array, expe
 
 
 def critic_loss(critic: networks.Ensemble, sza: Array, target: Array) -> Array:
-    """Every critic of an ensemble towards one target: Q(s, a, z) towards r + gamma * V(s', z), say."""
+    """Every critic of an ensemble towards one target: Q(s, a, z) towards r + gamma * V(s', z), for example."""
     q = networks.apply_all(critic, sza)[..., 0]  # critics x batch
     return jnp.mean(jnp.sum(jnp.square(q - target[None]), axis=0))
 

@@ -4,7 +4,7 @@
 `TanhActor` to the zero-shot half; `UnitActor` to the rivals, whose trunks are those of the goal-conditioned half.
 
 Every network maps the last axis and broadcasts over the others. An observation that is a named tree is laid out as one
-vector by `join`, at the input of a network and nowhere before; where pictures are among its parts, a network has
+vector by `join`, at the input of a network and nowhere before; where images are among its parts, a network has
 an image encoder (`hilp.learning.images`). An ensemble is a tuple of networks; `apply_all` runs it and puts its networks
 first in the output.
 """
@@ -129,7 +129,7 @@ def fold(norm: LayerNorm, dense: Dense) -> tuple[Array, Array]:
 
 @jax.custom_vjp
 def activate(product: Array, inverse_std: Array, bias: Array) -> tuple[Array, Array]:
-    """g = gelu(product * inverse_std + bias) and 1 / std(g) of each row: all that lies between two matrix products."""
+    """g = gelu(product * inverse_std + bias) and 1 / std(g) of each row: all between two matrix products."""
     return _activate(product, inverse_std, bias)[0]
 
 
@@ -232,7 +232,7 @@ class SquashedActor(Actor):
         return jnp.tanh(self._gaussian(x)[0])
 
     def draw(self, x: Array, noise: Array) -> tuple[Array, Array]:
-        """The action that standard normal `noise` (... x batch x act) stands for, and its log-density."""
+        """The action that standard normal `noise` (... x batch x act) gives, and its log-density."""
         mean, log_std = self._gaussian(x)
         before = mean + jnp.exp(log_std) * noise
         log_normal = -0.5 * jnp.square(noise) - log_std - HALF_LOG_2PI

@@ -1,4 +1,4 @@
-"""Pure, keyed samplers. They draw row numbers by name; `gather` turns the rows that a method asks for into its batch.
+"""Pure, keyed samplers. They draw row numbers by name; `gather` turns row numbers into a batch.
 
 Drawing and gathering are apart so that the same key picks the same rows wherever the arrays live.
 """
@@ -61,7 +61,7 @@ class Rows(NamedTuple):
 
 @jax.tree_util.register_pytree_with_keys_class
 class Batch:
-    """The arrays a method asked for, by name: `batch.observation`, `batch.goal`, ..."""
+    """Arrays by name, as a method sampled them: `batch.observation`, `batch.goal`, ..."""
 
     def __init__(self, **arrays: Tree):
         self._arrays = arrays
@@ -69,7 +69,7 @@ class Batch:
     def __getattr__(self, name: str) -> Any:
         arrays = self.__dict__.get("_arrays", {})
         if name not in arrays:
-            raise AttributeError(f"this batch has no '{name}', its sampler asked for {some(sorted(arrays))}")
+            raise AttributeError(f"this batch has no '{name}', its sampler drew {some(sorted(arrays))}")
         return arrays[name]
 
     def __contains__(self, name: str) -> bool:
@@ -126,7 +126,7 @@ def build_index(
 
 
 def padded(array: np.ndarray, size: int | None) -> np.ndarray:
-    """The array with zeros behind it, up to `size` rows; the array itself without a size."""
+    """The array with zeros appended, up to `size` rows; the array itself without a size."""
     if size is None or size == len(array):
         return array
     found = np.zeros((size, *array.shape[1:]), array.dtype)
@@ -207,7 +207,7 @@ def segments(index: Index, key: Array, count: int, k: int) -> tuple[Array, Array
 
 
 def gather(columns: Columns, rows: Rows, xp: Any = jnp) -> Batch:
-    """The batch behind row numbers, observations normalised and actions inside the open box.
+    """The batch of row numbers, observations normalised and actions inside the open box.
 
     `xp` is jax.numpy for columns on the device, numpy for columns on the host; both give the same numbers (but for the
     last bit of a normalised one).
@@ -216,8 +216,8 @@ def gather(columns: Columns, rows: Rows, xp: Any = jnp) -> Batch:
     for name, wanted in rows.columns.items():
         known = {**columns.shared, **columns.own}
         if name not in known:
-            raise HilpError(f"a sampler asks for the column '{name}', which there is not: {nearest(name, known)}")
-        # One look-up for all rows that are wanted of a column.
+            raise HilpError(f"a sampler draws from an unknown column '{name}': {nearest(name, known)}")
+        # One look-up for all rows of a column.
         numbers = xp.concatenate([numbers.reshape(-1) for numbers in wanted.values()])
         values = trees.over(lambda part, numbers=numbers: part[numbers], known[name])
         if name == "observations":

@@ -16,7 +16,7 @@ from hilp.errors import HilpError, nearest
 from hilp.learning import configs
 from hilp.learning.contract import Stage
 
-# Name on the command line -> module (imported when asked for), and the config values that the name stands for.
+# Name on the command line -> module (imported at first use), and the config values that the name implies.
 MODULES: dict[str, tuple[str, dict[str, str]]] = {
     "hilp": ("hilp.learning.methods.hilp", {}),
     "hilp-directed": ("hilp.learning.methods.directed", {}),
@@ -45,7 +45,7 @@ MODULES: dict[str, tuple[str, dict[str, str]]] = {
 
 
 def register(name: str, module: str | ModuleType, **values: str) -> None:
-    """Make a method known by name in this process: its module or the path of it, and config values it stands for."""
+    """Make a method known by name in this process: its module or the path of it, and config values it implies."""
     MODULES[name] = (module if isinstance(module, str) else module.__name__, values)
 
 
@@ -77,7 +77,7 @@ def _plugins() -> dict[str, str]:
 
 
 def config(name: str, **values: Any) -> Any:
-    """The Config of a method by its name; values that are not given are the paper's."""
+    """The Config of a method by its name; other values are the paper's."""
     found = module(name)
     return found.Config(**{**MODULES[name][1], **values})
 
@@ -88,7 +88,7 @@ def keys(name: str) -> set[str]:
 
 
 def fixed(name: str) -> dict[str, str]:
-    """The config values that a method's name stands for."""
+    """The config values that a method's name implies."""
     module(name)
     return MODULES[name][1]
 
@@ -112,12 +112,12 @@ def stages(config: Any) -> tuple[Stage, ...]:
     method = of(config)
     found = method.stages(config) if hasattr(method, "stages") else (Stage(method.sample, method.update),)
     if not found or found[-1].until is not None or any(stage.until is None for stage in found[:-1]):
-        raise HilpError(f"{method.__name__}: every stage but the last must say until when, and the last must not")
+        raise HilpError(f"{method.__name__}: every stage but the last needs an `until`, and the last must have none")
     return found
 
 
 def columns(config: Any) -> tuple[str, ...]:
-    """The columns that a method needs of the data beside observations and actions: none for most."""
+    """The columns that a method needs of the data, besides observations and actions; none for most."""
     return getattr(of(config), "COLUMNS", ())
 
 
@@ -126,9 +126,7 @@ def presets(name: str) -> dict[str, dict[str, Any]]:
     return getattr(module(name), "PRESETS", {})
 
 
-def configure(config: Any, changes: dict[str, Any]) -> Any:
-    """A copy of a config with some values changed; text is parsed by the field's type."""
-    return configs.changed(config, changes)
+configure = configs.changed
 
 
 def config_values(config: Any) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class Config(BaseConfig):
     hidden: Sizes = (512, 512, 512)  # layers of phi and psi
     actor_hidden: Sizes = (512, 512, 512)  # layers of the policy
     latent: Count = 512  # numbers that phi and psi give
-    batch: Count = 1024  # transitions per update; each is told from all others
+    batch: Count = 1024  # transitions per update; each is contrasted with all others
     lr: NonNegative = 3e-4  # Adam, every network
     goal_discount: Fraction = 0.99  # how far ahead the critics' goals lie
     actor_goal_random: Share = 0.0  # share of the actor's goals drawn from the whole data set; the others lie ahead
@@ -56,7 +56,7 @@ Policy = gcbc.Policy  # what is left after training is pi(a | s, g)
 
 
 def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
-    """Transitions with two goals each: one that lies ahead, for the critics, and one for the actor."""
+    """Transitions with two goals each: a later state, for the critics, and one for the actor."""
     key_at, key_goal, key_actor = jax.random.split(key, 3)
     at = sampling.transitions(index, key_at, cfg.batch)
     goal = sampling.geometric_future(index, key_goal, at, cfg.goal_discount)

@@ -34,7 +34,7 @@ class Config(BaseConfig):
     dim: Count = 50  # latent dimension D
     backward_hidden: TwoSizes = (512, 512)  # layers of B
     preprocess_hidden: TwoSizes = (1024, 512)  # layers that (s, a), (s, z) and s go through apart
-    hidden: Count = 1024  # layer behind them
+    hidden: Count = 1024  # layer after them
     batch: Count = 1024  # transitions per update
     lr: NonNegative = 1e-4  # Adam, F, B and actor
     discount: Fraction = 0.98  # of the successor measure

@@ -34,7 +34,7 @@ class Config(BaseConfig):
     """Hyper-parameters; the defaults are the paper's table for zero-shot RL."""
 
     preprocess_hidden: TwoSizes = (1024, 512)  # layers that (s, a), (s, g) and s go through apart
-    hidden: Count = 1024  # layer behind them
+    hidden: Count = 1024  # layer after them
     batch: Count = 1024  # transitions per update
     lr: NonNegative = 1e-4  # Adam, critic and actor
     goal_discount: Fraction = 0.99  # how far ahead future goals lie
@@ -65,7 +65,7 @@ class Policy(eqx.Module):
 
     @property
     def skill_dim(self) -> int:
-        return self.actor.state.first.weight.shape[0]  # the skill is a goal, which is a state (of pictures: its code)
+        return self.actor.state.first.weight.shape[0]  # the skill is a goal, which is a state (of images: its code)
 
     def act(self, observation: Tree, z: Array) -> Array:
         return self.actor(images.encode_observation(self.image_encoder, observation), z)

@@ -128,7 +128,7 @@ def sample_policy(cfg: Config, index: sampling.Index, key: Array) -> sampling.Ro
     rows = sampling.Rows.of_transitions(at := sampling.transitions(index, key_at, cfg.batch))
     columns = {**rows.columns, "latents": {"latent": at, "next_latent": at + 1}}
     if cfg.policy_sees == "phi":
-        columns["views"] = columns.pop("observations")  # under the same names, so that no picture is looked at again
+        columns["views"] = columns.pop("observations")  # under the same names, so that no image is encoded again
     return rows._replace(columns=columns)
 
 

@@ -1,6 +1,6 @@
 """HIQL: hierarchical implicit Q-learning (Park et al. 2023), as OGBench runs it. Not in the paper.
 
-One value V(s, g), learnt as that of `gc-iql`, and two policies out of it: the high one says where to be some steps
+One value V(s, g), learnt as that of `gc-iql`, and two policies out of it: the high one gives where to be some steps
 from now on the way to g, the low one which action leads there. Near a goal values differ clearly; far from it only
 over many steps, which is what the high one looks at. V sees a goal only through rep(s, g), a few numbers, and these are
 what the high policy gives.
@@ -36,7 +36,7 @@ class Config(BaseConfig):
 
     hidden: Sizes = (512, 512, 512)  # layers of V and of rep
     actor_hidden: Sizes = (512, 512, 512)  # layers of both policies
-    rep_dim: Count = 10  # numbers that stand for a goal, seen from a state
+    rep_dim: Count = 10  # numbers that represent a goal, seen from a state
     subgoal_steps: Count = 25  # how far ahead the high policy looks
     batch: Count = 1024  # transitions per update
     lr: NonNegative = 3e-4  # Adam, every network
@@ -149,16 +149,15 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
 def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
     """One step of V with its representation and of both policies, all from the same state."""
     learnt = (state.rep, state.value)
-    (loss_v, v), grad_v = jax.value_and_grad(value_loss, has_aux=True)(learnt, cfg, state.value_target, batch)
+    (loss_v, mean_v), grad_v = jax.value_and_grad(value_loss, has_aux=True)(learnt, cfg, state.value_target, batch)
 
     s, after, goal = batch.observation, batch.next_observation, batch.actor_goal
     near, far = batch.low_target, batch.high_target
-    # What each policy asks: of the state and of what follows it, how far its aim is; and what the high one should say.
+    # Values of the state and of what follows it, towards the aim of each policy; and what the high one should output.
     states, aims = networks.stacked(s, after, s, far, s), networks.stacked(near, near, goal, goal, far)
     reps = state.rep(states, aims)
-    asked = networks.join(states, reps)[: 4 * cfg.batch]
-    v_asked = jnp.mean(networks.apply_all(state.value, asked)[..., 0], axis=0)
-    low_before, low_after, high_before, high_after = jnp.split(v_asked, 4)
+    v = jnp.mean(networks.apply_all(state.value, networks.join(states, reps)[: 4 * cfg.batch])[..., 0], axis=0)
+    low_before, low_after, high_before, high_after = jnp.split(v, 4)
     toward_near, _, _, _, wanted = jnp.split(reps, 5)
     low_weight = losses.awr_weight(low_after - low_before, cfg.temperature, cfg.awr_clip)
     high_weight = losses.awr_weight(high_after - high_before, cfg.high_temperature, cfg.awr_clip)
@@ -177,7 +176,7 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
         actors_average=losses.averaged(state.actors_average, actors, cfg.actor_ema, opt[0].count),
         opt=opt,
     )
-    info = {"value_loss": loss_v, "value": v, "actor_loss": loss_low, "high_loss": loss_high}
+    info = {"value_loss": loss_v, "value": mean_v, "actor_loss": loss_low, "high_loss": loss_high}
     return state, {**info, "awr_weight": jnp.mean(low_weight), "high_weight": jnp.mean(high_weight)}
 
 

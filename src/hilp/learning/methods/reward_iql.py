@@ -1,6 +1,6 @@
 """IQL (Kostrikov et al. 2022) on data with rewards: one policy for one task, without skills.
 
-Flat, k = 1, it is the baseline beside both hierarchies. With k > 1 it is the paper's high level: its "actions" are
+Flat, k = 1, it is the baseline of both hierarchies. With k > 1 it is the paper's high level: its "actions" are
 skills that last k steps, its transitions are segments (s_t, z, what k steps earned, s_t+k) of a semi-MDP.
 """
 

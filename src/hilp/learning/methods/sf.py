@@ -38,7 +38,7 @@ class Config(BaseConfig):
     dim: Count = 50  # latent dimension D
     phi_hidden: TwoSizes = (512, 512)  # layers of phi
     preprocess_hidden: TwoSizes = (1024, 512)  # layers that (s, a), (s, z) and s go through apart
-    hidden: Count = 1024  # layer behind them
+    hidden: Count = 1024  # layer after them
     batch: Count = 1024  # transitions per update
     lr: NonNegative = 1e-4  # Adam, successor features and actor
     phi_lr: NonNegative = 5e-4  # Adam, phi
