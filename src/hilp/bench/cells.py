@@ -27,7 +27,7 @@ from hilp.evaluation import diagnosis, evaluate, rollouts, setup
 from hilp.evaluation import rows as files
 from hilp.evaluation.rows import Row
 from hilp.learning import methods
-from hilp.learning.methods.preset_values import KITCHENS
+from hilp.learning.methods.preset_values import FAMILIES
 from hilp.policy.policy import FoundationPolicy
 from hilp.prompts.specs import Reward
 from hilp.spec import Spec
@@ -285,7 +285,7 @@ class HierarchyCell(Cell):
         own: dict[str, Any] = {}
         if self.entry.method == "hilp" and self.table.size == "laptop" and self.preset.config.actor_ema == 1.0:
             own = HELD_SKILLS
-        elif self.entry.method == "hilp" and self.table.size == "paper" and self.data.task in KITCHENS:
+        elif self.entry.method == "hilp" and self.table.size == "paper" and self.data.task in FAMILIES["kitchen"]:
             own = PAPER_KITCHEN
         return {**own, **self.entry.values}
 
