@@ -112,16 +112,17 @@ def export(cfg: Config, state: State) -> Policy:
     return Policy(state.actor_average or state.actor)
 
 
-def value_loss(value: networks.Ensemble, cfg: Any, target: networks.Ensemble, batch: Batch) -> tuple[Array, Array]:
+def value_loss(
+    value: networks.Ensemble, cfg: Any, target: networks.Ensemble, batch: Batch, steps_to_goal: Array | None = None
+) -> tuple[Array, Array]:
     """Eq. 6 with V(s, g) in the place of -|phi(s) - phi(g)|; also returns the mean of V."""
     goal = networks.join(batch.goal)
     v = networks.apply_all(value, networks.join(batch.observation, goal))[..., 0]  # ensemble x batch
     both = networks.stacked(batch.observation, batch.next_observation)
     toward = networks.join(both, jnp.concatenate([goal, goal]))
     old_v, old_next_v = jnp.split(networks.apply_all(target, toward)[..., 0], 2, axis=1)
-    shown = batch.steps_to_goal if "steps_to_goal" in batch else None
     loss = hilbert.representation_loss(
-        v, old_v, old_next_v, batch.reached, cfg.discount, cfg.expectile, steps_to_goal=shown
+        v, old_v, old_next_v, batch.reached, cfg.discount, cfg.expectile, steps_to_goal=steps_to_goal
     )
     return loss, jnp.mean(v)
 
