@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import hilp
-from hilp.collectors.maze import KINDS, routes
+from hilp.collectors.maze import ARRIVED, KINDS, Followers, routes
 from hilp.collectors.maze import walks as collect
 from hilp.errors import HilpError
 from hilp.tasks import maze
@@ -88,6 +88,17 @@ def test_followers_travel_far_and_stitched_episodes_do_not(large: Maze) -> None:
     stitch = travel("stitch")
     assert 3 < stitch.mean() < 5 and stitch.max() <= 12
     assert KINDS["stitch"].episode_steps * STEP < 5
+
+
+def test_followers_arrive_at_their_goals(large: Maze) -> None:
+    rng = np.random.default_rng(0)
+    followers, xy = Followers(large, rng), large.starts(rng, 50)
+    followers.start(xy)
+    goals, nearest = followers.goals.copy(), np.full(50, np.inf)
+    for _ in range(300):
+        nearest = np.minimum(nearest, np.linalg.norm(xy - goals, axis=1))
+        xy = large.step(xy, followers.intend(xy))
+    assert (nearest <= ARRIVED).all()
 
 
 def test_progress_counts_up_to_the_total(large: Maze) -> None:
