@@ -256,7 +256,7 @@ def test_source_files_exist(page: str) -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", PAGES[page].read_text()):
-        made = page == "docs/import-graph.md" and target.startswith("import-graph-")  # when the site is built
+        made = target.startswith(("import-graph-", "modules.md"))  # when the site is built
         if not re.match(r"https?:", target) and not made:
             assert (PAGES[page].parent / target).exists(), f"{page}: no {target}"
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import hilp
+import import_graph
 
 ROOT = Path(__file__).parent.parent
 pytest.importorskip("mkdocs", reason="needs the docs extra")
@@ -37,6 +38,12 @@ def test_reference_has_every_public_name(site: Path) -> None:
     reference = (site / "api.html").read_text()
     for name in set(hilp.__all__) - {"__version__"}:
         assert f'id="hilp.{name}"' in reference, f"docs/api.md lacks {name}"
+
+
+def test_every_module_is_listed(site: Path) -> None:
+    page = (site / "modules.html").read_text()
+    for name in import_graph.first_lines():
+        assert Path(name).name in page, f"the list of modules lacks {name}"
 
 
 def test_import_graph_is_drawn(site: Path) -> None:

@@ -1,7 +1,7 @@
 """Pages of the site that are not files in docs/, made when mkdocs builds it (a hook of mkdocs.yml).
 
 The home page is README.md, with links as seen from docs/; the changes and how to contribute likewise; the notebook with
-its stored outputs; the drawings of the import graph from the sources as they are.
+its stored outputs; the list of modules and the drawings of the import graph from the sources as they are.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ def generated() -> Iterator[tuple[str, str | bytes]]:
         yield f"examples/{script.name}", script.read_text()
     for notebook in sorted((ROOT / "examples").glob("*.ipynb")):
         yield from notebook_page(notebook)
+    yield "modules.md", modules_page()
     found = import_graph.imports()
     for name, draw in {"rooms": import_graph.draw_rooms, "modules": import_graph.draw_modules}.items():
         drawing = io.BytesIO()
@@ -59,6 +60,21 @@ def seen_from_docs(text: str) -> str:
     for source, page in PAGES.items():
         text = text.replace(f"]({source}", f"]({page}")
     return text
+
+
+def modules_page() -> str:
+    """What each module is for, by its own first line."""
+    page, folder = (
+        ["# All modules", "The first line of each file. [The map of the code](develop.md) has the rooms."],
+        None,
+    )
+    for name, line in import_graph.first_lines().items():
+        if (above := str(Path(name).parent)) != folder:
+            folder = above
+            page.append(f"\n## {'hilp' if above == '.' else above}\n\n| file | what |\n|---|---|")
+        text = re.sub(r"([|<])", r"\\\1", line)
+        page.append(f"| `{Path(name).name}` | {text} |")
+    return "\n".join(page) + "\n"
 
 
 def notebook_page(path: Path) -> Iterator[tuple[str, str | bytes]]:

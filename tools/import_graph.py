@@ -64,6 +64,14 @@ def modules(source: Path = SOURCE) -> dict[str, Path]:
     return found
 
 
+def first_lines(source: Path = SOURCE) -> dict[str, str]:
+    """Path under the package -> the first line of a module's docstring, folder by folder; empty files are left out."""
+    texts = {path.relative_to(source): path.read_text() for path in modules(source).values()}
+    order = sorted(texts, key=lambda path: (path.parent.parts, path.name))
+    found = {str(path): ast.get_docstring(ast.parse(texts[path])) or "" for path in order if texts[path].strip()}
+    return {name: text.partition("\n")[0] for name, text in found.items()}
+
+
 def room(module: str) -> str:
     """The package or lone module under hilp that a module belongs to; "" for hilp itself."""
     return [*module.split("."), ""][1]
