@@ -234,7 +234,7 @@ def test_a_path_that_is_not_utf8(kept: hilp.FoundationPolicy, tmp_path: Path) ->
 
 def forged(folder: Path, edit: Callable[[dict[str, Any]], Any]) -> Path:
     """A folder whose config was changed by somebody who also knows how fingerprints are made."""
-    shutil.copytree(KEPT / "policy", folder)
+    shutil.copytree(KEPT / "folder", folder)
     config = json.loads((folder / "config.json").read_text())
     edit(config)
     weights, columns = (storage.read_arrays(folder / name)[0] for name in ("weights.safetensors", "bank.safetensors"))
@@ -287,7 +287,7 @@ def test_a_forged_config_is_refused_before_it_asks_for_memory(tmp_path: Path, wh
 
 
 def test_deep_json(tmp_path: Path) -> None:
-    shutil.copytree(KEPT / "policy", tmp_path / "policy")
+    shutil.copytree(KEPT / "folder", tmp_path / "policy")
     (tmp_path / "policy" / "config.json").write_text('{"format":' * 100_000 + "1" + "}" * 100_000)
     assert "nested too deep" in refusal(tmp_path / "policy")
 
@@ -295,14 +295,14 @@ def test_deep_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ["BF16", "F8_E4M3", "F8_E5M2", "C64", "??"])
 @pytest.mark.parametrize("name", ["weights.safetensors", "bank.safetensors"])
 def test_numbers_of_a_type_that_numpy_has_not(tmp_path: Path, name: str, dtype: str) -> None:
-    shutil.copytree(KEPT / "policy", tmp_path / "policy")
+    shutil.copytree(KEPT / "folder", tmp_path / "policy")
     path = tmp_path / "policy" / name
     path.write_bytes(path.read_bytes().replace(b'"F32"', json.dumps(dtype).encode().ljust(5)[:5], 1))
     assert name in refusal(tmp_path / "policy")
 
 
 def test_weights_of_another_type_than_the_network(tmp_path: Path) -> None:
-    shutil.copytree(KEPT / "policy", tmp_path / "policy")
+    shutil.copytree(KEPT / "folder", tmp_path / "policy")
     weights, _ = storage.read_arrays(tmp_path / "policy" / "weights.safetensors")
     doubled = {key: value.astype(np.float64) for key, value in weights.items()}
     storage.write_arrays(tmp_path / "policy" / "weights.safetensors", doubled)
