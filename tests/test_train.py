@@ -521,3 +521,29 @@ def test_padding_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_large_data_is_not_padded() -> None:
     assert [bucket(rows, 100 * rows) for rows in (1, 1_024, 1_025, 200_000)] == [1_024, 1_024, 2_048, 262_144]
     assert bucket(300_000, 100 * 300_000) == 300_000  # it shares the memory of its file
+
+
+# Of two children that train alike, one on much data: what the data adds to the peak.
+PEAK = """
+import sys
+import hilp
+from test_train import CONFIG, Run
+run = Run(CONFIG, hilp.Dataset.open(sys.argv[1]))
+run.advance(run.fresh, 0, 3)
+status = open("/proc/self/status").read()
+print(1024 * int(status.split("VmHWM:")[1].split()[0]))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells a process its peak memory")
+def test_training_adds_little_more_memory_than_its_data(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    peaks = []
+    for rows in (2_000, 500_000):
+        observations, actions = (rng.standard_normal((rows, n), np.float32) for n in (60, 8))
+        data = hilp.Dataset(observations, np.tanh(actions), np.full(rows // 1_000, 1_000), name="noise")
+        words = [sys.executable, "-c", PEAK, str(data.save(tmp_path / str(rows)))]
+        own = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+        peaks.append(int(subprocess.run(words, env=own, check=True, capture_output=True, text=True).stdout))
+    raw = 4 * 68 * 500_000
+    assert (peaks[1] - peaks[0]) / raw <= 1.3, f"{peaks[0]:,} -> {peaks[1]:,} bytes for {raw:,} bytes of data"

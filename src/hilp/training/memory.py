@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
 import os
 import shutil
@@ -32,6 +33,12 @@ def device_memory(free: bool = False) -> int:
 def default_device_budget() -> int:
     """Bytes of data to put on the device: half of its memory, or of what is free where the device is the CPU."""
     return device_memory(free=True) // 2
+
+
+def release() -> None:
+    """Give memory that was freed back to the system; the C library of Linux keeps most of what compiling took."""
+    with contextlib.suppress(OSError, AttributeError):  # another system, another C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def require_fit(config: Any, spec: Spec, seeds: int) -> None:

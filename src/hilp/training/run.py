@@ -72,8 +72,10 @@ class Run:
         self._own_keys = keys[0] if seeds == 1 else keys  # of this process
         self.keys = self._own_keys if self.mesh is None else placed(self._own_keys, self.mesh)
         budget = memory.default_device_budget() if device_budget is None else device_budget
-        self.streamed = anybody(self.mesh, self._bytes_on_device() > budget)  # all run the same programs
-        self.size = data.rows if self.streamed else bucket(data.rows, self._bytes_on_device())
+        size = self._bytes_on_device()
+        self.streamed = anybody(self.mesh, size > budget)  # all run the same programs
+        self.large = not self.streamed and size > MOST_PADDED
+        self.size = data.rows if self.streamed else bucket(data.rows, size)
         self.index, self.held_out = sampling.build_index(data.lengths, self._held_out_episodes(), self.size)
         self.columns = sampling.Columns(
             {"observations": data.network_inputs, "actions": data.actions, **self._extra_columns()},
@@ -149,8 +151,13 @@ class Run:
 
         Of each piece: the state after it, its updates, the sums of the metrics, the first NaN of each.
         """
+        begins = stage != self._stage
         self.enter(stage, state)
         chunk = chunk_program(self.config, stage, self.seeds > 1, self.streamed, self.mesh)
+        if begins and self.large:
+            # Compile by a chunk of no updates, and give back the memory that this took before the data is read.
+            state, *_ = chunk(state, (self.columns, index), self.keys, np.int32(step), np.int32(0))
+            memory.release()
         while count:
             now = count if self._stream is None else min(count, BLOCK)
             source = (self.columns, index) if self._stream is None else self._stream.block(index, step, now)
