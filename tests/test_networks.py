@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -29,19 +31,19 @@ def worn(trunk: Trunk, key: jax.Array) -> Trunk:
     )
 
 
-@pytest.fixture(params=[(64, 64, 64), (48, 16), (8,)])
+@pytest.fixture(scope="module", params=[(64, 64, 64), (48, 16), (8,)])
 def trunk(request: pytest.FixtureRequest) -> Trunk:
     return worn(Trunk(5, request.param, 3, jax.random.key(0)), jax.random.key(1))
 
 
 def close(actual: jax.Array, expected: jax.Array) -> None:
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=2e-5 * max(1.0, float(jnp.abs(expected).max())))
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=2e-5 * max(1.0, float(np.abs(expected).max())))
 
 
 @pytest.mark.parametrize("shape", [(5,), (80, 5), (4, 20, 5)])
 def test_trunk_is_the_plain_formula(trunk: Trunk, shape: tuple[int, ...]) -> None:
     x = jax.random.normal(jax.random.key(2), shape)
-    close(trunk(x), plain(trunk, x))
+    close(jax.jit(Trunk.__call__)(trunk, x), jax.jit(plain)(trunk, x))
 
 
 @pytest.mark.parametrize("shape", [(5,), (80, 5), (4, 20, 5)])
@@ -51,8 +53,9 @@ def test_trunk_has_the_gradients_of_the_plain_formula(trunk: Trunk, shape: tuple
     def loss(run, trunk: Trunk, x: jax.Array) -> jax.Array:
         return jnp.mean(jnp.sin(run(trunk, x)))
 
-    actual = jax.grad(lambda *args: loss(Trunk.__call__, *args), argnums=(0, 1))(trunk, x)
-    expected = jax.grad(lambda *args: loss(plain, *args), argnums=(0, 1))(trunk, x)
+    actual, expected = (
+        jax.jit(jax.grad(partial(loss, run), argnums=(0, 1)))(trunk, x) for run in (Trunk.__call__, plain)
+    )
     jax.tree.map(close, actual, expected)
 
 
@@ -69,10 +72,11 @@ def test_vmap_over_trunks_is_each_trunk_in_turn() -> None:
     trunks = networks.ensemble(Trunk, 3, 5, (16, 16), 2, key=jax.random.key(0))
     x = jax.random.normal(jax.random.key(1), (70, 5))
 
+    @jax.jit
     def grad(trunk: Trunk) -> Trunk:
         return jax.grad(lambda t: jnp.sum(jnp.square(t(x))))(trunk)
 
-    together = jax.vmap(grad)(jax.tree.map(lambda *leaves: jnp.stack(leaves), *trunks))
+    together = jax.jit(jax.vmap(grad))(jax.tree.map(lambda *leaves: jnp.stack(leaves), *trunks))
     for index, trunk in enumerate(trunks):
         jax.tree.map(close, jax.tree.map(lambda leaf: leaf[index], together), grad(trunk))  # noqa: B023
 
