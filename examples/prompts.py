@@ -30,5 +30,6 @@ with tempfile.TemporaryDirectory() as folder:
     same = again.act(start, again.load_prompt(Path(folder) / "up.safetensors"))
     print(f"loaded again:                {same.round(2)}")
 
-for row in hilp.evaluate(policy, "maze-medium", plan=(0, 1, 3, "auto"), episodes=50):
-    print(f"plan {row['plan']}: {100 * row['score']:.0f}% of goals reached")
+specs = [*(hilp.Goal(plan=plan) for plan in (0, 1, 3, "auto")), hilp.Reward("up")]
+for row in hilp.evaluate(policy, "maze-medium", prompts=specs, episodes=50):
+    print(f"{row['spec']}: {row['metric']} {100 * row['score']:.0f}%")

@@ -26,6 +26,15 @@ if TYPE_CHECKING:
     from hilp.learning.methods.hilp import Config as HILP
     from hilp.policy.policy import FoundationPolicy as FoundationPolicy
     from hilp.presets import preset as preset
+    from hilp.prompts.specs import Follow as Follow
+    from hilp.prompts.specs import Goal as Goal
+    from hilp.prompts.specs import Prefer as Prefer
+    from hilp.prompts.specs import Prior as Prior
+    from hilp.prompts.specs import Reward as Reward
+    from hilp.prompts.specs import Saved as Saved
+    from hilp.prompts.specs import Skill as Skill
+    from hilp.prompts.specs import Sum as Sum
+    from hilp.prompts.specs import Then as Then
     from hilp.tasks import make as make_task
     from hilp.tasks import register as register_task
     from hilp.tasks.gym import gym_task as gym_task
@@ -36,10 +45,19 @@ compiler.avoid_wrong_reductions()
 
 _HOMES = {
     "Dataset": "hilp.data.dataset",
+    "Follow": "hilp.prompts.specs",
     "FoundationPolicy": "hilp.policy.policy",
+    "Goal": "hilp.prompts.specs",
     "HILP": "hilp.learning.methods.hilp:Config",
     "HilpError": "hilp.errors",
+    "Prefer": "hilp.prompts.specs",
+    "Prior": "hilp.prompts.specs",
     "PromptUnsupported": "hilp.errors",
+    "Reward": "hilp.prompts.specs",
+    "Saved": "hilp.prompts.specs",
+    "Skill": "hilp.prompts.specs",
+    "Sum": "hilp.prompts.specs",
+    "Then": "hilp.prompts.specs",
     "adapt": "hilp.evaluation.adapt:adapt",
     "collect": "hilp.collectors:collect",
     "diagnose": "hilp.evaluation.diagnosis:diagnose",
