@@ -17,8 +17,8 @@ from hilp.data.dataset import Dataset
 from hilp.errors import HilpError
 from hilp.evaluation import diagnosis, explain
 from hilp.learning import methods, sampling
+from hilp.learning.methods import gciql, monolithic
 from hilp.learning.methods import hilp as hilp_method
-from hilp.learning.methods import monolithic
 from hilp.learning.sampling import Batch
 from hilp.policy.artifact import Provenance
 from hilp.policy.policy import FoundationPolicy
@@ -40,6 +40,7 @@ class Linear(eqx.Module):
 
     matrix: jax.Array
     discount: float = eqx.field(static=True, default=0.9)
+    skill_dim: int = eqx.field(static=True, default=2)
 
     def encode(self, observation: jax.Array) -> jax.Array:
         return observation @ self.matrix
@@ -219,7 +220,7 @@ def test_mistakes() -> None:
     for steps in (0, 2.5, float("nan"), True):
         with pytest.raises(HilpError, match=r"^steps must be"):
             loop.train(monolithic.Config(), ring_data(True), steps=steps, quiet=True)
-    metricless = policy_with(SimpleNamespace())
+    metricless = policy_with(SimpleNamespace(skill_dim=2))
     with pytest.raises(HilpError, match="does not learn distances"):
         diagnosis.diagnose(metricless, data=ring_data(True))
 
@@ -274,16 +275,15 @@ def test_vs_loss_by_hand(lower: float) -> None:
     arrays = {"observation": s, "action": s[:, :1], "next_observation": s2, "goal": g, "reached": reached}
     batch = Batch(**{name: jnp.asarray(array) for name, array in arrays.items()}, steps_to_goal=jnp.asarray(ahead))
     v, old, following = (
-        np.asarray(monolithic.each_value(net, x, g), np.float64) for net, x in ((value, s), (target, s), (target, s2))
+        np.asarray(monolithic.Value(net).values(x, g), np.float64) for net, x in ((value, s), (target, s), (target, s2))
     )
     wanted = []
     for shown in (np.full(4, -np.inf), np.array([-1.9, 0.0, -np.inf, -1.0])):
         own = np.maximum(np.where(reached, 0.0, -1.0 + 0.9 * following), shown)
         advantage = np.maximum(np.where(reached, 0.0, -1.0 + 0.9 * following.min(axis=0)), shown) - old.mean(axis=0)
         wanted.append((np.where(advantage < 0, 0.2, 0.8) * (own - v) ** 2).mean(axis=1).sum())
-    assert monolithic.value_loss(value, config, target, batch) == pytest.approx(wanted[0], rel=1e-4)
-    bounded = replace(config, bound_targets=True)
-    assert monolithic.value_loss(value, bounded, target, batch) == pytest.approx(wanted[1], rel=1e-4)
+    for steps, loss in zip((None, batch.steps_to_goal), wanted, strict=True):
+        assert gciql.value_loss(value, config, target, batch, steps)[0] == pytest.approx(loss, rel=1e-4)
     assert lower == 0.0 or abs(wanted[0] - wanted[1]) > 1.0, "targets that low are lifted"
 
 
