@@ -472,7 +472,7 @@ def test_a_child_that_crashes_is_an_error_and_the_next_file_reads(tmp_path):
     path = write_hdf5(tmp_path / "walks.hdf5", d4rl_arrays())
     source = load.open_source(path)
     assert subprocess_reader._child is not None
-    os.kill(subprocess_reader._child.process.pid, signal.SIGKILL)
+    os.kill(subprocess_reader._child.pid, signal.SIGKILL)
     with pytest.raises(HilpError, match="the HDF5 library crashes on it: restore it from a copy"):
         source.read(0, 5)
     assert_walks(hilp.load(path))
@@ -483,7 +483,7 @@ def test_a_child_that_stalls_is_stopped(tmp_path, monkeypatch):
     source = load.open_source(path)
     monkeypatch.setattr(subprocess_reader, "STALL_SECONDS", 0.3)
     assert subprocess_reader._child is not None
-    os.kill(subprocess_reader._child.process.pid, signal.SIGSTOP)
+    os.kill(subprocess_reader._child.pid, signal.SIGSTOP)
     with pytest.raises(HilpError, match="takes for ever"):
         source.read(0, 5)
     monkeypatch.undo()
@@ -495,7 +495,7 @@ def test_the_child_ends_with_its_parent(tmp_path):
     script = (
         "import sys, os, hilp\nfrom hilp.data import subprocess_reader\nhilp.load(sys.argv[1])\n"
         "assert 'h5py' not in sys.modules and 'jax' not in sys.modules\n"
-        "print(subprocess_reader._child.process.pid)\nsys.stdout.flush()\n"
+        "print(subprocess_reader._child.pid)\nsys.stdout.flush()\n"
     )
     done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
     assert done.stderr == ""

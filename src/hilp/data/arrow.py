@@ -32,11 +32,11 @@ class Parquet:
         file = self._open()
         self.rows, self._schema = int(file.metadata.num_rows), file.schema_arrow
         self._nulls = _columns_with_nulls(file.metadata)
-        self.names = list(self._schema.names)
-        if len(set(self.names)) < len(self.names):
+        names = list(self._schema.names)
+        if len(set(names)) < len(names):
             raise ValueError("two columns have one name")
-        self.columns = {n: column for n in self.names if (column := self._column(n, n == ids)) is not None}
-        self.others = [name for name in self.names if name not in self.columns]
+        self.columns = {n: column for n in names if (column := self._column(n, n == ids)) is not None}
+        self.others = [name for name in names if name not in self.columns]
         self._wanted: dict[str, Callable[[Any], np.ndarray]] = {}
         self._batches: list[tuple[int, dict[str, np.ndarray]]] = []
         self._ahead: Iterator[Any] | None = None
@@ -47,23 +47,23 @@ class Parquet:
         import pyarrow.types as types
 
         kind = self._schema.field(name).type
-        single: np.dtype = np.dtype(np.float32)
-        double: np.dtype = np.dtype(np.float64)
-        whole = double if name in self._nulls else np.dtype(np.int64)
-        numbers: dict[Any, np.dtype] = {types.is_float64: double, types.is_floating: single, types.is_decimal: double}
-        numbers |= {types.is_integer: whole, types.is_boolean: whole}
-        number = next((dtype for fits, dtype in numbers.items() if fits(kind)), None)
-        if number is not None:
+
+        def fits(*names: str) -> bool:
+            return any(getattr(types, f"is_{name}")(kind) for name in names)
+
+        if fits("floating", "decimal", "integer", "boolean"):
+            whole = fits("integer", "boolean") and name not in self._nulls
+            number = np.dtype(np.int64 if whole else np.float32 if fits("float16", "float32") else np.float64)
             return Column((self.rows,), number, lambda array: _numbers(array, number))
-        if any(fits(kind) for fits in (types.is_timestamp, types.is_duration, types.is_date)):
-            return Column((self.rows,), double, _seconds)
-        names = any(fits(kind) for fits in (types.is_string, types.is_large_string, types.is_dictionary))
-        if words and names:
+        if fits("timestamp", "duration", "date"):
+            return Column((self.rows,), np.dtype(np.float64), _seconds)
+        if words and fits("string", "large_string", "dictionary"):
             found = self._all(name, lambda array: _words(array, name))
             return Column((self.rows,), found.dtype, lambda array: _words(array, name).astype(found.dtype))
-        lists = any(fits(kind) for fits in (types.is_list, types.is_large_list, types.is_fixed_size_list))
-        if lists and any(fits(kind.value_type) for fits in (types.is_floating, types.is_integer)):
-            exact, width = double if types.is_float64(kind.value_type) else single, self._width(name)
+        lists = fits("list", "large_list", "fixed_size_list")
+        if lists and (types.is_floating(kind.value_type) or types.is_integer(kind.value_type)):
+            exact = np.dtype(np.float64 if types.is_float64(kind.value_type) else np.float32)
+            width = self._width(name)
             return Column((self.rows, width), exact, lambda array: _vectors(array, width, exact, name))
         return None
 
@@ -91,6 +91,9 @@ class Parquet:
             self._at += _count(batch)
         parts = [rows[name][max(start - first, 0) : max(stop - first, 0)] for first, rows in self._batches]
         return np.concatenate(parts)
+
+    def close(self) -> None:
+        self._ahead = None
 
     def _decoded(self) -> Iterator[dict[str, np.ndarray]]:
         wanted = dict(self._wanted)

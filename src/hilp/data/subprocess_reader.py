@@ -9,13 +9,14 @@ files, and ends with this process.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -37,103 +38,75 @@ Answer = tuple[dict[str, Any], dict[str, np.ndarray]]
 # ---- this side -------------------------------------------------------------------------------------------------------
 
 
-class Child:
-    """A process that answers one request at a time."""
-
-    def __init__(self) -> None:
-        paths = os.pathsep.join(path for path in sys.path if path)
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "hilp.data.subprocess_reader"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": paths},
-        )
-
-    def ask(self, request: Mapping[str, Any]) -> Answer:
-        """The answer; EOFError when the child died, TimeoutError when it had to be stopped."""
-        stalled = threading.Event()
-
-        def stop() -> None:
-            stalled.set()
-            self.process.kill()
-
-        watch = threading.Timer(STALL_SECONDS, stop)
-        watch.daemon = True
-        watch.start()
-        try:
-            assert self.process.stdin is not None and self.process.stdout is not None
-            _send(self.process.stdin, dict(request), {})
-            return _receive(self.process.stdout)
-        except (EOFError, OSError) as error:
-            self.process.kill()
-            if stalled.is_set():
-                raise TimeoutError from error
-            raise EOFError from error
-        finally:
-            watch.cancel()
-
-    def disown(self) -> None:
-        """In a forked process: leave it to the parent, whose pipes must not be written to, nor be kept open here."""
-        for pipe in (self.process.stdin, self.process.stdout):
-            pipe.raw.close()  # type: ignore[union-attr]  # the buffers may be locked, and full of another thread's words
-        self.process.returncode = 0
-
-    def close(self) -> None:
-        """Let it go; it ends when its input does."""
-        for pipe in (self.process.stdin, self.process.stdout):
-            try:
-                if pipe is not None:
-                    pipe.close()
-            except OSError:
-                pass
-        self.process.wait()
-
-
 _lock = threading.Lock()
-_child: Child | None = None
+_child: subprocess.Popen[bytes] | None = None
+
+
+def _start() -> subprocess.Popen[bytes]:
+    paths = os.pathsep.join(path for path in sys.path if path)
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "hilp.data.subprocess_reader"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
+
+
+def _pipes(child: subprocess.Popen[bytes]) -> tuple[Any, Any]:
+    return child.stdin, child.stdout
 
 
 @atexit.register
 def let_go() -> None:
-    """End the child, if there is one; the next file starts another."""
+    """End the child, if there is one: it ends when its input does. The next file starts another."""
     global _child
     if _child is not None:
-        _child.close()
+        for pipe in _pipes(_child):
+            with contextlib.suppress(OSError):
+                pipe.close()
+        _child.wait()
     _child = None
 
 
 def _start_anew_after_fork() -> None:
+    """Leave the child to the parent, whose pipes must not be written to, nor be kept open here."""
     global _child, _lock
     inherited, _child, _lock = _child, None, threading.Lock()  # the old one may be held by a thread that is not here
     if inherited is not None:
-        inherited.disown()
+        for pipe in _pipes(inherited):
+            pipe.raw.close()  # the buffers may be locked, and full of another thread's words
+        inherited.returncode = 0
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_start_anew_after_fork)
 
 
-def ask(path: Path, request: Mapping[str, Any]) -> Answer:
+def ask(path: Path, do: str, **arguments: Any) -> Answer:
     """Have the child do something with a file. Whatever goes wrong is a HilpError about that file."""
     global _child
     with _lock:
-        if _child is None:
-            _child = Child()
+        child = _child = _child or _start()
+        stalled = threading.Event()
+        watch = threading.Timer(STALL_SECONDS, lambda: (stalled.set(), child.kill()))
+        watch.daemon = True
+        watch.start()
         try:
+            requests, answers = _pipes(child)
             # The child stays in the folder it was started in; this process may since have gone elsewhere.
-            note, arrays = _child.ask({**request, "path": os.path.abspath(path)})
-        except (EOFError, TimeoutError) as error:
-            _child.close()
-            _child = None
-            how = f"takes for ever ({STALL_SECONDS:.0f} s)" if isinstance(error, TimeoutError) else "crashes"
-            library = "HDF5" if request.get("ids") is None else "Parquet"
+            _send(requests, {"do": do, "path": os.path.abspath(path), **arguments}, {})
+            note, arrays = _receive(answers)
+        except BaseException as error:  # it died, or an interrupt left the pipe out of step
+            child.kill()
+            let_go()
+            if not isinstance(error, EOFError | OSError):
+                raise
+            how = f"takes for ever ({STALL_SECONDS:.0f} s)" if stalled.is_set() else "crashes"
+            library = "HDF5" if arguments.get("ids") is None else "Parquet"
             raise HilpError(f"{path} is damaged: the {library} library {how} on it: restore it from a copy") from error
-        except BaseException:  # interrupted between question and answer: the pipe is out of step
-            _child.process.kill()
-            _child.close()
-            _child = None
-            raise
+        finally:
+            watch.cancel()
     if "missing" in note:
         raise HilpError(f"reading {path} needs {note['missing'].partition('.')[0]}: pip install 'hilp[formats]'")
     if "error" in note:
@@ -157,8 +130,8 @@ class FileColumn:
         parts = [np.empty((0, *self.shape[1:]), self.dtype)]
         for first in range(start, stop, step):
             count = min(step, stop - first)
-            request = {"do": "rows", "ids": self.ids, "name": self.name, "start": first, "stop": first + count}
-            part = ask(self.path, request)[1]["rows"]
+            _, found = ask(self.path, "rows", ids=self.ids, name=self.name, start=first, stop=first + count)
+            part = found["rows"]
             if part.shape != (count, *self.shape[1:]) or part.dtype != self.dtype:
                 raise HilpError(f"{self.path} is damaged: '{self.name}' changes its shape while it is read")
             parts.append(part)
@@ -170,7 +143,7 @@ def open_columns(path: Path, ids: str | None = None) -> tuple[dict[str, FileColu
 
     ids: the file is a Parquet file, and this column may hold names of episodes.
     """
-    note, _ = ask(path, {"do": "columns", "ids": ids})
+    note, _ = ask(path, "columns", ids=ids)
     limit = DEFLATE_LIMIT * (path.stat().st_size + 64)
     path = path.absolute()  # rows are read as they are needed, wherever this process then is
     columns = {
@@ -184,26 +157,23 @@ def open_columns(path: Path, ids: str | None = None) -> tuple[dict[str, FileColu
 
 def open_minari(folder: Path) -> tuple[str, list[int]]:
     """The id of a Minari data set, and the steps of each of its episodes."""
-    about = ask(folder, {"do": "minari"})[0]
     steps: list[int] = []
-    for portion in _portions(0, about["episodes"]):
-        steps += ask(folder, {"do": "steps", **portion})[0]["steps"]
-    return about["id"], steps
+    while True:
+        note, _ = ask(folder, "steps", first=len(steps), most=EPISODES_AT_ONCE)
+        steps += note["steps"]
+        if len(steps) >= note["episodes"]:
+            return note["id"], steps
 
 
 def read_minari(folder: Path, first: int, stop: int) -> list[dict[str, np.ndarray]]:
     """The arrays of some episodes. Parts of a dict are named by their path: "observations/qpos"."""
     episodes: list[dict[str, np.ndarray]] = [{} for _ in range(first, stop)]
-    for portion in _portions(first, stop):
-        for name, array in ask(folder, {"do": "episodes", **portion})[1].items():
+    for begin in range(first, stop, EPISODES_AT_ONCE):
+        _, found = ask(folder, "episodes", first=begin, stop=min(begin + EPISODES_AT_ONCE, stop))
+        for name, array in found.items():
             number, _, part = name.partition(" ")
             episodes[int(number) - first][part] = array
     return episodes
-
-
-def _portions(first: int, stop: int) -> Iterable[dict[str, int]]:
-    """Ranges of episodes that are few enough to be answered soon."""
-    return ({"first": at, "stop": min(at + EPISODES_AT_ONCE, stop)} for at in range(first, stop, EPISODES_AT_ONCE))
 
 
 # ---- between both ----------------------------------------------------------------------------------------------------
@@ -245,9 +215,7 @@ def _serve() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print must not end up between our answers
     _limit_memory()
-    handlers: dict[str, Callable[..., Answer]] = {
-        "columns": _columns, "rows": _rows, "minari": _minari, "steps": _steps, "episodes": _episodes
-    }  # fmt: skip
+    handlers = {"columns": _columns, "rows": _rows, "steps": _steps, "episodes": _episodes}
     while True:
         try:
             request, _ = _receive(requests)
@@ -280,7 +248,7 @@ class Hdf5:
 
         self._file = h5py.File(path, "r", rdcc_nbytes=BLOCK_BYTES)
         self.columns: dict[str, Any] = {}
-        self.others: list[str] = []
+        self.others = _links(self._file)  # `visititems` passes over them without a word
 
         def look(name: Any, item: Any) -> None:
             if not isinstance(item, h5py.Dataset):
@@ -292,12 +260,7 @@ class Hdf5:
             else:
                 self.others.append(str(name))
 
-        def linked(name: Any, link: Any) -> None:
-            if isinstance(link, h5py.ExternalLink | h5py.SoftLink):  # `visititems` passes over them without a word
-                self.others.append(str(name))
-
         self._file.visititems(look)
-        self._file.visititems_links(linked)
 
     def read(self, name: str, start: int, stop: int) -> np.ndarray:
         return np.asarray(self.columns[name][start:stop])
@@ -306,18 +269,25 @@ class Hdf5:
         self._file.close()
 
 
-_opened: tuple[tuple[str, str | None], Hdf5 | arrow.Parquet] | None = None
+def _links(file: Any) -> list[str]:
+    """What leads elsewhere in an HDF5 file, or to another place in it."""
+    import h5py
+
+    found: list[str] = []
+    file.visititems_links(lambda name, link: None if isinstance(link, h5py.HardLink) else found.append(str(name)))
+    return found
+
+
+_opened: dict[tuple[str, str | None], Hdf5 | arrow.Parquet] = {}
 
 
 def _file(path: str, ids: str | None, reopen: bool = False) -> Hdf5 | arrow.Parquet:
     """The file, kept open as long as requests are about it."""
-    global _opened
-    if _opened is None or _opened[0] != (path, ids) or reopen:
-        if _opened is not None and isinstance(_opened[1], Hdf5):
-            _opened[1].close()
-        _opened = None
-        _opened = ((path, ids), Hdf5(path) if ids is None else arrow.Parquet(path, ids))
-    return _opened[1]
+    if reopen or (path, ids) not in _opened:
+        if _opened:
+            _opened.popitem()[1].close()
+        _opened[path, ids] = Hdf5(path) if ids is None else arrow.Parquet(path, ids)
+    return _opened[path, ids]
 
 
 def _columns(path: str, ids: str | None) -> Answer:
@@ -330,14 +300,12 @@ def _rows(path: str, ids: str | None, name: str, start: int, stop: int) -> Answe
     return {}, {"rows": _file(path, ids).read(name, start, stop)}
 
 
-def _minari(path: str) -> Answer:
+def _steps(path: str, first: int, most: int) -> Answer:
     data = _minari_dataset(path)
-    return {"id": str(data.id), "episodes": int(data.total_episodes)}, {}
-
-
-def _steps(path: str, first: int, stop: int) -> Answer:
-    metadata = _minari_dataset(path).storage.get_episode_metadata(range(first, stop))
-    return {"steps": [int(episode["total_steps"]) for episode in metadata]}, {}
+    total = int(data.total_episodes)
+    metadata = data.storage.get_episode_metadata(range(first, min(first + most, total)))
+    steps = [int(episode["total_steps"]) for episode in metadata]
+    return {"id": str(data.id), "episodes": total, "steps": steps}, {}
 
 
 def _episodes(path: str, first: int, stop: int) -> Answer:
@@ -371,16 +339,14 @@ def _require_self_contained(folder: str) -> None:
     if now == _contained:
         return
 
-    def link(name: Any, link: Any) -> Any:
-        return None if isinstance(link, h5py.HardLink) else f"'{name}' is a link"
-
-    def elsewhere(name: Any, item: Any) -> Any:
+    def elsewhere(name: Any, item: Any) -> str | None:
         away = isinstance(item, h5py.Dataset) and (item.is_virtual or item.external)
         return f"'{name}' lies in other files" if away else None
 
     for file in files:
         with h5py.File(file, "r") as opened:
-            found = opened.visititems_links(link) or opened.visititems(elsewhere)  # the first answer ends the walk
+            links = _links(opened)
+            found = f"'{links[0]}' is a link" if links else opened.visititems(elsewhere)
             if found:
                 raise ValueError(f"{found}, which hilp does not follow")
     _contained = now

@@ -122,11 +122,6 @@ PICTURE = "pixels"  # what observations that are nothing but a picture are calle
 CHANNELS = (1, 3, 4, 6, 9, 12)  # of pictures, and of stacks of them
 
 
-def is_picture(column: Column) -> bool:
-    """Whether a column has a picture in each row: bytes [height, width, channels]."""
-    return column.dtype == np.uint8 and len(column.shape) == 4
-
-
 def channels_first(shape: tuple[int, ...]) -> bool:
     """Whether pictures of this shape are [channels, height, width], as PyTorch has them."""
     if len(shape) != 3 or shape[0] not in CHANNELS or shape[2] in CHANNELS:
@@ -134,74 +129,75 @@ def channels_first(shape: tuple[int, ...]) -> bool:
     return min(shape[1:]) > shape[0]
 
 
+@dataclass(frozen=True)
 class Part:
-    """One or more columns side by side, as float32 rows; `keep` names the numbers of a row that are wanted."""
+    """The observations or the actions of a table: what a row of them is, and a way to read some rows."""
 
-    def __init__(
-        self,
-        table: Table,
-        what: str,
-        names: Sequence[str],
-        flatten: bool = False,
-        keep: Sequence[int] | None = None,
-        single: bool = False,
-    ):
-        """single: a column of one number a row may stand alone, as the user named it for this."""
-        self.columns = [table[name] for name in names]
-        self.rows = _fewest_rows(self.columns)
-        single = single or len(names) > 1
-        for name, column in zip(names, self.columns, strict=True):
-            where = f"{table.name}: {what}" + (f" ('{name}')" if name != what else "")
-            _require_numbers(where, column, self.rows, _layout_problem(column, flatten, single, what == "actions"))
-        self._widths = [int(np.prod(column.shape[1:])) for column in self.columns]
-        self._keep = keep
-        width = sum(self._widths)
-        if keep is not None and width <= max(keep):
-            raise HilpError(f"{table.name}: {what} have {width} numbers a row, too few to keep number {max(keep)}")
-        dtype = np.dtype(np.uint8 if self._are_images() else np.float32)
-        self.kind = Kind((width if keep is None else len(keep),), dtype)
+    rows: int
+    kind: Any  # Kind, or of a named tree a dict of them
+    read: Read
 
-    def _are_images(self) -> bool:
-        """Flattened images stay bytes, a quarter of the memory; everything else is float32."""
-        flattened = any(len(column.shape) > 2 for column in self.columns)
-        return flattened and all(column.dtype == np.uint8 for column in self.columns)
 
-    def read(self, start: int, stop: int) -> np.ndarray:
-        pieces = [c[start:stop].reshape(-1, width) for c, width in zip(self.columns, self._widths, strict=True)]
+def vectors(
+    table: Table,
+    what: str,
+    names: Sequence[str],
+    flatten: bool = False,
+    keep: Sequence[int] | None = None,
+    single: bool = False,
+) -> Part:
+    """One or more columns side by side, as float32 rows, of which `keep` names the numbers that are wanted.
+
+    Flattened images stay bytes, a quarter of the memory. single: a column of one number a row may stand alone, as the
+    user named it for this.
+    """
+    columns = [table[name] for name in names]
+    rows = _fewest_rows(columns)
+    for name, column in zip(names, columns, strict=True):
+        where = f"{table.name}: {what}" + f" ('{name}')" * (name != what)
+        problem = _layout_problem(column, flatten, single or len(names) > 1, what == "actions")
+        _require_numbers(where, column, rows, problem)
+    widths = [int(np.prod(column.shape[1:])) for column in columns]
+    if keep is not None and sum(widths) <= max(keep):
+        raise HilpError(f"{table.name}: {what} have {sum(widths)} numbers a row, too few to keep number {max(keep)}")
+    images = any(len(column.shape) > 2 for column in columns) and all(column.dtype == np.uint8 for column in columns)
+    dtype = np.dtype(np.uint8 if images else np.float32)
+
+    def read(start: int, stop: int) -> np.ndarray:
+        pieces = [column[start:stop].reshape(-1, width) for column, width in zip(columns, widths, strict=True)]
         with np.errstate(over="ignore", invalid="ignore"):  # what float32 cannot hold becomes infinite and is reported
-            rows = np.concatenate(pieces, axis=1, dtype=self.kind.dtype, casting="unsafe")
-        return rows if self._keep is None else np.ascontiguousarray(rows[:, self._keep])
+            found = np.concatenate(pieces, axis=1, dtype=dtype, casting="unsafe")
+        return found if keep is None else np.ascontiguousarray(found[:, keep])
+
+    return Part(rows, Kind((sum(widths) if keep is None else len(keep),), dtype), read)
 
 
-class NamedParts:
+def named_parts(table: Table, what: str, columns: Mapping[str, Column]) -> Part:
     """A named tree of columns: bytes stay bytes and keep their shape, everything else is float32 vectors.
 
     But pictures whose channels come first become [height, width, channels].
     """
+    count = _fewest_rows(columns.values())
+    kinds: dict[str, Kind] = {}
+    turned: set[str] = set()  # pictures whose channels come first
+    for name, column in columns.items():
+        _require_numbers(f"{table.name}: {what} ('{name}')", column, count)
+        dtype = np.dtype(np.uint8 if column.dtype == np.uint8 else np.float32)
+        shape = column.shape[1:] or (1,)
+        if dtype == np.uint8 and channels_first(shape):
+            turned.add(name)
+            shape = (*shape[1:], shape[0])
+        kinds[name] = Kind(shape, dtype)
 
-    def __init__(self, table: Table, what: str, columns: Mapping[str, Column] | None = None):
-        """columns: those that are its parts, by name; without them the columns `what/...`."""
-        self.columns = dict(trees.unnamed(table.columns, what) if columns is None else columns)
-        self.rows = _fewest_rows(self.columns.values())
-        self.kind: dict[str, Kind] = {}
-        self._turned: set[str] = set()  # pictures whose channels come first
-        for name, column in self.columns.items():
-            _require_numbers(f"{table.name}: {what} ('{name}')", column, self.rows)
-            dtype = np.dtype(np.uint8 if column.dtype == np.uint8 else np.float32)
-            shape = column.shape[1:] or (1,)
-            if dtype == np.uint8 and channels_first(shape):
-                self._turned.add(name)
-                shape = (*shape[1:], shape[0])
-            self.kind[name] = Kind(shape, dtype)
-
-    def read(self, start: int, stop: int) -> dict[str, np.ndarray]:
+    def read(start: int, stop: int) -> dict[str, np.ndarray]:
         found = {}
-        for name, column in self.columns.items():
+        for name, column in columns.items():
             with np.errstate(over="ignore", invalid="ignore"):
-                rows = column[start:stop].astype(self.kind[name].dtype, copy=False)
-            rows = np.moveaxis(rows, 1, -1) if name in self._turned else rows
-            found[name] = rows.reshape(-1, *self.kind[name].shape)
+                rows = column[start:stop].astype(kinds[name].dtype, copy=False)
+            found[name] = (np.moveaxis(rows, 1, -1) if name in turned else rows).reshape(-1, *kinds[name].shape)
         return found
+
+    return Part(count, kinds, read)
 
 
 def _fewest_rows(columns: Iterable[Column]) -> int:
@@ -240,20 +236,21 @@ def parts_of(
     what: str,
     names: Sequence[str] | None,
     flatten: bool = False,
-    single: bool = False,
     keep: Sequence[int] | None = None,
-) -> Part | NamedParts:
+    single: bool = False,
+) -> Part:
     """One array of these columns, or where there are pictures among them a tree; without names that of `what/...`."""
-    if names is not None and not flatten and any(is_picture(table[name]) for name in names):
-        called = {name: PICTURE if len(names) == 1 and "/" not in name else name.rpartition("/")[2] for name in names}
-        if len(set(called.values())) < len(names):
-            raise HilpError(f"{table.name}: two parts of {what} have one name: give each a name of its own")
-        return NamedParts(table, what, {called[name]: table[name] for name in names})
-    if names is not None:
-        return Part(table, what, names, flatten, keep, single)
-    if flatten:
-        raise HilpError(f"{table.name}: {what} are named parts, which keep their shapes: leave out flatten")
-    return NamedParts(table, what)
+    if names is None:
+        if flatten:
+            raise HilpError(f"{table.name}: {what} are named parts, which keep their shapes: leave out flatten")
+        return named_parts(table, what, trees.unnamed(table.columns, what))
+    # A picture is a row of bytes [height, width, channels].
+    if flatten or not any(table[name].dtype == np.uint8 and len(table[name].shape) == 4 for name in names):
+        return vectors(table, what, names, flatten, keep, single)
+    called = [PICTURE if len(names) == 1 and "/" not in name else name.rpartition("/")[2] for name in names]
+    if len(set(called)) < len(names):
+        raise HilpError(f"{table.name}: two parts of {what} have one name: give each a name of its own")
+    return named_parts(table, what, {short: table[name] for short, name in zip(called, names, strict=True)})
 
 
 def extra_columns(
@@ -280,9 +277,9 @@ def lay_out(
     table: Table,
     format: str,
     lengths: np.ndarray,
-    observations: Part | NamedParts,
+    observations: Part,
     actions: Part,
-    following: Part | NamedParts | None = None,
+    following: Part | None = None,
     extras: Mapping[str, Column] | None = None,
     endings: Mapping[str, int] | None = None,
     notes: Sequence[str] = (),
@@ -296,17 +293,15 @@ def lay_out(
     _require_layout(table, lengths, observations, actions, following, columns)
     whole = following is not None
     ends = np.cumsum(lengths + whole) - 1  # each episode's last row, as it will be
-    reads: dict[str, Read] = {name: _reader(column) for name, column in columns.items()}
-    see: Read = observations.read
-    act: Read = actions.read if actions.rows == observations.rows and not whole else _final_rows(actions.read, ends)
-    for name, column in columns.items():
-        if whole:
-            reads[name] = _final_rows(reads[name], ends, reads[name])
-        elif column.shape[0] != observations.rows:
-            reads[name] = _final_rows(reads[name], ends)
+    see = observations.read
     if following is not None:
-        checked = _consecutive(observations, following, np.cumsum(lengths) - 1, table.name)
-        see = _final_rows(observations.read, ends, checked)
+        see = _final_rows(see, ends, _consecutive(observations, following, np.cumsum(lengths) - 1, table.name))
+    act = actions.read if actions.rows == observations.rows and not whole else _final_rows(actions.read, ends)
+    reads: dict[str, Read] = {}
+    for name, column in columns.items():
+        rows = reads[name] = _reader(column)
+        if whole or column.shape[0] != observations.rows:
+            reads[name] = _final_rows(rows, ends, rows if whole else None)
 
     def read(start: int, stop: int) -> Block:
         return Block(see(start, stop), act(start, stop), {name: column(start, stop) for name, column in reads.items()})
@@ -334,9 +329,9 @@ def lay_out(
 def _require_layout(
     table: Table,
     lengths: np.ndarray,
-    observations: Part | NamedParts,
+    observations: Part,
     actions: Part,
-    following: Part | NamedParts | None,
+    following: Part | None,
     extras: Mapping[str, Column],
 ) -> None:
     """Columns fit together in one of the three layouts."""
@@ -390,24 +385,23 @@ def _final_rows(steps: Read, ends: np.ndarray, final: Read | None = None) -> Rea
     return read
 
 
-def _consecutive(observations: Part | NamedParts, following: Part | NamedParts, lasts: np.ndarray, name: str) -> Read:
+def _consecutive(observations: Part, following: Part, lasts: np.ndarray, name: str) -> Read:
     """Reads what follows each row, which inside an episode must be the row after; lasts: the last row of each."""
 
     def read(start: int, stop: int) -> Any:
         after = following.read(start, stop)
         rows = np.setdiff1d(np.arange(start, stop), lasts)
         states = observations.read(start, min(stop + 1, observations.rows))
-        trees.over(lambda now, then: require(now, then, rows - start, start), states, after)
+        for now, then in zip(*(trees.named(tree, "").values() for tree in (states, after)), strict=True):
+            here = rows - start
+            close = np.isclose(then[here], now[here + 1], rtol=CLOSE, atol=CLOSE, equal_nan=True)
+            broken = rows[~close.all(axis=tuple(range(1, close.ndim)))]
+            if len(broken):
+                raise HilpError(
+                    f"{name}: next_observations of rows {some(broken, 5)} are not the observations of the row after, "
+                    "inside an episode: check where episodes end"
+                )
         return after
-
-    def require(states: np.ndarray, after: np.ndarray, rows: np.ndarray, start: int) -> None:
-        close = np.isclose(after[rows], states[rows + 1], rtol=CLOSE, atol=CLOSE, equal_nan=True)
-        broken = start + rows[~close.all(axis=tuple(range(1, close.ndim)))]
-        if len(broken):
-            raise HilpError(
-                f"{name}: next_observations of rows {some(broken, 5)} are not the observations of the row after, "
-                "inside an episode: check where episodes end"
-            )
 
     return read
 
@@ -427,13 +421,9 @@ def flags(table: Table, name: str, rows: int) -> np.ndarray | None:
 
 def endings(last_rows: np.ndarray, terminals: np.ndarray, timeouts: np.ndarray) -> dict[str, int]:
     """How many episodes end at a terminal, at a timeout, at both, and at neither (cut)."""
-    terminal, timeout = terminals[last_rows], timeouts[last_rows]
-    return {
-        "terminal": int(np.sum(terminal & ~timeout)),
-        "timeout": int(np.sum(timeout & ~terminal)),
-        "both": int(np.sum(terminal & timeout)),
-        "cut": int(np.sum(~terminal & ~timeout)),
-    }
+    codes = terminals[last_rows] + 2 * timeouts[last_rows]
+    counts = np.bincount(codes, minlength=4).tolist()
+    return {"terminal": counts[1], "timeout": counts[2], "both": counts[3], "cut": counts[0]}
 
 
 def left_out(names: Sequence[str]) -> list[str]:

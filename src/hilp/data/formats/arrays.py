@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 
 from hilp.data import tables
-from hilp.data.metadata import Parts
 from hilp.data.source import Source, chain, with_files, without_short
-from hilp.data.tables import NamedParts, Part, Table, extra_columns, lay_out, open_table, parts_of
+from hilp.data.tables import Part, Table, extra_columns, lay_out, open_table, parts_of, vectors
 from hilp.errors import HilpError, nearest, some
 
-TREES = ("observations", "next_observations")  # which may be a named tree
 PARTS = ("observations", "actions", "next_observations")
 STRUCTURE = ("episode_lengths", "episode_ends", "episode_ids", "terminals")  # columns that say where episodes end
 KNOWN = (*PARTS, *STRUCTURE, "timeouts")
@@ -58,12 +56,22 @@ def of_table(
 ) -> Source:
     """The rows of a table's columns; `otherwise`: the note where nothing says where episodes end, and all is one."""
     renamed, parts = _renamed(table, columns)
+    chosen = columns or {}
+    # Of a list of columns that the user names, one number a row is enough.
+    lists = [what for what, names in chosen.items() if not isinstance(names, str)]
     spent = {name for names in parts.values() for name in names}
-    spent |= {name for name in renamed.columns if name.startswith(tuple(f"{what}/" for what in {*TREES} - {*parts}))}
-    observations, following = (_part(renamed, parts, what, flatten, columns) for what in TREES)
+
+    def tree(what: str) -> Part | None:
+        """Observations, or those that follow: the arrays named for them, else the tree `what/...`, if there is one."""
+        inside = {name for name in renamed.columns if name.startswith(f"{what}/")} if what not in parts else set()
+        spent.update(inside)
+        there = inside or what in parts
+        return parts_of(renamed, what, parts.get(what), flatten, single=what in lists) if there else None
+
+    observations, following = tree("observations"), tree("next_observations")
     if observations is None or "actions" not in parts:
         raise _missing(table, "observations" if observations is None else "actions", columns)
-    actions = Part(renamed, "actions", parts["actions"], single=_is_listed(columns, "actions"))
+    actions = vectors(renamed, "actions", parts["actions"], single="actions" in lists)
     rows = observations.rows
     endings: dict[str, int] = {}
     # A file is as it is; of a dict the user can leave out what does not fit.
@@ -73,38 +81,19 @@ def of_table(
     else:
         lengths, endings = _episode_lengths(renamed, parts, rows)
     found = lay_out(renamed, table.kind, lengths, observations, actions, following, kept, endings, notes)
-    seen, did = (_shapes(renamed, parts, what, columns) for what in ("observations", "actions"))
-    found = replace(found, observation_parts=seen if isinstance(observations, Part) else (), action_parts=did)
+    seen, did = (
+        tuple((name, renamed.columns[name].shape[1:]) for name in parts[what]) if what in chosen else ()
+        for what in ("observations", "actions")
+    )
+    found = replace(found, observation_parts=() if isinstance(observations.kind, dict) else seen, action_parts=did)
     return without_short(found) if drop_short else found
-
-
-def _part(
-    table: Table, parts: Mapping[str, list[str]], what: str, flatten: bool, columns: Columns | None
-) -> Part | NamedParts | None:
-    """Observations, or those that follow: the arrays named for them, else the tree `what/...`, where there is one."""
-    if what in parts:
-        return parts_of(table, what, parts[what], flatten, single=_is_listed(columns, what))
-    tree = any(name.startswith(f"{what}/") for name in table.columns)
-    return parts_of(table, what, None, flatten) if tree else None
-
-
-def _is_listed(columns: Columns | None, what: str) -> bool:
-    """Whether the user gives a list of columns, of which one number a row is enough."""
-    return what in (columns or {}) and not isinstance((columns or {})[what], str)
 
 
 def _missing(table: Table, key: str, columns: Columns | None) -> HilpError:
     way = f" (say which it is with columns={{'{key}': ...}} / --columns {key}=...)"
     there = some(sorted(table.columns)) or "nothing"
-    return HilpError(
-        f"{table.name}: there is no '{key}' array among: {there}{'' if columns or not table.columns else way}"
-    )
-
-
-def _shapes(table: Table, parts: Mapping[str, list[str]], what: str, columns: Columns | None) -> Parts:
-    """The arrays that the user names for something, with the shape of a row."""
-    names = parts[what] if columns and what in columns else []
-    return tuple((name, table.columns[name].shape[1:]) for name in names)
+    hint = way if table.columns and not columns else ""
+    return HilpError(f"{table.name}: there is no '{key}' array among: {there}{hint}")
 
 
 def of_tables(

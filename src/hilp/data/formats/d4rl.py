@@ -14,7 +14,7 @@ from hilp.data import tables
 from hilp.data.columns import BLOCK_BYTES
 from hilp.data.measures import StepSizes, jumps
 from hilp.data.source import Source, without_short
-from hilp.data.tables import Part, Table, lay_out, open_table
+from hilp.data.tables import Part, Table, lay_out, open_table, vectors
 from hilp.errors import HilpError, nearest
 
 KITCHEN_COLUMNS = (60, 30)  # numbers in a row of a D4RL Kitchen file, and how many of them are not the goal
@@ -41,8 +41,8 @@ def read(
     width = (table["observations"].shape[1:] or (0,))[0]
     _require_convention(convention, table.name, width)
     keep = range(KITCHEN_COLUMNS[1]) if convention == "kitchen" else None
-    observations = Part(table, "observations", ["observations"], flatten, keep)
-    actions = Part(table, "actions", ["actions"])
+    observations = vectors(table, "observations", ["observations"], flatten, keep)
+    actions = vectors(table, "actions", ["actions"])
     rows = observations.rows
     flags = {name: tables.flags(table, name, rows) for name in ("terminals", "timeouts")}
     notes = _hints(table, width, flags["terminals"], convention)

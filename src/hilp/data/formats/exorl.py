@@ -17,7 +17,7 @@ from hilp import storage
 from hilp.data.columns import Column, open_npz
 from hilp.data.dataset import Dataset
 from hilp.data.source import Source, of_episodes, with_files, without_short
-from hilp.data.tables import Part, Table, extra_columns, lay_out, parts_of
+from hilp.data.tables import Table, extra_columns, lay_out, parts_of, vectors
 from hilp.errors import HilpError, path_of, require_count
 
 TIME = "20000101T000000"  # names begin with a time; a constant one keeps equal data in equal files
@@ -50,7 +50,7 @@ def read(
         columns["action"] = table["action"][1:]
         observation = parts_of(table, "observation", ["observation"], flatten)
         extra, _ = extra_columns(table, ("observation", "action"), lengths[number : number + 1], wanted)
-        action = Part(table, "action", ["action"])
+        action = vectors(table, "action", ["action"])
         return lay_out(table, "exorl", lengths[number : number + 1], observation, action, None, extra)
 
     kept = list(episode(0, extras).extras)

@@ -17,7 +17,7 @@ from hilp.data import subprocess_reader
 from hilp.data.formats import arrays
 from hilp.data.formats.arrays import Columns
 from hilp.data.source import Source, chain, with_files, without_short
-from hilp.data.tables import Part, Table, extra_columns, lay_out, left_out
+from hilp.data.tables import Table, extra_columns, lay_out, left_out, vectors
 from hilp.errors import HilpError, nearest, some
 
 GROUP = re.compile(r"(?P<group>(?:.*/)?[^/]*\d+)/actions?")
@@ -54,9 +54,9 @@ def read(
     kept, _ = extra_columns(_shared(source, tables), spent, tables[0][actions].shape[:1], extras)
 
     def episode(table: Table) -> Source:
-        observations = Part(table, "observations", keys, flatten, single=True)
-        after = Part(table, "next_observations", following, flatten, single=True) if following else None
-        acted = Part(table, "actions", [actions], single=True)
+        observations = vectors(table, "observations", keys, flatten, single=True)
+        after = vectors(table, "next_observations", following, flatten, single=True) if following else None
+        acted = vectors(table, "actions", [actions], single=True)
         extra = {name: table[name] for name in kept}
         return lay_out(table, "groups", np.array([observations.rows]), observations, acted, after, extra)
 

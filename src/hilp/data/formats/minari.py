@@ -14,7 +14,7 @@ import numpy as np
 from hilp import storage
 from hilp.data import subprocess_reader
 from hilp.data.source import Block, Source, of_episodes, with_files, without_short
-from hilp.data.tables import Part, Table, extra_columns, lay_out, parts_of
+from hilp.data.tables import Table, extra_columns, lay_out, parts_of, vectors
 from hilp.errors import HilpError, nearest, some
 
 KITCHEN_KEY, KITCHEN_WIDTH = "observation", 59  # of FrankaKitchen: positions and speeds of robot and objects
@@ -65,7 +65,7 @@ def read(
                 f"{', '.join(map(str, arrays[keys[0]].shape[1:]))}: leave out convention='kitchen'"
             )
         observations = parts_of(table, "observations", keys, flatten, keep=keep)
-        actions = Part(table, "actions", ["actions"] if "actions" in arrays else _no_actions(arrays, name))
+        actions = vectors(table, "actions", ["actions"] if "actions" in arrays else _no_actions(arrays, name))
         steps = int(lengths[number]) - 1
         if (observations.rows, actions.rows) != (steps + 1, steps):
             raise HilpError(
@@ -74,7 +74,7 @@ def read(
         extra, _ = extra_columns(table, (*keys, "actions"), (steps, steps + 1), wanted)
         found = lay_out(table, "minari", lengths[number : number + 1], observations, actions, None, extra)
         parts = tuple((key.partition("/")[2], arrays[key].shape[1:]) for key in keys if chosen and keep is None)
-        return replace(found, observation_parts=parts if isinstance(observations, Part) else ())
+        return replace(found, observation_parts=parts if not isinstance(observations.kind, dict) else ())
 
     def fetch(begin: int, stop: int) -> Iterator[Source | None]:
         for number, arrays in enumerate(subprocess_reader.read_minari(folder, begin, stop), begin):
