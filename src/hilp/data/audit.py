@@ -21,10 +21,10 @@ from hilp.data.measures import (
     ColumnHashes,
     ColumnStats,
     EpisodeHashes,
+    KeptEpisodes,
+    KeptRows,
     Moments,
-    Paths,
     StepSizes,
-    Stills,
     Wrapped,
     Wraps,
     action_names,
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 BINS = 12
 SHOWN_COLUMNS = 24  # on the page; all of them are in the JSON
+SHOWN_EPISODES, SHOWN_ROWS = 24, 400  # in the picture
+STILL_EPISODES, STILLS = 4, 12  # whose pictures are shown, and how many of each
 FLAGS = ("terminations", "truncations")
 
 Progress = Callable[[str, int, int], None]  # what is being done, how much of it is done, how much there is
@@ -108,7 +110,7 @@ def inspect(
     flat = [kind for kind in (opened.observation, opened.action) if isinstance(kind, Kind)]
     if not opened.episodes or not opened.rows or any(len(kind.shape) != 1 or not kind.shape[0] for kind in flat):
         return report
-    return _Audit(opened).report(report, rescale_actions, progress)
+    return _Audit(opened).report(report, rescale_actions, progress or (lambda *step: None))
 
 
 def _outline(opened: Source, damages: list[str] | None) -> AuditReport:
@@ -141,20 +143,26 @@ class _Audit:
         width = len(self.parts)
         self.health, self.hashes = HealthCheck(source), EpisodeHashes()
         self.moments, self.acted = Moments(width), Moments(source.action.shape[0])
-        self.steps, self.pace = StepSizes(), Sample(source.lengths)
-        self.paths, self.stills = Paths(source), Stills(source)
+        self.steps, self.sample = StepSizes(), Sample(source.lengths)
+        self.pace, self.paths = KeptRows(self.sample.rows), KeptEpisodes(source, SHOWN_EPISODES, SHOWN_ROWS)
+        kinds = {} if isinstance(source.observation, Kind) else source.observation
+        pictures = [name for name, kind in kinds.items() if kind.dtype == np.uint8 and len(kind.shape) == 3]
+        self.stills = {name: KeptEpisodes(source, STILL_EPISODES, STILLS) for name in pictures}
         # Comparing columns one by one is for numbers, not for flattened images.
         self.columns = ColumnHashes(width) if width <= MOST_COLUMNS else None
         self.wraps = Wraps(source, width) if width <= MOST_COLUMNS else None
         self.whole_numbers = True
-        self.flags: dict[str, list[np.ndarray]] = {name: [] for name in FLAGS}
+        # A reader may say how episodes end; else columns of flags a row before the last do.
+        told = not source.endings and all(name in source.extras for name in FLAGS)
+        self.flags = {name: KeptRows(source.stops[source.lengths >= 2] - 2) for name in FLAGS if told}
 
     def add(self, first: int, block: Block) -> None:
         used = self.health.add(first, block)
         self.acted.add(used)
         self.whole_numbers &= bool(np.array_equal(used, np.round(used)))
-        self.hashes.add(block, self.health.last_rows(first, len(block.actions)))
-        self.stills.add(first, block)
+        self.hashes.add(block, self.source.last_rows(first, len(block.actions)))
+        for name, stills in self.stills.items():
+            stills.add(first, block.observations[name])
         rows = vectors(block.observations)
         inputs = rows if self.source.transform is None else self.source.transform(rows)
         self.steps.add(inputs)
@@ -162,25 +170,26 @@ class _Audit:
         for by_row, values in ((self.pace, inputs), (self.paths, rows), (self.columns, rows), (self.wraps, rows)):
             if by_row is not None:
                 by_row.add(first, values)
-        for name in FLAGS:
-            if name in block.extras:
-                self.flags[name].append(block.extras[name].astype(bool))
+        for name, flags in self.flags.items():
+            flags.add(first, block.extras[name])
 
-    def report(self, known: AuditReport, rescale: bool, progress: Progress | None) -> AuditReport:
+    def report(self, known: AuditReport, rescale: bool, progress: Progress) -> AuditReport:
         source, names, acts = self.source, column_names(self.source), action_names(self.source)
         for first, block in source.blocks():
             self.add(first, block)
-            if progress:
-                progress("looking", first + len(block.actions), source.rows)
+            progress("looking", first + len(block.actions), source.rows)
         width = len(self.parts)
         transform = source.transform or ObservationTransform(width, tuple(range(width)))
         angles = set(transform.columns) - {column for column, _ in transform.angles}
-        wrapped = [] if self.wraps is None else [angle for angle in self.wraps.found() if angle.column in angles]
+        wrapped = (
+            [] if self.wraps is None else [angle for angle in self.wraps.found(self.moments) if angle.column in angles]
+        )
         twins = [] if self.columns is None else self.columns.twins(apart_from=self.moments.constant)
         inside = np.ones(source.rows - 1, bool)
         inside[source.stops[:-1] - 1] = False
         jumped = jumps(_sizes_with_angles(source, wrapped, transform) if wrapped else self.steps.sizes, inside)
         copies = self.hashes.copies()
+        flags = [kept.result().reshape(-1).astype(bool) for kept in self.flags.values()]
         errors = [*known.errors, *self.health.problems(rescale)]
         warnings = [
             *advice.about_episodes(source, jumped, copies),
@@ -194,24 +203,24 @@ class _Audit:
             trainable=not errors,
             errors=errors,
             warnings=warnings,
-            endings=self._endings(),
+            endings=endings(slice(None), *flags) if flags else dict(source.endings),
             observations=self.moments.stats(self.parts, names),
             actions=self.acted.stats(names=acts),
             jumps=len(jumped),
             duplicate_episodes=len(copies),
             training_bytes=advice.training_bytes(source),
-            time_scale=self.pace.result(),
-            paths=self.paths.result(),
-            stills=self.stills.result(),
+            time_scale=self.sample.measured(self.pace.result()),
+            paths=[rows.astype(np.float32) for rows in self.paths.by_episode().values()],
+            stills=self._stills(),
         )
 
-    def _endings(self) -> dict[str, int]:
-        """How episodes end: as the reader found, or as columns of flags a row before the last say."""
-        source = self.source
-        if source.endings or not all(self.flags.values()):
-            return dict(source.endings)
-        terminal, timeout = (np.concatenate(found).reshape(-1) for found in self.flags.values())
-        return endings(source.stops[source.lengths >= 2] - 2, terminal, timeout)
+    def _stills(self) -> list[tuple[str, np.ndarray]]:
+        several = len(self.stills) > 1
+        return [
+            (f"{name}, episode {episode}" if several else f"episode {episode}", rows)
+            for name, stills in self.stills.items()
+            for episode, rows in stills.by_episode().items()
+        ]
 
 
 def _sizes_with_angles(source: Source, wrapped: list[Wrapped], transform: ObservationTransform) -> np.ndarray:

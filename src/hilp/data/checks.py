@@ -25,38 +25,24 @@ class HealthCheck:
         self.bad_actions: list[np.ndarray] = []
         width = source.action.shape[0]
         self.low, self.high = np.full(width, np.inf), np.full(width, -np.inf)  # of finite actions that are used
-        self._last_rows = source.stops - 1
 
     def add(self, first: int, block: Block) -> np.ndarray:
-        """Take in a block; returns the actions in it that are used."""
-        used = self.used(first, len(block.actions))
+        """Take in a block; returns the actions in it that are used: their rows have a next one in their episode."""
+        used = np.delete(np.arange(len(block.actions)), self.source.last_rows(first, len(block.actions)))
         actions = block.actions[used]
         finite = np.isfinite(actions)
-        self.bad_actions.append(first + np.flatnonzero(used)[~finite.all(axis=1)])
-        for column in trees.named(block.observations, "observations").values():
-            if column.dtype.kind == "f":  # bytes and whole numbers are always finite
-                self.bad_observations.append(first + np.flatnonzero(~_finite_rows(column)))
+        self.bad_actions.append(first + used[~finite.all(axis=1)])
+        self.bad_observations.append(first + np.flatnonzero(~finite_rows(block.observations)))
         if len(actions):
             self.low = np.minimum(self.low, np.where(finite, actions, np.inf).min(axis=0))
             self.high = np.maximum(self.high, np.where(finite, actions, -np.inf).max(axis=0))
         return actions
 
-    def used(self, first: int, count: int) -> np.ndarray:
-        """Which of these rows have a next row in their episode."""
-        used = np.ones(count, bool)
-        used[self.last_rows(first, count)] = False
-        return used
-
-    def last_rows(self, first: int, count: int) -> np.ndarray:
-        """Which of these rows are the last of an episode, counted from `first`."""
-        low, high = np.searchsorted(self._last_rows, [first, first + count])
-        return np.asarray(self._last_rows[low:high] - first)
-
     def problems(self, rescale: bool = False) -> list[str]:
         """A line about each thing that makes training impossible, after all blocks; `rescale`: actions will be."""
         found = []
         for name, parts in (("observations", self.bad_observations), ("actions", self.bad_actions)):
-            rows = np.unique(np.concatenate([np.zeros(0, np.int64), *parts]))
+            rows = np.concatenate([np.zeros(0, np.int64), *parts])
             if len(rows):
                 found.append(
                     f"NaN or infinite {name} in {self.source.where(rows)}: remove or repair these rows, or split "
@@ -135,5 +121,10 @@ def examine_dataset(
     return health
 
 
-def _finite_rows(column: np.ndarray) -> np.ndarray:
-    return np.asarray(np.isfinite(column).all(axis=tuple(range(1, column.ndim))))
+def finite_rows(observations: trees.Tree) -> np.ndarray:
+    """Rows of which every number is finite."""
+    found = np.ones(trees.rows(observations), bool)
+    for column in trees.named(observations, "observations").values():
+        if column.dtype.kind == "f":  # bytes and whole numbers are always finite
+            found &= np.isfinite(column).all(axis=tuple(range(1, column.ndim)))
+    return found

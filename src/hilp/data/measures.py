@@ -16,9 +16,6 @@ from hilp.data.metadata import Parts
 from hilp.data.source import Block, Kind, Source
 
 MOST_COLUMNS = 512  # that are measured and reported one by one; images have more
-SHOWN_EPISODES = 24  # in the picture
-SHOWN_ROWS = 400  # of an episode in the picture
-STILL_EPISODES, STILLS = 4, 12  # whose pictures are shown, and how many of each
 MOST_CHANGE = 50.0  # a column's share in a step size, in units of its usual change
 TYPICAL, UPPER = 10.0, 3.0  # a jump exceeds this many medians, and this many 95th percentiles, of the step sizes
 PERIODS = (2.0 * math.pi, 360.0)
@@ -183,53 +180,35 @@ class EpisodeHashes:
         return [number for number, digest in enumerate(self.done) if first[digest] < number]
 
 
-def _spread(source: Source, episodes: int, rows: int) -> dict[int, np.ndarray]:
-    """Some rows of some episodes, spread evenly: episode -> rows."""
-    return {
-        int(e): np.unique(np.linspace(source.stops[e] - source.lengths[e], source.stops[e] - 1, rows).astype(int))
-        for e in np.unique(np.linspace(0, source.episodes - 1, episodes).astype(int))
-    }
+class KeptRows:
+    """Keeps some rows (numbers, ascending) of blocks as they pass by."""
 
-
-class Paths:
-    """Keeps a few rows of a few episodes, for the picture."""
-
-    def __init__(self, source: Source):
-        self._wanted = list(_spread(source, SHOWN_EPISODES, SHOWN_ROWS).values())
-        self._all = np.concatenate(self._wanted)
+    def __init__(self, rows: np.ndarray):
+        self.rows = rows
         self._found: list[np.ndarray] = []
 
-    def add(self, first: int, observations: np.ndarray) -> None:
-        low, high = np.searchsorted(self._all, [first, first + len(observations)])
-        self._found.append(np.asarray(observations[self._all[low:high] - first], np.float32))
+    def add(self, first: int, values: np.ndarray) -> None:
+        low, high = np.searchsorted(self.rows, [first, first + len(values)])
+        self._found.append(np.array(values[self.rows[low:high] - first]))
 
-    def result(self) -> list[np.ndarray]:
-        edges = np.cumsum([len(rows) for rows in self._wanted])[:-1]
-        return np.split(np.concatenate(self._found), edges)
+    def result(self) -> np.ndarray:
+        return np.concatenate(self._found)
 
 
-class Stills:
-    """Some pictures of some episodes, for a contact sheet."""
+class KeptEpisodes(KeptRows):
+    """Keeps some rows of some episodes, spread evenly, for pictures."""
 
-    def __init__(self, source: Source):
-        kinds = {} if isinstance(source.observation, Kind) else source.observation
-        self._names = [name for name, kind in kinds.items() if kind.dtype == np.uint8 and len(kind.shape) == 3]
-        self._rows = _spread(source, STILL_EPISODES, STILLS)
-        self._found: dict[tuple[str, int], list[np.ndarray]] = {(n, e): [] for n in self._names for e in self._rows}
+    def __init__(self, source: Source, episodes: int, rows: int):
+        begins = source.stops - source.lengths
+        self._wanted = {
+            int(e): np.unique(np.linspace(begins[e], source.stops[e] - 1, rows).astype(int))
+            for e in np.unique(np.linspace(0, source.episodes - 1, episodes).astype(int))
+        }
+        super().__init__(np.concatenate(list(self._wanted.values())))
 
-    def add(self, first: int, block: Block) -> None:
-        for (name, episode), found in self._found.items():
-            rows = self._rows[episode]
-            own = rows[(rows >= first) & (rows < first + len(block.actions))] - first
-            found.append(np.array(block.observations[name][own]))
-
-    def result(self) -> list[tuple[str, np.ndarray]]:
-        """A line each: what it shows, and pictures [n, height, width, channels]."""
-        several = len(self._names) > 1
-        return [
-            (f"{name}, episode {episode}" if several else f"episode {episode}", np.concatenate(parts))
-            for (name, episode), parts in self._found.items()
-        ]
+    def by_episode(self) -> dict[int, np.ndarray]:
+        edges = np.cumsum([len(rows) for rows in self._wanted.values()])[:-1]
+        return dict(zip(self._wanted, np.split(self.result(), edges), strict=True))
 
 
 class StepSizes:
@@ -298,9 +277,8 @@ class Wraps:
     """
 
     def __init__(self, source: Source, width: int):
-        self._last_rows = source.stops - 1
+        self._source = source
         self._before: np.ndarray | None = None
-        self.low, self.high = np.full(width, np.inf), np.full(width, -np.inf)
         edges = (SMALL, 1.0 - SMALL, WHOLE)
         self._edges = [share * period for period in PERIODS for share in edges]
         self.above = np.zeros((len(self._edges), width), np.int64)  # steps beyond each edge
@@ -312,24 +290,20 @@ class Wraps:
             rows, at = np.concatenate([self._before, rows]), first - 1
         self._before = np.array(rows[-1:])
         with np.errstate(invalid="ignore", over="ignore"):
-            finite = np.isfinite(rows)
-            self.low = np.minimum(self.low, np.where(finite, rows, np.inf).min(axis=0))
-            self.high = np.maximum(self.high, np.where(finite, rows, -np.inf).max(axis=0))
             steps = np.abs(np.diff(rows, axis=0))
-            low, high = np.searchsorted(self._last_rows, [at, at + len(steps)])
-            steps[self._last_rows[low:high] - at] = 0.0
+            steps[self._source.last_rows(at, len(steps))] = 0.0
             for number, edge in enumerate(self._edges):  # a step that is not finite is no step
                 self.above[number] += ((steps > edge) & (steps < np.inf)).sum(axis=0)
 
-    def found(self) -> list[Wrapped]:
-        """The columns that wrap, after all blocks."""
+    def found(self, moments: Moments) -> list[Wrapped]:
+        """The columns that wrap, after all blocks, of which these are the moments."""
         wrapped = []
         for number, period in enumerate(PERIODS):
             moving, wrapping, beyond = self.above[3 * number : 3 * number + 3]
             wraps = wrapping - beyond
             odd = moving - wraps
             with np.errstate(invalid="ignore"):
-                reach = (self.high - self.low) / period
+                reach = (moments.high - moments.low) / period
             fits = (wraps > 0) & (odd <= ODD * wraps) & (reach >= REACH) & (reach <= WHOLE)
             wrapped += [Wrapped(int(column), period, int(wraps[column])) for column in np.flatnonzero(fits)]
         return sorted(wrapped)

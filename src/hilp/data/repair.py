@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hilp import trees
+from hilp.data.checks import finite_rows
 from hilp.data.measures import ColumnHashes, Moments, Wrapped, Wraps, column_names
 from hilp.data.source import Kind, Source, mapped, ranges
 from hilp.data.transforms import ObservationTransform
@@ -41,16 +41,11 @@ class Repairs:
     def of(split: Any = None, angles: Angles | None = None, drop: Any = None) -> Repairs:
         return Repairs(_words("split", split, SPLITS), _angles(angles), _words("drop", drop, DROPS))
 
-    @property
-    def transforms(self) -> bool:
-        """Whether networks are to see observations in another way."""
-        return self.angles is not None or bool(self.drop)
-
     def apply(self, source: Source) -> Source:
         """The repaired source; its notes say what was done."""
         if self.split:
             source = _split(source, self.split)
-        return _transformed(source, self) if self.transforms else source
+        return source if self.angles is None and not self.drop else _transformed(source, self)
 
 
 def is_split(value: Any) -> bool:
@@ -95,13 +90,15 @@ def _angles(value: Angles | None) -> dict[str, float | None] | str | None:
 
 def _split(source: Source, at: tuple[str, ...]) -> Source:
     """Episodes cut where a number is missing and where time jumps; pieces of a single row are left out."""
-    times = _require_time(source) if "gap" in at else None
+    if "gap" in at:
+        _require_time(source)
+    times = np.zeros(source.rows) if "gap" in at else None
     lost = np.zeros(source.rows, bool)  # rows without a usable observation
     cut = np.zeros(source.rows, bool)  # rows whose next row is not one step later
     for first, block in source.blocks():
         rows = slice(first, first + len(block.actions))
         if "nan" in at:
-            lost[rows] = ~_finite_rows(block.observations)
+            lost[rows] = ~finite_rows(block.observations)
             cut[rows] = ~np.isfinite(block.actions).all(axis=1)
         if times is not None:
             times[rows] = block.extras[TIME].reshape(-1)
@@ -128,14 +125,7 @@ def _split(source: Source, at: tuple[str, ...]) -> Source:
     return mapped(found, lambda b: b._replace(actions=np.where(np.isfinite(b.actions), b.actions, np.float32(0.0))))
 
 
-def _finite_rows(observations: trees.Tree) -> np.ndarray:
-    """Rows of which every number is finite."""
-    parts = trees.named(observations, "observations").values()
-    return np.logical_and.reduce([np.isfinite(part).reshape(len(part), -1).all(axis=1) for part in parts])
-
-
-def _require_time(source: Source) -> np.ndarray:
-    """Room for the time of every row."""
+def _require_time(source: Source) -> None:
     if TIME not in source.extras:
         raise HilpError(
             f"{source.name}: splitting at gaps needs a time column: name it with columns={{'time': ...}} "
@@ -145,7 +135,6 @@ def _require_time(source: Source) -> np.ndarray:
         raise HilpError(
             f"{source.name}: the time column has rows of {source.extras[TIME].shape}: give one number a row"
         )
-    return np.zeros(source.rows)
 
 
 def _pieces(source: Source, lost: np.ndarray, ends: np.ndarray, reasons: str) -> Source:
@@ -194,42 +183,22 @@ def _transformed(source: Source, repairs: Repairs) -> Source:
         hashes.add(first, rows)
         wraps.add(first, np.asarray(rows, np.float32))
     dropped = _dropped(repairs.drop, moments, hashes, before.columns)
-    columns = tuple(sorted(set(before.columns) - {column for out in dropped.values() for column in out}))
+    columns = tuple(sorted(set(before.columns).difference(*dropped.values())))
     if not columns:
         raise HilpError(f"{source.name}: every observation column is constant: nothing is left to learn from")
     angles = {column: period for column, period in before.angles if column in columns}
-    new = _new_angles(source, repairs.angles, labels, columns, wraps.found())
-    notes = [*_drop_notes(dropped, labels), *_angle_notes(new, labels)]
+    new = _new_angles(source, repairs.angles, labels, columns, wraps.found(moments))
     transform = ObservationTransform(width, columns, tuple(sorted({**angles, **new}.items())))
-    return replace(source, transform=transform, notes=(*source.notes, *notes))
-
-
-def _drop_notes(dropped: Mapping[str, Sequence[int]], labels: Sequence[str]) -> list[str]:
-    return [
+    notes = [
         f"networks do not see {counted(len(out), f'{why} column')}: {some([labels[column] for column in out])}"
         for why, out in dropped.items()
         if out
     ]
-
-
-def _angle_notes(angles: Mapping[int, float], labels: Sequence[str]) -> list[str]:
-    note = "networks see the sine and cosine of {}, an angle of period {:.6g}"
-    return [note.format(labels[column], period) for column, period in angles.items()]
-
-
-def _new_angles(
-    source: Source,
-    wanted: dict[str, float | None] | str | None,
-    labels: list[str],
-    columns: Sequence[int],
-    wrapped: Sequence[Wrapped],
-) -> dict[int, float]:
-    """The period of each column that the user names, or with "auto" of all that wrap."""
-    found = {angle.column: angle for angle in wrapped if angle.column in columns}
-    periods: dict[int, float | None] = dict.fromkeys(found) if wanted == AUTO else {}
-    for name, period in wanted.items() if isinstance(wanted, dict) else ():
-        periods |= dict.fromkeys(_columns_of(source, labels, name), period)
-    return {c: _period(source, labels[c], period, found.get(c)) for c, period in periods.items() if c in columns}
+    notes += [
+        f"networks see the sine and cosine of {labels[column]}, an angle of period {period:.6g}"
+        for column, period in new.items()
+    ]
+    return replace(source, transform=transform, notes=(*source.notes, *notes))
 
 
 def _dropped(
@@ -241,6 +210,32 @@ def _dropped(
     return {"constant": constant, "duplicated": [c for group in twins for c in [c for c in group if c in columns][1:]]}
 
 
+def _new_angles(
+    source: Source,
+    wanted: dict[str, float | None] | str | None,
+    labels: list[str],
+    columns: Sequence[int],
+    wrapped: Sequence[Wrapped],
+) -> dict[int, float]:
+    """The period of each column that the user names, or with "auto" of all that wrap."""
+    known = {angle.column: angle.period for angle in wrapped}
+    if wanted == AUTO:
+        return {column: period for column, period in known.items() if column in columns}
+    found: dict[int, float] = {}
+    for name, period in wanted.items() if isinstance(wanted, dict) else ():
+        for column in _columns_of(source, labels, name):
+            if column not in columns:
+                continue
+            own = known.get(column) if period is None else period
+            if own is None:
+                raise HilpError(
+                    f"{source.name}: column '{labels[column]}' does not wrap, so its period is not known: give it, "
+                    f"angles={{'{labels[column]}': 360}} (--angles {labels[column]}=360)"
+                )
+            found[column] = own
+    return found
+
+
 def _columns_of(source: Source, labels: list[str], name: str) -> list[int]:
     parts = [n for n, label in enumerate(labels) if label == name or label.startswith(f"{name}[")]
     if parts:
@@ -248,14 +243,3 @@ def _columns_of(source: Source, labels: list[str], name: str) -> list[int]:
     if name.isdecimal() and int(name) < len(labels):
         return [int(name)]
     raise HilpError(f"{source.name}: there is no observation column '{name}' to be an angle: {nearest(name, labels)}")
-
-
-def _period(source: Source, label: str, known: float | None, found: Wrapped | None) -> float:
-    if known is not None:
-        return known
-    if found is None:
-        raise HilpError(
-            f"{source.name}: column '{label}' does not wrap, so its period is not known: give it, "
-            f"angles={{'{label}': 360}} (--angles {label}=360)"
-        )
-    return found.period

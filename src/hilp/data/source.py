@@ -85,6 +85,11 @@ class Source(Metadata):
         """The row after each episode."""
         return np.cumsum(self.lengths)
 
+    def last_rows(self, first: int, count: int) -> np.ndarray:
+        """Which of these rows are the last of an episode, counted from `first`."""
+        low, high = np.searchsorted(self.stops, [first + 1, first + count + 1])
+        return np.asarray(self.stops[low:high] - 1 - first)
+
     @property
     def columns(self) -> dict[str, Kind]:
         """Everything that has a value a row, by the names of its columns."""

@@ -89,7 +89,12 @@ def ask(path: Path, do: str, **arguments: Any) -> Answer:
     with _lock:
         child = _child = _child or _start()
         stalled = threading.Event()
-        watch = threading.Timer(STALL_SECONDS, lambda: (stalled.set(), child.kill()))
+
+        def stop() -> None:
+            stalled.set()
+            child.kill()
+
+        watch = threading.Timer(STALL_SECONDS, stop)
         watch.daemon = True
         watch.start()
         try:
@@ -215,7 +220,7 @@ def _serve() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print must not end up between our answers
     _limit_memory()
-    handlers = {"columns": _columns, "rows": _rows, "steps": _steps, "episodes": _episodes}
+    handlers: dict[str, Any] = {"columns": _columns, "rows": _rows, "steps": _steps, "episodes": _episodes}
     while True:
         try:
             request, _ = _receive(requests)

@@ -419,7 +419,7 @@ def flags(table: Table, name: str, rows: int) -> np.ndarray | None:
     return np.asarray(values.reshape(rows) != 0)
 
 
-def endings(last_rows: np.ndarray, terminals: np.ndarray, timeouts: np.ndarray) -> dict[str, int]:
+def endings(last_rows: np.ndarray | slice, terminals: np.ndarray, timeouts: np.ndarray) -> dict[str, int]:
     """How many episodes end at a terminal, at a timeout, at both, and at neither (cut)."""
     codes = terminals[last_rows] + 2 * timeouts[last_rows]
     counts = np.bincount(codes, minlength=4).tolist()

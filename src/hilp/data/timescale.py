@@ -91,7 +91,7 @@ def discount_for(crossing: float | None) -> float:
 
 
 class Sample:
-    """Which rows are looked at; `add` takes them from blocks as they pass by, `measured` takes them all at once."""
+    """Which rows are looked at, and what they say."""
 
     def __init__(self, lengths: np.ndarray):
         lengths = np.asarray(lengths, np.int64)
@@ -107,15 +107,6 @@ class Sample:
         self.triples = sparse[:, None] + np.arange(3)
         self.rows = np.union1d(self.graph, self.triples)
         self.median_length = float(np.median(lengths)) if len(lengths) else 0.0
-        self._found: list[np.ndarray] = []
-
-    def add(self, first: int, rows: np.ndarray) -> None:
-        """Take what is wanted from a block of rows."""
-        low, high = np.searchsorted(self.rows, [first, first + len(rows)])
-        self._found.append(np.asarray(rows[self.rows[low:high] - first]))
-
-    def result(self) -> TimeScale:
-        return self.measured(np.concatenate(self._found))
 
     def measured(self, values: np.ndarray) -> TimeScale:
         """The time scale, from the values of `rows`."""

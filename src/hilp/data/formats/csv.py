@@ -7,11 +7,13 @@ name, and nothing else of it is kept.
 from __future__ import annotations
 
 import csv
+import itertools
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -32,11 +34,7 @@ HEAD = 1 << 16  # bytes that tell whether a file is a log
 
 
 def read(
-    source: Path,
-    *,
-    columns: Columns | None = None,
-    drop_short: bool = False,
-    extras: Sequence[str] | None = None,
+    source: Path, *, columns: Columns | None = None, drop_short: bool = False, extras: Sequence[str] | None = None
 ) -> Source:
     """A CSV file whose first line names its columns, or a folder of such files, read in the order of their names.
 
@@ -91,30 +89,14 @@ class _File:
     def table(self) -> Table:
         try:
             with open(self.path, newline="", encoding="utf-8-sig") as stream:
-                first = stream.readline()
-                delimiter, _ = _fields(first)
+                delimiter, _ = _fields(stream.readline())
                 stream.seek(0)
                 reader = csv.reader(stream, delimiter=delimiter, strict=True)
                 self._header(next(reader, []))
                 cache = ArrayCache(len(self.names))
-                rows: list[list[str]] = []
-                lines: list[int] = []
-                before = reader.line_num
-                for row in reader:
-                    at, before = before + 1, reader.line_num
-                    if not row:  # an empty line
-                        continue
-                    if len(row) != len(self.names):
-                        raise HilpError(
-                            f"{self.path}, line {at}: there are {len(row)} fields, but line 1 names {len(self.names)}"
-                        )
-                    rows.append(row)
-                    lines.append(at)
-                    if len(rows) == CHUNK:
-                        cache.append(self._numbers(rows, lines))
-                        rows, lines = [], []
-                if rows:
-                    cache.append(self._numbers(rows, lines))
+                rows = self._rows(reader)
+                while chunk := dict(itertools.islice(rows, CHUNK)):
+                    cache.append(self._numbers(list(chunk.values()), list(chunk)))
         except UnicodeDecodeError as error:
             raise HilpError(f"{self.path} is not written in UTF-8 ({reason(error)}): save it as UTF-8") from error
         except csv.Error as error:
@@ -122,6 +104,18 @@ class _File:
         except OSError as error:
             raise HilpError(f"{self.path} cannot be read: {error.strerror or error}") from error
         return self._as_table(cache.rows())
+
+    def _rows(self, reader: Any) -> Iterator[tuple[int, list[str]]]:
+        """The rows that are not empty, with their first lines."""
+        before = reader.line_num
+        for row in reader:
+            at, before = before + 1, reader.line_num
+            if row and len(row) != len(self.names):
+                raise HilpError(
+                    f"{self.path}, line {at}: there are {len(row)} fields, but line 1 names {len(self.names)}"
+                )
+            if row:
+                yield at, row
 
     def _header(self, names: list[str]) -> None:
         names = [name.strip() for name in names]

@@ -21,11 +21,7 @@ BOOKKEEPING = ("index", "frame_index", "task_index")
 
 
 def read(
-    source: Path,
-    *,
-    columns: Columns | None = None,
-    drop_short: bool = False,
-    extras: Sequence[str] | None = None,
+    source: Path, *, columns: Columns | None = None, drop_short: bool = False, extras: Sequence[str] | None = None
 ) -> Source:
     """A LeRobot data set, by its folder: `observation.state` and `action`, with the timestamp as `time`.
 

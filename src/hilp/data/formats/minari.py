@@ -40,7 +40,9 @@ def read(
     """
     folder = data_folder(source)
     if folder is None:
-        raise HilpError(f"there is no local Minari data set '{source}': {_hint(str(source))}")
+        ids = local_ids()
+        hint = nearest(str(source), ids) if ids else f"there are none in {_root()}; download one with `minari download`"
+        raise HilpError(f"there is no local Minari data set '{source}': {hint}")
     folder = folder.absolute()  # episodes are read as they are needed, wherever this process then is
     identifier, steps = subprocess_reader.open_minari(folder)
     lengths = np.asarray(steps, np.int64) + 1
@@ -50,7 +52,8 @@ def read(
     chosen = [observation_keys] if isinstance(observation_keys, str) else observation_keys
     if convention not in (None, "kitchen"):
         raise HilpError(f"unknown convention '{convention}': {nearest(str(convention), ('kitchen',))}")
-    if convention == "kitchen":
+    keep = KITCHEN_KEEP if convention == "kitchen" else None
+    if keep is not None:
         if chosen is not None:
             raise HilpError("convention='kitchen' says which observations to take: leave out observation_keys")
         chosen = [KITCHEN_KEY]
@@ -58,14 +61,17 @@ def read(
     def opened(number: int, arrays: Mapping[str, np.ndarray], wanted: Sequence[str] | None) -> Source:
         table = Table(f"{name}, episode {number}", "minari", arrays)
         keys = _keys(arrays, chosen, name)
-        keep = KITCHEN_KEEP if convention == "kitchen" else None
         if keep and arrays[keys[0]].shape[1:] != (KITCHEN_WIDTH,):
             raise HilpError(
                 f"{name}: observations of Kitchen have {KITCHEN_WIDTH} numbers, these have "
                 f"{', '.join(map(str, arrays[keys[0]].shape[1:]))}: leave out convention='kitchen'"
             )
         observations = parts_of(table, "observations", keys, flatten, keep=keep)
-        actions = vectors(table, "actions", ["actions"] if "actions" in arrays else _no_actions(arrays, name))
+        if "actions" not in arrays:
+            inside = some([key for key in arrays if key.startswith("actions/")])
+            problem = f"in several parts, {inside}" if inside else "not numbers"
+            raise HilpError(f"{name}: actions are {problem}: hilp needs one array")
+        actions = vectors(table, "actions", ["actions"])
         steps = int(lengths[number]) - 1
         if (observations.rows, actions.rows) != (steps + 1, steps):
             raise HilpError(
@@ -73,8 +79,9 @@ def read(
             )
         extra, _ = extra_columns(table, (*keys, "actions"), (steps, steps + 1), wanted)
         found = lay_out(table, "minari", lengths[number : number + 1], observations, actions, None, extra)
-        parts = tuple((key.partition("/")[2], arrays[key].shape[1:]) for key in keys if chosen and keep is None)
-        return replace(found, observation_parts=parts if not isinstance(observations.kind, dict) else ())
+        named = keys if chosen and keep is None and not isinstance(observations.kind, dict) else ()
+        parts = tuple((key.partition("/")[2], arrays[key].shape[1:]) for key in named)
+        return replace(found, observation_parts=parts)
 
     def fetch(begin: int, stop: int) -> Iterator[Source | None]:
         for number, arrays in enumerate(subprocess_reader.read_minari(folder, begin, stop), begin):
@@ -105,11 +112,6 @@ def local_ids() -> list[str]:
     return sorted(str(path) for path in ids if not path.name.startswith("."))  # hidden ones are not finished
 
 
-def _hint(name: str) -> str:
-    ids = local_ids()
-    return nearest(name, ids) if ids else f"there are none in {_root()}; download one with `minari download`"
-
-
 def _keys(episode: Mapping[str, np.ndarray], chosen: Sequence[str] | None, name: str) -> list[str]:
     """The arrays that are the observation."""
     keys = [key.partition("/")[2] for key in episode if key.startswith("observations/")]
@@ -129,13 +131,6 @@ def _keys(episode: Mapping[str, np.ndarray], chosen: Sequence[str] | None, name:
     if not chosen:
         raise HilpError(f"{name}: observation_keys is empty: choose from {some(keys)}")
     return [f"observations/{key}" for key in chosen]
-
-
-def _no_actions(episode: Mapping[str, np.ndarray], name: str) -> list[str]:
-    keys = [key for key in episode if key.startswith("actions/")]
-    raise HilpError(
-        f"{name}: actions are {'in several parts, ' + some(keys) if keys else 'not numbers'}: hilp needs one array"
-    )
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------

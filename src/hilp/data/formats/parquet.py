@@ -16,11 +16,7 @@ MAGIC = b"PAR1"
 
 
 def read(
-    source: Path,
-    *,
-    columns: Columns | None = None,
-    drop_short: bool = False,
-    extras: Sequence[str] | None = None,
+    source: Path, *, columns: Columns | None = None, drop_short: bool = False, extras: Sequence[str] | None = None
 ) -> Source:
     """A Parquet file, or a folder of such files with the same columns, read in the order of their names.
 
