@@ -83,12 +83,12 @@ class Parquet:
         if self._ahead is None or (self._batches and start < self._batches[0][0]):
             self._batches, self._at, self._ahead = [], 0, self._decoded()
         while self._at < stop:
-            self._batches = [(first, rows) for first, rows in self._batches if first + _count(rows) > start]
+            self._batches = [(first, rows) for first, rows in self._batches if first + len(rows[name]) > start]
             batch = next(self._ahead, None)
             if batch is None:
                 raise ValueError(f"it ends after {self._at} of {self.rows} rows")
             self._batches.append((self._at, batch))
-            self._at += _count(batch)
+            self._at += len(batch[name])
         parts = [rows[name][max(start - first, 0) : max(stop - first, 0)] for first, rows in self._batches]
         return np.concatenate(parts)
 
@@ -104,10 +104,6 @@ class Parquet:
         table = self._open().read(columns=[name], use_threads=False)
         parts = [decode(chunk) for chunk in table.column(name).chunks]
         return np.concatenate(parts) if parts else np.zeros(0)
-
-
-def _count(batch: dict[str, np.ndarray]) -> int:
-    return len(next(iter(batch.values())))
 
 
 def _columns_with_nulls(metadata: Any) -> set[str]:

@@ -53,6 +53,11 @@ def row_bytes(shape: tuple[int, ...], dtype: np.dtype) -> int:
     return int(np.prod(shape[1:], dtype=np.int64)) * dtype.itemsize
 
 
+def block_rows(shape: tuple[int, ...], dtype: np.dtype) -> int:
+    """How many rows of such an array are read at a time."""
+    return max(1, BLOCK_BYTES // max(1, row_bytes(shape, dtype)))
+
+
 class NpyStream:
     """The array in one .npy stream. Rows come in order; going back before the last slice read reopens the stream."""
 
@@ -107,25 +112,21 @@ class NpyStream:
                 self._stream = self._open()
                 self._stream.read(self._header)
                 self._at = 0
-            self._skip((start - self._at) * self._row_bytes)
+            skipped = (start - self._at) * self._row_bytes
+            while skipped > 0:
+                got = len(self._stream.read(min(skipped, BLOCK_BYTES)))
+                if not got:
+                    raise EOFError("it ends too early")
+                skipped -= got
             block = np.empty((stop - start, *self.shape[1:]), self.dtype)
             fill(block, self._stream)
             self._at = stop
-            if stop == self._rows and self._stream.read(
-                1
-            ):  # reading to the end is what makes zipfile compare checksums
+            # Reading to the end is what makes zipfile compare checksums.
+            if stop == self._rows and self._stream.read(1):
                 raise ValueError("it is longer than its header says")
         except Exception as error:  # zipfile and zlib raise half a dozen kinds for a damaged member
             raise HilpError(f"{self.name} is damaged: {reason(error)}: restore it from a copy") from error
         return block
-
-    def _skip(self, count: int) -> None:
-        assert self._stream is not None
-        while count > 0:
-            got = len(self._stream.read(min(count, BLOCK_BYTES)))
-            if not got:
-                raise EOFError("it ends too early")
-            count -= got
 
     def close(self) -> None:
         if self._stream is not None:
@@ -256,7 +257,7 @@ def fingerprint_of(
     columns: dict[str, Column] = {**trees.named(observations, "observations"), "actions": actions, "lengths": lengths}
     for name, column in columns.items():
         digest.update(f"{name} {column.dtype.str} {column.shape}".encode())
-        step = max(1, BLOCK_BYTES // max(1, row_bytes(column.shape, column.dtype)))
+        step = block_rows(column.shape, column.dtype)
         for start in range(0, column.shape[0], step):
             digest.update(np.ascontiguousarray(column[start : start + step]).data)
     return digest.hexdigest()[:32]

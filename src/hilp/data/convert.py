@@ -24,7 +24,7 @@ from hilp import storage
 from hilp.data import checks, load, native
 from hilp.data.columns import NpyWriter
 from hilp.data.formats import minari
-from hilp.data.source import Kind, Source, rescaled
+from hilp.data.source import Source, rescaled
 from hilp.data.transforms import ActionScaling
 from hilp.errors import HilpError, path_of
 
@@ -122,21 +122,22 @@ def _require_own(work: Path) -> None:
 
 def _write_columns(source: Source, folder: Path, progress: Progress) -> list[str]:
     """Write what is not on disk yet; what makes training impossible, also of what an earlier process wrote."""
-    kinds = source.columns
     plan = _plan(source)
     done, known = _rows_done(folder, plan)
     health = checks.HealthCheck(source)
     try:
-        writers = _open_writers(folder, kinds, source.rows, done)
+        writers = _open_writers(folder, source, done)
     except (ValueError, EOFError, FileNotFoundError):  # not even the headers were safe on disk
         done, known = 0, []
-        writers = _open_writers(folder, kinds, source.rows, done)
+        writers = _open_writers(folder, source, done)
     saved = time.monotonic()
 
     def checkpoint() -> None:
         for writer in writers.values():
             writer.flush()
-        _write_state(folder, plan, done, [*known, *health.problems()])
+        temporary = folder.parent / f".{STATE}.writing"  # only this process writes in here
+        temporary.write_text(json.dumps({"plan": plan, "rows": done, "problems": [*known, *health.problems()]}))
+        os.replace(temporary, folder.parent / STATE)
 
     try:
         progress("writing", done, source.rows)
@@ -159,10 +160,10 @@ def _write_columns(source: Source, folder: Path, progress: Progress) -> list[str
     return [*known, *health.problems()]
 
 
-def _open_writers(folder: Path, kinds: dict[str, Kind], rows: int, done: int) -> dict[str, NpyWriter]:
+def _open_writers(folder: Path, source: Source, done: int) -> dict[str, NpyWriter]:
     return {
-        name: NpyWriter(folder / native.file_name(name), (rows, *kind.shape), kind.dtype, done)
-        for name, kind in kinds.items()
+        name: NpyWriter(folder / native.file_name(name), (source.rows, *kind.shape), kind.dtype, done)
+        for name, kind in source.columns.items()
     }
 
 
@@ -188,9 +189,3 @@ def _rows_done(folder: Path, plan: str | None) -> tuple[int, list[str]]:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     return 0, []
-
-
-def _write_state(folder: Path, plan: str | None, rows: int, problems: list[str]) -> None:
-    temporary = folder.parent / f".{STATE}.writing"  # only this process writes in here
-    temporary.write_text(json.dumps({"plan": plan, "rows": rows, "problems": problems}))
-    os.replace(temporary, folder.parent / STATE)

@@ -244,9 +244,7 @@ def _recognise_file(path: Path, plain: bool) -> str:
     """plain: columns are named by the user, so that names say nothing about the format."""
     kind = tables.magic(path)
     if kind is not None:
-        return _recognise_arrays(path, kind, plain)
-    if parquet.is_parquet(path):
-        return "parquet"
+        return kind if kind == "parquet" else _recognise_arrays(path, kind, plain)
     if csv.looks_like(path):
         return formats.recognised(path) or "csv"  # a reader of the user's knows better than "several fields"
     raise HilpError(

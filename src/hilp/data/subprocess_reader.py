@@ -24,7 +24,7 @@ from typing import IO, Any
 import numpy as np
 
 from hilp.data import arrow
-from hilp.data.columns import BLOCK_BYTES, DEFLATE_LIMIT, NUMBERS, fill, row_bytes
+from hilp.data.columns import BLOCK_BYTES, DEFLATE_LIMIT, NUMBERS, block_rows, fill, row_bytes
 from hilp.errors import HilpError, reason
 
 STALL_SECONDS = 60.0  # an answer is at most a block or an episode; a healthy disk needs far less
@@ -131,7 +131,7 @@ class FileColumn:
 
     def __getitem__(self, rows: slice) -> np.ndarray:
         start, stop, _ = rows.indices(self.shape[0])
-        step = max(1, BLOCK_BYTES // max(1, row_bytes(self.shape, self.dtype)))
+        step = block_rows(self.shape, self.dtype)
         parts = [np.empty((0, *self.shape[1:]), self.dtype)]
         for first in range(start, stop, step):
             count = min(step, stop - first)

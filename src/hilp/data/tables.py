@@ -17,7 +17,7 @@ from hilp.data.source import Block, Kind, Source, choose_extras, identity_of, ro
 from hilp.errors import HilpError, nearest, reason, require_utf8, some
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
-ZIP_MAGIC = b"PK\x03\x04"
+MAGIC = {b"PK\x03\x04": "npz", b"PAR1": "parquet"}  # by the first bytes of a file
 MOST_LEVELS = 8  # of dicts inside a dict of arrays
 UNUSABLE = {"c": "complex numbers", "M": "points in time", "m": "spans of time"}  # which kinds of values no row can be
 CLOSE = 1e-4  # next_observations may differ from the row after by this much (absolute or relative): stored precision
@@ -46,7 +46,7 @@ class Table:
 
 
 def magic(path: Path) -> str | None:
-    """npz or hdf5, by the first bytes of a file."""
+    """npz, hdf5 or parquet, by the first bytes of a file."""
     try:
         with open(path, "rb") as file:
             for start in (0, 512, 1024, 2048):  # HDF5 allows a block of the user's own before it
@@ -54,7 +54,7 @@ def magic(path: Path) -> str | None:
                 if file.read(8) == HDF5_MAGIC:
                     return "hdf5"
             file.seek(0)
-            return "npz" if file.read(4) == ZIP_MAGIC else None
+            return MAGIC.get(file.read(4))
     except OSError as error:
         raise HilpError(f"{path} cannot be read: {error.strerror or error}") from error
 
@@ -69,7 +69,7 @@ def open_table(source: Mapping[str, Any] | Path) -> Table:
             arrays[name] = array
         return Table("arrays", "arrays", arrays)
     kind = magic(source)
-    if kind is None:
+    if kind not in ("npz", "hdf5"):
         raise HilpError(f"{source} is neither an .npz nor an HDF5 file, by its first bytes")
     size, identity = source.stat().st_size, identity_of([source])
     if kind == "npz":

@@ -11,7 +11,6 @@ count.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -27,9 +26,7 @@ MOST_TRIPLES = 4000  # neighbouring rows, for the noise
 BLOCK = 8192  # rows whose places are found at a time
 PLACES = 160  # that cover the data
 CANDIDATES = 4000  # rows that places are chosen from
-APART = (
-    5.0  # times the sensors' error that places are apart at least: which place a row visits follows from where it lies
-)
+APART = 5.0  # times the sensors' error that places are apart at least, so that noise does not say which one is visited
 WIDE = 10.0  # steps: columns that span fewer, as the width of a corridor, say little about ways and count for less
 VISIT = 0.45  # a row within this share of the distance between places visits one; below a half it visits no other
 HOPS = 3  # places ahead that an edge leads to: with edges to the next place alone, zigzag would look like a detour
@@ -74,20 +71,17 @@ class TimeScale:
 
 def of_dataset(data: Dataset) -> TimeScale:
     """The time scale of a data set, measured once."""
-    known = vars(data)  # kept as a cached property is: a data set does not change
+    known: dict[str, TimeScale] = vars(data)  # kept as a cached property is: a data set does not change
     if "_time_scale" not in known:
         sample = Sample(data.lengths)
         rows = over(lambda part: np.asarray(part[sample.rows]), data.network_inputs)
         known["_time_scale"] = sample.measured(vectors(rows))
-    scale: TimeScale = known["_time_scale"]
-    return scale
+    return known["_time_scale"]
 
 
 def discount_for(crossing: float | None) -> float:
     """phi's discount for so many steps across."""
-    if crossing is None:
-        return USUAL_DISCOUNT
-    return next(discount for most, discount in DISCOUNTS if crossing <= most)
+    return next(discount for most, discount in DISCOUNTS if (crossing or 0.0) <= most)
 
 
 class Sample:
@@ -113,7 +107,7 @@ class Sample:
         values = np.asarray(values, np.float64)
         finite = np.isfinite(values).all(axis=1)
         if not finite.any() or not values.shape[1]:
-            return _untold()
+            return TimeScale(None, None, None, 1, USUAL_DISCOUNT)
         deviation = values[finite].std(axis=0)
         varied = deviation > 1e-9 * np.maximum(1.0, np.abs(values[finite]).max(axis=0))
         values = np.where(finite[:, None], values, np.nan)
@@ -148,10 +142,6 @@ class Sample:
         wrong = len(first) * error**2
         square = (np.square(first).sum() + np.square(second).sum()) / 2 - 2 * wrong
         return min(1.0, float(((first * second).sum() + wrong) / square)) if square > 0 else np.nan
-
-
-def _untold() -> TimeScale:
-    return TimeScale(None, None, None, 1, USUAL_DISCOUNT)
 
 
 def _step(triples: np.ndarray) -> np.ndarray:
@@ -200,13 +190,11 @@ def _places(points: np.ndarray, apart: float) -> tuple[np.ndarray, float]:
             break
         chosen.append(farthest)
         away = np.minimum(away, np.square(points - points[farthest]).sum(axis=1))
-    return points[chosen], max(apart, float(np.sqrt(away.max()))) or _least_distance(points[chosen])
-
-
-def _least_distance(points: np.ndarray) -> float:
-    """Between any two of a few points, for data with fewer states than places."""
-    apart = np.linalg.norm(points[:, None] - points[None], axis=-1)
-    return float(np.min(apart[apart > 0], initial=np.inf))
+    places, spacing = points[chosen], max(apart, float(np.sqrt(away.max())))
+    if not spacing:  # data with fewer states than places
+        between = np.linalg.norm(places[:, None] - places[None], axis=-1)
+        spacing = float(np.min(between[between > 0], initial=np.inf))
+    return places, spacing
 
 
 def _visits(
@@ -214,9 +202,13 @@ def _visits(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Place, row and episode of each visit: where a trajectory comes nearest to a place that it passes."""
     nearest, away = np.empty(len(points), np.int64), np.empty(len(points))
-    for part, squares in _square_distances(points, places):
-        nearest[part] = squares.argmin(axis=1)
-        away[part] = np.take_along_axis(squares, nearest[part][:, None], axis=1)[:, 0]
+    squares = np.square(places).sum(axis=1)
+    for first in range(0, len(points), BLOCK):
+        part = slice(first, first + BLOCK)
+        here = points[part]
+        table = np.square(here).sum(axis=1)[:, None] - 2.0 * here @ places.T + squares  # rows x places
+        table = np.maximum(table, 0.0)
+        nearest[part], away[part] = table.argmin(axis=1), table.min(axis=1)
     near = np.flatnonzero(away <= radius**2)
     if not len(near):
         return near, near, near
@@ -226,15 +218,6 @@ def _visits(
     order = np.lexsort((away, visit))
     best = order[np.flatnonzero(begins)]  # visits are consecutive: the first of each, once they are sorted inside
     return nearest[best], rows[best], episode[best]
-
-
-def _square_distances(points: np.ndarray, places: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-    squares = np.square(places).sum(axis=1)
-    for first in range(0, len(points), BLOCK):
-        part = slice(first, first + BLOCK)
-        here = points[part]
-        table = np.square(here).sum(axis=1)[:, None] - 2.0 * here @ places.T + squares  # rows x places
-        yield part, np.maximum(table, 0.0)
 
 
 def _steps_between(places: np.ndarray, place: np.ndarray, row: np.ndarray, episode: np.ndarray) -> np.ndarray:

@@ -58,11 +58,8 @@ def looks_like(path: Path) -> bool:
     except (OSError, UnicodeDecodeError):
         return False
     first, *rest = text.splitlines() or [""]
-    return bool(rest or path.suffix.lower() in ENDINGS) and _is_text(first) and len(_fields(first)[1]) > 1
-
-
-def _is_text(line: str) -> bool:
-    return bool(line) and line.replace("\t", "").isprintable()
+    whole = rest or path.suffix.lower() in ENDINGS
+    return bool(whole and first) and first.replace("\t", "").isprintable() and len(_fields(first)[1]) > 1
 
 
 def _fields(line: str) -> tuple[str, list[str]]:

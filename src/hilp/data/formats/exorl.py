@@ -105,19 +105,14 @@ def write(
     with storage.new_folder(target) as temporary:
         (temporary / "buffer").mkdir()
         for number, rows in enumerate(data.iter_episodes()):
-            name = f"{TIME}_{number:0{digits}d}_{rows.stop - rows.start - 1}.npz"
-            np.savez(temporary / "buffer" / name, **_rows_of(data, rows))
+            steps = rows.stop - rows.start - 1
+            actions = np.asarray(data.actions[rows])
+            columns: dict[str, Any] = {
+                "reward": np.zeros((steps + 1, 1), np.float32),
+                "discount": np.ones((steps + 1, 1), np.float32),
+                **{name: np.asarray(column[rows]) for name, column in data.extras.items()},
+                "observation": np.asarray(data.observations[rows]),
+                "action": np.concatenate([np.zeros_like(actions[:1]), actions[:-1]]),
+            }
+            np.savez(temporary / "buffer" / f"{TIME}_{number:0{digits}d}_{steps}.npz", **columns)
     return target
-
-
-def _rows_of(data: Dataset, rows: slice) -> dict[str, Any]:
-    actions = np.asarray(data.actions[rows])
-    count = len(actions)
-    columns: dict[str, Any] = {
-        "observation": np.asarray(data.observations[rows]),
-        "action": np.concatenate([np.zeros_like(actions[:1]), actions[:-1]]),
-        "reward": np.zeros((count, 1), np.float32),
-        "discount": np.ones((count, 1), np.float32),
-    }
-    extras = {name: np.asarray(column[rows]) for name, column in data.extras.items()}
-    return columns | {name: column for name, column in extras.items() if name not in ("observation", "action")}

@@ -12,7 +12,6 @@ from hilp.data.source import Source
 from hilp.data.tables import Table
 
 ENDINGS = (".parquet", ".pq")
-MAGIC = b"PAR1"
 
 
 def read(
@@ -28,15 +27,6 @@ def read(
     ids = arrays.named_for(columns, "episode_ids")
     tables = [open_table(file, ids) for file in files]
     return arrays.of_tables(tables, source, files, columns, drop_short, extras)
-
-
-def is_parquet(path: Path) -> bool:
-    """By the first bytes of a file."""
-    try:
-        with open(path, "rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
-    except OSError:
-        return False
 
 
 def open_table(path: Path, ids: str) -> Table:
