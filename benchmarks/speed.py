@@ -108,7 +108,7 @@ def over_matmul(config: Any, shape: tuple[int, int, int], parts: dict[str, int])
 
     from hilp.training.loop import Run
 
-    run = Run(config, random_data(100_000), seed=0, seeds=1, validation=0.0)
+    run = Run(config, random_data(100_000))
     a = jax.random.normal(jax.random.key(0), shape[:2])
     b = jax.random.normal(jax.random.key(1), shape[1:])
     product = jax.jit(jnp.matmul)
@@ -257,7 +257,7 @@ from hilp.training.loop import Run
 from hilp.learning.methods import hilp
 def train(folder):
     data = Dataset.open(folder)
-    run = Run(hilp.Config(), data, seed=0, seeds=1, validation=0.0)
+    run = Run(hilp.Config(), data)
     run.advance(run.fresh, 0, 3)
     return data.observations.nbytes + data.actions.nbytes
 train(sys.argv[1])

@@ -62,9 +62,11 @@ def updates_per_second(config: Any, data: Dataset, first: int, steps: int, turns
 
     first: updates before the clock starts, which compile and read the file once.
     """
+    from hilp.training.options import TrainOptions
     from hilp.training.run import Run
 
-    runs = {"device": Run(config, data, device_budget=2**62), "stream": Run(config, data, device_budget=0)}
+    budgets = {"device": 2**62, "stream": 0}
+    runs = {name: Run(config, data, TrainOptions(1, device_budget=budget)) for name, budget in budgets.items()}
     states = {name: run.advance(run.fresh, 0, first)[0] for name, run in runs.items()}
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(turns):

@@ -30,6 +30,7 @@ from hilp.learning.methods import hilp, sf
 from hilp.learning.networks import Trunk
 from hilp.storage import lines
 from hilp.training import program
+from hilp.training.options import TrainOptions
 from hilp.training.run import Run
 from hilp.training.stream import BLOCK
 from hilp.versions import machine, versions
@@ -263,11 +264,13 @@ def films() -> Iterator[dict[str, Any]]:
     config, data = pixels.filmed()
     program.stored_batch = sliced
     try:
-        runs = {"batches sliced from a block": compiled(Run(config, data, device_budget=0))}
+        runs = {"batches sliced from a block": compiled(Run(config, data, TrainOptions(1, device_budget=0)))}
     finally:
         program.stored_batch = STORED_BATCH
-    runs["pictures looked up row by row"] = compiled(Run(config, data, device_budget=0))
-    best = in_turns({**runs, "device": compiled(Run(config, data, device_budget=sys.maxsize))}, turns=5 * TURNS)
+    runs["pictures looked up row by row"] = compiled(Run(config, data, TrainOptions(1, device_budget=0)))
+    best = in_turns(
+        {**runs, "device": compiled(Run(config, data, TrainOptions(1, device_budget=sys.maxsize)))}, turns=5 * TURNS
+    )
     device = best.pop("device")
     for trial, took in best.items():
         against = f"the same pictures on the device, {1e3 * device:.1f} ms"

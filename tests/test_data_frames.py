@@ -16,6 +16,7 @@ from hilp.data.dataset import Dataset
 from hilp.data.frames import Frames, Recent, firsts, stacked
 from hilp.errors import HilpError
 from hilp.learning import methods, sampling
+from hilp.training.options import TrainOptions
 from hilp.training.run import Run
 
 LENGTHS = np.array([4, 2, 5])
@@ -72,7 +73,11 @@ def test_an_episode_that_runs_sees_what_data_of_it_does() -> None:
 @pytest.mark.parametrize("budget", [None, 0])
 def test_batches_hold_stacks_on_the_device_and_streamed(budget: int | None) -> None:
     data = film().in_frames(3)
-    run = Run(methods.config("gc-bc", actor_hidden=(8,), batch=16, encoder="light"), data, device_budget=budget)
+    run = Run(
+        methods.config("gc-bc", actor_hidden=(8,), batch=16, encoder="light"),
+        data,
+        TrainOptions(1, device_budget=budget),
+    )
     if budget == 0:
         batch = jax.tree.map(lambda leaf: leaf[0], run.block(0, 0))
         key = jax.random.split(jax.random.fold_in(run.keys, 1))[0]

@@ -408,7 +408,7 @@ def test_sequential_training_is_the_same_from_streamed_data() -> None:
 
 def test_blocks_are_gathered_ahead_whatever_the_lengths_of_chunks() -> None:
     """Where updates are slow a chunk is shorter than a block, and what was gathered ahead must begin where it ends."""
-    run = Run(CONFIG, walks(), device_budget=0)
+    run = Run(CONFIG, walks(), TrainOptions(1, device_budget=0))
     state, step, gathered = run.fresh, 0, []
     run.enter(0, state)
     stream = run._stream
@@ -486,7 +486,7 @@ TWO_STAGES = dataclasses.replace(CONFIG, schedule="sequential", phi_steps=3)
 
 def updated(data: hilp.Dataset, **options: Any) -> list[np.ndarray]:
     """The state after three updates of either stage."""
-    run = Run(TWO_STAGES, data, **options)
+    run = Run(TWO_STAGES, data, TrainOptions(1, **options))
     return [np.asarray(leaf) for leaf in jax.tree.leaves(run.advance(run.fresh, 0, 6)[0])]
 
 

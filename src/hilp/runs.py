@@ -3,9 +3,9 @@
 | file | what |
 |---|---|
 | `run.json` | command, method, config, seeds, data fingerprint, versions |
-| `reading.json` | how its data was read, where flags said so: other data of the kind is read alike |
+| `reading.json` | how its data was read, where flags decide it: other data of the kind is read alike |
 | `metrics.jsonl` | one line per log interval: losses, rate, held-out losses, the latest evaluation |
-| `metrics.csv`, `tensorboard/`, `wandb/` | the same, where a logger was asked for |
+| `metrics.csv`, `tensorboard/`, `wandb/` | the same, with `--log` |
 | `checkpoints/` | the newest training states, each with a checksum |
 | `policy/` | the artifact; with several seeds in `seed-N/policy/` |
 | `held-out/` | episodes that were not trained on, where some were held out; a native data set |
@@ -39,9 +39,7 @@ def find(path: Path) -> Path:
         restore_aside(folder)
         if (folder / CONFIG).is_file():
             return folder
-    seeds = seed_folders(path)
-    if seeds:
-        raise HilpError(f"{path} holds {len(seeds)} seeds: name one of them, e.g. {seeds[0]}")
+    _require_one_seed(path)
     if (path / RUN).is_file():
         raise HilpError(f"{path} has no policy yet: its training has not finished, continue it with --resume")
     if not path.exists():
@@ -53,12 +51,15 @@ def find_prompt(run: Path) -> Path:
     """The file of the prompt that was trained in a folder."""
     if (run / PROMPT).is_file():
         return run / PROMPT
-    seeds = seed_folders(run)
-    if seeds:
-        raise HilpError(f"{run} holds {len(seeds)} seeds: name one of them, e.g. {seeds[0]}")
+    _require_one_seed(run)
     if (run / RUN).is_file() and not (run / POLICY).is_dir():
         raise HilpError(f"{run} has no prompt yet: its training has not finished, continue it with --resume")
     raise HilpError(f"there is no prompt in {run}: give the file of one, or a folder that holds {PROMPT}")
+
+
+def _require_one_seed(run: Path) -> None:
+    if seeds := seed_folders(run):
+        raise HilpError(f"{run} holds {len(seeds)} seeds: name one of them, e.g. {seeds[0]}")
 
 
 def seed_folders(run: Path) -> list[Path]:
@@ -75,18 +76,18 @@ def home(folder: Path) -> Path:
 
 def held_out(folder: Path) -> Path | None:
     """The episodes that the run behind a policy's or a run's folder did not train on, where it kept any."""
-    place = _shared(folder)
-    return place / HELD_OUT if (place / HELD_OUT / "dataset.json").is_file() else None
+    place = _shared(folder) / HELD_OUT
+    return place if (place / "dataset.json").is_file() else None
 
 
 def reading(folder: Path) -> Path | None:
     """How the data of the run behind a policy's or a run's folder was read, where that is kept."""
-    place = _shared(folder)
-    return place / READING if (place / READING).is_file() else None
+    place = _shared(folder) / READING
+    return place if place.is_file() else None
 
 
 def _shared(folder: Path) -> Path:
-    """Where that lies which the seeds of a run share."""
+    """The folder of what the seeds of a run share."""
     place = home(folder)
     return place.parent if re.fullmatch("seed-[0-9]+", place.name) else place
 

@@ -28,6 +28,7 @@ from hilp.learning import methods
 from hilp.policy.policy import FoundationPolicy
 from hilp.spec import Spec
 from hilp.training.loop import pretrain
+from hilp.training.options import TrainOptions
 from hilp.training.program import chunk_function, drawn_batch
 from hilp.training.run import Run
 
@@ -185,8 +186,8 @@ def check_seeds(config: Any) -> None:
 
 def check_stream(config: Any, seeds: int = 1) -> None:
     """Streamed data gives the same batches (XLA and numpy round a division differently) and the same training."""
-    device = Run(config, small_data(), seed=3, seeds=seeds)
-    host = Run(config, small_data(), seed=3, seeds=seeds, device_budget=0)
+    device = Run(config, small_data(), TrainOptions(1, seed=3, seeds=seeds))
+    host = Run(config, small_data(), TrainOptions(1, seed=3, seeds=seeds, device_budget=0))
     assert host.streamed and not device.streamed
     key = device.keys if seeds == 1 else device.keys[1]
     blocks = host.block(0, 5)

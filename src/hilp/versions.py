@@ -28,7 +28,7 @@ def versions() -> dict[str, str]:
 
 
 def machine() -> dict[str, Any]:
-    """What of a machine decides how its sums are rounded, as far as it can be told."""
+    """What of a machine decides how its sums are rounded, as far as it is known."""
     try:
         known = set(Path("/proc/cpuinfo").read_text().split())
     except OSError:  # no Linux

@@ -53,14 +53,14 @@ def write(flags: Flags) -> tuple[Path, list[str]]:
     from hilp import tasks
     from hilp.collectors import named
     from hilp.data import convert
-    from hilp.training.progress import Bar
+    from hilp.training.progress import bars
 
     assert flags.to != "exorl"
     if flags.task is not None and hasattr(world := tasks.make(flags.task), "render_dataset"):
         if flags.to != "native":
             raise HilpError(f"pictures of {flags.task} are written as a native folder only: leave out --to {flags.to}")
         data = common.load_data(flags.source, flags)
-        with Bar(quiet=flags.json) as bar:
+        with bars(quiet=flags.json) as bar:
             seen = world.render_dataset(data, lambda done: bar("drawing", done, data.rows))
         return seen.save(flags.target, overwrite=flags.overwrite), list(data.notes)
     options = flags.options()
@@ -68,7 +68,7 @@ def write(flags: Flags) -> tuple[Path, list[str]]:
     source = named.open_source(flags.source, flags.format, **options)
     if flags.task is not None:
         source = named.in_task(source, flags.task)
-    with Bar(quiet=flags.json) as bar:
+    with bars(quiet=flags.json) as bar:
         written = convert.convert(
             source,
             flags.target,

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from hilp.commands import common
 from hilp.errors import printable
+from hilp.training.options import RunOptions
 
 if TYPE_CHECKING:
     from hilp.policy.policy import FoundationPolicy
 
 
 @dataclass(frozen=True)
-class Flags(common.Reading):
+class Flags(common.Reading, RunOptions):
     """Train a high level that chooses one of a policy's skills every k steps, from data with rewards."""
 
     run: common.RunFolder
@@ -37,22 +38,12 @@ class Flags(common.Reading):
     """laptop (two cores, minutes) or paper (the paper's tables)"""
     steps: int | None = None
     """gradient updates (default: the preset's)"""
-    seed: int = 0
-    """random seed"""
-    seeds: int = 1
-    """train this many seeds at once: seed, seed + 1, ..."""
-    resume: bool = False
-    """continue from the newest intact checkpoint in --out"""
     set: tuple[str, ...] = ()
     """config values of the high level to change: key=value ..."""
     validation: float = 0.0
     """share of episodes held out for validation losses"""
     devices: int = 1
     """devices that share out each batch"""
-    checkpoint_every: int | None = None
-    """updates between two checkpoints (default: a tenth of the run)"""
-    keep: int = 2
-    """checkpoints kept on disk"""
     json: bool = False
     """print a JSON line about the trained prompt, and no progress"""
 
@@ -76,12 +67,8 @@ def run(flags: Flags) -> int:
         k=flags.k,
         config=config,
         **reward_options(flags, policy),
-        seed=flags.seed,
-        seeds=flags.seeds,
+        **flags.run_options(),
         out=flags.out,
-        resume=flags.resume,
-        checkpoint_every=flags.checkpoint_every,
-        keep=flags.keep,
         validation=flags.validation,
         devices=flags.devices,
         quiet=flags.json,
@@ -91,8 +78,8 @@ def run(flags: Flags) -> int:
     out = Path(flags.out)
     files = [str((out if flags.seeds == 1 else seed_folder(out, p.high.about["seed"])) / PROMPT) for p in prompts]
     if flags.json:
-        told = {"out": flags.out, "prompts": files, "policy": policy.fingerprint, "k": prompts[0].high.k}
-        common.print_json({**told, "steps": steps, "preset": flags.preset})
+        found = {"out": flags.out, "prompts": files, "policy": policy.fingerprint, "k": prompts[0].high.k}
+        common.print_json({**found, "steps": steps, "preset": flags.preset})
     else:
         count = "a high level" if len(files) == 1 else f"{len(files)} high levels"
         verb = "evaluate" if flags.task or policy.provenance.task else "prompt"  # what needs a task to act in
@@ -102,7 +89,7 @@ def run(flags: Flags) -> int:
 
 
 def reward_options(flags: Any, policy: FoundationPolicy) -> dict[str, Any]:
-    """What the flags say about the reward, as `hierarchy` takes it."""
+    """The flags of the reward, as `hierarchy` takes them."""
     if flags.reward is None:
         return {"reward": None, "shift": flags.shift or 0.0, "ends": flags.ends}
     world = common.task_if_known(policy, flags.task)

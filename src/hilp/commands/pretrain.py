@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hilp.commands import common
 from hilp.errors import HilpError, printable
+from hilp.training.options import RunOptions, TrainOptions
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
     from hilp.policy.policy import FoundationPolicy
     from hilp.presets import Preset
-    from hilp.training.options import OnPolicies
 
 MOST_AUTO = 5  # times the preset's updates that --steps auto and --minutes go on for at most
-HELD_OUT = 0.1  # of the episodes, where nothing else can measure a policy
+HELD_OUT = 0.1  # of the episodes, where no task can measure a policy
 
 
 @dataclass(frozen=True)
-class Flags(common.Reading):
+class Flags(common.Reading, RunOptions):
     """Train a policy on unlabeled trajectories."""
 
     data: str
@@ -45,12 +45,6 @@ class Flags(common.Reading):
     takes long to cross; with --resume what the run was begun with)"""
     minutes: float | None = None
     """stop after so many minutes of training, those before --resume included"""
-    seed: int = 0
-    """random seed"""
-    seeds: int = 1
-    """train this many seeds at once: seed, seed + 1, ..."""
-    resume: bool = False
-    """continue from the newest intact checkpoint in --out"""
     set: tuple[str, ...] = ()
     """config values to change: key=value ..."""
     bank: int | None = None
@@ -80,50 +74,51 @@ class Flags(common.Reading):
     """evaluate goal prompts in this task while training"""
     eval_every: int | None = None
     """updates between two evaluations (default: a fifth of the run)"""
-    checkpoint_every: int | None = None
-    """updates between two checkpoints (default: a tenth of the run)"""
-    keep: int = 2
-    """checkpoints kept on disk"""
     log: tuple[Literal["csv", "tensorboard", "wandb"], ...] = ()
-    """where else metrics go, beside metrics.jsonl: csv, tensorboard, wandb (the last two are extras)"""
+    """where metrics go besides metrics.jsonl: csv, tensorboard, wandb (the last two are extras)"""
     json: bool = False
     """print a JSON line about the trained policy, and no progress"""
 
 
 def run(flags: Flags) -> int:
-    from hilp import presets, runs, tasks
-    from hilp.evaluation import explain
-    from hilp.evaluation import rows as files
+    from hilp import presets, tasks
     from hilp.learning import methods
     from hilp.training import distributed
 
     check(flags)
     devices = common.devices_of(flags)
-    presets.preset(flags.method, flags.preset)  # a wrong name is told before data is read
+    presets.preset(flags.method, flags.preset)  # a wrong name is an error before data is read
     world = None if flags.eval_task is None else tasks.make(flags.eval_task)
     more = {"stride": flags.stride, "stride_actions": flags.stride_actions, "task": flags.task}
     data = common.load_data(flags.data, flags, flags.verify, **more)
     preset = presets.preset(flags.method, flags.preset, data.task)
     config = methods.configure(preset.config, common.config_values(flags.set))
-    steps, minutes = planned(flags, preset, config, data)
+    options = replace(train_options(flags, preset, config, data), devices=devices)
     data = labelled(flags, data, config)
     rows: list[Any] = []  # of held-out episodes
-    policies = train(flags, data, preset, config, steps, minutes, world, devices, partial(measure, flags, data, rows))
-    if not distributed.writes(devices):
-        return 0
+    policies = train(flags, data, config, options, world, rows)
+    if distributed.writes(devices):
+        finish(flags, data, policies, rows)
+    return 0
+
+
+def finish(flags: Flags, data: Dataset, policies: list[FoundationPolicy], rows: list[Any]) -> None:
+    """Write the rows of held-out episodes, and print what was trained and what to try next."""
+    from hilp import runs
+    from hilp.evaluation import explain
+    from hilp.evaluation import rows as files
+
     flags.keep_in(flags.out, flags.data)
     if rows:
         folder = Path(flags.out)
         files.append_rows((folder if flags.seeds == 1 else runs.seed_folder(folder, flags.seed)) / runs.ROWS, rows)
     if flags.json:
-        told = {"out": flags.out, "policies": [policy.fingerprint for policy in policies], "data": data.fingerprint}
-        common.print_json({**told, "steps": policies[0].provenance.steps, "preset": flags.preset})
-        return 0
+        found = {"out": flags.out, "policies": [policy.fingerprint for policy in policies], "data": data.fingerprint}
+        return common.print_json({**found, "steps": policies[0].provenance.steps, "preset": flags.preset})
     for sentence in explain.explain_held_out([row["held_out"] for row in rows]) if rows else []:
         print(f"- {printable(sentence)}")
     count = "a policy" if len(policies) == 1 else f"{len(policies)} policies"
     print(f"trained {count} in {printable(flags.out)}: try `{next_command(flags, data, policies[0])}`")
-    return 0
 
 
 def labelled(flags: Flags, data: Dataset, config: Any) -> Dataset:
@@ -138,7 +133,7 @@ def labelled(flags: Flags, data: Dataset, config: Any) -> Dataset:
 
 
 def check(flags: Flags) -> None:
-    """Raise where a number makes no sense, before anything is read."""
+    """Raise where a number makes no sense, by the name of its flag and before anything is read."""
     from hilp.training import loggers
 
     if flags.steps != "auto":
@@ -151,51 +146,52 @@ def check(flags: Flags) -> None:
         raise HilpError(f"--device-budget must be a number of MiB from 0 on, not {flags.device_budget}")
 
 
-def validation_share(flags: Flags, data: Dataset) -> float:
-    """The share of episodes to hold out: as asked, as the run began, or where nothing else could measure it."""
+def train_options(flags: Flags, preset: Preset, config: Any, data: Dataset) -> TrainOptions:
+    """The options as the flags say, else as the run began, else the preset's for such data."""
     from hilp.training.checkpoints import read_run
 
-    if flags.validation is not None:
-        return flags.validation
-    before = read_run(Path(flags.out)) if flags.resume else None
-    if before is not None and isinstance(before.get("validation"), float):
-        return float(before["validation"])
+    before = (read_run(Path(flags.out)) or {}) if flags.resume else {}
+    until = before.get("until") if flags.steps is None and flags.minutes is None else None
+    until = until if isinstance(until, dict) else {}
+    return TrainOptions(
+        steps="auto" if until.get("converged") else flags.steps or steps_of(flags, before, preset, config, data),
+        most_steps=MOST_AUTO * preset.steps,
+        minutes=flags.minutes or until.get("minutes"),
+        out=flags.out,
+        bank=preset.bank if flags.bank is None else flags.bank,
+        validation=validation_share(flags, before, data),
+        device_budget=None if flags.device_budget is None else int(flags.device_budget * 2**20),
+        eval_every=flags.eval_every,
+        quiet=flags.json,
+        command=common.command(),
+        **flags.run_options(),
+    )
+
+
+def validation_share(flags: Flags, before: dict[str, Any], data: Dataset) -> float:
+    """The share of episodes to hold out: by default that of the run before, or some where no task can measure it."""
+    for share in (flags.validation, before.get("validation")):
+        if isinstance(share, float):
+            return share
     return HELD_OUT if data.task is None and data.episodes * HELD_OUT >= 1 else 0.0
 
 
-def planned(flags: Flags, preset: Preset, config: Any, data: Dataset) -> tuple[int | Literal["auto"], float | None]:
-    """Updates and minutes: as asked, as the run was begun with, or the preset's for such data."""
+def steps_of(flags: Flags, before: dict[str, Any], preset: Preset, config: Any, data: Dataset) -> int:
+    """Updates without --steps: as the run was begun with, enough for --minutes, or the preset's for such data."""
     from hilp.training import auto_config
-    from hilp.training.checkpoints import planned_end, planned_steps
 
-    folder = Path(flags.out)
-    before = planned_end(folder) if flags.resume and flags.steps is None and flags.minutes is None else {}
-    minutes = flags.minutes or before.get("minutes")
-    if flags.steps is not None:
-        return flags.steps, minutes
-    if before.get("converged"):
-        return "auto", minutes
-    begun = planned_steps(folder) if flags.resume else None
-    if begun:
-        return begun, minutes
+    if isinstance(begun := before.get("steps"), int) and begun:
+        return begun
     if flags.minutes:
-        return MOST_AUTO * preset.steps, minutes
+        return MOST_AUTO * preset.steps
     many = auto_config.updates(preset, config, data)
     if many > preset.steps and not flags.json:
         print(auto_config.more_updates(many), file=sys.stderr)
-    return many, minutes
+    return many
 
 
 def train(
-    flags: Flags,
-    data: Dataset,
-    preset: Preset,
-    config: Any,
-    steps: int | Literal["auto"],
-    minutes: float | None,
-    world: Any | None,
-    devices: int,
-    on_policies: OnPolicies,
+    flags: Flags, data: Dataset, config: Any, options: TrainOptions, world: Any | None, rows: list[Any]
 ) -> list[FoundationPolicy]:
     """The policies, one a seed; with a task to evaluate in, they are sent to its goals while they are trained."""
     from hilp.evaluation import setup
@@ -205,31 +201,16 @@ def train(
     from hilp.tasks import rendering
     from hilp.training import distributed, loggers, loop
 
-    evaluate = None
+    options = replace(options, on_policies=partial(measure, flags, data, rows))
     if world is not None:
         setup.require_fit("this data", Spec.of(data.observations, data.action_dim), world)
-        evaluate = partial(evaluate_in_training, world=rendering.for_data(world, data), seed=flags.seed)
-    shared = ("seed", "seeds", "out", "resume", "eval_every", "checkpoint_every", "keep")
-    about = {"method": flags.method, "data": data.name, "seed": flags.seed, "steps": steps}
+        world = rendering.for_data(world, data)
+        options = replace(options, evaluate=partial(evaluate_in_training, world=world, seed=flags.seed))
+    about = {"method": flags.method, "data": data.name, "seed": flags.seed, "steps": options.steps}
     about |= methods.config_values(config)
-    with loggers.opened(flags.log if distributed.writes(devices) else (), flags.out, about) as on_metrics:
-        trained: Any = loop.pretrain(
-            config,
-            data,
-            steps=steps,
-            most_steps=MOST_AUTO * preset.steps,
-            minutes=minutes,
-            bank=preset.bank if flags.bank is None else flags.bank,
-            validation=validation_share(flags, data),
-            evaluate=evaluate,
-            on_metrics=on_metrics,
-            on_policies=on_policies,
-            device_budget=None if flags.device_budget is None else int(flags.device_budget * 2**20),
-            devices=devices,
-            quiet=flags.json,
-            command=common.command(),
-            **{name: getattr(flags, name) for name in shared},
-        )
+    kinds = flags.log if distributed.writes(options.devices) else ()
+    with loggers.opened(kinds, flags.out, about) as on_metrics:
+        trained = loop.pretrain(config, data, replace(options, on_metrics=on_metrics))
     return trained if isinstance(trained, list) else [trained]
 
 

@@ -7,7 +7,6 @@ observation the way into a compiled program and back costs more than what the pr
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -16,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hilp import compiler
 from hilp.errors import HilpError
 from hilp.prompts.agent import AT_GOAL
 from hilp.trees import Tree
@@ -34,14 +34,7 @@ def require_own_process() -> None:
 
 def _after_fork_in_child() -> None:
     global _lost
-    _lost = _lost or _started()
-
-
-def _started() -> bool:
-    """Whether JAX has threads; a child forked before that can start its own."""
-    bridge = sys.modules.get("jax._src.xla_bridge")
-    started = getattr(bridge, "backends_are_initialized", None)
-    return bool(started()) if started is not None else bridge is not None
+    _lost = _lost or compiler.started()  # a child forked before that can start its own threads
 
 
 if hasattr(os, "register_at_fork"):

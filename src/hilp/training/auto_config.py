@@ -1,7 +1,7 @@
-"""Fitting a config to its data: what is left to be chosen ("auto") is chosen by the data's time scale, and said.
+"""Values of a config that are "auto", chosen by the time scale of the data.
 
-Numbers that somebody gave always win. What was chosen is written down as numbers, so a policy, a run and a row say what
-they were trained with, and a run that is resumed goes on with what it began with.
+Numbers of the user always win. What was chosen is written down as numbers, so a policy, a run and a row say what they
+were trained with, and a run that is resumed goes on with what it began with.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hilp.data.dataset import Dataset
 from hilp.learning import configs
 from hilp.presets import Preset
 
-HORIZON = "phi_discount"  # whoever leaves it open leaves the stride open, too
+HORIZON = "phi_discount"  # where it is "auto", so is the stride
 GROWTH = 2 / 3  # of updates with phi's horizon (docs/results.md, maps of one's own)
 PIECES = 0.5  # of the way across: data whose episodes are shorter has to be put together
 DECISIVE = {"discount": 0.95, "temperature": 10.0}  # of skills that follow plans through such data (docs/results.md)
@@ -34,7 +34,7 @@ class Resolved(NamedTuple):
 def resolve(config: Any, data: Dataset, before: Mapping[str, Any] | None = None) -> Resolved:
     """The config with numbers for all that is "auto", and the data subsampled where it should be.
 
-    before: what a run that is resumed said of itself.
+    before: the description of a run that is resumed.
     """
     keys = configs.to_fit(config)
     if not keys:
@@ -44,24 +44,20 @@ def resolve(config: Any, data: Dataset, before: Mapping[str, Any] | None = None)
         values = {key: value for key, value in dict(before.get("config") or {}).items() if key in keys}
         stride = before.get("stride", 1)
         if len(values) == len(keys) and type(stride) is int and stride >= 1:
-            fit = configs.changed(config, values)
-            return Resolved(fit, _subsampled(data, stride) if stride_open else data)
+            return Resolved(configs.changed(config, values), _subsampled(data, stride if stride_open else 1))
     scale = timescale.of_dataset(data)
-    if stride_open:
-        data, discount = _subsampled(data, scale.stride), scale.discount
-    else:
-        discount = timescale.discount_for(scale.crossing)
-        scale = dataclasses.replace(scale, stride=1, discount=discount)
-    return Resolved(
-        configs.changed(config, dict.fromkeys(keys, discount)), data, scale.line + _pieces(config, data, scale)
-    )
+    if not stride_open:
+        scale = dataclasses.replace(scale, stride=1, discount=timescale.discount_for(scale.crossing))
+    data = _subsampled(data, scale.stride)
+    config = configs.changed(config, dict.fromkeys(keys, scale.discount))
+    return Resolved(config, data, scale.line + _pieces(config, data, scale))
 
 
 def updates(preset: Preset, config: Any, data: Dataset) -> int:
     """A preset's updates; more of them where data takes longer to cross, unless they were chosen for its task.
 
-    Distances grow from neighbours to neighbours of neighbours, and there are more places to learn to turn at. Who gave
-    `phi_discount` knows the data and gets what the preset says.
+    Distances grow from neighbours to neighbours of neighbours, and there are more places to learn to turn at. With a
+    number for `phi_discount` the preset decides.
     """
     if not preset.for_any_data or HORIZON not in configs.to_fit(config):
         return preset.steps
@@ -72,12 +68,12 @@ def updates(preset: Preset, config: Any, data: Dataset) -> int:
 
 
 def more_updates(count: int) -> str:
-    """What is said where there are more than the preset's."""
+    """The message where there are more than the preset's."""
     return f"hilp: {count:,} updates, for data that takes long to cross (--steps overrules)"
 
 
 def _stride_open(data: Dataset) -> bool:
-    """Whether data may be subsampled: nobody said a stride, and it names no task, which would have its own steps."""
+    """Whether data may be subsampled: the user set no stride, and it names no task, which would have its own steps."""
     return data.stride is None and data.task is None and data.frames == 1
 
 
@@ -96,13 +92,13 @@ def _pieces(config: Any, data: Dataset, scale: timescale.TimeScale) -> str:
 
 
 def _weight(discount: float, temperature: float) -> float:
-    """How much a step the right way weighs beside a wrong one, for as much as there is to gain (how-it-works.md)."""
+    """How much a step the right way weighs against a wrong one, for as much as there is to gain (how-it-works.md)."""
     return temperature * (1.0 - discount**2)
 
 
 def _subsampled(data: Dataset, stride: int) -> Dataset:
     if stride == 1:
         return data
-    thin = subsampling.subsample(data, stride)
-    thin = thin if data.action_scaling is None else subsampling.refit_action_range(thin)
-    return thin.as_checked()  # of rows that were checked
+    data = subsampling.subsample(data, stride)
+    data = data if data.action_scaling is None else subsampling.refit_action_range(data)
+    return data.as_checked()  # of rows that were checked

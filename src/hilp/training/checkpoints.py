@@ -14,7 +14,6 @@ from hilp import storage
 from hilp.errors import HilpError
 from hilp.runs import CHECKPOINTS, METRICS, RUN
 from hilp.training import distributed
-from hilp.training.options import TrainOptions
 from hilp.training.run import Means, Run, scalars, weighted_mean
 
 CHECKPOINT_MINUTES = 5.0  # a slow run is saved at least this often
@@ -27,18 +26,14 @@ class RunWriter:
     one writes.
     """
 
-    def __init__(self, run: Run, options: TrainOptions) -> None:
-        self.run, self.options, self.folder = run, options, options.folder
-        self.writes = distributed.writes(options.devices)
+    def __init__(self, run: Run) -> None:
+        self.run, self.options, self.folder = run, run.options, run.options.folder
+        self.writes = distributed.writes(run.options.devices)
+        self.own_folder = self.folder if self.writes else None
         self.note: dict[str, Any] = {}  # of the checkpoint that the run goes on from
         self._waiting: list[tuple[int, Means]] = []  # chunks since the last metrics row
         self._saved_at = time.monotonic()
         self._lock = contextlib.ExitStack()
-
-    @property
-    def own_folder(self) -> Path | None:
-        """The folder, where this process writes it."""
-        return self.folder if self.writes else None
 
     def __enter__(self) -> RunWriter:
         folder = self.own_folder
@@ -56,8 +51,7 @@ class RunWriter:
         run, steps = self.run, self.options.updates
         if self.folder is None:
             return 0, run.fresh
-        description = {**run.description(steps, self.options.command)}
-        description |= {"until": self.options.until} if self.options.until else {}
+        description = run.description()
         start, state, problem = 0, run.fresh, None
         try:
             if self.writes:
@@ -67,20 +61,20 @@ class RunWriter:
         except HilpError as error:
             problem = error
         identity = [description.get(key) for key in (*IDENTITY, "steps", "until")]
-        distributed.require_same(run.mesh, start, json.dumps([*identity, str(self.options.pace)]), problem)
+        distributed.require_same(start, json.dumps([*identity, str(self.options.pace)]), problem)
         if start > steps:
-            raise HilpError(f"{self.folder} is already at step {start}, past the {steps} asked for: ask for more steps")
+            raise HilpError(f"{self.folder} is already at step {start}, past the end at {steps}: ask for more steps")
         if self.writes:
             self._open(self.folder, description, start)
         return start, state if run.mesh is None or start == 0 else distributed.placed(state, run.mesh)
 
     def _open(self, folder: Path, description: dict[str, Any], start: int) -> None:
         """Write the description; leave of metrics what the run goes on from."""
-        planned = planned_steps(folder) if self.options.resume else None
-        if planned is not None and description["steps"] < planned:
+        planned = (read_run(folder) or {}).get("steps")
+        if self.options.resume and isinstance(planned, int) and description["steps"] < planned:
             print(
                 f"hilp: warning: {folder} was begun for {planned:,} updates and will now end at "
-                f"{description['steps']:,}, as asked: --resume --steps {planned} goes on to its end",
+                f"{description['steps']:,}: --resume --steps {planned} goes on to its end",
                 file=sys.stderr,
             )
         try:
@@ -138,12 +132,16 @@ def require_own_folder(folder: Path, description: dict[str, Any], resume: bool) 
         for key in IDENTITY:
             if before.get(key) != now.get(key):
                 raise HilpError(f"cannot resume {folder}: its {_difference(key, before.get(key), now.get(key))}")
-    elif folder.exists() and not all(_is_of_a_beginning(path) for path in folder.iterdir()):
+    elif folder.exists():
+        # A process killed before it had a run leaves a lock, or the half of a description.
+        names = (path.name for path in folder.iterdir())
+        if all(name == storage.LOCK or name.startswith(f".{RUN}.") for name in names):
+            return
         raise HilpError(f"{folder} exists and is not the folder of a run: choose another --out")
 
 
 def read_run(folder: Path) -> dict[str, Any] | None:
-    """What the run in a folder says of itself; None where there is none."""
+    """The description of the run in a folder; None where there is none."""
     path = folder / RUN
     if not path.is_file():
         return None
@@ -154,23 +152,6 @@ def read_run(folder: Path) -> dict[str, Any] | None:
     if not isinstance(found, dict):
         raise HilpError(f"{path} is damaged (not an object): choose another --out")
     return found
-
-
-def planned_end(folder: Path) -> dict[str, Any]:
-    """What else the run in a folder was to end by: `converged`, `minutes`."""
-    until = (read_run(folder) or {}).get("until")
-    return until if isinstance(until, dict) else {}
-
-
-def planned_steps(folder: Path) -> int | None:
-    """The updates that the run in a folder was last asked for; None where there is none."""
-    steps = (read_run(folder) or {}).get("steps")
-    return steps if isinstance(steps, int) else None
-
-
-def _is_of_a_beginning(path: Path) -> bool:
-    """Whether a killed process may have left this before it had a run: a lock, or the half of a description."""
-    return path.name == storage.LOCK or path.name.startswith(f".{RUN}.")
 
 
 def _difference(key: str, before: Any, now: Any) -> str:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from hilp.errors import HilpError, counted, require_count, some
+from hilp.errors import HilpError, counted, reason, require_count, some
 
 ROWS = "rows"  # the axis of a mesh: rows of a batch
 
@@ -59,24 +59,21 @@ def on_each(state: Any, mesh: Mesh) -> Any:
     return jax.lax.with_sharding_constraint(state, everywhere(mesh))
 
 
-def _of_rows(shape: tuple[int, ...], axis: int, mesh: Mesh) -> NamedSharding:
-    """Rows along an axis, where they can be shared out; else everywhere."""
-    divided = len(shape) > axis and shape[axis] % mesh.size == 0
-    return NamedSharding(mesh, PartitionSpec(*[None] * axis, ROWS)) if divided else everywhere(mesh)
+def _of_rows(shape: tuple[int, ...], axis: int | None, mesh: Mesh) -> NamedSharding:
+    """Rows along an axis, where there is one and they can be shared out; else everywhere."""
+    if axis is None or len(shape) <= axis or shape[axis] % mesh.size:
+        return everywhere(mesh)
+    return NamedSharding(mesh, PartitionSpec(*[None] * axis, ROWS))
 
 
 # ---- to devices, and from them ---------------------------------------------------------------------------------------
 
 
-def placed(tree: Any, mesh: Mesh | None) -> Any:
-    """A tree on the device, or on each of several; every process has all of it beforehand."""
-    if mesh is None:
-        return jax.device_put(tree)
-    return jax.tree.map(lambda leaf: _place(leaf, everywhere(mesh)), tree)
+def placed(tree: Any, mesh: Mesh | None, axis: int | None = None) -> Any:
+    """A tree on the device, or on each of several; every process has all of it beforehand.
 
-
-def placed_rows(tree: Any, mesh: Mesh | None, axis: int) -> Any:
-    """A tree of blocks of batches, whose rows lie along an axis, on the device or shared out among several."""
+    axis: along which rows of batches lie that are shared out among the devices.
+    """
     if mesh is None:
         return jax.device_put(tree)
     return jax.tree.map(lambda leaf: _place(leaf, _of_rows(leaf.shape, axis, mesh)), tree)
@@ -99,24 +96,23 @@ def local(tree: Any, mesh: Mesh | None) -> Any:
 
 
 def join(coordinator: str, processes: int | None, process: int | None, devices: int | None = None) -> int:
-    """Train together with other processes; on how many devices: as many as were asked for, or all.
+    """Train together with other processes; returns the number of devices: `devices`, or all of them.
 
-    coordinator: host:port of the first process, or "auto" under SLURM or Open MPI, which say the rest.
+    coordinator: host:port of the first process, or "auto" under SLURM or Open MPI, which know the rest.
     """
     try:
         jax.distributed.initialize(**_addresses(coordinator, processes, process))
     except (RuntimeError, ValueError) as error:
         hint = " (this is no job of SLURM or Open MPI: give host:port)" if coordinator == "auto" else ""
-        told = " ".join(str(error).split())[:200]
-        raise HilpError(f"cannot join the processes at {coordinator}{hint}: {told}") from error
-    # They meet here, before each reads its data: on CPUs the first who comes to such a meeting waits 30 seconds only,
-    # those who have met once wait for each other.
-    _of_all(np.zeros(1, np.int32))
+        raise HilpError(f"cannot join the processes at {coordinator}{hint}: {reason(error)}") from error
+    # A first exchange, before each reads its data: on CPUs a process waits 30 seconds only for others to come to the
+    # first one, and longer afterwards.
+    _gathered(0)
     return jax.device_count() if devices is None else devices
 
 
 def _addresses(coordinator: str, processes: int | None, process: int | None) -> dict[str, Any]:
-    """What JAX must be told to find the other processes; nothing where a scheduler tells it."""
+    """What JAX needs to find the other processes; nothing where a scheduler provides it."""
     if coordinator == "auto":
         if processes is not None or process is not None:
             raise HilpError("--coordinator auto knows --processes and --process by itself: leave them out")
@@ -131,16 +127,19 @@ def _addresses(coordinator: str, processes: int | None, process: int | None) -> 
     return {"coordinator_address": coordinator, "num_processes": processes, "process_id": process}
 
 
-def _of_all(numbers: np.ndarray) -> np.ndarray:
-    """What every process has to say, processes x numbers."""
+def _gathered(*numbers: int) -> np.ndarray:
+    """The numbers of every process, processes x numbers."""
+    if jax.process_count() == 1:
+        return np.asarray([numbers])
     from jax.experimental import multihost_utils
 
-    return np.asarray(multihost_utils.process_allgather(numbers)).reshape(jax.process_count(), -1)
+    found = multihost_utils.process_allgather(np.asarray(numbers, np.int32))
+    return np.asarray(found).reshape(jax.process_count(), -1)
 
 
-def anybody(mesh: Mesh | None, here: bool) -> bool:
+def any_process(here: bool) -> bool:
     """Whether something holds for this process, or for one of those that it trains with."""
-    return here if mesh is None or jax.process_count() == 1 else bool(_of_all(np.asarray([here], np.int32)).any())
+    return bool(_gathered(here).any())
 
 
 def writes(devices: int) -> bool:
@@ -148,16 +147,11 @@ def writes(devices: int) -> bool:
     return devices == 1 or jax.process_index() == 0
 
 
-def require_same(mesh: Mesh | None, start: int, identity: str, problem: HilpError | None = None) -> None:
-    """Raise where processes that train together go on from different updates, or have different things in mind, or one
-    of them cannot begin: so all of them end, and none waits for another.
+def require_same(start: int, identity: str, problem: HilpError | None = None) -> None:
+    """Raise where processes that train together go on from different updates or train different things, or one of them
+    cannot begin: so all of them end, and none waits for another.
     """
-    if mesh is None or jax.process_count() == 1:
-        if problem is not None:
-            raise problem
-        return
-    said = [start, zlib.crc32(identity.encode()) >> 1, problem is not None]
-    starts, digests, problems = _of_all(np.asarray(said, np.int32)).T
+    starts, digests, problems = _gathered(start, zlib.crc32(identity.encode()) >> 1, problem is not None).T
     if problem is not None:
         raise problem
     if problems.any():
@@ -170,12 +164,10 @@ def require_same(mesh: Mesh | None, start: int, identity: str, problem: HilpErro
         )
 
 
-def agreed(mesh: Mesh | None, chunk: int, over: bool, stop: bool) -> tuple[int, bool, bool]:
-    """How long the next chunk is and whether the run is over, as the first process says; stop, if anybody was asked to.
+def agreed(chunk: int, over: bool, stop: bool) -> tuple[int, bool, bool]:
+    """The length of the next chunk and whether the run is over, as in the first process; stop, if any process is to.
 
     Clocks and signals differ from process to process, but all must do the same.
     """
-    if mesh is None or jax.process_count() == 1:
-        return chunk, over, stop
-    said = _of_all(np.asarray([chunk, over, stop], np.int32))
-    return int(said[0, 0]), bool(said[0, 1]), bool(said[:, 2].any())
+    found = _gathered(chunk, over, stop)
+    return int(found[0, 0]), bool(found[0, 1]), bool(found[:, 2].any())

@@ -25,7 +25,6 @@ from hilp.prompts.skills import HierarchyPrompt, steps_of_a_skill
 from hilp.runs import PROMPT
 from hilp.spec import Spec
 from hilp.training import loop
-from hilp.training.checkpoints import RunWriter
 from hilp.training.options import TrainOptions
 from hilp.training.run import fingerprint_with
 
@@ -59,16 +58,14 @@ def hierarchy(
     """Train a high level that chooses one of the policy's skills every k steps, for a reward; a prompt comes out.
 
     reward: a vectorised function of (s, a, s') (or of (s, a, s', extras)), a formula over the observation's parts, or
-    nothing: the rewards that came with the data. shift, ends: see `hilp.label`. k: steps that a skill lasts (10, or as
-    the policy's skills were learnt). config: that of the method `iql`, instead of `preset` (laptop or paper). named:
-    what the reward is called in what is written. The other keywords are those of `hilp.pretrain`: seed, seeds, out,
-    resume, ...
+    None: the rewards of the data. shift, ends: see `hilp.label`. k: steps that a skill lasts (10, or as the policy's
+    skills were learnt). config: that of the method `iql`, instead of `preset` (laptop or paper). named: the name of the
+    reward in run.json and in the prompt. The other keywords are those of `hilp.pretrain`: seed, seeds, out, resume, ...
     """
     for name in keywords.keys() & NOT_OF_A_HIERARCHY:
         raise HilpError(f"a high level is trained without {name}: leave it out")
     policy.require_rule("skill_of", "cannot name the skill of a segment, so no high level can choose among its skills")
-    if not isinstance(data, Dataset):
-        raise HilpError(f"data must be a Dataset, not a {type(data).__name__}: make one with hilp.load(...)")
+    loop.require_dataset(data)
     data = own_data(policy, data, reward is None)
     usual = presets.high_level(preset, data.task)
     config = own_config(policy, data, usual.config if config is None else config, k)
@@ -82,14 +79,13 @@ def hierarchy(
         "reward": named or ("the data's own" if reward is None else getattr(reward, "__name__", "a function")),
         "shift": shift,
         "ends": ends,
-        # Of what was labelled, not of the skills: their last bits depend on the machine and the compiler, and a run
-        # may be resumed on another one.
-        "data_fingerprint": fingerprint_with(
-            labelled, {name: labelled.extras[name] for name in methods.columns(config)}
-        ),
+        # Without the skills: their last bits depend on the machine and the compiler, and a run may be resumed on
+        # another one.
+        "data_fingerprint": fingerprint_with(labelled, methods.columns(config)),
     }
-    with RunWriter(run, options) as writer:
-        state, updates = loop.Session(run, options, writer).train()
+    session = loop.Session(run)
+    with session.writer as writer:
+        state, updates = session.train()
         spec = Spec.of(data.observations, policy.skill_dim)
         found = []
         for seed, core in enumerate(run.exports(state), options.seed):

@@ -1,4 +1,4 @@
-"""Metrics on the way to where people watch them: a CSV file, TensorBoard, Weights & Biases.
+"""Loggers of metrics: a CSV file, TensorBoard, Weights & Biases.
 
 A logger is called with each row of metrics, as `on_metrics` of `pretrain` is. It begins with the first row, when the
 run's folder is there and it is known where a resumed run goes on; nothing is imported before. What an earlier process
@@ -10,24 +10,19 @@ from __future__ import annotations
 import csv
 import importlib.util
 import io
+import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from hilp import storage
 from hilp.errors import HilpError, nearest
 
 Metrics = Mapping[str, float]
 TABLE, EVENTS, WANDB_ID = "metrics.csv", "tensorboard", "wandb-id.txt"  # in the folder of a run
-
-
-class Logger(Protocol):
-    def log(self, row: Metrics) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class CsvLogger:
@@ -95,8 +90,6 @@ class WandbLogger:
     """A run of Weights & Biases, in the project that WANDB_PROJECT names, or `hilp`; resumed under the same id."""
 
     def __init__(self, folder: Path, first: int, config: Mapping[str, Any]) -> None:
-        import os
-
         import wandb
 
         path = folder / WANDB_ID
@@ -121,12 +114,9 @@ class WandbLogger:
         self._run.finish()
 
 
-KINDS: dict[str, Callable[[Path, int, Mapping[str, Any]], Logger]] = {
-    "csv": CsvLogger,
-    "tensorboard": TensorBoardLogger,
-    "wandb": WandbLogger,
-}
-PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb"}  # kind -> what it imports, an extra of that name
+Logger = CsvLogger | TensorBoardLogger | WandbLogger
+KINDS: dict[str, type[Logger]] = {"csv": CsvLogger, "tensorboard": TensorBoardLogger, "wandb": WandbLogger}
+EXTRAS = ("tensorboard", "wandb")  # that import the package of the same name
 
 
 def require(kinds: Sequence[str]) -> None:
@@ -134,8 +124,8 @@ def require(kinds: Sequence[str]) -> None:
     for kind in kinds:
         if kind not in KINDS:
             raise HilpError(f"unknown logger '{kind}': {nearest(kind, KINDS)}")
-        if kind in PACKAGES and importlib.util.find_spec(PACKAGES[kind]) is None:
-            raise HilpError(f"--log {kind} needs {PACKAGES[kind]}: pip install 'hilp[{kind}]', or use --log csv")
+        if kind in EXTRAS and importlib.util.find_spec(kind) is None:
+            raise HilpError(f"--log {kind} needs {kind}: pip install 'hilp[{kind}]', or use --log csv")
 
 
 @contextmanager

@@ -53,18 +53,9 @@ def pretrain(
 ) -> FoundationPolicy | list[FoundationPolicy]:
     """Train a policy on unlabeled data; returns a FoundationPolicy, or a list of them for several seeds.
 
-    The keywords are the fields of `TrainOptions`, which can be passed instead of them:
-
-    steps: updates, or "auto": until the distances among states of the data stop changing, but at most `most_steps`.
-    minutes: stop after this long, time before a resume included.
-    out: folder of the run; without one nothing is written. resume: go on from its newest intact checkpoint.
-    seeds: train this many at once (seed, seed + 1, ...) in one compiled program. bank: states kept for planning.
-    validation: share of episodes held out to watch the losses on; some are saved next to the policy. evaluate: called
-    for scores of the policy every `eval_every` steps, once it has had an update. on_metrics: called with each row of
-    metrics (docs/metrics.md) every `log_every` steps; if it raises, the run is saved and stops. keep: checkpoints kept
-    on disk. device_budget: bytes of data that may be put on the device (default: half of its memory); larger data is
-    read from where it is while training. devices: how many share each batch; where several processes train together
-    (`jax.distributed`), all of theirs, and the first process writes.
+    The keywords are the fields of `hilp.training.options.TrainOptions`, which explains each and can be passed instead:
+    steps, most_steps, minutes, seed, seeds, out, resume, bank, validation, log_every, checkpoint_every, keep,
+    device_budget, devices, evaluate, eval_every, on_metrics, on_policies, quiet, command.
     """
     methods.name_of(config)  # a model that only explains policies is no method
     options = TrainOptions(**keywords) if options is None else dataclasses.replace(options, **keywords)
@@ -75,22 +66,19 @@ def pretrain(
             f"phi_steps (--set phi_steps={max(1, options.updates // 3)})",
             file=sys.stderr,
         )
-    convergence = Convergence.of(run, options)
-    with RunWriter(run, options) as writer:
-        session = Session(run, options, writer, convergence)
+    session = Session(run)
+    with session.writer:
         state, steps = session.train()
         policies = session.policies(state, steps)
         session.save(policies)
-    session.say(policies, steps)
+    session.print_advice(policies, steps)
     return policies[0] if options.seeds == 1 else policies
 
 
 def train(config: Any, data: Dataset, *, steps: int, seed: int = 0, quiet: bool = False, verb: str = "training") -> Any:
     """Train and return the bare export of a method, with nothing written; for models that are means, not ends."""
-    options = TrainOptions(steps=steps, seed=seed, quiet=quiet)
-    run = prepare(config, data, options)
-    with RunWriter(run, options) as writer:
-        state, _ = Session(run, options, writer, verb=verb).train()
+    run = prepare(config, data, TrainOptions(steps=steps, seed=seed, quiet=quiet))
+    state, _ = Session(run, verb).train()
     return run.exports(state)[0]
 
 
@@ -99,44 +87,34 @@ def prepare(config: Any, data: Dataset, options: TrainOptions) -> Run:
     lists = {f.name: tuple(v) for f in dataclasses.fields(config) if isinstance(v := getattr(config, f.name), list)}
     config = dataclasses.replace(config, **lists)  # compiled programs are kept by config, which must not change
     require_own_process()
+    require_dataset(data)
+    checks.require_trainable(data)
+    before = read_run(options.folder) if options.resume and options.folder is not None else None
+    chosen = auto_config.resolve(config, data, before)
+    if not distributed.writes(options.devices):
+        # All processes compute rows of metrics together: those that report to no one still take part.
+        unheard = None if options.on_metrics is None else (lambda row: None)
+        options = dataclasses.replace(options, quiet=True, evaluate=None, on_metrics=unheard, on_policies=None)
+    return Run(chosen.config, chosen.data, options, chosen.line)
+
+
+def require_dataset(data: Any) -> None:
+    """Raise where data is something else than a Dataset."""
     if not isinstance(data, Dataset):
         raise HilpError(f"data must be a Dataset, not a {type(data).__name__}: make one with hilp.load(...)")
-    checks.require_trainable(data)
-    folder = options.folder
-    before = read_run(folder) if options.resume and folder is not None else None
-    chosen = auto_config.resolve(config, data, before)
-    return Run(
-        chosen.config,
-        chosen.data,
-        options.seed,
-        options.seeds,
-        options.validation,
-        options.device_budget,
-        folder if distributed.writes(options.devices) else None,
-        chosen.line,
-        options.devices,
-    )
 
 
 class Session:
-    """One training: a run, its options, its folder, and when it ends."""
+    """One training: a run, its folder, and when it ends."""
 
-    def __init__(
-        self,
-        run: Run,
-        options: TrainOptions,
-        writer: RunWriter,
-        convergence: Convergence | None = None,
-        verb: str = "training",
-    ) -> None:
-        if not writer.writes:
-            # All processes compute rows of metrics together: those that report to no one still take part.
-            heard = None if options.on_metrics is None else (lambda row: None)
-            options = dataclasses.replace(options, quiet=True, evaluate=None, on_metrics=heard, on_policies=None)
-        self.run, self.options, self.writer, self.convergence, self.verb = run, options, writer, convergence, verb
-        self.pace = options.pace
+    def __init__(self, run: Run, verb: str = "training") -> None:
+        self.run, self.options, self.verb = run, run.options, verb
+        self.convergence = Convergence.of(run)
+        self.writer = RunWriter(run)
+        self.pace = run.options.pace
         self.seconds = 0.0  # of training, time before a resume included
-        self._evaluation: dict[str, float] = {}  # the latest, and its step
+        self._evaluation: dict[str, float] = {}  # the latest scores
+        self._evaluated: dict[str, float] = {}  # and their update, as a row of metrics has it
 
     # ---- the loop ----------------------------------------------------------------------------------------------------
 
@@ -160,46 +138,47 @@ class Session:
                 if self.convergence is not None and step % self.pace.convergence == 0:
                     self.convergence.check(state)
                 chunk = next_chunk(chunk, count, took)
-                chunk, over, stop = distributed.agreed(run.mesh, chunk, self._over(step), bool(stops))
-                progress.advance(count, scalars(means), self._scores)
+                chunk, over, stop = distributed.agreed(chunk, self._over(step), bool(stops))
+                progress.advance(count, scalars(means), self._evaluation)
                 self._report(state, step, count, means, over, progress.rate)
                 if step % self.pace.checkpoint == 0 or over or writer.late or stop:
                     writer.save(state, step, self._note())
-                if stop and writer.folder is None:
-                    raise KeyboardInterrupt
-                if stop and not over:
-                    raise TrainingStopped(
-                        f"stopped at step {step} and saved; go on with --resume --out {writer.folder}"
-                    )
+                if stop:
+                    self._stop(step, over)
         return state, step
+
+    def _stop(self, step: int, over: bool) -> None:
+        """End a run that is to stop, and was saved if it can be."""
+        if self.writer.folder is None:
+            raise KeyboardInterrupt
+        if not over:
+            raise TrainingStopped(f"stopped at step {step} and saved; go on with --resume --out {self.writer.folder}")
 
     def _over(self, step: int) -> bool:
         converged = self.options.until_converged and self.convergence is not None and self.convergence.converged
         minutes = self.options.minutes
         return step >= self.options.updates or converged or (minutes is not None and self.seconds >= 60 * minutes)
 
-    @property
-    def _scores(self) -> dict[str, float]:
-        """Of the latest evaluation, without its step."""
-        return {name: value for name, value in self._evaluation.items() if name != "evaluation_step"}
-
     def _report(self, state: Any, step: int, count: int, means: Means, over: bool, rate: float) -> None:
         """Evaluate the policy and write a row of metrics where these are due."""
         options, run, writer = self.options, self.run, self.writer
         if options.evaluate is not None and step % self.pace.evaluate == 0 and step > run.last_stage_begins:
             policy = run.policies(state, step, options.bank)[0]
-            self._evaluation = {**options.evaluate(policy), "evaluation_step": step}
+            self._evaluation, self._evaluated = options.evaluate(policy), {"evaluation_step": step}
         if writer.folder is None and options.on_metrics is None:
             return
         writer.add(count, means)
         if step % self.pace.log == 0 or over:
-            change = None if self.convergence is None else self.convergence.change
-            moved = {} if change is None else {"phi_change": change}
-            held_out = run.validate(state, step, self.pace.log)
-            row = writer.log(step, {**held_out, **self._evaluation, **moved, "steps_per_second": round(rate, 3)})
-            self._tell(row, state)
+            moved = {} if self._change is None else {"phi_change": self._change}
+            more = {**run.validate(state, step, self.pace.log), **self._evaluation, **self._evaluated, **moved}
+            self._notify(writer.log(step, {**more, "steps_per_second": round(rate, 3)}), state)
 
-    def _tell(self, row: dict[str, float], state: Any) -> None:
+    @property
+    def _change(self) -> float | None:
+        """The latest change of distances, where they are watched."""
+        return None if self.convergence is None else self.convergence.change
+
+    def _notify(self, row: dict[str, float], state: Any) -> None:
         """Call on_metrics; if it fails, save first: hours of training are not lost with it."""
         try:
             if self.options.on_metrics is not None:
@@ -214,23 +193,22 @@ class Session:
             raise HilpError(f"{what} (stopped at step {step} and {saved})") from error
 
     def _note(self) -> dict[str, Any]:
-        """What a checkpoint says besides the state."""
-        watched = {} if self.convergence is None else {"convergence": self.convergence.note()}
+        """What a checkpoint holds besides the state."""
+        watched = {} if self.convergence is None else {"convergence": self.convergence.note}
         return {**watched, **({} if self.options.minutes is None else {"seconds": self.seconds})}
 
     def _restore(self, note: Mapping[str, Any]) -> None:
         """Go on from a checkpoint's note."""
         self.seconds = float(note.get("seconds", 0.0))
-        if self.convergence is not None:
-            self.convergence.restore(note.get("convergence"))
+        if self.convergence is not None and note.get("convergence"):  # none where the run was not watched before
+            self.convergence.note = note["convergence"]
 
     # ---- the policies ------------------------------------------------------------------------------------------------
 
     def policies(self, state: Any, steps: int) -> list[FoundationPolicy]:
         """The finished policies, with latents of the data and a graph where they plan on one."""
         data, bank = self.run.trained_on, self.options.bank
-        change = None if self.convergence is None else self.convergence.change
-        policies = self.run.policies(state, steps, bank, change)
+        policies = self.run.policies(state, steps, bank, self._change)
         policies = [policy.with_latents(data, bank, own) for own, policy in enumerate(policies, self.run.seed)]
         return [policy.with_graph(data) if has_graph(policy) else policy for policy in policies]
 
@@ -246,8 +224,8 @@ class Session:
             for seed, policy in enumerate(policies, self.options.seed):
                 policy.save(self.options.home(seed) / POLICY)
 
-    def say(self, policies: list[FoundationPolicy], steps: int) -> None:
-        """What is worth a line after a training."""
+    def print_advice(self, policies: list[FoundationPolicy], steps: int) -> None:
+        """Print what a policy of pictures keeps, and whether phi still moves."""
         if self.options.quiet:
             return
         if pictures(self.run.spec):
@@ -263,15 +241,15 @@ def next_chunk(chunk: int, count: int, seconds: float) -> int:
 
 @contextlib.contextmanager
 def stop_requests() -> Iterator[list[int]]:
-    """A list that fills when the run is asked to stop, so that the chunk under way can end and be saved; twice stops at
-    once.
+    """A list that fills with signals to stop, so that the chunk under way can end and be saved; a second one stops the
+    process at once.
     """
-    asked: list[int] = []
+    received: list[int] = []
 
-    def ask(number: int, frame: object) -> None:
-        if asked:
+    def receive(number: int, frame: object) -> None:
+        if received:
             raise KeyboardInterrupt
-        asked.append(number)
+        received.append(number)
 
-    with on_stop(ask):
-        yield asked
+    with on_stop(receive):
+        yield received

@@ -1,4 +1,4 @@
-"""What fits: the bytes of data to put on the device, and configs that no machine like this can train."""
+"""Memory: of the device, of a config, and errors where it is not enough."""
 
 from __future__ import annotations
 
@@ -15,24 +15,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hilp.errors import HilpError
+from hilp.errors import HilpError, reason
 from hilp.learning import methods
 from hilp.runs import CHECKPOINTS
 from hilp.spec import Spec
 
 
 def device_memory(free: bool = False) -> int:
-    """Bytes of the device's memory; where it is the CPU, of the machine's (what is free of it, if asked)."""
+    """Bytes of the device's memory; where it is the CPU, of the machine's. free: of what is free now."""
     device = jax.devices()[0]
     stats = device.memory_stats() if device.platform != "cpu" else None
     if stats and "bytes_limit" in stats:
         return int(stats["bytes_limit"])
     return os.sysconf("SC_AVPHYS_PAGES" if free else "SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def default_device_budget() -> int:
-    """Bytes of data to put on the device: half of its memory, or of what is free where the device is the CPU."""
-    return device_memory(free=True) // 2
 
 
 def release() -> None:
@@ -61,13 +56,13 @@ def state_bytes(config: Any, spec: Spec) -> int:
     try:
         state = jax.eval_shape(lambda: methods.of(config).init(config, spec, jax.random.key(0)))
     except (OverflowError, MemoryError) as error:
-        raise HilpError(f"these sizes make no network ({' '.join(str(error).split())[:120]}): lower them") from error
+        raise HilpError(f"these sizes make no network ({reason(error)}): lower them") from error
     return sum(math.prod(leaf.shape) * jnp.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(state))
 
 
 @contextlib.contextmanager
 def enough(folder: Path | None, start: int) -> Iterator[None]:
-    """Say in one line that the device has not enough memory, and leave no folder of a run that never began."""
+    """Raise one line where the device has not enough memory, and leave no folder of a run that never began."""
     try:
         yield
     except (jax.errors.JaxRuntimeError, MemoryError) as error:

@@ -5,23 +5,25 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, require_count
-from hilp.policy.policy import FoundationPolicy
 from hilp.runs import seed_folder
+
+if TYPE_CHECKING:  # flags are read before anything slow is imported
+    from hilp.data.dataset import Dataset
+    from hilp.policy.policy import FoundationPolicy
 
 AUTO_STEPS = 40_000  # the most updates of a run that ends by itself
 CONVERGENCE_EVERY = 1000  # updates between two checks of convergence, where they decide about the end
 CHECKS_PER_RUN = 8  # of convergence, in a run that ends after a fixed number of updates
 LINES_PER_RUN = 100  # rows of metrics, unless log_every says otherwise
 
-Evaluate = Callable[[FoundationPolicy], dict[str, float]]
+Evaluate = Callable[["FoundationPolicy"], dict[str, float]]
 OnMetrics = Callable[[dict[str, float]], object]
-OnPolicies = Callable[[list[FoundationPolicy], Dataset | None], object]
+OnPolicies = Callable[[list["FoundationPolicy"], "Dataset | None"], object]
 
 
 class Pace(NamedTuple):
@@ -37,30 +39,60 @@ class Pace(NamedTuple):
         return min((step // every + 1) * every for every in self)
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Options that are flags of `hilp pretrain` and `hilp hierarchy` as well."""
+
+    seed: int = 0
+    """random seed"""
+    seeds: int = 1
+    """train this many seeds at once: seed, seed + 1, ..."""
+    resume: bool = False
+    """continue from the newest intact checkpoint in --out"""
+    checkpoint_every: int | None = None
+    """updates between two checkpoints (default: a tenth of the run)"""
+    keep: int = 2
+    """checkpoints kept on disk"""
+
+    def run_options(self) -> dict[str, Any]:
+        """These options by name, as `pretrain` takes them."""
+        return {field.name: getattr(self, field.name) for field in fields(RunOptions)}
+
+
 @dataclass(frozen=True)
-class TrainOptions:
+class TrainOptions(RunOptions):
     """What `pretrain` takes besides a config and data."""
 
-    steps: int | Literal["auto"]  # updates, or "auto": until distances among states of the data stop changing
-    most_steps: int = AUTO_STEPS  # updates at most with steps="auto"
-    minutes: float | None = None  # stop after this long, time before a resume included
-    seed: int = 0
-    seeds: int = 1  # seed, seed + 1, ...: trained at once in one compiled program
-    out: str | os.PathLike[str] | None = None  # folder of the run; without one nothing is written
-    resume: bool = False  # go on from the newest intact checkpoint
-    bank: int = 50_000  # states of the data that a policy keeps for planning
-    validation: float = 0.0  # share of episodes held out to watch the losses on; some are saved next to the policy
-    log_every: int | None = None  # updates between two rows of metrics
-    checkpoint_every: int | None = None
-    keep: int = 2  # checkpoints kept on disk
-    device_budget: int | None = None  # bytes of data on the device (default: half its memory); more is streamed
-    devices: int = 1  # that share each batch; with several processes (`jax.distributed`), all devices of all of them
-    evaluate: Evaluate | None = None  # scores of a policy, computed every `eval_every` updates
+    steps: int | Literal["auto"]
+    """updates, or "auto": until distances among states of the data stop changing"""
+    most_steps: int = AUTO_STEPS
+    """updates at most, where steps is "auto"."""
+    minutes: float | None = None
+    """stop after this long, time before a resume included"""
+    out: str | os.PathLike[str] | None = None
+    """folder of the run; without one nothing is written"""
+    bank: int = 50_000
+    """states of the data that a policy keeps for planning"""
+    validation: float = 0.0
+    """share of episodes held out to watch the losses on; some are saved next to the policy"""
+    log_every: int | None = None
+    """updates between two rows of metrics (default: a hundredth of the run)"""
+    device_budget: int | None = None
+    """bytes of data on the device (default: half of its memory); larger data is read from where it is while training"""
+    devices: int = 1
+    """how many share each batch; where several processes train together (`jax.distributed`), all devices of all"""
+    evaluate: Evaluate | None = None
+    """called for scores of the policy every `eval_every` updates, once it has had an update"""
     eval_every: int | None = None
-    on_metrics: OnMetrics | None = None  # called with each row of metrics; if it raises, the run is saved and stops
-    on_policies: OnPolicies | None = None  # called with the policies and the held-out data before they are saved
+    """updates between two evaluations (default: a fifth of the run)"""
+    on_metrics: OnMetrics | None = None
+    """called with each row of metrics (docs/metrics.md); if it raises, the run is saved and stops"""
+    on_policies: OnPolicies | None = None
+    """called with the policies and the held-out data before they are saved"""
     quiet: bool = False
-    command: str | None = None  # that is written into run.json
+    """print no progress"""
+    command: str | None = None
+    """what run.json names as the command (default: that of this process)"""
 
     def __post_init__(self) -> None:
         for name in ("most_steps" if self.until_converged else "steps", "seeds", "keep", "devices"):

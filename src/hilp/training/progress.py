@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections import deque
-from types import TracebackType
+from collections.abc import Callable, Iterator
 
 PLAIN_SECONDS = 15.0  # between lines in a log file
 RATE_SECONDS = 60.0  # that a rate is taken over: phases of a run differ in speed
@@ -45,9 +46,7 @@ class Progress:
             self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar:
             self._bar.stop()
 
@@ -63,32 +62,21 @@ class Progress:
             self._bar.update(self._task, completed=self.done, text=text)
         elif not self.quiet and self.rate and time.monotonic() - self._printed > PLAIN_SECONDS:
             self._printed = time.monotonic()
-            left = (self.total - self.done) / self.rate if self.rate else 0.0
+            left = (self.total - self.done) / self.rate
             print(f"{self.verb} {self.done:,}/{self.total:,} {text} ETA {left:.0f} s", file=sys.stderr)
 
 
-class Bar:
-    """A bar for work that reports (what, done, total), such as converting data."""
+@contextlib.contextmanager
+def bars(quiet: bool = False) -> Iterator[Callable[[str, int, int], None]]:
+    """A function for work that reports (what, done, total), such as converting data: a bar for each kind of work."""
+    line: Progress | None = None
+    with contextlib.ExitStack() as stack:
 
-    def __init__(self, quiet: bool = False):
-        self._what: str | None = None
-        self._quiet = quiet
-        self._line: Progress | None = None
+        def show(what: str, done: int, total: int) -> None:
+            nonlocal line
+            if line is None or line.verb != what:
+                stack.close()
+                line = stack.enter_context(Progress(total, quiet=quiet, verb=what))
+            line.advance(done - line.done, {}, {})
 
-    def __enter__(self) -> Bar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        if what != self._what:
-            self._close()
-            self._what, self._line = what, Progress(total, quiet=self._quiet, verb=what).__enter__()
-        assert self._line is not None
-        self._line.advance(done - self._line.done, {}, {})
-
-    def _close(self) -> None:
-        if self._line is not None:
-            self._line.__exit__(None, None, None)
-            self._line = None
+        yield show

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -24,7 +23,8 @@ from hilp.policy.preparation import Preparation
 from hilp.prompts.bank import Bank
 from hilp.spec import Spec
 from hilp.training import memory
-from hilp.training.distributed import anybody, local, mesh_of, placed
+from hilp.training.distributed import any_process, local, mesh_of, placed, writes
+from hilp.training.options import TrainOptions
 from hilp.training.program import chunk_program, column_program, initialiser
 from hilp.training.stream import BLOCK, Stream, scratch_array
 from hilp.versions import versions
@@ -33,6 +33,7 @@ VALIDATION_BATCHES = 8  # at most
 VALIDATION_SHARE = 0.1  # of updates that are spent on held-out episodes; a batch a row of metrics at least
 LEAST_BUCKET = 1024  # rows of the smallest data on the device
 MOST_PADDED = 32 << 20  # bytes of data that is padded
+ONE_UPDATE = TrainOptions(steps=1)
 COLUMN_BLOCK = 8192  # rows that a column is computed for at a time
 
 Means = dict[str, np.ndarray]  # of each metric over some updates, a number a seed
@@ -42,41 +43,30 @@ class Run:
     """The programs of a config and its data, on the device or streamed to it."""
 
     def __init__(
-        self,
-        config: Any,
-        data: Dataset,
-        seed: int = 0,
-        seeds: int = 1,
-        validation: float = 0.0,
-        device_budget: int | None = None,
-        scratch: Path | None = None,
-        fit_line: str | None = None,
-        devices: int = 1,
+        self, config: Any, data: Dataset, options: TrainOptions = ONE_UPDATE, fit_line: str | None = None
     ) -> None:
-        """scratch: folder for columns too large for memory; the system's choice without. fit_line: what was chosen.
-        devices: how many share out each batch.
-        """
-        self.fit_line = fit_line
-        self.config, self.data, self.seed, self.seeds, self.validation = config, data, seed, seeds, validation
+        """fit_line: what was chosen for the data."""
+        self.config, self.data, self.options, self.fit_line = config, data, options, fit_line
+        self.seed, self.seeds = options.seed, options.seeds
         self.method = methods.of(config)
         self.stages = methods.stages(config)
         self.spec = Spec.of(data.network_inputs, data.action_dim)  # of the networks
-        memory.require_fit(config, self.spec, seeds)
-        self.mesh = mesh_of(devices, getattr(config, "batch", devices))
+        memory.require_fit(config, self.spec, self.seeds)
+        self.mesh = mesh_of(options.devices, getattr(config, "batch", options.devices))
         self.preparation = Preparation.of(data, config.normalize)
-        self.scratch = scratch
-        self.about: dict[str, Any] = {}  # what is to be said of it beside its own description
-        keys = jnp.stack([jax.random.key(s) for s in range(seed, seed + seeds)])
+        self.about: dict[str, Any] = {}  # added to the description
+        keys = jnp.stack([jax.random.key(s) for s in range(self.seed, self.seed + self.seeds)])
         # Key 0 of the stream starts the networks; updates use keys 1, 2, ...
         first = jax.vmap(lambda key: jax.random.fold_in(key, 0))(keys)
-        self._own_keys = keys[0] if seeds == 1 else keys  # of this process
-        self.keys = self._own_keys if self.mesh is None else placed(self._own_keys, self.mesh)
-        budget = memory.default_device_budget() if device_budget is None else device_budget
+        self._own_keys, first = (keys, first) if self.seeds > 1 else (keys[0], first[0])  # of this process
+        self.keys = placed(self._own_keys, self.mesh)
+        budget = memory.device_memory(free=True) // 2 if options.device_budget is None else options.device_budget
         size = self._bytes_on_device()
-        self.streamed = anybody(self.mesh, size > budget)  # all run the same programs
+        self.streamed = any_process(size > budget)  # all run the same programs
         self.large = not self.streamed and size > MOST_PADDED
         self.size = data.rows if self.streamed else bucket(data.rows, size)
-        self.index, self.held_out = sampling.build_index(data.lengths, self._held_out_episodes(), self.size)
+        self._held_out_episodes = self._draw_held_out()
+        self.index, self.held_out = sampling.build_index(data.lengths, self._held_out_episodes, self.size)
         self.columns = sampling.Columns(
             {"observations": data.network_inputs, "actions": data.actions, **self._extra_columns()},
             {},
@@ -88,13 +78,10 @@ class Run:
             shared = {name: as_numbers(column) for name, column in self.columns.shared.items()}
             shared = jax.tree.map(lambda part: sampling.padded(part, self.size), shared)
             self.columns = placed(self.columns._replace(shared=shared), self.mesh)
-            if self.mesh is not None:
-                self.index, self.held_out = placed((self.index, self.held_out), self.mesh)
+            self.index, self.held_out = placed((self.index, self.held_out), self.mesh)
         self._stage = -1  # that the columns and the stream are of
         self._stream: Stream | None = None
-        first = first[0] if seeds == 1 else first
-        first = first if self.mesh is None else placed(first, self.mesh)
-        self.fresh = initialiser(config, self.spec, seeds > 1, self.mesh)(first)
+        self.fresh = initialiser(config, self.spec, self.seeds > 1, self.mesh)(placed(first, self.mesh))
 
     # ---- updates -----------------------------------------------------------------------------------------------------
 
@@ -109,30 +96,27 @@ class Run:
 
     def advance(self, state: Any, step: int, count: int) -> tuple[Any, Means]:
         """`count` updates from `step`; the mean of each metric, per seed."""
-        means, broken, end = [], {}, step + count
-        pieces: list[Any] = []
+        end, pieces = step + count, list[Any]()
         while step < end:
             stage = self.stage_of(step)
             until = min(end, self.stages[stage].until or end)
             pieces += self._chunks(state, self.index, step, until - step, stage)
             state, step = pieces[-1][0], until
-        for _, done, sums, bad in pieces:
-            means.append((done, {name: np.asarray(total) / done for name, total in sums.items()}))
-            for name, steps in bad.items():
-                at = min((int(at) for at in np.ravel(np.asarray(steps)) if at), default=0)
-                if at and name not in broken:
-                    broken[name] = at
+        means = [
+            (done, {name: np.asarray(total) / done for name, total in sums.items()}) for _, done, sums, _ in pieces
+        ]
+        broken = [(int(at), name) for *_, bad in pieces for name, steps in bad.items() for at in np.ravel(steps) if at]
         if broken:
-            name = min(broken, key=lambda n: broken[n])
+            at, name = min(broken, key=lambda first: first[0])
             raise TrainingDiverged(
-                f"{name} became NaN or infinite at step {broken[name]}: the last good checkpoint is kept; lower lr "
+                f"{name} became NaN or infinite at step {at}: the last good checkpoint is kept; lower lr "
                 "(--set lr=1e-4) or check the scale of the observations (--set normalize=true)"
             )
         return state, weighted_mean(means)
 
     def validate(self, state: Any, step: int, every: int) -> dict[str, float]:
-        """Metrics on held-out episodes after `step` updates, asked for `every` so many: updates that are thrown away,
-        by the same programs.
+        """Metrics on held-out episodes after `step` updates, computed `every` so many: by updates of the same programs
+        whose state is thrown away.
         """
         if self.held_out is None:
             return {}
@@ -189,7 +173,8 @@ class Run:
         compute = column_program(self.config, function, self.seeds > 1)
         shape = (*self.keys.shape, self.size, self._column_size(function))
         # Data that is streamed may be larger than memory, and so may its columns.
-        column = scratch_array(shape, self.scratch) if self.streamed else np.zeros(shape, np.float32)
+        folder = self.options.folder if writes(self.options.devices) else None
+        column = scratch_array(shape, folder) if self.streamed else np.zeros(shape, np.float32)
         mean, scale = self.preparation.mean, self.preparation.scale
         size = min(COLUMN_BLOCK, self.size)  # of every block, padded where there are fewer rows left
         for first in range(0, self.data.rows, size):
@@ -220,7 +205,7 @@ class Run:
         return copies * self.data.rows * (row + 4 * self.seeds * max(sizes))
 
     def _extra_columns(self) -> dict[str, np.ndarray]:
-        """The columns that the method asks for by name beside observations and actions: a number a row."""
+        """The columns that the method needs besides observations and actions: a number a row."""
         wanted = methods.columns(self.config)
         for name in wanted:
             if name not in self.data.extras:
@@ -234,31 +219,31 @@ class Run:
 
     @property
     def data_fingerprint(self) -> str:
-        """Of all that this training sees: extra columns, where the method asks for some, included."""
-        return fingerprint_with(self.data, self._extra_columns())
+        """Of all that this training sees, the extra columns included."""
+        return fingerprint_with(self.data, methods.columns(self.config))
 
-    def _held_out_episodes(self) -> np.ndarray | None:
-        if self.validation == 0.0:
+    def _draw_held_out(self) -> np.ndarray | None:
+        """Which episodes are held out."""
+        share, episodes = self.options.validation, self.data.episodes
+        if share == 0.0:
             return None
-        rng = np.random.default_rng(self.seed)
-        count = max(1, round(self.validation * self.data.episodes))
-        if count >= self.data.episodes:
-            raise HilpError(f"validation {self.validation} of {self.data.episodes} episodes leaves none to train on")
-        return np.isin(np.arange(self.data.episodes), rng.choice(self.data.episodes, count, replace=False))
+        count = max(1, round(share * episodes))
+        if count >= episodes:
+            raise HilpError(f"validation {share} of {episodes} episodes leaves none to train on")
+        return np.isin(np.arange(episodes), np.random.default_rng(self.seed).choice(episodes, count, replace=False))
 
     def held_out_data(self, most: int) -> Dataset | None:
         """Episodes that are not trained on, about as many as have `most` rows, but one at least."""
-        marked = self._held_out_episodes()
-        if marked is None:
+        if self._held_out_episodes is None:
             return None
-        episodes = np.flatnonzero(marked)
+        episodes = np.flatnonzero(self._held_out_episodes)
         whole = np.cumsum(np.asarray(self.data.lengths)[episodes]) <= most
         return self.data.select(episodes[: max(1, int(whole.sum()))])
 
     @property
     def trained_on(self) -> Dataset:
         """The data without the episodes that are held out."""
-        held_out = self._held_out_episodes()
+        held_out = self._held_out_episodes
         return self.data if held_out is None else self.data.select(np.flatnonzero(~held_out))
 
     # ---- what comes out ----------------------------------------------------------------------------------------------
@@ -296,23 +281,24 @@ class Run:
             for seed, core in enumerate(self.exports(state), self.seed)
         ]
 
-    def description(self, steps: int, command: str | None) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
         """What identifies a run (checked on resume), and what is good to know about it."""
         return {
             "method": methods.name_of(self.config),
             "config": methods.config_values(self.config),
             "seed": self.seed,
             "seeds": self.seeds,
-            "validation": self.validation,
+            "validation": self.options.validation,
             "data_fingerprint": self.data_fingerprint,
             "data": self.data.name,
             "stride": self.preparation.stride,
             **({} if self.mesh is None else {"devices": self.mesh.size}),
             **({} if self.fit_line is None else {"chosen": self.fit_line}),
-            "steps": steps,
+            "steps": self.options.updates,
             **self.about,
-            "command": command or " ".join(sys.argv),
+            "command": self.options.command or " ".join(sys.argv),
             "versions": versions(),
+            **({"until": self.options.until} if self.options.until else {}),
         }
 
 
@@ -326,9 +312,9 @@ def bucket(rows: int, size: int) -> int:
     return padded if size / rows * padded <= MOST_PADDED else rows
 
 
-def fingerprint_with(data: Dataset, extra: Mapping[str, np.ndarray]) -> str:
-    """Of data together with extra columns of it, where there are some."""
-    own = data.fingerprint
+def fingerprint_with(data: Dataset, extras: Iterable[str]) -> str:
+    """The fingerprint of data together with extra columns of it, where there are some."""
+    own, extra = data.fingerprint, {name: data.extras[name] for name in extras}
     return own if not extra else hashlib.sha256((own + storage.checksum(extra)).encode()).hexdigest()[: len(own)]
 
 

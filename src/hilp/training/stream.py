@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 
 from hilp.errors import HilpError
 from hilp.learning import sampling
-from hilp.training.distributed import placed_rows
+from hilp.training.distributed import placed
 
 BLOCK = 32  # updates whose batches are gathered at a time
 
@@ -59,20 +59,20 @@ class Stream:
     def _gather(self, index: sampling.Index, start: int) -> Any:
         rows = jax.tree.map(np.asarray, self._rows(index, self._keys, jnp.int32(start)))
         if self._keys.ndim == 0 or not self.columns.own:
-            return placed_rows(sampling.gather(self.columns, rows, np), self._mesh, axis=1 + self._keys.ndim)
+            return placed(sampling.gather(self.columns, rows, np), self._mesh, axis=1 + self._keys.ndim)
         batches = []
         for seed in range(len(self._keys)):
             columns = self.columns._replace(own={name: column[seed] for name, column in self.columns.own.items()})
             batches.append(sampling.gather(columns, jax.tree.map(lambda drawn, n=seed: drawn[n], rows), np))
-        return placed_rows(jax.tree.map(lambda *parts: np.stack(parts), *batches), self._mesh, axis=2)
+        return placed(jax.tree.map(lambda *parts: np.stack(parts), *batches), self._mesh, axis=2)
 
 
 def scratch_array(shape: tuple[int, ...], folder: Path | None) -> np.ndarray:
-    """A float32 array in a file without a name, gone when nobody looks at it any more."""
+    """A float32 array in a file without a name, gone once it is no longer used."""
     size = 4 * int(np.prod(shape))
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
-            if hasattr(os, "posix_fallocate"):  # a disk that fills up later would end the process without a word
+            if hasattr(os, "posix_fallocate"):  # a disk that fills up later would end the process without a message
                 os.posix_fallocate(file.fileno(), 0, size)
             return np.memmap(file, np.float32, "w+", shape=shape)
     except OSError as error:
