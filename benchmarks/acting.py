@@ -90,10 +90,10 @@ def act_numpy() -> Line:
 def act_onnx() -> Line:
     """A goal in onnxruntime, by the graph of `hilp export --to onnx`."""
     from hilp import export
-    from hilp.export import graphs
+    from hilp.export import onnx_folder
 
     try:
-        graphs.require_onnx()
+        onnx_folder.require_onnx()
     except HilpError as error:
         return not_measured("us", error)
     import onnxruntime

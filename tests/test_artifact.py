@@ -303,11 +303,12 @@ def test_numbers_of_a_type_that_numpy_has_not(tmp_path: Path, name: str, dtype: 
 
 def test_weights_of_another_type_than_the_network(tmp_path: Path) -> None:
     shutil.copytree(KEPT / "folder", tmp_path / "policy")
-    weights, _ = storage.read_arrays(tmp_path / "policy" / "weights.safetensors")
-    doubled = {key: value.astype(np.float64) for key, value in weights.items()}
-    storage.write_arrays(tmp_path / "policy" / "weights.safetensors", doubled)
     config = json.loads((tmp_path / "policy" / "config.json").read_text())
-    config["fingerprint"] = artifact._fingerprint({key: config[key] for key in artifact.IDENTITY}, doubled)
+    names = [artifact.WEIGHTS, artifact.BANK, *(name for name, key in artifact.OPTIONAL.items() if config.get(key))]
+    weights, *kept = (storage.read_arrays(tmp_path / "policy" / name)[0] for name in names)
+    doubled = {key: value.astype(np.float64) for key, value in weights.items()}
+    storage.write_arrays(tmp_path / "policy" / artifact.WEIGHTS, doubled)
+    config["fingerprint"] = artifact._fingerprint({key: config[key] for key in artifact.IDENTITY}, doubled, *kept)
     (tmp_path / "policy" / "config.json").write_text(json.dumps(config))
     assert "does not fit its config" in refusal(tmp_path / "policy")
 

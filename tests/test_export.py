@@ -472,7 +472,8 @@ def test_saved_prompts_go_along(everything: Any, tmp_path: Path) -> None:
     policy = everything[1]["hilp"]
     made = {"skill": policy.skill(seed=1), "goal": policy.goal(GOALS[0], plan=2),
             "way": policy.goal(GOALS[0], plan="graph"),
-            "reward": policy.reward(function=lambda s, a, s2: s2[:, 0], rule="graph")}  # fmt: skip
+            "reward": policy.reward(function=lambda s, a, s2: s2[:, 0], rule="graph"),
+            "then": policy.skill(seed=1).then(policy.skill(seed=2), 1)}  # fmt: skip
     for name, prompt in made.items():
         prompt.save(tmp_path / f"{name}.safetensors")
     files = [tmp_path / f"{name}.safetensors" for name in made]
@@ -480,13 +481,13 @@ def test_saved_prompts_go_along(everything: Any, tmp_path: Path) -> None:
     runtime = numpy_folder.load(tmp_path / "out").load(tmp_path / "out")
     for name, prompt in made.items():
         loaded = runtime.load_prompt(tmp_path / "out" / "prompts" / f"{name}.safetensors")
-        np.testing.assert_allclose(runtime.act(SEEN, loaded), policy.act(SEEN, prompt), atol=3e-5)
+        for _ in range(2):
+            np.testing.assert_allclose(runtime.act(SEEN, loaded), policy.act(SEEN, prompt), atol=3e-5)
     with pytest.raises(hilp.HilpError, match="numpy only"):
         export.write(policy, "onnx", tmp_path / "onnx", files)
-    both = policy.skill(seed=1).then(policy.skill(seed=2), 3)
-    both.save(tmp_path / "both.safetensors")
-    with pytest.raises(hilp.HilpError, match="which the runtime does not know"):
-        export.write(policy, "numpy", tmp_path / "other", [tmp_path / "both.safetensors"])
+    storage.write_arrays(tmp_path / "other.safetensors", {}, {"kind": "dance", "fingerprint": policy.fingerprint})
+    with pytest.raises(hilp.HilpError, match="is not a prompt"):
+        export.write(policy, "numpy", tmp_path / "other", [tmp_path / "other.safetensors"])
     assert not (tmp_path / "other").exists()
 
 
@@ -510,11 +511,12 @@ def test_a_high_level_goes_along(name: str, everything: Any, tmp_path: Path) -> 
     for step in range(2 * config.k * 2 + 1):  # over the end of a skill, twice
         seen = DATA.observations[10 * step : 10 * step + 5]
         np.testing.assert_allclose(runtime.act(seen, theirs), policy.act(seen, prompt), atol=3e-5, err_msg=str(step))
-    with pytest.raises(Exception, match=r"in the middle of 5 episodes: call its reset\(\)"):
-        runtime.act(SEEN, theirs)
     for one in (prompt, theirs):
-        one.reset()
-    np.testing.assert_allclose(runtime.act(SEEN, theirs), policy.act(SEEN, prompt), atol=3e-5)
+        one.reset([0, 3])
+    np.testing.assert_allclose(runtime.act(GOALS[:5], theirs), policy.act(GOALS[:5], prompt), atol=3e-5)
+    new = policy.act(SEEN, HierarchyPrompt(policy, prompt.high))  # another number of agents begins new episodes
+    np.testing.assert_allclose(policy.act(SEEN, prompt), new, atol=3e-5)
+    np.testing.assert_allclose(runtime.act(SEEN, theirs), new, atol=3e-5)
 
 
 # ---- ways on the graph of the data -----------------------------------------------------------------------------------
@@ -556,7 +558,7 @@ def test_an_agent_without_a_way_heads_for_midpoints(everything: Any, theirs: Any
     guessed = change(policy, graph=replace(drawn, counts=np.zeros_like(drawn.counts), radius=1e-6))
     runtime = theirs("hilp")
     runtime.arrays |= {f"graph.{name}": column for name, column in guessed.graph.columns().items()}
-    runtime.note["auto"] = "graph"
+    runtime.note["trained_graph"] = True
     ours, found = guessed.goal(GOALS[0], plan="auto"), runtime.goal(GOALS[0], plan="auto")
     assert ours.stuck is not None and found.stuck is not None
     np.testing.assert_allclose(runtime.act(SEEN, found), guessed.act(SEEN, ours), atol=3e-5)
@@ -615,8 +617,9 @@ def test_a_reward_whose_rule_was_refused_is_not_taken_for_a_goal(tmp_path: Path)
     export.write(policy, "numpy", tmp_path / "out")
     runtime = numpy_folder.load(tmp_path / "out").load(tmp_path / "out")
     with pytest.raises(Exception, match=r"rule 'cumulant' cannot be exported: it computes 'sort'.*; rule='goal'"):
-        runtime.reward(lambda s, a, s2: s2[:, 0])
-    assert runtime.act(SEEN, runtime.reward(lambda s, a, s2: s2[:, 0], rule="goal")).shape == (20, 2)
+        runtime.reward(function=lambda s, a, s2: s2[:, 0])
+    by_goal = runtime.reward(function=lambda s, a, s2: s2[:, 0], rule="goal")
+    assert runtime.act(SEEN, by_goal).shape == (20, 2)
 
 
 class Cubes(Sorting):

@@ -426,5 +426,5 @@ def test_rows_and_the_page_say_what_was_known_beforehand(tiny: hilp.FoundationPo
         (False, False), (False, True), (True, False), (True, False)]  # fmt: skip
     assert len(rows[2]["expected_steps"]) == len(rows[2]["reachable"]) == 6
     text = page.build(tiny, rows, [], None)
-    assert "Known before acting" in text and "Before anybody acted" in text
+    assert "Known before acting" in text and "Before the first step" in text
     assert "Known before acting" not in page.build(tiny, rows[:2], [], None)

@@ -15,7 +15,7 @@ from hilp import export, storage
 from hilp.errors import HilpError
 from hilp.export import numpy_folder
 from hilp.learning import methods
-from hilp.prompts import bank, latent_bank
+from hilp.prompts import bank
 from hilp.prompts import reward as reward_prompts
 from hilp.report import strips
 
@@ -50,8 +50,8 @@ def film() -> hilp.Dataset:
 def policy(request: pytest.FixtureRequest, film: hilp.Dataset) -> Iterator[hilp.FoundationPolicy]:
     patch = pytest.MonkeyPatch()
     patch.setattr(bank, "MOST_PICTURES", WHOLE * 2 * int(np.prod(SHAPE)))
-    patch.setattr(latent_bank, "BLOCK", 64)
-    patch.setattr(latent_bank, "MOST_THUMBNAILS", 100 * 24 * 20 * 3)
+    patch.setattr(bank, "BLOCK", 64)
+    patch.setattr(bank, "MOST_THUMBNAILS", 100 * 24 * 20 * 3)
     config = methods.config(request.param, **SMALL, **SIZES[request.param])
     yield hilp.pretrain(config, film, steps=2, bank=KEPT, quiet=True)
     patch.undo()
@@ -81,7 +81,7 @@ def test_thumbnails_are_the_newest_frame_made_smaller(policy: hilp.FoundationPol
         means = frame.reshape(24, 2, 20, 2, 3).mean(axis=(1, 3))
         assert np.abs(kept.thumbnails[number] - means).max() <= 0.5
     small = np.zeros((9, 32, 32, 3), np.uint8)
-    assert len(latent_bank._thumbnails(small, np.arange(9))[0]) == 0, "those are small already"
+    assert len(bank._thumbnails(small, np.arange(9))[0]) == 0, "those are small already"
 
 
 def test_it_says_how_much_it_keeps(policy: hilp.FoundationPolicy, tmp_path: Path) -> None:
@@ -95,7 +95,8 @@ def test_it_says_how_much_it_keeps(policy: hilp.FoundationPolicy, tmp_path: Path
 def test_it_comes_back_from_its_folder(policy: hilp.FoundationPolicy, film: hilp.Dataset, tmp_path: Path) -> None:
     folder = policy.save(tmp_path / "policy")
     again = hilp.FoundationPolicy.load(folder)
-    assert again.fingerprint == policy.fingerprint and json.loads((folder / "config.json").read_text())["version"] == 4
+    assert again.fingerprint == policy.fingerprint
+    assert json.loads((folder / "config.json").read_text())["latents"] is True
     goal, start = ({name: part[row] for name, part in film.observations.items()} for row in (100, 3))
     if policy.has_rule("goal_direction"):
         np.testing.assert_array_equal(again.midpoints.latents, policy.midpoints.latents)
@@ -120,7 +121,7 @@ def test_it_comes_back_from_its_folder(policy: hilp.FoundationPolicy, film: hilp
 def test_columns_that_make_no_sense_are_refused(policy: hilp.FoundationPolicy, change: Any, what: str) -> None:
     assert policy.latent_bank is not None
     with pytest.raises(ValueError, match=what):
-        latent_bank.LatentBank.from_columns(change(policy.latent_bank.columns()), policy.spec)
+        bank.LatentBank.from_columns(change(policy.latent_bank.columns()), policy.spec)
 
 
 def test_rewards_ask_about_all_of_them_unless_they_look_at_pictures(policy: hilp.FoundationPolicy) -> None:
@@ -194,4 +195,4 @@ def test_an_export_plans_on_the_same_latents(
 
 
 def test_all_is_kept_whole_where_it_is_small(policy: hilp.FoundationPolicy, film: hilp.Dataset) -> None:
-    assert latent_bank.LatentBank.draw(policy, film, WHOLE, 0) is None
+    assert bank.LatentBank.draw(policy, film, WHOLE, 0) is None

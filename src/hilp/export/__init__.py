@@ -34,7 +34,7 @@ def write(
 ) -> dict[str, Any]:
     """Write a policy for another runtime: a whole folder that was checked against the policy, or nothing.
 
-    prompts: files of prompts that were saved for this policy, to go along (numpy only). What was written, as facts.
+    prompts: files of prompts that were saved for this policy, to go along (numpy only). Returns what was written.
     """
     from hilp.export import numpy_folder, onnx_folder
 
@@ -47,7 +47,10 @@ def write(
     storage.clean_leftovers(folder)
     temporary = storage.temporary_beside(folder)
     try:
-        _make(temporary, folder)
+        temporary.mkdir(parents=True)
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        raise HilpError(f"cannot write {folder}: {getattr(error, 'strerror', None) or error}") from error
+    try:
         # Cards round products of float32 to fewer digits unless told otherwise, which would look like a wrong export.
         with jax.default_matmul_precision("highest"):
             if to == "numpy":
@@ -73,10 +76,3 @@ def _require_place(folder: Path, overwrite: bool) -> None:
         raise HilpError(f"{folder} holds '{min(there - OURS)}', which is no part of an export: choose another folder")
     if there and not overwrite:
         raise HilpError(f"{folder} holds an export already: choose another folder, or pass --overwrite")
-
-
-def _make(temporary: Path, folder: Path) -> None:
-    try:
-        temporary.mkdir(parents=True)
-    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
-        raise HilpError(f"cannot write {folder}: {getattr(error, 'strerror', None) or error}") from error

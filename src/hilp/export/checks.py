@@ -7,7 +7,7 @@ that are off by as much as latents may be. At the goal itself, nearer than AT_GO
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from hilp import trees
 from hilp.errors import HilpError
 from hilp.policy.policy import FoundationPolicy
 from hilp.prompts.graph import GraphPlanner
+from hilp.prompts.observations import Batch
 from hilp.spec import Spec
 from hilp.trees import Tree
 
@@ -30,29 +31,21 @@ Run = Callable[..., np.ndarray]  # a rule as it was exported, over the inputs of
 def hold(policy: FoundationPolicy, exported: Mapping[str, Run], seed: int = 0) -> float:
     """Raise unless every exported rule gives the numbers of the policy; the largest difference, relative as above."""
     rng = np.random.default_rng(seed)
-    seen, following = observations(policy, rng), observations(policy, rng)
+    seen, following = (policy.check(observations(policy, rng)) for _ in range(2))
     z = rng.standard_normal((OBSERVATIONS, policy.skill_dim)).astype(np.float32)
-    s, s2 = parts(policy.spec, seen), parts(policy.spec, following)
     worst = [0.0]
 
-    def compare(rule: str, inputs: list[np.ndarray], ours: np.ndarray, allowed: Any = 0.0) -> None:
+    def compare(rule: str, inputs: Sequence[Any], ours: np.ndarray, allowed: Any = 0.0) -> None:
         if rule in exported:
-            worst.append(_difference(f"{policy.method}'s '{rule}'", ours, exported[rule](*inputs), allowed))
+            arrays = [array for one in inputs for array in _arrays(policy.spec, one)]
+            worst.append(_difference(f"{policy.method}'s '{rule}'", ours, exported[rule](*arrays), allowed))
 
-    compare("act", [*s, z], policy.act(seen, z))
-    if policy.has_rule("encode"):
-        compare("encode", s, policy.encode(seen))
-    if policy.has_rule("goal_skill"):
-        compare("goal_skill", s, policy.goal_skill(seen))
-    if policy.has_rule("cumulant"):
-        compare("cumulant", [*s, *s2], policy.cumulant(seen, following))
-    if policy.has_rule("backward"):
-        compare("backward", s, policy.backward(seen))
-    if policy.has_rule("project"):
-        unit = z / np.linalg.norm(z, axis=1, keepdims=True)
-        compare("project", [unit], policy.project(z))
-    if policy.has_rule("prior"):
-        compare("prior", [*s, z], policy.prior_skill(seen, z))
+    unit = z / np.linalg.norm(z, axis=1, keepdims=True)
+    inputs = {"act": (seen, z), "encode": (seen,), "goal_skill": (seen,), "cumulant": (seen, following),
+              "backward": (seen,), "project": (unit,), "prior": (seen, z)}  # fmt: skip
+    for rule, arguments in inputs.items():
+        if policy.has_rule(rule):
+            compare(rule, arguments, policy.rule(rule, *arguments))
     if policy.has_rule("goal_direction"):
         here, there = policy.encode(seen), policy.encode(following)
         ours = policy.act(seen, policy.goal_direction(here, there))
@@ -60,11 +53,11 @@ def hold(policy: FoundationPolicy, exported: Mapping[str, Run], seed: int = 0) -
             policy.act(seen, policy.goal_direction(_nudged(here, rng), _nudged(there, rng))) for _ in range(NUDGES)
         ]
         allowed = np.abs(np.stack(swayed) - ours).max(axis=0)
-        compare("act_towards", [*s, there], ours, allowed)
-        compare("act_between", [*s, here, there], ours, allowed)
+        compare("act_towards", [seen, there], ours, allowed)
+        compare("act_between", [seen, here, there], ours, allowed)
         still = policy.act(seen, np.zeros_like(here))
-        compare("act_towards", [*s, here], still)
-        compare("act_between", [*s, here, here], still)
+        compare("act_towards", [seen, here], still)
+        compare("act_between", [seen, here, here], still)
         if policy.has_rule("distance"):
             compare("distance", [here, there], policy.distance(here, there)[:, None])
     return max(worst)
@@ -99,9 +92,11 @@ def observations(policy: FoundationPolicy, rng: np.random.Generator) -> Tree:
     return plain if preparation.transform is not None else preparation.mean + preparation.scale * plain
 
 
-def parts(spec: Spec, seen: Tree) -> list[np.ndarray]:
-    """Observations as the inputs of a program."""
-    return [np.asarray(seen[name]) for name, _, _ in spec.parts] if spec.parts else [np.asarray(seen)]
+def _arrays(spec: Spec, one: Batch | np.ndarray) -> list[np.ndarray]:
+    """Observations, skills or latents as the inputs of a program."""
+    if not isinstance(one, Batch):
+        return [one]
+    return [one.tree[name] for name, _, _ in spec.parts] if spec.parts else [one.tree]
 
 
 def _nudged(latents: np.ndarray, rng: np.random.Generator) -> np.ndarray:

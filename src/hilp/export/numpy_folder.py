@@ -24,7 +24,7 @@ COPIED = ("errors.py", "trees.py", "spec.py", "data/rewards.py", "storage/arrays
 
 
 def write(policy: FoundationPolicy, folder: Path, prompts: list[Path]) -> dict[str, Any]:
-    """Write all files into a folder; what was written, as facts."""
+    """Write all files into a folder; returns what was written."""
     exported = policy_programs.of_policy(policy)
     has_own_graph = has_graph(policy) and "act_between" in exported.programs
     graph = policy.planner.graph.columns() if has_own_graph else {}

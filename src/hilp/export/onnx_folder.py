@@ -10,6 +10,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,93 +19,90 @@ import numpy as np
 
 from hilp import storage
 from hilp.errors import HilpError
-from hilp.export import checks, graphs, policy_programs
+from hilp.export import checks, policy_programs
 from hilp.export.programs import Program
 from hilp.policy.policy import FoundationPolicy
 
 FORMAT, VERSION = "hilp-onnx", 1
 ABOUT, BANK = "policy.json", "bank.safetensors"
+OPSET, IR_VERSION = 17, 8
+
+Made = dict[str, tuple[Program, tuple[str, int]]]  # by the name of a graph: its program, its output's name and size
+Shapes = Mapping[str, tuple[tuple[int, ...], str]]  # of a row of every input, and its type
 
 
 def write(policy: FoundationPolicy, folder: Path) -> dict[str, Any]:
-    """Write all files into a folder; what was written, as facts."""
-    graphs.require_onnx()
+    """Write all files into a folder; returns what was written."""
+    require_onnx()
     exported = policy_programs.of_policy(policy, ("act", "encode", "goal_skill", "act_towards"))
-    made = graphs_of(policy, exported)
+    latents = (
+        policy_programs.latent_dim(policy.core, policy.spec, policy.preparation) if policy.has_rule("encode") else 0
+    )
+    made, shapes = _graphs(policy, exported.programs, latents), _shapes(policy, latents)
     about = {"method": policy.method, "fingerprint": policy.fingerprint}
     for name, (program, output) in made.items():
-        model = graphs.graph(name, program, exported.arrays, _shapes(policy), output, about)
+        model = _model(name, program, exported.arrays, shapes, output, about)
         storage.write_bytes(folder / f"{name}.onnx", [model.SerializeToString(deterministic=True)])
     columns = policy.bank.columns() if len(policy.bank) else {}
     if columns and policy.has_rule("encode"):
         columns["latents"] = policy.midpoints.latents
     storage.write_arrays(folder / BANK, columns, about)
-    storage.write_json(folder / ABOUT, _about(policy, made))
-    worst = checks.hold(policy, {rule: _session(folder / f"{name}.onnx", program)
-                                 for rule, (name, program) in _rules(made).items()})  # fmt: skip
+    storage.write_json(folder / ABOUT, _about(policy, made, shapes))
+    by_direction = "act_towards" in exported.programs
+    rules = {
+        "act": "act",
+        "encode": "encode",
+        **({"act_towards": "goal"} if by_direction else {"goal_skill": "target"}),
+    }
+    sessions = {rule: _session(folder / f"{name}.onnx", made[name][0]) for rule, name in rules.items() if name in made}
+    worst = checks.hold(policy, sessions)
     size = sum(file.stat().st_size for file in folder.iterdir())
     refused = sorted(exported.refused.values())
     return {"graphs": sorted(made), "refused": refused, "megabytes": round(size / 1e6, 2), "largest_difference": worst}
 
 
-Made = dict[
-    str, tuple[Program, tuple[str, int]]
-]  # by the name of a graph: its program, the name and size of its output
+def require_onnx() -> Any:
+    """The package `onnx`; one line where it is missing."""
+    try:
+        import onnx
+        import onnxruntime  # noqa: F401
+    except ImportError as error:
+        raise HilpError(f"--to onnx needs the package {error.name}: pip install 'hilp[onnx]'") from error
+    return onnx
 
 
-def graphs_of(policy: FoundationPolicy, exported: policy_programs.Exported) -> Made:
+def _graphs(policy: FoundationPolicy, programs: Mapping[str, Program], latents: int) -> Made:
     """Which graphs a policy has."""
-    programs, skills, actions = exported.programs, policy.skill_dim, policy.spec.action_dim
-    latents = _latents(policy)
-    made: Made = {"act": (programs["act"], ("action", actions))}
+    actions = ("action", policy.spec.action_dim)
+    made: Made = {"act": (programs["act"], actions)}
     if "encode" in programs:
         made["encode"] = (programs["encode"], ("latent", latents))
     if "act_towards" in programs:
-        made |= {
-            "target": (programs["encode"], ("target", latents)),
-            "goal": (programs["act_towards"], ("action", actions)),
-        }
+        made["target"] = (programs["encode"], ("target", latents))
+        made["goal"] = (programs["act_towards"], actions)
     elif "goal_skill" in programs:
         act = programs["act"]
-        named = Program(tuple("target" if one == "skill" else one for one in act.inputs), act.steps, act.output)
-        made |= {"target": (programs["goal_skill"], ("target", skills)), "goal": (named, ("action", actions))}
+        made["target"] = (programs["goal_skill"], ("target", policy.skill_dim))
+        made["goal"] = (replace(act, inputs=tuple("target" if one == "skill" else one for one in act.inputs)), actions)
     return made
 
 
-def _latents(policy: FoundationPolicy) -> int:
-    return policy_programs.latent_dim(policy.core, policy.spec, policy.preparation) if policy.has_rule("encode") else 0
-
-
-def _rules(made: Made) -> dict[str, tuple[str, Program]]:
-    """The rule of the policy that each graph stands for."""
-    by_direction = "encode" in made and "goal" in made
-    rules = (
-        {"act": "act", "encode": "encode", "act_towards": "goal"}
-        if by_direction
-        else {"act": "act", "goal_skill": "target"}
-    )
-    rules |= {} if by_direction else {"encode": "encode"}
-    return {rule: (name, made[name][0]) for rule, name in rules.items() if name in made}
-
-
-def _shapes(policy: FoundationPolicy) -> dict[str, tuple[tuple[int, ...], str]]:
-    """The shape of a row of every input, and its type."""
+def _shapes(policy: FoundationPolicy, latents: int) -> Shapes:
     spec = policy.spec
-    skill = ((policy.skill_dim,), "float32")
-    target = ((_latents(policy),), "float32") if policy.has_rule("goal_direction") else skill
-    found = {"skill": skill, "target": target, "observation": ((spec.observation_dim,), "float32")}
+    target = latents if policy.has_rule("goal_direction") else policy.skill_dim
+    vectors = {"skill": policy.skill_dim, "target": target, "observation": spec.observation_dim}
+    found = {name: ((size,), "float32") for name, size in vectors.items()}
     return found | {f"observation/{name}": (shape, kind) for name, shape, kind in spec.parts}
 
 
-def _about(policy: FoundationPolicy, made: Made) -> dict[str, Any]:
-    spec, shapes = policy.spec, _shapes(policy)
+def _about(policy: FoundationPolicy, made: Made, shapes: Shapes) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "version": VERSION,
         "method": policy.method,
         "fingerprint": policy.fingerprint,
-        "observation_dim": spec.observation_dim,
-        "action_dim": spec.action_dim,
+        "observation_dim": policy.spec.observation_dim,
+        "action_dim": policy.spec.action_dim,
         "skill_dim": policy.skill_dim,
         "discount": policy.discount if policy.has_rule("discount") else None,
         "observation_parts": [[name, list(shape)] for name, shape in policy.observation_parts],
@@ -117,7 +116,7 @@ def _about(policy: FoundationPolicy, made: Made) -> dict[str, Any]:
     }
 
 
-def _session(path: Path, program: Program) -> Any:
+def _session(path: Path, program: Program) -> Callable[..., np.ndarray]:
     """A graph as onnxruntime runs it."""
     import onnxruntime
 
@@ -128,8 +127,139 @@ def _session(path: Path, program: Program) -> Any:
     names = {one.name for one in session.get_inputs()}
 
     def run(*inputs: np.ndarray) -> np.ndarray:
-        given = {name: array for name, array in zip(program.inputs, inputs, strict=True) if name in names}
-        found: np.ndarray = session.run(None, given)[0]
+        known = {name: array for name, array in zip(program.inputs, inputs, strict=True) if name in names}
+        found: np.ndarray = session.run(None, known)[0]
         return found
 
     return run
+
+
+# ---- programs as graphs: one node a step, any number of rows ---------------------------------------------------------
+
+NODES = {  # steps -> operators
+    "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "max": "Max", "min": "Min", "tanh": "Tanh", "exp": "Exp",
+    "log": "Log", "sqrt": "Sqrt", "abs": "Abs", "sin": "Sin", "matmul": "MatMul", "where": "Where", "gt": "Greater",
+    "ge": "GreaterOrEqual", "lt": "Less", "le": "LessOrEqual", "eq": "Equal",
+    "and": "And", "or": "Or", "not": "Not",
+}  # fmt: skip
+
+
+def _over(parameters: dict[str, Any]) -> dict[str, Any]:
+    """What a node reduces over: the numbers of rows, which are rows of one then, or axes of a value with more."""
+    return {"axes": parameters.get("axes", [1]), "keepdims": int(not parameters)}
+
+
+# Steps with parameters -> operator, attributes, and integers that the operator takes as further inputs.
+WITH_PARAMETERS: dict[str, Callable[[dict[str, Any]], tuple[str, dict[str, Any], list[list[int]]]]] = {
+    "sum": lambda how: ("ReduceSum", {"keepdims": int(not how)}, [how.get("axes", [1])]),
+    "largest": lambda how: ("ReduceMax", _over(how), []),
+    "expand": lambda how: ("Expand", {}, [[1, *how["shape"]]]),  # 1: as many as there are
+    "reshape": lambda how: ("Reshape", {}, [[0, *how["shape"]]]),  # 0: as many as there are
+    "pad": lambda how: ("Pad", {}, [[0, how["before"], 0, how["behind"]]]),
+    "concat": lambda how: ("Concat", {"axis": 1}, []),
+    "flatten": lambda how: ("Flatten", {"axis": 1}, []),
+    "transpose": lambda how: ("Transpose", {"perm": how["axes"]}, []),
+    "take": lambda how: ("Gather", {"axis": 1}, [how["columns"]]),
+    "slice": lambda how: ("Slice", {}, [[how["first"]], [how["last"]], [1]]),
+}
+
+
+def _model(
+    name: str,
+    program: Program,
+    arrays: Mapping[str, np.ndarray],
+    shapes: Shapes,
+    output: tuple[str, int],
+    about: Mapping[str, str],
+) -> Any:
+    """A model of one program; output: its name and numbers."""
+    onnx = require_onnx()
+    made = _Graph(onnx, program, arrays)
+    for number, step in enumerate(program.steps, len(program.inputs)):
+        made.add(number, step)
+    made.nodes.append(onnx.helper.make_node("Identity", [made.named(program.output)], [output[0]]))
+    used = {operand for node in made.nodes for operand in node.input}
+    kinds = {"float32": onnx.TensorProto.FLOAT, "uint8": onnx.TensorProto.UINT8}
+    inputs = [
+        onnx.helper.make_tensor_value_info(one, kinds[shapes[one][1]], ["rows", *shapes[one][0]])
+        for one in program.inputs
+        if one in used
+    ]
+    outputs = [onnx.helper.make_tensor_value_info(output[0], onnx.TensorProto.FLOAT, ["rows", output[1]])]
+    built = onnx.helper.make_graph(made.nodes, name, inputs, outputs, list(made.initializers.values()))
+    opset = [onnx.helper.make_opsetid("", OPSET)]
+    model = onnx.helper.make_model(built, opset_imports=opset, producer_name="hilp", ir_version=IR_VERSION)
+    onnx.helper.set_model_props(model, dict(about))
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+class _Graph:
+    """Nodes and constants of a graph that is being built."""
+
+    def __init__(self, onnx: Any, program: Program, arrays: Mapping[str, np.ndarray]):
+        self.onnx, self.program, self.arrays = onnx, program, arrays
+        self.nodes: list[Any] = []
+        self.initializers: dict[str, Any] = {}
+        self.doubles: set[int] = set()  # values that are float64: angles
+
+    def named(self, operand: Any, double: bool = False) -> str:
+        """The name of a value; arrays and numbers become constants of the graph."""
+        if isinstance(operand, int):
+            inputs = self.program.inputs
+            return inputs[operand] if operand < len(inputs) else f"value.{operand}"
+        if isinstance(operand, str):
+            return self.constant(operand, self.arrays[operand])
+        kind = np.float64 if double else np.float32
+        return self.constant(f"{operand!r} as {np.dtype(kind).name}", np.array(operand, kind))
+
+    def constant(self, name: str, array: np.ndarray) -> str:
+        if name not in self.initializers:
+            self.initializers[name] = self.onnx.numpy_helper.from_array(np.ascontiguousarray(array), name)
+        return name
+
+    def add(self, number: int, step: list[Any]) -> None:
+        """The nodes of a step."""
+        name, *operands = step
+        how = operands.pop() if isinstance(operands[-1], dict) else {}
+        if name in ("conv", "pool"):
+            self.over_pictures(name, operands, how, number)
+        elif name == "any":
+            self.over_comparisons(operands, how, number)
+        elif name == "cast":
+            double = how["to"] == "float64"
+            kind = self.onnx.TensorProto.DOUBLE if double else self.onnx.TensorProto.FLOAT
+            self.doubles |= {number} if double else set()
+            self.node("Cast", [self.named(operands[0])], f"value.{number}", to=kind)
+        else:
+            double = any(operand in self.doubles for operand in operands if isinstance(operand, int))
+            self.doubles |= {number} if double else set()
+            operator, attributes, integers = (
+                WITH_PARAMETERS[name](how) if name in WITH_PARAMETERS else (NODES[name], {}, [])
+            )
+            inputs = [self.named(operand, double) for operand in operands]
+            inputs += [self.constant(f"integers {values}", np.array(values, np.int64)) for values in integers]
+            self.node(operator, inputs, f"value.{number}", **attributes)
+
+    def over_pictures(self, name: str, operands: list[Any], how: dict[str, Any], number: int) -> None:
+        """The nodes of a convolution or a pool; ONNX has the channels of a picture before its height."""
+        low, high = zip(*how["padding"], strict=True)
+        before, behind = f"value.{number}.before", f"value.{number}.behind"
+        windows = {"strides": how["strides"], "pads": [*low, *high]}
+        self.node("Transpose", [self.named(operands[0])], before, perm=[0, 3, 1, 2])
+        if name == "conv":
+            kernel = self.constant(f"{operands[1]}, turned", self.arrays[operands[1]].transpose(3, 2, 0, 1))
+            self.node("Conv", [before, kernel], behind, **windows)
+        else:
+            self.node("MaxPool", [before], behind, kernel_shape=how["sizes"], **windows)
+        self.node("Transpose", [behind], f"value.{number}", perm=[0, 2, 3, 1])
+
+    def over_comparisons(self, operands: list[Any], how: dict[str, Any], number: int) -> None:
+        """The nodes of `any`: ONNX takes the largest of numbers, not of comparisons."""
+        before, behind = f"value.{number}.before", f"value.{number}.behind"
+        self.node("Cast", [self.named(operands[0])], before, to=self.onnx.TensorProto.FLOAT)
+        self.node("ReduceMax", [before], behind, **_over(how))
+        self.node("Cast", [behind], f"value.{number}", to=self.onnx.TensorProto.BOOL)
+
+    def node(self, operator: str, inputs: list[str], output: str, **attributes: Any) -> None:
+        self.nodes.append(self.onnx.helper.make_node(operator, inputs, [output], **attributes))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +10,12 @@ import jax
 import numpy as np
 
 from hilp import storage, trees
+from hilp.data.transforms import ObservationTransform
 from hilp.errors import HilpError
 from hilp.export.programs import Builder, Operand, Program, rows
 from hilp.policy.policy import FoundationPolicy
 from hilp.policy.preparation import Preparation
-from hilp.policy.rules import COMBINED
+from hilp.policy.rules import apply_rule
 from hilp.spec import Spec
 
 # Rules that robots use, and what each takes: observations (o), skills (z) and latents (l). Not `skill_of`, which
@@ -34,48 +35,64 @@ class Exported:
     refused: dict[str, str]
 
 
+def of_policy(policy: FoundationPolicy, wanted: Sequence[str] | None = None) -> Exported:
+    """The programs of a policy: of all its rules, or of those that are wanted."""
+    return programs_of(policy.core, policy.spec, policy.preparation, policy.method, wanted)
+
+
 def programs_of(
-    core: Any, spec: Spec, preparation: Preparation, method: str, wanted: Sequence[str] | None = None, prefix: str = ""
+    core: Any, spec: Spec, preparation: Preparation, method: str, wanted: Sequence[str] | None = None
 ) -> Exported:
-    """The programs of a method's export: of all its rules, or of those that are wanted.
+    """The programs of a method's export.
 
     A policy that cannot act is not exported; one that lacks another rule is, and says so when it is used.
     """
-    rules = {rule: takes for rule, takes in RULES.items() if hasattr(core, rule)}
-    rules |= BY_DIRECTION if hasattr(core, "goal_direction") else {}
-    weights = {f"{prefix}{name}": array for name, array in storage.flatten(core).items()}
-    structure = jax.tree.structure(core)
-    arrays = {**weights, **_prepared_arrays(preparation, prefix)}
+    rules = _rules(core, wanted)
+    weights = storage.flatten(core)
+    arrays = {**weights, **_prepared_arrays(preparation)}
     found: dict[str, Program] = {}
     refused: dict[str, str] = {}
     for rule, takes in rules.items():
-        if wanted is not None and rule not in wanted:
-            continue
         builder = Builder(f"{method}'s rule '{rule}'", _inputs(takes, spec))
-        arguments, operands = _arguments(builder, core, spec, preparation, takes, prefix)
-
-        def applied(leaves: list[Any], *inputs: Any, rule: str = rule) -> Any:
-            one = jax.tree.unflatten(structure, leaves)
-            return COMBINED[rule](one, *inputs) if rule in COMBINED else getattr(one, rule)(*inputs)
-
         try:
-            output = builder.rule(applied, weights, arguments, operands)
+            found[rule] = _program(builder, core, spec, preparation, rule, takes, weights)
         except HilpError as error:
             if rule == "act":
                 raise
             refused[rule] = str(error)
-            continue
-        if rule.startswith("act"):
-            scaled = builder.step("mul", output, f"{prefix}preparation.action_half_range")
-            output = builder.step("add", scaled, f"{prefix}preparation.action_center")
-        found[rule] = Program(builder.inputs, tuple(builder.steps), output)
-        arrays |= builder.constants
+        else:
+            arrays |= builder.constants
     used = {name for program in found.values() for name in program.arrays()}
     return Exported(found, {name: array for name, array in arrays.items() if name in used}, refused)
 
 
-def of_policy(policy: FoundationPolicy, wanted: Sequence[str] | None = None) -> Exported:
-    return programs_of(policy.core, policy.spec, policy.preparation, policy.method, wanted)
+def _rules(core: Any, wanted: Sequence[str] | None) -> dict[str, str]:
+    """The rules of an export, or those of them that are wanted, and what they take."""
+    rules = {rule: takes for rule, takes in RULES.items() if hasattr(core, rule)}
+    rules |= BY_DIRECTION if hasattr(core, "goal_direction") else {}
+    return rules if wanted is None else {rule: takes for rule, takes in rules.items() if rule in wanted}
+
+
+def _program(
+    builder: Builder,
+    core: Any,
+    spec: Spec,
+    preparation: Preparation,
+    rule: str,
+    takes: str,
+    weights: Mapping[str, np.ndarray],
+) -> Program:
+    """A rule from the user's observations to the user's actions."""
+    structure = jax.tree.structure(core)
+
+    def applied(leaves: list[Any], *inputs: Any) -> Any:
+        return apply_rule(jax.tree.unflatten(structure, leaves), rule, *inputs)
+
+    output = builder.rule(applied, weights, *_arguments(builder, core, spec, preparation, takes))
+    if rule.startswith("act"):
+        scaled = builder.step("mul", output, "preparation.action_half_range")
+        output = builder.step("add", scaled, "preparation.action_center")
+    return Program(builder.inputs, tuple(builder.steps), output)
 
 
 def _inputs(takes: str, spec: Spec) -> tuple[str, ...]:
@@ -90,7 +107,7 @@ def _inputs(takes: str, spec: Spec) -> tuple[str, ...]:
 
 
 def _arguments(
-    builder: Builder, core: Any, spec: Spec, preparation: Preparation, takes: str, prefix: str
+    builder: Builder, core: Any, spec: Spec, preparation: Preparation, takes: str
 ) -> tuple[list[Any], list[Operand]]:
     """What the traced rule takes, as shapes, and the values that stand for it, prepared for the networks."""
     count, place = rows(), 0
@@ -107,13 +124,12 @@ def _arguments(
             arguments.append(shapes)
             for name, shape, dtype in spec.parts:
                 value = place if shape else builder.step("flatten", place)  # one number a row is a row of one
-                plain = dtype == "uint8"
-                operands.append(value if plain else _normalised(builder, value, f"{prefix}preparation", f"/{name}"))
+                operands.append(value if dtype == "uint8" else _normalised(builder, value, f"/{name}"))
                 place += 1
         else:
             arguments.append(jax.ShapeDtypeStruct((count, preparation.seen(spec).observation_dim), np.float32))
-            seen = place if preparation.transform is None else _viewed(builder, place, preparation, prefix)
-            operands.append(_normalised(builder, seen, f"{prefix}preparation", ""))
+            seen = place if preparation.transform is None else _transformed(builder, place, preparation.transform)
+            operands.append(_normalised(builder, seen))
             place += 1
     return arguments, operands
 
@@ -126,20 +142,18 @@ def latent_dim(core: Any, spec: Spec, preparation: Preparation) -> int:
     return int(jax.eval_shape(core.encode, one).shape[-1])
 
 
-def _normalised(builder: Builder, value: int, prefix: str, part: str) -> int:
-    return builder.step("div", builder.step("sub", value, f"{prefix}.mean{part}"), f"{prefix}.scale{part}")
+def _normalised(builder: Builder, value: int, part: str = "") -> int:
+    return builder.step("div", builder.step("sub", value, f"preparation.mean{part}"), f"preparation.scale{part}")
 
 
-def _viewed(builder: Builder, value: int, preparation: Preparation, prefix: str) -> int:
+def _transformed(builder: Builder, value: int, transform: ObservationTransform) -> int:
     """What networks see of an observation: some columns as they are, of others the sine and the cosine."""
-    transform = preparation.transform
-    assert transform is not None
     plain, into, turned, sines, _ = transform.places
     pieces = [builder.step("take", value, columns=plain.tolist())] if len(plain) else []
     order = into.tolist()
     if len(turned):
         angles = builder.step("cast", builder.step("take", value, columns=turned.tolist()), to="float64")
-        angles = builder.step("mul", angles, f"{prefix}preparation.radians")
+        angles = builder.step("mul", angles, "preparation.radians")
         later = builder.step("add", angles, np.pi / 2)  # the sine of it is the cosine
         pieces += [builder.step("cast", builder.step("sin", one), to="float32") for one in (angles, later)]
         order += [*sines.tolist(), *(sines + 1).tolist()]
@@ -148,10 +162,10 @@ def _viewed(builder: Builder, value: int, preparation: Preparation, prefix: str)
     return together if places == list(range(len(places))) else builder.step("take", together, columns=places)
 
 
-def _prepared_arrays(preparation: Preparation, prefix: str) -> dict[str, np.ndarray]:
+def _prepared_arrays(preparation: Preparation) -> dict[str, np.ndarray]:
     found = {"action_center": preparation.action_center, "action_half_range": preparation.action_half_range}
     for name in ("mean", "scale"):
         found |= trees.named(getattr(preparation, name), name)
     if preparation.transform is not None:
         found["radians"] = preparation.transform.places[-1]
-    return {f"{prefix}preparation.{name}": np.asarray(array) for name, array in found.items()}
+    return {f"preparation.{name}": np.asarray(array) for name, array in found.items()}

@@ -159,17 +159,23 @@ def _folded(equation: Any, given: Sequence[Known]) -> list[Known] | None:
     arrays = [value for value in given if isinstance(value, np.ndarray)]
     if len(arrays) < len(given):
         return None
-    name, numbers = equation.primitive.name, all(array.size == 1 for array in arrays)
-    whole = [array.shape for array in arrays] == [v.aval.shape for v in equation.invars]
-    if not (whole and all(isinstance(size, int) for v in equation.outvars for size in v.aval.shape)):
-        if numbers and name == "broadcast_in_dim":
-            return [arrays[0].reshape(())]
-        if not numbers or name not in EACH:
+    name = equation.primitive.name
+    if not _has_known_shapes(equation, arrays):
+        if any(array.size != 1 for array in arrays) or name not in (*EACH, "broadcast_in_dim"):
             return None
         arrays = [array.reshape(()) for array in arrays]
+        if name == "broadcast_in_dim":
+            return [arrays[0]]
     with jax.ensure_compile_time_eval():
         found = equation.primitive.bind(*arrays, **equation.params)
     return [np.asarray(value) for value in (found if equation.primitive.multiple_results else [found])]
+
+
+def _has_known_shapes(equation: Any, arrays: Sequence[np.ndarray]) -> bool:
+    """Whether a primitive takes these arrays as they are, and what it gives does not depend on the number of rows."""
+    sizes = [size for variable in equation.outvars for size in variable.aval.shape]
+    as_they_are = [array.shape for array in arrays] == [variable.aval.shape for variable in equation.invars]
+    return as_they_are and all(isinstance(size, int) for size in sizes)
 
 
 def _shaped(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:

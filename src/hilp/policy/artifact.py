@@ -25,9 +25,8 @@ from hilp.errors import HilpError
 from hilp.learning import methods
 from hilp.policy.preparation import Preparation
 from hilp.policy.rules import require_own_process
-from hilp.prompts.bank import Bank
+from hilp.prompts.bank import Bank, LatentBank
 from hilp.prompts.graph import Graph
-from hilp.prompts.latent_bank import LatentBank
 from hilp.prompts.specs import PLANS
 from hilp.runs import CONFIG
 from hilp.spec import Spec
@@ -97,18 +96,10 @@ class Contents:
     def fields(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def identity(self) -> dict[str, Any]:
-        return {
-            "method": methods.name_of(self.config),
-            "config": methods.config_values(self.config),
-            "spec": self.spec.to_json(),
-            "preparation": self.preparation.to_json(),
-        }
-
     def fingerprint(self) -> str:
         """Hash of all that acts: method, config, preparation, weights and what is kept of data."""
         kept = [part.columns() for part in (self.bank, self.graph, self.latent_bank) if part is not None]
-        return _fingerprint(self.identity(), storage.flatten(self.core), *kept)
+        return _fingerprint(describe(self), storage.flatten(self.core), *kept)
 
 
 def save(contents: Contents, path: str | os.PathLike[str]) -> Path:
@@ -149,7 +140,7 @@ def _write(contents: Contents, folder: Path) -> None:
     description = {
         "format": FORMAT,
         "version": VERSION,
-        **contents.identity(),
+        **describe(contents),
         "fingerprint": contents.fingerprint(),
         "observation_parts": [[name, list(shape)] for name, shape in contents.observation_parts],
         "graph": contents.graph is not None,
@@ -222,6 +213,16 @@ def _require_fingerprint(
         names = [CONFIG, *arrays]
         named = f"{', '.join(names[:-1])} or {names[-1]}"
         raise HilpError(f"{folder}: {named} was changed (fingerprints differ): restore a copy")
+
+
+def describe(one: Any) -> dict[str, Any]:
+    """What the weights of a policy, or of a high level, mean."""
+    return {
+        "method": methods.name_of(one.config),
+        "config": methods.config_values(one.config),
+        "spec": one.spec.to_json(),
+        "preparation": one.preparation.to_json(),
+    }
 
 
 def parse_description(

@@ -23,10 +23,9 @@ from hilp.policy.preparation import Preparation
 from hilp.policy.rules import Rules, require_own_process
 from hilp.prompts import files, graph
 from hilp.prompts.agent import require_graph
-from hilp.prompts.bank import Bank
+from hilp.prompts.bank import Bank, LatentBank
 from hilp.prompts.base import Packed
 from hilp.prompts.graph import Graph
-from hilp.prompts.latent_bank import LatentBank
 from hilp.prompts.observations import Batch
 from hilp.prompts.promptable import PromptablePolicy
 from hilp.spec import Spec
@@ -207,13 +206,7 @@ class HighLevel:
         return self.preparation.actions(self._rules("act", self.preparation.observations(batch.tree), nothing))
 
     def packed(self) -> Packed:
-        described = {
-            "method": methods.name_of(self.config),
-            "config": methods.config_values(self.config),
-            "spec": self.spec.to_json(),
-            "preparation": self.preparation.to_json(),
-        }
-        return storage.flatten(self.core), described
+        return storage.flatten(self.core), artifact.describe(self)
 
     def settings(self) -> dict[str, Any]:
         """A high level as plain values, for rows."""

@@ -67,6 +67,11 @@ COMBINED: dict[str, Callable[..., Any]] = {
 }
 
 
+def apply_rule(core: Any, rule: str, *arguments: Any) -> Any:
+    """What a rule of an export, or one put together of several, gives."""
+    return COMBINED[rule](core, *arguments) if rule in COMBINED else getattr(core, rule)(*arguments)
+
+
 @cache
 def _compiled(rule: str, structure: Any) -> Callable[..., Any]:
     """A rule of exports of this structure, e.g. their `encode`, as a function of their arrays.
@@ -75,8 +80,7 @@ def _compiled(rule: str, structure: Any) -> Callable[..., Any]:
     """
 
     def run(leaves: list[jax.Array], *arguments: Any) -> Any:
-        core = jax.tree.unflatten(structure, leaves)
-        return COMBINED[rule](core, *arguments) if rule in COMBINED else getattr(core, rule)(*arguments)
+        return apply_rule(jax.tree.unflatten(structure, leaves), rule, *arguments)
 
     return jax.jit(run)
 

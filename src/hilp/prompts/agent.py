@@ -13,9 +13,8 @@ import numpy as np
 from hilp import trees
 from hilp.errors import HilpError, PromptUnsupported
 from hilp.prompts import graph, observations
-from hilp.prompts.bank import Bank
+from hilp.prompts.bank import Bank, LatentBank
 from hilp.prompts.graph import Graph, GraphPlanner
-from hilp.prompts.latent_bank import LatentBank
 from hilp.prompts.midpoints import DirectedMidpoints, Midpoints
 from hilp.prompts.observations import Batch, DataRange, Parts
 from hilp.spec import Spec
@@ -99,6 +98,12 @@ class Agent:
         skills = self.rule("goal_skill", batch)
         return skills[0] if batch.single else skills
 
+    def reward_features(self, observation: Any, following: Any) -> np.ndarray:
+        """What rewards of transitions are expressed in: the cumulant, or the backward map of where they lead."""
+        if self.has_rule("cumulant"):
+            return self.cumulant(observation, following)
+        return self.backward(following)
+
     def cumulant(self, observation: Any, following: Any) -> np.ndarray:
         """The features of transitions whose inner product with a skill is the reward that skill maximises."""
         self.require_rule("cumulant", "has no reward rule")
@@ -115,11 +120,6 @@ class Agent:
         z = np.asarray(z, np.float64)
         z = z / np.linalg.norm(z, axis=-1, keepdims=True)  # a direction has no scale, and float32 loses small ones
         return self.rule("project", z.astype(np.float32))
-
-    def prior_skill(self, observation: Any, noise: np.ndarray) -> np.ndarray:
-        """The skills that standard normal noise [n, skill_dim] draws from the prior at a batch of observations."""
-        self.require_rule("prior", "has no prior over skills")
-        return self.rule("prior", self.check(observation), noise)
 
     @property
     def discount(self) -> float:
@@ -159,14 +159,6 @@ class Agent:
             drawn = graph.build(self.midpoints.latents, pairs, np.full(len(following), 2), self.discount)
         return GraphPlanner(drawn, self.midpoints, self.discount)
 
-    def nearest_in_bank(self, latents: np.ndarray) -> np.ndarray:
-        """Rows of the bank, which has observations, that are nearest to some latents."""
-        return Midpoints(self.bank_latents).square_distance_table(latents).argmin(axis=1)
-
-    def high_level(self, arrays: Any, note: Any, path: Any) -> Any:
-        """The high level of a saved hierarchy (see `hilp.prompts.skills.HighLevel`)."""
-        raise NotImplementedError
-
 
 def has_graph(policy: Agent) -> bool:
     """Whether a policy has what a graph of its data is made of."""
@@ -175,9 +167,7 @@ def has_graph(policy: Agent) -> bool:
 
 def require_graph(policy: Agent) -> None:
     """Raise unless a policy has what a graph of its data is made of."""
-    if not policy.has_rule("goal_direction"):
-        raise PromptUnsupported(f"{policy.method} has no latent distances, so it has no graph of its data: use plan=0")
-    policy.require_rule("goal_direction", "has no latent distances")
+    policy.require_rule("goal_direction", "has no latent distances, so it has no graph of its data: use plan=0")
     policy.require_rule("discount", "does not say how far its distances reach, so it has no graph of its data")
     if not len(policy.bank):
         raise HilpError("this policy was saved without a bank of states, so it has no graph of its data: use plan=0")

@@ -11,7 +11,7 @@ import numpy as np
 from hilp import trees
 from hilp.errors import HilpError
 from hilp.prompts import follow, goal, graph_reward, specs
-from hilp.prompts.agent import Agent, require_graph
+from hilp.prompts.agent import require_graph
 from hilp.prompts.base import Ending, Prompt, SumPrompt, ThenPrompt, UntilPrompt, condition_of
 from hilp.prompts.search import AdaptedPrompt
 from hilp.prompts.skills import HierarchyPrompt, PriorPrompt, SkillPrompt
@@ -71,7 +71,7 @@ MAKERS: dict[str, Callable[[Any, Any, Any], Any]] = {
 # ---- of files --------------------------------------------------------------------------------------------------------
 
 
-def load(policy: Agent, path: Path) -> Prompt:
+def load(policy: Any, path: Path) -> Prompt:
     """A prompt that was saved for this very policy."""
     return _Reader(policy, path).read(*read_arrays(path))
 
@@ -79,7 +79,7 @@ def load(policy: Agent, path: Path) -> Prompt:
 class _Reader:
     """Reads one file."""
 
-    def __init__(self, policy: Agent, path: Path) -> None:
+    def __init__(self, policy: Any, path: Path) -> None:
         self.policy, self.path, self.depth = policy, path, 0
         self.kinds: dict[str, Callable[[Arrays, Note], Prompt]] = {
             "goal": lambda arrays, note: goal.goal(policy, trees.unnamed(arrays, "goal"), self._spec(note, specs.Goal)),

@@ -125,8 +125,9 @@ def _as_vector(array: np.ndarray) -> np.ndarray:
 _Function = Callable[..., np.ndarray]
 
 
-def _compared(compare: _Function) -> _Function:
-    return lambda x, y: compare(x, y).astype(np.float64)
+def _as_number(compare: _Function) -> _Function:
+    """True is 1, false is 0."""
+    return lambda *arrays: compare(*arrays).astype(np.float64)
 
 
 def _over_last_axis(reduce: _Function) -> _Function:
@@ -138,10 +139,6 @@ def _extreme(reduce: _Function, pairwise: _Function) -> _Function:
     return lambda *arrays: over_numbers(arrays[0]) if len(arrays) == 1 else functools.reduce(pairwise, arrays)
 
 
-def _clip(x: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    return np.minimum(np.maximum(x, low), high)
-
-
 def _dot(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     x, y = _as_vector(x), _as_vector(y)
     if x.shape[-1] != y.shape[-1]:
@@ -149,15 +146,11 @@ def _dot(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.sum(x * y, axis=-1)
 
 
-def _where(condition: np.ndarray, yes: np.ndarray, no: np.ndarray) -> np.ndarray:
-    return np.where(condition != 0, yes, no)
-
-
-def _not(x: np.ndarray) -> np.ndarray:
-    return (x == 0).astype(np.float64)
-
-
 MANY = LONGEST  # arguments: no formula can hold more
+PLAIN: dict[str, _Function] = {
+    "abs": np.abs, "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tanh": np.tanh,
+    "sign": np.sign,
+}  # fmt: skip
 FUNCTIONS: dict[str, tuple[_Function, int, int]] = {  # and the fewest and the most arguments
     "norm": (_over_last_axis(np.linalg.norm), 1, 1),
     "sum": (_over_last_axis(np.sum), 1, 1),
@@ -165,15 +158,8 @@ FUNCTIONS: dict[str, tuple[_Function, int, int]] = {  # and the fewest and the m
     "min": (_extreme(np.min, np.minimum), 1, MANY),
     "max": (_extreme(np.max, np.maximum), 1, MANY),
     "dot": (_dot, 2, 2),
-    "clip": (_clip, 3, 3),
-    "abs": (np.abs, 1, 1),
-    "exp": (np.exp, 1, 1),
-    "log": (np.log, 1, 1),
-    "sqrt": (np.sqrt, 1, 1),
-    "sin": (np.sin, 1, 1),
-    "cos": (np.cos, 1, 1),
-    "tanh": (np.tanh, 1, 1),
-    "sign": (np.sign, 1, 1),
+    "clip": (np.clip, 3, 3),
+    **{name: (function, 1, 1) for name, function in PLAIN.items()},
 }
 BEFORE = "before"
 
@@ -185,16 +171,20 @@ BINARY: dict[type[ast.operator], _Function] = {
     ast.Pow: np.power,
     ast.Mod: np.mod,
 }
-UNARY: dict[type[ast.unaryop], _Function] = {ast.USub: np.negative, ast.UAdd: np.positive, ast.Not: _not}
-COMPARISONS: dict[type[ast.cmpop], _Function] = {
-    ast.Lt: _compared(np.less),
-    ast.LtE: _compared(np.less_equal),
-    ast.Gt: _compared(np.greater),
-    ast.GtE: _compared(np.greater_equal),
-    ast.Eq: _compared(np.equal),
-    ast.NotEq: _compared(np.not_equal),
+UNARY: dict[type[ast.unaryop], _Function] = {
+    ast.USub: np.negative,
+    ast.UAdd: np.positive,
+    ast.Not: _as_number(np.logical_not),
 }
-LOGICAL: dict[type[ast.boolop], _Function] = {ast.And: _compared(np.logical_and), ast.Or: _compared(np.logical_or)}
+COMPARISONS: dict[type[ast.cmpop], _Function] = {
+    ast.Lt: _as_number(np.less),
+    ast.LtE: _as_number(np.less_equal),
+    ast.Gt: _as_number(np.greater),
+    ast.GtE: _as_number(np.greater_equal),
+    ast.Eq: _as_number(np.equal),
+    ast.NotEq: _as_number(np.not_equal),
+}
+LOGICAL: dict[type[ast.boolop], _Function] = {ast.And: _as_number(np.logical_and), ast.Or: _as_number(np.logical_or)}
 
 # What people may try, and what to do instead.
 REFUSED: dict[type[ast.AST], str] = {
@@ -291,7 +281,7 @@ class _Reader:
             case ast.Compare():
                 return self._comparison(node, inner)
             case ast.IfExp():
-                return self._apply(node, _where, [inner(node.test), inner(node.body), inner(node.orelse)])
+                return self._apply(node, np.where, [inner(node.test), inner(node.body), inner(node.orelse)])
             case ast.Subscript():
                 return self._index(node, inner(node.value))
             case ast.Call():

@@ -16,7 +16,7 @@ from hilp.prompts.agent import Agent, require_graph
 from hilp.prompts.base import Packed, Prompt
 from hilp.prompts.graph import PathInfo
 from hilp.prompts.memory import LatentEma, StuckAgents
-from hilp.prompts.midpoints import trust_radius, undiscounted
+from hilp.prompts.midpoints import Midpoints, trust_radius, undiscounted
 from hilp.prompts.observations import Batch
 from hilp.prompts.specs import Goal
 from hilp.trees import Tree
@@ -136,7 +136,8 @@ class GoalPrompt(Prompt):
         """The landmarks to come, as observations of the policy's bank: where it lacks them, those nearest to them."""
         rows = self.path_info(observation).path
         if len(self.policy.midpoints) != len(self.policy.bank):
-            rows = self.policy.nearest_in_bank(self.policy.midpoints.latents[rows])
+            latents = self.policy.midpoints.latents[rows]
+            rows = Midpoints(self.policy.bank_latents).square_distance_table(latents).argmin(axis=1)
         return trees.over(lambda part: part[rows], self.policy.bank.observations)
 
     def steps(self, observation: Any) -> float:
@@ -167,31 +168,30 @@ def goal(policy: Agent, goal: Any, options: Goal) -> GoalPrompt:
     require(policy, options)
     goals = policy.check(goal)
     if options.goal_dims is not None:
-        periods = {} if policy.transform is None else dict(policy.transform.angles)
-        goals = Batch(match(policy, goals.tree, options.goal_dims, periods), goals.single)
+        goals = Batch(match(policy, goals.tree, options.goal_dims), goals.single)
     policy.data_range.warn("goal", goals.tree)
-    by_direction = policy.has_rule("goal_direction")
-    # Those who choose a radius mean midpoints.
-    has_own = options.plan == "auto" and options.radius is None and policy.graph is not None
-    on_graph = options.plan == "graph" or (has_own and policy.planner.is_fine_enough)
-    latent = _latent(policy, goals, options, by_direction)
-    to_goal = policy.planner.to_goals(latent) if on_graph else None
+    if not policy.has_rule("goal_direction"):
+        latent = policy.rule("goal_skill", goals)
+    elif goals.single and options.plan == 0:
+        latent = policy.encode_goal(goals)
+    else:
+        latent = policy.rule("encode", goals)
+    to_goal = stuck = None
+    if _is_on_graph(policy, options):
+        to_goal, stuck = policy.planner.to_goals(latent), policy.planner.stuck()
     ema = None if options.smooth is None else LatentEma(options.smooth, trust_radius(policy.discount))
-    return GoalPrompt(
-        policy,
-        trees.over(lambda rows: rows[0], goals.tree) if goals.single else goals.tree,
-        options,
-        latent[0] if goals.single else latent,
-        to_goal[0] if goals.single and to_goal is not None else to_goal,
-        policy.planner.stuck() if on_graph else None,
-        ema,
-    )
+    tree = goals.tree
+    if goals.single:
+        tree, latent = trees.over(lambda rows: rows[0], tree), latent[0]
+        to_goal = None if to_goal is None else to_goal[0]
+    return GoalPrompt(policy, tree, options, latent, to_goal, stuck, ema)
 
 
-def _latent(policy: Agent, goals: Batch, options: Goal, by_direction: bool) -> np.ndarray:
-    if not by_direction:
-        return policy.rule("goal_skill", goals)
-    return policy.encode_goal(goals) if goals.single and options.plan == 0 else policy.rule("encode", goals)
+def _is_on_graph(policy: Agent, options: Goal) -> bool:
+    """Whether goals are reached by way of the graph; a radius asks for midpoints."""
+    if options.plan != "auto" or options.radius is not None:
+        return options.plan == "graph"
+    return policy.graph is not None and policy.planner.is_fine_enough
 
 
 def require(policy: Agent, options: Goal) -> None:
@@ -206,7 +206,7 @@ def require(policy: Agent, options: Goal) -> None:
         if options.smooth is not None:
             policy.require_rule("goal_direction", "goes by no direction that could be smoother")
         return
-    policy.require_rule("goal_direction", "has no goal rule")
+    policy.require_rule("goal_direction", "has no goal rule")  # an export may have had to refuse it
     if plan == "graph":
         require_graph(policy)
     if plan != 0 and not len(policy.bank):
@@ -222,13 +222,14 @@ def require(policy: Agent, options: Goal) -> None:
 # ---- goals of which only some columns count --------------------------------------------------------------------------
 
 
-def match(policy: Agent, goals: np.ndarray, goal_dims: Sequence[Any], periods: Mapping[int, float]) -> np.ndarray:
+def match(policy: Agent, goals: np.ndarray, goal_dims: Sequence[Any]) -> np.ndarray:
     """For each goal [n, obs] a state of the policy's bank that agrees with it in these columns.
 
     A goal is often a place: where the robot shall be, in whatever posture. Made up (zeros, a home position), the rest
-    may be a state that no data is like, of which networks know nothing. periods: of those columns that are angles.
+    may be a state that no data is like, of which networks know nothing.
     """
     states, columns = _require_columns(policy, goal_dims)
+    periods = {} if policy.transform is None else dict(policy.transform.angles)
     places = Places(states[:, columns], np.array([periods.get(column, 0.0) for column in columns]))
     gap, spread = places.largest_gap(), np.maximum(states.std(axis=0), 1e-6)
     found = []

@@ -49,37 +49,28 @@ class Graph:
 
     def columns(self) -> dict[str, np.ndarray]:
         """Its arrays by name, as they are saved."""
-        return {name: np.asarray(getattr(self, name)) for name in ("landmarks", *EDGES)} | {
-            "radius": np.asarray([self.radius], np.float32)
-        }
+        return {name: np.atleast_1d(np.asarray(getattr(self, name), kind)) for name, kind in COLUMNS.items()}
 
     @staticmethod
     def from_columns(columns: Mapping[str, np.ndarray], bank: int) -> Graph:
         """The graph of a policy with so many states in its bank; a ValueError where the columns are none."""
-        if set(columns) != {"landmarks", "radius", *EDGES}:
+        if columns.keys() != COLUMNS.keys():
             raise ValueError("a column of the graph is missing or unexpected")
-        wanted = {"landmarks": "int32", "radius": "float32", "origin": "int32", "target": "int32", "steps": "float32"}
-        wanted["counts"] = "int32"
-        if any(columns[name].ndim != 1 or columns[name].dtype != kind for name, kind in wanted.items()):
+        if any(columns[name].ndim != 1 or columns[name].dtype != kind for name, kind in COLUMNS.items()):
             raise ValueError("a column of the graph has another type")
         if len({len(columns[name]) for name in EDGES}) != 1 or len(columns["radius"]) != 1:
             raise ValueError("the columns of the graph differ in length")
-        for name, limit in (
-            ("landmarks", bank),
-            ("origin", len(columns["landmarks"])),
-            ("target", len(columns["landmarks"])),
-        ):
-            if len(columns[name]) and not (columns[name].min() >= 0 and columns[name].max() < limit):
+        landmarks, steps, counts = (columns[name] for name in ("landmarks", "steps", "counts"))
+        for name, limit in {"landmarks": bank, "origin": len(landmarks), "target": len(landmarks)}.items():
+            if ((columns[name] < 0) | (columns[name] >= limit)).any():
                 raise ValueError(f"'{name}' of the graph points outside")
-        if not (
-            np.isfinite(columns["steps"]).all() and (columns["steps"] > 0).all() and (columns["counts"] >= 0).all()
-        ):
+        if not (np.isfinite(steps) & (steps > 0) & (counts >= 0)).all():
             raise ValueError("the steps of the graph make no sense")
-        edges = {name: columns[name] for name in EDGES}
-        return Graph(columns["landmarks"], float(columns["radius"][0]), **edges)
+        return Graph(landmarks, float(columns["radius"][0]), **{name: columns[name] for name in EDGES})
 
 
-EDGES = ("origin", "target", "steps", "counts")
+EDGES = {"origin": "int32", "target": "int32", "steps": "float32", "counts": "int32"}  # and their types
+COLUMNS = {"landmarks": "int32", "radius": "float32", **EDGES}
 
 
 def build(bank: np.ndarray, latents: np.ndarray, lengths: np.ndarray, discount: float, seed: int = 0) -> Graph:
@@ -108,9 +99,8 @@ def build(bank: np.ndarray, latents: np.ndarray, lengths: np.ndarray, discount: 
     steps = np.concatenate([steps, np.maximum(undiscounted(apart, discount), 1.0)])
     counts = np.concatenate([counts, np.zeros(len(apart))])
     order = np.lexsort((target, origin))
-    columns = {"origin": (origin, "int32"), "target": (target, "int32"), "steps": (steps, "float32")}
-    columns["counts"] = (counts, "int32")
-    edges = {name: np.asarray(column[order], kind) for name, (column, kind) in columns.items()}
+    columns = zip(EDGES.items(), (origin, target, steps, counts), strict=True)
+    edges = {name: np.asarray(column[order], kind) for (name, kind), column in columns}
     return Graph(chosen.astype(np.int32), float(np.float32(radius)), **edges)
 
 

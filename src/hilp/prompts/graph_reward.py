@@ -194,11 +194,11 @@ def loaded(policy: Agent, arrays: Mapping[str, np.ndarray], note: Mapping[str, A
 
 
 def prompt(
-    policy: Agent, before: np.ndarray, after: np.ndarray, rewards: np.ndarray, discount: float
+    policy: Agent, before: np.ndarray, after: np.ndarray, rewards: np.ndarray, discount: float, spec: Any
 ) -> GraphRewardPrompt:
     """From labelled transitions, as latents of s and s'."""
     if not has_scipy():
         raise HilpError("a reward on the graph needs SciPy: install it, or have hilp plan it and save the prompt")
     if len(rewards) < 2:
         raise HilpError("a reward on the graph needs at least two labelled transitions")
-    return GraphRewardPrompt(policy, plan(policy.planner, before, after, rewards, discount))
+    return GraphRewardPrompt(policy, plan(policy.planner, before, after, rewards, discount), spec=spec)

@@ -98,18 +98,18 @@ def _put_together(parts: Mapping[str, Any], observation_parts: Parts) -> np.ndar
     known = dict(observation_parts)
     if not known:
         raise HilpError("the data of this policy had no named parts: give an observation as one array")
-    for name in (name for name in known if name not in parts):
-        raise HilpError(f"this policy's observation is made of {some(list(known))}, and '{name}' is missing")
+    lacking = [name for name in known if name not in parts]
+    if lacking:
+        raise HilpError(f"this policy's observation is made of {some(list(known))}, and '{lacking[0]}' is missing")
     try:
         arrays = [np.asarray(parts[name], np.float32) for name in known]
     except (TypeError, ValueError) as error:
         raise HilpError(f"the parts of an observation must be numbers: {error}") from error
-    if all(array.shape == shape for array, shape in zip(arrays, known.values(), strict=True)):
-        return np.concatenate([array.reshape(-1) for array in arrays])
-    counts = {array.shape[:1] for array in arrays}
-    if len(counts) > 1 or any(a.ndim == 0 or a.shape[1:] != s for a, s in zip(arrays, known.values(), strict=True)):
+    shapes = [array.shape for array in arrays]
+    count = shapes[0][:1] if shapes != list(known.values()) else ()  # of one observation there is no count
+    if shapes != [(*count, *shape) for shape in known.values()]:
         raise HilpError(f"the parts of an observation have the shapes {known}, or one more axis for a batch")
-    return np.concatenate([array.reshape(len(array), -1) for array in arrays], axis=1)
+    return np.concatenate([array.reshape(*count, -1) for array in arrays], axis=-1)
 
 
 class DataRange:

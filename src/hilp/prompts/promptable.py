@@ -137,3 +137,7 @@ class PromptablePolicy(Agent):
     def load_prompt(self, path: str | os.PathLike[str]) -> Any:
         """A prompt saved earlier for this very policy."""
         return files.load(self, Path(path))
+
+    def high_level(self, arrays: Any, note: Any, path: Any) -> Any:
+        """The high level of a saved hierarchy (see `hilp.prompts.skills.HighLevel`)."""
+        raise NotImplementedError

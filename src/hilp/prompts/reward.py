@@ -15,10 +15,9 @@ from hilp.data.rewards import Extras, RewardFunction, apply_reward
 from hilp.errors import HilpError, some
 from hilp.prompts import formulas, goal, graph_reward
 from hilp.prompts.agent import Agent, has_graph, numbers, require_graph
-from hilp.prompts.bank import Bank
+from hilp.prompts.bank import Bank, PictureNotKept, pictures
 from hilp.prompts.base import Prompt
 from hilp.prompts.graph import has_scipy
-from hilp.prompts.latent_bank import PictureNotKept, pictures
 from hilp.prompts.observations import Parts
 from hilp.prompts.skills import SkillPrompt
 from hilp.prompts.specs import Goal, Reward
@@ -61,21 +60,16 @@ def reward(policy: Agent, data: Any, function: Any, options: Reward) -> Prompt:
     iteration on the graph of the data, for rewards that are no direction of phi. data: a data set, a table of labelled
     samples, or None: the policy's own bank.
     """
-    rule = options.rule
     if isinstance(function, str):
         function = formula(policy.spec, policy.observation_parts, function)
-    if rule == "graph":
+    if options.rule == "graph":
         require_graph(policy)
         return _on_graph(policy, data, function, options)
-    by_goal = rule == "goal" or not (policy.has_rule("cumulant") or policy.has_rule("backward"))
-    if by_goal and not policy.has_rule("goal_direction"):
-        policy.require_rule("goal_skill", "has no goal rule" if rule == "goal" else "has no reward rule")
-    labelled = _labelled(policy, data, function, options.samples, options.seed, whole=by_goal)
-    if by_goal:
-        best = int(np.argmax(labelled.rewards))
-        return goal.goal(policy, trees.over(lambda rows: rows[best], labelled.after), Goal())
+    if options.rule == "goal" or not (policy.has_rule("cumulant") or policy.has_rule("backward")):
+        return _by_goal(policy, data, function, options)
+    labelled = _labelled(policy, data, function, options.samples, options.seed)
     z, r2 = _fit(policy, labelled, options.intercept)
-    if r2 < POOR_FIT and rule == "auto" and has_graph(policy) and has_scipy() and policy.planner.is_fine_enough:
+    if r2 < POOR_FIT and options.rule == "auto" and _plans_well(policy):
         on_graph = _on_graph(policy, data, function, options)
         if on_graph.r2 >= POOR_FIT:
             warnings.warn(
@@ -91,6 +85,18 @@ def reward(policy: Agent, data: Any, function: Any, options: Reward) -> Prompt:
             stacklevel=3,
         )
     return SkillPrompt(policy, policy.project(z), r2, spec=_spec(function, options))
+
+
+def _by_goal(policy: Agent, data: Any, function: Any, options: Reward) -> goal.GoalPrompt:
+    if not policy.has_rule("goal_direction"):
+        policy.require_rule("goal_skill", "has no goal rule" if options.rule == "goal" else "has no reward rule")
+    labelled = _labelled(policy, data, function, options.samples, options.seed, whole=True)
+    best = int(np.argmax(labelled.rewards))
+    return goal.goal(policy, trees.over(lambda rows: rows[best], labelled.after), Goal())
+
+
+def _plans_well(policy: Agent) -> bool:
+    return has_graph(policy) and has_scipy() and policy.planner.is_fine_enough
 
 
 def _fit(policy: Agent, labelled: Labelled, intercept: bool) -> tuple[np.ndarray, float]:
@@ -122,8 +128,8 @@ def _on_graph(policy: Agent, data: Any, function: Any, options: Reward) -> graph
     """A model of a reward has two numbers a landmark, so it wants more samples than a direction."""
     wanted = max(options.samples, SAMPLES_A_LANDMARK * len(policy.planner.graph))
     labelled = _labelled(policy, data, function, wanted, options.seed)
-    made = graph_reward.prompt(policy, *labelled.latents(policy), labelled.rewards, options.discount)
-    return graph_reward.GraphRewardPrompt(policy, made.planned, made.best, _spec(function, options))
+    spec = _spec(function, options)
+    return graph_reward.prompt(policy, *labelled.latents(policy), labelled.rewards, options.discount, spec)
 
 
 def _spec(function: Any, options: Reward) -> Reward | None:
@@ -145,9 +151,7 @@ class Labelled:
         """What rewards are expressed in."""
         if self.encoded is not None:
             return self.encoded["features"]
-        if policy.has_rule("cumulant"):
-            return policy.cumulant(self.before, self.after)
-        return policy.backward(self.after)
+        return policy.reward_features(self.before, self.after)
 
     def latents(self, policy: Agent) -> tuple[np.ndarray, np.ndarray]:
         """Of s and s'."""
@@ -176,48 +180,53 @@ def _what_else(policy: Agent, function: Any, labelled: Labelled, intercept: bool
     return ", or ".join(tips)
 
 
-def _labelled(
-    policy: Agent,
-    data: Any,
-    function: Any,
-    samples: int,
-    seed: int,
-    whole: bool = False,
-) -> Labelled:
+def _labelled(policy: Agent, data: Any, function: Any, samples: int, seed: int, whole: bool = False) -> Labelled:
     """s, s' and the reward of sampled transitions, checked; `whole`: with all that policies see of them.
 
     Of the policy's own transitions those that are kept without pictures, which are more, unless the reward looks at
     pictures.
     """
     if isinstance(data, tuple):
-        if function is not None or len(data) != 3:
-            raise HilpError(
-                "a table of labelled samples is (observations, next_observations, rewards), with no function"
-            )
-        before, after = (_table(tree) for tree in data[:2])
-        rewards = numbers(data[2], "a table of labelled samples")
-    else:
-        if function is None:
-            raise HilpError("a reward prompt needs a function of (s, a, s'), a formula, or a table of labelled samples")
-        if data is None and not whole and (without := _without_pictures(policy, function, samples, seed)):
-            return without
-        if data is None:
-            sample = policy.bank.subsample(samples, seed)
-        else:
-            if Spec.of(data.observations, data.action_dim).parts != policy.spec.parts:
-                takes = some([name for name, _, _ in policy.spec.parts]) or "plain vectors"
-                raise HilpError(f"the observations of {data.name} are not those of this policy ({takes})")
-            rows = Bank.rows(data, samples, seed)
-            sample = Bank.at(data, rows)
-        own = sample.copy()  # what a function writes into its arguments changes neither the bank nor the features
-        extras = Extras({}, own.next_extras, "the bank") if data is None else Extras.of(data, rows)
-        found = apply_reward(function, own.observations, own.actions, own.next_observations, extras)
-        before, after, rewards = sample.observations, sample.next_observations, numbers(found, "the reward")
-    return _checked(policy, Labelled(before, after, rewards))
+        return _checked(policy, _of_table(data, function))
+    if function is None:
+        raise HilpError("a reward prompt needs a function of (s, a, s'), a formula, or a table of labelled samples")
+    if data is not None:
+        return _checked(policy, _of_data(policy, data, function, samples, seed))
+    found = None if whole else _without_pictures(policy, function, samples, seed)
+    if found is None:
+        sample = policy.bank.subsample(samples, seed)
+        found = _of_sample(sample, function, lambda own: Extras({}, own.next_extras, "the bank"))
+    return _checked(policy, found)
+
+
+def _of_table(data: tuple[Any, ...], function: Any) -> Labelled:
+    if function is not None or len(data) != 3:
+        raise HilpError("a table of labelled samples is (observations, next_observations, rewards), with no function")
+    before, after = (
+        trees.over(np.asarray, tree)  # bytes stay bytes
+        if isinstance(tree, Mapping)
+        else numbers(tree, "a table of labelled samples")
+        for tree in data[:2]
+    )
+    return Labelled(before, after, numbers(data[2], "a table of labelled samples"))
+
+
+def _of_data(policy: Agent, data: Any, function: RewardFunction, samples: int, seed: int) -> Labelled:
+    if Spec.of(data.observations, data.action_dim).parts != policy.spec.parts:
+        takes = some([name for name, _, _ in policy.spec.parts]) or "plain vectors"
+        raise HilpError(f"the observations of {data.name} are not those of this policy ({takes})")
+    rows = Bank.rows(data, samples, seed)
+    return _of_sample(Bank.at(data, rows), function, lambda own: Extras.of(data, rows))
+
+
+def _of_sample(sample: Bank, function: RewardFunction, extras_of: Callable[[Bank], Extras]) -> Labelled:
+    own = sample.copy()  # what a function writes into its arguments changes neither the bank nor the features
+    found = apply_reward(function, own.observations, own.actions, own.next_observations, extras_of(own))
+    return Labelled(sample.observations, sample.next_observations, numbers(found, "the reward"))
 
 
 def _without_pictures(policy: Agent, function: RewardFunction, samples: int, seed: int) -> Labelled | None:
-    """The same of transitions that are kept without pictures; None where there are none, or the reward asks for one."""
+    """Of transitions that are kept without pictures; None where there are none, or the reward looks at one."""
     kept = policy.latent_bank
     if kept is None:
         return None
@@ -228,22 +237,15 @@ def _without_pictures(policy: Agent, function: RewardFunction, samples: int, see
     except PictureNotKept:
         return None
     encoded = {name: column[rows] for name, column in kept.encoded.items()}
-    return _checked(policy, Labelled(before.columns, after.columns, numbers(found, "the reward"), encoded))
+    return Labelled(before.columns, after.columns, numbers(found, "the reward"), encoded)
 
 
 def _checked(policy: Agent, labelled: Labelled) -> Labelled:
-    before, after, rewards = labelled.before, labelled.after, labelled.rewards
-    shapes = [trees.over(np.shape, tree) for tree in (before, after)]
-    if policy.spec.parts:
-        fits = isinstance(before, Mapping) and isinstance(after, Mapping) and shapes[0] == shapes[1]
-        fits = fits and all(shape[:1] == rewards.shape for shape in shapes[0].values())
-        encoded = (labelled.encoded or {}).values()
-        fits = fits and all(column.shape[:1] == rewards.shape for column in encoded)
-    else:
-        fits = shapes[0] == shapes[1] and len(shapes[0]) == 2 and rewards.shape == shapes[0][:1]
-    if not fits:
+    rewards = labelled.rewards
+    before, after = (trees.over(np.shape, tree) for tree in (labelled.before, labelled.after))
+    if before != after or not _fits(before, labelled, bool(policy.spec.parts)):
         raise HilpError(
-            f"the reward must give one number per transition: {shapes[0]} observations, {shapes[1]} next "
+            f"the reward must give one number per transition: {before} observations, {after} next "
             f"observations, rewards {rewards.shape}"
         )
     if not len(rewards):
@@ -258,10 +260,14 @@ def _checked(policy: Agent, labelled: Labelled) -> Labelled:
     return labelled
 
 
-def _table(observations: Any) -> Tree:
-    if isinstance(observations, Mapping):
-        return trees.over(np.asarray, observations)  # bytes stay bytes
-    return numbers(observations, "a table of labelled samples")
+def _fits(shapes: Any, labelled: Labelled, by_name: bool) -> bool:
+    """Whether observations of these shapes, and what is encoded of them, are as many as the rewards."""
+    if isinstance(shapes, Mapping) != by_name:
+        return False
+    if not by_name:
+        return len(shapes) == 2 and shapes[:1] == labelled.rewards.shape
+    encoded = [column.shape for column in (labelled.encoded or {}).values()]
+    return all(shape[:1] == labelled.rewards.shape for shape in [*shapes.values(), *encoded])
 
 
 def formula(spec: Spec, observation_parts: Parts, text: str) -> RewardFunction:

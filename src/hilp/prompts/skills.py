@@ -159,7 +159,7 @@ class PriorPrompt(Prompt):
 
     def _draw(self, batch: Batch) -> np.ndarray:
         noise = self._rng.standard_normal((len(batch), self.policy.skill_dim)).astype(np.float32)
-        return self.policy.prior_skill(batch, noise)
+        return self.policy.rule("prior", batch, noise)
 
     def packed(self) -> Packed:
         return {}, self.note(k=self.k, seed=self.seed)
@@ -231,9 +231,7 @@ def _segment(policy: Agent, observations: Any, number: int) -> np.ndarray:
     def between(first: int | None, last: int | None) -> Tree:
         return trees.over(lambda part: part[first:last], rows.tree)
 
-    after = between(1, None)
-    features = policy.cumulant(between(None, -1), after) if policy.has_rule("cumulant") else policy.backward(after)
-    return np.asarray(features, np.float64).sum(axis=0)
+    return np.asarray(policy.reward_features(between(None, -1), between(1, None)), np.float64).sum(axis=0)
 
 
 def logistic(x: np.ndarray) -> np.ndarray:

@@ -49,7 +49,7 @@ class GoalOptions:
 
     def goal_options(self) -> dict[str, Any]:
         """The options by name, as `policy.goal` takes them."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(GoalOptions)}
+        return _values(self, GoalOptions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class RewardOptions:
 
     def reward_options(self) -> dict[str, Any]:
         """The options by name, as `policy.reward` takes them."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(RewardOptions)}
+        return _values(self, RewardOptions)
 
 
 class Spec:
@@ -200,7 +200,8 @@ class Then(Spec):
 
     def __post_init__(self) -> None:
         _require_spec(self.first), _require_spec(self.second)
-        require_until(self.until)
+        if self.until is not None and not isinstance(self.until, str):
+            require_count("until", self.until)
 
 
 KINDS: dict[str, type[Any]] = {one.kind: one for one in (Goal, Reward, Skill, Prior, Follow, Prefer, Saved, Sum, Then)}
@@ -213,12 +214,12 @@ def from_json(described: Any) -> Any:
     kind, values = described["kind"], {key: value for key, value in described.items() if key != "kind"}
     if kind not in KINDS:
         raise HilpError(f"there is no prompt of the kind '{kind}': {nearest(kind, KINDS)}")
-    fields = {field.name: field.default for field in dataclasses.fields(KINDS[kind])}
-    _require_known(values, fields, f"a {kind} prompt")
-    for name, value in values.items():
-        values[name] = _read(value)
+    fields = [field.name for field in dataclasses.fields(KINDS[kind])]
+    for name in values:
+        if name not in fields:
+            raise HilpError(f"a {kind} prompt has no '{name}': {nearest(str(name), fields)}")
     try:
-        return KINDS[kind](**values)
+        return KINDS[kind](**{name: _read(value) for name, value in values.items()})
     except (TypeError, ValueError) as error:
         raise HilpError(f"a {kind} prompt cannot be made of {dict(described)!r:.200}: {error}") from error
 
@@ -232,16 +233,8 @@ def require_plan(plan: Any) -> None:
         )
 
 
-def require_until(until: Any) -> None:
-    """Raise unless a spec can say the end of a prompt by this."""
-    if until is not None and not isinstance(until, str):
-        require_count("until", until)
-
-
-def _require_known(values: Mapping[str, Any], known: Mapping[str, Any], what: str) -> None:
-    for name in values:
-        if name not in known:
-            raise HilpError(f"{what} has no '{name}': {nearest(str(name), known)}")
+def _values(options: Any, kind: type[Any]) -> dict[str, Any]:
+    return {field.name: getattr(options, field.name) for field in dataclasses.fields(kind)}
 
 
 def _require_spec(part: Any) -> Spec:
