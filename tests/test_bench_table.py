@@ -248,7 +248,7 @@ def test_goals_table_has_a_line_for_each_plan_and_takes_errors_later(
 def test_variants_are_rows_of_their_own_and_evaluations_make_a_learning_curve(
     tmp_path: Path, tiny_data_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("gc-bc", "hilp", "--episodes", "2", "--seeds", "1", "--looks", "2")
+    words = ("gc-bc", "hilp", "--episodes", "2", "--seeds", "1", "--curve-points", "2")
     rows = bench_goals(tmp_path, tiny_data_folder, *words, "--variants", "flat:dim=2,lr=0.01")
     found = {row["cell"]["label"]: (row["config"].get("dim"), row["config"]["lr"]) for row in rows}
     assert found == {
@@ -396,9 +396,14 @@ def test_table_and_aggregates_by_hand() -> None:
     assert headers == ["method", "run", "walk", "IQM [95%]"]
     assert shown[0][:3] == ["fb", "150 ± 50", "400 ± 0.00"] and shown[0][3].startswith("300")
     assert shown[1] == ["random actions", "20", "20", ""]
-    assert tables.aggregates(rows, "environment")["walker"]["fb"][0] == pytest.approx(300.0)
-    assert set(tables.aggregates(rows, "task")) == {"walker run", "walker walk"}
-    assert set(tables.aggregates(rows, "data")) == {"walker-rnd"}
+    assert tables.iqms(rows, tables.label_of)["fb"][0] == pytest.approx(300.0)
+    assert set(tables.grouped(rows, pictures.GROUPS["task"])) == {"walker run", "walker walk"}
+    assert set(tables.grouped(rows, pictures.GROUPS["environment"])) == {"walker"}
+    assert [name for name, _ in pictures.reward_figures(rows, None)] == ["rewards-data-walker-rnd"]
+    other = [{**own, "cell": {**own["cell"], "data": "walker-apt"}} for own in rows]
+    assert [name for name, _ in pictures.reward_figures([*rows, *other], None)] == [
+        "rewards-environment-walker", "rewards-data-walker-rnd", "rewards-data-walker-apt",
+        "rewards-task-walker-run", "rewards-task-walker-walk"]  # fmt: skip
 
 
 def test_one_seed_has_no_deviation_but_the_interval_of_its_episodes() -> None:

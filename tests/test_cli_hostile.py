@@ -428,7 +428,7 @@ def test_flags_that_change_nothing(words: str, says: str, refused: Refused, tiny
     assert says in refused("prompt", tiny_run, *words.split())
 
 
-def test_both_names_of_the_learning_curve(monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
+def test_flags_take_a_dash_or_an_underscore(monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
     seen = []
 
     def fill(kind: str, flags: Any, usual: Any, **extra: Any) -> Any:
@@ -436,7 +436,7 @@ def test_both_names_of_the_learning_curve(monkeypatch: pytest.MonkeyPatch, refus
         raise hilp.HilpError("enough")
 
     monkeypatch.setattr(bench_tables, "fill", fill)
-    for name in ("--looks", "--curve-points", "--curve_points"):
+    for name in ("--curve-points", "--curve_points"):
         refused("bench", "goals", name, 8)
-    assert seen == [8, 8, 8]
-    assert "--curve-points must be at least 0" in refused("bench", "goals", "--looks", -1)
+    assert seen == [8, 8]
+    assert "--curve-points must be at least 0" in refused("bench", "goals", "--curve-points", -1)

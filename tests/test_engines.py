@@ -190,14 +190,13 @@ class Pretended:
 
 
 @pytest.fixture
-def pooled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[int, list[files.Row]]]:
+def pooled(tmp_path: Path) -> Callable[..., dict[int, list[files.Row]]]:
     """Run three pretended jobs on an engine: the rows that were kept, by cell."""
-    monkeypatch.setattr(Job, "of", staticmethod(lambda number, *_: fake_job(tmp_path, number)))
 
-    def run(engine: Pretended, retries: int = 2) -> dict[int, list[files.Row]]:
+    def run(engine: Any, retries: int = 2, keep: pool.Keep | None = None) -> dict[int, list[files.Row]]:
         kept: dict[int, list[files.Row]] = {}
-        pool.run_in_pool(dict.fromkeys((1, 2, 3)), 3, kept.__setitem__, engine=engine, retries=retries,  # type: ignore[arg-type]
-                         out=tmp_path, command="hilp", quiet=False)  # fmt: skip
+        three = [fake_job(tmp_path, number) for number in (1, 2, 3)]
+        pool.run_jobs(three, engine, retries, progress.Progress(three, 3, quiet=False), keep or kept.__setitem__)
         return kept
 
     return run
@@ -230,14 +229,13 @@ def test_ctrl_c_lets_cells_save_themselves(pooled: Any, capsys: pytest.CaptureFi
     assert engine.calls == ["stop", "close"] and "2 cells will be saved" in capsys.readouterr().out
 
 
-def test_rows_that_cannot_be_kept_stop_the_table(pooled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(ended: Ended) -> None:
+def test_rows_that_cannot_be_kept_stop_the_table(pooled: Any) -> None:
+    def full(number: int, rows: list[files.Row]) -> None:
         raise HilpError("the disk is full")
 
-    monkeypatch.setattr(pool.Pool, "_settle", lambda self, ended: full(ended))
     engine = Pretended(lambda one, n: Ended(one, []))
     with pytest.raises(HilpError, match="the disk is full"):
-        pooled(engine)
+        pooled(engine, keep=full)
     assert engine.calls == ["stop", "close"]
 
 
@@ -271,7 +269,8 @@ def test_the_live_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     for name, value in {"COLUMNS": "120", "TTY_COMPATIBLE": "1"}.items():
         monkeypatch.setenv(name, value)
     three = [fake_job(tmp_path, number) for number in (1, 2, 3)]
-    with progress.Progress(three, 3, False) as shown:
+    shown = progress.Progress(three, 3, False)
+    with shown.bars:
         (tmp_path / "out" / "1").mkdir(parents=True)
         three[0].log.touch()
         shown.show([three[0]])
@@ -440,12 +439,9 @@ def test_cells_of_one_policy_wait_for_each_other(tmp_path: Path) -> None:
     """Two ways to prompt the same policy train in one folder."""
     one, same, other = (fake_job(tmp_path, number) for number in (1, 2, 3))
     same = replace(same, trainings=one.trainings)
-    waiting = pool.Pool([same, other], None, 0, None, None)  # type: ignore[arg-type]
-    assert waiting._next() is same
-    waiting.running[1] = one
-    assert waiting._next() is other
-    waiting.waiting.remove(other)
-    assert waiting._next() is None
+    assert pool.next_job([same, other], []) is same
+    assert pool.next_job([same, other], [one]) is other
+    assert pool.next_job([same], [one]) is None
 
 
 def is_running(pid: int) -> bool:

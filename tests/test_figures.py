@@ -77,7 +77,7 @@ def trials(n: int, successes: int) -> tuple:
 
 @pytest.mark.parametrize("successes", [0, 2, 6])
 def test_trajectories_colour_by_outcome(successes: int) -> None:
-    fig = figures.trajectories(TASK, *trials(6, successes), title="Six tries")
+    fig = figures.trajectories(TASK, {"Six tries": trials(6, successes)})
     (ax,) = fig.axes
     reached, failed = of_kind(ax, LineCollection)
     assert [len(reached.get_segments()), len(failed.get_segments())] == [successes, 6 - successes]
@@ -89,15 +89,15 @@ def test_trajectories_colour_by_outcome(successes: int) -> None:
 
 
 def test_trajectories_keep_their_places() -> None:
-    paths, starts, goals, reached = trials(1, 1)
-    fig = figures.trajectories(TASK, paths, starts, goals, reached)
+    paths, *rest = trials(1, 1)
+    fig = figures.trajectories(TASK, {"One": (paths, *rest)})
     (segment,) = of_kind(fig.axes[0], LineCollection)[0].get_segments()
     np.testing.assert_allclose(segment, paths[0][:, :2])
 
 
 @pytest.mark.parametrize("panels", [1, 3, 4, 5])
-def test_trajectory_grid_has_a_panel_per_prompt(panels: int) -> None:
-    fig = figures.trajectory_grid(TASK, {f"plan {i}": trials(5, i) for i in range(panels)}, "Prompts")
+def test_trajectories_have_a_panel_per_prompt(panels: int) -> None:
+    fig = figures.trajectories(TASK, {f"plan {i}": trials(5, i) for i in range(panels)}, "Prompts")
     assert titles(fig) == [f"plan {i}" for i in range(panels)]
     assert [ax.get_title(loc="right") for ax in fig.axes] == [f"{i} of 5" for i in range(panels)]
     assert fig.get_suptitle() == "Prompts"
@@ -106,7 +106,7 @@ def test_trajectory_grid_has_a_panel_per_prompt(panels: int) -> None:
 
 def test_distance_field_fills_the_floor_and_not_the_wall() -> None:
     distances = np.arange(len(STATES), dtype=float)
-    fig = figures.distance_field(TASK, STATES, distances, STATES[3])
+    fig = figures.distance_fields(TASK, STATES, {"": distances}, STATES[3])
     ax = fig.axes[0]
     (squares,) = of_kind(ax, PolyCollection)
     boxes = np.array([path.vertices[:4] for path in squares.get_paths()])
@@ -126,7 +126,7 @@ def test_distance_fields_share_one_scale() -> None:
     near, far = np.linspace(0, 5, len(STATES)), np.linspace(0, 20, len(STATES))
     near[:4] = np.nan
     far[0] = np.inf
-    fig = figures.distance_fields(TASK, STATES, {"learned": near, "exact": far}, STATES[0])
+    fig = figures.distance_fields(TASK, STATES, {"learned": near, "exact": far}, STATES[0], "Distances")
     assert titles(fig)[:2] == ["learned", "exact"]
     fields = [of_kind(ax, PolyCollection)[0] for ax in fig.axes[:2]]
     assert [field.get_clim() for field in fields] == [(0, 20), (0, 20)]
@@ -278,13 +278,13 @@ def test_text_from_outside_is_no_formula() -> None:
 def test_scattered_places_are_large_enough_to_see() -> None:
     """Squares as wide as the nearest points are apart would cover a fifth of the floor; these cover most of it."""
     places = np.random.default_rng(0).uniform(0, 3, (900, 3))
-    fig = figures.distance_field(TASK, places, np.ones(900), places[0])
+    fig = figures.distance_fields(TASK, places, {"": np.ones(900)}, places[0])
     boxes = np.array([path.vertices[:4] for path in of_kind(fig.axes[0], PolyCollection)[0].get_paths()])
     low, high = boxes.min(axis=1), boxes.max(axis=1)
     floor = np.random.default_rng(1).uniform(0.2, 2.8, (1000, 1, 2))
     assert 0.4 < ((floor > low) & (floor < high)).all(axis=-1).any(axis=1).mean() < 0.8
-    one = figures.distance_field(TASK, places[:1], np.ones(1), places[0])
-    two = figures.distance_field(TASK, places[:2], np.ones(2), places[0])
+    one = figures.distance_fields(TASK, places[:1], {"": np.ones(1)}, places[0])
+    two = figures.distance_fields(TASK, places[:2], {"": np.ones(2)}, places[0])
     for fig in (one, two):
         rendered(fig)
 
@@ -442,11 +442,11 @@ def test_same_figure_same_bytes(tmp_path) -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: figures.trajectories(TASK, [STATES[:3]], STATES[:2], STATES[:1], [True]),
-        lambda: figures.trajectories(TASK, [STATES[0]], STATES[:1], STATES[:1], [True]),
-        lambda: figures.trajectory_grid(TASK, {}),
-        lambda: figures.distance_field(TASK, STATES, np.ones(3), STATES[0]),
-        lambda: figures.distance_field(TASK, STATES, np.full(len(STATES), -1), STATES[0]),
+        lambda: figures.trajectories(TASK, {"": ([STATES[:3]], STATES[:2], STATES[:1], [True])}),
+        lambda: figures.trajectories(TASK, {"": ([STATES[0]], STATES[:1], STATES[:1], [True])}),
+        lambda: figures.trajectories(TASK, {}),
+        lambda: figures.distance_fields(TASK, STATES, {"": np.ones(3)}, STATES[0]),
+        lambda: figures.distance_fields(TASK, STATES, {"": np.full(len(STATES), -1)}, STATES[0]),
         lambda: figures.distance_fields(TASK, STATES, {}, STATES[0]),
         lambda: figures.latent_map(TASK, STATES, np.ones((3, 2))),
         lambda: figures.latent_map(TASK, STATES, np.full((len(STATES), 2), np.nan)),
@@ -471,7 +471,7 @@ def test_the_built_in_maze_draws() -> None:
     maze = pytest.importorskip("hilp.tasks.maze").make("maze-medium")
     finite = maze.finite()
     steps = finite.steps[:, 7].astype(float)
-    pixels = rendered(figures.distance_field(maze, finite.observations, steps, finite.observations[7]))
+    pixels = rendered(figures.distance_fields(maze, finite.observations, {"": steps}, finite.observations[7]))
     assert len(np.unique(pixels.reshape(-1, 3).round(2), axis=0)) > 20
     rendered(figures.latent_map(maze, finite.observations, finite.steps[:, ::50].astype(float)))
 

@@ -17,6 +17,7 @@ from hilp.learning.methods import preset_values
 SIZES = ("laptop", "paper")
 STEPS = {"laptop": 8_000, "paper": 1_000_000}
 HIGH_LEVEL = "iql"  # the method that learns to choose skills
+PAPER_HIERARCHY_STEPS = 500_000  # also where other tables of the paper have more for the same method
 BANK = {"laptop": 10_000, "paper": 50_000}
 
 
@@ -41,6 +42,12 @@ def high_level(size: str, task: str | None = None) -> Preset:
     """The preset of the policy over skills that a hierarchy trains."""
     values, steps = _merged(methods.module(HIGH_LEVEL).HIGH_LEVEL_PRESETS, size, task)
     return Preset(methods.config(HIGH_LEVEL, **values), steps, bank=0)
+
+
+def under_high_level(method: str, size: str, task: str | None = None) -> Preset:
+    """The preset of the skills of a hierarchy, or of the flat policy that it is compared with."""
+    values, steps = _merged(getattr(methods.module(method), "SKILL_PRESETS", methods.presets(method)), size, task)
+    return Preset(methods.config(method, **values), PAPER_HIERARCHY_STEPS if size == "paper" else steps, BANK[size])
 
 
 def sources(method: str, size: str, task: str | None = None) -> dict[str, str]:

@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -22,12 +22,11 @@ from hilp.bench.entries import ADAPTED, ENTRIES, Entry
 from hilp.collectors import named
 from hilp.data import rewards
 from hilp.data.dataset import Dataset
-from hilp.errors import FolderBusy, HilpError
+from hilp.errors import FolderBusy, HilpError, some
 from hilp.evaluation import diagnosis, evaluate, rollouts, setup
 from hilp.evaluation import rows as files
 from hilp.evaluation.rows import Row
 from hilp.learning import methods
-from hilp.learning.methods.preset_values import FAMILIES
 from hilp.policy.policy import FoundationPolicy
 from hilp.prompts.specs import Reward
 from hilp.spec import Spec
@@ -38,10 +37,6 @@ from hilp.training.hierarchy import hierarchy
 Kind = Literal["rewards", "goals", "hierarchy"]
 GOAL_PLANS: tuple[int | str, ...] = (0, 1, 2, 3, "midpoints", "graph", "auto")
 VALUE_SEED = 0  # of V(s, g): all policies on a data set are compared with the same one, on the same pairs
-PAPER_STEPS = 500_000  # of the paper's hierarchies, also where other tables have more for the same method
-PAPER_KITCHEN = {"phi_expectile": 0.7}  # of the paper's HILP in its table of hierarchies only
-# A skill that is held cannot be put right at every step: the last update of an actor may have lost a corner for good.
-HELD_SKILLS = {"actor_ema": 2e-3}
 
 
 @dataclass(frozen=True)
@@ -101,15 +96,10 @@ class Cell:
     def preset(self) -> presets.Preset:
         return presets.preset(self.entry.method, self.table.size, self.data.task)
 
-    @property
-    def values(self) -> dict[str, Any]:
-        """Of the config, over the preset's."""
-        return self.entry.values
-
     @cached_property
     def config(self) -> Any:
         """In numbers: what the preset leaves to the data is resolved, so that it is part of the cell's identity."""
-        return auto_config.resolve(methods.configure(self.preset.config, self.values), self.data).config
+        return auto_config.resolve(methods.configure(self.preset.config, self.entry.values), self.data).config
 
     @property
     def updates(self) -> int:
@@ -141,11 +131,6 @@ class Cell:
         _ = self.config
 
     @property
-    def is_adaptable(self) -> bool:
-        """Whether there are skills around that of a prompt to try, where the entry needs them."""
-        return not self.entry.adapt or self.has_rule("project")
-
-    @property
     def prompts(self) -> tuple[int | str, ...]:
         """The plans or rewards that the policy is prompted with: a row each."""
         raise NotImplementedError
@@ -161,8 +146,10 @@ class Cell:
         label = self.label.replace(ADAPTED, "", 1) if self.entry.adapt else self.label
         if label in ENTRIES and not ENTRIES[label].values:
             label = self.entry.method
-        changed = f"-{digest(methods.config_values(self.config))}" if self.values else ""
-        return out / file_name(self.data.name) / f"{file_name(label)}{changed}" / f"seed-{self.seed}"
+        usual = presets.preset(self.entry.method, self.table.size, self.data.task).config
+        changed = self.entry.values or self.preset.config != usual
+        own = f"-{digest(methods.config_values(self.config))}" if changed else ""
+        return out / file_name(self.data.name) / f"{file_name(label)}{own}" / f"seed-{self.seed}"
 
     def trainings(self, out: Path) -> dict[Path, int]:
         """The folders that this cell trains in, the last name a pattern, and the updates of each."""
@@ -235,11 +222,8 @@ class GoalCell(Cell):
             with contextlib.suppress(FolderBusy):  # another cell trains it while this one trains its policy
                 value.train_once(where, quiet)
         policy = self.train(folder, quiet, command)
-        embedding = self.embedding_error(policy, out, quiet) if compared else None
-        found = self.evaluate(policy, command, plan=self.prompts, rewards=())
-        for row in found:
-            if embedding is not None:
-                row["embedding"] = embedding
+        errors = {"embedding": self.embedding_error(policy, out, quiet)} if compared else {}
+        found = [row | errors for row in self.evaluate(policy, command, plan=self.prompts, rewards=())]
         if self.table.curve_points:
             found[0]["curve"] = files.evaluations(folder / runs.METRICS)
         return found
@@ -281,23 +265,13 @@ class HierarchyCell(Cell):
         raise HilpError(f"task {world.name} has several rewards: choose one with --reward: {', '.join(world.rewards)}")
 
     @property
-    def values(self) -> dict[str, Any]:
-        own: dict[str, Any] = {}
-        if self.entry.method == "hilp" and self.table.size == "laptop" and self.preset.config.actor_ema == 1.0:
-            own = HELD_SKILLS
-        elif self.entry.method == "hilp" and self.table.size == "paper" and self.data.task in FAMILIES["kitchen"]:
-            own = PAPER_KITCHEN
-        return {**own, **self.entry.values}
+    def preset(self) -> presets.Preset:
+        return presets.under_high_level(self.entry.method, self.table.size, self.data.task)
 
     @cached_property
     def config(self) -> Any:
         """What is left to the data is resolved by training, which may also choose a stride."""
-        return methods.configure(self.preset.config, self.values)
-
-    @property
-    def updates(self) -> int:
-        paper = self.table.size == "paper" and self.table.steps is None
-        return PAPER_STEPS if paper else super().updates
+        return methods.configure(self.preset.config, self.entry.values)
 
     @property
     def is_flat(self) -> bool:
@@ -342,8 +316,9 @@ class HierarchyCell(Cell):
         shift = setup.default_shift(self.world, self.reward)
         labelled = rewards.label(self.data, function, **shift)  # first: a reward that is constant is refused
         policy = self.train(folder, quiet, command, labelled if self.is_flat else None)
-        prompt = None
-        if not self.is_flat:
+        if self.is_flat:
+            prompt: Any = policy.skill()
+        else:
             # Skills that were trained on are other skills: their high level begins anew.
             about = {"policy": policy.fingerprint, **methods.config_values(self.high.config)}
             high = folder / f"high-{file_name(self.reward)}-{digest(about)}"
@@ -361,9 +336,7 @@ class HierarchyCell(Cell):
                 command=command,
                 named=self.reward,
             )
-        found = self.evaluate(
-            policy, command, prompts=policy.skill() if prompt is None else prompt, rewards=self.reward
-        )
+        found = self.evaluate(policy, command, prompts=prompt, rewards=self.reward)
         for row in found:
             if row["metric"] == "return":
                 row["random"] = self.random_return(self.reward)
@@ -371,6 +344,25 @@ class HierarchyCell(Cell):
 
 
 CELLS: dict[Kind, type[Cell]] = {"rewards": RewardCell, "goals": GoalCell, "hierarchy": HierarchyCell}
+
+
+def cells(
+    table: Table, entries: Mapping[str, Entry], recipes: Iterable[dict[str, Any]], seeds: Sequence[int]
+) -> list[Cell]:
+    """All cells of a table, checked; not those whose prompts are to be searched for without skills around them."""
+    sources = [(recipe, *load_source(table.kind, recipe)) for recipe in recipes]
+    made = [
+        CELLS[table.kind](table, label, entry, recipe, seed, data, world)
+        for recipe, data, world in sources
+        for seed in seeds
+        for label, entry in entries.items()
+    ]
+    for cell in made:
+        cell.check()
+    lacking = {cell.label: cell.entry.method for cell in made if cell.entry.adapt and not cell.has_rule("project")}
+    if lacking and all(cell.label in lacking for cell in made if cell.entry.adapt):
+        raise HilpError(f"{some(list(lacking.values()))}: the skill is the goal itself, there is none around it to try")
+    return [cell for cell in made if cell.label not in lacking]
 
 
 def load(settings: Mapping[str, Any]) -> Cell:

@@ -5,6 +5,7 @@ Ray's own retries are off: it would try again for ever what its memory monitor e
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -101,7 +102,7 @@ class Cluster:
     def _end(self, result: Any) -> Ended:
         job = self._running.pop(result)
         try:
-            return Ended.of(job, self._ray.get(result))
+            return Ended(job, **json.loads(self._ray.get(result)))
         except self._ray.exceptions.RayTaskError as error:  # no mistake of the user's: those come back as a problem
             return Ended(job, None, f"{type(error.cause).__name__}: {' '.join(str(error.cause).split())[:200]}")
         except self._ray.exceptions.RayError as error:  # the process or its machine is gone

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -56,24 +56,20 @@ def entries(
     _require_one_table(sweep, variants)
     found = {}
     for name in names:
-        found[name] = base = entry(name)
-        found |= {name + ADAPTED: replace(base, adapt=adapt)} if adapt else {}
+        found[name] = entry(name)
+        if adapt:
+            found[name + ADAPTED] = replace(found[name], adapt=adapt)
     changes = [(f"{sweep[0]}={value}", {sweep[0]: value}) for value in sweep[1]] if sweep else [("", {}), *variants]
-    made = {
-        f"{name} {label}".strip(): replace(base, values={**base.values, **values, **own})
-        for name, base in found.items()
-        for label, own in changes
-        if methods.keys(base.method) >= own.keys()
-    }
-    for label, own in changes:
-        _require_some(label, [name for name in names if f"{name} {label}".strip() in made], own, sweep is not None)
+    made = {}
+    for name, base in found.items():
+        for label, own in changes:
+            if methods.keys(base.method) >= own.keys():
+                made[f"{name} {label}".strip()] = replace(base, values={**base.values, **values, **own})
+    for label, _ in changes:
+        if not any(f"{name} {label}".strip() in made for name in names):
+            what = f"config key '{sweep[0]}' to sweep" if sweep else f"config keys of the variant '{label}'"
+            raise HilpError(f"none of these methods has the {what}")
     return made
-
-
-def _require_some(label: str, found: Sequence[str], own: Mapping[str, str], is_sweep: bool) -> None:
-    if not found:
-        what = f"config key '{next(iter(own))}' to sweep" if is_sweep else f"config keys of the variant '{label}'"
-        raise HilpError(f"none of these methods has the {what}")
 
 
 def _require_one_table(sweep: tuple[str, Sequence[str]] | None, variants: Sequence[tuple[str, dict[str, str]]]) -> None:

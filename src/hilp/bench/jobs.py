@@ -52,6 +52,14 @@ class Job:
         places = {"folder": str(Path.cwd()), "out": str(out), "log": str(log)}
         return Job(number, cell.title, json.dumps(known | places, allow_nan=False), log, cell.trainings(out))
 
+    def start_log(self) -> None:
+        """Make room for the log of a new try."""
+        try:
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            self.log.unlink(missing_ok=True)
+        except OSError as error:
+            raise HilpError(f"cannot write {self.log}: {error.strerror or error}") from error
+
     @property
     def updates(self) -> int:
         return sum(self.trainings.values())
@@ -69,11 +77,6 @@ class Ended(NamedTuple):
     rows: list[Row] | None  # None where it failed
     problem: str = ""
     final: bool = False  # another try would end the same way
-
-    @staticmethod
-    def of(job: Job, text: str | bytes) -> Ended:
-        """By what `run` returned."""
-        return Ended(job, **json.loads(text))
 
 
 # ---- in the process of a job -----------------------------------------------------------------------------------------
@@ -118,17 +121,18 @@ def _rows(job: Mapping[str, Any]) -> list[Row]:
 def require_same(job: Mapping[str, Any], found: Mapping[str, Any]) -> None:
     """Raise where this machine makes another cell of a job than was meant."""
     here, ours = socket.gethostname(), job["identity"]
-    if found.get("data_fingerprint") != ours.get("data_fingerprint"):
-        raise HilpError(
-            f"{job['cell']['recipe']['source']} is not the same data on {here} (fingerprint "
-            f"{found.get('data_fingerprint')}, not {ours.get('data_fingerprint')}): give all machines the same files"
-        )
-    other = next((key for key in (*ours, *found) if found.get(key) != ours.get(key)), None)
-    if other is not None:
-        raise HilpError(
-            f"{job['title']} is not the same on {here} ({other}: {found.get(other)}, not {ours.get(other)}): install "
-            "the same version of hilp on all machines"
-        )
+    for key in ("data_fingerprint", *ours, *found):
+        values = f"{found.get(key)}, not {ours.get(key)}"
+        if found.get(key) != ours.get(key) and key == "data_fingerprint":
+            raise HilpError(
+                f"{job['cell']['recipe']['source']} is not the same data on {here} (fingerprint {values}): give all "
+                "machines the same files"
+            )
+        if found.get(key) != ours.get(key):
+            raise HilpError(
+                f"{job['title']} is not the same on {here} ({key}: {values}): install the same version of hilp on all "
+                "machines"
+            )
 
 
 def _last_step(run: Path) -> int:
@@ -179,12 +183,11 @@ class Processes:
     def start(self, job: Job) -> None:
         taken = [card for _, _, card in self._running.values()]
         card = min(self._cards, key=taken.count, default=None)
-        # -P: Python would look for packages in the current folder first, where the user may have anything.
-        words = [sys.executable, "-P", "-m", "hilp.bench.jobs"]
         result = tempfile.TemporaryFile()  # noqa: SIM115  # `_end` closes it
         with open(job.log, "ab") as log:
             process = subprocess.Popen(
-                words,
+                # -P: Python would look for packages in the current folder first, where the user may have anything.
+                [sys.executable, "-P", "-m", "hilp.bench.jobs"],
                 stdin=subprocess.PIPE,  # stays open: its end tells the job that this process is gone
                 stdout=result,
                 stderr=log,
@@ -211,11 +214,11 @@ class Processes:
             result.seek(0)
             *_, answer, _ = b"", *result.read().split(b"\n")  # the last whole line
         if code == 0 and answer:
-            return Ended.of(job, answer)
+            return Ended(job, **json.loads(answer))
         if code < 0:
             return Ended(job, None, f"its process was ended by {signal.Signals(-code).name} ({job.log})")
-        said = job.log.read_text(errors="replace").split("\n") if job.log.exists() else []
-        last = next((line.strip() for line in reversed(said) if line.strip()), "")
+        said = job.log.read_text(errors="replace") if job.log.exists() else ""
+        *_, last = "", *said.strip().splitlines()
         return Ended(job, None, f"its process ended with code {code} ({job.log}: {last})")
 
     @staticmethod

@@ -2,58 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from hilp.bench.cells import GOAL_PLANS, file_name
-from hilp.bench.tables import aggregates, by_data, data_of, grouped, iqm_interval, label_of, percent
+from hilp.bench.tables import Name, Point, data_of, environment_of, grouped, iqms, label_of, percent
 from hilp.evaluation import stats
 from hilp.evaluation.rows import Row
 from hilp.report import figures
 
-Point = tuple[float, float, float]  # middle, low, high
+# What a bar chart of methods is over.
+GROUPS: dict[str, Name] = {
+    "environment": environment_of,
+    "data": data_of,
+    "task": lambda row: f"{environment_of(row)} {row['reward']}",
+}
 
 
 def goal_figures(rows: Sequence[Row], swept: str | None) -> Iterator[tuple[str, Figure]]:
     """All pictures of a table of goals, with the names of their files."""
-    for name, own in by_data(rows).items():
+    for name, own in grouped(rows, data_of).items():
         where = file_name(name)
-        for label in dict.fromkeys(map(label_of, own)):
-            if (planned := planning_figure(own, label)) is not None:
-                yield f"goals-plan-{where}-{file_name(label)}", planned
-        if (errors := error_figure(own, swept)) is not None:
-            yield f"goals-errors-{where}", errors
-        if (curve := curve_figure(own)) is not None:
-            yield f"goals-curve-{where}", curve
+        made = {f"plan-{where}-{file_name(label)}": planning_figure(g) for label, g in grouped(own, label_of).items()}
+        made |= {f"errors-{where}": error_figure(own, swept), f"curve-{where}": curve_figure(own)}
+        yield from ((f"goals-{kind}", figure) for kind, figure in made.items() if figure is not None)
     if swept is not None:
         yield f"goals-sweep-{swept}", goal_sweep_figure(rows, swept)
 
 
 def reward_figures(rows: Sequence[Row], swept: str | None) -> Iterator[tuple[str, Figure]]:
     """The same of a table of rewards: bars of the methods, by data set or more, and what was swept."""
-    for group in ("environment", "data", "task") if len(by_data(rows)) > 1 else ("data",):
-        for name, labels in aggregates(rows, group).items():
+    for group in GROUPS if len(grouped(rows, data_of)) > 1 else ("data",):
+        for name, own in grouped(rows, GROUPS[group]).items():
+            labels = iqms(own, label_of)
             middle, low, high = zip(*labels.values(), strict=True)
-            fig = figures.bars(list(labels), middle, low, high, title=f"{name}: IQM of all rewards")
+            fig = figures.bars(list(labels), middle, low, high, f"{name}: IQM of all rewards")
             yield f"rewards-{group}-{file_name(name)}", fig
     if swept is not None:
         yield f"rewards-sweep-{swept}", sweep_figure(rows, swept)
 
 
-def planning_figure(rows: Sequence[Row], label: str) -> Figure | None:
+def planning_figure(rows: Sequence[Row]) -> Figure | None:
     """Success against the number of recursions, with its interval over all episodes of all seeds; None without plan."""
-    outcomes: dict[int | str, list[float]] = {}
-    for row in rows:
-        if label_of(row) == label:
-            outcomes.setdefault(row["plan"], []).extend(row["outcomes"])
-    plans = [plan for plan in GOAL_PLANS if plan in outcomes]
-    if len(plans) < 2:
+    outcomes = {plan: [x for row in rows if row["plan"] == plan for x in row["outcomes"]] for plan in GOAL_PLANS}
+    known = {str(plan): own for plan, own in outcomes.items() if own}
+    if len(known) < 2:
         return None
-    rates = [float(np.mean(outcomes[plan])) for plan in plans]
-    lows, highs = zip(*(stats.wilson(int(sum(outcomes[p])), len(outcomes[p])) for p in plans), strict=True)
-    return figures.success_by_depth([str(p) for p in plans], rates, lows, highs, title=f"{label} on {data_of(rows[0])}")
+    rates = [float(np.mean(own)) for own in known.values()]
+    lows, highs = zip(*(stats.wilson(int(sum(own)), len(own)) for own in known.values()), strict=True)
+    title = f"{label_of(rows[0])} on {data_of(rows[0])}"
+    return figures.success_by_depth(list(known), rates, lows, highs, title=title)
 
 
 def curve_figure(rows: Sequence[Row]) -> Figure | None:
@@ -83,8 +83,8 @@ def error_figure(rows: Sequence[Row], swept: str | None) -> Figure | None:
     # Squared errors have a unit, (1 - gamma^d) / (1 - gamma), and a reference: others cannot be compared with them.
     alike = len({(row["config"]["phi_discount"], row["embedding"].get("value")) for row in own}) == 1
     measure, unit = ("mse", "") if alike else ("relative", "relative to E[d*], root of ")
-    named = grouped(own, lambda row: f"{swept} = {row['config'][swept]}" if swept else label_of(row), data_of)
-    points = {name: _errors_and_scores(found[data_of(own[0])], measure) for name, found in named.items()}
+    named = grouped(own, lambda row: f"{swept} = {row['config'][swept]}" if swept else label_of(row))
+    points = {name: _errors_and_scores(found, measure) for name, found in named.items()}
     against = "V(s, g)" if own[0]["embedding"]["against"] == "value" else "exact distances"
     return figures.success_by_error(
         points,
@@ -101,29 +101,25 @@ def _errors_and_scores(rows: Sequence[Row], measure: str) -> tuple[list[float], 
 
 def sweep_figure(rows: Sequence[Row], key: str) -> Figure:
     """IQM over all rewards against the value of a config key, a line for each method."""
-    points = {}
-    for method in dict.fromkeys(map(_method, rows)):
-        own = [row for row in rows if _method(row) == method]
-        found = grouped(own, lambda row: str(row["config"][key]), lambda row: f"{data_of(row)} {row['reward']}")
-        points[method] = {float(at): iqm_interval(strata) for at, strata in found.items()}
-    return _sweep_curves(points, key, "IQM of the scores", "the score")
+    return _sweep_curves(grouped(rows, _method), key, iqms, "IQM of the scores", "the score")
 
 
 def goal_sweep_figure(rows: Sequence[Row], key: str) -> Figure:
     """Mean success over seeds against the value of a config key: a line for each method, data set and plan."""
-    names = by_data(rows)
+    names = list(grouped(rows, data_of))
 
     def line(row: Row) -> str:
         data = [data_of(row)] if len(names) > 1 else []
         return ", ".join([_method(row), *data, *([f"plan {row['plan']}"] if row["plan"] else [])])
 
-    found = grouped([row for row in rows if row["plan"] in (0, "auto")], line, lambda row: str(row["config"][key]))
-    points = {
-        name: {float(at): stats.stratified_bootstrap([[*map(percent, seeds)]], "mean") for at, seeds in own.items()}
-        for name, own in found.items()
-    }
-    of = f"success on {next(iter(names))}" if len(names) == 1 else "success"
-    return _sweep_curves(points, key, "goals reached, %", of)
+    def means(own: Sequence[Row], by: Name) -> dict[str, Point]:
+        scores = {at: [[*map(percent, seeds)]] for at, seeds in grouped(own, by).items()}
+        return {at: stats.stratified_bootstrap(found, "mean") for at, found in scores.items()}
+
+    drawn = grouped([row for row in rows if row["plan"] in (0, "auto")], line)
+    return _sweep_curves(
+        drawn, key, means, "goals reached, %", f"success on {names[0]}" if len(names) == 1 else "success"
+    )
 
 
 def _method(row: Row) -> str:
@@ -131,11 +127,19 @@ def _method(row: Row) -> str:
     return label_of(row).partition(" ")[0]
 
 
-def _sweep_curves(points: dict[str, dict[float, Point]], key: str, ylabel: str, of: str) -> Figure:
-    """A line with its band for each name: points by the value of the key."""
-    series, bands = {}, {}
-    for name, found in points.items():
-        middle, low, high = zip(*(found[at] for at in sorted(found)), strict=True)
-        series[name], bands[name] = (sorted(found), middle), (low, high)
-    ticks = sorted({at for found in points.values() for at in found})
-    return figures.curves(series, f"{key} against {of}", ylabel, bands=bands, xlabel=key, xticks=ticks)
+def _sweep_curves(
+    lines: Mapping[str, Sequence[Row]],
+    key: str,
+    points: Callable[[Sequence[Row], Name], Mapping[str, Point]],
+    ylabel: str,
+    of: str,
+) -> Figure:
+    """A line with its band for each name: the points of its rows by the value of the key."""
+    series, bands, ticks = {}, {}, set[float]()
+    for name, own in lines.items():
+        found = points(own, lambda row: str(row["config"][key]))
+        places = sorted(found, key=float)
+        middle, low, high = zip(*(found[at] for at in places), strict=True)
+        series[name], bands[name] = ([float(at) for at in places], middle), (low, high)
+        ticks |= {*series[name][0]}
+    return figures.curves(series, f"{key} against {of}", ylabel, bands=bands, xlabel=key, xticks=sorted(ticks))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from operator import itemgetter
 
 import numpy as np
 
@@ -15,13 +15,16 @@ from hilp.report import paper
 
 PAPER_PLAN = 3  # recursions of HILP-Plan in the paper
 Table = tuple[list[str], list[list[str]]]  # headers, lines
-Groups = dict[str, dict[str, list[Row]]]  # rows by line and column, or by other pairs of names
+Name = Callable[[Row], str]  # of the group that a row belongs to
+Score = Callable[..., float]  # of a row, or of a value in the place of its score: `score` or `percent`
+Point = tuple[float, float, float]  # a mean, and the ends of its interval
+whole = "{:.0f}".format
+reward_of: Name = itemgetter("reward")
 
 
 def score(row: Row, value: float | None = None) -> float:
     """A score that can be averaged over tasks: the share of what the best policy earns above a random one where that
-    is known, else the return on the common scale of 0 to 1000; successes as they are. Of the row, or of a value in its
-    place, such as that of one episode."""
+    is known, else the return on the common scale of 0 to 1000; successes as they are."""
     value = row["score"] if value is None else value
     if row["metric"] != "return":
         return float(value)
@@ -34,11 +37,9 @@ def percent(row: Row, value: float | None = None) -> float:
     return 100 * (row["score"] if value is None else value)
 
 
-def grouped(rows: Sequence[Row], first: Callable[[Row], str], second: Callable[[Row], str]) -> Groups:
-    found: Groups = {}
-    for row in rows:
-        found.setdefault(first(row), {}).setdefault(second(row), []).append(row)
-    return found
+def shown(value: float) -> str:
+    """Shares and successes with two decimals, returns as whole numbers."""
+    return f"{value:.2f}" if abs(value) < 10 else whole(value)
 
 
 def label_of(row: Row) -> str:
@@ -49,27 +50,46 @@ def data_of(row: Row) -> str:
     return str(row["cell"]["data"])
 
 
-def reward_of(row: Row) -> str:
-    return row["reward"]
-
-
 def goal_label(row: Row) -> str:
     """A row's line in the table of goals."""
     return label_of(row) if row["plan"] == 0 else f"{label_of(row)}, plan {row['plan']}"
 
 
-def _grid(groups: Groups, columns: Sequence[str], write: Callable[[Sequence[Row]], str]) -> list[list[str]]:
-    return [[label, *(write(own[c]) if c in own else "" for c in columns)] for label, own in groups.items()]
+def environment_of(row: Row) -> str:
+    return row["task"].partition("_")[0]
+
+
+def stratum_of(row: Row) -> str:
+    """Rows of the same data and reward differ in their seeds only."""
+    return f"{data_of(row)} {row['reward']}"
+
+
+def grouped(rows: Sequence[Row], by: Name) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(by(row), []).append(row)
+    return found
+
+
+def iqms(rows: Sequence[Row], by: Name) -> dict[str, Point]:
+    """IQM of the scores of each group, with its interval."""
+    return {name: iqm_interval(grouped(own, stratum_of)) for name, own in grouped(rows, by).items()}
+
+
+def iqm_interval(strata: Mapping[str, Sequence[Row]], scored: Score = score) -> Point:
+    """IQM of all rows, with its interval: over seeds, and over episodes where there is one seed."""
+    episodes = [
+        [scored(own[0], x) for x in own[0]["outcomes"]] if len(own) == 1 and own[0].get("outcomes") else None
+        for own in strata.values()
+    ]
+    return stats.stratified_bootstrap([[scored(row) for row in own] for own in strata.values()], episodes=episodes)
 
 
 def table(rows: Sequence[Row]) -> Table:
     """Methods by rewards: mean and standard deviation over seeds, and over everything IQM with its 95% interval."""
-    columns, groups = list(dict.fromkeys(map(reward_of, rows))), grouped(rows, label_of, reward_of)
-    lines = _grid(groups, columns, lambda own: _cell(own, score, shown))
-    for line, own in zip(lines, groups.values(), strict=True):
-        line.append(_iqm(own, score, shown))
-    lines.append(["random actions", *(shown(_random_score(rows, column)) for column in columns), ""])
-    return ["method", *columns, "IQM [95%]"], lines
+    headers, lines = _grid(rows, label_of, reward_of, lambda own: _cell(own, score, shown), score, shown)
+    lines.append(["random actions", *(shown(_random_score(own)) for own in grouped(rows, reward_of).values()), ""])
+    return headers, lines
 
 
 def goal_table(rows: Sequence[Row]) -> Table:
@@ -77,16 +97,21 @@ def goal_table(rows: Sequence[Row]) -> Table:
 
     The last columns are the mean embedding error on each data set, where rows have one; it is the same with any plan.
     """
-    columns, groups = list(dict.fromkeys(map(data_of, rows))), grouped(rows, goal_label, data_of)
-    lines = _grid(groups, columns, lambda own: _cell(own, percent, whole) + _paper_words(_paper_goals(own[0])))
-    compared = list(dict.fromkeys(data_of(row) for row in rows if "embedding" in row))
-    for line, own in zip(lines, groups.values(), strict=True):
-        line.append(_iqm(own, percent, whole))
-        for name in compared:
-            errors = [row["embedding"]["mse"] for row in own.get(name, []) if "embedding" in row]
+
+    def write(own: Sequence[Row]) -> str:
+        label, plan = label_of(own[0]), own[0]["plan"]
+        theirs = {0: label, PAPER_PLAN: f"{label}-plan"}.get(plan, "")  # the paper has no other plans
+        return _cell(own, percent, whole, paper.goal_conditioned(data_of(own[0]), theirs))
+
+    headers, lines = _grid(rows, goal_label, data_of, write, percent, whole)
+    one = len(grouped(rows, data_of)) == 1
+    for name, compared in grouped([row for row in rows if "embedding" in row], data_of).items():
+        headers.append("embedding MSE" if one else f"embedding MSE, {name}")
+        groups = grouped(compared, goal_label)
+        for line in lines:
+            errors = [row["embedding"]["mse"] for row in groups.get(line[0], [])]
             line.append(f"{np.mean(errors):.3g}" if errors else "")
-    more = ["embedding MSE" if len(columns) == 1 else f"embedding MSE, {name}" for name in compared]
-    return ["method", *columns, "IQM [95%]", *more], lines
+    return headers, lines
 
 
 def hierarchy_table(rows: Sequence[Row]) -> Table:
@@ -94,34 +119,56 @@ def hierarchy_table(rows: Sequence[Row]) -> Table:
 
     def write(own: Sequence[Row]) -> str:
         theirs = paper.hierarchical(data_of(own[0]), label_of(own[0]))
-        return _cell(own, score if own[0]["metric"] == "return" else percent, whole) + _paper_words(theirs)
+        return _cell(own, score if own[0]["metric"] == "return" else percent, whole, theirs)
 
-    columns = list(dict.fromkeys(map(data_of, rows)))
-    return ["method", *columns], _grid(grouped(rows, label_of, data_of), columns, write)
+    return _grid(rows, label_of, data_of, write)
 
 
 def paper_table(rows: Sequence[Row]) -> Table | None:
     """Our mean and the paper's for the same environment, kind of data and reward; None where the paper has none."""
+    known = [row for row in rows if _paper_score(row)]
 
     def write(own: Sequence[Row]) -> str:
-        theirs = _paper_score(own[0])
-        return f"{shown(float(np.mean([row['score'] for row in own])))} / {shown(theirs)}" if theirs else ""
+        return f"{shown(float(np.mean([row['score'] for row in own])))} / {shown(_paper_score(own[0]) or 0.0)}"
 
-    columns = list(dict.fromkeys(map(reward_of, rows)))
-    lines = _grid(grouped(rows, label_of, reward_of), columns, write)
-    known = [n for n in range(1, len(columns) + 1) if any(line[n] for line in lines)]
-    headers = ["method", *(f"{columns[n - 1]} (ours / paper)" for n in known)]
-    return (headers, [[line[0], *(line[n] for n in known)] for line in lines if any(line[1:])]) if known else None
+    (first, *columns), lines = _grid(known, label_of, reward_of, write)
+    return ([first, *(f"{name} (ours / paper)" for name in columns)], lines) if known else None
 
 
-def _paper_words(theirs: paper.Score | None) -> str:
-    return f" / {theirs[0]:.0f} ± {theirs[1]:.0f}" if theirs else ""
+def _grid(
+    rows: Sequence[Row],
+    by: Name,
+    column: Name,
+    write: Callable[[Sequence[Row]], str],
+    scored: Score | None = None,
+    number: Callable[[float], str] = shown,
+) -> Table:
+    """A line for each group of rows; the last column is the IQM over all of a line where its `scored` rows have one."""
+    columns, lines = list(grouped(rows, column)), []
+    for label, group in grouped(rows, by).items():
+        own = grouped(group, column)
+        line = [label, *(write(own[name]) if name in own else "" for name in columns)]
+        if scored is not None:
+            middle, *interval = iqm_interval(own, scored)
+            line.append(_with_interval(middle, interval if interval[0] < interval[1] else None, number))
+        lines.append(line)
+    return ["method", *columns, *([] if scored is None else ["IQM [95%]"])], lines
 
 
-def _paper_goals(row: Row) -> paper.Score | None:
-    """The paper's score for a row: its HILP-Plan is HILP with three recursions, other plans it does not have."""
-    names = {0: label_of(row), PAPER_PLAN: f"{label_of(row)}-plan"}
-    return paper.goal_conditioned(data_of(row), names[row["plan"]]) if row["plan"] in names else None
+def _cell(own: Sequence[Row], scored: Score, number: Callable[[float], str], theirs: paper.Score | None = None) -> str:
+    """Mean and standard deviation over seeds; of one seed its score, and the interval over its episodes."""
+    if len(own) > 1:
+        mean, std = stats.mean_std([scored(row) for row in own])
+        text = f"{number(mean)} ± {number(std)}"
+    else:
+        interval = interval_of(own[0])
+        ends = None if interval is None else [scored(own[0], x) for x in interval]
+        text = _with_interval(scored(own[0]), ends, number)
+    return text + (f" / {theirs[0]:.0f} ± {theirs[1]:.0f}" if theirs else "")
+
+
+def _with_interval(value: float, interval: Sequence[float] | None, number: Callable[[float], str]) -> str:
+    return number(value) + ("" if interval is None else f" [{number(interval[0])}, {number(interval[1])}]")
 
 
 def _paper_score(row: Row) -> float | None:
@@ -135,58 +182,14 @@ def _paper_score(row: Row) -> float | None:
     return None if found is None else found[0]
 
 
-def environment_of(row: Row) -> str:
-    return row["task"].partition("_")[0]
-
-
-def has_paper_numbers(found: Table) -> bool:
-    return any(" / " in text for line in found[1] for text in line[1:])
-
-
-def _cell(own: Sequence[Row], scored: Callable[..., float], write: Callable[[float], str]) -> str:
-    """Mean and standard deviation over seeds; of one seed its score, and the interval over its episodes."""
-    if len(own) > 1:
-        mean, std = stats.mean_std([scored(row) for row in own])
-        return f"{write(mean)} ± {write(std)}"
-    (row,) = own
-    interval = interval_of(row)
-    return write(scored(row)) + ("" if interval is None else _bracketed([scored(row, x) for x in interval], write))
-
-
-def _iqm(strata: Mapping[str, Sequence[Row]], scored: Callable[..., float], write: Callable[[float], str]) -> str:
-    middle, *interval = iqm_interval(strata, scored)
-    return write(middle) + (_bracketed(interval, write) if interval[0] < interval[1] else "")
-
-
-def iqm_interval(
-    strata: Mapping[str, Sequence[Row]], scored: Callable[..., float] = score
-) -> tuple[float, float, float]:
-    """IQM of all rows, with its interval: over seeds, and over episodes where there is one seed."""
-    episodes = [
-        [scored(own[0], x) for x in own[0]["outcomes"]] if len(own) == 1 and own[0].get("outcomes") else None
-        for own in strata.values()
-    ]
-    return stats.stratified_bootstrap([[scored(row) for row in own] for own in strata.values()], episodes=episodes)
-
-
-def _bracketed(interval: Sequence[float], write: Callable[[float], str]) -> str:
-    return f" [{write(interval[0])}, {write(interval[1])}]"
-
-
-def _random_score(rows: Sequence[Row], column: str) -> float:
-    own = [row for row in rows if row["reward"] == column]
+def _random_score(own: Sequence[Row]) -> float:
     if own[0]["best_possible"] is not None:
         return 0.0
     return float(np.mean([row["random"] * row["score_scale"] for row in own]))
 
 
-def shown(value: float) -> str:
-    """Shares and successes with two decimals, returns as whole numbers."""
-    return f"{value:.2f}" if abs(value) < 10 else whole(value)
-
-
-def whole(value: float) -> str:
-    return f"{value:.0f}"
+def has_paper_numbers(found: Table) -> bool:
+    return any(" / " in text for line in found[1] for text in line[1:])
 
 
 def spread_words(rows: Sequence[Row]) -> str:
@@ -214,22 +217,3 @@ def value_notes(rows: Sequence[Row]) -> list[str]:
             "little: train longer"
         )
     return notes
-
-
-def aggregates(
-    rows: Sequence[Row], by: Literal["environment", "data", "task"]
-) -> dict[str, dict[str, tuple[float, float, float]]]:
-    """IQM and interval of each label in each environment, data set or task, as the paper's figures show them."""
-    task = lambda row: f"{environment_of(row)} {row['reward']}"  # noqa: E731
-    key: Callable[[Row], str] = {"environment": environment_of, "data": data_of, "task": task}[by]
-    found = {}
-    for name in dict.fromkeys(map(key, rows)):
-        own = [row for row in rows if key(row) == name]
-        groups = grouped(own, label_of, lambda row: f"{data_of(row)} {row['reward']}")
-        found[name] = {label: iqm_interval(strata) for label, strata in groups.items()}
-    return found
-
-
-def by_data(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """The rows of each data set."""
-    return {name: [row for row in rows if data_of(row) == name] for name in dict.fromkeys(map(data_of, rows))}

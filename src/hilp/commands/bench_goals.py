@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
-from tyro.conf import arg
-
-from hilp.commands import bench_tables, common
-from hilp.errors import HilpError, printable
+from hilp.commands import bench_tables
+from hilp.errors import printable, require_count
 
 
 @dataclass(frozen=True)
@@ -24,7 +21,7 @@ class Flags(bench_tables.TableFlags):
     """methods to compare (default: the paper's eight; HILP-Plan is a prompt of hilp)"""
     episodes: int = 100
     """start-goal pairs per prompt"""
-    curve_points: Annotated[int, arg(aliases=("--looks",))] = 0
+    curve_points: int = 0
     """evaluations of each policy while it is trained, for a learning curve (50 pairs each)"""
     errors: bool = False
     """also compare each policy's distances with the true ones, or with a learned V(s, g) where those are unknown"""
@@ -33,18 +30,14 @@ class Flags(bench_tables.TableFlags):
 def run(flags: Flags) -> int:
     from hilp.bench import entries, pictures, tables
 
-    if flags.curve_points < 0:
-        raise HilpError(f"--curve-points must be at least 0, not {flags.curve_points}")
+    require_count("--curve-points", flags.curve_points, 0)
     options = {"errors": flags.errors, "curve_points": flags.curve_points}
     rows, swept = bench_tables.fill("goals", flags, entries.GOAL_METHODS, **options)
-    table = tables.goal_table(rows)
+    bench_tables.show(flags, rows, tables.goal_table(rows), "100 x success", "pairs")
     if flags.json:
-        common.print_json({"table": table})
         return 0
-    title = f"100 x success, {flags.preset}, {flags.episodes} pairs, {tables.spread_words(rows)}"
-    common.print_table(*table, title=title + (" (ours / paper)" if tables.has_paper_numbers(table) else ""))
     notes = tables.value_notes(rows)
-    for name, own in tables.by_data(rows).items() if flags.curve_points else ():
+    for name, own in tables.grouped(rows, tables.data_of).items() if flags.curve_points else ():
         if not any("curve" in row for row in own):
             notes.append(f"note: no learning curve of {name}: its policies were trained without --curve-points")
     for note in notes:

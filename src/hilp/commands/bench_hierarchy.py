@@ -35,11 +35,6 @@ def run(flags: Flags) -> int:
     common.require_counts(flags, "high_steps")
     high: dict[str, Any] = {"high_steps": flags.high_steps, "high_values": common.config_values(flags.high_set)}
     rows, _ = bench_tables.fill("hierarchy", flags, entries.HIERARCHY_METHODS, reward=flags.reward, **high)
-    table = tables.hierarchy_table(rows)
-    if flags.json:
-        common.print_json({"table": table})
-        return 0
-    score = " or ".join(dict.fromkeys("return" if m == "return" else f"100 x {m}" for m in (r["metric"] for r in rows)))
-    title = f"{score}, {flags.preset}, {flags.episodes} episodes, {tables.spread_words(rows)}"
-    common.print_table(*table, title=title + (" (ours / paper)" if tables.has_paper_numbers(table) else ""))
+    scores = dict.fromkeys("return" if row["metric"] == "return" else f"100 x {row['metric']}" for row in rows)
+    bench_tables.show(flags, rows, tables.hierarchy_table(rows), " or ".join(scores), "episodes")
     return 0

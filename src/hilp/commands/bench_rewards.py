@@ -32,15 +32,15 @@ def run(flags: Flags) -> int:
     common.require_counts(flags, "adapt")
     options = {"intercept": flags.intercept, "adapt": flags.adapt or 0}
     rows, swept = bench_tables.fill("rewards", flags, entries.REWARD_METHODS, **options)
-    ours = {name: tables.table(own) for name, own in tables.by_data(rows).items()}
-    theirs = {name: tables.paper_table(own) for name, own in tables.by_data(rows).items()}
+    groups = tables.grouped(rows, tables.data_of)
+    ours = {name: tables.table(own) for name, own in groups.items()}
+    theirs = {name: tables.paper_table(own) for name, own in groups.items()}
     if flags.json:
         common.print_json({"tables": ours, "paper": theirs})
         return 0
     for name, table in ours.items():
         common.print_table(*table, title=f"{name}, {flags.preset}, {tables.spread_words(rows)}")
-        paper = theirs[name]
-        if paper is not None:
+        if (paper := theirs[name]) is not None:
             common.print_table(*paper, title=f"{name}, ours and the paper's")
     bench_tables.save_pictures(flags, pictures.reward_figures(rows, swept))
     return 0

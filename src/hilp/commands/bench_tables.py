@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,9 +14,9 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from hilp.bench import cluster
     from hilp.bench.cells import Kind
-    from hilp.bench.pool import Run
+    from hilp.bench.pool import Engine
+    from hilp.bench.tables import Table
     from hilp.evaluation.rows import Row
 
 
@@ -70,17 +69,35 @@ def fill(
 
     common.require_counts(flags, "steps", "seeds", "episodes", "jobs")
     require_count("--retries", flags.retries, 0)
-    run = _runner(flags)
+    engine = _engine(flags)
     sweep = _sweep(flags.sweep)
     variants = [_variant(text) for text in flags.variants]
     lines = entries.entries(flags.methods or usual, common.config_values(flags.set), sweep, variants, adapt)
-    out = Path(flags.out)
-    file = Path(flags.rows) if flags.rows else out / f"{kind}.jsonl"
     recipes = [flags.recipe(source) | {"task": flags.task} for source in dict.fromkeys(flags.data)]
     table = cells.Table(kind, flags.preset, flags.steps, flags.episodes, **options)
-    with storage.locked(out, common.command()):
-        rows = pool.fill(table, lines, recipes, range(flags.seed, flags.seed + flags.seeds), file=file, run=run)
+    out, command = Path(flags.out), common.command()
+    with storage.locked(out, command):
+        rows = pool.fill(
+            cells.cells(table, lines, recipes, range(flags.seed, flags.seed + flags.seeds)),
+            Path(flags.rows) if flags.rows else out / f"{kind}.jsonl",
+            out,
+            command,
+            quiet=flags.json,
+            engine=engine,
+            retries=flags.retries,
+        )
     return rows, None if sweep is None else sweep[0]
+
+
+def show(flags: Any, rows: list[Row], table: Table, score: str, episodes: str) -> None:
+    """Print a table of data sets, or its JSON."""
+    from hilp.bench import tables
+
+    if flags.json:
+        common.print_json({"table": table})
+        return
+    title = f"{score}, {flags.preset}, {flags.episodes} {episodes}, {tables.spread_words(rows)}"
+    common.print_table(*table, title=title + (" (ours / paper)" if tables.has_paper_numbers(table) else ""))
 
 
 def save_pictures(flags: Any, made: Iterable[tuple[str, Figure]]) -> None:
@@ -91,30 +108,18 @@ def save_pictures(flags: Any, made: Iterable[tuple[str, Figure]]) -> None:
     print(f"pictures: {printable(flags.out)}")
 
 
-def _runner(flags: Any) -> Run:
-    """What runs missing cells: this process, processes of this machine, or a cluster."""
-    from hilp.bench import jobs, pool
+def _engine(flags: Any) -> Engine | None:
+    """What runs missing cells: processes of this machine, or a cluster; None: this process."""
+    from hilp.bench import cluster, jobs
 
-    known: dict[str, Any] = {"out": Path(flags.out), "command": common.command(), "quiet": flags.json}
-    if flags.engine == "ray":
-        engine: Any = _cluster(flags)
-    else:
-        usual = {"address": None, "cpus_per_cell": 1.0, "gpus_per_cell": 0.0}
-        for name, value in usual.items():
-            if getattr(flags, name) != value:
+    cpus, gpus = flags.cpus_per_cell, flags.gpus_per_cell
+    if flags.engine == "local":
+        for name in ("address", "cpus_per_cell", "gpus_per_cell"):
+            if getattr(flags, name) != getattr(TableFlags, name):
                 raise HilpError(f"--{name.replace('_', '-')} is for --engine ray")
-        if flags.jobs == 1:
-            return partial(pool.run_here, **known)
-        engine = jobs.Processes(flags.jobs)
-    return partial(pool.run_in_pool, engine=engine, retries=flags.retries, **known)
-
-
-def _cluster(flags: Any) -> cluster.Cluster:
-    from hilp.bench import cluster
-
+        return None if flags.jobs == 1 else jobs.Processes(flags.jobs)
     if flags.jobs != 1:
         raise HilpError("--jobs is for --engine local: Ray runs as many cells at once as --cpus-per-cell allows")
-    cpus, gpus = flags.cpus_per_cell, flags.gpus_per_cell
     if not 0.01 <= cpus < 10_000 or (cpus > 1 and cpus != int(cpus)):
         raise HilpError(f"--cpus-per-cell must be a whole number, or a fraction of 1, not {cpus}")
     if not 0 <= gpus <= 1:

@@ -209,4 +209,4 @@ def draw(
         return
     goals = np.full_like(path[:1], np.nan) if goal is None else goal[None]
     done = np.array([episode.share == 1])
-    figures.save(figures.trajectories(world, [path], path[:1], goals, done, title, expected), target)
+    figures.save(figures.trajectories(world, {title: ([path], path[:1], goals, done)}, way=expected), target)

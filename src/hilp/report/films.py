@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from hilp.policy.policy import FoundationPolicy
 from hilp.report.figures import maps
-from hilp.report.figures.style import INK, TEXT_SIZE, VERMILLION, draw_title
+from hilp.report.figures.style import INK, VERMILLION, draw_panel_title
 from hilp.tasks import rendering
 
 FPS = 20.0
@@ -36,7 +36,7 @@ def on_plan(
         distances = policy.distance(policy.encode_all(rendering.observe_states(world, states)), at_goal[None])
         maps.draw_fields(fig, axes, world, states, [distances] * len(axes), goal)
     for ax, name in zip(axes, paths, strict=True):
-        draw_title(ax, name, size=TEXT_SIZE + 0.5, weight="normal")
+        draw_panel_title(ax, name)
     fig.set_dpi(DPI)
     canvas = FigureCanvasAgg(fig)
     canvas.draw()

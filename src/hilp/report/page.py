@@ -226,7 +226,7 @@ def _fits(entry: SavedRollout, world: tasks.Task) -> bool:
 def trajectory_figure(world: tasks.Task, kept: Sequence[SavedRollout]) -> Figure:
     """The episodes of goal prompts side by side."""
     named = {entry.title: _trials(entry) for entry in kept}
-    return figures.trajectory_grid(world, named, f"Trajectories of {kept[0].prompt} prompts")
+    return figures.trajectories(world, named, f"Trajectories of {kept[0].prompt} prompts")
 
 
 def _earnings_figure(world: tasks.Task, kept: Sequence[SavedRollout], rows: Sequence[Row]) -> Figure:
@@ -267,7 +267,7 @@ def learned_distances(policy: FoundationPolicy, world: tasks.Task, states: Bank,
     at_goal = policy.encode(rendering.observe_states(world, goal))
     distances = policy.distance(policy.encode_all(observations), at_goal[None])
     places = rendering.infer_states(world, observations)
-    return figures.distance_field(world, places, distances, goal, "Learned distance to the goal")
+    return figures.distance_fields(world, places, {"Learned distance to the goal": distances}, goal)
 
 
 def _representation(policy: FoundationPolicy, world: tasks.Task) -> list[Section]:
@@ -304,8 +304,9 @@ def _against_exact(policy: FoundationPolicy, world: tasks.Task, finite: tasks.Fi
     learned = policy.distance(latents, latents[goal][None])
     steps = np.where(finite.steps >= 0, finite.steps, np.nan).astype(float)
     exact = hilbert.discounted(steps[:, goal], discount)
+    both = {"learned": learned, "exact": exact}
     fields = figures.distance_fields(
-        world, finite.observations, {"learned": learned, "exact": exact}, finite.observations[goal]
+        world, finite.observations, both, finite.observations[goal], "Distance to the goal"
     )
     rng = np.random.default_rng(0)
     a, b = rng.integers(len(latents), size=(2, SHOWN_PAIRS))

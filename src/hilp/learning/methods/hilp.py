@@ -275,3 +275,11 @@ PRESETS = {
     "laptop maze-pixels": {**values.LAPTOP_PIXELS, **SEEN_THROUGH_PHI, "phi_steps": 3_000, "steps": 10_000},
     "laptop visual": {**values.LAPTOP_FILMS, **SEEN_THROUGH_PHI, "phi_steps": 5_000, "steps": 15_000},
 }
+
+# Of the skills under a high level. One that is held cannot be put right at every step: the last update of an actor may
+# have lost a corner for good.
+SKILL_PRESETS = {
+    **PRESETS,
+    "laptop": {**PRESETS["laptop"], "actor_ema": 2e-3},
+    "paper kitchen": {"phi_expectile": 0.7},  # of the paper's table of hierarchies only
+}

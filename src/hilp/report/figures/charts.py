@@ -15,28 +15,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 from numpy.typing import ArrayLike
 
-from hilp.report.figures.style import (
-    BLUE,
-    DISTANCE_MAP,
-    INK,
-    LONGEST_TITLE,
-    PALETTE,
-    PLAIN_LEGEND,
-    SMALL_SIZE,
-    SOFT,
-    TEXT_SIZE,
-    TITLE_SIZE,
-    VERMILLION,
-    as_vector,
-    draw_frame,
-    draw_legend,
-    draw_note,
-    draw_suptitle,
-    draw_title,
-    plain,
-    require_some,
-    short_number,
-)
+from hilp.report.figures import style
+from hilp.report.figures.style import as_vector, plain, require_some, short_number
 
 # Intervals are drawn about their own centre: a bootstrap's need not hold the point estimate.
 _INTERVAL: dict[str, Any] = {"fmt": "none", "capsize": 3, "elinewidth": 1.4, "capthick": 1.2, "zorder": 3}
@@ -55,18 +35,16 @@ def success_by_depth(
     mid, low, high = _intervals(labels, rates, lows, highs)
     fig, ax = _chart(max(3.6, 1.6 + 0.75 * len(labels)), 3.2)
     x = np.arange(len(labels))
-    ax.plot(x, 100 * mid, color=BLUE, linewidth=1.2, alpha=0.45, zorder=2)
-    ax.errorbar(x, 50 * (low + high), 50 * (high - low), ecolor=BLUE, **_INTERVAL)
-    ax.plot(x, 100 * mid, "o", color=BLUE, markersize=6, zorder=4)
+    ax.plot(x, 100 * mid, color=style.BLUE, linewidth=1.2, alpha=0.45, zorder=2)
+    ax.errorbar(x, 50 * (low + high), 50 * (high - low), ecolor=style.BLUE, **_INTERVAL)
+    ax.plot(x, 100 * mid, "o", color=style.BLUE, markersize=6, zorder=4)
     for place, value, top in zip(x, 100 * mid, 100 * np.maximum(mid, high), strict=True):
-        ax.annotate(
-            f"{value:.0f}", (place, top), (0, 4), textcoords="offset points", ha="center", color=INK, fontsize=TEXT_SIZE
-        )
+        _write_number(ax, f"{value:.0f}", (place, top), (0, 4), ha="center", fontsize=style.TEXT_SIZE)
     ax.set_xticks(x, [plain(label) for label in labels])
     ax.set_xlim(-0.5, len(labels) - 0.5)
     ax.set(ylim=(0, 109), yticks=range(0, 101, 20), xlabel="plan recursions", ylabel="goals reached, %")
-    draw_title(ax, title)
-    draw_frame(ax, grid="y")
+    style.draw_title(ax, title)
+    style.draw_frame(ax, grid="y")
     return fig
 
 
@@ -88,9 +66,9 @@ def curves(
     if xticks is not None:
         _mark_places(ax, as_vector(xticks, "xticks"))
     if len(series) > 1:
-        draw_legend(ax, loc="best")
+        style.draw_legend(ax, loc="best")
     ax.set(xlabel=xlabel, ylabel=ylabel)
-    draw_title(ax, title)
+    style.draw_title(ax, title)
     return fig
 
 
@@ -104,13 +82,14 @@ def curve_grid(panels: Mapping[str, Series], title: str = "Training", logy: bool
     for i, (panel, series) in enumerate(panels.items()):
         ax = fig.add_subplot(rows, columns, i + 1)
         _draw_curves(ax, series, logy, {}, names)
-        draw_title(ax, panel, size=TEXT_SIZE + 0.5, weight="normal")
+        style.draw_panel_title(ax, panel)
         if i + columns >= len(panels):
             ax.set_xlabel("training steps")
     if len(names) > 1:
         handles = [Line2D([], [], label=plain(name), **_line_style(names, name)) for name in names]
-        fig.legend(handles=handles, loc="outside lower center", ncols=min(len(names), 2 * columns), **PLAIN_LEGEND)
-    draw_suptitle(fig, title)
+        most = min(len(names), 2 * columns)
+        fig.legend(handles=handles, loc="outside lower center", ncols=most, **style.PLAIN_LEGEND)
+    style.draw_suptitle(fig, title)
     return fig
 
 
@@ -128,16 +107,15 @@ def success_by_error(
     """
     require_some(points, "points")
     fig, ax = _chart(6.2, 3.4)
-    shades = matplotlib.colormaps[DISTANCE_MAP](np.linspace(0, 0.92, len(points)))
+    shades = matplotlib.colormaps[style.DISTANCE_MAP](np.linspace(0, 0.92, len(points)))
     all_errors = []
     for i, (name, (errors, rates)) in enumerate(points.items()):
         x, y = as_vector(errors, f"errors of {name}"), as_vector(rates, f"rates of {name}")
         if len(x) != len(y):
             raise ValueError(f"{name}: {len(x)} errors but {len(y)} rates")
-        colour = shades[i] if in_order else PALETTE[i % len(PALETTE)]
-        marker = "osD^"[0 if in_order else i // len(PALETTE) % 4]
-        style: dict[str, Any] = {"marker": marker, "markersize": 7, "markeredgecolor": "white", "markeredgewidth": 0.7}
-        ax.plot(x, 100 * y, linestyle="", color=colour, label=plain(name), zorder=3, **style)
+        colour = shades[i] if in_order else style.PALETTE[i % len(style.PALETTE)]
+        marker = "osD^"[0 if in_order else i // len(style.PALETTE) % 4]
+        ax.plot(x, 100 * y, marker, color=colour, ms=7, mec="white", mew=0.7, label=plain(name), zorder=3)
         all_errors.append(x)
     known = np.concatenate(all_errors)
     if known.min() > 0 and known.max() > 10 * known.min():
@@ -147,14 +125,13 @@ def success_by_error(
         ax.xaxis.set_minor_formatter(NullFormatter())
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
     ax.set(ylim=(-4, 104), yticks=range(0, 101, 20), xlabel=xlabel, ylabel="goals reached without a plan, %")
-    ax.set_title(plain(title, LONGEST_TITLE), loc="left", fontsize=TITLE_SIZE, fontweight="bold", color=INK, pad=20)
-    caption = f"{len(known)} {'policy' if len(known) == 1 else 'policies'}" + (
-        "" if math.isnan(corr) else f", rank correlation {corr:.2f}"
-    )
-    ax.text(0, 1.02, caption.replace("-", "−"), transform=ax.transAxes, color=SOFT, fontsize=TEXT_SIZE)
+    style.draw_title(ax, title, pad=20)
+    caption = "1 policy" if len(known) == 1 else f"{len(known)} policies"
+    caption += "" if math.isnan(corr) else f", rank correlation {corr:.2f}"
+    ax.text(0, 1.02, caption.replace("-", "−"), transform=ax.transAxes, color=style.SOFT, fontsize=style.TEXT_SIZE)
     if len(points) > 1:
-        fig.legend(loc="outside right upper", **PLAIN_LEGEND)  # outside, where it hides no point
-    draw_frame(ax, grid="both")
+        fig.legend(loc="outside right upper", **style.PLAIN_LEGEND)  # outside, where it hides no point
+    style.draw_frame(ax, grid="both")
     return fig
 
 
@@ -189,17 +166,18 @@ def scatter_distance(
     column = np.digitize(exact, columns) - 1
     filled = np.unique(column)
     medians = [np.median(latent[column == c]) for c in filled]
-    ax.plot(columns[filled] + width / 2, medians, color=INK, linewidth=1.4, label="median")
+    ax.plot(columns[filled] + width / 2, medians, color=style.INK, linewidth=1.4, label="median")
     if curve is not None:
         steps = np.linspace(max(0.0, exact.min()), exact.max(), 200)
         ideal = steps if curve == 1 else (1 - curve**steps) / (1 - curve)
         label = "identity" if curve == 1 else f"discounted steps (γ = {curve:g})"
-        ax.plot(steps, ideal, color=VERMILLION, linewidth=1.6, linestyle=(0, (4, 2)), label=label)
+        ax.plot(steps, ideal, color=style.VERMILLION, linewidth=1.6, linestyle=(0, (4, 2)), label=label)
     ax.set(xlabel=labels[0], ylabel=labels[1])
-    draw_title(ax, title)
-    draw_note(ax, f"rank correlation {corr:.3f}\n{len(exact):,} pairs")
-    draw_legend(ax, loc="upper left")
-    draw_frame(ax, grid="both")
+    style.draw_title(ax, title)
+    note = f"rank correlation {corr:.3f}\n{len(exact):,} pairs"
+    ax.text(0.97, 0.05, note, transform=ax.transAxes, ha="right", color=style.INK, fontsize=style.TEXT_SIZE)
+    style.draw_legend(ax, loc="upper left")
+    style.draw_frame(ax, grid="both")
     return fig
 
 
@@ -210,38 +188,34 @@ def bars(
     mid, low, high = _intervals(labels, values, lows, highs)
     fig, ax = _chart(5.6, 1.1 + 0.36 * len(labels))
     y = np.arange(len(labels))
-    ax.barh(y, mid, height=0.62, color=[VERMILLION if v < 0 else BLUE for v in mid], zorder=2)
-    ax.errorbar((low + high) / 2, y, xerr=(high - low) / 2, ecolor=INK, **_INTERVAL)
+    ax.barh(y, mid, height=0.62, color=[style.VERMILLION if v < 0 else style.BLUE for v in mid], zorder=2)
+    ax.errorbar((low + high) / 2, y, xerr=(high - low) / 2, ecolor=style.INK, **_INTERVAL)
     for place, value, bottom, top in zip(y, mid, low, high, strict=True):
         # The number stands beyond the interval, on the far side of zero, where no bar can cover it.
         end, shift, side = (max(top, value), 5, "left") if value >= 0 else (min(bottom, value), -5, "right")
-        ax.annotate(
-            f"{value:.3g}".replace("-", "−"),
-            (end, place),
-            (shift, 0),
-            textcoords="offset points",
-            ha=side,
-            va="center",
-            color=INK,
-            fontsize=SMALL_SIZE,
-        )
-    ax.axvline(0, color=INK, linewidth=0.8, zorder=4)
+        number = f"{value:.3g}".replace("-", "−")
+        _write_number(ax, number, (end, place), (shift, 0), ha=side, va="center", fontsize=style.SMALL_SIZE)
+    ax.axvline(0, color=style.INK, linewidth=0.8, zorder=4)
     ax.set_yticks(y, [plain(label) for label in labels])
     ax.set_ylim(len(labels) - 0.4, -0.6)
     left, right = min(0.0, low.min(), mid.min()), max(0.0, high.max(), mid.max())
     span = (right - left) or 1.0
     ax.set_xlim(left - (0.12 * span if left < 0 else 0), right + (0.12 * span if right > 0 else 0) + 1e-9)
     ax.set_xlabel(xlabel)
-    draw_title(ax, title)
-    draw_frame(ax, grid="x")
+    style.draw_title(ax, title)
+    style.draw_frame(ax, grid="x")
     ax.spines["left"].set_visible(False)
-    ax.tick_params(axis="y", length=0, labelcolor=INK, labelsize=TEXT_SIZE)
+    ax.tick_params(axis="y", length=0, labelcolor=style.INK, labelsize=style.TEXT_SIZE)
     return fig
 
 
 def _chart(width: float, height: float) -> tuple[Figure, Axes]:
     fig = Figure(figsize=(width, height), layout="constrained", facecolor="white")
     return fig, fig.add_subplot()
+
+
+def _write_number(ax: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], **options: Any) -> None:
+    ax.annotate(text, at, offset, textcoords="offset points", color=style.INK, **options)
 
 
 def _draw_curves(
@@ -258,17 +232,17 @@ def _draw_curves(
         x, y = as_vector(steps, f"steps of {name}"), as_vector(values, f"values of {name}", finite=False)
         if len(x) != len(y):
             raise ValueError(f"{name}: {len(x)} steps but {len(y)} values")
-        style = _line_style(names, name)
-        ax.plot(x, y, label=plain(name), marker="o" if len(x) == 1 else "", **style)
+        line = _line_style(names, name)
+        ax.plot(x, y, label=plain(name), marker="o" if len(x) == 1 else "", **line)
         if name in bands:
             low, high = (as_vector(edge, f"band of {name}", finite=False) for edge in bands[name])
-            ax.fill_between(x, low, high, color=style["color"], alpha=0.18, linewidth=0)
+            ax.fill_between(x, low, high, color=line["color"], alpha=0.18, linewidth=0)
     if logy:
         ax.set_yscale("log")
     ax.margins(x=0.02)
     ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
-    draw_frame(ax, grid="y")
+    style.draw_frame(ax, grid="y")
 
 
 def _mark_places(ax: Axes, places: np.ndarray) -> None:
@@ -283,8 +257,8 @@ def _mark_places(ax: Axes, places: np.ndarray) -> None:
 
 def _line_style(names: Sequence[str], name: str) -> dict[str, Any]:
     """Colours in order; once they are used up, again with dashes."""
-    turn, index = divmod(names.index(name), len(PALETTE))
-    return {"color": PALETTE[index], "linestyle": ("-", "--", ":")[turn % 3], "linewidth": 1.6}
+    turn, index = divmod(names.index(name), len(style.PALETTE))
+    return {"color": style.PALETTE[index], "linestyle": ("-", "--", ":")[turn % 3], "linewidth": 1.6}
 
 
 def _intervals(

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from hilp.errors import HilpError
 from hilp.report.figures.maps import Plan, aspect_of, draw_squares, places_of, plan_panels
-from hilp.report.figures.style import SOFT, TEXT_SIZE, as_matrix, draw_frame, draw_suptitle, draw_title
+from hilp.report.figures.style import as_matrix, draw_frame, draw_panel_title, draw_suptitle
 
 TSNE_POINTS = 1500  # at most: more take minutes and show nothing new
 PERPLEXITY = 30.0  # neighbours that each point attends to
@@ -62,14 +62,13 @@ def latent_map(
     fig, (plan,) = plan_panels(task, 1, 2)
     cloud = fig.add_subplot(1, 2, 2)
     draw_squares(plan, xy, facecolors=colours)
-    draw_title(plan, "places", size=TEXT_SIZE + 0.5, weight="normal")
+    draw_panel_title(plan, "places")
     cloud.scatter(flat[:, 0], flat[:, 1], c=colours[shown], s=_dot_size(len(flat)), linewidths=0)
     cloud.set_aspect("equal", adjustable="datalim")
     cloud.set_box_aspect(aspect_of(plan))
     cloud.xaxis.set_major_locator(MaxNLocator(6))
     cloud.yaxis.set_major_locator(MaxNLocator(5))
-    draw_title(cloud, name, size=TEXT_SIZE + 0.5, weight="normal")
-    cloud.set_title(note, loc="right", fontsize=TEXT_SIZE, color=SOFT, pad=6)
+    draw_panel_title(cloud, name, note)
     draw_frame(cloud, grid="both")
     if flatten == "tsne":
         cloud.tick_params(labelbottom=False, labelleft=False, length=0)  # its coordinates mean nothing

@@ -21,20 +21,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
-from hilp.report.figures.style import (
-    BLUE,
-    DISTANCE_MAP,
-    INK,
-    PLAIN_LEGEND,
-    SMALL_SIZE,
-    SOFT,
-    TEXT_SIZE,
-    VERMILLION,
-    as_vector,
-    draw_suptitle,
-    draw_title,
-    require_some,
-)
+from hilp.report.figures import style
+from hilp.report.figures.style import as_vector, require_some
 
 Trials = tuple[Sequence[ArrayLike], ArrayLike, ArrayLike, ArrayLike]  # paths, starts, goals, reached
 
@@ -48,55 +36,37 @@ class Plan(Protocol):
 
 
 def trajectories(
-    task: Plan,
-    paths: Sequence[ArrayLike],
-    starts: ArrayLike,
-    goals: ArrayLike,
-    reached: ArrayLike,
-    title: str = "Trajectories",
-    way: ArrayLike | None = None,
+    task: Plan, named: Mapping[str, Trials], title: str | None = None, way: ArrayLike | None = None
 ) -> Figure:
-    """Paths ([T, obs] each) on the task's plan: blue where the goal was reached, vermillion where it was not.
+    """A panel per prompt: its paths ([T, obs] each), blue where the goal was reached, vermillion where it was not.
 
+    Under a `title` of the figure, each panel has its count of goals reached.
     way: places [n, obs] that a plan expected to pass, drawn beneath.
     """
-    fig, axes = plan_panels(task, 1, 1)
+    fig, axes = _panels(task, named, title)
     if way is not None and len(np.atleast_2d(way)):
         xy = places_of(task, way, "way")
-        axes[0].plot(*xy.T, color=SOFT, linewidth=1.0, linestyle=(0, (2, 2)), marker="s", ms=3.5, zorder=2)
-    _draw_trials(axes[0], task, (paths, starts, goals, reached))
-    draw_title(axes[0], title)
-    _trials_legend(fig)
-    return fig
-
-
-def trajectory_grid(task: Plan, named: Mapping[str, Trials], title: str = "Trajectories by prompt") -> Figure:
-    """Small multiples of `trajectories`: one panel per prompt, its count of goals reached in the panel's title."""
-    require_some(named, "named")
-    fig, axes = plan_panels(task, len(named), min(len(named), 3 if len(named) != 4 else 2))
+        axes[0].plot(*xy.T, color=style.SOFT, linewidth=1.0, linestyle=(0, (2, 2)), marker="s", ms=3.5, zorder=2)
     for ax, (name, trials) in zip(axes, named.items(), strict=True):
         done, total = _draw_trials(ax, task, trials)
-        draw_title(ax, name, size=TEXT_SIZE + 0.5, weight="normal")
-        ax.set_title(f"{done} of {total}", loc="right", fontsize=TEXT_SIZE, color=SOFT, pad=6)
-    draw_suptitle(fig, title)
+        if title is not None:
+            style.draw_panel_title(ax, name, f"{done} of {total}")
     _trials_legend(fig)
     return fig
 
 
 def earnings(task: Plan, path: ArrayLike, earned: ArrayLike, title: str = "Reward prompt") -> Figure:
     """One path [T, obs] on the task's plan, coloured by what had been earned at each of its states [T]."""
-    fig, (ax,) = plan_panels(task, 1, 1)
+    fig, (ax,) = _panels(task, {title: path}, None)
     xy, values = places_of(task, path, "path"), as_vector(earned, "earned")
     if len(values) != len(xy):
         raise ValueError(f"one number a state of the path ({len(xy)}), not {len(values)}")
     low, high = float(values.min()), float(values.max())
-    line = LineCollection(list(np.stack([xy[:-1], xy[1:]], axis=1)), cmap=DISTANCE_MAP, linewidths=2.5)
-    line.set(array=values[1:], norm=Normalize(low, high if high > low else low + 1.0), zorder=3, capstyle="round")
-    ax.add_collection(line, autolim=False)
-    ax.plot(*xy[:1].T, "o", mfc="white", mec=INK, ms=6, mew=1.4, zorder=4)
-    ax.plot(*xy[-1:].T, "s", color=INK, mec="white", ms=6, zorder=4)
+    norm = Normalize(low, high if high > low else low + 1.0)
+    line = _draw_lines(ax, np.stack([xy[:-1], xy[1:]], axis=1), linewidths=2.5, array=values[1:], norm=norm)
+    ax.plot(*xy[:1].T, "o", mfc="white", mec=style.INK, ms=6, mew=1.4, zorder=4)
+    ax.plot(*xy[-1:].T, "s", color=style.INK, mec="white", ms=6, zorder=4)
     _bar(fig, ax, line, "earned so far (circle: start, square: end)")
-    draw_title(ax, title)
     return fig
 
 
@@ -106,49 +76,40 @@ def earnings_grid(
     title: str = "Trajectories of reward prompts",
 ) -> Figure:
     """A panel per reward prompt: its paths, coloured by the share [n] of what each could have earned, and its score."""
-    require_some(named, "named")
-    fig, axes = plan_panels(task, len(named), min(len(named), 3 if len(named) != 4 else 2))
+    fig, axes = _panels(task, named, title)
     for ax, (name, (paths, shares, score)) in zip(axes, named.items(), strict=True):
         lines = [places_of(task, path, f"paths[{i}]") for i, path in enumerate(paths)]
-        values = as_vector(shares, "shares")
+        values = np.clip(as_vector(shares, "shares"), 0, 1)
         if len(values) != len(lines):
             raise ValueError(f"one share a path ({len(lines)}), not {len(values)}")
-        drawn = LineCollection(lines, cmap=DISTANCE_MAP, norm=Normalize(0, 1), linewidths=1.5, alpha=0.85)
-        drawn.set(array=np.clip(values, 0, 1), zorder=3, capstyle="round")
-        ax.add_collection(drawn, autolim=False)
-        ax.plot(*np.array([line[0] for line in lines]).T, "o", mfc="white", mec=SOFT, ms=5, mew=1.3, zorder=4)
-        draw_title(ax, name, size=TEXT_SIZE + 0.5, weight="normal")
-        ax.set_title(score, loc="right", fontsize=TEXT_SIZE, color=SOFT, pad=6)
+        drawn = _draw_lines(ax, lines, linewidths=1.5, alpha=0.85, array=values, norm=Normalize(0, 1))
+        ax.plot(*np.array([line[0] for line in lines]).T, "o", mfc="white", mec=style.SOFT, ms=5, mew=1.3, zorder=4)
+        style.draw_panel_title(ax, name, score)
     _bar(fig, axes[-1], drawn, "share of what was possible")
-    draw_suptitle(fig, title)
-    return fig
-
-
-def distance_field(
-    task: Plan, observations: ArrayLike, distances: ArrayLike, goal: ArrayLike, title: str = "Distance to the goal"
-) -> Figure:
-    """Distance from every observation to one goal, as coloured squares on the plan; nan (no way) is grey."""
-    fig, axes = plan_panels(task, 1, 1)
-    draw_fields(fig, axes, task, observations, [distances], goal)
-    draw_title(axes[0], title)
     return fig
 
 
 def distance_fields(
-    task: Plan,
-    observations: ArrayLike,
-    fields: Mapping[str, ArrayLike],
-    goal: ArrayLike,
-    title: str = "Distance to the goal",
+    task: Plan, observations: ArrayLike, fields: Mapping[str, ArrayLike], goal: ArrayLike, title: str | None = None
 ) -> Figure:
-    """Several distance fields (say learned and exact) side by side under one colour scale."""
-    require_some(fields, "fields")
-    fig, axes = plan_panels(task, len(fields), len(fields))
+    """Distances from every observation to one goal, as coloured squares on the plan; nan (no way) is grey.
+
+    Several fields (say learned and exact) are side by side under one colour scale.
+    """
+    fig, axes = _panels(task, fields, title)
     draw_fields(fig, axes, task, observations, list(fields.values()), goal)
-    for ax, name in zip(axes, fields, strict=True):
-        draw_title(ax, name, size=TEXT_SIZE + 0.5, weight="normal")
-    draw_suptitle(fig, title)
     return fig
+
+
+def _panels(task: Plan, named: Mapping[str, Any], title: str | None) -> tuple[Figure, list[Axes]]:
+    """A panel for each name; without a title of the figure, names are the titles."""
+    require_some(named, "named")
+    fig, axes = plan_panels(task, len(named), min(len(named), 3 if len(named) != 4 else 2))
+    for ax, name in zip(axes, named, strict=True):
+        (style.draw_title if title is None else style.draw_panel_title)(ax, name)
+    if title is not None:
+        style.draw_suptitle(fig, title)
+    return fig, axes
 
 
 def plan_panels(task: Plan, count: int, columns: int) -> tuple[Figure, list[Axes]]:
@@ -179,14 +140,18 @@ def _draw_trials(ax: Axes, task: Plan, trials: Trials) -> tuple[int, int]:
         raise ValueError("one start, goal and outcome per path, not " + ", ".join(f"{n} {k}" for k, n in sizes.items()))
     scale = 1.0 if len(lines) <= 25 else 0.7
     for outcome in (True, False):  # failures are drawn last: they are fewer and say more
-        style = _OUTCOMES[outcome]
+        colour = _OUTCOMES[outcome]["color"]
         chosen = np.flatnonzero(good == outcome)
-        drawn = LineCollection([lines[i] for i in chosen], colors=style["color"], linewidths=1.5 * scale, alpha=0.75)
-        drawn.set(zorder=3, capstyle="round")
-        ax.add_collection(drawn, autolim=False)
-        ax.plot(*begin[chosen].T, "o", mfc="white", mec=style["color"], ms=5 * scale, mew=1.3, zorder=4)
-        draw_stars(ax, end[chosen], style["color"], 11.5 * scale)
+        _draw_lines(ax, [lines[i] for i in chosen], colors=colour, linewidths=1.5 * scale, alpha=0.75)
+        ax.plot(*begin[chosen].T, "o", mfc="white", mec=colour, ms=5 * scale, mew=1.3, zorder=4)
+        draw_stars(ax, end[chosen], colour, 11.5 * scale)
     return int(good.sum()), len(good)
+
+
+def _draw_lines(ax: Axes, lines: Sequence[np.ndarray] | np.ndarray, **options: Any) -> LineCollection:
+    drawn = LineCollection(list(lines), cmap=style.DISTANCE_MAP, zorder=3, capstyle="round", **options)
+    ax.add_collection(drawn, autolim=False)
+    return drawn
 
 
 def draw_stars(ax: Axes, xy: np.ndarray, colour: str, size: float) -> None:
@@ -194,17 +159,17 @@ def draw_stars(ax: Axes, xy: np.ndarray, colour: str, size: float) -> None:
 
 
 _OUTCOMES: dict[bool, dict[str, Any]] = {
-    True: {"color": BLUE, "label": "reached"},
-    False: {"color": VERMILLION, "label": "not reached"},
+    True: {"color": style.BLUE, "label": "reached"},
+    False: {"color": style.VERMILLION, "label": "not reached"},
 }
 
 
 def _trials_legend(fig: Figure) -> None:
-    handles = [Line2D([], [], linewidth=2, **style) for style in _OUTCOMES.values()]
-    marks: dict[str, Any] = {"linestyle": "", "markeredgecolor": SOFT}
+    handles = [Line2D([], [], linewidth=2, **outcome) for outcome in _OUTCOMES.values()]
+    marks: dict[str, Any] = {"linestyle": "", "markeredgecolor": style.SOFT}
     handles.append(Line2D([], [], marker="o", markerfacecolor="white", markersize=6, label="start", **marks))
-    handles.append(Line2D([], [], marker="*", markerfacecolor=SOFT, markersize=10, label="goal", **marks))
-    fig.legend(handles=handles, loc="outside lower center", ncols=4, **PLAIN_LEGEND)
+    handles.append(Line2D([], [], marker="*", markerfacecolor=style.SOFT, markersize=10, label="goal", **marks))
+    fig.legend(handles=handles, loc="outside lower center", ncols=4, **style.PLAIN_LEGEND)
 
 
 def draw_fields(
@@ -224,28 +189,27 @@ def draw_fields(
         raise ValueError("distances are never negative; write nan where there is no way")
     stacked[~np.isfinite(stacked)] = np.nan
     top = float(np.nanmax(stacked)) if np.isfinite(stacked).any() else 1.0
-    norm = Normalize(0, top or 1.0)
+    colours = matplotlib.colormaps[style.DISTANCE_MAP].with_extremes(bad="#c9ced8")
     for ax, field in zip(axes, stacked, strict=True):
-        squares = draw_squares(ax, xy, cmap=matplotlib.colormaps[DISTANCE_MAP].with_extremes(bad="#c9ced8"), norm=norm)
-        squares.set_array(field)
-        draw_stars(ax, star, VERMILLION, 14)
+        squares = draw_squares(ax, xy, cmap=colours, norm=Normalize(0, top or 1.0), array=field)
+        draw_stars(ax, star, style.VERMILLION, 14)
     _bar(fig, axes[-1], squares, "distance, latent steps", integer=True)
 
 
 def _bar(fig: Figure, ax: Axes, drawn: Any, label: str, integer: bool = False) -> None:
     # A bar inside the last panel's coordinates is exactly as high as the plan, whatever the layout makes of it.
     bar = fig.colorbar(drawn, cax=ax.inset_axes((1.025, 0, 0.03, 1)), ticks=MaxNLocator(6, integer=integer))
-    bar.set_label(label, fontsize=TEXT_SIZE, color=INK)
-    bar.ax.tick_params(labelsize=SMALL_SIZE, colors=SOFT, length=2)
+    bar.set_label(label, fontsize=style.TEXT_SIZE, color=style.INK)
+    bar.ax.tick_params(labelsize=style.SMALL_SIZE, colors=style.SOFT, length=2)
     bar.outline.set_visible(False)
 
 
-def draw_squares(ax: Axes, xy: np.ndarray, **style: Any) -> PolyCollection:
+def draw_squares(ax: Axes, xy: np.ndarray, **options: Any) -> PolyCollection:
     """One square per point, as wide as the points are apart: fills a lattice without reaching through a wall."""
     half = _spacing(xy) / 2
     corners = np.array([[-half, -half], [half, -half], [half, half], [-half, half]])
     # Without antialiasing neighbouring squares meet without a seam.
-    squares = PolyCollection(xy[:, None] + corners, linewidths=0, antialiaseds=False, zorder=2, **style)
+    squares = PolyCollection(xy[:, None] + corners, linewidths=0, antialiaseds=False, zorder=2, **options)
     ax.add_collection(squares, autolim=False)
     return squares
 

@@ -44,9 +44,7 @@ def plain(text: object, longest: int = LONGEST_LABEL) -> str:
 
 def png_data_uri(fig: Figure, dpi: int = 110) -> str:
     """The figure as a PNG data URI, for a page that is one file. The same figure gives the same bytes."""
-    buffer = io.BytesIO()
-    _write(fig, buffer, "png", dpi)
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+    return "data:image/png;base64," + base64.b64encode(_encoded(fig, ".png", dpi)).decode("ascii")
 
 
 def save(fig: Figure, path: str | Path, dpi: int = 160) -> Path:
@@ -54,10 +52,8 @@ def save(fig: Figure, path: str | Path, dpi: int = 160) -> Path:
     path = Path(path)
     if path.suffix not in _UNDATED:
         raise ValueError(f"a figure is saved as {', '.join(_UNDATED)}, not '{path.name}'")
-    buffer = io.BytesIO()
-    _write(fig, buffer, path.suffix[1:], dpi)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(path, [buffer.getvalue()])
+    write_bytes(path, [_encoded(fig, path.suffix, dpi)])
     return path
 
 
@@ -69,9 +65,11 @@ _UNDATED: dict[str, dict[str, Any]] = {
 }
 
 
-def _write(fig: Figure, target: io.BytesIO, kind: str, dpi: int) -> None:
+def _encoded(fig: Figure, ending: str, dpi: int) -> bytes:
+    buffer, options = io.BytesIO(), {"format": ending[1:], "metadata": _UNDATED[ending]}
     with matplotlib.rc_context({"svg.hashsalt": "hilp"}):
-        fig.savefig(target, format=kind, dpi=dpi, bbox_inches="tight", pad_inches=0.08, metadata=_UNDATED[f".{kind}"])
+        fig.savefig(buffer, dpi=dpi, bbox_inches="tight", pad_inches=0.08, **options)
+    return buffer.getvalue()
 
 
 def draw_frame(ax: Axes, grid: str) -> None:
@@ -84,8 +82,15 @@ def draw_frame(ax: Axes, grid: str) -> None:
     ax.set_axisbelow(True)
 
 
-def draw_title(ax: Axes, text: str, size: float = TITLE_SIZE, weight: str = "bold") -> None:
-    ax.set_title(plain(text, LONGEST_TITLE), loc="left", fontsize=size, fontweight=weight, color=INK, pad=6)
+def draw_title(ax: Axes, text: str, size: float = TITLE_SIZE, weight: str = "bold", pad: float = 6) -> None:
+    ax.set_title(plain(text, LONGEST_TITLE), loc="left", fontsize=size, fontweight=weight, color=INK, pad=pad)
+
+
+def draw_panel_title(ax: Axes, text: str, note: str = "") -> None:
+    """The title of one panel of several, and a note at its right end."""
+    draw_title(ax, text, size=TEXT_SIZE + 0.5, weight="normal")
+    if note:
+        ax.set_title(note, loc="right", fontsize=TEXT_SIZE, color=SOFT, pad=6)
 
 
 def draw_suptitle(fig: Figure, text: str) -> None:
@@ -94,10 +99,6 @@ def draw_suptitle(fig: Figure, text: str) -> None:
 
 def draw_legend(ax: Axes, loc: Literal["best", "upper left"]) -> None:
     ax.legend(loc=loc, frameon=True, framealpha=0.85, edgecolor="none", fontsize=SMALL_SIZE, labelcolor=INK)
-
-
-def draw_note(ax: Axes, text: str) -> None:
-    ax.text(0.97, 0.05, text, transform=ax.transAxes, ha="right", color=INK, fontsize=TEXT_SIZE)
 
 
 def short_number(value: float) -> str:
