@@ -31,7 +31,10 @@ def on_plan(
 
     fig, axes = maps.plan_panels(world, len(paths), len(paths))
     if goal is not None and policy.has_rule("goal_direction"):
-        states = field_states(policy, world)
+        if (finite := world.finite()) is not None:
+            states = np.asarray(finite.observations)
+        else:
+            states = rendering.infer_states(world, policy.bank.subsample(FIELD_STATES, 0).observations)
         at_goal = policy.encode(rendering.observe_states(world, goal))
         distances = policy.distance(policy.encode_all(rendering.observe_states(world, states)), at_goal[None])
         maps.draw_fields(fig, axes, world, states, [distances] * len(axes), goal)
@@ -60,11 +63,3 @@ def on_plan(
             draw.ellipse((x - 6, y - 6, x + 6, y + 6), fill=VERMILLION, outline="white", width=2)
         frames.append(np.asarray(picture))
     return np.stack([*frames, *frames[-1:] * HELD])
-
-
-def field_states(policy: FoundationPolicy, world: Any) -> np.ndarray:
-    """States to show a distance at: those of the exact restriction where there is one, else of the policy's bank."""
-    finite = world.finite()
-    if finite is not None:
-        return np.asarray(finite.observations)
-    return rendering.infer_states(world, policy.bank.subsample(FIELD_STATES, 0).observations)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib import resources
@@ -118,12 +118,8 @@ def _text(value: Any) -> str:
 
 def _numeric_columns(columns: int, rows: Sequence[Row]) -> list[bool]:
     """Which columns hold only numbers (or text that starts like one, such as '87 ± 3'), and so align right."""
-    return [_all_numbers(row[c] for row in rows) for c in range(columns)]
-
-
-def _all_numbers(cells: Iterable[object]) -> bool:
-    filled = [_shown(cell) for cell in cells if cell is not None]
-    return bool(filled) and all(text.lstrip("+-−.")[:1].isdigit() or text == "nan" for text in filled)
+    filled = [[_shown(row[c]) for row in rows if row[c] is not None] for c in range(columns)]
+    return [bool(own) and all(t.lstrip("+-−.")[:1].isdigit() or t == "nan" for t in own) for own in filled]
 
 
 def _check_table(headers: Sequence[str], rows: Sequence[Row]) -> None:

@@ -87,24 +87,14 @@ def results_table(rows: list[Row]) -> tuple[list[str], list[list[Any]]]:
     """Headers and lines of the table that is printed and put on the page."""
     headers = ["prompt", "score", "95% interval", "episodes", "steps of successes", "R²"]
     compared = any("random" in row for row in rows)
-    headers += ["random actions"] if compared else []
     lines = []
     for row in rows:
-        interval = files.interval_of(row)
-        length = row.get("mean_length_of_successes")
+        length, r2 = row.get("mean_length_of_successes"), row.get("r2")
         number = _number(row["metric"])
-        lines.append(
-            [
-                _prompt(row),
-                number(row["score"]),
-                f"{number(interval[0])} to {number(interval[1])}" if interval else None,
-                row["episodes"],
-                None if length is None else f"{length:.1f}",
-                None if row.get("r2") is None else f"{row['r2']:.2f}",
-                *([number(row["random"]) if "random" in row else None] if compared else []),
-            ]
-        )
-    return headers, lines
+        line = [_prompt(row), number(row["score"]), _range(number, files.interval_of(row)), row["episodes"]]
+        line += [None if length is None else f"{length:.1f}", None if r2 is None else f"{r2:.2f}"]
+        lines.append([*line, number(row["random"]) if "random" in row else None] if compared else line)
+    return [*headers, "random actions"] if compared else headers, lines
 
 
 def _prompt(row: Mapping[str, Any]) -> str:
@@ -119,6 +109,10 @@ def _prompt(row: Mapping[str, Any]) -> str:
 def _number(metric: str) -> Callable[[float], str]:
     """How a row's scores are written: returns as they are, shares and successes in percent."""
     return (lambda value: f"{value:.1f}") if metric == "return" else (lambda value: f"{100 * value:.1f}%")
+
+
+def _range(number: Callable[[float], str], interval: Sequence[float] | None) -> str | None:
+    return None if interval is None else f"{number(interval[0])} to {number(interval[1])}"
 
 
 def _held_out(rows: list[Row]) -> Section:
@@ -149,14 +143,10 @@ def _results(rows: list[Row], title: str) -> Section:
     for metric, label in ((files.GAIN, "share of the possible gain"), ("return", "mean return")):
         own = [row for row in rows if row["prompt"] == "reward" and row["metric"] == metric]
         if own:
-            names = list(map(_reward_label, own))
+            names = [row["reward"] + ("" if row.get("r2") is None else f" (R² {row['r2']:.2f})") for row in own]
             fig = figures.bars(names, *_scores(own), "Reward prompts", label)
             shown.append((fig, f"{label.capitalize()} per reward prompt, 95% bootstrap intervals."))
     return Section(title, text, shown, [(*results_table(rows), "One line a prompt.")])
-
-
-def _reward_label(row: Row) -> str:
-    return row["reward"] + ("" if row.get("r2") is None else f" (R² {row['r2']:.2f})")
 
 
 def _scores(rows: Sequence[Row]) -> tuple[list[float], list[float], list[float]]:
@@ -172,17 +162,18 @@ def aggregate_table(rows: list[Row]) -> tuple[list[str], list[list[Any]]]:
     for line in files.aggregate(rows):
         number = _number(line["metric"])
         shown = [None if line[name] is None else number(line[name]) for name in ("mean", "std", "iqm")]
-        interval = line["interval"]
-        said = None if interval is None else f"{number(interval[0])} to {number(interval[1])}"
-        if said and line["interval_over"] == "episodes":
-            said += " (over episodes)"
-        lines.append([_prompt(line), *shown, said, line["runs"]])
+        interval = _range(number, line["interval"])
+        if interval and line["interval_over"] == "episodes":
+            interval += " (over episodes)"
+        lines.append([_prompt(line), *shown, interval, line["runs"]])
     return headers, lines
 
 
 def _trajectories(world: tasks.Task, rows: Sequence[Row], kept: Sequence[SavedRollout]) -> Section:
     """The kept episodes of the prompts in these rows, in the order of the rows."""
-    by_prompt = {entry.prompt_of: entry for entry in kept if _fits(entry, world)}
+    width = world.observation_dim
+    fitting = [e for e in kept if e.task == world.name and e.rollout.observations.shape[-1] == width]
+    by_prompt = {entry.prompt_of: entry for entry in fitting}
     wanted = [by_prompt[prompt] for prompt in map(files.prompt_of, rows) if prompt in by_prompt]
     lacking = len(rows) - len(wanted)
     text = (
@@ -217,10 +208,6 @@ def _foresight(rows: Sequence[Row], where: str) -> list[Section]:
         fig = figures.scatter_distance(expected, realised, correlation, 1, "Expected and realised steps", labels)
         shown.append((fig, "Goals that were reached by a way that the data shows."))
     return [Section(f"Known before acting{where}", "\n\n".join(explain.explain_forecast(row)), shown)]
-
-
-def _fits(entry: SavedRollout, world: tasks.Task) -> bool:
-    return entry.task == world.name and entry.rollout.observations.shape[-1] == world.observation_dim
 
 
 def trajectory_figure(world: tasks.Task, kept: Sequence[SavedRollout]) -> Figure:
@@ -276,10 +263,8 @@ def _representation(policy: FoundationPolicy, world: tasks.Task) -> list[Section
     finite = world.finite()
     if finite is not None:
         return [_against_exact(policy, world, finite)]
-    if (
-        not world.has_goals or len(policy.bank) == 0 or not rendering.can_infer_states(world)
-    ):  # no plan, or nothing to draw on it
-        return []
+    if not world.has_goals or len(policy.bank) == 0 or not rendering.can_infer_states(world):
+        return []  # no plan, or nothing to draw on it
     field = learned_distances(policy, world, policy.bank, evaluation_goal(world))
     shown = policy.bank.subsample(SHOWN_LATENTS, 0).observations
     latents = policy.encode_all(shown)
@@ -308,8 +293,7 @@ def _against_exact(policy: FoundationPolicy, world: tasks.Task, finite: tasks.Fi
     fields = figures.distance_fields(
         world, finite.observations, both, finite.observations[goal], "Distance to the goal"
     )
-    rng = np.random.default_rng(0)
-    a, b = rng.integers(len(latents), size=(2, SHOWN_PAIRS))
+    a, b = np.random.default_rng(0).integers(len(latents), size=(2, SHOWN_PAIRS))
     known = finite.steps[a, b] >= 0
     a, b = a[known], b[known]
     distance = policy.distance(latents[a], latents[b])
@@ -321,15 +305,12 @@ def _against_exact(policy: FoundationPolicy, world: tasks.Task, finite: tasks.Fi
         f"Rank correlation of |phi(s) - phi(g)| with the exact number of steps: {correlation:.3f} over "
         f"{len(a):,} random pairs. The curve is the discounted distance that phi is trained towards."
     )
-    return Section(
-        "What phi has learned",
-        text,
-        [
-            (fields, "Distance to the star: learned |phi(s) - phi(g)| and exact, same scale."),
-            (scatter, "Learned against exact distance."),
-            (latent, "The latent space in its two principal directions (PCA), coloured by place."),
-        ],
-    )
+    pictures = [
+        (fields, "Distance to the star: learned |phi(s) - phi(g)| and exact, same scale."),
+        (scatter, "Learned against exact distance."),
+        (latent, "The latent space in its two principal directions (PCA), coloured by place."),
+    ]
+    return Section("What phi has learned", text, pictures)
 
 
 def _training(metrics: list[dict[str, Any]]) -> list[Section]:
@@ -355,12 +336,12 @@ def _series(metrics: list[dict[str, Any]], key: str) -> tuple[list[int], list[fl
 
 
 def _origin(policy: FoundationPolicy, rows: Sequence[Row]) -> Section:
-    lines: list[list[Any]] = [
-        [key, str(value)] for key, value in policy.provenance.to_json().items() if key != "versions"
-    ]
-    lines += [["method", policy.method], ["config", json.dumps(policy.settings)], ["policy", policy.fingerprint]]
+    origin = policy.provenance.to_json().items()
+    known: dict[str, Any] = {key: str(value) for key, value in origin if key != "versions"}
+    known |= {"method": policy.method, "config": json.dumps(policy.settings), "policy": policy.fingerprint}
     if rows:
         last = rows[-1]
-        lines += [["command", last.get("command")], ["evaluation seed", last.get("evaluation_seed")]]
-        lines += [[f"{name} version", version] for name, version in last.get("versions", {}).items()]
-    return Section("Where this comes from", "", (), [(["what", "value"], lines, "Enough to make it again.")])
+        known |= {"command": last.get("command"), "evaluation seed": last.get("evaluation_seed")}
+        known |= {f"{name} version": version for name, version in last.get("versions", {}).items()}
+    table = (["what", "value"], list(known.items()), "Enough to make it again.")
+    return Section("Where this comes from", tables=[table])

@@ -52,7 +52,6 @@ def curves(
     series: Series,
     title: str,
     ylabel: str,
-    logy: bool = False,
     bands: Mapping[str, tuple[ArrayLike, ArrayLike]] | None = None,
     xlabel: str = "training steps",
     xticks: Sequence[float] | None = None,
@@ -62,7 +61,7 @@ def curves(
     `xticks` are the few places that were measured at: they are marked, and powers of two lie evenly.
     """
     fig, ax = _chart(5.4, 3.2)
-    _draw_curves(ax, series, logy, bands or {}, list(series))
+    _draw_curves(ax, series, bands or {}, list(series))
     if xticks is not None:
         _mark_places(ax, as_vector(xticks, "xticks"))
     if len(series) > 1:
@@ -72,7 +71,7 @@ def curves(
     return fig
 
 
-def curve_grid(panels: Mapping[str, Series], title: str = "Training", logy: bool = False) -> Figure:
+def curve_grid(panels: Mapping[str, Series], title: str = "Training") -> Figure:
     """Small multiples of `curves`: one panel per title. A name has one colour throughout."""
     require_some(panels, "panels")
     columns = min(len(panels), 3 if len(panels) != 4 else 2)
@@ -81,7 +80,7 @@ def curve_grid(panels: Mapping[str, Series], title: str = "Training", logy: bool
     names = list(dict.fromkeys(name for series in panels.values() for name in series))
     for i, (panel, series) in enumerate(panels.items()):
         ax = fig.add_subplot(rows, columns, i + 1)
-        _draw_curves(ax, series, logy, {}, names)
+        _draw_curves(ax, series, {}, names)
         style.draw_panel_title(ax, panel)
         if i + columns >= len(panels):
             ax.set_xlabel("training steps")
@@ -214,16 +213,12 @@ def _chart(width: float, height: float) -> tuple[Figure, Axes]:
     return fig, fig.add_subplot()
 
 
-def _write_number(ax: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], **options: Any) -> None:
+def _write_number(ax: Axes, text: str, at: tuple[Any, Any], offset: tuple[float, float], **options: Any) -> None:
     ax.annotate(text, at, offset, textcoords="offset points", color=style.INK, **options)
 
 
 def _draw_curves(
-    ax: Axes,
-    series: Series,
-    logy: bool,
-    bands: Mapping[str, tuple[ArrayLike, ArrayLike]],
-    names: Sequence[str],
+    ax: Axes, series: Series, bands: Mapping[str, tuple[ArrayLike, ArrayLike]], names: Sequence[str]
 ) -> None:
     require_some(series, "series")
     if unknown := set(bands) - set(series):
@@ -237,8 +232,6 @@ def _draw_curves(
         if name in bands:
             low, high = (as_vector(edge, f"band of {name}", finite=False) for edge in bands[name])
             ax.fill_between(x, low, high, color=line["color"], alpha=0.18, linewidth=0)
-    if logy:
-        ax.set_yscale("log")
     ax.margins(x=0.02)
     ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))

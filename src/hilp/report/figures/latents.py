@@ -41,6 +41,8 @@ def latent_map(
     by default as `choose_flatten` has it. The picture of the latents is turned and mirrored as a whole to lie like the
     plan (orthogonal Procrustes): distances in it are untouched, and a reader finds each place again.
     """
+    from scipy.linalg import orthogonal_procrustes
+
     xy = places_of(task, observations, "observations")
     phi = as_matrix(latents, "latents")
     if len(phi) != len(xy):
@@ -56,14 +58,14 @@ def latent_map(
     else:
         flat, share = principal_plane(phi[shown])
         name, note = "latents (PCA)", f"{share:.0%} of the variance"
-    flat = flat @ _turn(flat, xy[shown] - xy[shown].mean(axis=0))
+    flat = flat @ orthogonal_procrustes(flat, xy[shown] - xy[shown].mean(axis=0))[0]
     colours = _colours_by_place(xy)
 
     fig, (plan,) = plan_panels(task, 1, 2)
     cloud = fig.add_subplot(1, 2, 2)
     draw_squares(plan, xy, facecolors=colours)
     draw_panel_title(plan, "places")
-    cloud.scatter(flat[:, 0], flat[:, 1], c=colours[shown], s=_dot_size(len(flat)), linewidths=0)
+    cloud.scatter(*flat.T, c=colours[shown], s=np.clip(12_000 / len(flat), 5, 30), linewidths=0)
     cloud.set_aspect("equal", adjustable="datalim")
     cloud.set_box_aspect(aspect_of(plan))
     cloud.xaxis.set_major_locator(MaxNLocator(6))
@@ -140,13 +142,3 @@ def _colours_by_place(xy: np.ndarray) -> np.ndarray:
     (bottom_left, bottom_right), (top_left, top_right) = _CORNERS
     bottom, top = (1 - u) * bottom_left + u * bottom_right, (1 - u) * top_left + u * top_right
     return np.asarray((1 - v) * bottom + v * top)
-
-
-def _turn(flat: np.ndarray, centred_xy: np.ndarray) -> np.ndarray:
-    """The rotation or mirroring of `flat` that lies most like the plan."""
-    left, _, right = np.linalg.svd(flat.T @ centred_xy)
-    return np.asarray(left @ right)
-
-
-def _dot_size(count: int) -> float:
-    return float(np.clip(12_000 / max(count, 1), 5, 30))

@@ -45,16 +45,10 @@ def _grid(lines: Sequence[np.ndarray], width: float, height: float, title: str) 
     return figure, panels
 
 
-def last_frame(pictures: np.ndarray) -> np.ndarray:
-    """Of stacks of frames [..., channels] the newest one, in colour where there are three channels of it."""
-    channels = pictures.shape[-1]
-    return pictures[..., -3:] if channels % 3 == 0 else pictures[..., -1:]
-
-
 def _show(ax: Axes, picture: np.ndarray) -> None:
-    frame = last_frame(picture)
-    shown = frame if frame.shape[-1] == 3 else np.repeat(frame, 3, axis=-1)
-    ax.imshow(shown, interpolation="nearest")
+    """Of a stack of frames [height, width, channels] the newest one, in colour where it has three channels."""
+    frame = picture[..., -3:] if picture.shape[-1] % 3 == 0 else np.repeat(picture[..., -1:], 3, axis=-1)
+    ax.imshow(frame, interpolation="nearest")
     ax.set(xticks=[], yticks=[])
     for spine in ax.spines.values():
         spine.set(color=SOFT, linewidth=0.6)

@@ -66,9 +66,9 @@ _UNDATED: dict[str, dict[str, Any]] = {
 
 
 def _encoded(fig: Figure, ending: str, dpi: int) -> bytes:
-    buffer, options = io.BytesIO(), {"format": ending[1:], "metadata": _UNDATED[ending]}
+    buffer, meta = io.BytesIO(), _UNDATED[ending]
     with matplotlib.rc_context({"svg.hashsalt": "hilp"}):
-        fig.savefig(buffer, dpi=dpi, bbox_inches="tight", pad_inches=0.08, **options)
+        fig.savefig(buffer, format=ending[1:], dpi=dpi, bbox_inches="tight", pad_inches=0.08, metadata=meta)
     return buffer.getvalue()
 
 
