@@ -65,7 +65,7 @@ def latent_map(
     cloud = fig.add_subplot(1, 2, 2)
     draw_squares(plan, xy, facecolors=colours)
     draw_panel_title(plan, "places")
-    cloud.scatter(*flat.T, c=colours[shown], s=np.clip(12_000 / len(flat), 5, 30), linewidths=0)
+    cloud.scatter(flat[:, 0], flat[:, 1], c=colours[shown], s=np.clip(12_000 / len(flat), 5, 30), linewidths=0)
     cloud.set_aspect("equal", adjustable="datalim")
     cloud.set_box_aspect(aspect_of(plan))
     cloud.xaxis.set_major_locator(MaxNLocator(6))
