@@ -20,7 +20,7 @@ import pytest
 
 import hilp
 from hilp import cli, storage
-from hilp.bench import cells, jobs, pool, progress
+from hilp.bench import cells, jobs, pool
 from hilp.bench.entries import Entry
 from hilp.bench.jobs import Ended, Job
 from hilp.errors import HilpError, TrainingStopped
@@ -196,7 +196,7 @@ def pooled(tmp_path: Path) -> Callable[..., dict[int, list[files.Row]]]:
     def run(engine: Any, retries: int = 2, keep: pool.Keep | None = None) -> dict[int, list[files.Row]]:
         kept: dict[int, list[files.Row]] = {}
         three = [fake_job(tmp_path, number) for number in (1, 2, 3)]
-        pool.run_jobs(three, engine, retries, progress.Progress(three, 3, quiet=False), keep or kept.__setitem__)
+        pool.run_jobs(three, engine, retries, pool.Progress(three, 3, quiet=False), keep or kept.__setitem__)
         return kept
 
     return run
@@ -265,11 +265,11 @@ def test_what_a_process_says_last_is_what_users_read(tmp_path: Path, monkeypatch
 
 def test_the_live_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setattr(progress, "REFRESH_SECONDS", 0.0)
+    monkeypatch.setattr(pool, "REFRESH_SECONDS", 0.0)
     for name, value in {"COLUMNS": "120", "TTY_COMPATIBLE": "1"}.items():
         monkeypatch.setenv(name, value)
     three = [fake_job(tmp_path, number) for number in (1, 2, 3)]
-    shown = progress.Progress(three, 3, False)
+    shown = pool.Progress(three, 3, False)
     with shown.bars:
         (tmp_path / "out" / "1").mkdir(parents=True)
         three[0].log.touch()
