@@ -12,7 +12,7 @@ import pytest
 
 import hilp
 from hilp import cli
-from hilp.bench import cells, entries, pictures, tables
+from hilp.bench import cells, entries, tables
 from hilp.evaluation import rows as files
 from hilp.evaluation import stats
 from hilp.learning import methods
@@ -328,20 +328,20 @@ def test_the_error_figure_has_a_point_for_each_policy() -> None:
         for dim, mse, rate in ((32, 1.0, 0.9), (32, 2.0, 0.8), (4, 30.0, 0.1))
         for plan in (0, "auto")
     ]
-    fig = pictures.error_figure([*rows, goal_row(64, 0.5)], "dim")
+    fig = tables.error_figure([*rows, goal_row(64, 0.5)], "dim")
     assert fig is not None
     (ax,) = fig.axes
     points = {line.get_label(): np.transpose(line.get_data()).tolist() for line in ax.lines}
     assert points == {"dim = 4": [[30.0, 10.0]], "dim = 32": [[1.0, 90.0], [2.0, 80.0]]}
     assert "rank correlation −1.00" in ax.texts[0].get_text() and "V(s, g)" in ax.get_xlabel()
-    assert pictures.error_figure([goal_row(64, 0.5)], "dim") is None
+    assert tables.error_figure([goal_row(64, 0.5)], "dim") is None
     rows[0]["config"]["phi_discount"] = 0.9  # its squared errors are in another unit
     for row in rows:
         row["embedding"]["relative"] = row["embedding"]["mse"] / 100
-    unlike = pictures.error_figure(rows, "dim")
+    unlike = tables.error_figure(rows, "dim")
     assert unlike is not None and "relative" in unlike.axes[0].get_xlabel()
     assert max(line.get_xdata().max() for line in unlike.axes[0].lines) == 0.3
-    unswept = pictures.error_figure(rows, None)
+    unswept = tables.error_figure(rows, None)
     assert unswept is not None and [line.get_label() for line in unswept.axes[0].lines] == ["hilp dim=32", "hilp dim=4"]
 
 
@@ -365,13 +365,13 @@ def test_the_goal_sweep_has_a_line_for_each_data_set_and_plan() -> None:
         for plan in (0, 3, "auto")
     ]
     rows.append(goal_row(2, 0.5, 0, "ant"))
-    (ax,) = pictures.goal_sweep_figure(rows, "dim").axes
+    (ax,) = tables.goal_sweep_figure(rows, "dim").axes
     drawn = {line.get_label(): [list(part) for part in line.get_data()] for line in ax.lines}
     assert set(drawn) == {"hilp, ant", "hilp, ant, plan auto", "hilp, maze", "hilp, maze, plan auto"}
     assert drawn["hilp, ant"] == [[2, 32, 128], pytest.approx([40, 50, 10])], "the mean of both seeds at 2"
     assert drawn["hilp, maze, plan auto"] == [[2, 32, 128], pytest.approx([70, 90, 50])]
     assert ax.get_xscale() == "log" and [tick.get_text() for tick in ax.get_xticklabels()] == ["2", "32", "128"]
-    (ax,) = pictures.goal_sweep_figure(rows[:9], "dim").axes
+    (ax,) = tables.goal_sweep_figure(rows[:9], "dim").axes
     assert [line.get_label() for line in ax.lines] == ["hilp", "hilp, plan auto"] and "ant" in ax.get_title(loc="left")
 
 
@@ -397,11 +397,11 @@ def test_table_and_aggregates_by_hand() -> None:
     assert shown[0][:3] == ["fb", "150 ± 50", "400 ± 0.00"] and shown[0][3].startswith("300")
     assert shown[1] == ["random actions", "20", "20", ""]
     assert tables.iqms(rows, tables.label_of)["fb"][0] == pytest.approx(300.0)
-    assert set(tables.grouped(rows, pictures.GROUPS["task"])) == {"walker run", "walker walk"}
-    assert set(tables.grouped(rows, pictures.GROUPS["environment"])) == {"walker"}
-    assert [name for name, _ in pictures.reward_figures(rows, None)] == ["rewards-data-walker-rnd"]
+    assert set(tables.grouped(rows, tables.GROUPS["task"])) == {"walker run", "walker walk"}
+    assert set(tables.grouped(rows, tables.GROUPS["environment"])) == {"walker"}
+    assert [name for name, _ in tables.reward_figures(rows, None)] == ["rewards-data-walker-rnd"]
     other = [{**own, "cell": {**own["cell"], "data": "walker-apt"}} for own in rows]
-    assert [name for name, _ in pictures.reward_figures([*rows, *other], None)] == [
+    assert [name for name, _ in tables.reward_figures([*rows, *other], None)] == [
         "rewards-environment-walker", "rewards-data-walker-rnd", "rewards-data-walker-apt",
         "rewards-task-walker-run", "rewards-task-walker-walk"]  # fmt: skip
 

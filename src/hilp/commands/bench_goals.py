@@ -28,7 +28,7 @@ class Flags(bench_tables.TableFlags):
 
 
 def run(flags: Flags) -> int:
-    from hilp.bench import entries, pictures, tables
+    from hilp.bench import entries, tables
 
     require_count("--curve-points", flags.curve_points, 0)
     options = {"errors": flags.errors, "curve_points": flags.curve_points}
@@ -42,5 +42,5 @@ def run(flags: Flags) -> int:
             notes.append(f"note: no learning curve of {name}: its policies were trained without --curve-points")
     for note in notes:
         print(printable(note))
-    bench_tables.save_pictures(flags, pictures.goal_figures(rows, swept))
+    bench_tables.save_pictures(flags, tables.goal_figures(rows, swept))
     return 0

@@ -27,7 +27,7 @@ class Flags(bench_tables.TableFlags):
 
 
 def run(flags: Flags) -> int:
-    from hilp.bench import entries, pictures, tables
+    from hilp.bench import entries, tables
 
     common.require_counts(flags, "adapt")
     options = {"intercept": flags.intercept, "adapt": flags.adapt or 0}
@@ -42,5 +42,5 @@ def run(flags: Flags) -> int:
         common.print_table(*table, title=f"{name}, {flags.preset}, {tables.spread_words(rows)}")
         if (paper := theirs[name]) is not None:
             common.print_table(*paper, title=f"{name}, ours and the paper's")
-    bench_tables.save_pictures(flags, pictures.reward_figures(rows, swept))
+    bench_tables.save_pictures(flags, tables.reward_figures(rows, swept))
     return 0
