@@ -60,7 +60,7 @@ def nearest(word: str, options: Iterable[str]) -> str:
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
     if close:
         return f"did you mean '{close[0]}'?"
-    return f"choose from: {some(names)}"
+    return f"choose from: {some(names)}" if names else "it has none"
 
 
 def some(names: Any, limit: int = 10) -> str:

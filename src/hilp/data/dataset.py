@@ -105,8 +105,7 @@ class Dataset(Metadata):
         row of s; one that came with the state it led to (ExORL) stands in the row of s'.
         """
         if name not in self.extras:
-            has = nearest(name, self.extras) if self.extras else "it has none"
-            raise HilpError(f"{self.name} has no extra column '{name}': {has}")
+            raise HilpError(f"{self.name} has no extra column '{name}': {nearest(name, self.extras)}")
         return self.extras[name]
 
     def iter_episodes(self) -> Iterator[slice]:

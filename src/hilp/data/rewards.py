@@ -128,8 +128,8 @@ class Extras:
 
     def _column(self, columns: Mapping[str, np.ndarray], name: str) -> np.ndarray:
         if name not in columns:
-            has = nearest(name, columns) if columns else "it has none"
-            raise HilpError(f"this reward needs the extra column '{name}', which {self.owner} does not have: {has}")
+            close = nearest(name, columns)
+            raise HilpError(f"this reward needs the extra column '{name}', which {self.owner} does not have: {close}")
         return columns[name]
 
 

@@ -310,8 +310,7 @@ def choose_extras(available: Collection[str], wanted: Sequence[str] | None, name
     wanted = [wanted] if isinstance(wanted, str) else wanted
     for column in wanted:
         if column not in available:
-            has = nearest(column, available) if available else "it has none"
-            raise HilpError(f"{name} has no extra column '{column}': {has}")
+            raise HilpError(f"{name} has no extra column '{column}': {nearest(column, available)}")
     return list(wanted)
 
 

@@ -1,4 +1,4 @@
-"""Thinning: every n-th row of each episode, with the commands in between made into one.
+"""Subsampling: every n-th row of each episode, with the commands in between made into one.
 
 A policy trained on subsampled data still acts at the robot's own rate: it is a function of the observation, and its
 command is one for a single row of the log. Averaged commands (speeds, forces, targets) are just that; summed ones

@@ -40,8 +40,7 @@ class Table:
 
     def __getitem__(self, name: str) -> Column:
         if name not in self.columns:
-            has = nearest(name, self.columns) if self.columns else "there are none"
-            raise HilpError(f"{self.name}: there is no array '{name}': {has}")
+            raise HilpError(f"{self.name}: there is no array '{name}': {nearest(name, self.columns)}")
         return self.columns[name]
 
 

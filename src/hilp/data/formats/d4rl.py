@@ -9,11 +9,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hilp.data import source as sources
 from hilp.data import tables
-from hilp.data.columns import BLOCK_BYTES
+from hilp.data.columns import block_rows
 from hilp.data.measures import StepSizes, jumps
-from hilp.data.source import Source, without_short
+from hilp.data.source import MOST_BLOCK_ROWS, Source, without_short
 from hilp.data.tables import Part, Table, lay_out, open_table, vectors
 from hilp.errors import HilpError, nearest
 
@@ -84,7 +83,7 @@ def _jumps_of(observations: Part, columns: Sequence[int] | None, name: str) -> n
             f"{name}: observations of {observations.kind.shape[0]} numbers have no place in columns {columns}"
         )
     steps = StepSizes(columns)
-    block = int(np.clip(BLOCK_BYTES // (4 * observations.kind.shape[0]), 1, sources.MOST_BLOCK_ROWS))
+    block = min(block_rows((1, *observations.kind.shape), np.dtype(np.float32)), MOST_BLOCK_ROWS)
     for start in range(0, observations.rows, block):
         steps.add(observations.read(start, min(start + block, observations.rows)))
     return jumps(steps.sizes)

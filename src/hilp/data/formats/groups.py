@@ -114,10 +114,15 @@ def _actions_key(table: Table, columns: Columns | None) -> str:
     return name
 
 
+def _place(table: Table, names: Sequence[str]) -> str | None:
+    """The first of these that there is an array or a group of."""
+    places = {key.partition("/")[0] for key in table.columns}
+    return next((name for name in names if name in places), None)
+
+
 def _following_keys(table: Table, keys: Sequence[str]) -> list[str]:
     """The arrays of next observations, where there is one for each array of the observation."""
-    places = {key.partition("/")[0] for key in table.columns}
-    place = next((name for name in FOLLOWING if name in places), FOLLOWING[0])
+    place = _place(table, FOLLOWING) or FOLLOWING[0]
     found = [f"{place}/{key.partition('/')[2]}" for key in keys]
     return found if all(key in table.columns for key in found) else []
 
@@ -127,8 +132,7 @@ def _observation_keys(table: Table, columns: Columns | None) -> tuple[list[str],
     unknown = sorted(set(columns or {}) - {"observations", "actions"})
     if unknown:
         raise HilpError(f"{table.name}: columns names observations and actions here, not '{unknown[0]}'")
-    places = {key.partition("/")[0] for key in table.columns}
-    place = next((name for name in OBSERVATIONS if name in places), None)
+    place = _place(table, OBSERVATIONS)
     inside = {key.removeprefix(f"{place}/"): key for key in sorted(table.columns) if key.startswith(f"{place}/")}
     chosen = arrays.listed(columns, "observations")
     named = {**dict(zip(table.columns, table.columns, strict=True)), **inside}
