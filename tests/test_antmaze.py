@@ -45,17 +45,17 @@ def ogbench(large: AntMaze) -> Any:
 
 
 def test_the_large_map_is_ogbenchs_cell_by_cell(large: AntMaze, ogbench: Any) -> None:
-    assert (large.grid.walls == (ogbench.maze_map == 1)).all()
+    assert (large.walls == (ogbench.maze_map == 1)).all()
     for row, column in itertools.product(range(9), range(12)):
         assert large.centres(np.array([row, column])).tolist() == list(ogbench.ij_to_xy((row, column)))
     inside = np.random.default_rng(0).uniform([-5.9, -5.9], [41.9, 29.9], (200, 2))
-    assert antmaze.cells_of(inside).tolist() == [list(ogbench.xy_to_ij(xy)) for xy in inside]
+    assert antmaze.cells_of(inside, large.walls).tolist() == [list(ogbench.xy_to_ij(xy)) for xy in inside]
 
 
 def test_the_walls_stand_where_ogbench_puts_them(large: AntMaze, ogbench: Any) -> None:
     ours, theirs = large.model, ogbench.model
     walls = [name for name in (theirs.geom(i).name for i in range(theirs.ngeom)) if name.startswith("block_")]
-    assert len(walls) == large.grid.walls.sum() == 62
+    assert len(walls) == large.walls.sum() == 62
     for name in [*walls, "floor"]:
         assert ours.geom(name).pos.tolist() == theirs.geom(name).pos.tolist()
         assert ours.geom(name).size.tolist() == theirs.geom(name).size.tolist()
@@ -121,9 +121,9 @@ def test_ultra_draws_one_goal_for_all_episodes(ultra: AntMaze) -> None:
 
 
 def test_the_ultra_map(ultra: AntMaze) -> None:
-    assert ultra.grid.walls.shape == (12, 16) and len(ultra.grid.free_cells) == 89
-    assert not ultra.grid.walls[1, 1] and not ultra.grid.walls[10, 14]
-    free = ~ultra.grid.walls
+    assert ultra.walls.shape == (12, 16) and len(ultra.free_cells) == 89
+    assert not ultra.walls[1, 1] and not ultra.walls[10, 14]
+    free = ~ultra.walls
     assert free.sum(axis=1).tolist() == [0, 13, 6, 8, 7, 12, 8, 7, 12, 6, 10, 0]
     assert free.sum(axis=0).tolist() == [0, 8, 6, 6, 4, 9, 3, 9, 4, 9, 5, 5, 7, 6, 8, 0]
 
@@ -183,8 +183,8 @@ def test_a_map_of_the_users_own(small: AntMaze, tmp_path: Path) -> None:
     starts, goals = (small.free_cell(x[:, :2]) for x in (running.observations, running.goals))
     assert set(starts) == set(goals) == set(range(7))
     assert (starts != goals).all()
-    assert (running.goals[:, :2] == small.centres(small.grid.free_cells[goals]).astype(np.float32)).all()
-    assert abs(running.observations[:, :2] - small.centres(small.grid.free_cells[starts])).max() <= 0.1 + 1e-6
+    assert (running.goals[:, :2] == small.centres(small.free_cells[goals]).astype(np.float32)).all()
+    assert abs(running.observations[:, :2] - small.centres(small.free_cells[starts])).max() <= 0.1 + 1e-6
     assert small.max_steps == 1000
     (tmp_path / "bend.txt").write_text(U_MAP.replace("#", "1").replace(".", "0"))
     from_file = antmaze.make(str(tmp_path / "bend.txt"))
@@ -194,7 +194,7 @@ def test_a_map_of_the_users_own(small: AntMaze, tmp_path: Path) -> None:
 
 
 def test_long_ways_of_own_maps_get_more_time(large: AntMaze) -> None:
-    assert large.grid.cell_steps.max() == antmaze.LARGE_LONGEST_WAY
+    assert large.cell_steps.max() == antmaze.LARGE_LONGEST_WAY
     for cells, steps in ((20, 1000), (21, 2000), (39, 2000), (40, 3000)):
         line = "#" * (cells + 2)
         assert antmaze.make(f"{line}\n#{'.' * cells}#\n{line}").max_steps == steps
@@ -244,7 +244,7 @@ def test_drawn_walls_and_places_agree(large: AntMaze) -> None:
     (image,) = ax.get_images()
     left, right, bottom, top = image.get_extent()
     pixels = np.asarray(image.get_array())
-    observations = large.resets(np.random.default_rng(0), large.centres(large.grid.free_cells))
+    observations = large.resets(np.random.default_rng(0), large.centres(large.free_cells))
     x, y = large.place(observations).T
     columns = ((x - left) / (right - left) * pixels.shape[1]).astype(int)
     rows = ((y - bottom) / (top - bottom) * pixels.shape[0]).astype(int)

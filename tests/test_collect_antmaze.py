@@ -14,7 +14,8 @@ from hilp.collectors import ant_controller, antmaze, collect
 from hilp.collectors.ant_controller import Controller, actual, canonical, quarter_turns
 from hilp.collectors.antmaze import KINDS, Walk, play_cells
 from hilp.errors import HilpError
-from hilp.tasks.antmaze import SUCCESS_RADIUS, AntMaze, make
+from hilp.tasks.antmaze import AntMaze, make
+from hilp.tasks.maze import SUCCESS_RADIUS
 
 if not all(importlib.util.find_spec(package) for package in ("mujoco", "ogbench")):
     pytest.skip("needs the simulators", allow_module_level=True)
@@ -60,7 +61,7 @@ def test_starts_and_noise_are_the_recipes(world: AntMaze) -> None:
     for seed in range(150):
         walk = Walk(world, controller, np.random.default_rng(seed), strays=False)
         state = walk.episodes.states[0].copy()
-        starts.append(state[:2] - world.centres(world.grid.free_cells[walk.cell]))
+        starts.append(state[:2] - world.centres(world.free_cells[walk.cell]))
         action = walk.step()
         way = walk._waypoint - state[:2]
         noise.append(action - controller.act(state[None, 2:], (way / np.linalg.norm(way))[None])[0])
@@ -139,7 +140,7 @@ def test_worker_processes_do_not_load_jax() -> None:
 
 def test_play_walks_to_few_cells(tmp_path: Path) -> None:
     large = make("antmaze-large")
-    cells = large.grid.free_cells[play_cells(large)].tolist()
+    cells = large.free_cells[play_cells(large)].tolist()
     assert cells == [[1, 6], [3, 5], [3, 10], [5, 2], [7, 4], [7, 6], [7, 9]]
     ultra = make("antmaze-ultra-play")
     assert len(play_cells(ultra)) == 14 == len(set(play_cells(ultra)))  # 7 / 46 of 89

@@ -90,7 +90,7 @@ def test_parts_become_columns() -> None:
 
 def test_one_goal_for_all_episodes(tiny: hilp.FoundationPolicy) -> None:
     world = tasks.make("maze-medium")
-    world._given_max_steps = 3
+    world.max_steps = 3
     rows = hilp.evaluate(tiny, world, [Goal("x=1.5,y=1.5", plan=plan) for plan in (0, 1)], episodes=4)
     assert [row["spec"]["goal"] for row in rows] == ["x=1.5,y=1.5"] * 2
     assert all(files.check(dict(row), "row") for row in rows)

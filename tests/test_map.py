@@ -193,7 +193,7 @@ def test_an_ants_map_and_report(tmp_path: Path, capsys: pytest.CaptureFixture[st
         pytest.skip("needs the simulators")
     world = tasks.make("antmaze-large")
     rng = np.random.default_rng(0)
-    xy = world.centres(world.grid.free_cells[rng.integers(len(world.grid.free_cells), size=300)])
+    xy = world.centres(world.free_cells[rng.integers(len(world.free_cells), size=300)])
     run = untrained("hilp", world.resets(rng, xy), np.zeros((300, 8)), "antmaze-large").save(tmp_path / "run")
     assert main(["map", str(run), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

@@ -228,7 +228,7 @@ class Floor:
         self.turn_at += self.age
 
     def _restart(self, ant: int) -> None:
-        cells = self.room.grid.free_cells
+        cells = self.room.free_cells
         state = self.room.resets(self.rng, self.room.centres(cells[self.rng.integers(len(cells), size=1)]))[0]
         if self.rng.random() < ANY_HEADING_SHARE:
             half = self.rng.uniform(-np.pi / 2, np.pi / 2)  # of the heading

@@ -17,7 +17,8 @@ from hilp.collectors.ant_controller import WEIGHTS, Controller
 from hilp.collectors.collecting import Block, Episode, Request, collect_blocks
 from hilp.collectors.maze import routes
 from hilp.tasks import antmaze
-from hilp.tasks.antmaze import SUCCESS_RADIUS, AntMaze
+from hilp.tasks.antmaze import AntMaze
+from hilp.tasks.maze import at_goal
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
@@ -45,9 +46,9 @@ class Walk:
     ) -> None:
         self.world, self.controller, self.rng = world, controller, rng
         self._strays, self._stray_until, self._stray_direction = strays, 0, np.zeros(2)
-        cells = len(world.grid.free_cells)
+        cells = len(world.free_cells)
         self._goal_cells = np.arange(cells) if goal_cells is None else goal_cells
-        self._routes = routes(world.grid, rng)
+        self._routes = routes(world, rng)
         self.cell = int(rng.integers(cells))
         self._take_goal()
         start = world.resets(rng, np.zeros((1, 2)))[0]
@@ -58,7 +59,7 @@ class Walk:
 
     def _within(self, cell: int) -> np.ndarray:
         """A random position in a cell."""
-        centre = self.world.centres(self.world.grid.free_cells[cell])
+        centre = self.world.centres(self.world.free_cells[cell])
         return np.asarray(centre + self.rng.uniform(0, JITTER, 2))
 
     def _take_goal(self) -> None:
@@ -89,7 +90,7 @@ class Walk:
         action = (action + ACTION_NOISE * self.rng.standard_normal(action.shape)).clip(-1, 1).astype(np.float32)
         self.episodes.step(action[None])
         self.steps += 1
-        if np.linalg.norm(self.episodes.states[0, :2] - self.goal) <= SUCCESS_RADIUS:
+        if at_goal(self.episodes.states[0, :2], self.goal):
             self.arrivals.append(self.steps)
             self._take_goal()
         return action
@@ -132,7 +133,7 @@ class _Simulation:
 
 def play_cells(world: AntMaze) -> np.ndarray:
     """The free cells that "play" walks to: those of D4RL, in other maps a fixed choice of as large a share."""
-    free = world.grid.free_cells
+    free = world.free_cells
     if world.play_goals:
         return np.array([int(np.flatnonzero((free == cell).all(axis=1))[0]) for cell in world.play_goals])
     count = max(2, round(PLAY_SHARE * len(free)))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks.base import BaseEpisodes, BaseTask
+from hilp.tasks.base import BaseEpisodes
 from hilp.tasks.maze import MAZES, Grid, maps, read_map
 from hilp.tasks.simulator import Threaded, drawing, import_simulator, render
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 CELL = 4.0  # side of a cell
 WALL_HEIGHT = 2.0
 STEP_SECONDS, SUBSTEPS = 0.1, 5  # of the simulator, in one step
-SUCCESS_RADIUS = 0.5
 RESET_NOISE = 0.1  # uniform on qpos, and so on the start's x and y; Gaussian on qvel
 POSITIONS = 15  # of the 29 numbers of an observation
 MAP_PREFIX = "antmaze:"  # before a map of the user's own, or the path of one
@@ -74,45 +73,39 @@ NAMES: dict[str, Layout] = {
 }
 
 
-class AntMaze(Threaded, BaseTask):
+class AntMaze(Threaded, Grid):
     """A map with an ant in it."""
 
     observation_dim = 29
     action_dim = 8
     family = "antmaze"
-    has_goals = True
-    target_ends = True
     columns: Mapping[str, int] = {"x": 0, "y": 1, "height": 2}
-    goal_names: tuple[str, ...] = ()
 
     def __init__(self, name: str, map_text: str, layout: Layout | None = None, threads: int = 1) -> None:
         """With a layout its evaluation, without one random free cells."""
-        self.name, self.threads = name, threads
-        self.grid = Grid(map_text)
-        if self.grid.has_doors:
+        super().__init__(name, map_text)
+        if self.has_doors:
             raise HilpError(f"the map of {name} has one-way doors, which only the built-in maze has: free those cells")
-        self.map_text = self.grid.map_text
         self.task = name if name in NAMES else MAP_PREFIX + "\n" + self.map_text  # `make` gives this task again
-        self._layout = layout
+        self.threads, self._layout = threads, layout
         self.play_goals = layout.play_goals if layout else ()
-        self._given_proprioception: np.ndarray | None = None
 
     @cached_property
     def max_steps(self) -> int:
         """The step limit: the layout's, else 1000 for each time that the longest way is that of the large map."""
         if self._layout is not None:
             return self._layout.max_steps
-        return 1000 * -(-int(self.grid.cell_steps.max()) // LARGE_LONGEST_WAY)
+        return 1000 * -(-int(self.cell_steps.max()) // LARGE_LONGEST_WAY)
 
-    @property
+    @cached_property
     def proprioception(self) -> np.ndarray:
-        """The 27 numbers of a goal observation after its x and y: of the standing ant, unless given."""
-        return self.standing[2:] if self._given_proprioception is None else self._given_proprioception
+        """The 27 numbers of a goal observation after its x and y: of the standing ant, unless data has others."""
+        return self.standing[2:]
 
     def for_data(self, first: np.ndarray) -> AntMaze:
         """The same task with D4RL's goals: they look like the first observation of the data but for x and y."""
         other = copy.copy(self)
-        other._given_proprioception = self.require_observation(first, "first observation", finite=False)[2:].copy()
+        other.proprioception = self.require_observation(first, "first observation", finite=False)[2:].copy()
         return other
 
     # Cells
@@ -124,17 +117,15 @@ class AntMaze(Threaded, BaseTask):
 
     def free_cell(self, xy: np.ndarray) -> np.ndarray:
         """The row of `grid.free_cells` that each position [n, 2] is in, -1 in walls and off the map."""
-        cells, size = cells_of(xy), self.grid.walls.shape
-        inside = ((cells >= 0) & (cells < size)).all(axis=-1, keepdims=True)
-        row, column = np.where(inside, cells, 0).T
-        return self.grid.free_index[row, column]  # cell (0, 0) is always a wall
+        row, column = cells_of(xy, self.walls).T
+        return self.free_index[row, column]
 
     # Physics
 
     @cached_property
     def model(self) -> Any:
         """The compiled MuJoCo model."""
-        return import_simulator("AntMaze").MjModel.from_xml_string(model_xml(self.grid.walls))
+        return import_simulator("AntMaze").MjModel.from_xml_string(model_xml(self.walls))
 
     @cached_property
     def standing(self) -> np.ndarray:
@@ -165,16 +156,13 @@ class AntMaze(Threaded, BaseTask):
             states = np.tile(given, (n, 1))
         return AntEpisodes(self, states, goal_xy)
 
-    def goal_named(self, name: str, rng: np.random.Generator) -> np.ndarray:
-        raise HilpError(f"{self.name} has no goals by name: give x=...,y=...")
-
     def goal_base(self, rng: np.random.Generator) -> np.ndarray:
         """A goal's x and y must be given; the ant stands there as in every goal of the task."""
         return np.concatenate([[np.nan, np.nan], self.proprioception])
 
     def _draw_goals(self, rng: np.random.Generator, n: int) -> np.ndarray:
         if self._layout is None:
-            return self.centres(self.grid.free_cells[rng.integers(len(self.grid.free_cells), size=n)])
+            return self.centres(self.free_cells[rng.integers(len(self.free_cells), size=n)])
         drawn = 1 if self._layout.goal_drawn_once else n
         xy = np.tile(self.centres(np.array(self._layout.goal)), (drawn, 1))
         for low, high in self._layout.goal_noise:
@@ -184,11 +172,11 @@ class AntMaze(Threaded, BaseTask):
     def _draw_starts(self, rng: np.random.Generator, goal_xy: np.ndarray) -> np.ndarray:
         if self._layout is not None:
             return self.resets(rng, np.tile(self.centres(np.array(self._layout.start)), (len(goal_xy), 1)))
-        cells = rng.integers(len(self.grid.free_cells), size=len(goal_xy))
+        cells = rng.integers(len(self.free_cells), size=len(goal_xy))
         goal_cells = self.free_cell(goal_xy)
         while (same := cells == goal_cells).any():
-            cells[same] = rng.integers(len(self.grid.free_cells), size=int(same.sum()))
-        return self.resets(rng, self.centres(self.grid.free_cells[cells]))
+            cells[same] = rng.integers(len(self.free_cells), size=int(same.sum()))
+        return self.resets(rng, self.centres(self.free_cells[cells]))
 
     def _given(self, value: np.ndarray, what: str) -> np.ndarray:
         value = np.asarray(value, np.float64)
@@ -197,30 +185,18 @@ class AntMaze(Threaded, BaseTask):
                 f"the {what} of {self.name} must be an observation of {self.observation_dim} numbers or x,y, "
                 f"not of shape {value.shape}"
             )
-        if not np.isfinite(value).all() or self.free_cell(value[None, :2])[0] < 0:
-            raise HilpError(
-                f"the {what} {value[:2].tolist()} is no free position of {self.name}: it is in a wall or off the map"
-            )
+        require_free(self.walls, value, what, self.name)
         return value
 
-    def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray:
-        """Whether each observation counts as at the goal: by x and y alone."""
-        distance: np.ndarray = np.linalg.norm(observations[..., :2] - goal[..., :2], axis=-1)
-        return distance <= SUCCESS_RADIUS
-
     @property
-    def target(self) -> np.ndarray:
+    def target(self) -> np.ndarray:  # type: ignore[override]
         """The middle of where D4RL draws goals, or of the cell at one end of a map's longest way."""
         if self._layout is None:
-            xy = self.centres(self.grid.free_cells[self.grid.far_end])
+            xy = self.centres(self.free_cells[self.far_end])
         else:
             noise = sum((low + high) / 2 for low, high in self._layout.goal_noise)
             xy = self.centres(np.array(self._layout.goal)) + noise
         return np.concatenate([xy, self.proprioception]).astype(np.float32)
-
-    def at_target(self, s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray:
-        """The reward of being at the target: 1 there, 0 elsewhere."""
-        return self.near(s2, self.target).astype(np.float64)
 
     def target_episodes(self, rng: np.random.Generator, n: int) -> AntEpisodes:
         """n episodes to the target, from D4RL's start or, on other maps, from a random cell."""
@@ -230,7 +206,7 @@ class AntMaze(Threaded, BaseTask):
 
     def draw(self, ax: Axes) -> None:
         """Draw the walls from above."""
-        draw_walls(self.grid.walls, ax)
+        draw_walls(self.walls, ax)
 
     def film(self, observations: np.ndarray, physics: np.ndarray | None) -> np.ndarray:
         """Frames of an episode for people to look at: every fourth state, from above."""
@@ -240,7 +216,7 @@ class AntMaze(Threaded, BaseTask):
         """Images uint8 [n, height, width, 3] of states [n, 29]: the whole maze from above, or close behind the ant."""
         mujoco, model = import_simulator("AntMaze"), self.model
         data, camera = mujoco.MjData(model), mujoco.MjvCamera()
-        rows, columns = self.grid.walls.shape
+        rows, columns = self.walls.shape
         camera.lookat[:2] = CELL * (columns - 3) / 2, CELL * (rows - 3) / 2
         camera.elevation = -90
         # Far enough for the longer side, at the simulator's angle of view.
@@ -257,21 +233,16 @@ class AntEpisodes(BaseEpisodes):
     """n episodes. The physics keep float64; observations are float32."""
 
     def __init__(self, world: AntMaze, states: np.ndarray, goal_xy: np.ndarray) -> None:
-        self._world, self._mujoco, self.name = world, import_simulator("AntMaze"), world.name
-        self._goal_xy = goal_xy
+        self._world, self._mujoco, self._goal_xy = world, import_simulator("AntMaze"), goal_xy
         goals = np.concatenate([goal_xy, np.tile(world.proprioception, (len(goal_xy), 1))], axis=1)
         self.goals = goals.astype(np.float32)
         self._data = [set_state(self._mujoco, world.model, self._mujoco.MjData(world.model), s) for s in states]
         self._observe()
 
     def step(self, actions: np.ndarray) -> None:
-        """One step of all but the episodes that rest: at their goal, with an action of exactly zero.
-
-        An evaluation gives that action to the episodes that are over, whose simulation would only cost time.
-        """
+        """One step of all but the episodes that rest at their goal."""
         actions = np.asarray(actions, np.float64)
-        moving = np.flatnonzero(~(self.reached() & (actions == 0).all(axis=1)))
-        self._world.share_out(lambda episodes: self._advance(episodes, actions), moving)
+        self._world.share_out(lambda episodes: self._advance(episodes, actions), self.moving(actions))
         self._observe()
 
     def _advance(self, episodes: np.ndarray, actions: np.ndarray) -> None:
@@ -310,17 +281,18 @@ def make(name: str, threads: int = 1) -> AntMaze:
     return AntMaze(*read_map(given), threads=threads)
 
 
-def cells_of(xy: np.ndarray) -> np.ndarray:
-    """The cell [n, 2] (row, column) that each position [n, 2] is in."""
+def cells_of(xy: np.ndarray, walls: np.ndarray) -> np.ndarray:
+    """The cell [n, 2] (row, column) that each position [n, 2] is in; off the map, one of the walls at its border."""
     cells: np.ndarray = np.floor(np.asarray(xy) / CELL + 1.5).astype(np.intp)[..., ::-1]
-    return cells
+    return cells.clip(0, np.array(walls.shape) - 1)
 
 
-def free_position(walls: np.ndarray, xy: np.ndarray) -> bool:
-    """Whether a position [2] is on the map and in no wall."""
-    row, column = cells_of(xy)
-    rows, columns = walls.shape
-    return bool(0 <= row < rows and 0 <= column < columns and not walls[row, column])
+def require_free(walls: np.ndarray, value: np.ndarray, what: str, name: str) -> None:
+    """Raise unless a start or goal, which begins with x and y, is on the map and in no wall."""
+    if not np.isfinite(value).all() or walls[tuple(cells_of(value[:2], walls))]:
+        raise HilpError(
+            f"the {what} {value[:2].tolist()} is no free position of {name}: it is in a wall or off the map"
+        )
 
 
 def draw_walls(walls: np.ndarray, ax: Axes) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 import numpy as np
 
 from hilp.data.metadata import Parts
-from hilp.errors import HilpError, some
+from hilp.errors import HilpError, nearest, some
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -158,14 +158,27 @@ class BaseTask:
 
 
 class BaseEpisodes:
-    """What episodes usually have: observations of states, and no extra columns."""
+    """What episodes of a task usually have."""
 
-    name = "a task"
+    _world: Any
     observations: np.ndarray
     goals: np.ndarray
 
+    def reached(self) -> np.ndarray:
+        """None: the task has no goals."""
+        return np.zeros(len(self.observations), bool)
+
+    def moving(self, actions: np.ndarray) -> np.ndarray:
+        """The numbers of all episodes but those that rest: at their goal, with an action of exactly zero.
+
+        An evaluation gives that action to the episodes that are over, whose simulation would only cost time.
+        """
+        return np.flatnonzero(~(self.reached() & (actions == 0).all(axis=1)))
+
     def extra(self, name: str) -> np.ndarray:
-        raise HilpError(f"{self.name} has no extra column '{name}'")
+        known = self._world.extra_columns
+        hint = nearest(name, known) if known else "it has none"
+        raise HilpError(f"{self._world.name} has no extra column '{name}': {hint}")
 
 
 def column_names(parts: Parts) -> dict[str, int]:

@@ -73,14 +73,14 @@ class Ways:
 
     def __init__(self, world: OgbenchMaze) -> None:
         self.ground = world.ground
-        self.cells = self.ground.grid.free_cells
+        self.cells = self.ground.free_cells
         self.centres = self.ground.centres(self.cells)
-        self.steps = self.ground.grid.cell_steps
+        self.steps = self.ground.cell_steps
 
     @cached_property
     def ahead(self) -> np.ndarray:
         """[goal cell, cell] -> the next cell on the oracle's way."""
-        index = self.ground.grid.free_index
+        index = self.ground.free_index
         ahead = np.tile(np.arange(len(self.cells)), (len(self.cells), 1))
         for down, right in reversed(ORACLE_ORDER):
             beside = index[self.cells[:, 0] + down, self.cells[:, 1] + right]  # the border is all walls
@@ -92,7 +92,7 @@ class Ways:
     @cached_property
     def vertices(self) -> np.ndarray:
         """The free cells that are no corridor: not open on two opposite sides alone."""
-        walls = self.ground.grid.walls
+        walls = self.ground.walls
         row, column = self.cells.T
         up, down = walls[row - 1, column], walls[row + 1, column]
         left, right = walls[row, column - 1], walls[row, column + 1]

@@ -18,7 +18,7 @@ import numpy as np
 
 from hilp.data.frames import Recent
 from hilp.errors import HilpError, nearest, some
-from hilp.tasks.base import BaseTask, column_names
+from hilp.tasks.base import BaseEpisodes, BaseTask, column_names
 from hilp.tasks.dmc.domains import DOMAINS, Arrays, Domain
 from hilp.tasks.rendering import SUFFIX, render_in_blocks
 from hilp.tasks.simulator import Threaded, cores, drawing, render
@@ -145,7 +145,7 @@ class Dmc(Threaded, BaseTask):
             return render(draw, states, size, view, put)
 
 
-class DmcEpisodes:
+class DmcEpisodes(BaseEpisodes):
     """n episodes that step MuJoCo directly, in the order in which dm_control steps it.
 
     What depends on position and velocity is of now, force and acceleration sensors are of the substep before.
@@ -182,12 +182,9 @@ class DmcEpisodes:
 
     def extra(self, name: str) -> np.ndarray:
         """ "physics" [n, p]: positions, velocities and activations, from which rewards and images are made."""
-        if name != "physics":
-            raise HilpError(f"{self._world.name} has no extra column '{name}': {nearest(name, ['physics'])}")
+        if name != PHYSICS:
+            return super().extra(name)
         return np.concatenate([self._arrays.qpos, self._arrays.qvel, self._arrays.act], axis=1)
-
-    def reached(self) -> np.ndarray:
-        return np.zeros(len(self.simulations), bool)
 
 
 class PixelDmc(Dmc):

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hilp import plugins
-from hilp.errors import HilpError, nearest, reason, require_count
-from hilp.tasks.base import BaseTask, column_names
+from hilp.errors import HilpError, reason, require_count
+from hilp.tasks.base import BaseEpisodes, BaseTask, column_names
 from hilp.tasks.gym import finding
 from hilp.tasks.gym.spaces import Actions, is_goal_space, layout
 
@@ -333,7 +333,7 @@ class GymTask(BaseTask):
         return np.asarray(frames, np.uint8)
 
 
-class GymEpisodes:
+class GymEpisodes(BaseEpisodes):
     """n episodes. One that the environment ends (`over`) stays where it is and earns nothing more.
 
     The environments go back to the task's pool when these episodes are no longer used. given: a goal for each episode,
@@ -341,7 +341,7 @@ class GymEpisodes:
     """
 
     def __init__(self, task: GymTask, envs: list[Any], seeds: np.ndarray, given: list[np.ndarray | None]) -> None:
-        self._task, self._envs, self._seeds = task, envs, seeds
+        self._world, self._envs, self._seeds = task, envs, seeds
         weakref.finalize(self, task.pool.extend, envs)
         n = len(envs)
         self.over = np.zeros(n, bool)
@@ -363,21 +363,20 @@ class GymEpisodes:
                 self.goals[number] = own
 
     def _observe(self, number: int, observation: Any, info: Mapping[str, Any]) -> None:
-        vector = self._task.layout.vector(observation)
+        vector = self._world.layout.vector(observation)
         if not np.isfinite(vector).all():
-            raise HilpError(f"{self._task.name} gave an observation with NaN or infinite numbers: {vector}")
+            raise HilpError(f"{self._world.name} gave an observation with NaN or infinite numbers: {vector}")
         self.observations[number] = vector
         self._flags[number] = bool(next((info[flag] for flag in FLAGS if flag in info), False))
 
     def step(self, actions: np.ndarray) -> None:
         """One step of all but the episodes that are over, or that rest at their goal with an action of exactly zero."""
-        task = self._task
+        task = self._world
         actions = np.asarray(actions, np.float64)
         if task.own_units:
             actions = task.actions.scaled(actions)
-        resting = self.reached() & (actions == 0).all(axis=1)
         self._actions, self._earned = np.clip(actions, -1, 1), np.zeros(len(self._envs))
-        for number in np.flatnonzero(~(self.over | resting)):
+        for number in np.setdiff1d(self.moving(actions), np.flatnonzero(self.over)):
             observation, reward, terminated, truncated, info = self._envs[number].step(
                 task.actions.raw(actions[number])
             )
@@ -387,9 +386,9 @@ class GymEpisodes:
 
     def reached(self) -> np.ndarray:
         """At the goal now: by the task's own rule where it has one, else as the environment says."""
-        task = self._task
+        task = self._world
         if not task.has_goals:
-            return np.zeros(len(self._envs), bool)
+            return super().reached()
         if task.success is not None:
             return task.near(self.observations, self.goals)
         if self._told.all():
@@ -400,9 +399,9 @@ class GymEpisodes:
         """ "own_reward" [n]: what the last step earned; "physics" [n, p]: what it takes to play the step again."""
         if name == "physics":
             return np.concatenate([self._seeds[:, None], self._wanted, self._actions], axis=1)
-        if name in self._task.extra_columns:
+        if name in self._world.extra_columns:
             return self._earned.astype(np.float32)
-        raise HilpError(f"{self._task.name} has no extra column '{name}': {nearest(name, self._task.extra_columns)}")
+        return super().extra(name)
 
 
 def set_goal(env: Any, goal: np.ndarray) -> bool:

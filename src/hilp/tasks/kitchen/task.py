@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
@@ -135,11 +135,15 @@ class Kitchen(Threaded, BaseTask):
         self.name, self.subtasks = name, tuple(subtasks)
         self.task = name  # `make` gives this task again
         self.threads = threads or os.cpu_count() or 1
-        self._given_robot: np.ndarray | None = None
 
     @property
     def simulator(self) -> Simulator:
         return simulator()
+
+    @cached_property
+    def robot_pose(self) -> np.ndarray:
+        """Where the arm is in a goal: as after a reset, unless data has another pose."""
+        return self.simulator.resting[:ROBOT]
 
     @property
     def fps(self) -> float:
@@ -149,7 +153,7 @@ class Kitchen(Threaded, BaseTask):
     def for_data(self, first: np.ndarray) -> Kitchen:
         """The same task with D4RL's goals: the arm is as in the first observation of the data."""
         other = copy.copy(self)
-        other._given_robot = self.require_observation(first, "first observation", finite=False)[:ROBOT].copy()
+        other.robot_pose = self.require_observation(first, "first observation", finite=False)[:ROBOT].copy()
         return other
 
     # Goals
@@ -180,7 +184,7 @@ class Kitchen(Threaded, BaseTask):
 
     def _goal(self, base: np.ndarray, subtasks: Sequence[str]) -> np.ndarray:
         found = np.array(base, np.float64)
-        found[:ROBOT] = self.simulator.resting[:ROBOT] if self._given_robot is None else self._given_robot
+        found[:ROBOT] = self.robot_pose
         for name in subtasks:
             found[self.simulator.columns[name]] = self.simulator.targets[name]
         return found
@@ -292,7 +296,7 @@ class KitchenEpisodes(BaseEpisodes):
         goal: np.ndarray,
         subtasks: Sequence[str],
     ) -> None:
-        self._world, self._simulator, self._rngs, self.name = world, world.simulator, rngs, world.name
+        self._world, self._simulator, self._rngs = world, world.simulator, rngs
         self._goal, self.subtasks = goal, tuple(subtasks)
         self.goals = np.tile(goal.astype(np.float32), (len(rngs), 1))
         self.data = [self._simulator.begin(start) for _ in rngs]

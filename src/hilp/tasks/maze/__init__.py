@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks.maze.maps import MAZES, Grid, fewest_steps, looks_like_map, parse_cells, read_map
+from hilp.tasks.maze.maps import MAZES, SUCCESS_RADIUS, Grid, at_goal, fewest_steps, looks_like_map, read_map
 from hilp.tasks.maze.pixels import PixelMaze
-from hilp.tasks.maze.world import MOTIONS, RADIUS, STEP, SUCCESS_RADIUS, TOUCH, Maze, MazeEpisodes, at_goal
+from hilp.tasks.maze.world import MOTIONS, RADIUS, STEP, TOUCH, Maze, MazeEpisodes
 from hilp.tasks.rendering import SUFFIX
 
 __all__ = [
@@ -20,13 +20,11 @@ __all__ = [
     "Grid",
     "Maze",
     "MazeEpisodes",
-    "PixelMaze",
     "at_goal",
     "fewest_steps",
     "looks_like_map",
     "make",
     "names",
-    "parse_cells",
     "read_map",
     "takes",
 ]

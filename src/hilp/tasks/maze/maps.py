@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hilp.errors import HilpError
+from hilp.tasks.base import BaseTask
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SIDES = {">": (0, 1), "<": (0, -1), "^": (-1, 0), "v": (1, 0)}  # rows and columns to the cell behind each side
 DOORS = "".join(SIDES)
+SUCCESS_RADIUS = 0.5  # a goal is reached at this Euclidean distance
 COLOUR = "#c2571a"
 ARROW = np.array([(0.25, 0.2), (0.25, 0.8), (0.8, 0.5)])  # of a door to the right, in a cell of size 1
 
@@ -259,16 +261,22 @@ def closed(cells: np.ndarray) -> np.ndarray:
     return np.stack(found)
 
 
-def cell_corners(walls: np.ndarray) -> np.ndarray:
-    """[cells, 2]: the lower left corner of each free cell, row after row of the map."""
-    row, column = np.nonzero(~walls)
-    return np.stack([column, len(walls) - 1 - row], axis=1).astype(np.float64)
+def at_goal(xy: np.ndarray, goals: np.ndarray) -> np.ndarray:
+    """Whether each position is within the success radius of its goal."""
+    distance: np.ndarray = np.linalg.norm(xy - goals, axis=-1)
+    return distance <= SUCCESS_RADIUS
 
 
-class Grid:
-    """A map's cells, row 0 at its top, and the shortest paths between the free ones."""
+class Grid(BaseTask):
+    """A task on a map: its cells, row 0 first, the shortest paths between the free ones, and goals by x and y."""
 
-    def __init__(self, map_text: str) -> None:
+    has_goals = True
+    target_ends = True
+    target: np.ndarray
+    goal_names: tuple[str, ...] = ()
+
+    def __init__(self, name: str, map_text: str) -> None:
+        self.name = name
         self.cells = parse_cells(map_text)  # [rows, columns]: '#', '.', or a door
         self.walls = self.cells == "#"  # bool
         self.map_text = "\n".join("".join(row) for row in self.cells)
@@ -291,6 +299,17 @@ class Grid:
     def far_end(self) -> int:
         """The row of free_cells at one end of the longest way through the map."""
         return int(np.unravel_index(self.cell_steps.argmax(), self.cell_steps.shape)[1])
+
+    def goal_named(self, name: str, rng: np.random.Generator) -> np.ndarray:
+        raise HilpError(f"{self.name} has no goals by name: give x=...,y=...")
+
+    def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray:
+        """Whether each observation counts as at the goal: by x and y alone."""
+        return at_goal(observations[..., :2], goal[..., :2])
+
+    def at_target(self, s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray:
+        """The reward of being at the target: 1 there, 0 elsewhere."""
+        return self.near(s2, self.target).astype(np.float64)
 
 
 def fewest_steps(successors: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ where the robot is. It is drawn far larger than it is: a robot of a quarter of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from hilp.errors import HilpError
 from hilp.tasks import rendering
-from hilp.tasks.maze.world import RADIUS, Maze, StateReward, at_goal, rewards_of
+from hilp.tasks.maze.world import RADIUS, Maze
 
 SIDE = 32  # pixels of a picture
 PART = "pixels"  # the name of the picture in an observation
@@ -35,11 +35,6 @@ class PixelMaze(Maze):
     def __init__(self, name: str, map_text: str, max_steps: int | None = None) -> None:
         super().__init__(name, map_text, max_steps)
         self.task = name
-        plain = self.potentials
-        self.potentials = {label: self._of_pictures_too(f) for label, f in plain.items()}
-
-    def _of_pictures_too(self, potential: Callable[[np.ndarray], np.ndarray]) -> Callable[[Any], np.ndarray]:
-        return lambda observations: potential(self._places(observations))
 
     # ---- pictures ----------------------------------------------------------------------------------------------------
 
@@ -110,29 +105,15 @@ class PixelMaze(Maze):
             places[first : first + BLOCK, 1] = red.sum(axis=2) @ y / total
         return places
 
-    def _places(self, observations: Any) -> np.ndarray:
-        """Places as they are, or those that pictures show."""
+    def positions(self, observations: Any) -> np.ndarray:
+        """x and y as they are, or as pictures show them."""
         return self.infer_states(observations) if isinstance(observations, Mapping) else np.asarray(observations)
 
-    # ---- the same maze, of pictures too ------------------------------------------------------------------------------
-
-    @cached_property
-    def rewards(self) -> Mapping[str, StateReward]:  # type: ignore[override]
-        """Rewards of being somewhere, of places or of pictures."""
-
-        def of_places(reward: StateReward) -> StateReward:
-            return lambda s, a, s2: reward(self._places(s), a, self._places(s2))
-
-        return {name: of_places(reward) for name, reward in rewards_of(self.walls).items()}
-
     def near(self, observations: Any, goal: Any) -> np.ndarray:
-        return at_goal(self._places(observations), rendering.infer_states(self, goal))
-
-    def at_target(self, s: Any, a: np.ndarray, s2: Any) -> np.ndarray:
-        return super().at_target(self._places(s), a, self._places(s2))
+        return super().near(self.positions(observations), rendering.infer_states(self, goal))
 
     def place(self, observations: Any) -> np.ndarray:
-        return self._places(observations)[:, :2]
+        return self.positions(observations)
 
     def episodes(  # type: ignore[override]  # with images of them
         self, rng: np.random.Generator, n: int, start: Any = None, goal: Any = None

@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks.base import BaseEpisodes, BaseTask, Finite
-from hilp.tasks.maze.maps import MAZES, Grid, cell_corners, closed, draw_doors, draw_walls, fewest_steps
+from hilp.tasks.base import BaseEpisodes, Finite
+from hilp.tasks.maze.maps import MAZES, Grid, at_goal, closed, draw_doors, draw_walls, fewest_steps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 RADIUS = 0.1  # half the width of the robot
 STEP = 0.4  # how far an action of 1 moves the robot along its axis
-SUCCESS_RADIUS = 0.5  # a goal is reached at this Euclidean distance
 TOUCH = 1e-5  # an overlap up to this is touching: a position rounded to float32 must not stick to the wall beside it
 
 # Every motion maps the lattice of points at offsets 0.1, 0.3, 0.5, 0.7, 0.9 in each free cell to itself: free motions
@@ -37,51 +36,83 @@ FINITE_LIMIT = 10_000  # points (400 free cells) up to which the distances of al
 StateReward = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # of s, a, s'
 
 
-class Maze(Grid, BaseTask):
+class Maze(Grid):
     """A map with its physics, its exact distances and its pictures."""
 
     observation_dim = 2
     action_dim = 2
     family = "maze"
-    has_goals = True
-    target_ends = True
     columns: Mapping[str, int] = {"x": 0, "y": 1}
-    goal_names: tuple[str, ...] = ()
 
     def __init__(self, name: str, map_text: str, max_steps: int | None = None) -> None:
-        super().__init__(map_text)
-        self.name = name
+        super().__init__(name, map_text)
         rows, columns = self.walls.shape
         self._height = rows
         self._wall_at = np.ascontiguousarray(self.walls[::-1].T).ravel()  # [column * rows + row from the bottom]
         shut = closed(self.cells)[:, ::-1].transpose(0, 2, 1)  # [side, column, row from the bottom]
         self._shut_at = np.ascontiguousarray(shut).reshape(4, -1)  # whether a door forbids to leave through each side
         self._centre = np.array([columns / 2, rows / 2])
-        self._given_max_steps = max_steps
+        if max_steps is not None:
+            self.max_steps = max_steps
         self.task = name if MAZES.get(name, ("",))[0] == map_text else self.map_text  # `make` gives this maze again
         self.potentials: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
-            "right": lambda xy: xy[..., 0],
-            "left": lambda xy: -xy[..., 0],
-            "up": lambda xy: xy[..., 1],
-            "down": lambda xy: -xy[..., 1],
-            "centre": lambda xy: -np.linalg.norm(xy - self._centre, axis=-1),
+            "right": lambda observations: self.positions(observations)[..., 0],
+            "left": lambda observations: -self.positions(observations)[..., 0],
+            "up": lambda observations: self.positions(observations)[..., 1],
+            "down": lambda observations: -self.positions(observations)[..., 1],
+            "centre": lambda observations: -np.linalg.norm(self.positions(observations) - self._centre, axis=-1),
         }
+
+    def positions(self, observations: np.ndarray) -> np.ndarray:
+        """x and y of observations."""
+        return np.asarray(observations)
 
     @cached_property
     def rewards(self) -> Mapping[str, StateReward]:  # type: ignore[override]
-        """Rewards of being somewhere, by name."""
-        return rewards_of(self.walls)
+        """Rewards of being somewhere, by name, with values from 0 to 1: the kind that successor features are made for.
+
+        Unlike the potentials, which reward getting closer, they have an exact best return.
+        """
+        rows, columns = self.walls.shape
+        centres = self.cell_corners + 0.5
+        home, middle = (  # the free cell nearest to the top right corner, and to the middle
+            centres[np.square(centres - xy).sum(axis=1).argmin()]
+            for xy in (np.array([columns - 1.5, rows - 1.5]), self._centre)
+        )
+        first, last = longest_corridor(self.walls)
+
+        def region(s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray:
+            """Be near the top right corner."""
+            return (np.linalg.norm(self.positions(s2) - home, axis=-1) <= REGION_RADIUS).astype(np.float64)
+
+        def avoid(s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray:
+            """Be anywhere but in the middle: twice the radius, so that crossing the maze costs something."""
+            return (np.linalg.norm(self.positions(s2) - middle, axis=-1) > 2 * REGION_RADIUS).astype(np.float64)
+
+        def corridor(s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray:
+            """Be far along the longest straight corridor: nothing outside, one at its end."""
+            at = self.positions(s2)
+            along = (at - first) @ (last - first) / np.square(last - first).sum()
+            off = np.abs(at - (first + np.clip(along, 0, 1)[..., None] * (last - first))).max(axis=-1)
+            return np.where(off <= 0.5, np.clip(along, 0, 1), 0.0)
+
+        return {"region": region, "avoid": avoid, "corridor": corridor}
 
     def best_return(self, name: str, observations: np.ndarray, steps: int) -> np.ndarray | None:
         """The most that can be earned under a reward from each observation; None for huge maps."""
         finite = self.finite()
-        return None if finite is None else best_return(finite, self.rewards[name], self.nearest(observations), steps)
+        if finite is None:
+            return None
+        places = finite.observations.astype(np.float64)
+        earned = self.rewards[name](places, np.zeros_like(places), places)
+        value = np.zeros(len(places))
+        for _ in range(steps):
+            value = (earned + value)[finite.successors].max(axis=1)
+        return value[self.nearest(observations)]
 
     @cached_property
     def max_steps(self) -> int:
-        """The step limit: as given, else four times the longest distance, rounded up to a multiple of 50."""
-        if self._given_max_steps is not None:
-            return self._given_max_steps
+        """The step limit, where none is given: four times the longest distance, rounded up to a multiple of 50."""
         finite = self.finite()
         longest = float(self.cell_steps.max() / STEP if finite is None else finite.steps.max())
         return 50 * math.ceil(4 * longest / 50)
@@ -183,9 +214,6 @@ class Maze(Grid, BaseTask):
             xy[near] = self.starts(rng, int(near.sum()))
         return MazeEpisodes(self, xy, goals)
 
-    def goal_named(self, name: str, rng: np.random.Generator) -> np.ndarray:
-        raise HilpError(f"{self.name} has no goals by name: give x=...,y=...")
-
     def goal_base(self, rng: np.random.Generator) -> np.ndarray:
         """Both coordinates of a goal must be given."""
         return np.full(2, np.nan)
@@ -208,20 +236,12 @@ class Maze(Grid, BaseTask):
         candidates = np.concatenate([low, high, np.clip(self._centre, low, high)])
         return float(self.potentials[name](candidates).max())
 
-    def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray:
-        """Whether each observation counts as at the goal."""
-        return at_goal(observations, goal)
-
     # One far place
 
     @cached_property
-    def target(self) -> np.ndarray:
+    def target(self) -> np.ndarray:  # type: ignore[override]
         """The middle of a cell at one end of the longest way through the maze."""
         return (self.cell_corners[self.far_end] + 0.5).astype(np.float32)
-
-    def at_target(self, s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray:
-        """The reward of being at the target: 1 there, 0 elsewhere."""
-        return at_goal(s2, self.target).astype(np.float64)
 
     def target_episodes(self, rng: np.random.Generator, n: int) -> MazeEpisodes:
         """n episodes to the target, from anywhere at least half of the longest way from it."""
@@ -245,8 +265,9 @@ class Maze(Grid, BaseTask):
 
     @cached_property
     def cell_corners(self) -> np.ndarray:
-        """[cells, 2]: the lower left corner of each free cell."""
-        return cell_corners(self.walls)
+        """[cells, 2]: the lower left corner of each free cell, row after row of the map."""
+        row, column = self.free_cells.T
+        return np.stack([column, self._height - 1 - row], axis=1).astype(np.float64)
 
     # The exact finite maze
 
@@ -296,24 +317,16 @@ class MazeEpisodes(BaseEpisodes):
     """n episodes. The physics keep float64; observations are float32."""
 
     def __init__(self, maze: Maze, xy: np.ndarray, goals: np.ndarray) -> None:
-        self.maze, self.name = maze, maze.name
-        self.xy = xy
-        self._goal_xy = goals
+        self._world, self.xy, self._goal_xy = maze, xy, goals
         self.goals = goals.astype(np.float32)
         self.observations = xy.astype(np.float32)
 
     def step(self, actions: np.ndarray) -> None:
-        self.xy = self.maze.step(self.xy, actions)
+        self.xy = self._world.step(self.xy, actions)
         self.observations = self.xy.astype(np.float32)
 
     def reached(self) -> np.ndarray:
         return at_goal(self.xy, self._goal_xy)
-
-
-def at_goal(xy: np.ndarray, goals: np.ndarray) -> np.ndarray:
-    """Whether each position is within the success radius of its goal."""
-    distance: np.ndarray = np.linalg.norm(xy - goals, axis=-1)
-    return distance <= SUCCESS_RADIUS
 
 
 def _span(middle: np.ndarray, slack: float = TOUCH) -> tuple[np.ndarray, np.ndarray]:
@@ -324,45 +337,6 @@ def _span(middle: np.ndarray, slack: float = TOUCH) -> tuple[np.ndarray, np.ndar
 
 def _lattice_index(xy: np.ndarray) -> np.ndarray:
     return np.floor(xy / SPACING).astype(np.intp)
-
-
-# ---- rewards ---------------------------------------------------------------------------------------------------------
-# Unlike the maze's potentials, which reward getting closer, these say where to be, with values from 0 to 1: the kind of
-# reward that successor features are made for. What the best possible policy earns is exact.
-
-
-def rewards_of(walls: np.ndarray) -> Mapping[str, StateReward]:
-    """The rewards of a map by name."""
-    rows, columns = walls.shape
-    home = _free_centre_nearest(walls, np.array([columns - 1.5, rows - 1.5]))  # the top right corner
-    middle = _free_centre_nearest(walls, np.array([columns / 2, rows / 2]))
-    first, last = longest_corridor(walls)
-
-    def region(s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray:
-        """Be near the top right corner."""
-        return (np.linalg.norm(s2 - home, axis=-1) <= REGION_RADIUS).astype(np.float64)
-
-    def avoid(s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray:
-        """Be anywhere but in the middle: twice the radius, so that crossing the maze costs something."""
-        return (np.linalg.norm(s2 - middle, axis=-1) > 2 * REGION_RADIUS).astype(np.float64)
-
-    def corridor(s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray:
-        """Be far along the longest straight corridor: nothing outside, one at its end."""
-        along = (s2 - first) @ (last - first) / np.square(last - first).sum()
-        off = np.abs(s2 - (first + np.clip(along, 0, 1)[..., None] * (last - first))).max(axis=-1)
-        return np.where(off <= 0.5, np.clip(along, 0, 1), 0.0)
-
-    return {"region": region, "avoid": avoid, "corridor": corridor}
-
-
-def best_return(finite: Finite, reward: StateReward, starts: np.ndarray, steps: int) -> np.ndarray:
-    """What the best policy earns in `steps` from each of these rows of the finite maze, exactly."""
-    places = finite.observations.astype(np.float64)
-    earned = reward(places, np.zeros_like(places), places)
-    value = np.zeros(len(places))
-    for _ in range(steps):
-        value = (earned + value)[finite.successors].max(axis=1)
-    return value[starts]
 
 
 def longest_corridor(walls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -379,8 +353,3 @@ def longest_corridor(walls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
                 best = run
     ends = np.array([(column + 0.5, rows - row - 0.5) for row, column in (best[0], best[-1])])
     return ends[0], ends[1]
-
-
-def _free_centre_nearest(walls: np.ndarray, xy: np.ndarray) -> np.ndarray:
-    centres = cell_corners(walls) + 0.5
-    return centres[np.square(centres - xy).sum(axis=1).argmin()]

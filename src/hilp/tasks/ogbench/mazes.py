@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hilp.errors import HilpError
-from hilp.tasks.antmaze import CELL, AntMaze, draw_walls, free_position
+from hilp.tasks.antmaze import CELL, AntMaze, draw_walls, require_free
 from hilp.tasks.ogbench.task import EXTRA, OgbenchEpisodes, OgbenchTask, seeded, shallow_copy
 from hilp.tasks.simulator import import_simulator
 
@@ -68,10 +68,8 @@ class OgbenchMaze(OgbenchTask):
 
     def _given(self, value: np.ndarray | None, what: str) -> np.ndarray | None:
         value = super()._given(value, what)
-        if value is not None and not free_position(self.walls, value[:2]):
-            raise HilpError(
-                f"the {what} {value[:2].tolist()} is no free position of {self.name}: it is in a wall or off the map"
-            )
+        if value is not None:
+            require_free(self.walls, value, what, self.name)
         return value
 
     def draw(self, ax: Axes) -> None:
@@ -84,10 +82,10 @@ class OgbenchMaze(OgbenchTask):
 
     # Environments
 
-    def _side_by_side(self, envs: list[Any], goals: np.ndarray, names: list[str], by_observation: bool) -> Any:
-        if self.about.body == "point" and self.env._teleport_info is None:
-            return PointEpisodes(self, envs, goals, names, by_observation)
-        return super()._side_by_side(envs, goals, names, by_observation)
+    @property
+    def _episodes_class(self) -> type[OgbenchEpisodes]:
+        simple = self.about.body == "point" and self.env._teleport_info is None
+        return PointEpisodes if simple else OgbenchEpisodes
 
     def _twin(self, env: Any) -> Any:
         twin = shallow_copy(env)
@@ -117,12 +115,10 @@ class OgbenchMaze(OgbenchTask):
 class PointEpisodes(OgbenchEpisodes):
     """Points begin where their environments do and then go on without them."""
 
-    def __init__(
-        self, world: OgbenchMaze, envs: list[Any], goals: np.ndarray, names: list[str], by_observation: bool
-    ) -> None:
+    def __init__(self, world: Any, envs: list[Any], goals: np.ndarray, names: list[str], by_observation: bool) -> None:
         super().__init__(world, envs, goals, names, by_observation)
         starts = np.stack([env.get_xy() for env in envs])
-        self._radius, self._points = world.radius, Points(world.env.model, world.walls, starts)
+        self._points = Points(world.env.model, world.walls, starts)
         self._goal_xy = goals if by_observation else np.stack([env.cur_goal_xy for env in envs])
 
     def step(self, actions: np.ndarray) -> None:
@@ -131,8 +127,7 @@ class PointEpisodes(OgbenchEpisodes):
         self.observations = self._points.observations
 
     def reached(self) -> np.ndarray:
-        distance: np.ndarray = np.linalg.norm(self._points.xy - self._goal_xy, axis=1)
-        return distance <= self._radius
+        return self._world.near(self._points.xy, self._goal_xy)
 
 
 class Points:

@@ -125,13 +125,11 @@ class OgbenchTask(BaseTask, ABC):
             if start is not None:
                 self.set_state(env, start)
         names = [self.goal_names[number - 1] for number in numbers]
-        return self._side_by_side(envs, np.stack(goals), names, by_observation=goal is not None)
+        return self._episodes_class(self, envs, np.stack(goals), names, by_observation=goal is not None)
 
-    def _side_by_side(
-        self, envs: list[Any], goals: np.ndarray, names: list[str], by_observation: bool
-    ) -> OgbenchEpisodes:
-        """Episodes in environments that have been reset."""
-        return OgbenchEpisodes(self, envs, goals, names, by_observation)
+    @property
+    def _episodes_class(self) -> type[OgbenchEpisodes]:
+        return OgbenchEpisodes
 
     def goal_named(self, name: str, rng: np.random.Generator) -> np.ndarray:
         """The goal observation of an evaluation task, drawn as for an episode of it."""
@@ -173,18 +171,14 @@ class OgbenchEpisodes(BaseEpisodes):
         self, world: OgbenchTask, envs: list[Any], goals: np.ndarray, names: list[str], by_observation: bool
     ) -> None:
         """`names` are the tasks of the episodes; `by_observation`: their goals are an observation of the user's."""
-        self.name = world.name
         self._world, self._envs, self.names, self._by_observation = world, envs, names, by_observation
         self.goals = goals.astype(np.float32)
         self.observations = np.stack([world._observe(env) for env in envs]).astype(np.float32)
 
     def step(self, actions: np.ndarray) -> None:
-        """One step of all but the episodes that rest: at their goal, with an action of exactly zero.
-
-        An evaluation gives that action to the episodes that are over, whose simulation would only cost time.
-        """
+        """One step of all but the episodes that rest at their goal."""
         actions = np.clip(np.asarray(actions, np.float64), -1, 1)
-        for i in np.flatnonzero(~(self.reached() & (actions == 0).all(axis=1))):
+        for i in self.moving(actions):
             self.observations[i] = self._world._step(self._envs[i], actions[i])
 
     def reached(self) -> np.ndarray:
