@@ -26,7 +26,7 @@ from hilp.policy.preparation import Preparation
 from hilp.prompts.bank import Bank
 from hilp.spec import Spec
 from hilp.tasks import Finite
-from hilp.tasks.maze import fewest_steps
+from hilp.tasks.maze.maps import fewest_steps
 from hilp.training import loop
 
 RING = 10  # states

@@ -20,7 +20,8 @@ from hilp.collectors.kitchen import Cook
 from hilp.errors import HilpError
 from hilp.evaluation import rollouts, setup
 from hilp.tasks import kitchen
-from hilp.tasks.kitchen import NAMES, Kitchen, KitchenEpisodes
+from hilp.tasks.kitchen import NAMES, Kitchen
+from hilp.tasks.kitchen.task import KitchenEpisodes
 
 # Not imported here: the task chooses how MuJoCo draws before its first import.
 if not all(importlib.util.find_spec(package) for package in ("mujoco", "gymnasium_robotics")):
@@ -282,7 +283,7 @@ def test_pictures_show_the_hand(mixed: Kitchen) -> None:
 
     ax = Figure().subplots()
     mixed.draw(ax)
-    assert {text.get_text() for text in ax.texts} == set(kitchen.HANDLES)
+    assert {text.get_text() for text in ax.texts} == set(kitchen.task.HANDLES)
     rows = np.stack([mixed.simulator.resting, np.full(30, np.nan)])
     (x, z), nowhere = mixed.place(rows)
     assert (x, z) == pytest.approx((-0.432, 2.025), abs=1e-3) and np.isnan(nowhere).all()

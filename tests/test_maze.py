@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from hilp import tasks
 from hilp.errors import HilpError
 from hilp.tasks import antmaze, gym_maze, maze
-from hilp.tasks.maze import MOTIONS, RADIUS, STEP, SUCCESS_RADIUS, Maze
+from hilp.tasks.maze import RADIUS, STEP, SUCCESS_RADIUS, Maze
+from hilp.tasks.maze.world import MOTIONS
 
 CORRIDOR = "######\n#....#\n######"
 CORNER = "####\n#..#\n##.#\n####"
@@ -102,7 +103,7 @@ def test_the_robot_never_moves_against_its_action() -> None:
     world, rng = Maze("corner", CORNER), np.random.default_rng(0)
     # Positions a hair beyond the walls they touch, as rounding may leave them, and any other.
     xy = np.concatenate([rng.choice([1.1, 1.9, 2.1, 2.9], (5000, 2)), world.starts(rng, 5000)])
-    xy = xy + rng.uniform(-2, 2, xy.shape) * maze.TOUCH
+    xy = xy + rng.uniform(-2, 2, xy.shape) * maze.world.TOUCH
     xy = xy[world.valid(xy)]
     action = rng.uniform(-1, 1, xy.shape) * rng.choice([1, 1e-6], xy.shape)
     moved = world.step(xy, action) - xy
@@ -119,7 +120,7 @@ def test_never_in_a_wall(name: str, mazes: dict[str, Maze]) -> None:
         before, xy = xy, world.step(xy, rng.uniform(-1.5, 1.5, (200, 2)))
         assert world.valid(xy).all()
         assert (abs(xy - before) <= STEP + 1e-12).all()
-    assert not any(overlaps_wall(world, x, y, 1.01 * maze.TOUCH) for x, y in xy)
+    assert not any(overlaps_wall(world, x, y, 1.01 * maze.world.TOUCH) for x, y in xy)
 
 
 @settings(max_examples=40, deadline=None)
@@ -131,7 +132,7 @@ def test_never_in_a_wall_on_random_maps(text: str, seed: int) -> None:
     for _ in range(50):
         xy = world.step(xy, rng.choice([-1, -0.5, 0, 0.3, 1], (20, 2)))
         assert world.valid(xy).all()
-    assert not any(overlaps_wall(world, x, y, 1.01 * maze.TOUCH) for x, y in xy)
+    assert not any(overlaps_wall(world, x, y, 1.01 * maze.world.TOUCH) for x, y in xy)
 
 
 def test_starts_are_uniform_over_the_valid_positions() -> None:
@@ -267,7 +268,7 @@ def test_distances_are_a_metric(name: str, mazes: dict[str, Maze]) -> None:
 
 
 def test_unreachable_is_minus_one() -> None:
-    assert maze.fewest_steps(np.array([[1], [1], [0]])).tolist() == [[0, 1, -1], [-1, 0, -1], [1, 2, 0]]
+    assert maze.maps.fewest_steps(np.array([[1], [1], [0]])).tolist() == [[0, 1, -1], [-1, 0, -1], [1, 2, 0]]
 
 
 def test_nearest_from_anywhere_gives_the_closest_point() -> None:
@@ -335,7 +336,7 @@ def test_episodes_reproduce_and_start_away_from_the_goal(mazes: dict[str, Maze])
 def test_reached_is_the_euclidean_radius() -> None:
     world = Maze("open", OPEN)
     goals = np.array([[2.5, 2.5]] * 3)
-    episodes = maze.MazeEpisodes(world, np.array([[2.5 + SUCCESS_RADIUS, 2.5], [2.5, 3.01], [2.86, 2.86]]), goals)
+    episodes = maze.world.MazeEpisodes(world, np.array([[2.5 + SUCCESS_RADIUS, 2.5], [2.5, 3.01], [2.86, 2.86]]), goals)
     assert episodes.reached().tolist() == [True, False, False]
     episodes.step(np.array([[1, 0], [0, -1], [-1, 0]]))
     assert episodes.reached().tolist() == [False, True, True]
@@ -410,7 +411,7 @@ def test_maps_may_be_digits_spaces_and_indented() -> None:
         "\n    ######\r\n    #....#\r\n    ######\r\n  ",
     ):
         assert (Maze("b", text).walls == expected).all()
-        assert maze.looks_like_map(text)
+        assert maze.maps.looks_like_map(text)
 
 
 # One-way doors
@@ -535,7 +536,7 @@ def test_doors_are_drawn() -> None:
 def test_a_map_may_be_a_file(tmp_path) -> None:  # type: ignore[no-untyped-def]
     path = tmp_path / "corridor.txt"
     path.write_text(CORRIDOR)
-    assert maze.looks_like_map(str(path))
+    assert maze.maps.looks_like_map(str(path))
     world = tasks.make(str(path))
     assert world.name == "corridor" and world.map_text == CORRIDOR
     assert tasks.make(world.map_text).name == "maze-custom"
@@ -545,7 +546,7 @@ def test_a_map_may_be_a_file(tmp_path) -> None:  # type: ignore[no-untyped-def]
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(HilpError, match="cannot read the map"):
         tasks.make(str(path))
-    assert not maze.looks_like_map(str(tmp_path)) and not maze.looks_like_map("x" * 10_000)
+    assert not maze.maps.looks_like_map(str(tmp_path)) and not maze.maps.looks_like_map("x" * 10_000)
     with pytest.raises(HilpError, match="choose from"):
         maze.make("nowhere")
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hilp.errors import HilpError
 from hilp.evaluation import theory
-from hilp.tasks.maze import fewest_steps
+from hilp.tasks.maze.maps import fewest_steps
 
 FAMILIES = ("path", "complete", "grid", "cycle", "random", "one-way")
 

@@ -78,7 +78,7 @@ def test_the_camera_is_the_papers(world: Any, resting: np.ndarray) -> None:
         state = world.simulator.resting.copy()
         state[world.simulator.columns[subtask]] = world.simulator.targets[subtask]
         moved = np.argwhere((np.abs(world.render_states(state[None])["pixels"][0] - resting) > 20).any(axis=-1))
-        handle = pixel(world, world.simulator.begin(state).site(kitchen.HANDLES[subtask]).xpos)
+        handle = pixel(world, world.simulator.begin(state).site(kitchen.task.HANDLES[subtask]).xpos)
         assert len(moved) >= 4 and np.linalg.norm(moved - handle, axis=1).min() < 4, subtask
 
 

@@ -45,12 +45,12 @@ def collect(world: Task, request: Request) -> Dataset:
     if request.out is None:
         found: list[Episode] = []
         while (done := _transitions(found)) < steps:
-            found += _several(world, make, seed, len(found), min(steps - done, SHARD), steps - done)
+            found += _several(world, make, seed, len(found), steps - done)
             request.report(_transitions(found))
         return _in_memory(found, name, task, parts)
     with collection(request.out, request.identity(task, **_code(task, kind)), request.overwrite) as shards:
         while (done := shards.transitions()) < steps:
-            shards.add(_several(world, make, seed, shards.episodes(), min(steps - done, SHARD), steps - done))
+            shards.add(_several(world, make, seed, shards.episodes(), steps - done))
             request.report(shards.transitions())
         return shards.finish(name, task, parts)
 
@@ -78,52 +78,39 @@ def _episodes(world: Task, make: Callable[[np.random.Generator], Actor], seed: i
     columns = [name for name in world.extra_columns if name in KEPT_EXTRAS]
     rows: dict[str, list[np.ndarray]] = {"observations": [running.observations.copy()], "actions": []}
     rows |= {name: [np.zeros(SIDE_BY_SIDE, np.float32)] for name in columns}  # nothing is earned before the first step
-    ends = np.full(SIDE_BY_SIDE, world.max_steps)
+    ends = np.zeros(SIDE_BY_SIDE, int)
     for step in range(world.max_steps):
-        over = getattr(running, "over", np.zeros(SIDE_BY_SIDE, bool))
-        if over.all():
+        alive = np.flatnonzero(~getattr(running, "over", np.zeros(SIDE_BY_SIDE, bool)))
+        if not len(alive):
             break
         actions = np.zeros((SIDE_BY_SIDE, world.action_dim), np.float32)
-        for number in np.flatnonzero(~over):
+        for number in alive:
             actions[number] = _checked(actors[number](running.observations[number].copy()), world.action_dim)
-        alive = ~over
+        ends[alive] = step + 1
         running.step(actions)
         rows["observations"].append(running.observations.copy())
         rows["actions"].append(actions)
         for name in columns:
             rows[name].append(running.extra(name))
-        ended = alive & getattr(running, "over", np.zeros(SIDE_BY_SIDE, bool))
-        ends[ended] = step + 1
-    stacked = {name: np.stack(values) for name, values in rows.items()}
-    return [
-        {name: values[: ends[number] + (name != "actions"), number] for name, values in stacked.items()}
-        for number in range(SIDE_BY_SIDE)
-    ]
+    stacked = {name: np.stack(values, axis=1) for name, values in rows.items()}
+    return [cut({name: values[i] for name, values in stacked.items()}, end) for i, end in enumerate(ends)]
 
 
 def _several(
-    world: Task, make: Callable[[np.random.Generator], Actor], seed: int, first: int, enough: int, most: int
+    world: Task, make: Callable[[np.random.Generator], Actor], seed: int, first: int, most: int
 ) -> list[Episode]:
-    """The next episodes, until there are enough transitions; no more than `most`."""
+    """The next episodes, enough for a file and with no more than `most` transitions."""
     found: list[Episode] = []
-    while _transitions(found) < enough:
-        found += _episodes(world, make, seed, first + len(found))
-    return _cut(found, most)
+    while (done := _transitions(found)) < min(most, SHARD):
+        for episode in _episodes(world, make, seed, first + len(found)):
+            if done < most:
+                found.append(cut(episode, most - done))
+                done += len(found[-1]["actions"])
+    return found
 
 
 def _transitions(episodes: list[Episode]) -> int:
     return sum(len(episode["actions"]) for episode in episodes)
-
-
-def _cut(episodes: list[Episode], steps: int) -> list[Episode]:
-    """The first so many transitions of episodes."""
-    kept = []
-    for episode in episodes:
-        length = min(len(episode["actions"]), steps)
-        if length:
-            kept.append(cut(episode, length))
-        steps -= length
-    return kept
 
 
 # ---- who acts --------------------------------------------------------------------------------------------------------

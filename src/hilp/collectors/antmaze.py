@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hilp.collectors.ant_controller import WEIGHTS, Controller
-from hilp.collectors.collecting import Block, Episode, Request, collect_blocks
+from hilp.collectors.collecting import Block, Episode, Request, collect_blocks, stacked
 from hilp.collectors.maze import routes
 from hilp.tasks import antmaze
 from hilp.tasks.antmaze import AntMaze
@@ -58,7 +58,6 @@ class Walk:
         self.steps = 0
 
     def _within(self, cell: int) -> np.ndarray:
-        """A random position in a cell."""
         centre = self.world.centres(self.world.free_cells[cell])
         return np.asarray(centre + self.rng.uniform(0, JITTER, 2))
 
@@ -123,12 +122,11 @@ class _Simulation:
 
     def _episode(self, number: int, steps: int) -> Episode:
         walk = Walk(self.world, self.controller, np.random.default_rng([self.seed, number]), self.goal_cells)
-        observations = [walk.episodes.observations[0]]
-        actions = []
+        rows, actions = [{"observations": walk.episodes.observations[0]}], []
         for _ in range(steps):
             actions.append(walk.step())
-            observations.append(walk.episodes.observations[0])
-        return {"observations": np.stack(observations), "actions": np.stack(actions)}
+            rows.append({"observations": walk.episodes.observations[0]})
+        return stacked(rows, actions)
 
 
 def play_cells(world: AntMaze) -> np.ndarray:

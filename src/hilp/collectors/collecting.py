@@ -106,6 +106,12 @@ def collect_images(request: Request, world: Any, collect_states: Callable[[Reque
     return Dataset.open(images.save(request.folder, overwrite=request.overwrite))
 
 
+def stacked(rows: list[dict[str, Any]], actions: list[np.ndarray]) -> Episode:
+    """An episode from the columns of each of its rows, of which there is one more than actions."""
+    columns = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    return {"actions": np.stack(actions), **columns}
+
+
 def count_workers(workers: int | None) -> int:
     """How many processes to use, one a core by default; raises where more than one cannot be started."""
     workers = (os.cpu_count() or 1) if workers is None else workers

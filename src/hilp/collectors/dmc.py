@@ -11,10 +11,9 @@ randomness of a block comes from (seed, block), so a collection that was killed 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -122,8 +121,7 @@ def _update(
 
     def acted(actor: networks.Feature, observation: Array, key: Array) -> Array:
         action = jnp.tanh(actor(observation))
-        noise = networks.smoothing_noise(key, action.shape, cfg.noise, cfg.noise_clip)
-        noisy = action + noise
+        noisy = action + networks.smoothing_noise(key, action.shape, cfg.noise, cfg.noise_clip)
         return noisy + jax.lax.stop_gradient(jnp.clip(noisy, -1.0, 1.0) - noisy)
 
     def q(critic: tuple[networks.Feature, ...], observation: Array, action: Array) -> Array:
@@ -147,10 +145,8 @@ def _update(
 
     grads = jax.grad(actor_loss)(state.actor)
     changes, actor_opt = adam.update(grads, state.actor_opt)
-    actor, critic_target = (
-        optax.apply_updates(state.actor, changes),
-        losses.polyak(state.critic_target, critic, cfg.tau),
-    )
+    actor = optax.apply_updates(state.actor, changes)
+    critic_target = losses.polyak(state.critic_target, critic, cfg.tau)
     optimisers = (actor_opt, critic_opt, predictor_opt)
     return State(actor, critic, critic_target, predictor, state.fixed, *optimisers, reward_square), jnp.mean(raw)
 
@@ -182,6 +178,10 @@ class Replay:
     @property
     def transitions(self) -> int:
         return self.finished * self.actions.shape[1] + self.running * self.now
+
+    @property
+    def block(self) -> slice:
+        return slice(self.finished, self.finished + self.running)
 
     def sample(self, rng: np.random.Generator, updates: int, cfg: Config) -> Batch:
         """[updates, batch] transitions, uniform over all."""
@@ -232,11 +232,7 @@ class Seeker:
 
     def begin(self, observations: np.ndarray) -> None:
         self.replay.running, self.replay.now = len(observations), 0
-        self.replay.observations[self._block, 0] = observations
-
-    @property
-    def _block(self) -> slice:
-        return slice(self.replay.finished, self.replay.finished + self.replay.running)
+        self.replay.observations[self.replay.block, 0] = observations
 
     def actions(self, rng: np.random.Generator, observations: np.ndarray) -> np.ndarray:
         shape = (len(observations), self.replay.actions.shape[-1])
@@ -248,12 +244,12 @@ class Seeker:
     def observe(self, rng: np.random.Generator, actions: np.ndarray, observations: np.ndarray) -> None:
         """One step of all running episodes; learns when a chunk of them is full."""
         replay = self.replay
-        replay.actions[self._block, replay.now] = actions
+        replay.actions[replay.block, replay.now] = actions
         replay.now += 1
-        replay.observations[self._block, replay.now] = observations
+        replay.observations[replay.block, replay.now] = observations
         if replay.now % self.cfg.chunk:
             return
-        self.moments.add(replay.observations[self._block, replay.now - self.cfg.chunk : replay.now])
+        self.moments.add(replay.observations[replay.block, replay.now - self.cfg.chunk : replay.now])
         updates = replay.running * self.cfg.chunk // self.cfg.steps_per_update
         if updates and replay.transitions >= self.cfg.random_steps:
             batches = replay.sample(rng, updates, self.cfg)
@@ -299,16 +295,14 @@ def collect(world: dmc.Dmc, request: Request) -> Dataset:
 
 
 def _collect(world: dmc.Dmc, request: Request, cfg: Config, shards: Shards) -> None:
-    """Collect the episodes that are not there yet."""
     episodes = -(-request.steps // world.max_steps)
     seeker = None
     if request.kind != "random":
         seeker = Seeker(cfg, request.kind, world, episodes, request.seed)
         seeker.load(shards)
     while (done := shards.episodes()) < episodes:
-        rng = np.random.default_rng([request.seed, done])
-        count, before = min(cfg.side_by_side, episodes - done), shards.transitions()
-        block = _block(world, rng, count, seeker, partial(_report, request, before))
+        rng, count = np.random.default_rng([request.seed, done]), min(cfg.side_by_side, episodes - done)
+        block = _block(world, rng, count, seeker, request, shards.transitions())
         if done + count == episodes:
             block[-1] = cut(block[-1], request.steps - (episodes - 1) * world.max_steps)
         shards.add(block)
@@ -316,16 +310,16 @@ def _collect(world: dmc.Dmc, request: Request, cfg: Config, shards: Shards) -> N
             seeker.save(shards)
 
 
-def _report(request: Request, before: int, rows: int) -> None:
-    request.report(before + rows)
-
-
 def _block(
-    world: dmc.Dmc, rng: np.random.Generator, count: int, seeker: Seeker | None, report: Callable[[int], None]
+    world: dmc.Dmc, rng: np.random.Generator, count: int, seeker: Seeker | None, request: Request, before: int
 ) -> list[dict[str, np.ndarray]]:
-    """`count` whole episodes side by side."""
+    """`count` whole episodes side by side; `before`: transitions that there are already."""
     running = world.episodes(rng, count)
-    observations, physics, actions = [running.observations], [running.extra("physics")], []
+    columns: dict[str, list[np.ndarray]] = {
+        "observations": [running.observations],
+        "actions": [],
+        "physics": [running.extra("physics")],
+    }
     if seeker:
         seeker.begin(running.observations)
     for step in range(world.max_steps):
@@ -334,14 +328,12 @@ def _block(
         else:
             chosen = rng.uniform(-1, 1, (count, world.action_dim)).astype(np.float32)
         running.step(chosen)
-        observations.append(running.observations)
-        physics.append(running.extra("physics"))
-        actions.append(chosen)
+        for name, rows in zip(columns, (running.observations, chosen, running.extra("physics")), strict=True):
+            columns[name].append(rows)
         if seeker:
             seeker.observe(rng, chosen, running.observations)
-        report((step + 1) * count)
+        request.report(before + (step + 1) * count)
     if seeker:
         seeker.end()
-    columns: dict[str, Any] = {"observations": observations, "actions": actions, "physics": physics}
     stacked = {name: np.stack(rows, axis=1) for name, rows in columns.items()}
     return [{name: rows[number] for name, rows in stacked.items()} for number in range(count)]

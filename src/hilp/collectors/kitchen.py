@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hilp.collectors import targets
-from hilp.collectors.collecting import Block, Episode, Request, collect_blocks
+from hilp.collectors.collecting import Block, Episode, Request, collect_blocks, stacked
 from hilp.collectors.kitchen_scripts import JOINTS, SCRIPTS, Actions, Hand, rest
 from hilp.errors import HilpError
 from hilp.tasks import kitchen
@@ -51,10 +51,14 @@ class Cook:
         self.running.step(action[None])
         return action
 
-    @property
-    def reached(self) -> bool:
-        """Whether the subtask that it is at is done."""
-        return bool(self.target != targets.NONE and self.running.done[0, self.running.subtasks.index(self.subtask)])
+    def row(self) -> dict[str, Any]:
+        """What the data holds of now: also whether the subtask that the arm is at is done."""
+        reached = self.target != targets.NONE and self.running.done[0, self.running.subtasks.index(self.subtask)]
+        return {
+            "observations": self.running.observations[0],
+            targets.NUMBER: np.int32(self.target),
+            targets.REACHED: np.bool_(reached),
+        }
 
     def _all(self, plan: deque[str]) -> Actions:
         taken_up = 0
@@ -117,16 +121,8 @@ class _Simulation:
         rng = np.random.default_rng([self.seed, number])
         plan = plan_of(self.kind, rng)
         cook = Cook(self.world, plan, rng, BREAK_CHANCE if self.kind == "mixed" else 0.0)
-        observations = [cook.running.observations[0]]
-        actions, errands, reached = [], [targets.NONE], [False]
+        rows, actions = [cook.row()], []
         for _ in range(steps):
             actions.append(cook.step())
-            observations.append(cook.running.observations[0])
-            errands.append(cook.target)
-            reached.append(cook.reached)
-        return {
-            "observations": np.stack(observations),
-            "actions": np.stack(actions),
-            targets.NUMBER: np.array(errands, np.int32),
-            targets.REACHED: np.array(reached),
-        }
+            rows.append(cook.row())
+        return stacked(rows, actions)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hilp.tasks.kitchen import HAND, HANDLES, ROBOT, Simulator
+from hilp.tasks.kitchen.task import HAND, HANDLES, ROBOT, Simulator
 
 JOINTS = 7  # of the arm; two fingers follow
 OPEN, CLOSED = 1.0, -1.0  # speeds of the fingers
@@ -126,23 +126,19 @@ class Hand:
 
 def light_switch(hand: Hand) -> Actions:
     """Push the lever to the left, from its right."""
-    lever = hand.handle("light switch")
+    lever, done = hand.handle("light switch"), lambda: hand.number("light switch") < -0.65
     yield from hand.go(moved(lever, x=0.07, y=-0.09), CLOSED, near=0.03)
     yield from hand.go(moved(lever, x=0.06), CLOSED, most=12)
-    yield from hand.go(
-        moved(lever, x=-0.12), CLOSED, most=15, fastest=SLOW, until=lambda: hand.number("light switch") < -0.65
-    )
+    yield from hand.go(moved(lever, x=-0.12), CLOSED, most=15, fastest=SLOW, until=done)
     yield from hand.back(CLOSED)
 
 
 def slide_cabinet(hand: Hand) -> Actions:
     """Push the handle to the right, from its left."""
-    handle = hand.handle("slide cabinet")
+    handle, done = hand.handle("slide cabinet"), lambda: hand.number("slide cabinet") > 0.22
     yield from hand.go(moved(handle, x=-0.09, y=-0.10), CLOSED, near=0.03)
     yield from hand.go(moved(handle, x=-0.08), CLOSED, most=12)
-    yield from hand.go(
-        moved(handle, x=0.35), CLOSED, most=25, fastest=SLOW, until=lambda: hand.number("slide cabinet") > 0.22
-    )
+    yield from hand.go(moved(handle, x=0.35), CLOSED, most=25, fastest=SLOW, until=done)
     yield from hand.back(CLOSED)
     yield from hand.go(FRONT, CLOSED, near=0.08)  # straight down from up there, the arm would fold and be stuck
 

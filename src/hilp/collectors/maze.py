@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 IN_MEMORY = True
 
 SIDE_BY_SIDE = 1024  # episodes that run at once: enough to hide numpy's overhead, few enough to stay in the cache
-ARRIVED = (
-    0.25  # distance at which a follower takes a new goal: less than the success radius, or corners are hardly visited
-)
+ARRIVED = 0.25  # from its goal a follower takes a new one: less than the success radius, or corners are hardly visited
 TURN = 0.05  # chance per step that a wanderer turns without a wall in its way
 BLOCKED = 0.25  # a wanderer that got less than this part of a step forward turns
 
@@ -126,7 +124,16 @@ def walks(
     robots = recipe.robots(maze, rng)
     for first in range(0, episodes, SIDE_BY_SIDE):
         block = slice(first, min(first + SIDE_BY_SIDE, episodes))
-        _run(maze, robots, recipe.noise, rng, observations[block], actions[block])
+        seen, chosen = observations[block], actions[block]
+        seen[:, 0] = maze.starts(rng, len(seen))
+        # Each step of the physics starts from what is stored: rounding to float32 does not part data from simulator.
+        xy = seen[:, 0].astype(np.float64)
+        robots.start(xy)
+        for t in range(length):
+            noisy = robots.intend(xy) + recipe.noise * rng.standard_normal((len(seen), 2))
+            chosen[:, t] = noisy.clip(-1, 1)
+            seen[:, t + 1] = maze.step(xy, chosen[:, t])
+            xy = seen[:, t + 1].astype(np.float64)
         if progress:
             progress(min(block.stop * length, steps))
 
@@ -137,27 +144,6 @@ def walks(
     data = {"observations": observations.reshape(-1, 2)[:rows], "actions": actions.reshape(-1, 2)[:rows]}
     data["actions"][-1] = 0
     return {**data, "episode_lengths": lengths}
-
-
-def _run(
-    maze: Maze,
-    robots: Followers | Wanderers,
-    noise: float,
-    rng: np.random.Generator,
-    observations: np.ndarray,
-    actions: np.ndarray,
-) -> None:
-    """Fill observations [n, T + 1, 2] and actions [n, T + 1, 2] with n episodes."""
-    n, rows, _ = observations.shape
-    observations[:, 0] = maze.starts(rng, n)
-    # The physics start each step from what is stored, so that rounding to float32 does not part data from simulator.
-    xy = observations[:, 0].astype(np.float64)
-    robots.start(xy)
-    for t in range(rows - 1):
-        noisy = robots.intend(xy) + noise * rng.standard_normal((n, 2))
-        actions[:, t] = noisy.clip(-1, 1)
-        observations[:, t + 1] = maze.step(xy, actions[:, t])
-        xy = observations[:, t + 1].astype(np.float64)
 
 
 def routes(maze: Grid, rng: np.random.Generator) -> np.ndarray:

@@ -59,7 +59,7 @@ class Shards:
         self._lengths = np.zeros(0, np.int64)  # rows of each finished episode
         for file in self._files():
             lengths = storage.read_arrays(file)[0]["lengths"]
-            if _first_episode(file) != len(self._lengths):
+            if int(file.stem) != len(self._lengths):
                 raise HilpError(f"{self.folder} lacks episodes before {file.name}: delete the folder and collect again")
             self._lengths = np.concatenate([self._lengths, lengths])
 
@@ -139,11 +139,12 @@ class Shards:
         return Dataset.open(self.out)
 
     def _files(self) -> list[Path]:
+        """One a call of `add`, named after the number of its first episode."""
         return sorted(self.folder.glob("[0-9]*.safetensors"))
 
     def _drop_from(self, episodes: int) -> None:
         for file in self._files():
-            if _first_episode(file) >= episodes:
+            if int(file.stem) >= episodes:
                 file.unlink()
         self._lengths = self._lengths[:episodes]
 
@@ -167,10 +168,6 @@ def cut(episode: dict[str, np.ndarray], steps: int) -> dict[str, np.ndarray]:
 
 def _beside(out: Path) -> Path:
     return out.with_name(f"{out.name}.partial")
-
-
-def _first_episode(file: Path) -> int:
-    return int(file.stem)
 
 
 def _listed(identity: dict[str, Any]) -> str:

@@ -7,12 +7,11 @@ is around the origin and, with y upwards, row 0 is drawn at the bottom. One step
 
 from __future__ import annotations
 
-import copy
 import os
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +19,7 @@ import numpy as np
 from hilp.errors import HilpError, nearest
 from hilp.tasks.base import BaseEpisodes
 from hilp.tasks.maze import MAZES, Grid, maps, read_map
-from hilp.tasks.simulator import Threaded, drawing, import_simulator, render
+from hilp.tasks.simulator import Threaded, import_simulator, render
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -104,9 +103,9 @@ class AntMaze(Threaded, Grid):
 
     def for_data(self, first: np.ndarray) -> AntMaze:
         """The same task with D4RL's goals: they look like the first observation of the data but for x and y."""
-        other = copy.copy(self)
-        other.proprioception = self.require_observation(first, "first observation", finite=False)[2:].copy()
-        return other
+        return self.changed(
+            proprioception=self.require_observation(first, "first observation", finite=False)[2:].copy()
+        )
 
     # Cells
 
@@ -205,7 +204,6 @@ class AntMaze(Threaded, Grid):
     # Pictures
 
     def draw(self, ax: Axes) -> None:
-        """Draw the walls from above."""
         draw_walls(self.walls, ax)
 
     def film(self, observations: np.ndarray, physics: np.ndarray | None) -> np.ndarray:
@@ -223,10 +221,8 @@ class AntMaze(Threaded, Grid):
         side = CELL * max(rows, columns * height / width)
         camera.distance = side / 2 / np.tan(np.radians(model.vis.global_.fovy) / 2) + WALL_HEIGHT
         view = model.camera("back").id if follow else camera
-        with drawing(mujoco, model, height, width, fast=False) as draw:
-            return render(
-                draw, observations, (height, width), view, lambda state: set_state(mujoco, model, data, state)
-            )
+        put = partial(set_state, mujoco, model, data)
+        return render(mujoco, model, observations, (height, width), view, put, fast=False)
 
 
 class AntEpisodes(BaseEpisodes):
@@ -260,12 +256,10 @@ class AntEpisodes(BaseEpisodes):
 
 
 def names() -> list[str]:
-    """The mazes that have a name."""
     return sorted(NAMES)
 
 
 def takes(name: str) -> bool:
-    """Whether this is a maze for ants."""
     return name in NAMES or name.startswith(MAP_PREFIX)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
@@ -44,9 +45,8 @@ class NamedGoals(Protocol):
 
     goal_names: tuple[str, ...]
 
-    def goal_named(
-        self, name: str, rng: np.random.Generator
-    ) -> np.ndarray: ...  # the observation of a goal with a name
+    # The observation of a goal with a name.
+    def goal_named(self, name: str, rng: np.random.Generator) -> np.ndarray: ...
 
     def goal_base(self, rng: np.random.Generator) -> np.ndarray: ...  # what other columns are; NaN: they must be given
 
@@ -79,9 +79,8 @@ class Task(Protocol):
         self, rng: np.random.Generator, n: int, start: np.ndarray | None = None, goal: Any = None
     ) -> Episodes: ...  # random starts and goals, unless an observation of one is given, or a goal's name
 
-    def for_data(
-        self, first: np.ndarray
-    ) -> Task: ...  # the task as it is evaluated on data with this first observation
+    # The task as it is evaluated on data with this first observation.
+    def for_data(self, first: np.ndarray) -> Task: ...
 
     def potential_max(self, name: str) -> float: ...
 
@@ -104,9 +103,8 @@ class WithTarget(Task, Protocol):
     @property
     def target(self) -> np.ndarray: ...  # [obs_dim]: an observation of being there
 
-    def at_target(
-        self, s: np.ndarray, a: np.ndarray, s2: np.ndarray
-    ) -> np.ndarray: ...  # 1 there, 0 elsewhere; of a target that has parts, how many of them s2 has
+    # 1 there, 0 elsewhere; of a target that has parts, how many of them s2 has.
+    def at_target(self, s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray: ...
 
     def target_episodes(self, rng: np.random.Generator, n: int) -> Episodes: ...  # that begin far from it; their goal
 
@@ -120,6 +118,12 @@ class BaseTask:
     score_scale = 1.0
     potentials: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {}
     rewards: Mapping[str, Callable[..., np.ndarray]] = {}
+
+    def changed(self, **attributes: Any) -> Self:
+        """A copy of this task with other attributes."""
+        other = copy.copy(self)
+        vars(other).update(attributes)
+        return other
 
     def for_data(self, first: np.ndarray) -> Self:
         return self

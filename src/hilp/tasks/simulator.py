@@ -43,7 +43,6 @@ class Threaded:
     threads: int
 
     def with_threads(self, threads: int) -> Self:
-        """The same task with so many threads."""
         other = copy.copy(self)
         other.threads = threads
         other.__dict__.pop("_pool", None)
@@ -117,12 +116,19 @@ def drawing(mujoco: Any, model: Any, height: int, width: int, fast: bool = True)
 
 
 def render(
-    draw: Draw, states: np.ndarray, size: tuple[int, int], camera: Any, put: Callable[[np.ndarray], Any]
+    mujoco: Any,
+    model: Any,
+    states: np.ndarray,
+    size: tuple[int, int],
+    camera: Any,
+    put: Callable[[np.ndarray], Any],
+    fast: bool = True,
 ) -> np.ndarray:
     """Images uint8 [n, height, width, 3] of states; `put(state)` gives a simulation that is in one."""
     images = np.empty((len(states), *size, 3), np.uint8)
-    for state, image in zip(states, images, strict=True):
-        draw(put(state), camera, image)
+    with drawing(mujoco, model, *size, fast=fast) as draw:
+        for state, image in zip(states, images, strict=True):
+            draw(put(state), camera, image)
     return images
 
 

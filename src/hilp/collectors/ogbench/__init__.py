@@ -23,7 +23,6 @@ KINDS = (*mazes.KINDS, *play.KINDS)
 
 
 def kinds(world: OgbenchTask) -> tuple[str, ...]:
-    """The kinds of data of a task, the usual one first."""
     return tuple(mazes.KINDS) if isinstance(world, OgbenchMaze) else play.KINDS
 
 

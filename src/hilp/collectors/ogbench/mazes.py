@@ -20,7 +20,7 @@ import numpy as np
 
 from hilp.collectors import targets
 from hilp.collectors.ant_controller import Controller
-from hilp.collectors.collecting import Block, Episode
+from hilp.collectors.collecting import Block, Episode, stacked
 from hilp.errors import HilpError
 from hilp.tasks import ogbench
 from hilp.tasks.antmaze import AntEpisodes
@@ -64,7 +64,6 @@ def episode_steps(world: OgbenchMaze, kind: str) -> int:
 
 
 def block(world: OgbenchMaze, kind: str) -> int:
-    """Episodes in one piece of work."""
     return KINDS[kind].point_block if world.about.body == "point" else KINDS[kind].ant_block
 
 
@@ -155,28 +154,21 @@ class Walkers(Points):
         return directions
 
 
-class Ants:
+class Ants(AntEpisodes):
     """Ants that our own controller walks along a direction."""
 
     def __init__(self, world: OgbenchMaze, rng: np.random.Generator, xy: np.ndarray) -> None:
         self._controller = Controller.load()
         states = world.ground.resets(rng, xy)
         states[:, :2] = xy
-        self._episodes = AntEpisodes(world.ground, states, np.full_like(xy, np.inf))  # none is ever at a goal
+        super().__init__(world.ground, states, np.full_like(xy, np.inf))  # none is ever at a goal
 
     @property
     def xy(self) -> np.ndarray:
-        return self._episodes.states[:, :2]
-
-    @property
-    def observations(self) -> np.ndarray:
-        return self._episodes.observations
+        return self.states[:, :2]
 
     def toward(self, directions: np.ndarray) -> np.ndarray:
-        return self._controller.act(self._episodes.states[:, 2:], directions)
-
-    def step(self, actions: np.ndarray) -> None:
-        self._episodes.step(actions)
+        return self._controller.act(self.states[:, 2:], directions)
 
 
 class Simulation:
@@ -196,42 +188,29 @@ class Simulation:
             bodies: Walkers | Ants = Walkers(self._world.env.model, self._world.walls, errands.starts)
         else:
             bodies = Ants(self._world, rng, errands.starts)
-        columns = run(bodies, errands, self._kind, NOISE[self._world.about.body], rng, max(lengths))
+        rows, actions = [self._row(bodies, errands)], []
+        for step in range(max(lengths)):
+            if self._kind == "explore":
+                if step % EXPLORE_STEPS == 0:
+                    directions = rng.standard_normal((len(lengths), 2))
+                    directions /= np.linalg.norm(directions, axis=1, keepdims=True) + 1e-6
+                intended, width = bodies.toward(directions), EXPLORE_NOISE
+            else:
+                errands.go_on()
+                intended, width = bodies.toward(errands.directions(bodies.xy)), NOISE[self._world.about.body]
+            noisy = intended + width * rng.standard_normal(intended.shape)
+            actions.append(noisy.clip(-1, 1).astype(np.float32))
+            bodies.step(actions[-1])
+            errands.arrive(bodies.xy)
+            rows.append(self._row(bodies, errands))
+        columns = stacked(rows, actions)  # [steps + 1, n, ...], actions one row less
         return [
-            {
-                name: column[i, : steps if name == "actions" else steps + 1]
-                for name, column in columns.items()
-                if self._kind != "explore" or name in ("observations", "actions")
-            }
+            {name: column[: steps + (name != "actions"), i] for name, column in columns.items()}
             for i, steps in enumerate(lengths)
         ]
 
-
-def run(
-    bodies: Walkers | Ants, errands: Errands, kind: str, noise: float, rng: np.random.Generator, steps: int
-) -> dict[str, np.ndarray]:
-    """Columns [n, steps + 1, ...] of n episodes, actions one row less."""
-    observations, actions = [bodies.observations], []
-    number, reached = [errands.number.copy()], [errands.reached.copy()]
-    for step in range(steps):
-        if kind == "explore":
-            if step % EXPLORE_STEPS == 0:
-                directions = rng.standard_normal((len(errands.starts), 2))
-                directions /= np.linalg.norm(directions, axis=1, keepdims=True) + 1e-6
-            intended, width = bodies.toward(directions), EXPLORE_NOISE
-        else:
-            errands.go_on()
-            intended, width = bodies.toward(errands.directions(bodies.xy)), noise
-        noisy = intended + width * rng.standard_normal(intended.shape)
-        actions.append(noisy.clip(-1, 1).astype(np.float32))
-        bodies.step(actions[-1])
-        errands.arrive(bodies.xy)
-        observations.append(bodies.observations)
-        number.append(errands.number.copy())
-        reached.append(errands.reached.copy())
-    return {
-        "observations": np.stack(observations, axis=1),
-        "actions": np.stack(actions, axis=1),
-        targets.NUMBER: np.stack(number, axis=1),
-        targets.REACHED: np.stack(reached, axis=1),
-    }
+    def _row(self, bodies: Walkers | Ants, errands: Errands) -> dict[str, np.ndarray]:
+        row = {"observations": bodies.observations}
+        if self._kind != "explore":
+            row |= {targets.NUMBER: errands.number.copy(), targets.REACHED: errands.reached.copy()}
+        return row

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hilp.collectors import targets
-from hilp.collectors.collecting import Block, Episode
+from hilp.collectors.collecting import Block, Episode, stacked
 from hilp.errors import HilpError
 from hilp.tasks import ogbench
 from hilp.tasks.ogbench.manipulation import SCALES, Manipulation
@@ -72,7 +72,7 @@ class Simulation:
             if script.done:
                 observation, info = env.set_new_target(**of_target)
                 script, target = self._take_up(observation, info), target + 1
-        return {"actions": np.stack(actions), **{name: np.stack([row[name] for row in rows]) for name in rows[0]}}
+        return stacked(rows, actions)
 
     def _of_targets(self, seed: int) -> dict[str, float]:
         """What the targets of an episode are drawn with, apart from the environment's own values."""

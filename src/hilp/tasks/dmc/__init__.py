@@ -18,12 +18,10 @@ def names() -> tuple[str, ...]:
 
 
 def reward_tasks() -> tuple[str, ...]:
-    """The tasks that are one reward each."""
     return TASKS
 
 
 def takes(name: str) -> bool:
-    """Whether this is a robot of DeepMind Control."""
     return name in names()
 
 

@@ -117,13 +117,8 @@ class Walker(SuiteDomain):
     def measure(self, data: Any) -> Sequence[float]:
         self.compute_speeds(data)
         self.mujoco.mj_subtreeVel(self.model, data)
-        torso = self.torso
-        return (
-            data.xpos[torso, 2],
-            data.xmat[torso, 8],
-            data.subtree_linvel[torso, 0],
-            data.subtree_angmom[torso, 1],
-        )
+        at = self.torso
+        return data.xpos[at, 2], data.xmat[at, 8], data.subtree_linvel[at, 0], data.subtree_angmom[at, 1]
 
 
 class Cheetah(SuiteDomain):

@@ -67,7 +67,6 @@ class Dmc(Threaded, BaseTask):
 
     @property
     def fps(self) -> float:
-        """Steps of control in a second."""
         return float(1 / (self.domain.substeps * self.domain.model.opt.timestep))
 
     def _labels(self, name: str) -> Callable[..., np.ndarray]:
@@ -117,7 +116,6 @@ class Dmc(Threaded, BaseTask):
         raise HilpError(f"{self.name} has no goals: prompt with one of its rewards, {some(list(self.rewards))}")
 
     def draw(self, ax: Axes) -> None:
-        """Name the axes that `place` uses."""
         x, y = self.kind.axes
         ax.set_xlabel(x)
         ax.set_ylabel(y)
@@ -127,7 +125,6 @@ class Dmc(Threaded, BaseTask):
         return np.asarray(observations)[:, list(self.kind.axes.values())]
 
     def film(self, observations: np.ndarray, physics: np.ndarray) -> np.ndarray:
-        """Frames of an episode for people to look at."""
         return self.frames(physics, (240, 320))
 
     def frames(
@@ -141,8 +138,7 @@ class Dmc(Threaded, BaseTask):
             named = [model.camera(number).name for number in range(model.ncam)]
             raise HilpError(f"{self.domain_name} has no camera {camera!r}: {nearest(str(camera), named)}") from error
         put = domain.putting(mujoco.mj_kinematics, mujoco.mj_comPos, mujoco.mj_camlight)
-        with drawing(mujoco, model, *size) as draw:
-            return render(draw, states, size, view, put)
+        return render(mujoco, model, states, size, view, put)
 
 
 class DmcEpisodes(BaseEpisodes):
@@ -198,7 +194,6 @@ class PixelDmc(Dmc):
 
     @property
     def plain(self) -> Dmc:
-        """The same robot, by its states."""
         return Dmc(self.name.removesuffix(SUFFIX), tuple(self.rewards), self.threads)
 
     def episodes(

@@ -5,18 +5,7 @@ for its constructor, `gym:my_module:my/Env-v0` one that a module registers, and 
 class) in a file gives: an environment, or a task made of one by `gym_task`.
 """
 
-from hilp.tasks.gym.finding import PREFIX, names, runs_user_code, takes
-from hilp.tasks.gym.task import OWN_REWARD, GymEpisodes, GymTask, gym_task, make, task_from
+from hilp.tasks.gym.finding import names, runs_user_code, takes
+from hilp.tasks.gym.task import OWN_REWARD, GymTask, gym_task, make, task_from
 
-__all__ = [
-    "OWN_REWARD",
-    "PREFIX",
-    "GymEpisodes",
-    "GymTask",
-    "gym_task",
-    "make",
-    "names",
-    "runs_user_code",
-    "takes",
-    "task_from",
-]
+__all__ = ["OWN_REWARD", "GymTask", "gym_task", "make", "names", "runs_user_code", "takes", "task_from"]

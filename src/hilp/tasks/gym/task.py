@@ -55,16 +55,11 @@ def gym_task(
     if actions not in ("unit", "own"):
         raise HilpError(f"actions is 'unit' or 'own', not {actions!r:.60}")
     maker, known = finding.maker(env, values)
-    given: dict[str, Any] = {
-        "goal": goal,
-        "reward": reward,
-        "success": success,
-        "max_steps": max_steps,
-        "place": place or None,
-    }
-    changed = actions == "own" or any(value is not None for value in given.values())
-    task = None if changed else known
-    return GymTask(maker, name or known or _class_name(env), task=task, own_units=actions == "own", **given)
+    options = (goal, reward, success, max_steps, place or None)
+    changed = actions == "own" or any(value is not None for value in options)
+    found = GymTask(maker, name or known or _class_name(env), *options)
+    found.task, found.own_units = None if changed else known, actions == "own"
+    return found
 
 
 def make(name: str) -> Any:
@@ -100,26 +95,18 @@ def _class_name(env: Any) -> str:
 
 
 class GymTask(BaseTask):
-    """An environment with its goals or rewards. Episodes take environments from `pool`, or make them."""
+    """An environment with its goals or rewards, made by `gym_task`. Episodes take environments from `pool`."""
 
     family = "gym"
+    task: str | None = None  # the name by which `make` gives this task again; None where there is none
+    own_units = False  # whether policies act in the environment's own units
+    _base: np.ndarray | None = None  # an observation that goals look like
+    _states: np.ndarray | None = None  # of the data, one of which a goal looks like
 
     def __init__(
-        self,
-        maker: Callable[[bool], Any],
-        name: str,
-        *,
-        task: str | None,
-        goal: Any = None,
-        reward: Reward | Mapping[str, Reward] | None = None,
-        success: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None,
-        max_steps: int | None = None,
-        place: Sequence[int] | None = None,
-        own_units: bool = False,
+        self, maker: Callable[[bool], Any], name: str, goal: Any, reward: Any, success: Any, max_steps: Any, place: Any
     ) -> None:
-        self.name = name
-        self.task = task  # the name by which `make` gives this task again; None where there is none
-        self._maker, self._draw_goal, self.success, self.own_units = maker, goal, success, own_units
+        self.name, self._maker, self._draw_goal, self.success = name, maker, goal, success
         self.pool: list[Any] = [maker(False)]
         env = self.pool[0]
         self.actions = Actions.of(env.action_space, name)
@@ -129,7 +116,7 @@ class GymTask(BaseTask):
         self.observation_dim, self.observation_parts = self.layout.dim, self.layout.parts
         self.columns = column_names(self.layout.parts)
         goal_env = self.layout.goal_columns is not None
-        self.goal_dim = len(self.layout.goal_columns) if self.layout.goal_columns is not None else 0
+        self.goal_dim = 0 if self.layout.goal_columns is None else len(self.layout.goal_columns)
         self.has_goals = goal_env or goal is not None
         self._require_goals_and_success(goal_env, told)
         limit = getattr(env.spec, "max_episode_steps", None)
@@ -142,8 +129,6 @@ class GymTask(BaseTask):
             reward = {} if goal_env else {OWN_REWARD: own_reward}  # that of goal environments changes with the goal
         self.rewards = {"reward": reward} if callable(reward) else dict(reward)
         self.extra_columns = ("physics",) if goal_env else ("physics", "own_reward")
-        self._base: np.ndarray | None = None
-        self._states: np.ndarray | None = None
 
     def _require_goals_and_success(self, goal_env: bool, told: bool) -> None:
         """Raise unless it is known what to reach, and when it is reached. told: whether info tells when."""
@@ -188,15 +173,10 @@ class GymTask(BaseTask):
         if goal is not None:
             self._require_goals()
         seeds = rng.integers(2**31, size=n)
-        fixed = None if goal is None else self._given_goal(goal)
-        goals = [self._goal(rng) if fixed is None else fixed for _ in range(n)]
+        source = self._draw_goal if goal is None else goal  # None: the environment's own
+        drawn = (source(rng) if callable(source) else source for _ in range(n))
+        goals = [None if one is None else self._given_goal(one) for one in drawn]
         return GymEpisodes(self, [self._take_env() for _ in range(n)], seeds, goals)
-
-    def _goal(self, rng: np.random.Generator) -> np.ndarray | None:
-        """A goal as the user of `gym_task` gave it; None for the environment's own."""
-        if self._draw_goal is None:
-            return None
-        return self._given_goal(self._draw_goal(rng) if callable(self._draw_goal) else self._draw_goal)
 
     def _take_env(self) -> Any:
         return self.pool.pop() if self.pool else self._maker(False)
@@ -249,23 +229,17 @@ class GymTask(BaseTask):
         """The same task with goals that look like states [n, obs] of the data, but for what is to be achieved."""
         if self.layout.goal_columns is None or not len(states):
             return self
-        other = copy.copy(self)
-        other._states = np.asarray(states, np.float64)
-        return other
+        return self.changed(_states=np.asarray(states, np.float64))
 
     def for_data(self, first: np.ndarray) -> GymTask:
         """The same task with goals that look like the first observation of the data, but for what is to be achieved."""
         if self.layout.goal_columns is None:
             return self
-        other = copy.copy(self)
-        other._base = self.require_observation(first, "first observation", finite=False).copy()
-        return other
+        return self.changed(_base=self.require_observation(first, "first observation", finite=False).copy())
 
     def with_own_units(self, own: bool) -> GymTask:
         """The same task for policies that act in the environment's own units, or in [-1, 1]."""
-        other = copy.copy(self)
-        other.own_units = own
-        return other
+        return self.changed(own_units=own)
 
     def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray:
         """Whether observations count as at the goal: by the rule given, else where the goal's own reward is paid."""
@@ -289,13 +263,11 @@ class GymTask(BaseTask):
     # Pictures
 
     def draw(self, ax: Axes) -> None:
-        """Name the axes that `place` uses."""
         names = [f"{name}[{i}]" for name, (size,) in self.observation_parts for i in range(size)]
         ax.set_xlabel(names[self._place[0]])
         ax.set_ylabel(names[self._place[1]])
 
     def place(self, observations: np.ndarray) -> np.ndarray:
-        """Two columns of each observation."""
         return np.asarray(observations)[:, self._place]
 
     def film(self, observations: np.ndarray, physics: np.ndarray | None) -> np.ndarray:

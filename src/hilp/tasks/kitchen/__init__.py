@@ -1,32 +1,15 @@
 """Kitchen: a robot arm among things to open, switch and move, by states or, as `visual-kitchen-mixed`, by a camera."""
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks.kitchen.task import (
-    HAND,
-    HANDLES,
-    MAX_STEPS,
-    NAMES,
-    PARTS,
-    ROBOT,
-    Kitchen,
-    KitchenEpisodes,
-    Simulator,
-    simulator,
-    task_of_file,
-)
+from hilp.tasks.kitchen.task import MAX_STEPS, NAMES, PARTS, Kitchen, simulator, task_of_file
 from hilp.tasks.kitchen.visual import VisualKitchen
 from hilp.tasks.rendering import VISUAL
 
 __all__ = [
-    "HAND",
-    "HANDLES",
     "MAX_STEPS",
     "NAMES",
     "PARTS",
-    "ROBOT",
     "Kitchen",
-    "KitchenEpisodes",
-    "Simulator",
     "VisualKitchen",
     "make",
     "names",
@@ -42,7 +25,6 @@ def names() -> list[str]:
 
 
 def takes(name: str) -> bool:
-    """Whether this is a kitchen."""
     return name.removeprefix(VISUAL) in NAMES
 
 

@@ -7,7 +7,6 @@ makes a position of it, from the last noisy reading. One step is 0.08 s.
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr
@@ -21,7 +20,7 @@ import numpy as np
 from hilp.errors import HilpError, nearest
 from hilp.tasks.base import BaseEpisodes, BaseTask, column_names
 from hilp.tasks.maze.maps import bare_axes
-from hilp.tasks.simulator import Threaded, drawing, import_simulator, render
+from hilp.tasks.simulator import Threaded, import_simulator, render
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -147,14 +146,13 @@ class Kitchen(Threaded, BaseTask):
 
     @property
     def fps(self) -> float:
-        """Steps of control in a second."""
         return 1 / self.simulator.dt
 
     def for_data(self, first: np.ndarray) -> Kitchen:
         """The same task with D4RL's goals: the arm is as in the first observation of the data."""
-        other = copy.copy(self)
-        other.robot_pose = self.require_observation(first, "first observation", finite=False)[:ROBOT].copy()
-        return other
+        return self.changed(
+            robot_pose=self.require_observation(first, "first observation", finite=False)[:ROBOT].copy()
+        )
 
     # Goals
 
@@ -216,7 +214,6 @@ class Kitchen(Threaded, BaseTask):
 
     @property
     def target(self) -> np.ndarray:
-        """All subtasks done."""
         return self.goal.astype(np.float32)
 
     def at_target(self, s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray:
@@ -225,7 +222,6 @@ class Kitchen(Threaded, BaseTask):
         return found.astype(np.float64)
 
     def target_episodes(self, rng: np.random.Generator, n: int) -> KitchenEpisodes:
-        """D4RL's episodes."""
         return self.episodes(rng, n)
 
     # The task
@@ -272,17 +268,15 @@ class Kitchen(Threaded, BaseTask):
         return found
 
     def film(self, observations: np.ndarray, physics: np.ndarray | None) -> np.ndarray:
-        """Frames of an episode for people to look at."""
         return self.frames(observations)
 
     def frames(self, observations: np.ndarray, size: tuple[int, int] = (360, 480)) -> np.ndarray:
         """Pictures uint8 [n, height, width, 3] of observations [n, 30], from the camera of FrankaKitchen-v1."""
-        mujoco, model = self.simulator.mujoco, self.simulator.model
+        mujoco = self.simulator.mujoco
         camera = mujoco.MjvCamera()
         camera.distance, camera.azimuth, camera.elevation = 2.2, 70.0, -35.0
         camera.lookat[:] = -0.2, 0.5, 2.0
-        with drawing(mujoco, model, *size) as draw:
-            return render(draw, observations, size, camera, self.simulator.begin)
+        return render(mujoco, self.simulator.model, observations, size, camera, self.simulator.begin)
 
 
 class KitchenEpisodes(BaseEpisodes):

@@ -35,7 +35,6 @@ class VisualKitchen(ImageTask, Kitchen):
 
     @property
     def plain(self) -> Kitchen:
-        """The same kitchen, by its states."""
         return Kitchen(self.name.removeprefix(VISUAL), self.subtasks, self.threads)
 
     def render_states(self, states: np.ndarray) -> dict[str, np.ndarray]:

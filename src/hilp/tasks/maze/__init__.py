@@ -5,33 +5,15 @@ from __future__ import annotations
 import os
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks.maze.maps import MAZES, SUCCESS_RADIUS, Grid, at_goal, fewest_steps, looks_like_map, read_map
+from hilp.tasks.maze.maps import MAZES, SUCCESS_RADIUS, Grid, at_goal, looks_like_map, read_map
 from hilp.tasks.maze.pixels import PixelMaze
-from hilp.tasks.maze.world import MOTIONS, RADIUS, STEP, TOUCH, Maze, MazeEpisodes
+from hilp.tasks.maze.world import RADIUS, STEP, Maze
 from hilp.tasks.rendering import SUFFIX
 
-__all__ = [
-    "MAZES",
-    "MOTIONS",
-    "RADIUS",
-    "STEP",
-    "SUCCESS_RADIUS",
-    "TOUCH",
-    "Grid",
-    "Maze",
-    "MazeEpisodes",
-    "at_goal",
-    "fewest_steps",
-    "looks_like_map",
-    "make",
-    "names",
-    "read_map",
-    "takes",
-]
+__all__ = ["MAZES", "RADIUS", "STEP", "SUCCESS_RADIUS", "Grid", "Maze", "at_goal", "make", "names", "read_map", "takes"]
 
 
 def names() -> list[str]:
-    """The mazes that have a name."""
     return [*sorted(MAZES), *sorted(f"{name}{SUFFIX}" for name in MAZES)]
 
 

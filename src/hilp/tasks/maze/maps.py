@@ -176,15 +176,6 @@ def _require_one_piece(cells: np.ndarray) -> None:
         )
 
 
-def _grown(reached: np.ndarray, beside: np.ndarray, back: bool) -> np.ndarray:
-    """The cells reached, and those one step from them; with `back`, those from which they are one step."""
-    if back:
-        return np.asarray(reached[beside].any(axis=1) | reached)
-    grown = reached.copy()
-    grown[beside[reached]] = True
-    return grown
-
-
 def _require_ways(cells: np.ndarray) -> None:
     """Raise unless one-way doors let every free cell be reached from every other."""
     for row, column in np.argwhere(np.isin(cells, list(DOORS))):
@@ -198,9 +189,13 @@ def _require_ways(cells: np.ndarray) -> None:
                 )
     beside = neighbours(cells)
     for back in (False, True):
-        reached = np.arange(len(beside)) == 0  # from the first free cell, or back to it
-        while (grown := _grown(reached, beside, back)).sum() > reached.sum():
-            reached = grown
+        reached, before = np.arange(len(beside)) == 0, 0  # from the first free cell, or back to it
+        while (count := int(reached.sum())) > before:
+            before = count
+            if back:
+                reached |= reached[beside].any(axis=1)
+            else:
+                reached[beside[reached]] = True
         if not reached.all():
             first, lost = np.argwhere(cells != "#")[[0, int(np.argmin(reached))]]
             start, end = (lost, first) if back else (first, lost)

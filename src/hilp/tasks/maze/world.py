@@ -64,7 +64,6 @@ class Maze(Grid):
         }
 
     def positions(self, observations: np.ndarray) -> np.ndarray:
-        """x and y of observations."""
         return np.asarray(observations)
 
     @cached_property
@@ -134,7 +133,6 @@ class Maze(Grid):
         return moved
 
     def _slide(self, xy: np.ndarray, move: np.ndarray, first: int) -> np.ndarray:
-        """Move along one axis, then along the other."""
         position = [xy[:, 0], xy[:, 1]]
         for axis in (first, 1 - first):
             position[axis] = self._advance(position[axis], move[:, axis], position[1 - axis], axis)
@@ -215,7 +213,6 @@ class Maze(Grid):
         return MazeEpisodes(self, xy, goals)
 
     def goal_base(self, rng: np.random.Generator) -> np.ndarray:
-        """Both coordinates of a goal must be given."""
         return np.full(2, np.nan)
 
     def require_position(self, xy: np.ndarray, name: str) -> np.ndarray:
@@ -308,7 +305,6 @@ class Maze(Grid):
     # Pictures
 
     def draw(self, ax: Axes) -> None:
-        """Draw the walls and the doors."""
         draw_walls(self.walls, ax, corner=(0, 0), cell=1, origin="upper")
         draw_doors(self.cells, ax)
 

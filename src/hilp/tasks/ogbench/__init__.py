@@ -9,28 +9,21 @@ Names are OGBench's, with or without the version at the end: `pointmaze-large-v0
 from __future__ import annotations
 
 from hilp.tasks.ogbench.environments import NAMES, VERSION, find, of_data, takes
+from hilp.tasks.ogbench.manipulation import Manipulation
+from hilp.tasks.ogbench.mazes import OgbenchMaze
 from hilp.tasks.ogbench.task import OgbenchTask
+from hilp.tasks.ogbench.visual import VisualManipulation, VisualMaze
 from hilp.tasks.rendering import VISUAL
 
 __all__ = ["VERSION", "VISUAL", "OgbenchTask", "find", "make", "names", "of_data", "takes"]
 
 
 def names() -> tuple[str, ...]:
-    """The environments with states."""
     return NAMES
 
 
 def make(name: str) -> OgbenchTask:
-    """The task of this name."""
     about = find(name)
     if name.startswith(VISUAL):
-        from hilp.tasks.ogbench import visual
-
-        return visual.make(about)
-    if about.body in ("cube", "scene", "puzzle"):
-        from hilp.tasks.ogbench.manipulation import Manipulation
-
-        return Manipulation(about)
-    from hilp.tasks.ogbench.mazes import OgbenchMaze
-
-    return OgbenchMaze(about)
+        return VisualManipulation(about) if about.has_arm else VisualMaze(about)
+    return Manipulation(about) if about.has_arm else OgbenchMaze(about)

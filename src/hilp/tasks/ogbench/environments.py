@@ -25,8 +25,8 @@ class Environment:
     body: str  # point, ant, humanoid or soccer in a maze; cube, scene or puzzle before an arm
 
     @property
-    def data_kinds(self) -> tuple[str, ...]:
-        return ARM_KINDS if self.body in ("cube", "scene", "puzzle") else MAZE_KINDS
+    def has_arm(self) -> bool:
+        return self.body in ("cube", "scene", "puzzle")
 
 
 def _environments() -> dict[str, Environment]:
@@ -39,13 +39,8 @@ def _environments() -> dict[str, Environment]:
             (f"humanoidmaze-{size}", 4000 if size == "giant" else 2000, 69, 21, "humanoid"),
         ]
     rows += [(f"antsoccer-{size}", 1000, 42, 8, "soccer") for size in ("arena", "medium")]
-    for cubes, (size, steps) in {
-        1: ("single", 200),
-        2: ("double", 500),
-        3: ("triple", 1000),
-        4: ("quadruple", 1000),
-        8: ("octuple", 1500),
-    }.items():
+    sizes = {"single": (1, 200), "double": (2, 500), "triple": (3, 1000), "quadruple": (4, 1000), "octuple": (8, 1500)}
+    for size, (cubes, steps) in sizes.items():
         rows.append((f"cube-{size}", steps, arm + joint_numbers * cubes, 5, "cube"))
     rows.append(("scene", 750, arm + joint_numbers + 2 * 4 + 4, 5, "scene"))
     for size, steps in (("3x3", 500), ("4x4", 500), ("4x5", 1000), ("4x6", 1000)):
@@ -65,12 +60,8 @@ NAMES = tuple(ENVIRONMENTS)
 def takes(name: str) -> bool:
     """Whether a name is one of OGBench's, also one that is refused when it is made."""
     plain = name.removesuffix(VERSION)
-    return (
-        _known(name) is not None
-        or (plain.startswith(VISUAL) and _known(plain.removeprefix(VISUAL) + VERSION) is not None)
-        or plain.startswith("powderworld-")
-        or ("-singletask" in plain and _known(plain.split("-singletask")[0] + VERSION) is not None)
-    )
+    base = plain.removeprefix(VISUAL).partition("-singletask")[0]
+    return bool(_known(name) or (base != plain and _known(base + VERSION))) or plain.startswith("powderworld-")
 
 
 def find(name: str) -> Environment:
@@ -96,7 +87,7 @@ def of_data(name: str) -> Environment | None:
     """The environment of a data set with a name of OGBench's (pointmaze-large-stitch-v0), None for other names."""
     base, _, kind = name.removesuffix(VERSION).rpartition("-")
     found = ENVIRONMENTS.get(base) or ENVIRONMENTS.get(base + VERSION)
-    return found if found is not None and kind in found.data_kinds else None
+    return found if found is not None and kind in (ARM_KINDS if found.has_arm else MAZE_KINDS) else None
 
 
 def _known(name: str) -> Environment | None:

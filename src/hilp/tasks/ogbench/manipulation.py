@@ -38,7 +38,7 @@ class Manipulation(OgbenchTask):
         return int(getattr(self.env, "_num_buttons", 0))
 
     @cached_property
-    def columns(self) -> Mapping[str, int]:
+    def columns(self) -> Mapping[str, int]:  # type: ignore[override]
         names = [f"joint_{i}" for i in range(6)] + [f"joint_velocity_{i}" for i in range(6)]
         names += ["effector_x", "effector_y", "effector_z", "effector_yaw_cos", "effector_yaw_sin"]
         names += ["gripper_opening", "gripper_contact"]

@@ -44,7 +44,7 @@ class OgbenchMaze(OgbenchTask):
         return float(self.env._goal_tol)
 
     @property
-    def columns(self) -> Mapping[str, int]:
+    def columns(self) -> Mapping[str, int]:  # type: ignore[override]
         named = {"x": 0, "y": 1}
         if self.about.body in ("ant", "soccer"):
             named["height"] = 2
@@ -73,7 +73,6 @@ class OgbenchMaze(OgbenchTask):
         return value
 
     def draw(self, ax: Axes) -> None:
-        """Draw the walls from above."""
         draw_walls(self.walls, ax)
 
     def place(self, observations: np.ndarray) -> np.ndarray:
@@ -150,7 +149,6 @@ class Points:
         return self.xy.astype(np.float32)
 
     def step(self, actions: np.ndarray) -> None:
-        """Move all points by actions [n, 2]."""
         self.xy = self.xy + STEP * np.asarray(actions, np.float64)
         touching = self.touching()
         for i in np.flatnonzero(touching):

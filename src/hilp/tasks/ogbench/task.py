@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -21,9 +21,6 @@ from hilp.errors import HilpError, nearest
 from hilp.tasks.base import BaseEpisodes, BaseTask
 from hilp.tasks.ogbench.environments import Environment
 from hilp.tasks.simulator import import_simulator, rendering_errors
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 EXTRA = "OGBench"  # what needs the simulator, in error messages
 FILM_STRIDE = 4  # one frame in so many steps
@@ -42,17 +39,11 @@ class OgbenchTask(BaseTask, ABC):
 
     # What the families differ in
 
-    @property
-    @abstractmethod
-    def columns(self) -> Mapping[str, int]:
-        """The numbers of an observation by name."""
+    columns: Mapping[str, int]
 
     @abstractmethod
     def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray:
         """Whether each observation counts as at the goal."""
-
-    @abstractmethod
-    def draw(self, ax: Axes) -> None: ...
 
     @abstractmethod
     def set_state(self, env: Any, observation: np.ndarray) -> None:

@@ -31,12 +31,10 @@ class Visual(ImageTask, OgbenchTask):
 
     @property
     def plain(self) -> OgbenchTask:
-        """The same environment, by its states."""
         return Manipulation(self.about) if isinstance(self, Manipulation) else OgbenchMaze(self.about)
 
     @cached_property
     def _visual_env(self) -> Any:
-        """OGBench's visual environment."""
         import_simulator(EXTRA, "ogbench")
         registered = VISUAL + self.about.registered
         if registered not in import_simulator(EXTRA, "gymnasium.envs.registration").registry:
@@ -59,8 +57,3 @@ class VisualManipulation(Visual, Manipulation):
 
 class VisualMaze(Visual, OgbenchMaze):
     """A maze, by images."""
-
-
-def make(about: Environment) -> OgbenchTask:
-    """The visual task of an environment."""
-    return VisualManipulation(about) if about.body in ("cube", "scene", "puzzle") else VisualMaze(about)
