@@ -22,7 +22,6 @@ from hilp.errors import HilpError
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
-    from hilp.data.metadata import Parts
     from hilp.tasks import Task
 
 IN_MEMORY = True
@@ -37,6 +36,8 @@ Actor = Callable[[np.ndarray], Any]  # of one observation
 
 def collect(world: Task, request: Request) -> Dataset:
     """Whole episodes; the last may be cut."""
+    from hilp.data.load import from_arrays
+
     kind, steps, seed = request.kind, request.steps, request.seed
     make = _actors(kind, world)
     name = f"{world.name}-{Path(kind).stem if plugins.names_code(kind) else kind}"
@@ -47,7 +48,9 @@ def collect(world: Task, request: Request) -> Dataset:
         while (done := _transitions(found)) < steps:
             found += _several(world, make, seed, len(found), steps - done)
             request.report(_transitions(found))
-        return _in_memory(found, name, task, parts)
+        arrays = {key: np.concatenate([episode[key] for episode in found]) for key in found[0]}
+        arrays["episode_lengths"] = np.array([len(episode["observations"]) for episode in found])
+        return replace(from_arrays(arrays, name=name), task=task, observation_parts=parts)
     with collection(request.out, request.identity(task, **_code(task, kind)), request.overwrite) as shards:
         while (done := shards.transitions()) < steps:
             shards.add(_several(world, make, seed, shards.episodes(), steps - done))
@@ -59,15 +62,6 @@ def _code(*named: str | None) -> dict[str, str]:
     """A hash of each Python file that a task or a behaviour names: an edited file is another collection."""
     paths = [Path(text.rpartition(":")[0]) for text in named if text and plugins.names_code(text)]
     return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in paths if file.is_file()}
-
-
-def _in_memory(episodes: list[Episode], name: str, task: str | None, parts: Parts) -> Dataset:
-    from hilp.data.load import from_arrays
-
-    arrays = {key: np.concatenate([episode[key] for episode in episodes]) for key in episodes[0]}
-    lengths = [len(episode["observations"]) for episode in episodes]
-    data = from_arrays({**arrays, "episode_lengths": np.array(lengths)}, name=name)
-    return replace(data, task=task, observation_parts=parts)
 
 
 def _episodes(world: Task, make: Callable[[np.random.Generator], Actor], seed: int, first: int) -> list[Episode]:

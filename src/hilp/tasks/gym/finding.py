@@ -11,6 +11,7 @@ import io
 import json
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from hilp import plugins
@@ -63,21 +64,21 @@ def maker(env: Any, values: Mapping[str, Any]) -> tuple[Callable[[bool], Any], s
     if isinstance(env, str):
         query = "&".join(f"{key}={json.dumps(value)}" for key, value in values.items())
         identity = env.removeprefix(PREFIX)
-        return _by_id(identity, values), f"{PREFIX}{identity}" + (f"?{query}" if query else "")
+        bare = _import_module_of(identity)
+        return partial(_make_by_id, bare, values), f"{PREFIX}{identity}" + (f"?{query}" if query else "")
     if isinstance(env, gymnasium.Env):
         if values:
             raise HilpError(
                 f"{', '.join(values)}: values are for environments that are made here, and this one is made"
             )
-        return _from_object(env), None
+        return partial(_copy, env), None
     if not callable(env):
         raise HilpError(f"a Gymnasium task is made from an id, an environment or a function, not {env!r:.60}")
-    return _by_call(env, values), None
+    return partial(_call, env, values), None
 
 
-def _by_id(identity: str, values: Mapping[str, Any]) -> Callable[[bool], Any]:
-    import gymnasium
-
+def _import_module_of(identity: str) -> str:
+    """Import what knows an id of the form module:ID or ID; returns the ID."""
     module, colon, bare = identity.rpartition(":")
     if colon:
         try:
@@ -88,16 +89,18 @@ def _by_id(identity: str, values: Mapping[str, Any]) -> Callable[[bool], Any]:
                 f"the file, path/to/{module}.py:make_env"
             ) from error
     _import_packages(bare)
+    return bare
 
-    def make(pictures: bool) -> Any:
-        try:
-            return _quietly_made(bare, **values, **_pictures(pictures))
-        except Exception as error:  # its code is not ours
-            if isinstance(error, gymnasium.error.UnregisteredEnv) or type(error) is gymnasium.error.Error:
-                raise HilpError(f"there is no Gymnasium environment '{bare}': {_near(bare)}") from error
-            raise HilpError(f"the environment {bare} cannot be made: {reason(error)}") from error
 
-    return make
+def _make_by_id(identity: str, values: Mapping[str, Any], pictures: bool) -> Any:
+    import gymnasium
+
+    try:
+        return _quietly_made(identity, **values, **_pictures(pictures))
+    except Exception as error:  # its code is not ours
+        if isinstance(error, gymnasium.error.UnregisteredEnv) or type(error) is gymnasium.error.Error:
+            raise HilpError(f"there is no Gymnasium environment '{identity}': {_near(identity)}") from error
+        raise HilpError(f"the environment {identity} cannot be made: {reason(error)}") from error
 
 
 def _quietly_made(spec: Any, **values: Any) -> Any:
@@ -137,37 +140,29 @@ def _near(identity: str) -> str:
     return f"did you mean {' or '.join(repr(PREFIX + name) for name in close)}?"
 
 
-def _from_object(env: Any) -> Callable[[bool], Any]:
-    """Copies of an environment: made anew by its spec where it has one, else as they are."""
-
-    def make(pictures: bool) -> Any:
-        try:
-            return copy.deepcopy(env) if env.spec is None else _quietly_made(env.spec, **_pictures(pictures))
-        except Exception as error:
-            kind = type(env.unwrapped).__name__
-            raise HilpError(
-                f"the environment {kind} cannot be copied ({reason(error)}): give a function that makes it"
-            ) from error
-
-    return make
+def _copy(env: Any, pictures: bool) -> Any:
+    """A copy of an environment: made anew by its spec where it has one."""
+    try:
+        return copy.deepcopy(env) if env.spec is None else _quietly_made(env.spec, **_pictures(pictures))
+    except Exception as error:
+        kind = type(env.unwrapped).__name__
+        raise HilpError(
+            f"the environment {kind} cannot be copied ({reason(error)}): give a function that makes it"
+        ) from error
 
 
-def _by_call(function: Callable[..., Any], values: Mapping[str, Any]) -> Callable[[bool], Any]:
+def _call(function: Callable[..., Any], values: Mapping[str, Any], pictures: bool) -> Any:
     import gymnasium
 
     try:
         draws = "render_mode" in inspect.signature(function).parameters
     except (TypeError, ValueError):
         draws = False
-
-    def make(pictures: bool) -> Any:
-        name = getattr(function, "__name__", type(function).__name__)
-        try:
-            env = function(**values, **_pictures(pictures and draws))
-        except Exception as error:
-            raise HilpError(f"{name} makes no environment: {type(error).__name__}: {reason(error)}") from error
-        if not isinstance(env, gymnasium.Env):
-            raise HilpError(f"{name} gives a {type(env).__name__}, not a Gymnasium environment")
-        return env
-
-    return make
+    name = getattr(function, "__name__", type(function).__name__)
+    try:
+        env = function(**values, **_pictures(pictures and draws))
+    except Exception as error:
+        raise HilpError(f"{name} makes no environment: {type(error).__name__}: {reason(error)}") from error
+    if not isinstance(env, gymnasium.Env):
+        raise HilpError(f"{name} gives a {type(env).__name__}, not a Gymnasium environment")
+    return env

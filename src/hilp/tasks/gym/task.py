@@ -122,9 +122,7 @@ class GymTask(BaseTask):
         limit = getattr(env.spec, "max_episode_steps", None)
         self.max_steps = require_count("max_steps", limit or STEPS if max_steps is None else max_steps)
         self.fps = float(min(max(env.metadata.get("render_fps") or 30, 1), 100))
-        self._place = self._usual_place() if place is None else [*place]
-        if len(self._place) != 2 or not all(0 <= column < self.observation_dim for column in self._place):
-            raise HilpError(f"place takes two columns from 0 to {self.observation_dim - 1}, not {self._place}")
+        self._place = self._columns_to_draw(place)
         if reward is None:
             reward = {} if goal_env else {OWN_REWARD: own_reward}  # that of goal environments changes with the goal
         self.rewards = {"reward": reward} if callable(reward) else dict(reward)
@@ -156,7 +154,12 @@ class GymTask(BaseTask):
                 told = any(flag in info for flag in FLAGS)
         return copy.deepcopy(seen), told
 
-    def _usual_place(self) -> list[int]:
+    def _columns_to_draw(self, place: Sequence[int] | None) -> list[int]:
+        """The two columns of a user's, else the first two of the goal, else of the observation."""
+        if place is not None:
+            if len(place) != 2 or not all(0 <= column < self.observation_dim for column in place):
+                raise HilpError(f"place takes two columns from 0 to {self.observation_dim - 1}, not {[*place]}")
+            return [*place]
         columns = self.layout.goal_columns
         first = [] if columns is None else [int(column) for column in columns[:2]]
         rest = [column for column in range(self.observation_dim) if column not in first]
