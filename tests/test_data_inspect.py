@@ -15,6 +15,7 @@ from rich.console import Console
 import hilp
 from data_samples import LENGTHS, d4rl_arrays, end_flags, outcome, walk, write_exorl, write_hdf5, write_minari
 from hilp.collectors import named
+from hilp.commands import data_inspect
 from hilp.data import source as sources
 from hilp.data.audit import AuditReport, inspect, render
 from hilp.data.measures import Moments
@@ -258,13 +259,13 @@ def test_notes_of_the_reader_are_on_the_page(tmp_path):
 
 @pytest.mark.parametrize("width", [1, 2, 9])
 def test_pictures(tmp_path, width):
-    path = data_picture.require_file(tmp_path / "pictures" / "preview.png")
+    path = tmp_path / "pictures" / "preview.png"
     report = inspect(walk(LONG, width=width))
     data_picture.save(report, path)
     assert path.stat().st_size > 5000
     assert len(report.paths) == 20
-    with pytest.raises(HilpError, match=r"a picture is a \.png, \.svg or \.pdf file"):
-        data_picture.require_file(tmp_path / "preview.gif")
+    with pytest.raises(HilpError, match=r"--picture takes a file that ends in \.png, \.svg, \.pdf, not"):
+        data_inspect.run(data_inspect.Flags("nowhere", picture=str(tmp_path / "preview.gif")))
     (tmp_path / "file").write_text("")
     with pytest.raises(HilpError, match="cannot write"):
         data_picture.save(report, tmp_path / "file" / "preview.png")

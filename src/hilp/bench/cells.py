@@ -349,7 +349,7 @@ CELLS: dict[Kind, type[Cell]] = {"rewards": RewardCell, "goals": GoalCell, "hier
 def cells(
     table: Table, entries: Mapping[str, Entry], recipes: Iterable[dict[str, Any]], seeds: Sequence[int]
 ) -> list[Cell]:
-    """All cells of a table, checked; not those whose prompts are to be searched for without skills around them."""
+    """All cells of a table, checked."""
     sources = [(recipe, *load_source(table.kind, recipe)) for recipe in recipes]
     made = [
         CELLS[table.kind](table, label, entry, recipe, seed, data, world)
@@ -359,6 +359,11 @@ def cells(
     ]
     for cell in made:
         cell.check()
+    return _adaptable(made)
+
+
+def _adaptable(made: Sequence[Cell]) -> list[Cell]:
+    """Not those whose prompts are to be searched for without skills around them."""
     lacking = {cell.label: cell.entry.method for cell in made if cell.entry.adapt and not cell.has_rule("project")}
     if lacking and all(cell.label in lacking for cell in made if cell.entry.adapt):
         raise HilpError(f"{some(list(lacking.values()))}: the skill is the goal itself, there is none around it to try")

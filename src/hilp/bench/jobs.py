@@ -121,18 +121,19 @@ def _rows(job: Mapping[str, Any]) -> list[Row]:
 def require_same(job: Mapping[str, Any], found: Mapping[str, Any]) -> None:
     """Raise where this machine makes another cell of a job than was meant."""
     here, ours = socket.gethostname(), job["identity"]
-    for key in ("data_fingerprint", *ours, *found):
-        values = f"{found.get(key)}, not {ours.get(key)}"
-        if found.get(key) != ours.get(key) and key == "data_fingerprint":
-            raise HilpError(
-                f"{job['cell']['recipe']['source']} is not the same data on {here} (fingerprint {values}): give all "
-                "machines the same files"
-            )
-        if found.get(key) != ours.get(key):
-            raise HilpError(
-                f"{job['title']} is not the same on {here} ({key}: {values}): install the same version of hilp on all "
-                "machines"
-            )
+    other = next((key for key in ("data_fingerprint", *ours, *found) if found.get(key) != ours.get(key)), None)
+    if other is None:
+        return
+    values = f"{found.get(other)}, not {ours.get(other)}"
+    if other == "data_fingerprint":
+        source = job["cell"]["recipe"]["source"]
+        raise HilpError(
+            f"{source} is not the same data on {here} (fingerprint {values}): give all machines the same files"
+        )
+    raise HilpError(
+        f"{job['title']} is not the same on {here} ({other}: {values}): install the same version of hilp on all "
+        "machines"
+    )
 
 
 def _last_step(run: Path) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 from tyro.conf import Positional, arg
@@ -27,13 +28,13 @@ def run(flags: Flags) -> int:
     from hilp.data import audit
     from hilp.report import data_picture
 
-    picture = None if flags.picture is None else data_picture.require_file(flags.picture)
+    common.require_picture("--picture", flags.picture)
     options = flags.options()
     verify = options.pop("verify", True)
     source = named.open_source(flags.data, flags.format, **options)
     report = audit.inspect(source, rescale_actions=flags.rescale_actions, verify=verify)
-    if picture is not None:
-        data_picture.save(report, picture)
+    if flags.picture is not None:
+        data_picture.save(report, Path(flags.picture))
     if flags.json:
         common.print_json(report.to_json())
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,15 +14,6 @@ from hilp.report.figures import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-SUFFIXES = (".png", ".svg", ".pdf")
-
-
-def require_file(path: str | os.PathLike[str]) -> Path:
-    """A file that can be drawn to, said before the data is looked at."""
-    if Path(path).suffix not in SUFFIXES:
-        raise HilpError(f"a picture is a .png, .svg or .pdf file, not {path}")
-    return Path(path)
 
 
 def save(report: AuditReport, path: Path) -> None:

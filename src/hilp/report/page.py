@@ -143,10 +143,13 @@ def _results(rows: list[Row], title: str) -> Section:
     for metric, label in ((files.GAIN, "share of the possible gain"), ("return", "mean return")):
         own = [row for row in rows if row["prompt"] == "reward" and row["metric"] == metric]
         if own:
-            names = [row["reward"] + ("" if row.get("r2") is None else f" (R² {row['r2']:.2f})") for row in own]
-            fig = figures.bars(names, *_scores(own), "Reward prompts", label)
+            fig = figures.bars(list(map(_reward_label, own)), *_scores(own), "Reward prompts", label)
             shown.append((fig, f"{label.capitalize()} per reward prompt, 95% bootstrap intervals."))
     return Section(title, text, shown, [(*results_table(rows), "One line a prompt.")])
+
+
+def _reward_label(row: Row) -> str:
+    return row["reward"] + ("" if row.get("r2") is None else f" (R² {row['r2']:.2f})")
 
 
 def _scores(rows: Sequence[Row]) -> tuple[list[float], list[float], list[float]]:
@@ -171,9 +174,7 @@ def aggregate_table(rows: list[Row]) -> tuple[list[str], list[list[Any]]]:
 
 def _trajectories(world: tasks.Task, rows: Sequence[Row], kept: Sequence[SavedRollout]) -> Section:
     """The kept episodes of the prompts in these rows, in the order of the rows."""
-    width = world.observation_dim
-    fitting = [e for e in kept if e.task == world.name and e.rollout.observations.shape[-1] == width]
-    by_prompt = {entry.prompt_of: entry for entry in fitting}
+    by_prompt = {entry.prompt_of: entry for entry in kept if _fits(entry, world)}
     wanted = [by_prompt[prompt] for prompt in map(files.prompt_of, rows) if prompt in by_prompt]
     lacking = len(rows) - len(wanted)
     text = (
@@ -208,6 +209,10 @@ def _foresight(rows: Sequence[Row], where: str) -> list[Section]:
         fig = figures.scatter_distance(expected, realised, correlation, 1, "Expected and realised steps", labels)
         shown.append((fig, "Goals that were reached by a way that the data shows."))
     return [Section(f"Known before acting{where}", "\n\n".join(explain.explain_forecast(row)), shown)]
+
+
+def _fits(entry: SavedRollout, world: tasks.Task) -> bool:
+    return entry.task == world.name and entry.rollout.observations.shape[-1] == world.observation_dim
 
 
 def trajectory_figure(world: tasks.Task, kept: Sequence[SavedRollout]) -> Figure:

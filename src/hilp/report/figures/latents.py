@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from hilp.errors import HilpError
 from hilp.report.figures.maps import Plan, aspect_of, draw_squares, places_of, plan_panels
-from hilp.report.figures.style import as_matrix, draw_frame, draw_panel_title, draw_suptitle
+from hilp.report.figures.style import draw_frame, draw_panel_title, draw_suptitle
 
 TSNE_POINTS = 1500  # at most: more take minutes and show nothing new
 PERPLEXITY = 30.0  # neighbours that each point attends to
@@ -44,9 +44,9 @@ def latent_map(
     from scipy.linalg import orthogonal_procrustes
 
     xy = places_of(task, observations, "observations")
-    phi = as_matrix(latents, "latents")
-    if len(phi) != len(xy):
-        raise ValueError(f"{len(xy)} observations but {len(phi)} latents")
+    phi = np.asarray(latents, dtype=np.float64)
+    if phi.ndim != 2 or phi.size == 0 or len(phi) != len(xy) or not np.isfinite(phi).all():
+        raise ValueError(f"latents must be a row of finite numbers for each of {len(xy)} observations, not {phi.shape}")
     flatten = flatten or choose_flatten(phi)
     # In this order they are drawn as well: nearest-first would hide one corner behind another, a shuffle mixes fairly.
     shown = np.random.default_rng(0).permutation(len(phi))

@@ -108,13 +108,6 @@ def short_number(value: float) -> str:
     return f"{value:g}"
 
 
-def as_matrix(values: ArrayLike, name: str) -> np.ndarray:
-    x = np.asarray(values, dtype=np.float64)
-    if x.ndim != 2 or x.size == 0 or not np.isfinite(x).all():
-        raise ValueError(f"{name} must be a matrix of finite numbers, not shape {x.shape}")
-    return x
-
-
 def as_vector(values: ArrayLike, name: str, finite: bool = True) -> np.ndarray:
     x = np.asarray(values, dtype=np.float64)
     if x.ndim != 1 or x.size == 0 or (finite and not np.isfinite(x).all()):
