@@ -68,13 +68,8 @@ def seal(
     observations = trees.unnamed(opened, OBSERVATIONS)
     parts = sorted(observations) if isinstance(observations, Mapping) else None
     extras = sorted(name.removeprefix("extra.") for name in columns if name.startswith("extra."))
-    files = {
-        file_name(name): {
-            "bytes": (folder / file_name(name)).stat().st_size,
-            "sha256": sha256_of(folder / file_name(name), on_block),
-        }
-        for name in (*trees.named(observations, OBSERVATIONS), "actions", "lengths", *(f"extra.{e}" for e in extras))
-    }
+    names = [*trees.named(observations, OBSERVATIONS), "actions", "lengths", *(f"extra.{e}" for e in extras)]
+    paths = [folder / file_name(name) for name in names]
     manifest = {
         "format": FORMAT,
         "version": VERSION,
@@ -86,10 +81,10 @@ def seal(
             observations, opened["actions"], opened["lengths"], metadata.transform, metadata.frames
         ),
         "extras": extras,
-        "files": files,
+        "files": {p.name: {"bytes": p.stat().st_size, "sha256": sha256_of(p, on_block)} for p in paths},
     }
-    for name in files:
-        with open(folder / name, "r+b") as file:
+    for path in paths:
+        with open(path, "r+b") as file:
             os.fsync(file.fileno())
     text = _text({**manifest, CHECKSUM: _checksum(manifest)})
     temporary = folder / f".{MANIFEST}.writing"  # no other process knows the name of this folder yet

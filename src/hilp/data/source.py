@@ -36,6 +36,11 @@ class Kind(NamedTuple):
     dtype: np.dtype
 
 
+def size_of(kind: Kind | dict[str, Kind]) -> int:
+    """Numbers of a row."""
+    return sum(int(np.prod(part.shape)) for part in trees.named(kind, "").values())
+
+
 class Block(NamedTuple):
     """Consecutive rows."""
 
@@ -98,8 +103,7 @@ class Source(Metadata):
     @property
     def observation_dim(self) -> int:
         """All numbers of an observation."""
-        kinds = trees.named(self.observation, "observations").values()
-        return sum(int(np.prod(kind.shape)) for kind in kinds)
+        return size_of(self.observation)
 
     @property
     def row_bytes(self) -> int:

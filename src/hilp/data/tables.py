@@ -13,7 +13,7 @@ import numpy as np
 from hilp import trees
 from hilp.data import subprocess_reader
 from hilp.data.columns import NUMBERS, Column, open_npz
-from hilp.data.source import Block, Kind, Source, choose_extras, identity_of, rows_text
+from hilp.data.source import Block, Kind, Source, choose_extras, identity_of, rows_text, size_of
 from hilp.errors import HilpError, nearest, reason, require_utf8, some
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
@@ -336,12 +336,9 @@ def _require_layout(
     """Columns fit together in one of the three layouts."""
     total = observations.rows
     if following is not None and (following.rows, following.kind) != (total, observations.kind):
-        numbers = [
-            sum(int(np.prod(k.shape)) for k in trees.named(p.kind, "").values()) for p in (observations, following)
-        ]
         raise HilpError(
             f"{table.name}: with next_observations every row is a transition, but there are {total} observations of "
-            f"{numbers[0]} numbers and {following.rows} next_observations of {numbers[1]}"
+            f"{size_of(observations.kind)} numbers and {following.rows} next_observations of {size_of(following.kind)}"
         )
     steps = total - len(lengths) if following is None and len(lengths) else total
     if actions.rows not in (total, steps):
