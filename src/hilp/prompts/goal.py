@@ -66,13 +66,10 @@ class GoalPrompt(Prompt):
         if self.latent_ema is not None:
             here = self.latent_ema(here)
         rows = np.arange(count) if active is None else np.flatnonzero(active)
-        skills = self.policy.goal_direction(here, self._targets(here, target, rows))
-        if self.options.stop_within is not None:
-            skills[self.policy.distance(here, target) <= self.options.stop_within] = 0.0
-        return skills
+        return self.policy.goal_direction(here, self._targets(here, target, rows))
 
     def step(self, batch: Batch) -> np.ndarray | None:
-        if not self.by_direction or self.latent_ema is not None or self.options.stop_within is not None:
+        if not self.by_direction or self.latent_ema is not None:
             return None
         if self.plan == 0:
             return self.policy.rule("act_towards", batch, self.one_goal)

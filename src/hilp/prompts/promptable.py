@@ -70,7 +70,6 @@ class PromptablePolicy(Agent):
         radius: float | None = None,
         goal_dims: Sequence[int] | None = None,
         smooth: float | None = None,
-        stop_within: float | None = None,
     ) -> GoalPrompt:
         """Reach a goal observation. `plan` is a number of midpoint recursions, "auto", "graph" or "midpoints".
 
@@ -81,11 +80,11 @@ class PromptablePolicy(Agent):
 
         goal_dims: the columns of the goal that count, if not all: a place, whatever the posture. A state of the data
         that agrees with the goal in these takes its place. smooth: take the agent to be at the mean of where it was
-        over about so many steps, for bodies that walk and sensors with noise. stop_within: stand still this near.
+        over about so many steps, for bodies that walk and sensors with noise.
         """
         dims = None if goal_dims is None else tuple(goal_dims)
         return goal.goal(self, goal_observation, specs.Goal(None, plan=plan, best=best, radius=radius, goal_dims=dims,
-                                                            smooth=smooth, stop_within=stop_within))  # fmt: skip
+                                                            smooth=smooth))  # fmt: skip
 
     def reward(
         self,

@@ -35,13 +35,9 @@ class GoalOptions:
     """columns of the goal that count, if not all do: x,y is a place, whatever the posture"""
     smooth: float | None = None
     """take the agent to be where it was on average over about so many steps, for bodies that walk and noisy sensors"""
-    stop_within: float | None = None
-    """latent steps from the goal within which the agent stands still (the skill is 0)"""
 
     def __post_init__(self) -> None:
         require_plan(self.plan)
-        if self.stop_within is not None and not _is_above(self.stop_within, 0.0):
-            raise HilpError(f"stop_within is a number of latent steps above 0, not {self.stop_within!r}")
         if not _is_number(self.best) or self.best < 1 or not (self.radius is None or _is_above(self.radius, 0.0)):
             raise HilpError(
                 f"planning needs at least one best midpoint and a radius above 0, not {self.best} and {self.radius}"
