@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,41 +54,41 @@ class Rollout:
 
 # ---- stepping --------------------------------------------------------------------------------------------------------
 
-
-def start_episodes(prompt: Any) -> None:
-    """Tell a prompt that new episodes begin; a user's own function need not have `reset`."""
-    if hasattr(prompt, "reset"):
-        prompt.reset()
+Act = Callable[[np.ndarray], np.ndarray]  # actions of all episodes, by which of them still head for their goal
 
 
-def over(running: tasks.Episodes) -> np.ndarray:
-    """bool [n]: the episodes that their task has ended; most tasks never do."""
-    return np.asarray(getattr(running, "over", np.zeros(len(running.observations), bool)))
-
-
-class _Recording:
-    """What episodes went through: observations, and the extra columns of these names after each step."""
+class Recording:
+    """What episodes go through: observations, actions, and the extra columns of these names after each step."""
 
     def __init__(self, running: tasks.Episodes, columns: Sequence[str] = ()):
         self.running, self.path = running, [running.observations.copy()]
+        self.actions: list[np.ndarray] = []
+        self.alive: list[np.ndarray] = []  # bool [n] before each step: episodes that their task has not ended
         self.columns: dict[str, list[np.ndarray]] = {name: [] for name in columns}
+        self.reached = np.zeros(len(running.observations), bool)
+        self.lengths = np.zeros(len(running.observations), int)
 
-    def steps(
-        self, act: Callable[[], np.ndarray], most: int, finished: np.ndarray | None = None
-    ) -> Iterator[tuple[int, np.ndarray]]:
-        """Step up to `most` times, yielding the step's number and its actions.
-
-        finished: bool [n], kept up to date by the caller: stop once every episode is finished or over.
-        """
+    def run(self, act: Act, most: int, to_goals: bool = False) -> Recording:
+        """Step up to `most` times; to goals only until every episode is over or has reached its own."""
+        running = self.running
+        if to_goals:
+            self.reached = running.reached().copy()
+        self.lengths = np.where(self.reached, 0, most)
         for step in range(most):
-            if finished is not None and (finished | over(self.running)).all():
-                return
-            actions = act()
-            self.running.step(actions)
-            self.path.append(self.running.observations.copy())
+            alive = ~np.asarray(getattr(running, "over", np.zeros_like(self.reached)))  # most tasks never end one
+            if to_goals and not (alive & ~self.reached).any():
+                break
+            self.alive.append(alive)
+            self.actions.append(np.array(act(~self.reached)))
+            running.step(self.actions[-1])
+            self.path.append(running.observations.copy())
             for name, column in self.columns.items():
-                column.append(self.running.extra(name))
-            yield step, actions
+                column.append(running.extra(name))
+            if to_goals:
+                now = running.reached() & ~self.reached
+                self.lengths[now] = step + 1
+                self.reached |= now
+        return self
 
     @property
     def observations(self) -> np.ndarray:
@@ -100,8 +100,20 @@ class _Recording:
         return np.stack(states) if states else None
 
 
-def _actor(policy: FoundationPolicy, running: tasks.Episodes, prompt: Any) -> Callable[[], np.ndarray]:
-    return lambda: policy.act(rendering.policy_observations(running), prompt)
+def _actor(policy: FoundationPolicy, running: tasks.Episodes, prompt: Any, to_goals: bool = False) -> Act:
+    """How a policy acts under a prompt in episodes that begin; to goals nothing is planned for those that are there."""
+    if hasattr(prompt, "reset"):  # a user's own function need not have it
+        prompt.reset()
+
+    def act(active: np.ndarray) -> np.ndarray:
+        seen = rendering.policy_observations(running)
+        if not to_goals:
+            return policy.act(seen, prompt)
+        actions = policy.act(seen, prompt(seen, active=active))
+        actions[~active] = 0.0
+        return actions
+
+    return act
 
 
 # ---- goals -----------------------------------------------------------------------------------------------------------
@@ -163,29 +175,20 @@ def _reach(
     policy: FoundationPolicy, world: tasks.Task, running: tasks.Episodes, prompt: Any, seed: int
 ) -> tuple[Outcome, Rollout]:
     """Episodes that end when their goal is reached, or at the task's limit."""
-    start_episodes(prompt)
-    goals, reached = running.goals.copy(), running.reached().copy()
-    lengths = np.where(reached, 0, world.max_steps)
-
-    def act() -> np.ndarray:
-        seen = rendering.policy_observations(running)
-        actions = policy.act(seen, prompt(seen, active=~reached))
-        actions[reached] = 0.0
-        return actions
-
-    recording = _Recording(running, [name for name in world.extra_columns if name == "physics"])
-    for step, _ in recording.steps(act, world.max_steps, reached):
-        now = running.reached() & ~reached
-        lengths[now] = step + 1
-        reached |= now
-    scores = _goal_scores(running, reached, seed)
+    goals = running.goals.copy()
+    recording = Recording(running, [name for name in world.extra_columns if name == "physics"])
+    recording.run(_actor(policy, running, prompt, to_goals=True), world.max_steps, to_goals=True)
+    reached, lengths = recording.reached, recording.lengths
     row = {
-        **scores,
+        **_goal_scores(running, reached, seed),
         "episodes": len(reached),
         "lengths": lengths.tolist(),
         "mean_length_of_successes": float(lengths[reached].mean()) if reached.any() else None,
-        **_by_goal(getattr(running, "names", ()), np.array(scores["outcomes"])),
     }
+    names = np.array(getattr(running, "names", ()))
+    if len(names):
+        outcomes = np.array(row["outcomes"])
+        row["by_goal"] = {name: float(outcomes[names == name].mean()) for name in dict.fromkeys(names.tolist())}
     return row, Rollout(recording.observations, lengths, goals, reached, recording.physics)
 
 
@@ -206,14 +209,6 @@ def _goal_scores(running: tasks.Episodes, reached: np.ndarray, seed: int) -> Out
     }
 
 
-def _by_goal(names: Sequence[str], outcomes: np.ndarray) -> Outcome:
-    """The score of each goal with a name, where episodes have one."""
-    if not names:
-        return {}
-    each = np.array(names)
-    return {"by_goal": {name: float(outcomes[each == name].mean()) for name in dict.fromkeys(names)}}
-
-
 # ---- rewards ---------------------------------------------------------------------------------------------------------
 
 
@@ -221,8 +216,13 @@ def rollout_reward(
     policy: FoundationPolicy, world: Any, name: str, prompt: Any, episodes: int, seed: int
 ) -> tuple[Outcome, Rollout]:
     """Episodes of a prompt under a reward of the task: the return, the share of the possible gain, or the success."""
-    roll = _returns if name in world.rewards else _gains if name in world.potentials else _to_target
-    outcome, rollout = roll(policy, world, name, prompt, episodes, seed)
+    if name in world.rewards:
+        outcome, rollout = _returns(policy, world, name, prompt, episodes, seed)
+    elif name in world.potentials:
+        outcome, rollout = _gains(policy, world, name, prompt, episodes, seed)
+    else:
+        running = world.target_episodes(np.random.default_rng(seed), episodes)
+        outcome, rollout = _reach(policy, world, running, prompt, seed)
     return {**outcome, "rule": rule_of(policy, prompt), "r2": finite(getattr(prompt, "r2", None))}, rollout
 
 
@@ -231,23 +231,13 @@ def rule_of(policy: FoundationPolicy, prompt: Any) -> str:
     return str(prompt.kind) if policy.skill_dim else "none"
 
 
-def _to_target(
-    policy: FoundationPolicy, world: Any, name: str, prompt: Any, episodes: int, seed: int
-) -> tuple[Outcome, Rollout]:
-    """Under the reward of being at the task's target: how many get there."""
-    return _reach(policy, world, world.target_episodes(np.random.default_rng(seed), episodes), prompt, seed)
-
-
 def _gains(
     policy: FoundationPolicy, world: tasks.Task, name: str, prompt: Any, episodes: int, seed: int
 ) -> tuple[Outcome, Rollout]:
     """Under the reward f(s') - f(s) of a potential f of the task: the share of the possible gain that is realised."""
-    start_episodes(prompt)
     running = world.episodes(np.random.default_rng(seed), episodes)
-    recording = _Recording(running)
-    for _ in recording.steps(_actor(policy, running, prompt), REWARD_STEPS):
-        pass
-    f, path = world.potentials[name], recording.observations
+    path = Recording(running).run(_actor(policy, running, prompt), REWARD_STEPS).observations
+    f = world.potentials[name]
     start = f(path[0])
     possible, gain = world.potential_max(name) - start, f(path[-1]) - start
     row = {
@@ -265,7 +255,8 @@ def _returns(
     policy: FoundationPolicy, world: tasks.Task, name: str, prompt: Any, episodes: int, seed: int
 ) -> tuple[Outcome, Rollout]:
     """Under a reward of being somewhere: the return, and that of the best policy where it is known."""
-    returns, path, physics = run_returns(policy, world, name, prompt, episodes, seed)
+    returns, recording = run_returns(policy, world, name, prompt, episodes, seed)
+    path = recording.observations
     best = world.best_return(name, path[0], world.max_steps)
     _, low, high = stats.stratified_bootstrap([returns], statistic="mean", seed=seed)
     row = {
@@ -278,7 +269,8 @@ def _returns(
         "outcomes": returns.tolist(),
         "steps": world.max_steps,
     }
-    return row, _without_goals(path, np.zeros(episodes, bool) if best is None else returns >= 0.5 * best, physics)
+    reached = np.zeros(episodes, bool) if best is None else returns >= 0.5 * best
+    return row, _without_goals(path, reached, recording.physics)
 
 
 def _without_goals(path: np.ndarray, reached: np.ndarray, physics: np.ndarray | None = None) -> Rollout:
@@ -294,23 +286,21 @@ def run_returns(
     prompt: Any,
     episodes: int,
     seed: int,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Returns [n], observations [steps + 1, n, obs] and, where there are, physics [steps, n, p] of whole episodes.
+) -> tuple[np.ndarray, Recording]:
+    """Returns [n] of whole episodes, and what they went through.
 
     name: of a reward of the task, or a reward. Without a policy, actions are random.
     """
     world = world if policy is not None else _for_random_actions(world)
     reward = setup.reward_function(world, name) if isinstance(name, str) else name
-    start_episodes(prompt)
     running = world.episodes(np.random.default_rng(seed), episodes)
     act = _random_actor(world, episodes, seed) if policy is None else _actor(policy, running, prompt)
-    recording = _Recording(running, world.extra_columns)
-    returns, alive = np.zeros(episodes), ~over(running)
-    for step, actions in recording.steps(act, world.max_steps):
-        extras = Extras({}, {column: found[-1] for column, found in recording.columns.items()}, world.name)
+    recording = Recording(running, world.extra_columns).run(act, world.max_steps)
+    returns = np.zeros(episodes)
+    for step, (alive, actions) in enumerate(zip(recording.alive, recording.actions, strict=True)):
+        extras = Extras({}, {name: column[step] for name, column in recording.columns.items()}, world.name)
         returns += alive * apply_reward(reward, recording.path[step], actions, recording.path[step + 1], extras)
-        alive = ~over(running)
-    return returns, recording.observations, recording.physics
+    return returns, recording
 
 
 def episode_return(
@@ -356,21 +346,16 @@ def run_episode(
     seed: int,
 ) -> Episode:
     """One episode under a prompt; it ends at its goal, where it has one."""
-    start_episodes(prompt)
     running = world.episodes(np.random.default_rng(seed), 1, start=start, goal=goal)
     first_seen = trees.over(np.array, rendering.policy_observations(running))
-    recording = _Recording(running, world.extra_columns)
-    reached = running.reached() & (goal is not None)
-    actions = []
-    for _, action in recording.steps(_actor(policy, running, prompt), steps, reached):
-        actions.append(np.array(action[0]))
-        reached |= running.reached() & (goal is not None)
-    share = 1.0 if goal is None else float(running.reached()[0])
+    recording = Recording(running, world.extra_columns)
+    recording.run(_actor(policy, running, prompt), steps, to_goals=goal is not None)
+    share = 1.0 if goal is None else float(recording.reached[0])
     if goal is not None and isinstance(running, tasks.PartialSuccess):
         share = float(running.success_fractions()[0])
     return Episode(
         recording.observations[:, 0],
-        np.stack(actions) if actions else np.zeros((0, world.action_dim), np.float32),
+        np.array([action[0] for action in recording.actions], np.float32).reshape(-1, world.action_dim),
         {name: np.stack(column)[:, 0] for name, column in recording.columns.items() if column},
         share,
         first_seen,
@@ -392,10 +377,8 @@ def random_success(world: tasks.Task, episodes: int, seed: int) -> float:
     """The share of goals that uniformly random actions reach, from the starts that the episodes of this seed have."""
     world = _for_random_actions(world)
     running = world.episodes(np.random.default_rng(seed), episodes)
-    reached = running.reached().copy()
-    for _ in _Recording(running).steps(_random_actor(world, episodes, seed), world.max_steps, reached):
-        reached |= running.reached()
-    return float(reached.mean())
+    recording = Recording(running).run(_random_actor(world, episodes, seed), world.max_steps, to_goals=True)
+    return float(recording.reached.mean())
 
 
 def random_return(world: tasks.Task, name: str, episodes: int, seed: int) -> np.ndarray:
@@ -403,9 +386,9 @@ def random_return(world: tasks.Task, name: str, episodes: int, seed: int) -> np.
     return run_returns(None, world, name, None, episodes, seed)[0]
 
 
-def _random_actor(world: tasks.Task, episodes: int, seed: int) -> Callable[[], np.ndarray]:
+def _random_actor(world: tasks.Task, episodes: int, seed: int) -> Act:
     rng = np.random.default_rng([seed, 1])
-    return lambda: rng.uniform(-1, 1, (episodes, world.action_dim))
+    return lambda _: rng.uniform(-1, 1, (episodes, world.action_dim))
 
 
 def _for_random_actions(world: tasks.Task) -> Any:
