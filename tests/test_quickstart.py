@@ -13,26 +13,28 @@ import hilp
 from hilp import versions
 from hilp.cli import main
 from hilp.commands import quickstart
+from hilp.commands.quickstart import Flags
 from hilp.evaluation import trajectories
 
 
 def test_every_file_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quickstart, "TRANSITIONS", 5000)
     monkeypatch.setattr(quickstart, "PAIRS", 20)
-    told = quickstart.quickstart(tmp_path / "q", task="maze-medium", steps=30, quiet=True, command="as typed")
+    monkeypatch.setattr("sys.argv", ["hilp", "as", "typed"])
+    told = quickstart.quickstart(Flags(str(tmp_path / "q"), task="maze-medium", steps=30, json=True))
     results = json.loads((tmp_path / "q" / "results.json").read_text())
     assert results == json.loads(json.dumps(told))
     assert {"pairs", "success", "rank_correlation", "reward_gain", "seconds", "versions", "command"} <= results.keys()
     assert results["success"].keys() == {"0", "1", "3", "auto"}
     assert results["reward_gain"].keys() == {"right", "left", "up", "down", "centre"}
     assert results["seconds"].keys() == {"collect", "pretrain", "evaluate", "total"}
-    assert (results["pairs"], results["command"]) == (20, "as typed")
+    assert (results["pairs"], results["command"]) == (20, "hilp as typed")
     assert "data:image/png" in (tmp_path / "q" / "report.html").read_text()
     assert (tmp_path / "q" / "trajectories.png").stat().st_size > 1000
     assert len(trajectories.read(tmp_path / "q" / "trajectories.safetensors")) == 9, "four plans and five rewards"
     assert hilp.FoundationPolicy.load(tmp_path / "q" / "policy").provenance.task == "maze-medium"
     with pytest.raises(hilp.HilpError, match="--overwrite"):
-        quickstart.quickstart(tmp_path / "q", quiet=True)
+        quickstart.quickstart(Flags(str(tmp_path / "q"), json=True))
 
 
 def test_the_new_one_takes_the_place_of_the_old(run_copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,15 +47,15 @@ def test_the_new_one_takes_the_place_of_the_old(run_copy: Path, monkeypatch: pyt
     monkeypatch.setattr(quickstart, "story", story)
     beside = set(run_copy.parent.iterdir())
     with pytest.raises(hilp.HilpError, match="--overwrite"):
-        quickstart.quickstart(run_copy, task="maze-medium")
-    assert quickstart.quickstart(run_copy, task="maze-medium", overwrite=True)["made"] != run_copy.name
+        quickstart.quickstart(Flags(str(run_copy), task="maze-medium"))
+    assert quickstart.quickstart(Flags(str(run_copy), task="maze-medium", overwrite=True))["made"] != run_copy.name
     assert {path.name for path in run_copy.iterdir()} == {"policy", "results.json"}
     assert set(run_copy.parent.iterdir()) == beside, "and nothing is left beside it"
 
 
 @pytest.mark.slow
 def test_the_promises_of_the_readme(tmp_path: Path) -> None:
-    results = quickstart.quickstart(tmp_path / "q", quiet=True)
+    results = quickstart.quickstart(Flags(str(tmp_path / "q"), json=True))
     success, gains = results["success"], results["reward_gain"]
     assert success["3"] >= 0.75
     assert success["auto"] >= 0.80
@@ -67,7 +69,7 @@ def test_the_promises_of_the_readme(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_promises_of_the_page_about_pixels(tmp_path: Path) -> None:
-    results = quickstart.quickstart(tmp_path / "q", task="maze-large-pixels", quiet=True)
+    results = quickstart.quickstart(Flags(str(tmp_path / "q"), task="maze-large-pixels", json=True))
     assert results["success"]["auto"] >= 0.6
     assert results["rank_correlation"] >= 0.9
     assert "Plans in pictures" in (tmp_path / "q" / "report.html").read_text()
@@ -77,14 +79,14 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Quickstarts that only say what they would; the seeds they were asked for."""
     asked: list[int] = []
 
-    def story(folder: Path, task: str, world: Any, steps: Any, seed: int, *rest: Any) -> dict[str, Any]:
-        asked.append(seed)
+    def story(folder: Path, flags: Flags, world: Any) -> dict[str, Any]:
+        asked.append(flags.seed)
         (folder / "policy").mkdir(parents=True)
         (folder / "run.json").write_text("{}")
         config = json.loads(json.dumps(dataclasses.asdict(hilp.preset("hilp", "laptop").config)))
         results = {
-            "task": task, "config": config, "steps": 8000, "pairs": quickstart.PAIRS, "seed": seed,
-            "success": {"0": 0.5 + seed / 10}, "reward_gain": {"up": 0.25 * seed}, "reward_r2": {"up": 0.5},
+            "task": flags.task, "config": config, "steps": 8000, "pairs": quickstart.PAIRS, "seed": flags.seed,
+            "success": {"0": 0.5 + flags.seed / 10}, "reward_gain": {"up": 0.25 * flags.seed}, "reward_r2": {"up": 0.5},
             "rank_correlation": 0.9, "machine": versions.machine(),
         }  # fmt: skip
         (folder / "results.json").write_text(json.dumps(results))

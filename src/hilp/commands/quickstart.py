@@ -6,12 +6,11 @@ import contextlib
 import dataclasses
 import functools
 import json
-import os
 import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -64,15 +63,7 @@ def run(flags: Flags) -> int:
     common.require_counts(flags, "steps", "seeds")
     if flags.seeds > 1 or flags.rows:
         return run_several(flags)
-    results = quickstart(
-        flags.out,
-        task=flags.task,
-        steps=flags.steps,
-        seed=flags.seed,
-        overwrite=flags.overwrite,
-        quiet=flags.json,
-        command=common.command(),
-    )
+    results = quickstart(flags)
     if flags.json:
         common.print_json(results)
         return 0
@@ -113,15 +104,8 @@ def run_several(flags: Flags) -> int:
             print(f"seed {seed}: already in {printable(str(file))}", file=sys.stderr)
             continue
         place = runs.seed_folder(folder, seed)
-        results = quickstart(
-            place,
-            task=flags.task,
-            steps=steps,
-            seed=seed,
-            overwrite=flags.overwrite or not (place / RESULTS).exists(),  # one that was stopped begins anew
-            quiet=flags.json,
-            command=common.command(),
-        )
+        overwrite = flags.overwrite or not (place / RESULTS).exists()  # one that was stopped begins anew
+        results = quickstart(replace(flags, out=str(place), steps=steps, seed=seed, overwrite=overwrite))
         lines.append(file, [results], instead_of=functools.partial(is_alike, **own))
     show_several(flags, finished(), file)
     return 0
@@ -156,32 +140,25 @@ def summary(found: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     return [*lines, line("rank correlation", [one["rank_correlation"] for one in found], ".3f")]
 
 
-def quickstart(
-    out: str | os.PathLike[str],
-    *,
-    task: str = Flags.task,
-    steps: int | None = None,
-    seed: int = 0,
-    overwrite: bool = False,
-    quiet: bool = False,
-    command: str = "hilp quickstart",
-) -> dict[str, Any]:
+def quickstart(flags: Flags) -> dict[str, Any]:
     """Run the whole story in a folder and return what results.json holds.
 
-    With `overwrite` an earlier quickstart stays as it is until the new one has taken its place.
+    With --overwrite an earlier quickstart stays as it is until the new one has taken its place.
     """
-    from hilp import storage
+    from hilp import runs, storage
 
-    folder = Path(out)
-    world = quick(task)
-    require_room(folder, overwrite)
+    folder, world = Path(flags.out), quick(flags.task)
     if not folder.exists():
-        return story(folder, task, world, steps, seed, quiet, command)
-    with storage.locked(folder, command):
+        return story(folder, flags, world)
+    if not flags.overwrite:
+        raise HilpError(f"{folder} already exists: pass --overwrite or choose another --out")
+    if not folder.is_dir() or (any(folder.iterdir()) and not (folder / runs.RUN).is_file()):
+        raise HilpError(f"{folder} is not the folder of a run, so --overwrite will not delete it: choose another --out")
+    with storage.locked(folder, common.command()):
         storage.clean_leftovers(folder)
         new = storage.temporary_beside(folder)
         try:
-            results = story(new, task, world, steps, seed, quiet, command)
+            results = story(new, flags, world)
             storage.swap_folder(new, folder)
         except TrainingStopped:
             raise TrainingStopped(f"stopped: {folder} is as it was before") from None
@@ -190,58 +167,32 @@ def quickstart(
     return results
 
 
-def require_room(folder: Path, overwrite: bool) -> None:
-    """Raise where there is something that must not be replaced, or that needs --overwrite."""
-    from hilp import runs
-
-    if not folder.exists():
-        return
-    if not overwrite:
-        raise HilpError(f"{folder} already exists: pass --overwrite or choose another --out")
-    if not folder.is_dir() or (any(folder.iterdir()) and not (folder / runs.RUN).is_file()):
-        raise HilpError(f"{folder} is not the folder of a run, so --overwrite will not delete it: choose another --out")
-
-
-def story(
-    folder: Path, task: str, world: tasks.Task, steps: int | None, seed: int, quiet: bool, command: str
-) -> dict[str, Any]:
+def story(folder: Path, flags: Flags, world: tasks.Task) -> dict[str, Any]:
     """Collect, pretrain, evaluate and draw."""
     from hilp import presets, runs, storage
     from hilp.evaluation import evaluate, trajectories
     from hilp.evaluation import rows as files
+    from hilp.prompts.specs import Goal, Reward
     from hilp.report import figures, page
     from hilp.training import auto_config, loop
 
-    preset = presets.preset("hilp", "laptop", task)
+    preset, seed, command = presets.preset("hilp", "laptop", flags.task), flags.seed, common.command()
     seconds: dict[str, float] = {}
     with timed(seconds, "total"), contextlib.ExitStack() as stack:
         with timed(seconds, "collect"):
-            data = collected(task, world, seed)
-        updates = steps or auto_config.updates(preset, preset.config, data)
-        if updates > preset.steps and steps is None and not quiet:
+            data = collected(flags.task, world, seed)
+        updates = flags.steps or auto_config.updates(preset, preset.config, data)
+        if updates > preset.steps and flags.steps is None and not flags.json:
             print(auto_config.more_updates(updates), file=sys.stderr)
         with timed(seconds, "pretrain"):
             policy = loop.pretrain(
-                preset.config,
-                data,
-                steps=updates,
-                seed=seed,
-                out=folder,
-                bank=preset.bank,
-                quiet=quiet,
+                preset.config, data, steps=updates, seed=seed, out=folder, bank=preset.bank, quiet=flags.json,
                 command=command,
-            )
+            )  # fmt: skip
         stack.enter_context(storage.locked(folder, command))  # after the training, which locks for itself
         with timed(seconds, "evaluate"):
-            found = evaluate.evaluate_with_rollouts(
-                policy,
-                world,
-                plan=PLANS,
-                rewards=list(world.potentials),
-                episodes=PAIRS,
-                seed=seed,
-                command=command,
-            )
+            prompts = [*(Goal(plan=plan) for plan in PLANS), *map(Reward, world.potentials)]
+            found = evaluate.evaluate_with_rollouts(policy, world, prompts, episodes=PAIRS, seed=seed, command=command)
             correlation = rank_correlation(policy, world, seed)
         rows = [row for row, _ in found]
         files.append_rows(folder / runs.ROWS, rows)
@@ -250,7 +201,7 @@ def story(
         figures.save(page.trajectory_figure(world, goals), folder / PICTURE)
         page.write(folder)
     results = {
-        "task": task,
+        "task": flags.task,
         "preset": "laptop",
         "config": dataclasses.asdict(preset.config),
         "steps": updates,
