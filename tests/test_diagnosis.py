@@ -232,13 +232,13 @@ def test_v_is_no_method() -> None:
 
 
 def test_v_is_trained_like_phi() -> None:
-    config = diagnosis.value_config(policy_with())
+    config = diagnosis.value_config(policy_with().reference)
     assert config == monolithic.Config(
         hidden=(32, 32), batch=128, lr=3e-3, discount=0.9, expectile=0.9, goal_discount=0.99, goal_random=0.375
     )
     policy = policy_with()
     policy.config = successor = methods.config("sf-hilp")  # it has phi's layers and rate apart from the others
-    config = diagnosis.value_config(policy)
+    config = diagnosis.value_config(policy.reference)
     assert (config.hidden, config.lr) == (successor.phi_hidden, successor.phi_lr)
     assert successor.phi_lr != successor.lr
     # phi gets no goal that is the state itself, V needs them to know where zero is.
@@ -250,7 +250,7 @@ def test_v_is_trained_like_phi() -> None:
 def test_v_bounds_its_targets_by_the_path_where_phi_does() -> None:
     policy = policy_with()
     policy.config = replace(SMALL, bound_targets=True)
-    assert diagnosis.value_config(policy).bound_targets
+    assert diagnosis.value_config(policy.reference).bound_targets
 
     index, _ = sampling.build_index(np.full(20, 20))
     sample = lambda config: monolithic.sample(config, index, jax.random.key(0))  # noqa: E731

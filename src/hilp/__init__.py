@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from hilp.data.rewards import label as label
     from hilp.errors import HilpError as HilpError
     from hilp.errors import PromptUnsupported as PromptUnsupported
-    from hilp.evaluation.adapt import adapt as adapt
     from hilp.evaluation.diagnosis import diagnose as diagnose
     from hilp.evaluation.evaluate import evaluate as evaluate
+    from hilp.evaluation.rollouts import adapt as adapt
     from hilp.evaluation.rollouts import episode_return as episode_return
     from hilp.learning.methods import register as register_method
     from hilp.learning.methods.hilp import Config as HILP
@@ -58,7 +58,7 @@ _HOMES = {
     "Skill": "hilp.prompts.specs",
     "Sum": "hilp.prompts.specs",
     "Then": "hilp.prompts.specs",
-    "adapt": "hilp.evaluation.adapt:adapt",
+    "adapt": "hilp.evaluation.rollouts",
     "collect": "hilp.collectors:collect",
     "diagnose": "hilp.evaluation.diagnosis:diagnose",
     "episode_return": "hilp.evaluation.rollouts",

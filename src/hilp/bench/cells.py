@@ -240,7 +240,7 @@ class GoalCell(Cell):
     def value(self, needs: Mapping[str, Any], out: Path) -> tuple[Path, diagnosis.Reference]:
         """The V(s, g) of these config values to compare with, and its folder: one for all cells that need the same."""
         steps = diagnosis.phi_updates(self.config, self.updates)
-        value = diagnosis.Reference(self.data, diagnosis.value_config_of(needs), steps, VALUE_SEED)
+        value = diagnosis.Reference(self.data, diagnosis.value_config(needs), steps, VALUE_SEED)
         return out / file_name(self.data.name) / f"value-{digest(value.identity)}", value
 
 
@@ -313,7 +313,7 @@ class HierarchyCell(Cell):
     def run(self, out: Path, *, quiet: bool, command: str) -> list[Row]:
         folder = self.folder(out)
         function = setup.reward_function(self.world, self.reward)
-        shift = setup.default_shift(self.world, self.reward)
+        shift = setup.reward_shift(self.world, self.reward)
         labelled = rewards.label(self.data, function, **shift)  # first: a reward that is constant is refused
         policy = self.train(folder, quiet, command, labelled if self.is_flat else None)
         if self.is_flat:

@@ -79,6 +79,7 @@ def label(data: Dataset, reward: str | None, shift: float | None = None, ends: b
     """The data with rewards: those of its task or of a formula, or its own."""
     from hilp import tasks
     from hilp.data import rewards
+    from hilp.evaluation import setup
     from hilp.prompts import reward as reward_prompts
     from hilp.spec import Spec
     from hilp.tasks import rendering
@@ -87,15 +88,14 @@ def label(data: Dataset, reward: str | None, shift: float | None = None, ends: b
         return rewards.label(data, shift=shift or 0.0, ends=ends)
     spec = Spec.of(data.observations, data.action_dim)
     world = None if data.task is None else tasks.make_recorded(data.task)
-    if world is not None and spec.parts:
-        world = world if rendering.policy_spec(world).parts == spec.parts else None
     if world is not None:
-        world = rendering.for_data(world, data)
+        fits = not spec.parts or rendering.policy_spec(world).parts == spec.parts
+        world = rendering.for_data(world, data) if fits else None
     names = [*dict(data.observation_parts), *(name for name, _, _ in spec.parts)]
     function = named_reward(reward, names, world)
     if function is None:
         function = reward_prompts.formula(spec, data.observation_parts, reward)
-    return rewards.label(data, function, **shifted(reward, world, shift, ends))
+    return rewards.label(data, function, **setup.reward_shift(world, reward, shift, ends))
 
 
 def reward_of(text: str, policy: FoundationPolicy, world: Any | None) -> Any:
@@ -125,14 +125,6 @@ def named_reward(text: str, parts: Iterable[str], world: Any | None) -> RewardFu
             known = next(iter(world.columns), "observation[0]")
             raise HilpError(f"{error}; or give a formula, e.g. '{known} - before({known})'") from None
     return None
-
-
-def shifted(reward: str, world: Any | None, shift: float | None, ends: bool) -> dict[str, Any]:
-    """How a named reward is learnt from: as the flags say, else as is usual for it."""
-    from hilp.evaluation.setup import default_shift
-
-    usual = default_shift(world, reward)
-    return {"shift": usual["shift"] if shift is None else shift, "ends": ends or usual["ends"]}
 
 
 def numbers(text: str, flag: str) -> np.ndarray:
@@ -348,9 +340,7 @@ def task_if_known(policy: FoundationPolicy, name: str | None) -> Any | None:
         world = task_of(policy, None)
     except HilpError:  # it can be prompted without one
         return None
-    return (
-        world if rendering.policy_spec(world).parts == policy.spec.parts else None
-    )  # data may have seen more than its task
+    return world if rendering.policy_spec(world).parts == policy.spec.parts else None  # data may see more than a task
 
 
 # ---- what is printed -------------------------------------------------------------------------------------------------

@@ -90,8 +90,10 @@ def run(flags: Flags) -> int:
 
 def reward_options(flags: Any, policy: FoundationPolicy) -> dict[str, Any]:
     """The flags of the reward, as `hierarchy` takes them."""
+    from hilp.evaluation import setup
+
     if flags.reward is None:
         return {"reward": None, "shift": flags.shift or 0.0, "ends": flags.ends}
     world = common.task_if_known(policy, flags.task)
     named = {"reward": common.reward_of(flags.reward, policy, world), "named": flags.reward}
-    return {**named, **common.shifted(flags.reward, world, flags.shift, flags.ends)}
+    return {**named, **setup.reward_shift(world, flags.reward, flags.shift, flags.ends)}

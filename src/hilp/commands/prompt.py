@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hilp.commands import common, prompt_episode
-from hilp.errors import HilpError, printable, some
+from hilp.errors import HilpError, some
 from hilp.prompts import specs
 
 if TYPE_CHECKING:
@@ -84,8 +82,8 @@ def run(flags: Flags) -> int:
     flags, kind = one_prompt(flags, world)
     check_options(flags, kind)
     check_policy(flags, policy, world)
-    goal = goal_of(flags, policy, world)
-    prompt = prompt_with_warnings(flags, kind, policy, world, goal)
+    prompt, goal = make_prompt(flags, kind, policy, world)
+    prompt = combined(flags, policy, world, prompt)
     result: dict[str, Any] = {"prompt": kind, "policy": policy.fingerprint}
     if flags.adapt is not None:
         prompt, result["earned before"], result["earned adapted"] = adapted(flags, policy, world, prompt)
@@ -146,26 +144,21 @@ def check_policy(flags: Flags, policy: FoundationPolicy, world: Any | None) -> N
     """Raise where flags do not go with the policy or its task, before anything is run."""
     from hilp.evaluation import goals, setup
 
-    if world is None:
-        check_without_task(flags, policy)
-    else:
+    names = some(part_names(policy))
+    if world is not None:
         setup.require_fit("this policy", policy.spec, world)
         if flags.video:
             common.require_video(world, flags.video)
-    if policy.spec.parts and flags.goal is not None and not goals.is_row(flags.goal):
+    else:
+        if any((flags.picture, flags.video, flags.steps, flags.adapt)):
+            common.task_of(policy, flags.task)  # says that it needs one
+        if names and flags.start is not None:
+            raise HilpError(f"--start takes numbers, but this policy has observations by name ({names}): leave it out")
+        if not flags.start and not len(policy.bank):
+            instead = "act in Python" if names else "name an observation to act at with --start"
+            raise HilpError(f"this policy keeps no states (--bank 0): {instead}")
+    if names and flags.goal is not None and not goals.is_row(flags.goal):
         goals.find(flags.goal, policy, world)  # says what to give instead
-
-
-def check_without_task(flags: Flags, policy: FoundationPolicy) -> None:
-    """Raise where flags need a task, or there is nothing to act at."""
-    if any((flags.picture, flags.video, flags.steps, flags.adapt)):
-        common.task_of(policy, flags.task)  # says that it needs one
-    names = some(part_names(policy))
-    if names and flags.start is not None:
-        raise HilpError(f"--start takes numbers, but this policy has observations by name ({names}): leave it out")
-    if not flags.start and not len(policy.bank):
-        instead = "act in Python" if names else "name an observation to act at with --start"
-        raise HilpError(f"this policy keeps no states (--bank 0): {instead}")
 
 
 def part_names(policy: FoundationPolicy) -> list[str]:
@@ -176,59 +169,40 @@ def part_names(policy: FoundationPolicy) -> list[str]:
 # ---- making the prompt -----------------------------------------------------------------------------------------------
 
 
-def goal_of(flags: Flags, policy: FoundationPolicy, world: Any | None) -> ResolvedGoal | None:
-    """The goal that --goal names."""
+def make_prompt(
+    flags: Flags, kind: str, policy: FoundationPolicy, world: Any | None
+) -> tuple[Any, ResolvedGoal | None]:
+    """The prompt of the one flag that is a prompt, and the goal that it names."""
     from hilp.evaluation import goals
 
-    if flags.goal is None:
-        return None
-    data = None if flags.data is None else common.read_as_trained(flags.run, flags.data, flags)
-    return goals.find(flags.goal, policy, world, data, flags.seed, goal_spec(flags, policy, world).goal_dims)
-
-
-def goal_spec(flags: Flags, policy: FoundationPolicy, world: Any | None) -> Any:
-    """The options of a goal prompt, with columns by number."""
-    from hilp.evaluation import goals
-
-    usual = "auto" if policy.has_rule("goal_direction") else 0
-    spec = flags.with_options(specs.Goal(plan=usual if flags.plan is None else common.plan(flags.plan)))
-    if spec.goal_dims is None:
-        return spec
-    return replace(spec, goal_dims=goals.column_numbers(spec.goal_dims, policy, world))
-
-
-def prompt_with_warnings(
-    flags: Flags, kind: str, policy: FoundationPolicy, world: Any | None, goal: ResolvedGoal | None
-) -> Any:
-    """The prompt that the flags name; each of its warnings becomes one line."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        prompt = combined(flags, policy, world, make_prompt(flags, kind, policy, world, goal))
-    for warning in caught:
-        print(f"hilp: warning: {printable(' '.join(str(warning.message).split()))}", file=sys.stderr)
-    return prompt
-
-
-def make_prompt(flags: Flags, kind: str, policy: FoundationPolicy, world: Any | None, goal: ResolvedGoal | None) -> Any:
-    """The prompt of the one flag that is a prompt."""
     text = getattr(flags, kind)
-    if goal is not None:
-        return policy.goal(goal.observation, **goal_spec(flags, policy, world).goal_options())
-    if kind == "skill":
-        if text == "prior":
-            return policy.prior(seed=flags.seed)
-        return policy.skill(None if text == "random" else common.numbers(text, "--skill"), seed=flags.seed)
-    if kind == "load":
-        return policy.load_prompt(text)
-    if kind == "follow":
-        return policy.follow(demonstration(text, flags), window=flags.window)
-    if kind == "prefer":
-        return policy.prefer(preferences(text, part_names(policy)))
-    options = flags.with_options(specs.Reward()).reward_options()
-    if kind == "labels":
-        return policy.reward(labelled_samples(text, part_names(policy)), **options)
     data = None if flags.data is None else common.read_as_trained(flags.run, flags.data, flags)
-    return policy.reward(data, common.reward_of(text, policy, world), **options)
+    if kind == "goal":
+        usual = "auto" if policy.has_rule("goal_direction") else 0
+        spec = flags.with_options(specs.Goal(plan=usual if flags.plan is None else common.plan(flags.plan)))
+        spec, goal = goals.resolve(spec, policy, world, data, flags.seed)
+        return policy.goal(goal.observation, **spec.goal_options()), goal
+    if kind == "reward":
+        options = flags.with_options(specs.Reward()).reward_options()
+        return policy.reward(data, common.reward_of(text, policy, world), **options), None
+    if kind == "labels":
+        samples = labelled_samples(text, part_names(policy))
+        return policy.prompt(flags.with_options(specs.Reward()), samples), None
+    return policy.prompt(spec_of(flags, kind, policy)), None
+
+
+def spec_of(flags: Flags, kind: str, policy: FoundationPolicy) -> specs.Spec:
+    """The spec of a prompt that neither needs a task nor data."""
+    text = getattr(flags, kind)
+    if kind == "load":
+        return specs.Saved(text)
+    if kind == "follow":
+        return specs.Follow(demonstration(text, flags), flags.window)
+    if kind == "prefer":
+        return specs.Prefer(preferences(text, part_names(policy)))
+    if text == "prior":
+        return specs.Prior(seed=flags.seed)
+    return specs.Skill(None if text == "random" else tuple(common.numbers(text, "--skill")), flags.seed)
 
 
 def combined(flags: Flags, policy: FoundationPolicy, world: Any | None, prompt: Any) -> Any:
@@ -254,12 +228,11 @@ def combined(flags: Flags, policy: FoundationPolicy, world: Any | None, prompt: 
 def adapted(flags: Flags, policy: FoundationPolicy, world: Any, prompt: Any) -> tuple[Any, float, float]:
     """The prompt after a search with a few episodes, and what the first and the best of these earned."""
     from hilp.evaluation import rollouts
-    from hilp.evaluation.adapt import adapt
 
     name = flags.earn if flags.earn is not None else flags.reward
     reward = None if name is None else common.reward_of(name, policy, world)
     evaluator = rollouts.episode_return(policy, world, reward, flags.seed)
-    search = adapt(policy, prompt, evaluator, episodes=flags.adapt or 0, seed=flags.seed)
+    search = rollouts.adapt(policy, prompt, evaluator, episodes=flags.adapt or 0, seed=flags.seed)
     return search.prompt, search.earned[0], search.earned[search.best]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from hilp.commands import common
@@ -46,13 +47,13 @@ def act_in_task(
     from hilp import trees
     from hilp.evaluation import rollouts
 
-    goal = destination(prompt, world, named)
-    to = goal_for_task(prompt, world, named, goal)
+    goal, to = destination(prompt, world, named)
     start = common.numbers(flags.start, "--start") if flags.start else None
-    episode = rollouts.run_episode(policy, world, prompt, start, to, steps_of(flags, world), flags.seed)
+    steps = int(world.max_steps if flags.steps is None else flags.steps)
+    episode = rollouts.run_episode(policy, world, prompt, start, to, steps, flags.seed)
     path = episode.path
     result = {"task": world.name, "start": path[0].tolist(), "end": path[-1].tolist(), "steps": len(path) - 1}
-    earned = rewards_along(flags, policy, world, episode)
+    earned = None if flags.reward is None else rewards_along(flags.reward, policy, world, episode)
     if earned is not None:
         result |= score(flags.reward, world, path, float(earned.sum()))
     if hasattr(prompt, "progress"):
@@ -61,23 +62,20 @@ def act_in_task(
     result["z"] = np.asarray(prompt(episode.first_seen))[0].tolist()
     result |= reached(policy, world, prompt, None if flags.reward else goal, episode)
     begin = trees.over(lambda rows: rows[0], episode.first_seen)
-    expected = forecast_of(prompt, begin)
-    result |= expected
+    on_graph = getattr(prompt, "stuck", None) is not None
+    if on_graph:
+        result |= forecast(prompt.path_info(begin))
     if flags.picture:
         title = f"{prompt.kind if kind == 'load' else kind} prompt"
-        draw(flags.picture, world, episode, goal, earned, title, expected_path(prompt, world, begin, expected))
+        draw(flags.picture, world, episode, goal, earned, title, prompt.path(begin) if on_graph else None)
         result["picture"] = flags.picture
     if flags.video:
-        result["video"] = film(flags, policy, world, prompt, episode, to)
+        result["video"] = film(flags, policy, world, prompt, episode, to, steps)
     return result
 
 
-def steps_of(flags: Any, world: Any) -> int:
-    return int(world.max_steps if flags.steps is None else flags.steps)
-
-
-def destination(prompt: Any, world: Any, named: ResolvedGoal | None) -> np.ndarray | None:
-    """Where an episode ends: at the prompt's goal, or at the far place that a high level was trained to get to.
+def destination(prompt: Any, world: Any, named: ResolvedGoal | None) -> tuple[np.ndarray | None, Any]:
+    """Where an episode ends, as a state and as the task takes it: at its goal, or where a high level learnt to get to.
 
     The policy acts towards a picture from which the task cannot infer a state, but when it is reached is not known.
     """
@@ -86,23 +84,14 @@ def destination(prompt: Any, world: Any, named: ResolvedGoal | None) -> np.ndarr
 
     if prompt.kind == "hierarchy":
         far = prompt.high.about.get("reward") == setup.TARGET and getattr(world, "target_ends", False)
-        return world.target if far else None
+        return (world.target, world.target) if far else (None, None)
     if prompt.kind != "goal" or not world.has_goals:
-        return None
+        return None, None
     if named is not None and named.state is not None:
-        return named.state
-    return rendering.infer_states(world, prompt.goal) if rendering.can_infer_states(world) else None
-
-
-def goal_for_task(prompt: Any, world: Any, named: ResolvedGoal | None, goal: np.ndarray | None) -> Any:
-    """The goal as the task takes it for an episode; None: the episode has none."""
-    from hilp.tasks import rendering
-
-    if named is not None and goal is not None:
-        return named.for_task
-    if goal is not None and rendering.policy_spec(world).parts:
-        return prompt.goal  # the task finds the free place that a picture shows
-    return goal
+        return named.state, named.for_task
+    if not rendering.can_infer_states(world):
+        return None, None
+    return rendering.infer_states(world, prompt.goal), prompt.goal if named is None else named.for_task
 
 
 def reached(
@@ -118,13 +107,8 @@ def reached(
     return {}
 
 
-def forecast_of(prompt: Any, start: Any) -> dict[str, Any]:
-    """What the graph of the data says about a goal before the first step; nothing for a prompt without it."""
-    import math
-
-    if getattr(prompt, "stuck", None) is None:
-        return {}
-    info = prompt.path_info(start)
+def forecast(info: Any) -> dict[str, Any]:
+    """What the graph of the data says about a goal before the first step."""
     return {
         "reachable": info.reachable,
         "expected steps": round(info.steps, 1) if math.isfinite(info.steps) else None,
@@ -132,23 +116,12 @@ def forecast_of(prompt: Any, start: Any) -> dict[str, Any]:
     }
 
 
-def expected_path(prompt: Any, world: Any, start: Any, expected: dict[str, Any]) -> np.ndarray | None:
-    """The states that a prompt on the graph expects to pass, where the task can infer them."""
-    from hilp.tasks import rendering
-
-    if not expected or not rendering.can_infer_states(world):
-        return None
-    return rendering.infer_states(world, prompt.path(start))
-
-
-def rewards_along(flags: Any, policy: FoundationPolicy, world: Any, episode: Episode) -> np.ndarray | None:
-    """The reward of each step of an episode; None without a reward, or where it takes columns that a task lacks."""
+def rewards_along(reward: str, policy: FoundationPolicy, world: Any, episode: Episode) -> np.ndarray | None:
+    """The reward of each step of an episode; None where it takes columns that the task lacks."""
     from hilp.evaluation import rollouts
 
-    if flags.reward is None:
-        return None
     try:
-        return rollouts.rewards_along(world, common.reward_of(flags.reward, policy, world), episode)
+        return rollouts.rewards_along(world, common.reward_of(reward, policy, world), episode)
     except HilpError:  # an extra column of the data
         return None
 
@@ -161,14 +134,7 @@ def score(name: str | None, world: Any, path: np.ndarray, earned: float) -> dict
     return {"gain": earned, **({"share of the possible gain": earned / possible} if possible > 0 else {})}
 
 
-def film(
-    flags: Any,
-    policy: FoundationPolicy,
-    world: Any,
-    prompt: Any,
-    episode: Episode,
-    goal: Any,
-) -> str:
+def film(flags: Any, policy: FoundationPolicy, world: Any, prompt: Any, episode: Episode, goal: Any, steps: int) -> str:
     """Record the episode: as the simulator shows it, or on the plan, next to the same goal without a plan."""
     from hilp.evaluation import rollouts
     from hilp.report import films, video
@@ -182,25 +148,23 @@ def film(
     panels = {str(flags.reward or "skill") if target is None else f"plan {plan}": episode.path}
     if target is not None and plan != 0:
         direct = policy.goal(target, plan=0)
-        other = rollouts.run_episode(policy, world, direct, episode.path[0], goal, steps_of(flags, world), flags.seed)
+        other = rollouts.run_episode(policy, world, direct, episode.path[0], goal, steps, flags.seed)
         panels = {"plan 0": other.path, **panels}
     shown = None if target is None else rendering.infer_states(world, target)
     return str(video.write(str(flags.video), films.on_plan(policy, world, panels, shown), films.FPS))
 
 
 def draw(
-    target: str,
-    world: Any,
-    episode: Episode,
-    goal: np.ndarray | None,
-    earned: np.ndarray | None,
-    title: str,
-    expected: np.ndarray | None = None,
+    target: str, world: Any, episode: Episode, goal: np.ndarray | None, earned: np.ndarray | None, title: str, way: Any
 ) -> None:
-    """The trajectory on the plan of its task over the expected one; under a reward coloured by what it has earned."""
+    """The trajectory on the plan of its task; under a reward coloured by what it has earned.
+
+    way: the observations that a prompt expected to pass, drawn where the task can infer their states.
+    """
     import numpy as np
 
     from hilp.report import figures
+    from hilp.tasks import rendering
 
     path = episode.path
     if earned is not None:
@@ -208,5 +172,6 @@ def draw(
         figures.save(figures.earnings(world, path, np.concatenate([[0.0], np.cumsum(earned)]), title), target)
         return
     goals = np.full_like(path[:1], np.nan) if goal is None else goal[None]
+    expected = rendering.infer_states(world, way) if way is not None and rendering.can_infer_states(world) else None
     done = np.array([episode.share == 1])
     figures.save(figures.trajectories(world, {title: ([path], path[:1], goals, done)}, way=expected), target)

@@ -59,10 +59,11 @@ def diagnose(
     steps, pairs, seed = require_count("steps", steps), require_count("pairs", pairs, 2), require_seed(seed)
     if task is None and data is None:
         task = policy.provenance.task
-    world = tasks.make(task) if isinstance(task, str) else task
+    world: Any = tasks.make(task) if isinstance(task, str) else task
     finite = None if world is None else world.finite()
     if finite is None and data is None:
-        raise _nothing_to_compare(world)
+        reason = "no task is known" if world is None else f"{world.name} has no exact distances"
+        raise HilpError(f"nothing to compare the policy with: {reason}; pass the data it was trained on (--data)")
     result: Numbers = {
         "policy": policy.fingerprint,
         "method": policy.method,
@@ -71,7 +72,7 @@ def diagnose(
         "seed": seed,
         "directed": policy.has_rule("distance"),
     }
-    if world is not None and finite is not None:
+    if finite is not None:
         latents = policy.encode_all(rendering.observe_states(world, finite.observations))
         how: Numbers = {"seed": seed, "distance": directed_distance(policy)}
         numbers = theory.examine(finite.successors, finite.steps, latents, policy.discount, **how)
@@ -79,15 +80,10 @@ def diagnose(
     if data is not None:
         _require_own_observations(policy, data)
         data = held_out.as_trained(policy, data)
-        reference = Reference(data, config or value_config(policy), steps, seed)
+        reference = Reference(data, config or value_config(policy.reference), steps, seed)
         learned = compare_with_value(policy, reference, reference.train(quiet), pairs)
         result["learned"] = {"data": data.name, "steps": steps, "pairs": pairs, **learned}
     return result
-
-
-def _nothing_to_compare(world: tasks.Task | None) -> HilpError:
-    reason = "no task is known" if world is None else f"{world.name} has no exact distances"
-    return HilpError(f"nothing to compare the policy with: {reason}; pass the data it was trained on (--data)")
 
 
 def training_summary(policy: FoundationPolicy, data: Dataset | None = None) -> Numbers:
@@ -117,13 +113,8 @@ def _require_own_observations(policy: FoundationPolicy, data: Dataset) -> None:
 # ---- a value V(s, g) to compare with ---------------------------------------------------------------------------------
 
 
-def value_config(policy: FoundationPolicy) -> monolithic.Config:
-    """V(s, g) at the size of the policy's networks, with its phi's goals and discount, at expectile 0.9."""
-    return value_config_of(policy.reference)
-
-
-def value_config_of(values: Mapping[str, Any]) -> monolithic.Config:
-    """The same by the values that a method's `reference` names."""
+def value_config(values: Mapping[str, Any]) -> monolithic.Config:
+    """V(s, g) by what a policy's `reference` names: its size, and the goals and the discount of its phi."""
     found: monolithic.Config = methods.configure(monolithic.Config(), dict(values))
     return found
 

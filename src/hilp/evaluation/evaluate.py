@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
@@ -12,8 +11,7 @@ import numpy as np
 
 from hilp import tasks
 from hilp.errors import HilpError, require_count, require_seed, some
-from hilp.evaluation import adapt as adapting
-from hilp.evaluation import goals
+from hilp.evaluation import goals, rollouts
 from hilp.evaluation.rollouts import Outcome, Rollout, rollout_goals, rollout_reward, rule_of
 from hilp.evaluation.rows import Row, finite
 from hilp.evaluation.setup import TARGET, acting_task, require_reward, reward_function, task_for_policy
@@ -40,7 +38,7 @@ def evaluate(
     rewards: str | Iterable[str] | None = None,
     **options: Any,
 ) -> list[Row]:
-    """Roll out prompts in a task: one row a prompt; all goal prompts face the same starts and goals.
+    """Roll out prompts in a task: one row a prompt, in their order; all goal prompts face the same starts and goals.
 
     prompts: specs, `[Goal(plan="auto"), Goal("task3"), Reward("run", rule="graph")]`, with goals as
     `hilp.evaluation.goals` reads them, or without one those of the task; or one prompt or several of another kind (a
@@ -76,23 +74,25 @@ def evaluate_with_rollouts(
     if prompts is not None and plan is not None:
         raise HilpError("plan is short for prompts=[Goal(plan=...)]: give one of the two")
     chosen = default_prompts(policy, world, plan, rewards) if prompts is None else _listed(prompts)
-    to_goals = _goal_prompts(chosen, policy, world, seed)
-    scored = _scored_prompts(chosen, world, rewards)
-    if adapt and not scored:
+    jobs = _resolved(chosen, policy, world, rewards, seed)
+    if adapt and all(isinstance(one, Goal) for one, _ in jobs):
         raise HilpError("adapt changes prompts of rewards, and there is none: name some, rewards=...")
     about = describe(policy, world.name, seed, command)
     found: list[tuple[Row, Rollout]] = []
-    for spec, goal in to_goals:
-        outcome, rollout = rollout_goals(policy, world, spec, episodes, seed, goal)
-        found.append(({**about, "prompt": "goal", "plan": spec.plan, "spec": spec.to_json(), **outcome}, rollout))
-    for one, name in scored:
+    for one, target in jobs:
+        spec = {"spec": one.to_json()} if isinstance(one, Spec) else {}
+        if isinstance(one, Goal):
+            outcome, rollout = rollout_goals(policy, world, one, episodes, seed, target)
+            found.append(({**about, "prompt": "goal", "plan": one.plan, **spec, **outcome}, rollout))
+            continue
         prompt = _reward_prompt(policy, world, one, data)
+        if hasattr(prompt, "high"):
+            spec["hierarchy"] = prompt.high.settings()
         adapted: Outcome = {}
         if adapt:
-            prompt, adapted = _adapt(policy, world, name, prompt, adapt, seed)
-        outcome, rollout = rollout_reward(policy, world, name, prompt, episodes, seed)
-        row = {**about, "prompt": "reward", "reward": name, **_of_prompt(one, prompt), **outcome, **adapted}
-        found.append((row, rollout))
+            prompt, adapted = _adapt(policy, world, target, prompt, adapt, seed)
+        outcome, rollout = rollout_reward(policy, world, target, prompt, episodes, seed)
+        found.append(({**about, "prompt": "reward", "reward": target, **spec, **outcome, **adapted}, rollout))
     return found
 
 
@@ -125,38 +125,25 @@ def _listed(value: Any) -> list[Any]:
     return [value] if isinstance(value, int | str | Spec) or callable(value) else list(value)
 
 
-def _goal_prompts(
-    prompts: Sequence[Any], policy: FoundationPolicy, world: tasks.Task, seed: int
-) -> list[tuple[Goal, Any]]:
-    """The goal specs among prompts, each with the goal that it names."""
-    found = [spec for spec in prompts if isinstance(spec, Goal)]
-    if found and not world.has_goals:
-        raise HilpError(f"task {world.name} has no goals: prompt with its rewards, {some(list(world.rewards))}")
-    return [_resolved(spec, policy, world, seed) for spec in found]
+def _resolved(
+    prompts: Sequence[Any], policy: FoundationPolicy, world: tasks.Task, rewards: str | Iterable[str] | None, seed: int
+) -> list[tuple[Any, Any]]:
+    """Each goal spec with the goal that it names, each other prompt with the reward that it is scored under.
 
-
-def _resolved(spec: Goal, policy: FoundationPolicy, world: tasks.Task, seed: int) -> tuple[Goal, Any]:
-    """A goal spec with columns by number, and the goal that it names; None: the task chooses goals."""
-    dims = None if spec.goal_dims is None else goals.column_numbers(spec.goal_dims, policy, world)
-    goal = spec.goal
-    if isinstance(goal, str):
-        goal = goals.find(goal, policy, world, seed=seed, goal_dims=dims)
-    elif goal is not None:
-        goal = goals.ResolvedGoal(np.asarray(goal, np.float32))
-    return dataclasses.replace(spec, goal_dims=dims), goal
-
-
-def _scored_prompts(
-    prompts: Sequence[Any], world: tasks.Task, rewards: str | Iterable[str] | None
-) -> list[tuple[Any, str]]:
-    """The prompts other than goals, each with the name of the reward that it is scored under."""
+    A prompt that does not go with the task is an error here, before the first rollout.
+    """
     names = [TARGET] if hasattr(world, "at_target") else list(world.rewards)
     names = names if rewards is None else _listed(rewards)
-    found: list[tuple[Any, str]] = []
-    for one in [one for one in prompts if not isinstance(one, Goal)]:
-        found += [(one, str(one.reward))] if isinstance(one, Reward) else [(one, name) for name in names]
-    for _, name in found:
-        require_reward(world, name)  # before the first rollout
+    found: list[tuple[Any, Any]] = []
+    for one in prompts:
+        if isinstance(one, Goal):
+            if not world.has_goals:
+                raise HilpError(f"task {world.name} has no goals: prompt with its rewards, {some(list(world.rewards))}")
+            found.append(goals.resolve(one, policy, world, seed=seed))
+            continue
+        for name in [str(one.reward)] if isinstance(one, Reward) else names:
+            require_reward(world, name)
+            found.append((one, name))
     return found
 
 
@@ -169,13 +156,6 @@ def _reward_prompt(policy: FoundationPolicy, world: tasks.Task, one: Any, data: 
         return policy.prompt(one, data) if isinstance(one, Spec) else one
 
 
-def _of_prompt(one: Any, prompt: Any) -> dict[str, Any]:
-    """What a row says about a prompt that is scored under a reward."""
-    high = getattr(prompt, "high", None)
-    about = {} if high is None else {"hierarchy": high.settings()}
-    return about | ({"spec": one.to_json()} if isinstance(one, Spec) else {})
-
-
 def _adapt(
     policy: FoundationPolicy, world: tasks.Task, name: str, prompt: Any, episodes: int, seed: int
 ) -> tuple[Prompt, Outcome]:
@@ -184,7 +164,7 @@ def _adapt(
     A seed of their own lets these episodes begin elsewhere than those that are counted.
     """
     own = int(np.random.default_rng([seed, SEARCH_STREAM]).integers(2**31))
-    search = adapting.adapt(policy, prompt, world, episodes=episodes, seed=own, reward=name)
+    search = rollouts.adapt(policy, prompt, world, episodes=episodes, seed=own, reward=name)
     about = {"rule": rule_of(policy, prompt), "r2": finite(getattr(prompt, "r2", None))}
     return search.prompt, {**about, "adapted": episodes, "search": list(search.earned)}
 

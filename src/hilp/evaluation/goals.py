@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ import numpy as np
 from hilp import trees
 from hilp.errors import HilpError, nearest, some
 from hilp.learning import images
+from hilp.prompts.specs import Goal
 from hilp.spec import Spec
 from hilp.tasks import NamedGoals, Task, rendering
 
@@ -46,6 +47,19 @@ class ResolvedGoal:
         """The goal as `world.episodes` takes it."""
         where = self.observation if self.state is None else self.state
         return where if self.named is None else self.named
+
+
+def resolve(
+    spec: Goal, policy: FoundationPolicy, world: Task | None, data: Dataset | None = None, seed: int = 0
+) -> tuple[Goal, Any]:
+    """A goal spec with columns by number, and the goal that it names; None: the task chooses goals."""
+    dims = None if spec.goal_dims is None else column_numbers(spec.goal_dims, policy, world)
+    goal = spec.goal
+    if isinstance(goal, str):
+        goal = find(goal, policy, world, data, seed, dims)
+    elif goal is not None:
+        goal = ResolvedGoal(np.asarray(goal, np.float32))
+    return replace(spec, goal_dims=dims), goal
 
 
 def find(

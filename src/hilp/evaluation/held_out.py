@@ -75,7 +75,7 @@ def measure(
         direct = later - first <= DETOUR * np.maximum(expected, 1.0)
     pairs = np.flatnonzero(direct & (later - first > 1))[:ACTED]
     world = Neighbours(policy, data, seed)
-    starts, goals = random_pairs(data, episodes, rng)
+    starts, goals = (_at(data.observations, rng.choice(data.rows, episodes)) for _ in range(2))
     found["plans"] = [
         {"plan": plan, **agreement(policy, data, first[pairs], later[pairs], plan), **world.run(starts, goals, plan)}
         for plan in plans
@@ -96,24 +96,13 @@ def evaluate(
 ) -> list[Row]:
     """`measure` as rows, one a plan: the estimated success is its score, the rest is in `held_out`."""
     found = measure(policy, data, plans=plans, episodes=episodes, seed=seed)
-    own = ("estimated_success", "interval", "outcomes", "lengths")
-    shared = {key: value for key, value in found.items() if key != "plans"}
-    about = describe(policy, TASK, seed, command)
+    measured = found.pop("plans")
+    about = {**describe(policy, TASK, seed, command), "prompt": "goal", "metric": METRIC, "episodes": episodes}
     rows = []
-    for plan in found["plans"]:
-        row = {
-            **about,
-            "prompt": "goal",
-            "plan": plan["plan"],
-            "metric": METRIC,
-            "score": plan["estimated_success"],
-            "interval": plan["interval"],
-            "episodes": episodes,
-            "outcomes": plan["outcomes"],
-            "lengths": plan["lengths"],
-            "held_out": {**shared, **{key: value for key, value in plan.items() if key not in own}},
-        }
-        rows.append(row)
+    for plan in measured:
+        own = {name: plan.pop(name) for name in ("interval", "outcomes", "lengths")}
+        score = plan.pop("estimated_success")
+        rows.append({**about, "plan": plan["plan"], "score": score, **own, "held_out": {**found, **plan}})
     return rows
 
 
@@ -142,11 +131,6 @@ def later_pairs(data: Dataset, count: int, farthest: int, rng: np.random.Generat
     return first, first + rng.integers(1, np.minimum(left, farthest) + 1)
 
 
-def random_pairs(data: Dataset, count: int, rng: np.random.Generator) -> tuple[trees.Tree, trees.Tree]:
-    """Observations to start from, and others to reach."""
-    return tuple(_at(data.observations, rng.choice(data.rows, count)) for _ in range(2))
-
-
 def distances(
     policy: FoundationPolicy, data: Dataset, first: np.ndarray, later: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -172,9 +156,9 @@ def agreement(policy: FoundationPolicy, data: Dataset, rows: np.ndarray, goals: 
     if len(rows) < LEAST_DIRECT:
         return {"agreement": None, "agreement_pairs": len(rows)}
     prompt = policy.goal(_at(data.observations, goals), plan=plan)
-    usual = data.actions[data.transition_rows].mean(axis=0)
-    acted = _scaled(policy, policy.act(_at(data.observations, rows), prompt)) - _scaled(policy, _raw(data, usual))
-    did = _scaled(policy, _raw(data, data.actions[rows])) - _scaled(policy, _raw(data, usual))
+    usual = _scaled(policy, data.acted(data.transition_rows)).mean(axis=0)
+    acted = _scaled(policy, policy.act(_at(data.observations, rows), prompt)) - usual
+    did = _scaled(policy, data.acted(rows)) - usual
     return {"agreement": float(np.mean((acted * did).sum(axis=1) > 0.0)), "agreement_pairs": len(rows)}
 
 
@@ -248,10 +232,14 @@ def advised(plans: Sequence[Numbers]) -> int | str:
 
 def joined(banks: Sequence[Bank]) -> Bank:
     """Transitions of several banks in one, without what only some of them have."""
-    parts = [bank.columns() for bank in banks]
-    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0] if name != "next_physics"}
-    observations, following = (trees.unnamed(whole, name) for name in ("observations", "next_observations"))
-    return Bank(observations, whole["actions"], following)
+
+    def whole(*parts: np.ndarray) -> np.ndarray:
+        return np.concatenate(parts)
+
+    observations, following = (
+        trees.over(whole, *(getattr(bank, name) for bank in banks)) for name in ("observations", "next_observations")
+    )
+    return Bank(observations, whole(*(bank.actions for bank in banks)), following)
 
 
 def _at(observations: trees.Tree, rows: np.ndarray) -> trees.Tree:
@@ -263,12 +251,6 @@ def _flat(policy: FoundationPolicy, observations: trees.Tree) -> np.ndarray:
     seen = policy.preparation.observations(observations)
     parts = trees.named(seen, "observations").values()
     return np.concatenate([np.asarray(part, np.float32).reshape(len(part), -1) for part in parts], axis=1)
-
-
-def _raw(data: Dataset, actions: np.ndarray) -> np.ndarray:
-    """Actions of a data set in the user's units, a row's worth each."""
-    raw = actions if data.action_scaling is None else data.action_scaling.raw(actions)
-    return np.asarray(raw / (data.stride or 1) if data.stride_actions == "sum" else raw)
 
 
 def _scaled(policy: FoundationPolicy, actions: np.ndarray) -> np.ndarray:

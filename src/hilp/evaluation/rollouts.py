@@ -16,6 +16,8 @@ from hilp.evaluation.goals import ResolvedGoal
 from hilp.evaluation.rows import GAIN, SHARE, SUCCESS, finite
 from hilp.policy.policy import FoundationPolicy
 from hilp.prompts import reward as reward_prompts
+from hilp.prompts import search
+from hilp.prompts.base import Prompt
 from hilp.prompts.goal import GoalPrompt
 from hilp.prompts.specs import PLANS, Goal
 from hilp.tasks import rendering
@@ -319,6 +321,18 @@ def episode_return(
     if isinstance(reward, str):
         setup.require_reward(world, reward)
     return lambda prompt: float(run_returns(policy, world, reward, prompt, 1, seed)[0][0])
+
+
+def adapt(
+    policy: FoundationPolicy, prompt: Prompt, evaluator: Any, episodes: int = 10, seed: int = 0, **options: Any
+) -> search.Search:
+    """Search among skills around a prompt's own with a few episodes; `prompt` of the result is what earned most.
+
+    evaluator: a function of a prompt that runs an episode and gives what it earned, or a task (then `reward` names one
+    of its rewards, where it has several). The first episode is that of the prompt as it is.
+    """
+    run = evaluator if callable(evaluator) else episode_return(policy, evaluator, seed=seed, **options)
+    return search.search(policy, prompt, run, episodes, seed)
 
 
 # ---- one episode -----------------------------------------------------------------------------------------------------

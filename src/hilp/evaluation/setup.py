@@ -33,10 +33,13 @@ def require_reward(world: tasks.Task, name: str) -> None:
         raise HilpError(f"task {world.name} has no reward '{name}': {nearest(name, reward_names(world))}")
 
 
-def default_shift(world: Any, name: str) -> dict[str, Any]:
-    """How a task's reward is learnt from: that of a place to be as the paper does AntMaze, where every step costs."""
-    far = name == TARGET and getattr(world, "target_ends", True)
-    return {"shift": -1.0, "ends": True} if far else {"shift": 0.0, "ends": False}
+def reward_shift(world: Any, name: str, shift: float | None = None, ends: bool = False) -> dict[str, Any]:
+    """How a task's reward is learnt from, by default that of a far place as in the paper's AntMaze.
+
+    There every step costs 1, and the episode ends at the place.
+    """
+    far = name == TARGET and bool(getattr(world, "target_ends", True))
+    return {"shift": (-1.0 if far else 0.0) if shift is None else shift, "ends": ends or far}
 
 
 def reward_function(world: Any, name: str) -> RewardFunction:
