@@ -128,7 +128,8 @@ def check_options(flags: Flags, kind: str) -> None:
         (given["window"], ("follow",)),
     ):
         if names and kind not in kinds:
-            flag, used = names[0].replace("_", "-"), " or ".join(f"--{name}" for name in kinds)
+            used = " or ".join(f"--{name}" for name in kinds)
+            flag = {"rule": f"rule {flags.rule}"}.get(names[0], names[0].replace("_", "-"))
             raise HilpError(
                 f"--{flag} changes nothing about a prompt with --{kind}: leave it out, or prompt with {used}"
             )
@@ -144,21 +145,26 @@ def check_policy(flags: Flags, policy: FoundationPolicy, world: Any | None) -> N
     """Raise where flags do not go with the policy or its task, before anything is run."""
     from hilp.evaluation import goals, setup
 
-    names = some(part_names(policy))
     if world is not None:
         setup.require_fit("this policy", policy.spec, world)
         if flags.video:
             common.require_video(world, flags.video)
-    else:
-        if any((flags.picture, flags.video, flags.steps, flags.adapt)):
-            common.task_of(policy, flags.task)  # says that it needs one
-        if names and flags.start is not None:
-            raise HilpError(f"--start takes numbers, but this policy has observations by name ({names}): leave it out")
-        if not flags.start and not len(policy.bank):
-            instead = "act in Python" if names else "name an observation to act at with --start"
-            raise HilpError(f"this policy keeps no states (--bank 0): {instead}")
-    if names and flags.goal is not None and not goals.is_row(flags.goal):
+    if policy.spec.parts and flags.goal is not None and not goals.is_row(flags.goal):
         goals.find(flags.goal, policy, world)  # says what to give instead
+    if world is None:
+        check_without_task(flags, policy)
+
+
+def check_without_task(flags: Flags, policy: FoundationPolicy) -> None:
+    """Raise where flags need a task, or there is nothing to act at."""
+    if any((flags.picture, flags.video, flags.steps, flags.adapt)):
+        common.task_of(policy, flags.task)  # says that it needs one
+    names = some(part_names(policy))
+    if names and flags.start is not None:
+        raise HilpError(f"--start takes numbers, but this policy has observations by name ({names}): leave it out")
+    if not flags.start and not len(policy.bank):
+        instead = "act in Python" if names else "name an observation to act at with --start"
+        raise HilpError(f"this policy keeps no states (--bank 0): {instead}")
 
 
 def part_names(policy: FoundationPolicy) -> list[str]:
