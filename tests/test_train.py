@@ -309,8 +309,8 @@ def test_a_kill_before_the_first_checkpoint_leaves_a_folder_to_begin_in(left: st
     assert (tmp_path / "run" / "policy" / "config.json").exists()
 
 
-def test_without_a_folder_nobody_validates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop.Run, "validate", lambda *_: pytest.fail("nobody keeps it"))
+def test_without_a_folder_nothing_is_validated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop.Run, "validate", lambda *_: pytest.fail("it would not be kept"))
     hilp.pretrain(CONFIG, walks(), steps=3, validation=0.2, quiet=True)
 
 

@@ -145,18 +145,6 @@ def plan(text: str) -> int | str:
     return int(text)
 
 
-def devices_of(flags: Any) -> int:
-    """How many devices train together; with --coordinator, this process joins the others first."""
-    if flags.coordinator is None:
-        for name in ("processes", "process"):
-            if getattr(flags, name) is not None:
-                raise HilpError(f"--{name} is for processes that train together: name their --coordinator")
-        return 1 if flags.devices is None else int(flags.devices)
-    from hilp.training import distributed
-
-    return distributed.join(flags.coordinator, flags.processes, flags.process, flags.devices)
-
-
 # ---- data, policies and tasks ----------------------------------------------------------------------------------------
 
 

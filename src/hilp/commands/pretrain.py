@@ -86,7 +86,7 @@ def run(flags: Flags) -> int:
     from hilp.training import distributed
 
     check(flags)
-    devices = common.devices_of(flags)
+    devices = distributed.join(flags.coordinator, flags.processes, flags.process, flags.devices)
     presets.preset(flags.method, flags.preset)  # a wrong name is an error before data is read
     world = None if flags.eval_task is None else tasks.make(flags.eval_task)
     more = {"stride": flags.stride, "stride_actions": flags.stride_actions, "task": flags.task}

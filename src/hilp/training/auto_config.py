@@ -79,13 +79,11 @@ def _stride_open(data: Dataset) -> bool:
 
 def _pieces(config: Any, data: Dataset, scale: timescale.TimeScale) -> str:
     """What to try where episodes are short pieces of the data: there, skills of the preset stand still at turns."""
-    known = {field.name for field in dataclasses.fields(config)}
-    if scale.crossing is None or not known >= DECISIVE.keys() or getattr(config, "extraction", "awr") != "awr":
-        return ""
-    if _weight(config.discount, config.temperature) >= _weight(**DECISIVE):
-        return ""
     median = float(np.median(data.lengths)) - 1  # rows, a step fewer
-    if median >= PIECES * scale.crossing / scale.stride:
+    if scale.crossing is None or median >= PIECES * scale.crossing / scale.stride:
+        return ""
+    weighted = all(hasattr(config, name) for name in DECISIVE) and getattr(config, "extraction", "awr") == "awr"
+    if not weighted or _weight(config.discount, config.temperature) >= _weight(**DECISIVE):
         return ""
     values = " ".join(f"{name}={value:g}" for name, value in DECISIVE.items())
     return f"; its episodes are short pieces of that (median {median:.0f} steps): for plans, consider --set {values}"

@@ -95,11 +95,17 @@ def local(tree: Any, mesh: Mesh | None) -> Any:
 # ---- several processes -----------------------------------------------------------------------------------------------
 
 
-def join(coordinator: str, processes: int | None, process: int | None, devices: int | None = None) -> int:
+def join(coordinator: str | None, processes: int | None, process: int | None, devices: int | None = None) -> int:
     """Train together with other processes; returns the number of devices: `devices`, or all of them.
 
-    coordinator: host:port of the first process, or "auto" under SLURM or Open MPI, which know the rest.
+    coordinator: host:port of the first process, or "auto" under SLURM or Open MPI, which know the rest; None to train
+    alone, on one device by default.
     """
+    if coordinator is None:
+        if processes is not None or process is not None:
+            flag = "--processes" if processes is not None else "--process"
+            raise HilpError(f"{flag} is for processes that train together: name their --coordinator")
+        return 1 if devices is None else devices
     try:
         jax.distributed.initialize(**_addresses(coordinator, processes, process))
     except (RuntimeError, ValueError) as error:
