@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -184,10 +183,7 @@ def steps_of(flags: Flags, before: dict[str, Any], preset: Preset, config: Any, 
         return begun
     if flags.minutes:
         return MOST_AUTO * preset.steps
-    many = auto_config.updates(preset, config, data)
-    if many > preset.steps and not flags.json:
-        print(auto_config.more_updates(many), file=sys.stderr)
-    return many
+    return auto_config.updates(preset, config, data, quiet=flags.json)
 
 
 def train(

@@ -181,9 +181,7 @@ def story(folder: Path, flags: Flags, world: tasks.Task) -> dict[str, Any]:
     with timed(seconds, "total"), contextlib.ExitStack() as stack:
         with timed(seconds, "collect"):
             data = collected(flags.task, world, seed)
-        updates = flags.steps or auto_config.updates(preset, preset.config, data)
-        if updates > preset.steps and flags.steps is None and not flags.json:
-            print(auto_config.more_updates(updates), file=sys.stderr)
+        updates = flags.steps or auto_config.updates(preset, preset.config, data, quiet=flags.json)
         with timed(seconds, "pretrain"):
             policy = loop.pretrain(
                 preset.config, data, steps=updates, seed=seed, out=folder, bank=preset.bank, quiet=flags.json,

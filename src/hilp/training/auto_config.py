@@ -7,6 +7,7 @@ were trained with, and a run that is resumed goes on with what it began with.
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -53,8 +54,9 @@ def resolve(config: Any, data: Dataset, before: Mapping[str, Any] | None = None)
     return Resolved(config, data, scale.line + _pieces(config, data, scale))
 
 
-def updates(preset: Preset, config: Any, data: Dataset) -> int:
-    """A preset's updates; more of them where data takes longer to cross, unless they were chosen for its task.
+def updates(preset: Preset, config: Any, data: Dataset, quiet: bool = True) -> int:
+    """A preset's updates; more of them, with a message, where data takes longer to cross, unless they were chosen for
+    its task.
 
     Distances grow from neighbours to neighbours of neighbours, and there are more places to learn to turn at. With a
     number for `phi_discount` the preset decides.
@@ -64,12 +66,10 @@ def updates(preset: Preset, config: Any, data: Dataset) -> int:
     scale = timescale.of_dataset(data)
     discount = scale.discount if _stride_open(data) else timescale.discount_for(scale.crossing)
     longer = (1.0 - timescale.USUAL_DISCOUNT) / (1.0 - discount)
-    return max(preset.steps, 1000 * round(preset.steps * longer**GROWTH / 1000))
-
-
-def more_updates(count: int) -> str:
-    """The message where there are more than the preset's."""
-    return f"hilp: {count:,} updates, for data that takes long to cross (--steps overrules)"
+    found = max(preset.steps, 1000 * round(preset.steps * longer**GROWTH / 1000))
+    if found > preset.steps and not quiet:
+        print(f"hilp: {found:,} updates, for data that takes long to cross (--steps overrules)", file=sys.stderr)
+    return found
 
 
 def _stride_open(data: Dataset) -> bool:
