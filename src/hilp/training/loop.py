@@ -28,7 +28,6 @@ from hilp.training.options import TrainOptions
 from hilp.training.progress import Progress
 from hilp.training.run import Means, Run, scalars
 
-HELD_OUT_ROWS = 20_000  # saved next to the policy
 CHUNK_SECONDS = 2.0  # about how long the device works between two updates of the progress line
 
 
@@ -163,7 +162,7 @@ class Session:
         """Evaluate the policy and write a row of metrics where these are due."""
         options, run, writer = self.options, self.run, self.writer
         if options.evaluate is not None and step % self.pace.evaluate == 0 and step > run.last_stage_begins:
-            policy = run.policies(state, step, options.bank)[0]
+            policy = run.policies(state, step)[0]
             self._evaluation, self._evaluated = options.evaluate(policy), {"evaluation_step": step}
         if writer.folder is None and options.on_metrics is None:
             return
@@ -208,14 +207,14 @@ class Session:
     def policies(self, state: Any, steps: int) -> list[FoundationPolicy]:
         """The finished policies, with latents of the data and a graph where they plan on one."""
         data, bank = self.run.trained_on, self.options.bank
-        policies = self.run.policies(state, steps, bank, self._change)
+        policies = self.run.policies(state, steps, self._change)
         policies = [policy.with_latents(data, bank, own) for own, policy in enumerate(policies, self.run.seed)]
         return [policy.with_graph(data) if has_graph(policy) else policy for policy in policies]
 
     def save(self, policies: list[FoundationPolicy]) -> None:
         """Write the policies, and held-out episodes: so a policy can be measured without the data."""
         folder, on_policies = self.writer.own_folder, self.options.on_policies
-        held_out = None if folder is None and on_policies is None else self.run.held_out_data(HELD_OUT_ROWS)
+        held_out = None if folder is None and on_policies is None else self.run.held_out_data()
         if folder is not None and held_out is not None:
             held_out.save(folder / HELD_OUT, overwrite=True)
         if on_policies is not None:

@@ -31,6 +31,7 @@ from hilp.versions import versions
 
 VALIDATION_BATCHES = 8  # at most
 VALIDATION_SHARE = 0.1  # of updates that are spent on held-out episodes; a batch a row of metrics at least
+HELD_OUT_ROWS = 20_000  # of held-out episodes, saved next to the policy
 LEAST_BUCKET = 1024  # rows of the smallest data on the device
 MOST_PADDED = 32 << 20  # bytes of data that is padded
 ONE_UPDATE = TrainOptions(steps=1)
@@ -232,12 +233,12 @@ class Run:
             raise HilpError(f"validation {share} of {episodes} episodes leaves none to train on")
         return np.isin(np.arange(episodes), np.random.default_rng(self.seed).choice(episodes, count, replace=False))
 
-    def held_out_data(self, most: int) -> Dataset | None:
-        """Episodes that are not trained on, about as many as have `most` rows, but one at least."""
+    def held_out_data(self) -> Dataset | None:
+        """Episodes that are not trained on, about as many as have HELD_OUT_ROWS, but one at least."""
         if self._held_out_episodes is None:
             return None
         episodes = np.flatnonzero(self._held_out_episodes)
-        whole = np.cumsum(np.asarray(self.data.lengths)[episodes]) <= most
+        whole = np.cumsum(np.asarray(self.data.lengths)[episodes]) <= HELD_OUT_ROWS
         return self.data.select(episodes[: max(1, int(whole.sum()))])
 
     @property
@@ -256,7 +257,7 @@ class Run:
         )
         return [jax.tree.map(jnp.copy, self.method.export(self.config, one)) for one in own]
 
-    def policies(self, state: Any, step: int, bank: int, moving: float | None = None) -> list[FoundationPolicy]:
+    def policies(self, state: Any, step: int, moving: float | None = None) -> list[FoundationPolicy]:
         """The policy of each seed, with its bank of data states."""
         provenance = Provenance(
             data=self.data.name,
@@ -274,7 +275,7 @@ class Run:
                 Spec.of(self.data.observations, self.data.action_dim),
                 core,
                 self.preparation,
-                Bank.draw(states, bank, seed),
+                Bank.draw(states, self.options.bank, seed),
                 dataclasses.replace(provenance, seed=seed),
                 self.data.observation_parts,
             )
