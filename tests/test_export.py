@@ -312,7 +312,7 @@ MISTAKES: dict[str, Callable[[Any], Any]] = {
     "one number per transition": lambda p: p.reward(function=lambda s, a, s2: s2),
     "asks for nothing": lambda p: p.reward(function=lambda s, a, s2: np.ones(len(s))),
     "a function of": lambda p: p.reward(),
-    "a reward prompt finds": lambda p: p.reward(function=lambda s, a, s2: s2[:, 0], rule="luck"),
+    "the rule of a reward is one of": lambda p: p.reward(function=lambda s, a, s2: s2[:, 0], rule="luck"),
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import json
 from typing import Any
 
@@ -10,8 +12,10 @@ import pytest
 
 import hilp
 from hilp import export
+from hilp.evaluation import rows
 from hilp.export import runtime
 from hilp.prompts import specs
+from hilp.prompts.promptable import PromptablePolicy
 from hilp.prompts.specs import Follow, Goal, Prefer, Prior, Reward, Saved, Skill, Sum, Then
 
 EVERY = [
@@ -59,7 +63,7 @@ def test_defaults_are_left_out() -> None:
         ({"kind": "goal", "best": 0}, "at least one best midpoint"),
         ({"kind": "goal", "radius": -1.0}, "a radius above 0"),
         ({"kind": "goal", "smooth": 0}, "smooth is a number of steps"),
-        ({"kind": "reward", "rule": "luck"}, "a reward prompt finds"),
+        ({"kind": "reward", "rule": "luck"}, "the rule of a reward is one of"),
         ({"kind": "reward", "discount": 1.0}, "between 0 and 1"),
         ({"kind": "reward", "reward": 3}, "a name or a formula"),
         ({"kind": "skill", "z": ["a"]}, "cannot be made of"),
@@ -99,3 +103,16 @@ def test_a_policy_makes_the_prompts_of_specs(backend: Any, tmp_path: Any) -> Non
         tiny.prompt(Goal("task3"))
     with pytest.raises(hilp.HilpError, match="made of a spec"):
         tiny.prompt("goal")
+
+
+def test_the_keywords_of_python_are_the_options_of_specs() -> None:
+    """`policy.goal` and `policy.reward` write the options out for readers; they may not drift."""
+    for method, options in ((PromptablePolicy.goal, specs.GoalOptions), (PromptablePolicy.reward, specs.RewardOptions)):
+        keywords = {name: one.default for name, one in inspect.signature(method).parameters.items()}
+        assert {field.name: field.default for field in dataclasses.fields(options)}.items() <= keywords.items()
+
+
+def test_titles_tell_options_apart() -> None:
+    row = {"prompt": "goal", "plan": "auto", "spec": {"kind": "goal", "plan": "auto", "smooth": 3.0}}
+    assert rows.option_words(rows.options(row)) == ", smooth 3.0"
+    assert rows.option_words(rows.options({**row, "spec": {"kind": "goal", "plan": "auto"}})) == ""

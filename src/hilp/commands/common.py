@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
@@ -209,7 +209,7 @@ class PromptOptions(Reading, specs.GoalOptions, specs.RewardOptions):
 
     goal_dims: str | None = None  # type: ignore[assignment]  # one word
     """columns of goals that count, by name or number, if not all do: x,y is a place, whatever the posture"""
-    rule: Literal["auto", "skill", "goal", "graph"] = "auto"
+    rule: specs.Rule = "auto"
     """turn a reward into a skill, the goal of highest reward (HILP-G), or a plan on the graph; auto: by its R2"""
 
     def __post_init__(self) -> None:

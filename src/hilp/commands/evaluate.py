@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hilp.commands import common
-from hilp.errors import HilpError, printable
+from hilp.errors import HilpError, printable, some
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
@@ -81,8 +81,10 @@ def check(flags: Flags) -> None:
     plans = flags.plans
     if plans == [] and not flags.rewards:
         raise HilpError("nothing to evaluate: --plan takes at least one number of recursions or 'auto'")
-    if flags.load is not None and (plans or flags.data is not None or flags.given_options()):
-        raise HilpError("a prompt that is loaded is as it was made: leave out --plan, --rule, --intercept and --data")
+    changed = [*(["plan"] if plans else []), *(["data"] if flags.data is not None else []), *flags.given_options()]
+    if flags.load is not None and changed:
+        words = some([f"--{name.replace('_', '-')}" for name in changed])
+        raise HilpError(f"a prompt that is loaded is as it was made: leave out {words}")
 
 
 def show(flags: Flags, rows: list[Row], seeds: int) -> None:

@@ -278,6 +278,13 @@ def options(row: Row) -> str:
     return json.dumps(found, sort_keys=True) if found else ""
 
 
+def option_words(options: str) -> str:
+    """Options as a title has them: ", smooth 3". A rule and adapting have columns of their own."""
+    found = json.loads(options) if options else {}
+    words = (f", {key.replace('_', ' ')} {value!s:.30}" for key, value in found.items())
+    return "".join(word for key, word in zip(found, words, strict=True) if key not in ("rule", "adapted"))
+
+
 def prompt_of(row: Row) -> tuple[str, str, str, Any]:
     """What tells the prompt of a row from others: task, kind, options, and the plan or the reward."""
     return row["task"], row["prompt"], options(row), row[headline(row)]

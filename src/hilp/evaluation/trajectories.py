@@ -17,7 +17,7 @@ import numpy as np
 from hilp import storage
 from hilp.errors import HilpError, printable
 from hilp.evaluation.rollouts import Rollout
-from hilp.evaluation.rows import Row, prompt_of
+from hilp.evaluation.rows import Row, option_words, prompt_of
 
 EPISODES = 12  # saved of each prompt
 MOST_BYTES = 2 << 20  # of a prompt: where episodes are large, fewer are saved
@@ -43,7 +43,8 @@ class SavedRollout:
 
     @property
     def title(self) -> str:
-        return f"plan {self.name}" if self.prompt == "goal" else f"reward {self.name}"
+        kind = "plan" if self.prompt == "goal" else "reward"
+        return f"{kind} {self.name}{option_words(self.options)}"
 
 
 def save(path: Path, found: Sequence[tuple[Row, Rollout]]) -> None:

@@ -10,14 +10,14 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 from hilp.errors import HilpError, nearest, require_count, require_seed, some
 
 PLANS = ("auto", "graph", "midpoints")  # plans with a name; the others are numbers of midpoint recursions
 MOST_RECURSIONS = 12
 BEST = 50  # latents that are averaged into a subgoal
-RULES = ("auto", "skill", "goal", "graph")  # how a reward becomes a prompt
+Rule = Literal["auto", "skill", "goal", "graph"]  # how a reward becomes a prompt
 REWARD_DISCOUNT = 0.99  # a step, of rewards that are planned on the graph
 
 
@@ -68,10 +68,8 @@ class RewardOptions:
     """of the choice of these transitions"""
 
     def __post_init__(self) -> None:
-        if self.rule not in RULES:
-            raise HilpError(
-                f"a reward prompt finds a 'skill', a 'goal' or a way on the 'graph', or 'auto', not '{self.rule}'"
-            )
+        if self.rule not in get_args(Rule):
+            raise HilpError(f"the rule of a reward is one of {some(get_args(Rule))}, not '{self.rule}'")
         if not _is_above(self.discount, 0.0) or not self.discount < 1.0:
             raise HilpError(f"the discount of a reward lies between 0 and 1, not at {self.discount}")
         object.__setattr__(self, "samples", require_count("samples", self.samples))

@@ -99,11 +99,12 @@ def results_table(rows: list[Row]) -> tuple[list[str], list[list[Any]]]:
 
 def _prompt(row: Mapping[str, Any]) -> str:
     """What a row or an aggregate was prompted with; a reward by another rule than the method's own says by which."""
+    options = files.option_words(row.get("options") or files.options(row))
     if row["prompt"] == "goal":
-        return f"goal, plan {row['plan']}"
+        return f"goal, plan {row['plan']}{options}"
     marked = f" ({row['rule']})" if row.get("rule") in ("graph", "goal") else ""
     adapted = f", adapted with {row['adapted']} episodes" if row.get("adapted") else ""
-    return f"reward, {row['reward']}{marked}{adapted}"
+    return f"reward, {row['reward']}{options}{marked}{adapted}"
 
 
 def _number(metric: str) -> Callable[[float], str]:
@@ -138,7 +139,9 @@ def _results(rows: list[Row], title: str) -> Section:
     shown = []
     goals = [row for row in rows if row["prompt"] == "goal"]
     if goals:
-        fig = figures.success_by_depth([str(row["plan"]) for row in goals], *_scores(goals))
+        fig = figures.success_by_depth(
+            [f"{row['plan']}{files.option_words(files.options(row))}" for row in goals], *_scores(goals)
+        )
         shown.append((fig, "Success against the number of plan recursions, 95% Wilson intervals."))
     for metric, label in ((files.GAIN, "share of the possible gain"), ("return", "mean return")):
         own = [row for row in rows if row["prompt"] == "reward" and row["metric"] == metric]
