@@ -25,8 +25,14 @@ class Spec:
         parts = tuple((name, tuple(observations[name].shape[1:]), kinds[name]) for name in sorted(kinds))
         return Spec(sum(math.prod(shape) for _, shape, _ in parts), action_dim, parts)
 
+    @property
+    def pictures(self) -> dict[str, tuple[int, int, int]]:
+        """The parts of an observation that are pictures, in their order in a row: height, width and channels."""
+        kept = [(n, shape) for n, shape, kind in self.parts if kind == "uint8" and len(shape) == 3]
+        return {name: (shape[0], shape[1], shape[2]) for name, shape in kept}
+
     def to_json(self) -> dict[str, Any]:
-        """As plain values; without parts where there are none, as before there were any."""
+        """As plain values; without parts where there are none."""
         plain = {"observation_dim": self.observation_dim, "action_dim": self.action_dim}
         return {**plain, **({"parts": [[n, list(shape), kind] for n, shape, kind in self.parts]} if self.parts else {})}
 

@@ -20,7 +20,6 @@ import numpy as np
 
 from hilp import trees
 from hilp.errors import HilpError, nearest, some
-from hilp.learning import images
 from hilp.prompts.specs import Goal
 from hilp.spec import Spec
 from hilp.tasks import NamedGoals, Task, rendering
@@ -220,7 +219,7 @@ def is_picture(text: str) -> bool:
 
 def picture_observation(path: str, spec: Spec) -> dict[str, np.ndarray]:
     """What a policy would see where a picture was taken; of a stack of frames, the same frame in each."""
-    shapes = images.pictures(spec)
+    shapes = spec.pictures
     if len(shapes) != 1 or len(spec.parts) != 1:
         parts = some([f"{name} {kind} {shape}" for name, shape, kind in spec.parts]) or "plain vectors"
         raise HilpError(f"{path} is a picture, and this policy sees {parts}: a picture alone is no goal for it")

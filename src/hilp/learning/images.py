@@ -84,20 +84,14 @@ def layout(cfg: BaseConfig, spec: Spec, half: Literal["goals", "rewards"] = "goa
 
     half: of the paper, whose encoders differ.
     """
-    if not pictures(spec) or cfg.encoder == "none":
+    if not spec.pictures or cfg.encoder == "none":
         return spec.observation_dim
     make = cfg.encoder if cfg.encoder == "light" else {"goals": "impala", "rewards": "four"}[half]
-    order = {name: number for number, (name, _) in enumerate(pictures(spec).items())}
+    order = {name: number for number, (name, _) in enumerate(spec.pictures.items())}
     found: list[tuple[int, Shape | int]] = [
-        (order[name], pictures(spec)[name]) if name in order else (-1, math.prod(shape))
-        for name, shape, _ in spec.parts
+        (order[name], spec.pictures[name]) if name in order else (-1, math.prod(shape)) for name, shape, _ in spec.parts
     ]
     return Layout(tuple(found), make)
-
-
-def pictures(spec: Spec) -> dict[str, Shape]:
-    """The parts of an observation that are images, in their order in a row."""
-    return {n: (shape[0], shape[1], shape[2]) for n, shape, kind in spec.parts if kind == "uint8" and len(shape) == 3}
 
 
 # ---- encoders --------------------------------------------------------------------------------------------------------

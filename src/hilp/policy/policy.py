@@ -16,7 +16,6 @@ import numpy as np
 from hilp import runs, storage
 from hilp.data.dataset import Dataset, Parts
 from hilp.learning import methods
-from hilp.learning.images import pictures
 from hilp.policy import artifact
 from hilp.policy.artifact import Provenance
 from hilp.policy.preparation import Preparation
@@ -129,7 +128,7 @@ class FoundationPolicy(PromptablePolicy):
 
     def with_latents(self, data: Dataset, count: int, seed: int = 0) -> FoundationPolicy:
         """This policy with latents of more transitions than it keeps pictures of, as training leaves it."""
-        drawn = LatentBank.draw(self, data, count, seed) if pictures(self.spec) else None
+        drawn = LatentBank.draw(self, data, count, seed) if self.spec.pictures else None
         return self if drawn is None else self._with(latent_bank=drawn)
 
     def _with(self, **changed: Any) -> FoundationPolicy:

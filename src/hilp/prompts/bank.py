@@ -125,11 +125,6 @@ def _at(observations: Tree, rows: np.ndarray, without: Collection[str]) -> Tree:
 # ---- transitions without their pictures ------------------------------------------------------------------------------
 
 
-def pictures(spec: Spec) -> dict[str, tuple[int, ...]]:
-    """The parts of an observation that are pictures, in their order in a row."""
-    return {name: shape for name, shape, kind in spec.parts if kind == "uint8" and len(shape) == 3}
-
-
 class PictureNotKept(LookupError):
     """A reward looked at a picture of a transition that was kept without it."""
 
@@ -180,7 +175,7 @@ class LatentBank:
         if not parts[0]:
             return None
         encoded = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        seen = pictures(policy.spec)
+        seen = policy.spec.pictures
         thumbnails, shown = _thumbnails(data.observations[next(iter(seen))], rows)
         return LatentBank(Bank.at(data, rows, without=seen), encoded, thumbnails, shown)
 
@@ -207,7 +202,7 @@ class LatentBank:
         thumbnails, shown = columns["thumbnails"], columns["shown"]
         own = {*encoded, "thumbnails", "shown"}
         others = {name: column for name, column in columns.items() if name not in own}
-        rest = Bank.from_columns(others, spec, without=pictures(spec))
+        rest = Bank.from_columns(others, spec, without=spec.pictures)
         if {(column.ndim, column.dtype.name, len(column)) for column in encoded.values()} != {
             (2, "float32", len(rest))
         }:

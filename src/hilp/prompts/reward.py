@@ -15,7 +15,7 @@ from hilp.data.rewards import Extras, RewardFunction, apply_reward
 from hilp.errors import HilpError, some
 from hilp.prompts import formulas, goal, graph_reward
 from hilp.prompts.agent import Agent, has_graph, numbers, require_graph
-from hilp.prompts.bank import Bank, PictureNotKept, pictures
+from hilp.prompts.bank import Bank, PictureNotKept
 from hilp.prompts.base import Prompt
 from hilp.prompts.graph import has_scipy
 from hilp.prompts.observations import Parts
@@ -231,7 +231,7 @@ def _without_pictures(policy: Agent, function: RewardFunction, samples: int, see
     if kept is None:
         return None
     rows = np.sort(np.random.default_rng(seed).choice(len(kept), min(samples, len(kept)), replace=False))
-    before, actions, after, extras = kept.for_reward(rows, pictures(policy.spec))
+    before, actions, after, extras = kept.for_reward(rows, policy.spec.pictures)
     try:
         found = apply_reward(function, before, actions, after, Extras({}, extras, "the bank"))
     except PictureNotKept:

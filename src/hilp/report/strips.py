@@ -6,7 +6,6 @@ import itertools
 
 import numpy as np
 
-from hilp.learning.images import pictures
 from hilp.policy.policy import FoundationPolicy
 from hilp.prompts.midpoints import Midpoints
 from hilp.report import figures
@@ -19,7 +18,7 @@ PAIRS = 200  # that the far ones are chosen from
 
 def section(policy: FoundationPolicy) -> list[Section]:
     """Plans between far states of the data, where policies see pictures and have distances to plan with."""
-    if not pictures(policy.spec) or not policy.has_rule("goal_direction") or len(policy.bank) < 2:
+    if not policy.spec.pictures or not policy.has_rule("goal_direction") or len(policy.bank) < 2:
         return []
     frames, latents = kept_pictures(policy)
     shown = []
@@ -42,7 +41,7 @@ def kept_pictures(policy: FoundationPolicy) -> tuple[np.ndarray, np.ndarray]:
     kept = policy.latent_bank
     if kept is not None and len(kept.thumbnails) > 1:
         return kept.thumbnails, policy.midpoints.latents[kept.shown]
-    frames = np.asarray(policy.bank.observations[next(iter(pictures(policy.spec)))])
+    frames = np.asarray(policy.bank.observations[next(iter(policy.spec.pictures))])
     return frames, policy.bank_latents
 
 

@@ -18,7 +18,6 @@ from hilp.data.dataset import Dataset
 from hilp.data.transforms import ActionScaling
 from hilp.errors import HilpError, require_count
 from hilp.learning import methods
-from hilp.learning.images import pictures
 from hilp.policy.policy import FoundationPolicy, HighLevel
 from hilp.prompts import reward as reward_prompts
 from hilp.prompts.skills import HierarchyPrompt, steps_of_a_skill
@@ -155,7 +154,7 @@ def segment_skills(policy: FoundationPolicy, data: Dataset, k: int) -> np.ndarra
     """[rows, skill_dim]: the skill that the data followed for k steps from each row, or to where that ends."""
     last = segment_ends(data)
     skills = np.zeros((data.rows, policy.skill_dim), np.float32)
-    picture = sum(math.prod(shape) for shape in pictures(policy.spec).values())
+    picture = sum(math.prod(shape) for shape in policy.spec.pictures.values())
     block = min(BLOCK, max(1, MOST_PICTURES // (picture * (k + 1)))) if picture else BLOCK
     for first in range(0, data.rows, block):
         # The last block goes back over rows that it shares with the one before: one program for all of them.

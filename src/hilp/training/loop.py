@@ -15,7 +15,6 @@ from hilp.data import checks
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, TrainingStopped
 from hilp.learning import methods
-from hilp.learning.images import pictures
 from hilp.policy.policy import FoundationPolicy
 from hilp.policy.rules import require_own_process
 from hilp.prompts.agent import has_graph
@@ -227,7 +226,7 @@ class Session:
         """Print what a policy of pictures keeps, and whether phi still moves."""
         if self.options.quiet:
             return
-        if pictures(self.run.spec):
+        if self.run.spec.pictures:
             print(f"hilp: the policy keeps {policies[0].keeps}", file=sys.stderr)
         if self.convergence is not None and (line := self.convergence.still_moving(steps)):
             print(f"hilp: {line}", file=sys.stderr)
