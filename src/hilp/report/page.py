@@ -5,7 +5,7 @@ from __future__ import annotations
 import html as escape
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +97,7 @@ def results_table(rows: list[Row]) -> tuple[list[str], list[list[Any]]]:
     return [*headers, "random actions"] if compared else headers, lines
 
 
-def _prompt(row: Mapping[str, Any]) -> str:
+def _prompt(row: Row) -> str:
     """What a row or an aggregate was prompted with; a reward by another rule than the method's own says by which."""
     options = files.option_words(row.get("options") or files.options(row))
     if row["prompt"] == "goal":
