@@ -66,7 +66,7 @@ class Graph:
                 raise ValueError(f"'{name}' of the graph points outside")
         if not (np.isfinite(steps) & (steps > 0) & (counts >= 0)).all():
             raise ValueError("the steps of the graph make no sense")
-        return Graph(landmarks, float(columns["radius"][0]), **{name: columns[name] for name in EDGES})
+        return Graph(landmarks, float(columns["radius"][0]), columns["origin"], columns["target"], steps, counts)
 
 
 EDGES = {"origin": "int32", "target": "int32", "steps": "float32", "counts": "int32"}  # and their types
