@@ -45,7 +45,7 @@ def drawn_core(config: Any, spec: Spec, seed: int = 7) -> Any:
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
             return jnp.zeros(leaf.shape, leaf.dtype)
         # Networks keep about the size of what comes in.
-        scale = 0.1 if leaf.ndim < 2 else np.sqrt(leaf.shape[0] / leaf.size)
+        scale = 0.1 if leaf.ndim < 2 else np.sqrt(leaf.shape[-1] / leaf.size)
         return jnp.asarray(scale * rng.normal(size=leaf.shape), leaf.dtype)
 
     return jax.tree.map(

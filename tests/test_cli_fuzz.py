@@ -34,6 +34,7 @@ FATAL = {
     "bench goals": ["--out", "new", "--data", "nosuch.npz"],
     "bench hierarchy": ["--out", "new", "--data", "nosuch.npz"],
     "hierarchy": ["nosuch"],
+    "preset": ["nosuch"],
     "data list": [],
     "data inspect": ["nosuch"],
     "data convert": ["nosuch", "new"],

@@ -80,5 +80,5 @@ def test_a_return_row_says_what_was_earned_and_what_could_be(tiny: hilp.Foundati
 def test_unknown_rewards_name_the_nearest_of_both_kinds(tiny: hilp.FoundationPolicy) -> None:
     with pytest.raises(hilp.HilpError, match="did you mean 'region'"):
         hilp.evaluate(tiny, "maze-medium", rewards=["regoin"], episodes=1)
-    with pytest.raises(hilp.HilpError, match="a 'skill', a 'goal' or a way"):
+    with pytest.raises(hilp.HilpError, match="the rule of a reward is one of auto, skill"):
         tiny.reward(function=lambda s, a, s2: s2[:, 0], rule="guess")

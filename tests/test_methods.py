@@ -130,7 +130,7 @@ def test_the_page_about_adding_a_method(my_method: Any, tmp_path: Path) -> None:
 
 def test_a_method_that_breaks_the_contract_is_told_how(my_method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(my_method.Policy, "skill_dim")
-    with pytest.raises(AssertionError, match="how many numbers a skill has"):
+    with pytest.raises(AssertionError, match="the size of a skill: skill_dim"):
         testing.check_contract(methods.config("my-method"))
     monkeypatch.delattr(my_method, "export")
     with pytest.raises(hilp.HilpError, match="my_method is no method: it has no 'export'"):
