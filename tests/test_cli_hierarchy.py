@@ -108,6 +108,7 @@ def test_more_mistakes(refused: Callable[..., str], tiny_run: Path, tiny_data_fo
         "bench", "hierarchy", *data, "--out", tmp_path / "out", "--reward", "right"
     )
     assert "leave out --plan" in refused("evaluate", tiny_run, "--load", tmp_path / "none", "--plan", "0")
+    assert "leave out --goal" in refused("evaluate", tiny_run, "--load", tmp_path / "none", "--goal", "task1")
 
 
 def test_a_table_is_filled_once_and_shows_the_paper(run: Words, maze_data: Path, tmp_path: Path) -> None:

@@ -116,3 +116,22 @@ def test_titles_tell_options_apart() -> None:
     row = {"prompt": "goal", "plan": "auto", "spec": {"kind": "goal", "plan": "auto", "smooth": 3.0}}
     assert rows.option_words(rows.options(row)) == ", smooth 3.0"
     assert rows.option_words(rows.options({**row, "spec": {"kind": "goal", "plan": "auto"}})) == ""
+
+
+def test_arrays_go_to_json() -> None:
+    places = np.float32([[6.5, 1.5], [7.5, 2.5]])
+    assert Goal(places[0]).to_json() == {"kind": "goal", "goal": [6.5, 1.5]}
+    assert Follow(places).to_json()["trajectory"] == places.tolist()
+
+
+def test_a_batch_of_another_size_begins_a_sequence_anew(tiny: hilp.FoundationPolicy) -> None:
+    states = tiny.bank.observations
+    prompt = tiny.goal(states[0]).then(tiny.goal(states[1], plan="graph"), until=1)
+    for count in (2, 2, 5, 5, 5):
+        assert prompt(states[:count]).shape == (count, tiny.skill_dim)
+
+
+def test_other_prompts_under_a_reward_are_not_that_reward() -> None:
+    row = {"task": "t", "prompt": "reward", "reward": "right", "spec": {"kind": "reward", "reward": "right"}}
+    assert rows.prompt_of(row) != rows.prompt_of({**row, "spec": {"kind": "skill", "seed": 0}})
+    assert rows.prompt_of({**row, "spec": {"kind": "skill"}}) != rows.prompt_of(row)

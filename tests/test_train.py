@@ -547,3 +547,12 @@ def test_training_adds_little_more_memory_than_its_data(tmp_path: Path) -> None:
         peaks.append(int(subprocess.run(words, env=own, check=True, capture_output=True, text=True).stdout))
     raw = 4 * 68 * 500_000
     assert (peaks[1] - peaks[0]) / raw <= 1.3, f"{peaks[0]:,} -> {peaks[1]:,} bytes for {raw:,} bytes of data"
+
+
+def test_a_policy_that_cannot_be_measured_is_saved(tiny_data: hilp.Dataset, tmp_path: Path) -> None:
+    def fails(policies: list[hilp.FoundationPolicy], held_out: hilp.Dataset | None) -> None:
+        raise ValueError("cannot measure")
+
+    with pytest.raises(ValueError, match="cannot measure"):
+        hilp.pretrain(CONFIG, tiny_data, steps=5, out=tmp_path / "run", bank=10, quiet=True, on_policies=fails)
+    assert hilp.FoundationPolicy.load(tmp_path / "run").config == CONFIG

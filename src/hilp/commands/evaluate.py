@@ -81,7 +81,8 @@ def check(flags: Flags) -> None:
     plans = flags.plans
     if plans == [] and not flags.rewards:
         raise HilpError("nothing to evaluate: --plan takes at least one number of recursions or 'auto'")
-    changed = [*(["plan"] if plans else []), *(["data"] if flags.data is not None else []), *flags.given_options()]
+    changed = [name for name in ("goal", "data") if getattr(flags, name) is not None] + flags.given_options()
+    changed += ["plan"] if plans else []
     if flags.load is not None and changed:
         words = some([f"--{name.replace('_', '-')}" for name in changed])
         raise HilpError(f"a prompt that is loaded is as it was made: leave out {words}")

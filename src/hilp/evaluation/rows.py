@@ -273,7 +273,9 @@ def headline(row: Row) -> str:
 
 def options(row: Row) -> str:
     """The options of a row's prompt that tell it from others with the same plan or reward, as JSON; adapting is one."""
-    found = {key: value for key, value in row.get("spec", {}).items() if key not in ("kind", headline(row))}
+    found = {key: value for key, value in row.get("spec", {}).items() if key != headline(row)}
+    if found.get("kind") == row["prompt"]:  # else a prompt of another kind that is scored under a reward
+        del found["kind"]
     found |= {"adapted": row["adapted"]} if "adapted" in row else {}
     return json.dumps(found, sort_keys=True) if found else ""
 

@@ -230,7 +230,8 @@ class ThenPrompt(Prompt):
 
     def __call__(self, observations: Any, active: np.ndarray | None = None) -> np.ndarray:
         batch = self.policy.check(observations)
-        self._agents.begin(len(batch))
+        if self._agents.begin(len(batch)):
+            self._begun = False  # a batch of another size: new episodes
         before, steps = self._agents["over"], self._agents["steps"]
         over = before | self.condition.met(self.first, batch, steps)
         new = np.flatnonzero(over & ~before)

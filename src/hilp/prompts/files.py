@@ -82,7 +82,9 @@ class _Reader:
     def __init__(self, policy: Any, path: Path) -> None:
         self.policy, self.path, self.depth = policy, path, 0
         self.kinds: dict[str, Callable[[Arrays, Note], Prompt]] = {
-            "goal": lambda arrays, note: goal.goal(policy, trees.unnamed(arrays, "goal"), self._spec(note, specs.Goal)),
+            "goal": lambda arrays, note: goal.goal(
+                policy, trees.unnamed(arrays, "goal"), self._spec(note, specs.Goal), matched=True
+            ),
             "skill": lambda arrays, note: SkillPrompt(
                 policy, arrays["z"], note["r2"], note.get("agreement"), self._spec(note, object)
             ),

@@ -163,11 +163,11 @@ class GoalPrompt(Prompt):
         return trees.named(self.goal, "goal"), self.note()
 
 
-def goal(policy: Agent, goal: Any, options: Goal) -> GoalPrompt:
-    """The prompt to reach a goal observation, or one an agent."""
+def goal(policy: Agent, goal: Any, options: Goal, matched: bool = False) -> GoalPrompt:
+    """The prompt to reach a goal observation, or one an agent. matched: it is a state of the data for `goal_dims`."""
     require(policy, options)
     goals = policy.check(goal)
-    if options.goal_dims is not None:
+    if options.goal_dims is not None and not matched:
         goals = Batch(match(policy, goals.tree, options.goal_dims), goals.single)
     policy.data_range.warn("goal", goals.tree)
     if not policy.has_rule("goal_direction"):

@@ -89,8 +89,8 @@ class Spec:
         """As plain values; fields that have their default are left out."""
         found: dict[str, Any] = {"kind": self.kind}
         for field in dataclasses.fields(self):  # type: ignore[arg-type]  # every spec is a dataclass
-            value = getattr(self, field.name)
-            if value is not field.default and value != field.default:
+            value, usual = getattr(self, field.name), field.default
+            if type(value) is not type(usual) or value != usual:  # arrays are never compared: no default is one
                 found[field.name] = _plain(value)
         return found
 
@@ -144,7 +144,7 @@ class Prior(Spec):
 
 @dataclass(frozen=True)
 class Follow(Spec):
-    """Follow a demonstration: rows of numbers, or a text that names a file and an episode."""
+    """Follow a demonstration: rows of numbers."""
 
     kind = "follow"
     trajectory: Any = None
@@ -156,7 +156,7 @@ class Follow(Spec):
 
 @dataclass(frozen=True)
 class Prefer(Spec):
-    """The skill that explains preferences: pairs (better, worse), or a text that names a file of them."""
+    """The skill that explains preferences: pairs (better, worse)."""
 
     kind = "prefer"
     pairs: Any = ()

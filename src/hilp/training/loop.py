@@ -216,10 +216,11 @@ class Session:
         held_out = None if folder is None and on_policies is None else self.run.held_out_data()
         if folder is not None and held_out is not None:
             held_out.save(folder / HELD_OUT, overwrite=True)
-        if on_policies is not None:
-            on_policies(policies, held_out)
-        if folder is not None:
-            for seed, policy in enumerate(policies, self.options.seed):
+        try:
+            if on_policies is not None:
+                on_policies(policies, held_out)
+        finally:  # a policy that cannot be measured is a policy all the same
+            for seed, policy in enumerate(policies if folder is not None else (), self.options.seed):
                 policy.save(self.options.home(seed) / POLICY)
 
     def print_advice(self, policies: list[FoundationPolicy], steps: int) -> None:
