@@ -239,7 +239,7 @@ def forged(folder: Path, edit: Callable[[dict[str, Any]], Any]) -> Path:
     edit(config)
     weights, columns = (storage.read_arrays(folder / name)[0] for name in ("weights.safetensors", "bank.safetensors"))
     identity = {key: config[key] for key in artifact.IDENTITY}
-    config["fingerprint"] = artifact._fingerprint(identity, weights, *([columns] if config["version"] > 1 else []))
+    config["fingerprint"] = artifact._fingerprint(identity, weights, columns)
     (folder / "config.json").write_text(json.dumps(config))
     return folder
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -268,6 +269,36 @@ def test_until_tells_and_leads_on(policy: FoundationPolicy) -> None:
     np.testing.assert_array_equal(walk(one, start, 5), walk(two, start, 5))
 
 
+def test_a_batch_of_another_size_begins_new_episodes_in_every_prompt(policy: FoundationPolicy) -> None:
+    """As a reset does, and with a warning: agents are known by their row."""
+    right, up, demo = policy.skill(RIGHT), policy.skill(UP), policy.follow(line((0, 0), (5, 0)), window=2)
+    prompts = [right.then(up, until=2), right.until(2), demo, policy.goal([6.0, 0.0], smooth=3), up + demo]
+    two, three = np.array([[0.0, 0.0], [2.0, 0.0]]), np.array([[0.0, 0.0], [2.0, 0.0], [4.0, 1.0]])
+    for prompt in prompts:
+        first = [prompt(two) for _ in range(4)]
+        with pytest.warns(UserWarning, match="a batch of 3 came after one of 2"):
+            prompt(three)
+        with pytest.warns(UserWarning, match="a batch of 2 came after one of 3"):
+            np.testing.assert_array_equal([prompt(two) for _ in range(4)], first)
+        prompt.reset()
+        with warnings.catch_warnings(action="error"):
+            prompt(three)
+
+
+def test_prompts_carry_their_specs(policy: FoundationPolicy) -> None:
+    right, go = policy.skill(RIGHT), policy.goal([6.0, 1.0], plan=0)
+    preferred = policy.prefer([(line((0, 0), (1, 0)), line((0, 0), (0, 1)))])
+    both = [{"kind": "skill", "z": [1.0, 0.0]}, {"kind": "goal"}]
+    assert right.spec.to_json() == both[0] and policy.skill(seed=3).spec.to_json() == {"kind": "skill", "seed": 3}
+    assert preferred.spec.to_json() == {"kind": "prefer"}
+    assert (right + 0.5 * go).spec.to_json() == {"kind": "sum", "parts": [[1.0, both[0]], [0.5, both[1]]]}
+    for until in (3, "observation[0] > 1"):
+        then = {"kind": "then", "first": both[0], "second": both[1], "until": until}
+        assert right.then(go, until=until).spec.to_json() == then
+    assert go.then(right).spec.to_json() == {"kind": "then", "first": both[1], "second": both[0]}
+    assert right.then(go, until=lambda x: x[:, 0] > 1).spec is None  # a function does not go to JSON
+
+
 # ---- files -----------------------------------------------------------------------------------------------------------
 
 
@@ -428,6 +459,7 @@ def test_mistakes_in_the_shell(tiny_run: Path, tiny_data_folder: Path, refused: 
     skill = ("--skill", "random")
     for words, message in (
         (("--follow", f"{tiny_data_folder}:5000"), "there is no episode 5000"),
+        (("--follow", f"{tiny_data_folder}:²"), "data:²"),
         (("--follow", tmp_path / "none.npz"), "none.npz"),
         (("--follow", tiny_data_folder, *skill), "give exactly one of"),
         (("--prefer", tmp_path / "pairs.npz"), "2 better and 3 worse segments"),
@@ -439,6 +471,9 @@ def test_mistakes_in_the_shell(tiny_run: Path, tiny_data_folder: Path, refused: 
         ((*skill, "--adapt", 3), "say which one counts"),
         ((*skill, "--add", "0.5:nowhere.safetensors"), "nowhere.safetensors"),
         ((*skill, "--then", "nowhere.safetensors", "--until", "3"), "nowhere.safetensors"),
+        ((*skill, "--then", "nowhere.safetensors", "--until", "+-3"), "nowhere.safetensors"),
+        ((*skill, "--then", "nowhere.safetensors", "--until", "²"), "²"),
+        ((*skill, "--then", "nowhere.safetensors", "--until", "-3"), "until must be at least 1, not -3"),
     ):
         assert message in refused("prompt", tiny_run, *words), words
 

@@ -80,7 +80,7 @@ def test_help_of_a_verb_reads_its_file_alone() -> None:
     modules = set(done.stdout.decode().splitlines()[-1].split())
     assert not {"jax", "numpy"} & modules
     commands = {name.removeprefix("hilp.commands.") for name in modules if name.startswith("hilp.commands.")}
-    assert commands == {"bench_goals", "bench_tables", "common"}
+    assert commands == {"bench", "common"}
 
 
 # ---- end to end ------------------------------------------------------------------------------------------------------
@@ -280,6 +280,9 @@ def test_the_installed_command(run_copy: Path, tmp_path: Path) -> None:
         ("evaluate {run} --plan 99", "from 0 to 12"),
         ("evaluate {run} --rewards rigth", "did you mean 'right'"),
         ("evaluate {run} --task maze-lrge", "did you mean 'maze-large'"),
+        ("evaluate {run} --plan 0 --rule graph", "--rule changes nothing without a reward prompt"),
+        ("evaluate {run} --plan 0 --data maze-medium", "--data changes nothing without a reward prompt"),
+        ("evaluate {run} --plan --rewards", "nothing to evaluate"),
         ("evaluate {tmp}/nowhere", "no such folder"),
         ("evaluate {tmp}", "config.json"),
         ("evaluate {run} --plan 0 --episodes 2 --rows {tmp}/file/rows.jsonl", "cannot write"),
@@ -298,6 +301,7 @@ def test_the_installed_command(run_copy: Path, tmp_path: Path) -> None:
         ("pretrain --data maze-medium --out {tmp}/new --set schedule=sequentail", "did you mean 'sequential'"),
         ("pretrain --data maze-medium --out {tmp}/new --steps ten", "--steps cannot be 'ten'"),
         ("pretrain --data maze-medium --out {tmp}/new --steps 0", "--steps"),
+        ("pretrain --data maze-medium --out {tmp}/new --minutes 0", "--minutes must be a number above 0, not 0"),
         ("pretrain --data maze-medium --out {tmp}/new --seed -4", "--seed"),
         ("pretrain --data maze-medium --out {tmp}/new --seeds 0", "--seeds"),
         ("pretrain --data maze-medium --out {tmp}/new --bank -1", "--bank"),

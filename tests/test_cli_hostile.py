@@ -20,7 +20,7 @@ import pytest
 import hilp
 from conftest import Run, tree
 from hilp import storage
-from hilp.commands import bench_tables, common, pretrain, quickstart
+from hilp.commands import bench, common, pretrain, quickstart
 from hilp.errors import TrainingStopped
 from hilp.policy.artifact import Provenance
 
@@ -435,7 +435,7 @@ def test_flags_take_a_dash_or_an_underscore(monkeypatch: pytest.MonkeyPatch, ref
         seen.append(flags.curve_points)
         raise hilp.HilpError("enough")
 
-    monkeypatch.setattr(bench_tables, "fill", fill)
+    monkeypatch.setattr(bench, "fill", fill)
     for name in ("--curve-points", "--curve_points"):
         refused("bench", "goals", name, 8)
     assert seen == [8, 8]

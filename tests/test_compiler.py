@@ -50,3 +50,14 @@ def test_flags_of_a_user_are_kept() -> None:
 def test_too_late_is_said() -> None:
     done = run("import jax\njax.devices()\nimport hilp, os\nprint('XLA_FLAGS' in os.environ)")
     assert "import hilp before JAX computes" in done.stderr and done.stdout.strip() == "False"
+
+
+@pytest.mark.skipif(not compiler.needed(), reason="this jaxlib is not known to be wrong")
+@pytest.mark.parametrize("imports", ["import hilp, hilp.policy.policy", "import jax, hilp"])
+def test_other_processes_do_not_get_the_flag(imports: str) -> None:
+    """Another jaxlib may not know it, and XLA ends a process for such a flag."""
+    shown = "import os\nfrom hilp import versions\nprint(os.environ.get('XLA_FLAGS'), versions.machine()['settings'])"
+    done = run(f"{imports}\n{shown}\n{PRODUCTS}")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == f"None {{'XLA_FLAGS': '{compiler.FLAG}=-reduce'}}"
+    assert run(f"{imports}\n{shown}", XLA_FLAGS="--xla_cpu_max_isa=AVX2").stdout.startswith("--xla_cpu_max_isa=AVX2 {")

@@ -111,8 +111,8 @@ def test_any_block_size_gives_the_same_rows(layout, block, monkeypatch):
     blocks = list(source.blocks())
     assert [first for first, _ in blocks] == list(range(0, source.rows, block))
     joined = sources.join([rows for _, rows in blocks])
-    np.testing.assert_array_equal(joined.observations, expected.observations)
-    np.testing.assert_array_equal(joined.actions, expected.actions)
+    np.testing.assert_array_equal(joined["observations"], expected.observations)
+    np.testing.assert_array_equal(joined["actions"], expected.actions)
 
 
 def test_numbers_of_all_kinds_become_float32():

@@ -71,7 +71,7 @@ def test_a_source_stays_where_it_was_opened(tmp_path, monkeypatch, format):
     opened = load.open_source(name)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    np.testing.assert_array_equal(opened.read(0, ROWS).observations, expected.observations)
+    np.testing.assert_array_equal(opened.read(0, ROWS)["observations"], expected.observations)
 
 
 # ---- the right arrays ------------------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ def test_plain_data_has_the_fingerprint_and_the_files_it_always_had(tmp_path):
     written = {file.name: hashlib.sha256(file.read_bytes()).hexdigest()[:10] for file in folder.iterdir()}
     assert written == {
         "actions.npy": "37d3b033b1",
-        "dataset.json": "a6d78edf5d",
+        "dataset.json": "d2ebd55f48",
         "extra.r.npy": "f314ddddf1",
         "lengths.npy": "b819340def",
         "observations.npy": "5741dfdaa7",

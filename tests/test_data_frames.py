@@ -13,7 +13,7 @@ import hilp
 from hilp.data import native
 from hilp.data.convert import convert
 from hilp.data.dataset import Dataset
-from hilp.data.frames import Frames, Recent, firsts, stacked
+from hilp.data.transforms import Frames, Recent, firsts, stacked
 from hilp.errors import HilpError
 from hilp.learning import methods, sampling
 from hilp.training.options import TrainOptions

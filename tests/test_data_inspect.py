@@ -16,8 +16,9 @@ import hilp
 from data_samples import LENGTHS, d4rl_arrays, end_flags, outcome, walk, write_exorl, write_hdf5, write_minari
 from hilp.collectors import named
 from hilp.commands import data_inspect
+from hilp.commands.data_inspect import render
 from hilp.data import source as sources
-from hilp.data.audit import AuditReport, inspect, render
+from hilp.data.audit import AuditReport, inspect
 from hilp.data.measures import Moments
 from hilp.errors import HilpError
 from hilp.report import data_picture
@@ -46,7 +47,7 @@ def warned(report: AuditReport, what: str) -> str:
 def test_a_healthy_data_set(tmp_path):
     report = inspect(hilp.load({**walk(LONG), "rewards": np.zeros(2000)}).save(tmp_path / "native"))
     assert (report.format, report.episodes, report.transitions) == ("native", 20, 1980)
-    assert report.trainable and report.exit_code == 0 and not report.errors and not report.warnings
+    assert report.trainable and not report.errors and not report.warnings
     assert report.verified is True and report.jumps == 0 and report.duplicate_episodes == 0
     assert report.lengths["counts"] == [20] and report.extras == {"rewards": "float64"}
     assert report.disk_bytes > 0 and report.training_bytes == 2000 * (4 * 5 + 12)
@@ -168,7 +169,7 @@ def test_what_cannot_be_trained_on_is_an_error_with_exit_code_1():
     arrays["observations"][[4, 9], 1] = np.nan
     arrays["actions"] *= 3
     report = inspect(arrays)
-    assert not report.trainable and report.exit_code == 1
+    assert not report.trainable
     assert report.errors[0].startswith("NaN or infinite observations in rows 4, 9")
     assert report.errors[1].startswith("actions leave [-1, 1]")
     assert "cannot be trained on" in page(report)
@@ -276,13 +277,6 @@ def test_images_are_summed_up_without_their_columns():
     report = inspect({**walk(), "observations": rows}, flatten=True)
     assert report.observation_dim == 768 and len(report.observations) == 512
     assert "and 744 more" in page(report)
-
-
-def test_progress_is_told(monkeypatch):
-    monkeypatch.setattr(sources, "MOST_BLOCK_ROWS", 10)
-    told: list[tuple[str, int, int]] = []
-    inspect(walk(), progress=lambda *step: told.append(step))
-    assert told == [("looking", 10, 29), ("looking", 20, 29), ("looking", 29, 29)]
 
 
 def test_paths_are_accepted_as_text(tmp_path):

@@ -207,8 +207,8 @@ def test_what_pandas_writes_is_what_is_read(rows: list[tuple[str, float, float]]
         assert report.episodes == len(counts) and report.lengths["longest"] == counts.max()
         source = hilp.data.load.open_source(path, columns=columns)
         block = source.read(0, source.rows)
-        np.testing.assert_array_equal(block.observations[:, 0], log["x"].to_numpy(np.float32))
-        np.testing.assert_array_equal(block.actions[:, 0], log["u"].to_numpy(np.float32))
+        np.testing.assert_array_equal(block["observations"][:, 0], log["x"].to_numpy(np.float32))
+        np.testing.assert_array_equal(block["actions"][:, 0], log["u"].to_numpy(np.float32))
 
 
 def test_large_files_need_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,8 +274,12 @@ def test_parts_of_the_observation_are_chosen_by_name(tmp_path: Path, capsys: pyt
     np.testing.assert_array_equal(data.observations, np.concatenate(told["states"])[:, 3:].astype(np.float32))
     with pytest.raises(HilpError, match=r"demo_0: there is no array 'robot0_ef_pos' .*did you mean 'robot0_eef_pos'"):
         hilp.load(path, columns={"observations": ["robot0_ef_pos"]})
-    with pytest.raises(HilpError, match="images of"):
-        hilp.load(path, columns={"observations": ["agentview_image"]})
+    seen = hilp.load(path, columns={"observations": ["agentview_image", "robot0_eef_pos"]})
+    assert {name: part.shape[1:] for name, part in seen.observations.items()} == {
+        "agentview_image": (8, 8, 3),
+        "robot0_eef_pos": (3,),
+    }
+    assert not seen.observation_parts
     assert main(["data", "inspect", path, "--columns", "observations=robot0_eef_pos", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["observation_dim"] == 3
 

@@ -14,9 +14,10 @@ from rich.console import Console
 
 import hilp
 from data_samples import LENGTHS, end_flags, walk, write_hdf5
+from hilp.commands.data_inspect import render
 from hilp.data import native
 from hilp.data import source as sources
-from hilp.data.audit import inspect, render
+from hilp.data.audit import inspect
 from hilp.data.checks import require_trainable
 from hilp.data.convert import convert
 from hilp.data.dataset import Dataset
@@ -185,7 +186,7 @@ def test_a_data_set_built_by_hand_is_checked():
 def test_reading_copies_no_image_to_float():
     source = open_source(seeing())
     block = source.read(2, 6)
-    assert block.observations["camera"].base is not None, "rows of a dict are a view of it"
+    assert block["observations/camera"].base is not None, "rows of a dict are a view of it"
     assert source.row_bytes == 3 * 4 + 192 + 2 * 4
 
 

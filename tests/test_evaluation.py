@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,11 +12,11 @@ import numpy as np
 import pytest
 
 import hilp
-from hilp.evaluation import evaluate, rollouts, setup
+from hilp.evaluation import evaluate, goals, rollouts, setup
 from hilp.evaluation import rows as files
 from hilp.policy.artifact import Provenance
 from hilp.policy.preparation import Preparation
-from hilp.prompts.specs import Reward
+from hilp.prompts.specs import Goal, Reward, Skill, Sum, Then
 from hilp.report import page
 from hilp.spec import Spec
 from hilp.tasks.maze import MAZES, STEP, SUCCESS_RADIUS, Maze
@@ -42,7 +43,7 @@ class Walker:
     """A scripted policy: where `walks` says so it goes straight to its goal, elsewhere it never moves."""
 
     method, fingerprint = "scripted", "0" * 32
-    settings, spec, skill_dim = {"dim": 32}, Spec(2, 2), 2
+    settings, spec, skill_dim, observation_parts = {"dim": 32}, Spec(2, 2), 2, ()
     bank = SimpleNamespace(observations=np.zeros((0, 2)))
     preparation = Preparation(np.zeros(2), np.ones(2), np.zeros(2), np.ones(2))
 
@@ -136,6 +137,13 @@ def test_a_reward_row_is_the_share_of_the_possible_gain() -> None:
     assert still["score"] == left["score"] == 0.0
     (wrong_way,) = hilp.evaluate(Walker(), hall(), plan=(), rewards=["left"], episodes=20)  # type: ignore[arg-type]
     assert wrong_way["score"] < 0
+
+
+def test_a_policy_without_prompts_is_scored_under_the_rewards_that_were_asked_for() -> None:
+    flat: Any = Walker()
+    flat.skill_dim, flat.skill = 0, lambda: SimpleNamespace(kind="none", z=np.array([1.0, 0.0]))
+    rows = hilp.evaluate(flat, hall(), rewards=["right", "up"], episodes=2)
+    assert [row["reward"] for row in rows] == ["right", "up"]
 
 
 def test_one_episode_under_a_prompt() -> None:
@@ -261,6 +269,63 @@ def test_a_policy_of_other_data(tiny: hilp.FoundationPolicy, change: Any) -> Non
 def test_things_that_cannot_be_evaluated(tiny: hilp.FoundationPolicy, options: dict[str, Any], says: str) -> None:
     with pytest.raises(hilp.HilpError, match=says):
         hilp.evaluate(tiny, **{"task": "maze-medium", "episodes": 2, "plan": 0, **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"prompts": []}, "nothing to evaluate"),
+        ({"plan": (), "rewards": ()}, "nothing to evaluate"),
+        ({"prompts": [Goal()], "rewards": ["up"]}, "rewards score prompts of other kinds.*add Reward"),
+        ({"prompts": [Reward("up")], "rewards": "right"}, "rewards score prompts of other kinds"),
+        ({"prompts": [Sum(((1.0, Goal("x=1.5")), (1.0, Goal("row:2"))))], "rewards": "up"}, "also needs y"),
+        ({"prompts": [Then(Reward("rigth"), Goal("row:1"), 3)], "rewards": "up"}, "did you mean 'right'"),
+    ],
+)
+def test_prompts_that_cannot_be_evaluated(tiny: hilp.FoundationPolicy, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(hilp.HilpError, match=says):
+        hilp.evaluate(tiny, "maze-medium", episodes=2, **options)
+
+
+def test_prompts_in_prompts_may_name_what_the_task_knows(tiny: hilp.FoundationPolicy) -> None:
+    """Goals by columns and rewards by name, as in prompts of their own; the row has them as they were given."""
+    tour = Then(Goal("x=1.5,y=2.5", goal_dims=("x",)), Sum(((1.0, Reward("right")), (0.5, Goal("row:3")))), "x > 4")
+    (row,) = hilp.evaluate(tiny, medium(), [tour], rewards="up", episodes=3)
+    assert row["spec"] == tour.to_json() and row["rule"] == "then"
+    assert files.check(row, "row")
+
+
+def test_only_the_fit_of_a_rewards_own_row_is_silent(
+    tiny: hilp.FoundationPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its row has R^2; no other prompt's warnings are in a row."""
+    made = tiny.skill(seed=0)
+
+    def warned(*args: Any, **options: Any) -> Any:
+        warnings.warn("a bad fit", stacklevel=1)
+        return made
+
+    monkeypatch.setattr(type(tiny), "reward", warned)
+    monkeypatch.setattr(type(tiny), "skill", warned)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        hilp.evaluate(tiny, medium(), [Reward("up")], episodes=2)
+    with pytest.warns(UserWarning, match="a bad fit"):
+        hilp.evaluate(tiny, medium(), [Skill()], rewards="up", episodes=2)
+
+
+def test_random_actions_are_sent_to_the_same_goal(run: Any, tiny_run: Path, tmp_path: Path) -> None:
+    found = {}
+    for goal in ([], ["--goal", "x=1.5,y=1.5"], ["--goal", "row:3"]):
+        words = ["--plan", 0, "--episodes", 20, "--random", "--json", "--rows", tmp_path / "rows.jsonl"]
+        code, out, err = run("evaluate", tiny_run, *goal, *words)
+        assert code == 0, err
+        found[goal[-1] if goal else None] = json.loads(out)["random"]
+    world, policy = hilp.make_task("maze-medium"), hilp.FoundationPolicy.load(tiny_run)
+    row = {"prompt": "goal", "metric": "success", "episodes": 20, "evaluation_seed": 0}
+    for name, random in found.items():
+        assert random == rollouts.random_score(world, row, None if name is None else goals.find(name, policy, world))
+    assert len({*found.values()}) > 1, "some goals are easier than others"
 
 
 def test_a_wrong_reward_is_told_before_the_first_rollout() -> None:

@@ -306,7 +306,7 @@ MISTAKES: dict[str, Callable[[Any], Any]] = {
     "acts on a prompt": lambda p: p.act(SEEN),
     "has 4 numbers": lambda p: p.act(SEEN, [1.0, 2.0]),
     "plan is a number": lambda p: p.goal(GOALS[0], plan=-1),
-    "at least one best midpoint": lambda p: p.goal(GOALS[0], plan=1, best=0),
+    "best must be at least 1": lambda p: p.goal(GOALS[0], plan=1, best=0),
     "not zero": lambda p: p.skill(np.zeros(4)),
     "20 goals, one an observation, not 3": lambda p: p.act(SEEN[:3], p.goal(GOALS)),
     "one number per transition": lambda p: p.reward(function=lambda s, a, s2: s2),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import equinox as eqx
@@ -15,13 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hilp
+from hilp import export
 from hilp.data import rewards
 from hilp.data.transforms import ActionScaling
 from hilp.errors import HilpError
+from hilp.export import runtime
 from hilp.learning import losses, methods, sampling
 from hilp.learning.methods import opal, reward_iql
 from hilp.prompts.observations import Batch
-from hilp.prompts.skills import Holding
+from hilp.prompts.skills import HeldSkills
 from hilp.runs import PROMPT
 from hilp.spec import Spec
 from hilp.training import hierarchy
@@ -242,17 +245,20 @@ def test_opal_tells_apart_what_its_data_does() -> None:
 def test_skills_are_held_for_k_steps_row_by_row() -> None:
     asked: list[list[float]] = []
 
-    def choose(observations: Any) -> np.ndarray:
-        asked.append(observations.tree[:, 0].tolist())
-        return observations.tree.copy()
+    class Echo(HeldSkills):
+        def choose(self, observations: Any) -> np.ndarray:
+            asked.append(observations.tree[:, 0].tolist())
+            return observations.tree.copy()
 
-    holding = Holding(3)
-    found = [holding(Batch(np.full((2, 1), t, np.float32), False), choose)[:, 0].tolist() for t in range(4)]
+    policy: Any = SimpleNamespace(check=lambda rows: rows, skill_dim=1)
+    held = Echo(policy, 3)
+    found = [held(Batch(np.full((2, 1), t, np.float32), False))[:, 0].tolist() for t in range(4)]
     assert found == [[0, 0], [0, 0], [0, 0], [3, 3]]
-    holding.reset(np.array([False, True]))  # the second row's episode is over
-    assert holding(Batch(np.full((2, 1), 4.0), False), choose)[:, 0].tolist() == [3, 4]
-    assert [holding(Batch(np.full((2, 1), t), False), choose)[:, 0].tolist() for t in (5.0, 6.0)] == [[3, 4], [6, 4]]
-    found = holding(Batch(np.zeros((3, 1)), False), choose)  # a batch of another size: new episodes
+    held.reset(np.array([False, True]))  # the second row's episode is over
+    assert held(Batch(np.full((2, 1), 4.0), False))[:, 0].tolist() == [3, 4]
+    assert [held(Batch(np.full((2, 1), t), False))[:, 0].tolist() for t in (5.0, 6.0)] == [[3, 4], [6, 4]]
+    with pytest.warns(UserWarning, match="a batch of 3 came after one of 2"):
+        found = held(Batch(np.zeros((3, 1)), False))  # a batch of another size: new episodes
     assert found.shape == (3, 1)
     assert asked == [[0, 0], [3, 3], [4], [6], [0, 0, 0]]
 
@@ -287,6 +293,23 @@ def test_a_high_level_is_a_prompt(
     (tmp_path / "torn").write_bytes(torn)
     with pytest.raises(hilp.HilpError, match="truncated"):
         tiny.load_prompt(tmp_path / "torn")
+
+
+def test_a_hierarchy_inside_of_another_prompt_is_exported(
+    tiny: hilp.FoundationPolicy, trained: Any, tmp_path: Path
+) -> None:
+    at, goal = tiny.bank.observations[:7], tiny.bank.observations[1000]
+    trained.reset()
+    prompts = {"high": trained, "sum": tiny.goal(goal) + 0.5 * trained, "then": tiny.goal(goal).then(trained, until=2)}
+    for name, prompt in prompts.items():
+        prompt.save(tmp_path / name)
+    export.write(tiny, "numpy", tmp_path / "robot", [tmp_path / name for name in prompts])
+    robot = runtime.load(tmp_path / "robot")
+    for name, prompt in prompts.items():
+        again = robot.load_prompt(tmp_path / "robot" / "prompts" / name)
+        for _ in range(4):
+            np.testing.assert_allclose(again(at), prompt(at), atol=1e-4)
+        prompt.reset()
 
 
 def test_the_skill_of_a_segment_is_its_unit_displacement(tiny: hilp.FoundationPolicy, tiny_data: hilp.Dataset) -> None:

@@ -17,6 +17,7 @@ from hilp.cli import main
 from hilp.data import audit
 from hilp.data.load import from_arrays
 from hilp.learning import methods
+from hilp.prompts.specs import Goal
 from hilp.report import data_picture, page, strips
 from hilp.tasks import rendering
 from hilp.tasks.maze import MAZES
@@ -109,6 +110,11 @@ def test_every_prompt_takes_pictures(run: Path, tmp_path: Path, capsys: pytest.C
     rows = hilp.evaluate(policy, NAME, plan=(0, "auto"), episodes=3)
     assert [row["metric"] for row in rows] == ["success"] * 2
     assert hilp.evaluate(policy, NAME, plan=(), rewards=["right", "region"], episodes=2)[0]["r2"] is not None
+    image = Goal(rendering.observe_states(world, places[0]))
+    by_image, by_text = (hilp.evaluate(policy, NAME, [one], episodes=2)[0] for one in (image, Goal(str(photo))))
+    assert by_image["lengths"] == by_text["lengths"], "a goal by its image"
+    with pytest.raises(hilp.HilpError, match="pixels"):
+        hilp.evaluate(policy, NAME, [Goal({"camera": places[0]})], episodes=2)
     goals = ["row:5", f"x={places[1][0]:.2f},y={places[1][1]:.2f}", str(photo)]
     for number, goal in enumerate(goals):
         picture = str(tmp_path / f"{number}.png")

@@ -60,7 +60,7 @@ def test_the_best_return_is_that_of_walking_straight() -> None:
 def test_no_policy_earns_more_than_the_best_one() -> None:
     world = tasks.make("maze-medium")
     for name in world.rewards:
-        earned_at_random = rollouts.random_return(world, name, 30, seed=3)
+        earned_at_random, *_ = rollouts.run_returns(None, world, name, None, 30, seed=3)
         starts = world.episodes(np.random.default_rng(3), 30).observations
         best = world.best_return(name, starts, world.max_steps)
         assert best is not None and np.all(earned_at_random <= best + 3), name  # the lattice rounds the start

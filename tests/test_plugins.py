@@ -18,7 +18,7 @@ import pytest
 
 import hilp
 from hilp import plugins, tasks
-from hilp.data import formats
+from hilp.data import load
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "plugin"
 
@@ -103,7 +103,7 @@ def reader(monkeypatch: pytest.MonkeyPatch) -> Any:
     yield reader
     for name in [name for name in sys.modules if name.startswith("hilp_example")]:
         del sys.modules[name]
-    formats._registered.clear()
+    load._registered.clear()
 
 
 def test_a_format_of_one_process(reader: Any, tmp_path: Path) -> None:

@@ -491,7 +491,7 @@ EDITS: dict[str, Callable[[dict[str, Any]], None]] = {
     "an origin of text": swap(("origin",), "here"),
     "a changed fingerprint": swap(("fingerprint",), "0" * 32),
     "another format": swap(("format",), "zip"),
-    "a newer version": swap(("version",), 5),
+    "a newer version": swap(("version",), 6),
     "an older version": swap(("version",), 0),
     "a version of text": swap(("version",), "2"),
     "no version": swap(("version",), None),
@@ -509,8 +509,11 @@ def test_an_edited_config(run_copy: Path, what: str) -> None:
 
 def test_a_config_that_says_what_version_it_is(run_copy: Path) -> None:
     path = run_copy / "policy" / "config.json"
-    path.write_text(path.read_text().replace('"version": 1', '"version": 7'))
-    assert "version 7" in refusal(run_copy / "policy")
+    own = path.read_text()
+    for version, advice in ((7, "of a later hilp: update hilp"), (1, "of an earlier hilp: train the policy again")):
+        path.write_text(own.replace('"version": 5', f'"version": {version}'))
+        told = refusal(run_copy / "policy")
+        assert f"format version {version}" in told and advice in told
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1, 2]", b"\xff\xfe\x00", b"null", b'"hilp-policy"'])

@@ -52,8 +52,10 @@ def test_the_verb_prints_every_value_and_where_it_comes_from(capsys: pytest.Capt
     found = json.loads(capsys.readouterr().out)
     assert found.keys() == methods.keys("hilp") | {"steps", "bank"}
     assert found["steps"] == {"value": 160_000, "from": "laptop antmaze"}
-    assert main(["preset", "hilp", "somewhere", "--size", "paper"]) == 0
+    assert main(["preset", "hilp", "gym:Pendulum-v1", "--preset", "paper"]) == 0
     text = capsys.readouterr().out
-    assert "1000000" in text and "no values of its own for the task 'somewhere'" in text
+    assert "1000000" in text and "no values of its own for the task 'gym:Pendulum-v1'" in text
     assert main(["preset", "hlip"]) == 2
     assert "did you mean 'hilp'" in capsys.readouterr().err
+    assert main(["preset", "hilp", "antmaze-large-divrese"]) == 2
+    assert "unknown task 'antmaze-large-divrese': did you mean 'antmaze-large-diverse'?" in capsys.readouterr().err

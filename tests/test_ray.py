@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from hilp.bench import cluster
+from hilp.bench import jobs
 from test_engines import HEARD, SMALL, fingerprints, rows_of, table, wait_for
 
 ray = pytest.importorskip("ray")
@@ -203,7 +203,7 @@ def test_ctrl_c_saves_cells_on_the_cluster(tiny_data_folder: Path, tmp_path: Pat
 
 
 def test_stopped_before_it_is_connected_it_starts_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = cluster.Cluster("127.0.0.1:1", 1.0, 0.0)
+    made = jobs.Cluster("127.0.0.1:1", 1.0, 0.0)
     monkeypatch.setattr(ray, "wait", lambda *given, **more: pytest.fail("it would start a Ray of its own"))
     made.stop()
     made.close()
@@ -211,8 +211,8 @@ def test_stopped_before_it_is_connected_it_starts_no_cluster(monkeypatch: pytest
 
 
 def test_the_environment_of_a_task() -> None:
-    assert cluster.environment(2.0, 0.0)["JAX_PLATFORMS"] == "cpu"
-    assert cluster.environment(2.0, 0.0)["PJRT_NPROC"] == "2"
-    shared = cluster.environment(1.0, 0.5)
+    assert jobs.environment(2.0, 0.0)["JAX_PLATFORMS"] == "cpu"
+    assert jobs.environment(2.0, 0.0)["PJRT_NPROC"] == "2"
+    shared = jobs.environment(1.0, 0.5)
     assert shared["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "0.450" and "JAX_PLATFORMS" not in shared
-    assert "XLA_PYTHON_CLIENT_MEM_FRACTION" not in cluster.environment(1.0, 1.0)
+    assert "XLA_PYTHON_CLIENT_MEM_FRACTION" not in jobs.environment(1.0, 1.0)

@@ -127,7 +127,7 @@ def test_trajectories_are_those_of_the_evaluation(reported: Path, tiny: hilp.Fou
     assert list(kept) == ["plan 0", "plan auto", "reward right"]
     rows = files.latest(files.read_rows(reported / "rows.jsonl"))
     for row, rollout in zip(rows, kept.values(), strict=True):
-        assert rollout.reached.shape == (4,) and rollout.physics is None
+        assert rollout.reached.shape == (4,) and not rollout.columns
         if row["prompt"] == "goal":
             assert rollout.reached.tolist() == [bool(x) for x in row["outcomes"]]
             assert rollout.lengths.tolist() == row["lengths"]
@@ -150,7 +150,9 @@ def hall() -> Maze:
 def rolled(count: int = 20, width: int = 2, steps: int = 9, plan: int = 0) -> tuple[Any, rollouts.Rollout]:
     path = np.random.default_rng(plan).normal(size=(steps + 1, count, width)).astype(np.float32)
     lengths, reached = np.arange(count) % (steps + 1), np.arange(count) % 2 == 0
-    return row_of("p", plan=plan, task="hall"), rollouts.Rollout(path, lengths, path[-1], reached, path[:-1])
+    return row_of("p", plan=plan, task="hall"), rollouts.Rollout(
+        path, lengths, path[-1], reached, columns={"physics": path[:-1]}
+    )
 
 
 def test_kept_trajectories_stay_small_and_are_replaced_by_prompt(

@@ -60,13 +60,17 @@ def test_defaults_are_left_out() -> None:
         ({"kind": "then", "first": {"kind": "skill"}}, "a part of a prompt is a prompt"),
         ({"kind": "goal", "plan": 13}, "plan is a number of recursions from 0 to 12"),
         ({"kind": "goal", "plan": True}, "plan is a number of recursions"),
-        ({"kind": "goal", "best": 0}, "at least one best midpoint"),
-        ({"kind": "goal", "radius": -1.0}, "a radius above 0"),
+        ({"kind": "goal", "best": 0}, "best must be at least 1"),
+        ({"kind": "goal", "radius": -1.0}, "radius is a number of latent steps above 0"),
         ({"kind": "goal", "smooth": 0}, "smooth is a number of steps"),
         ({"kind": "reward", "rule": "luck"}, "the rule of a reward is one of"),
         ({"kind": "reward", "discount": 1.0}, "between 0 and 1"),
         ({"kind": "reward", "reward": 3}, "a name or a formula"),
-        ({"kind": "skill", "z": ["a"]}, "cannot be made of"),
+        ({"kind": "goal", "best": 2.5}, "best must be a whole number"),
+        ({"kind": "goal", "goal_dims": 1.5}, "goal_dims are numbers or names of columns"),
+        ({"kind": "skill", "z": ["a"]}, "the z of a skill is a row of numbers"),
+        ({"kind": "skill", "z": 3}, "the z of a skill is a row of numbers"),
+        ({"kind": "sum", "parts": [{"kind": "goal"}]}, "a sum is made of pairs"),
         ({"kind": "prior", "k": 0}, "k must be at least 1"),
         ({"kind": "follow", "window": 1.5}, "window must be a whole number"),
         ({"kind": "then", "first": {"kind": "skill"}, "second": {"kind": "skill"}, "until": 0}, "until must be"),
@@ -75,6 +79,28 @@ def test_defaults_are_left_out() -> None:
 def test_what_makes_no_sense_is_refused(described: Any, said: str) -> None:
     with pytest.raises(hilp.HilpError, match=said):
         specs.from_json(described)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    spec = Goal(
+        plan=np.int64(3), best=np.int32(10), radius=np.float32(2.0), goal_dims=np.array([0, 1]), smooth=np.float64(5)
+    )
+    assert spec == Goal(plan=3, best=10, radius=2.0, goal_dims=(0, 1), smooth=5.0)
+    reward = Reward("run", discount=np.float32(0.5), samples=np.int64(9), seed=np.uint8(3))
+    assert reward == Reward("run", discount=0.5, samples=9, seed=3)
+    for one in (
+        spec,
+        reward,
+        Prior(np.int64(5)),
+        Sum(((np.float32(0.5), Skill(np.ones(2))),)),
+        Then(spec, spec, np.int64(5)),
+    ):
+        assert specs.from_json(json.loads(json.dumps(one.to_json()))) == one
+
+
+def test_one_text_names_several_columns() -> None:
+    assert Goal(goal_dims="x,y").goal_dims == ("x", "y")  # type: ignore[arg-type]
+    assert Goal(goal_dims="0, 12").goal_dims == (0, 12)  # type: ignore[arg-type]
 
 
 @pytest.fixture(params=["hilp", "exported"])

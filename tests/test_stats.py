@@ -13,11 +13,6 @@ import pytest
 from hilp.evaluation import stats
 
 
-def test_mean_std_by_hand() -> None:
-    assert stats.mean_std([1, 2, 3, 4]) == pytest.approx((2.5, math.sqrt(1.25)))
-    assert stats.mean_std([7]) == (7.0, 0.0)
-
-
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 7, 8, 50, 101])
 def test_iqm_is_the_mean_of_the_middle_half(n: int) -> None:
     x = np.random.default_rng(n).normal(size=n)
@@ -29,13 +24,12 @@ def test_iqm_drops_a_rounded_down_quarter() -> None:
     assert stats.iqm([1, 2, 30]) == pytest.approx(11.0)
 
 
-@pytest.mark.parametrize("level", [0.5, 0.9, 0.95, 0.99])
 @pytest.mark.parametrize(("successes", "n"), [(0, 10), (1, 10), (5, 10), (10, 10), (87, 100), (1, 1), (0, 1)])
-def test_wilson_by_its_formula(successes: int, n: int, level: float) -> None:
-    z, rate = NormalDist().inv_cdf((1 + level) / 2), successes / n
+def test_wilson_by_its_formula(successes: int, n: int) -> None:
+    z, rate = NormalDist().inv_cdf(0.975), successes / n
     centre = (rate + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
-    low, high = stats.wilson(successes, n, level)
+    low, high = stats.wilson(successes, n)
     assert (low, high) == pytest.approx((centre - half, centre + half), abs=1e-12)
     assert 0 <= low <= rate <= high <= 1
     assert (low == 0) == (successes == 0) and (high == 1) == (successes == n), "the ends are exact"
@@ -87,8 +81,6 @@ def test_bootstrap_point_and_order(statistic: str) -> None:
     point, low, high = stats.stratified_bootstrap(scores, statistic=statistic)
     assert point == pytest.approx(stats.iqm(pooled) if statistic == "iqm" else np.mean(pooled))
     assert low < point < high
-    narrow = stats.stratified_bootstrap(scores, statistic=statistic, level=0.5)
-    assert low < narrow[1] < narrow[2] < high
 
 
 def test_bootstrap_resamples_within_strata() -> None:
@@ -120,20 +112,14 @@ def test_bootstrap_covers_the_truth_about_as_often_as_it_says(statistic: str) ->
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: stats.mean_std([]),
-        lambda: stats.iqm([[1.0, 2.0]]),
-        lambda: stats.iqm([1.0, math.nan]),
         lambda: stats.stratified_bootstrap([]),
+        lambda: stats.stratified_bootstrap([[1.0, math.nan]]),
         lambda: stats.stratified_bootstrap([1.0, 2.0]),
         lambda: stats.stratified_bootstrap([[1.0], []]),
-        lambda: stats.stratified_bootstrap([[1.0]], statistic="median"),
-        lambda: stats.stratified_bootstrap([[1.0]], reps=0),
-        lambda: stats.stratified_bootstrap([[1.0]], level=1.0),
         lambda: stats.wilson(1, 0),
         lambda: stats.wilson(3, 2),
         lambda: stats.wilson(-1, 2),
-        lambda: stats.wilson(1, 2, level=95),
-        lambda: stats.spearman([1.0, 2.0], [1.0]),
+        lambda: stats.spearman([1.0, 2.0], [1.0, 3.0, 2.0]),
     ],
 )
 def test_wrong_arguments_are_value_errors(call) -> None:

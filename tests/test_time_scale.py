@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import hilp
 from hilp.collectors import collect
-from hilp.data import audit, subsampling, timescale
+from hilp.data import audit, timescale
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError
 from hilp.learning import configs
@@ -103,11 +103,11 @@ def small(lengths: list[int], **more: object) -> Dataset:
 
 def test_subsampling_by_hand() -> None:
     data = small([8, 3, 7])  # strides of three: rows 0 3 6 (7 is left), none, and 11 14 17
-    thin = subsampling.subsample(data, 3)
+    thin = timescale.subsample(data, 3)
     assert thin.observations[:, 0].tolist() == [0, 3, 6, 11, 14, 17] and thin.lengths.tolist() == [3, 3]
     means = [data.actions[at : at + 3].mean() for at in (0, 3, 11, 14)]
     assert np.allclose(thin.actions[thin.transition_rows, 0], means, atol=1e-6)
-    summed = subsampling.subsample(data, 3, "sum")
+    summed = timescale.subsample(data, 3, "sum")
     assert np.allclose(summed.actions, 3 * thin.actions, atol=1e-6)
     assert thin.extras["clock"].tolist() == [0, 3, 6, 11, 14, 17] and thin.stride == 3
     assert "1 episodes are shorter" in thin.notes[-1]
@@ -119,9 +119,9 @@ def test_subsampled_rows_are_rows_of_the_log_and_commands_add_up(lengths: list[i
     data = small(lengths)
     if max(lengths) - 1 < stride:
         with pytest.raises(HilpError, match="lower the stride"):
-            subsampling.subsample(data, stride)
+            timescale.subsample(data, stride)
         return
-    thin = subsampling.subsample(data, stride)
+    thin = timescale.subsample(data, stride)
     for rows in thin.iter_episodes():
         seen = thin.observations[rows, 0].astype(int)
         assert (np.diff(seen) == stride).all()

@@ -556,3 +556,14 @@ def test_a_policy_that_cannot_be_measured_is_saved(tiny_data: hilp.Dataset, tmp_
     with pytest.raises(ValueError, match="cannot measure"):
         hilp.pretrain(CONFIG, tiny_data, steps=5, out=tmp_path / "run", bank=10, quiet=True, on_policies=fails)
     assert hilp.FoundationPolicy.load(tmp_path / "run").config == CONFIG
+
+
+def test_options_of_numpy_are_plain_numbers_and_others_are_told(tmp_path: Path) -> None:
+    options = TrainOptions(
+        steps=np.int64(5), seed=np.int64(3), log_every=np.int32(2), minutes=np.float32(3), validation=np.float64(0.5)
+    )
+    assert json.loads(json.dumps([options.updates, options.seed, options.log_every, options.minutes])) == [5, 3, 2, 3.0]
+    mistakes = {"minutes": "3", "validation": "a", "seed": 1.5, "device_budget": "1"}
+    for name, wrong in mistakes.items():
+        with pytest.raises(hilp.HilpError, match=f"{name} (must be|is) a"):
+            TrainOptions(steps=5, **{name: wrong})

@@ -9,6 +9,7 @@ Train the network that ships with the package again, or measure it:
     python tools/train_ant_controller.py --steps 150528 --out ant_controller.safetensors
     python tools/train_ant_controller.py --steps 250880 --out ant_controller.safetensors   # one run gives others
     python tools/train_ant_controller.py --evaluate antmaze-large --episodes 100
+    python tools/train_ant_controller.py --evaluate ant-open --episodes 60
 """
 
 from __future__ import annotations
@@ -33,13 +34,14 @@ from jax import Array
 
 from hilp import storage
 from hilp.collectors.ant_controller import ACTION_DIM, INPUT_DIM, WEIGHTS, Controller, actual, canonical
+from hilp.collectors.ant_open import walk
 from hilp.collectors.antmaze import EPISODE_STEPS as WALK_STEPS
 from hilp.collectors.antmaze import Walk
 from hilp.errors import HilpError
 from hilp.evaluation import stats
 from hilp.learning.networks import Dense
 from hilp.storage import lines
-from hilp.tasks import antmaze
+from hilp.tasks import ant_open, antmaze
 from hilp.tasks.simulator import import_simulator
 from hilp.versions import versions
 
@@ -260,7 +262,7 @@ class Floor:
         moved = (self.observations[:, :2] - before[:, :2]) / antmaze.STEP_SECONDS
         along = (moved * directions).sum(axis=1)
         drift = moved[:, 1] * directions[:, 0] - moved[:, 0] * directions[:, 1]
-        height = upright(proprioception)
+        height = ant_open.upright(self.observations)
         fell = height < FALLEN
         cost = DRIFT_COST * np.abs(drift) + TILT_COST * (1 - height) + EFFORT_COST * np.square(action).sum(axis=1)
         cost += HEADING_COST * np.abs(heading(proprioception))
@@ -275,12 +277,6 @@ class Floor:
             elif self.age[ant] >= self.turn_at[ant]:
                 self._turn(ant)
         return rows, along
-
-
-def upright(proprioception: np.ndarray) -> np.ndarray:
-    """The vertical component [n] of the body's z axis: 1 standing, 0 on the side, -1 on the back."""
-    out: np.ndarray = 1 - 2 * (np.square(proprioception[:, 2:4]).sum(axis=1))
-    return out
 
 
 def heading(proprioception: np.ndarray) -> np.ndarray:
@@ -363,6 +359,36 @@ def measure(task: str, episodes: int, seed: int, weights: Path, report: Callable
         "max_steps": WALK_STEPS,
         "median_steps": float(np.median(arrived)) if arrived else None,
         "lengths": lengths,
+        **origin(seed, weights),
+    }
+
+
+def measure_velocities(episodes: int, seed: int, weights: Path, report: Callable[[str], None]) -> dict[str, Any]:
+    """How well an ant holds the velocities that the rewards of ant-open ask for, in as many episodes each."""
+    world, controller = ant_open.AntOpen(), Controller.load(weights)
+    each, found = max(1, episodes // len(ant_open.VELOCITIES)), {}
+    for name, asked in ant_open.VELOCITIES.items():
+        running: Any = world.episodes(np.random.default_rng(seed), each)
+        steps = [running.observations.copy()]
+        for _ in range(world.max_steps):
+            running.step(walk(controller, running.states, np.tile(asked, (each, 1))))
+            steps.append(running.observations.copy())
+        found[name] = world.held(name, np.stack(steps), running) | {"falls": int(running.fallen.sum())}
+        mean = np.mean(found[name]["speed_errors"])
+        report(f"{name}: held in {found[name]['held']} of {each}, {mean:.2f} m/s off, {found[name]['falls']} falls")
+    return {
+        "task": world.name,
+        "episodes": each * len(found),
+        "held": sum(one["held"] for one in found.values()),
+        "falls": sum(one["falls"] for one in found.values()),
+        "rewards": found,
+        **origin(seed, weights),
+    }
+
+
+def origin(seed: int, weights: Path) -> dict[str, Any]:
+    """What a row says about where it comes from."""
+    return {
         "seed": seed,
         "controller": storage.read_arrays(weights)[1] | {"sha256": hashlib.sha256(weights.read_bytes()).hexdigest()},
         "command": " ".join([COMMAND, *sys.argv[1:]]),
@@ -376,7 +402,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=250_880, help="steps of training in all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path(WEIGHTS.name), help="where the trained weights go")
-    parser.add_argument("--evaluate", metavar="TASK", help="measure in this AntMaze instead of training")
+    parser.add_argument("--evaluate", metavar="TASK", help="measure in an AntMaze or ant-open instead of training")
     parser.add_argument("--episodes", type=int, default=100, help="episodes to measure")
     parser.add_argument("--weights", type=Path, default=WEIGHTS, help="the weights to measure")
     parser.add_argument(
@@ -388,9 +414,14 @@ def main() -> None:
         if args.evaluate is None:
             train(args.steps, args.seed, args.out, say)
         else:
-            row = measure(args.evaluate, args.episodes, args.seed, args.weights, say)
+            if args.evaluate == ant_open.NAME:
+                row = measure_velocities(args.episodes, args.seed, args.weights, say)
+                told = f"{row['held']} of {row['episodes']} velocities held, {row['falls']} falls"
+            else:
+                row = measure(args.evaluate, args.episodes, args.seed, args.weights, say)
+                told = f"{row['success']:.0%} of {args.episodes} goals"
             lines.append(args.results, [row])
-            say(f"{args.evaluate}: {row['success']:.0%} of {args.episodes} goals, row added to {args.results}")
+            say(f"{args.evaluate}: {told}, row added to {args.results}")
     except HilpError as error:
         sys.exit(f"error: {error}")
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hilp.collectors import collect as collect
     from hilp.collectors.named import load as load
     from hilp.data.dataset import Dataset as Dataset
-    from hilp.data.formats import register as register_format
+    from hilp.data.load import register as register_format
     from hilp.data.rewards import label as label
     from hilp.errors import HilpError as HilpError
     from hilp.errors import PromptUnsupported as PromptUnsupported
@@ -70,7 +70,7 @@ _HOMES = {
     "make_task": "hilp.tasks:make",
     "preset": "hilp.presets",
     "pretrain": "hilp.training.loop",
-    "register_format": "hilp.data.formats:register",
+    "register_format": "hilp.data.load:register",
     "register_method": "hilp.learning.methods:register",
     "register_task": "hilp.tasks:register",
 }

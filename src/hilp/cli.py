@@ -115,8 +115,10 @@ def _main(words: list[str]) -> int:
     verb = f"{first} {second}" if first == "data" or f"{first} {second}" in VERBS else first
     if verb not in VERBS:
         raise HilpError(f"unknown verb '{verb}': {nearest(verb, VERBS)}")
-    command = importlib.import_module(f"hilp.commands.{verb.replace(' ', '_')}")  # this verb's file and no other
-    return int(command.run(_parse(command.Flags, verb, words[len(verb.split()) :])))
+    file = first if first == "bench" else verb.replace(" ", "_")
+    command = importlib.import_module(f"hilp.commands.{file}")  # this verb's file and no other
+    flags = command.FLAGS[second] if first == "bench" else command.Flags
+    return int(command.run(_parse(flags, verb, words[len(verb.split()) :])))
 
 
 def _parse(flags: type, verb: str, words: list[str]) -> Any:

@@ -11,6 +11,7 @@ FLAG = "--xla_cpu_experimental_ynn_fusion_type"
 # On CPUs these return wrong rows where matrix-vector products are reduced (jax issue 39103), and crash on arrays of
 # rank 7 and 8 (39257). Other versions may not know the flag, and XLA ends the process for a flag that it does not know.
 WRONG_REDUCTIONS = ("0.10.2", "0.11.0")
+_own: list[str] = []  # what was added to the user's flags
 
 
 def avoid_wrong_reductions() -> None:
@@ -25,7 +26,29 @@ def avoid_wrong_reductions() -> None:
             stacklevel=3,
         )
         return
-    os.environ["XLA_FLAGS"] = f"{flags} {FLAG}=-reduce".strip()
+    _own.append(f"{FLAG}=-reduce")
+    os.environ["XLA_FLAGS"] = f"{flags} {_own[0]}".strip()
+    if "jax" in sys.modules:
+        keep_flags_here()
+
+
+def keep_flags_here() -> None:
+    """Have XLA read its flags, once for all, and take ours out of the environment: a process that this one starts may
+    run another jaxlib, which would end for a flag that it does not know.
+    """
+    if _own and _own[0] in os.environ.get("XLA_FLAGS", ""):
+        from jaxlib.xla_client import CompileOptions
+
+        CompileOptions().executable_build_options.debug_options  # noqa: B018  # asking for it is what reads them
+        os.environ["XLA_FLAGS"] = os.environ["XLA_FLAGS"].replace(_own[0], "").strip()
+        if not os.environ["XLA_FLAGS"]:
+            del os.environ["XLA_FLAGS"]
+
+
+def flags() -> str:
+    """The flags that XLA reads or has read."""
+    known = os.environ.get("XLA_FLAGS", "")
+    return " ".join([known, *(flag for flag in _own if flag not in known)]).strip()
 
 
 def started() -> bool:

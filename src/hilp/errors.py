@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import math
 import os
 from collections.abc import Iterable
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,12 @@ def require_count(what: str, value: Any, low: int = 1, most: int = MOST) -> int:
     if count > most:
         raise HilpError(f"{what} must be at most {most:,}, not {_digits(count)}")
     return count
+
+
+def is_number(value: Any, above: float = -math.inf) -> bool:
+    """Whether this is a finite number, numpy's as well, above another one; True and "3" are none."""
+    number: Any = value if not isinstance(value, bool) and isinstance(value, Real) else math.nan
+    return bool(above < number < math.inf)
 
 
 def require_seed(value: Any, what: str = "seed") -> int:

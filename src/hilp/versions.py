@@ -9,9 +9,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from hilp import compiler
+
 PACKAGES = ("hilp", "jax", "jaxlib", "equinox", "optax", "numpy")
 VECTORS = ("avx512f", "avx2", "avx", "sve", "asimd")  # widest first; sums are cut into pieces of this width
-SETTINGS = ("XLA_FLAGS", "OPENBLAS_CORETYPE")  # of the environment, which change how sums are cut
 
 
 @cache
@@ -33,9 +34,10 @@ def machine() -> dict[str, Any]:
         known = set(Path("/proc/cpuinfo").read_text().split())
     except OSError:  # no Linux
         known = set()
+    settings = {"XLA_FLAGS": compiler.flags(), "OPENBLAS_CORETYPE": os.environ.get("OPENBLAS_CORETYPE")}
     return {
         "architecture": platform.machine(),
         "vectors": next((name for name in VECTORS if name in known), None),
         "cores": os.cpu_count(),
-        "settings": {name: os.environ[name] for name in SETTINGS if name in os.environ},
+        "settings": {name: value for name, value in settings.items() if value},  # which change how sums are cut
     }

@@ -23,7 +23,7 @@ from hilp.collectors import named
 from hilp.data import rewards
 from hilp.data.dataset import Dataset
 from hilp.errors import FolderBusy, HilpError, some
-from hilp.evaluation import diagnosis, evaluate, rollouts, setup
+from hilp.evaluation import diagnosis, evaluate, setup
 from hilp.evaluation import rows as files
 from hilp.evaluation.rows import Row
 from hilp.learning import methods
@@ -185,9 +185,6 @@ class Cell:
             row["cell"] = self.identity
         return found
 
-    def random_return(self, reward: str) -> float:
-        return float(rollouts.random_return(self.world, reward, self.table.episodes, self.seed).mean())
-
 
 class RewardCell(Cell):
     """A policy that is prompted with every reward of its task."""
@@ -200,10 +197,7 @@ class RewardCell(Cell):
         policy = self.train(self.folder(out), quiet, command)
         rule, intercept = self.entry.rule, self.table.intercept
         prompts = [Reward(str(name), rule=rule, intercept=intercept) for name in self.prompts]
-        found = self.evaluate(policy, command, prompts=prompts, data=self.data, adapt=self.entry.adapt)
-        for row in found:
-            row["random"] = self.random_return(row["reward"])
-        return found
+        return self.evaluate(policy, command, prompts=prompts, data=self.data, adapt=self.entry.adapt, random=True)
 
 
 class GoalCell(Cell):
@@ -258,7 +252,7 @@ class HierarchyCell(Cell):
                     f"'{named}' rewards every step on the way: a table of hierarchies is of 'target' or a return"
                 )
             return named
-        if setup.has_reward(world, setup.TARGET):
+        if setup.TARGET in setup.reward_names(world):
             return setup.TARGET
         if len(world.rewards) == 1:
             return next(iter(world.rewards))
@@ -336,11 +330,7 @@ class HierarchyCell(Cell):
                 command=command,
                 named=self.reward,
             )
-        found = self.evaluate(policy, command, prompts=prompt, rewards=self.reward)
-        for row in found:
-            if row["metric"] == "return":
-                row["random"] = self.random_return(self.reward)
-        return found
+        return self.evaluate(policy, command, prompts=prompt, rewards=self.reward, random=True)
 
 
 CELLS: dict[Kind, type[Cell]] = {"rewards": RewardCell, "goals": GoalCell, "hierarchy": HierarchyCell}
@@ -359,11 +349,7 @@ def cells(
     ]
     for cell in made:
         cell.check()
-    return _adaptable(made)
-
-
-def _adaptable(made: Sequence[Cell]) -> list[Cell]:
-    """Not those whose prompts are to be searched for without skills around them."""
+    # Not those whose prompts are to be searched for without skills around them.
     lacking = {cell.label: cell.entry.method for cell in made if cell.entry.adapt and not cell.has_rule("project")}
     if lacking and all(cell.label in lacking for cell in made if cell.entry.adapt):
         raise HilpError(f"{some(list(lacking.values()))}: the skill is the goal itself, there is none around it to try")

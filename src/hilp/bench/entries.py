@@ -53,7 +53,15 @@ def entries(
     A method that lacks a key, say dim where the skill is the goal itself, has no such line.
     adapt: one more line of the same policies each, their prompts moved by a search with so many episodes.
     """
-    _require_one_table(sweep, variants)
+    labels = [label for label, _ in variants]
+    if sweep and variants:
+        raise HilpError("--sweep and --variants are two tables: ask for one after the other")
+    if sweep and not sweep[1]:
+        raise HilpError(f"--sweep has no values of '{sweep[0]}': name some as {sweep[0]}=2,8,32")
+    if sweep and not all(map(_is_number, sweep[1])):
+        raise HilpError(f"a sweep is drawn against numbers, not {some(sweep[1])}: compare them with --variants")
+    if len({*labels}) < len(labels):
+        raise HilpError(f"two variants have one name: {some(labels)}")
     found = {}
     for name in names:
         found[name] = entry(name)
@@ -70,18 +78,6 @@ def entries(
             what = f"config key '{sweep[0]}' to sweep" if sweep else f"config keys of the variant '{label}'"
             raise HilpError(f"none of these methods has the {what}")
     return made
-
-
-def _require_one_table(sweep: tuple[str, Sequence[str]] | None, variants: Sequence[tuple[str, dict[str, str]]]) -> None:
-    if sweep and variants:
-        raise HilpError("--sweep and --variants are two tables: ask for one after the other")
-    if sweep and not sweep[1]:
-        raise HilpError(f"--sweep has no values of '{sweep[0]}': name some as {sweep[0]}=2,8,32")
-    if sweep and not all(map(_is_number, sweep[1])):
-        raise HilpError(f"a sweep is drawn against numbers, not {some(sweep[1])}: compare them with --variants")
-    labels = [label for label, _ in variants]
-    if len({*labels}) < len(labels):
-        raise HilpError(f"two variants have one name: {some(labels)}")
 
 
 def _is_number(text: str) -> bool:

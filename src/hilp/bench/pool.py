@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,8 +17,7 @@ from rich import progress as bars
 from rich.console import Console
 
 from hilp.bench.cells import Cell
-from hilp.bench.cluster import Cluster
-from hilp.bench.jobs import Job, Processes
+from hilp.bench.jobs import Cluster, Job, Processes
 from hilp.errors import HilpError, TrainingStopped, counted, printable
 from hilp.evaluation import rows as files
 from hilp.evaluation.rows import Row
@@ -105,15 +104,11 @@ def run_jobs(jobs: Sequence[Job], engine: Engine, retries: int, progress: Progre
         raise TrainingStopped(f"stopped with {done}: give the command again to go on") from None
     finally:
         engine.close()
-    _require_none(failed, len(jobs))
-
-
-def _require_none(failed: Mapping[str, str], count: int) -> None:
     for title, problem in failed.items():
         others = "" if len(failed) == 1 else f" ({', '.join(failed)})"
         raise HilpError(
-            f"{counted(len(failed), 'cell')} of {count} failed{others}; {title}: {problem} (rows of others are kept: "
-            "give the command again to go on)"
+            f"{counted(len(failed), 'cell')} of {len(jobs)} failed{others}; {title}: {problem} (rows of others are "
+            "kept: give the command again to go on)"
         )
 
 

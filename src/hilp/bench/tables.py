@@ -61,11 +61,6 @@ def environment_of(row: Row) -> str:
     return row["task"].partition("_")[0]
 
 
-def stratum_of(row: Row) -> str:
-    """Rows of the same data and reward differ in their seeds only."""
-    return f"{data_of(row)} {row['reward']}"
-
-
 def grouped(rows: Sequence[Row], by: Name) -> dict[str, list[Row]]:
     found: dict[str, list[Row]] = {}
     for row in rows:
@@ -75,7 +70,8 @@ def grouped(rows: Sequence[Row], by: Name) -> dict[str, list[Row]]:
 
 def iqms(rows: Sequence[Row], by: Name) -> dict[str, Point]:
     """IQM of the scores of each group, with its interval."""
-    return {name: iqm_interval(grouped(own, stratum_of)) for name, own in grouped(rows, by).items()}
+    groups = grouped(rows, by)  # of whose rows those of the same data and reward differ in their seeds only
+    return {name: iqm_interval(grouped(own, lambda r: f"{data_of(r)} {r['reward']}")) for name, own in groups.items()}
 
 
 def iqm_interval(strata: Mapping[str, Sequence[Row]], scored: Score = score) -> Point:
@@ -90,7 +86,11 @@ def iqm_interval(strata: Mapping[str, Sequence[Row]], scored: Score = score) -> 
 def table(rows: Sequence[Row]) -> Table:
     """Methods by rewards: mean and standard deviation over seeds, and over everything IQM with its 95% interval."""
     headers, lines = _grid(rows, label_of, reward_of, lambda own: _cell(own, score, shown), score, shown)
-    lines.append(["random actions", *(shown(_random_score(own)) for own in grouped(rows, reward_of).values()), ""])
+    random = [
+        0.0 if own[0]["best_possible"] is not None else np.mean([row["random"] * row["score_scale"] for row in own])
+        for own in grouped(rows, reward_of).values()
+    ]
+    lines.append(["random actions", *map(shown, random), ""])
     return headers, lines
 
 
@@ -160,8 +160,8 @@ def _grid(
 def _cell(own: Sequence[Row], scored: Score, number: Callable[[float], str], theirs: paper.Score | None = None) -> str:
     """Mean and standard deviation over seeds; of one seed its score, and the interval over its episodes."""
     if len(own) > 1:
-        mean, std = stats.mean_std([scored(row) for row in own])
-        text = f"{number(mean)} ± {number(std)}"
+        scores = np.array([scored(row) for row in own])
+        text = f"{number(scores.mean())} ± {number(scores.std())}"
     else:
         interval = interval_of(own[0])
         ends = None if interval is None else [scored(own[0], x) for x in interval]
@@ -182,12 +182,6 @@ def _paper_score(row: Row) -> float | None:
     dataset = kind if kind in paper.DATASETS else None
     found = paper.zero_shot(environment_of(row), reward_of(row), ours.method, dataset, rule=ours.rule)
     return None if found is None else found[0]
-
-
-def _random_score(own: Sequence[Row]) -> float:
-    if own[0]["best_possible"] is not None:
-        return 0.0
-    return float(np.mean([row["random"] * row["score_scale"] for row in own]))
 
 
 def has_paper_numbers(found: Table) -> bool:
@@ -251,7 +245,8 @@ def reward_figures(rows: Sequence[Row], swept: str | None) -> Iterator[tuple[str
             fig = figures.bars(list(labels), middle, low, high, f"{name}: IQM of all rewards")
             yield f"rewards-{group}-{file_name(name)}", fig
     if swept is not None:
-        yield f"rewards-sweep-{swept}", sweep_figure(rows, swept)
+        lines = grouped(rows, _method)
+        yield f"rewards-sweep-{swept}", _sweep_curves(lines, swept, iqms, "IQM of the scores", "the score")
 
 
 def planning_figure(rows: Sequence[Row]) -> Figure | None:
@@ -307,11 +302,6 @@ def error_figure(rows: Sequence[Row], swept: str | None) -> Figure | None:
 
 def _errors_and_scores(rows: Sequence[Row], measure: str) -> tuple[list[float], list[float]]:
     return [row["embedding"][measure] for row in rows], [row["score"] for row in rows]
-
-
-def sweep_figure(rows: Sequence[Row], key: str) -> Figure:
-    """IQM over all rewards against the value of a config key, a line for each method."""
-    return _sweep_curves(grouped(rows, _method), key, iqms, "IQM of the scores", "the score")
 
 
 def goal_sweep_figure(rows: Sequence[Row], key: str) -> Figure:

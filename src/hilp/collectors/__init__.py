@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 COLLECTORS: dict[str, str] = {  # family of tasks -> file, imported alone: some bring a learner along
     "maze": "hilp.collectors.maze",
     "antmaze": "hilp.collectors.antmaze",
+    "ant-open": "hilp.collectors.ant_open",
     "kitchen": "hilp.collectors.kitchen",
     "dmc": "hilp.collectors.dmc",
     "ogbench": "hilp.collectors.ogbench",

@@ -20,7 +20,7 @@ from hilp.errors import HilpError
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
-    from hilp.data.metadata import Parts
+    from hilp.data.transforms import Parts
 
 UNGUARDED = "in a script, call this under `if __name__ == '__main__':`, or use workers=1"
 Episode = dict[str, Any]  # columns of an episode: observations [T + 1, obs], actions [T, act], extras [T + 1, ...]
@@ -64,8 +64,11 @@ def collect_blocks(
     name: str,
     task: str,
     parts: Parts = (),
+    measure: Callable[[Dataset], dict[str, Any]] | None = None,
 ) -> Dataset:
     """Exactly `request.steps` transitions in episodes of `length` steps; the last episode may be shorter.
+
+    measure: what the data keeps of its own behaviour.
 
     Each process calls `make` once. What it returns simulates a block of episodes, which depend on the seed and their
     numbers only. So an interrupted collection continues with the same data, also with another number of workers.
@@ -81,7 +84,7 @@ def collect_blocks(
         for episodes in in_order(make, blocks, workers):
             shards.add(episodes)
             request.report(shards.transitions())
-        return shards.finish(name, task, parts)
+        return shards.finish(name, task, parts, measure)
 
 
 def collect_images(request: Request, world: Any, collect_states: Callable[[Request], Dataset]) -> Dataset:

@@ -17,8 +17,8 @@ from hilp.collectors import maze as collect_maze
 from hilp.data import load as loading
 from hilp.data.dataset import Dataset
 from hilp.data.formats import minari
-from hilp.data.metadata import Parts
 from hilp.data.source import Source, of_dataset
+from hilp.data.transforms import Parts
 from hilp.errors import HilpError, nearest
 from hilp.tasks import dmc, kitchen, maze, ogbench, rendering
 

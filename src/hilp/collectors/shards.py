@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from hilp import storage
-from hilp.data.dataset import Dataset, Parts
+from hilp.data.dataset import Dataset
 from hilp.data.native import require_free
+from hilp.data.transforms import Parts
 from hilp.errors import HilpError
 
 IDENTITY = "collection.json"
@@ -112,7 +113,13 @@ class Shards:
         self._drop_from(saved["episodes"])
         return arrays, saved["note"]
 
-    def finish(self, name: str, task: str | None, observation_parts: Parts = ()) -> Dataset:
+    def finish(
+        self,
+        name: str,
+        task: str | None,
+        observation_parts: Parts = (),
+        measure: Callable[[Dataset], dict[str, Any]] | None = None,
+    ) -> Dataset:
         """Write the native folder and remove what led to it."""
         files = self._files()
         if not files:
@@ -128,7 +135,9 @@ class Shards:
                 column[at : at + count] = values
             at += count
         data = Dataset(columns.pop("observations"), columns.pop("actions"), self._lengths, columns, name=name)
-        replace(data, task=task, observation_parts=observation_parts).save(self.out, self._overwrite)
+        measured = {} if measure is None else measure(data)
+        data = replace(data, task=task, observation_parts=observation_parts, measured=measured)
+        data.save(self.out, self._overwrite)
         # Under another name at once: the rest of a folder that was half removed would look like a torn collection.
         leftover = storage.temporary_beside(self.folder)
         try:

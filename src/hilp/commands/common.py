@@ -7,7 +7,6 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from hilp.data.dataset import Dataset
-    from hilp.data.rewards import RewardFunction
     from hilp.policy.policy import FoundationPolicy
 
 RunFolder = Annotated[Positional[str], arg(metavar="RUN")]
@@ -73,58 +71,6 @@ def key_value(text: str, flag: str) -> tuple[str, str]:
 def config_values(texts: tuple[str, ...]) -> dict[str, str]:
     """The config values that --set changes."""
     return dict(key_value(text, "--set") for text in texts)
-
-
-def label(data: Dataset, reward: str | None, shift: float | None = None, ends: bool = False) -> Dataset:
-    """The data with rewards: those of its task or of a formula, or its own."""
-    from hilp import tasks
-    from hilp.data import rewards
-    from hilp.evaluation import setup
-    from hilp.prompts import reward as reward_prompts
-    from hilp.spec import Spec
-    from hilp.tasks import rendering
-
-    if reward is None:
-        return rewards.label(data, shift=shift or 0.0, ends=ends)
-    spec = Spec.of(data.observations, data.action_dim)
-    world = None if data.task is None else tasks.make_recorded(data.task)
-    if world is not None:
-        fits = not spec.parts or rendering.policy_spec(world).parts == spec.parts
-        world = rendering.for_data(world, data) if fits else None
-    names = [*dict(data.observation_parts), *(name for name, _, _ in spec.parts)]
-    function = named_reward(reward, names, world)
-    if function is None:
-        function = reward_prompts.formula(spec, data.observation_parts, reward)
-    return rewards.label(data, function, **setup.reward_shift(world, reward, shift, ends))
-
-
-def reward_of(text: str, policy: FoundationPolicy, world: Any | None) -> Any:
-    """The reward that a text names or is the formula of; over parts, images among them, the policy reads it itself."""
-    from hilp.prompts import formulas
-
-    columns = {} if world is None else dict(world.columns)
-    parts = [*columns, *dict(policy.observation_parts), *(name for name, _, _ in policy.spec.parts)]
-    named = named_reward(text, parts, world)
-    if named is not None or policy.spec.parts:
-        return named or text
-    return formulas.reward(text, policy.observation_parts, policy.spec.observation_dim, policy.spec.action_dim, columns)
-
-
-def named_reward(text: str, parts: Iterable[str], world: Any | None) -> RewardFunction | None:
-    """The reward of a task that a text names; None where it is a formula over these parts of an observation."""
-    from hilp.evaluation import setup
-
-    if world is not None and setup.has_reward(world, text):
-        return setup.reward_function(world, text)
-    if text.isidentifier() and text not in parts:
-        if world is None:
-            raise HilpError(f"'{text}' is a name: name the task whose reward it is with --task, or give a formula")
-        try:
-            setup.require_reward(world, text)  # says which names there are
-        except HilpError as error:
-            known = next(iter(world.columns), "observation[0]")
-            raise HilpError(f"{error}; or give a formula, e.g. '{known} - before({known})'") from None
-    return None
 
 
 def numbers(text: str, flag: str) -> np.ndarray:
@@ -234,7 +180,7 @@ class PromptOptions(Reading, specs.GoalOptions, specs.RewardOptions):
         for field in fields(options):
             value = getattr(self, field.name)
             if field.name not in ("plan", "seed") and value != field.default:
-                found[field.name] = tuple(value.split(",")) if field.name == "goal_dims" else value
+                found[field.name] = value
         return found
 
 
@@ -307,28 +253,6 @@ def load_policy(run: str | Path) -> tuple[FoundationPolicy, Path]:
 
     folder = runs.find(Path(run))
     return FoundationPolicy.load(folder), runs.home(folder)
-
-
-def task_of(policy: FoundationPolicy, name: str | None) -> Any:
-    """The task of this name, or the one that a policy's data was collected in."""
-    from hilp.evaluation import setup
-
-    return setup.task_for_policy(policy, setup.task_of(policy, name))
-
-
-def task_if_known(policy: FoundationPolicy, name: str | None) -> Any | None:
-    """The same, or None where neither the flags nor the policy's data name one."""
-    from hilp.tasks import rendering
-
-    if not (name or policy.provenance.task):
-        return None
-    if name is not None or not policy.spec.parts:
-        return task_of(policy, name)
-    try:
-        world = task_of(policy, None)
-    except HilpError:  # it can be prompted without one
-        return None
-    return world if rendering.policy_spec(world).parts == policy.spec.parts else None  # data may see more than a task
 
 
 # ---- what is printed -------------------------------------------------------------------------------------------------

@@ -19,8 +19,8 @@ class Flags:
     """folder to write"""
     kind: str | None = None
     """behaviour to collect: navigate, explore, stitch (mazes); rnd, apt, random (robots); diverse, play (AntMaze);
-    navigate, stitch, explore, play (OGBench); partial, mixed, complete (Kitchen); wander, random (others); or
-    path/to/file.py:act, a function of an observation, in any"""
+    navigate, stitch, explore, play (OGBench); partial, mixed, complete (Kitchen); wander (ant-open); wander, random
+    (others); or path/to/file.py:act, a function of an observation, in any"""
     steps: int = 300_000
     """transitions"""
     seed: int = 0
@@ -30,7 +30,8 @@ class Flags:
     overwrite: bool = False
     """replace an existing data set"""
     rows: str | None = None
-    """JSONL file to append what came of it to: the data set, and how often its script was successful"""
+    """JSONL file to append what came of it to: the data set, how often its script was successful, and what its
+    behaviour was like"""
     json: bool = False
     """print JSON"""
 
@@ -60,7 +61,7 @@ def run(flags: Flags) -> int:
             overwrite=flags.overwrite,
         )
     counts = {"transitions": data.transitions, "episodes": data.episodes}
-    result = {**counts, "fingerprint": data.fingerprint, **targets.outcome(data)}
+    result = {**counts, "fingerprint": data.fingerprint, **targets.outcome(data), **data.measured}
     if flags.rows:
         about = {"task": data.task, "data": data.name, "seed": flags.seed, **result}
         lines.append(flags.rows, [{**about, "command": common.command(), "versions": versions()}])

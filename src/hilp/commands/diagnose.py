@@ -31,15 +31,13 @@ class Flags(common.Reading):
 def run(flags: Flags) -> int:
     from hilp import runs
     from hilp.data.dataset import Dataset
-    from hilp.evaluation import diagnosis, explain, held_out
+    from hilp.evaluation import diagnosis, explain, held_out, setup
 
     common.require_counts(flags, "steps")
     policy, _ = common.load_policy(flags.run)
-    world = common.task_if_known(policy, flags.task)
+    world = setup.task_if_known(policy, flags.task)
     kept = runs.held_out(Path(flags.run)) if policy.has_rule("goal_direction") else None
-    data = None
-    if flags.data:
-        data = common.read_as_trained(flags.run, flags.data, flags)
+    data = common.read_as_trained(flags.run, flags.data, flags) if flags.data else None
     unseen = None if kept is None else held_out.measure(policy, Dataset.open(kept), seed=flags.seed)
     if world is None and data is None and unseen is not None:
         result: dict[str, Any] = {"policy": policy.fingerprint, "method": policy.method}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hilp.commands import common
 from hilp.errors import HilpError, printable, some
+from hilp.prompts.specs import Goal, Reward, Saved
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
@@ -27,7 +28,8 @@ class Flags(common.PromptOptions):
     task: str | None = None
     """task, map or map file (default: the one its data was collected in)"""
     plan: tuple[str, ...] | None = None  # type: ignore[assignment]  # several
-    """midpoint recursions of the goal prompt, several may be given (default: 0 1 3 auto where the policy can plan)"""
+    """midpoint recursions of the goal prompt, several may be given (default: 0 1 3 auto, and graph where it keeps
+    states, of a policy that can plan)"""
     goal: str | None = None
     """one goal for all episodes: task3 (a name of the task), x=3,y=4, row:12 of the policy's states, or all numbers"""
     rewards: tuple[str, ...] | None = None
@@ -64,7 +66,9 @@ def run(flags: Flags) -> int:
         raise HilpError(f"a prompt belongs to one policy: name one of the seeds, e.g. {seeds[0]}")
     found = [(folder, *common.load_policy(folder)) for folder in seeds or [Path(flags.run)]]
     unseen = held_out_data(flags, found[0][1])
-    data = None if unseen is not None or flags.data is None else read(flags)
+    data = None
+    if unseen is None and flags.data is not None:
+        data = common.read_as_trained(flags.run, flags.data, flags)
     rows: list[Row] = []
     for folder, policy, home in found:
         if unseen is not None:
@@ -104,10 +108,6 @@ def show(flags: Flags, rows: list[Row], seeds: int) -> None:
             print(f"- {printable(sentence)}")
 
 
-def read(flags: Flags) -> Dataset:
-    return common.read_as_trained(flags.run, str(flags.data), flags)
-
-
 def held_out_data(flags: Flags, policy: FoundationPolicy) -> Dataset | None:
     """Data to measure a policy on where there is no simulator: a file, or what its run kept from training."""
     from hilp import runs
@@ -115,7 +115,7 @@ def held_out_data(flags: Flags, policy: FoundationPolicy) -> Dataset | None:
 
     has_task = flags.task is not None or policy.provenance.task is not None
     if flags.data is not None and flags.data != runs.HELD_OUT:
-        return None if has_task else read(flags)
+        return None if has_task else common.read_as_trained(flags.run, flags.data, flags)
     kept = None if has_task and flags.data is None else runs.held_out(Path(flags.run))
     if kept is None and flags.data is not None:
         raise HilpError(
@@ -143,15 +143,18 @@ def measure(flags: Flags, policy: FoundationPolicy, data: Dataset, home: Path) -
 def prompts_of(flags: Flags, policy: FoundationPolicy, world: Any) -> list[Any]:
     """The specs that the flags ask for: a goal a plan, a prompt a reward, with the options of each."""
     from hilp.evaluation.evaluate import default_prompts
-    from hilp.prompts.specs import Goal, Saved
 
     if flags.load is not None:
         return [Saved(flags.load)]
     found = [flags.with_options(spec) for spec in default_prompts(policy, world, flags.plans, rewards_of(flags, world))]
-    given = [*(["goal"] if flags.goal is not None else []), *flags.given_options(Goal)]
-    if given and not any(isinstance(spec, Goal) for spec in found):
-        flag = given[0].replace("_", "-")
-        raise HilpError(f"--{flag} changes nothing without a goal prompt: ask for one, e.g. --plan 0, or leave it out")
+    goal = [*(["goal"] if flags.goal is not None else []), *flags.given_options(Goal)]
+    reward = [*(["data"] if flags.data is not None else []), *flags.given_options(Reward)]
+    for given, kind, ask in ((goal, Goal, "--plan 0"), (reward, Reward, "--rewards all")):
+        if given and not any(isinstance(spec, kind) for spec in found):
+            flag = given[0].replace("_", "-")
+            raise HilpError(
+                f"--{flag} changes nothing without a {kind.kind} prompt: ask for one, e.g. {ask}, or leave it out"
+            )
     return found
 
 
@@ -163,48 +166,35 @@ def evaluate(flags: Flags, policy: FoundationPolicy, data: Any, home: Path, seed
     """The rows of one policy, appended to their file; its videos where --video names a file."""
     from hilp import runs
     from hilp.evaluation import rows as files
-    from hilp.evaluation import trajectories
+    from hilp.evaluation import setup, trajectories
     from hilp.evaluation.evaluate import evaluate_with_rollouts
 
-    world = common.task_of(policy, flags.task)
+    world = setup.task_for_policy(policy, setup.task_of(policy, flags.task))
     if flags.video:
         common.require_video(world, flags.video)
     best = files.best_evaluation((home.parent if seed_folder else home) / runs.METRICS)  # before it takes any time
+    prompts = prompts_of(flags, policy, world)
+    others = not all(isinstance(one, Goal | Reward) for one in prompts)  # which rewards score
     found = evaluate_with_rollouts(
         policy,
         world,
-        prompts_of(flags, policy, world),
-        rewards=rewards_of(flags, world),
+        prompts,
+        rewards=rewards_of(flags, world) if others else None,
         data=data,
         episodes=flags.episodes,
         seed=flags.seed,
         command=common.command(),
+        random=flags.random,
     )
     rows = [row for row, _ in found]
     for row in rows:
         row["best_evaluation"] = best
-    if flags.random:
-        add_random(rows, world, flags)
     files.append_rows(flags.rows or home / runs.ROWS, rows)
     if flags.rows is None and world.has_goals:  # a report draws what is in the run's folder, where there is a map
         trajectories.save(home / runs.TRAJECTORIES, found)
     if flags.video:
         record(policy, world, found, Path(flags.video), f"-{seed_folder.name}" if seed_folder else "")
     return rows
-
-
-def add_random(rows: list[Row], world: Any, flags: Flags) -> None:
-    """Note in rows what random actions score; all goal prompts have the same starts and goals."""
-    from hilp.evaluation import rollouts
-
-    goals = None
-    for row in rows:
-        if row["prompt"] == "goal":
-            goals = rollouts.random_success(world, flags.episodes, flags.seed) if goals is None else goals
-            row["random"] = goals
-        elif row["metric"] == "return":
-            returns = rollouts.random_return(world, row["reward"], flags.episodes, flags.seed)
-            row["random"] = float(returns.mean())
 
 
 def record(policy: FoundationPolicy, world: Any, found: list[tuple[Row, Rollout]], target: Path, suffix: str) -> None:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hilp.commands import common
 from hilp.errors import printable
 from hilp.training.options import RunOptions
-
-if TYPE_CHECKING:
-    from hilp.policy.policy import FoundationPolicy
 
 
 @dataclass(frozen=True)
@@ -50,6 +47,7 @@ class Flags(common.Reading, RunOptions):
 
 def run(flags: Flags) -> int:
     from hilp import presets
+    from hilp.evaluation import setup
     from hilp.learning import methods
     from hilp.runs import PROMPT, seed_folder
     from hilp.training.hierarchy import hierarchy
@@ -60,13 +58,18 @@ def run(flags: Flags) -> int:
     preset = presets.high_level(flags.preset, data.task)
     config = methods.configure(preset.config, common.config_values(flags.set))
     steps = preset.steps if flags.steps is None else flags.steps
+    reward: dict[str, Any] = {"reward": None, "shift": flags.shift or 0.0, "ends": flags.ends}
+    if flags.reward is not None:
+        world = setup.task_if_known(policy, flags.task)
+        reward = {"reward": setup.reward_of(flags.reward, policy, world), "named": flags.reward}
+        reward |= setup.reward_shift(world, flags.reward, flags.shift, flags.ends)
     made = hierarchy(
         policy,
         data,
         steps=steps,
         k=flags.k,
         config=config,
-        **reward_options(flags, policy),
+        **reward,
         **flags.run_options(),
         out=flags.out,
         validation=flags.validation,
@@ -86,14 +89,3 @@ def run(flags: Flags) -> int:
         next_command = f"hilp {verb} {common.quoted(flags.run)} --load {common.quoted(files[0])}"
         print(f"trained {count} in {printable(flags.out)}: try `{next_command}`")
     return 0
-
-
-def reward_options(flags: Any, policy: FoundationPolicy) -> dict[str, Any]:
-    """The flags of the reward, as `hierarchy` takes them."""
-    from hilp.evaluation import setup
-
-    if flags.reward is None:
-        return {"reward": None, "shift": flags.shift or 0.0, "ends": flags.ends}
-    world = common.task_if_known(policy, flags.task)
-    named = {"reward": common.reward_of(flags.reward, policy, world), "named": flags.reward}
-    return {**named, **setup.reward_shift(world, flags.reward, flags.shift, flags.ends)}

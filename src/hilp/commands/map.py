@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from hilp.commands import common
 from hilp.errors import HilpError
-
-if TYPE_CHECKING:
-    from hilp.policy.policy import FoundationPolicy
-    from hilp.prompts.bank import Bank
 
 
 @dataclass(frozen=True)
@@ -40,7 +36,9 @@ class Flags(common.Reading):
 
 def run(flags: Flags) -> int:
     from hilp.evaluation import goals, setup
+    from hilp.prompts.bank import Bank
     from hilp.report import figures, page
+    from hilp.spec import Spec
     from hilp.tasks import rendering
 
     common.require_counts(flags, "points")
@@ -48,7 +46,7 @@ def run(flags: Flags) -> int:
         common.require_picture("--out", flags.out)
     policy, home = common.load_policy(flags.run)
     policy.require_rule("encode", "has no latent map")
-    world = common.task_of(policy, flags.task)
+    world = setup.task_for_policy(policy, setup.task_of(policy, flags.task))
     if not world.has_goals:
         raise HilpError(f"{world.name} has no plan to draw on: mazes and AntMaze have one")
     setup.require_fit("this policy", policy.spec, world)
@@ -56,7 +54,13 @@ def run(flags: Flags) -> int:
     if flags.goal is not None:
         policy.require_rule("goal_direction", "does not learn distances: leave out --goal")
         goal = goals.find(flags.goal, policy, world, seed=flags.seed).observation
-    sample = states(flags, policy, world)
+    sample = policy.bank
+    if flags.data is not None:
+        data = common.read_as_trained(flags.run, flags.data, flags)
+        setup.require_fit("this data", Spec.of(data.observations, data.action_dim), world)
+        sample = Bank.draw(data, max(flags.points, page.FIELD_STATES), flags.seed)
+    if len(sample) == 0:
+        raise HilpError("this policy keeps no states (--bank 0): name a data set with --data")
     target = home / "latents.png" if flags.out is None else Path(flags.out)
     drawn = sample.subsample(flags.points, flags.seed).observations
     latents = policy.encode_all(drawn)
@@ -71,20 +75,3 @@ def run(flags: Flags) -> int:
     pictures["latents"] = (figures.latent_map(world, places, latents, flatten=flags.flatten), target)
     common.print_result(result | {name: str(figures.save(*picture)) for name, picture in pictures.items()}, flags.json)
     return 0
-
-
-def states(flags: Flags, policy: FoundationPolicy, world: Any) -> Bank:
-    """The states to draw from: the policy's own, or a sample of a data set."""
-    from hilp.evaluation import setup
-    from hilp.prompts.bank import Bank
-    from hilp.report import page
-    from hilp.spec import Spec
-
-    sample = policy.bank
-    if flags.data is not None:
-        data = common.read_as_trained(flags.run, flags.data, flags)
-        setup.require_fit("this data", Spec.of(data.observations, data.action_dim), world)
-        sample = Bank.draw(data, max(flags.points, page.FIELD_STATES), flags.seed)
-    if len(sample) == 0:
-        raise HilpError("this policy keeps no states (--bank 0): name a data set with --data")
-    return sample

@@ -81,6 +81,7 @@ class Flags(common.Reading, RunOptions):
 
 def run(flags: Flags) -> int:
     from hilp import presets, tasks
+    from hilp.evaluation import setup
     from hilp.learning import methods
     from hilp.training import distributed
 
@@ -93,7 +94,10 @@ def run(flags: Flags) -> int:
     preset = presets.preset(flags.method, flags.preset, data.task)
     config = methods.configure(preset.config, common.config_values(flags.set))
     options = replace(train_options(flags, preset, config, data), devices=devices)
-    data = labelled(flags, data, config)
+    if methods.columns(config):
+        data = setup.label(data, flags.reward, flags.shift, flags.ends)
+    elif flags.reward is not None or flags.shift is not None or flags.ends:
+        raise HilpError(f"{flags.method} learns without rewards: leave out --reward, --shift and --ends, or take iql")
     rows: list[Any] = []  # of held-out episodes
     policies = train(flags, data, config, options, world, rows)
     if distributed.writes(devices):
@@ -120,17 +124,6 @@ def finish(flags: Flags, data: Dataset, policies: list[FoundationPolicy], rows: 
     print(f"trained {count} in {printable(flags.out)}: try `{next_command(flags, data, policies[0])}`")
 
 
-def labelled(flags: Flags, data: Dataset, config: Any) -> Dataset:
-    """The data as the method takes it: with rewards, where it learns from them."""
-    from hilp.learning import methods
-
-    if methods.columns(config):
-        return common.label(data, flags.reward, flags.shift, flags.ends)
-    if flags.reward is not None or flags.shift is not None or flags.ends:
-        raise HilpError(f"{flags.method} learns without rewards: leave out --reward, --shift and --ends, or take iql")
-    return data
-
-
 def check(flags: Flags) -> None:
     """Raise where a number makes no sense, by the name of its flag and before anything is read."""
     from hilp.training import loggers
@@ -139,6 +132,8 @@ def check(flags: Flags) -> None:
         common.require_counts(flags, "steps")
     common.require_counts(flags, "seeds", "eval_every", "checkpoint_every", "keep", "devices", "processes")
     loggers.require(flags.log)
+    if flags.minutes is not None and not 0 < flags.minutes < math.inf:
+        raise HilpError(f"--minutes must be a number above 0, not {flags.minutes:g}")
     if flags.bank is not None and flags.bank < 0:
         raise HilpError(f"--bank must be at least 0, not {flags.bank}")
     if flags.device_budget is not None and not 0 <= flags.device_budget < math.inf:
@@ -146,44 +141,35 @@ def check(flags: Flags) -> None:
 
 
 def train_options(flags: Flags, preset: Preset, config: Any, data: Dataset) -> TrainOptions:
-    """The options as the flags say, else as the run began, else the preset's for such data."""
+    """The options as the flags say, else as the run began, else the preset's for such data.
+
+    Of data that no task can measure a policy on, some episodes are held out.
+    """
+    from hilp.training import auto_config
     from hilp.training.checkpoints import read_run
 
     before = (read_run(Path(flags.out)) or {}) if flags.resume else {}
     until = before.get("until") if flags.steps is None and flags.minutes is None else None
     until = until if isinstance(until, dict) else {}
+    steps: Any = "auto" if until.get("converged") else flags.steps or before.get("steps")
+    if steps != "auto" and not (isinstance(steps, int) and steps):
+        steps = MOST_AUTO * preset.steps if flags.minutes else auto_config.updates(preset, config, data, flags.json)
+    validation = flags.validation if flags.validation is not None else before.get("validation")
+    if not isinstance(validation, float):
+        validation = HELD_OUT if data.task is None and data.episodes * HELD_OUT >= 1 else 0.0
     return TrainOptions(
-        steps="auto" if until.get("converged") else flags.steps or steps_of(flags, before, preset, config, data),
+        steps=steps,
         most_steps=MOST_AUTO * preset.steps,
         minutes=flags.minutes or until.get("minutes"),
         out=flags.out,
         bank=preset.bank if flags.bank is None else flags.bank,
-        validation=validation_share(flags, before, data),
+        validation=validation,
         device_budget=None if flags.device_budget is None else int(flags.device_budget * 2**20),
         eval_every=flags.eval_every,
         quiet=flags.json,
         command=common.command(),
         **flags.run_options(),
     )
-
-
-def validation_share(flags: Flags, before: dict[str, Any], data: Dataset) -> float:
-    """The share of episodes to hold out: by default that of the run before, or some where no task can measure it."""
-    for share in (flags.validation, before.get("validation")):
-        if isinstance(share, float):
-            return share
-    return HELD_OUT if data.task is None and data.episodes * HELD_OUT >= 1 else 0.0
-
-
-def steps_of(flags: Flags, before: dict[str, Any], preset: Preset, config: Any, data: Dataset) -> int:
-    """Updates without --steps: as the run was begun with, enough for --minutes, or the preset's for such data."""
-    from hilp.training import auto_config
-
-    if isinstance(begun := before.get("steps"), int) and begun:
-        return begun
-    if flags.minutes:
-        return MOST_AUTO * preset.steps
-    return auto_config.updates(preset, config, data, quiet=flags.json)
 
 
 def train(

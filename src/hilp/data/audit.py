@@ -1,4 +1,4 @@
-"""Inspect: what to know of a data set before training on it, and the page that says it.
+"""Inspect: what to know of a data set before training on it.
 
 One pass, block by block, whatever the format; a second one for jumps where angles wrap. Errors are what training would
 refuse. Warnings are what may hurt: what was found, where, and what to do about it.
@@ -6,14 +6,15 @@ refuse. Warnings are what may hurt: what was found, where, and what to do about 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from hilp.data import advice, load
-from hilp.data.advice import Warning
+from hilp import trees
+from hilp.data import load
 from hilp.data.checks import HealthCheck, structural_problems
 from hilp.data.columns import row_bytes
 from hilp.data.measures import (
@@ -21,34 +22,48 @@ from hilp.data.measures import (
     ColumnHashes,
     ColumnStats,
     EpisodeHashes,
-    KeptEpisodes,
     KeptRows,
+    Label,
     Moments,
     StepSizes,
     Wrapped,
     Wraps,
-    action_names,
-    column_names,
+    column_labels,
     jumps,
-    vector_parts,
+    names_of,
+    spread,
     vectors,
 )
-from hilp.data.source import Block, Kind, Source
+from hilp.data.source import Kind, Rows, Source
 from hilp.data.tables import endings
 from hilp.data.timescale import Sample, TimeScale
 from hilp.data.transforms import ObservationTransform
-from hilp.errors import size_text
-
-if TYPE_CHECKING:
-    from rich.console import Group
+from hilp.errors import counted, size_text, some
 
 BINS = 12
-SHOWN_COLUMNS = 24  # on the page; all of them are in the JSON
 SHOWN_EPISODES, SHOWN_ROWS = 24, 400  # in the picture
 STILL_EPISODES, STILLS = 4, 12  # whose pictures are shown, and how many of each
 FLAGS = ("terminations", "truncations")
+SATURATED = 0.5  # share of actions at their smallest or largest value that deserves a warning
+NARROW = 0.1  # actions that never leave this part of [-1, 1] deserve one
+FEW_TRANSITIONS = 1000
+SHORT_EPISODES = 10  # rows
+UNEVEN = 1e4  # ratio of the scales of two observation columns
+MOST_NAMED = 5  # columns in a flag that is advised
+INDEX_BYTES = 12  # a row of the sampler's tables
+CUT_AT_JUMPS = ("arrays", "npz", "hdf5", "d4rl")  # what the reader that cuts there takes
 
-Progress = Callable[[str, int, int], None]  # what is being done, how much of it is done, how much there is
+
+@dataclass(frozen=True)
+class Warning:
+    """Something that may hurt."""
+
+    what: str
+    where: str
+    do: str
+
+    def __str__(self) -> str:
+        return f"{self.what} ({self.where}): {self.do}"
 
 
 @dataclass(frozen=True)
@@ -80,11 +95,6 @@ class AuditReport:
     paths: list[np.ndarray] = field(repr=False, default_factory=list)  # some episodes, for the picture
     stills: list[tuple[str, np.ndarray]] = field(repr=False, default_factory=list)  # pictures of some, likewise
 
-    @property
-    def exit_code(self) -> int:
-        """0 when the data can be trained on, else 1."""
-        return 0 if self.trainable else 1
-
     def to_json(self) -> dict[str, Any]:
         """Everything but the picture, for `json.dumps`."""
         return {key: value for key, value in asdict(self).items() if key not in ("paths", "stills")}
@@ -96,7 +106,6 @@ def inspect(
     *,
     rescale_actions: bool = False,
     verify: bool = True,
-    progress: Progress | None = None,
     **options: Any,
 ) -> AuditReport:
     """Look at whatever `load` takes, with the same options.
@@ -106,16 +115,8 @@ def inspect(
     """
     opened = load.open_source(source, format, **options)
     damages = opened.damages() if verify and opened.damages is not None else None
-    report = _outline(opened, damages)
-    flat = [kind for kind in (opened.observation, opened.action) if isinstance(kind, Kind)]
-    if not opened.episodes or not opened.rows or any(len(kind.shape) != 1 or not kind.shape[0] for kind in flat):
-        return report
-    return _Audit(opened).report(report, rescale_actions, progress or (lambda *step: None))
-
-
-def _outline(opened: Source, damages: list[str] | None) -> AuditReport:
-    """What is known before any row is read."""
-    return AuditReport(
+    parts = {} if isinstance(opened.observation, Kind) else opened.observation
+    report = AuditReport(
         name=opened.name,
         format=opened.format,
         episodes=opened.episodes,
@@ -127,11 +128,19 @@ def _outline(opened: Source, damages: list[str] | None) -> AuditReport:
         notes=list(opened.notes),
         lengths=_lengths(opened.lengths),
         endings=dict(opened.endings),
-        images=_images(opened),
+        images={
+            name: f"{kind.dtype} {list(kind.shape)}, {size_text(row_bytes((1, *kind.shape), kind.dtype))} a row"
+            for name, kind in sorted(parts.items())
+            if len(kind.shape) > 1
+        },
         extras={n: f"{kind.dtype} {list(kind.shape) or ''}".strip() for n, kind in sorted(opened.extras.items())},
         disk_bytes=opened.disk_bytes,
         verified=None if damages is None else not damages,
     )
+    flat = [kind for kind in (opened.observation, opened.action) if isinstance(kind, Kind)]
+    if not opened.episodes or not opened.rows or any(len(kind.shape) != 1 or not kind.shape[0] for kind in flat):
+        return report
+    return _Audit(opened).report(report, rescale_actions)
 
 
 class _Audit:
@@ -139,15 +148,15 @@ class _Audit:
 
     def __init__(self, source: Source):
         self.source = source
-        self.parts = vector_parts(source.observation)
-        width = len(self.parts)
+        self.labels = column_labels(source)
+        width = len(self.labels)
         self.health, self.hashes = HealthCheck(source), EpisodeHashes()
         self.moments, self.acted = Moments(width), Moments(source.action.shape[0])
         self.steps, self.sample = StepSizes(), Sample(source.lengths)
-        self.pace, self.paths = KeptRows(self.sample.rows), KeptEpisodes(source, SHOWN_EPISODES, SHOWN_ROWS)
+        self.pace, self.paths = KeptRows(self.sample.rows), KeptRows(*spread(source, SHOWN_EPISODES, SHOWN_ROWS))
         kinds = {} if isinstance(source.observation, Kind) else source.observation
         pictures = [name for name, kind in kinds.items() if kind.dtype == np.uint8 and len(kind.shape) == 3]
-        self.stills = {name: KeptEpisodes(source, STILL_EPISODES, STILLS) for name in pictures}
+        self.stills = {name: KeptRows(*spread(source, STILL_EPISODES, STILLS)) for name in pictures}
         # Comparing columns one by one is for numbers, not for flattened images.
         self.columns = ColumnHashes(width) if width <= MOST_COLUMNS else None
         self.wraps = Wraps(source, width) if width <= MOST_COLUMNS else None
@@ -156,14 +165,14 @@ class _Audit:
         told = not source.endings and all(name in source.extras for name in FLAGS)
         self.flags = {name: KeptRows(source.stops[source.lengths >= 2] - 2) for name in FLAGS if told}
 
-    def add(self, first: int, block: Block) -> None:
+    def add(self, first: int, block: Rows) -> None:
         used = self.health.add(first, block)
         self.acted.add(used)
         self.whole_numbers &= bool(np.array_equal(used, np.round(used)))
-        self.hashes.add(block, self.source.last_rows(first, len(block.actions)))
+        self.hashes.add(block, self.source.last_rows(first, len(block["actions"])))
         for name, stills in self.stills.items():
-            stills.add(first, block.observations[name])
-        rows = vectors(block.observations)
+            stills.add(first, block[f"observations/{name}"])
+        rows = vectors(trees.unnamed(block, "observations"))
         inputs = rows if self.source.transform is None else self.source.transform(rows)
         self.steps.add(inputs)
         self.moments.add(rows)
@@ -171,14 +180,14 @@ class _Audit:
             if by_row is not None:
                 by_row.add(first, values)
         for name, flags in self.flags.items():
-            flags.add(first, block.extras[name])
+            flags.add(first, block[f"extra.{name}"])
 
-    def report(self, known: AuditReport, rescale: bool, progress: Progress) -> AuditReport:
-        source, names, acts = self.source, column_names(self.source), action_names(self.source)
+    def report(self, known: AuditReport, rescale: bool) -> AuditReport:
+        source, names = self.source, [label.name for label in self.labels]
+        acts = names_of(source.action_parts, source.action.shape[0])
         for first, block in source.blocks():
             self.add(first, block)
-            progress("looking", first + len(block.actions), source.rows)
-        width = len(self.parts)
+        width = len(names)
         transform = source.transform or ObservationTransform(width, tuple(range(width)))
         angles = set(transform.columns) - {column for column, _ in transform.angles}
         wrapped = (
@@ -192,11 +201,11 @@ class _Audit:
         flags = [kept.result().reshape(-1).astype(bool) for kept in self.flags.values()]
         errors = [*known.errors, *self.health.problems(rescale)]
         warnings = [
-            *advice.about_episodes(source, jumped, copies),
-            *advice.about_observations(self.moments, twins, names, transform.columns),
-            *advice.about_angles(wrapped, names),
-            *advice.about_actions(self.acted, acts, self.whole_numbers, rescale),
-            *advice.about_memory(source),
+            *about_episodes(source, jumped, copies),
+            *about_observations(self.moments, twins, names, transform.columns),
+            *about_angles(wrapped, names),
+            *about_actions(self.acted, acts, self.whole_numbers, rescale),
+            *about_memory(source),
         ]
         return replace(
             known,
@@ -204,11 +213,11 @@ class _Audit:
             errors=errors,
             warnings=warnings,
             endings=endings(slice(None), *flags) if flags else dict(source.endings),
-            observations=self.moments.stats(self.parts, names),
-            actions=self.acted.stats(names=acts),
+            observations=self.moments.stats(self.labels),
+            actions=self.acted.stats([Label("", n, name) for n, name in enumerate(acts)]),
             jumps=len(jumped),
             duplicate_episodes=len(copies),
-            training_bytes=advice.training_bytes(source),
+            training_bytes=training_bytes(source),
             time_scale=self.sample.measured(self.pace.result()),
             paths=[rows.astype(np.float32) for rows in self.paths.by_episode().values()],
             stills=self._stills(),
@@ -229,7 +238,7 @@ def _sizes_with_angles(source: Source, wrapped: list[Wrapped], transform: Observ
     transform = replace(transform, angles=tuple(sorted(angles.items())))
     steps = StepSizes()
     for _, block in source.blocks():
-        steps.add(transform(vectors(block.observations)))
+        steps.add(transform(vectors(trees.unnamed(block, "observations"))))
     return steps.sizes
 
 
@@ -242,90 +251,137 @@ def _lengths(lengths: np.ndarray) -> dict[str, Any]:
     return {"shortest": low, "median": float(np.median(lengths)), "longest": high, **histogram}
 
 
-def _images(source: Source) -> dict[str, str]:
-    kinds = {} if isinstance(source.observation, Kind) else source.observation
-    return {
-        name: f"{kind.dtype} {list(kind.shape)}, {size_text(row_bytes((1, *kind.shape), kind.dtype))} a row"
-        for name, kind in sorted(kinds.items())
-        if len(kind.shape) > 1
-    }
+# ---- warnings --------------------------------------------------------------------------------------------------------
 
 
-# ---- the page --------------------------------------------------------------------------------------------------------
+def about_episodes(source: Source, jumped: np.ndarray, copies: list[int]) -> Iterator[Warning]:
+    if len(jumped):
+        cuts = "; format='d4rl' with detect_jumps=True cuts there" if source.format in CUT_AT_JUMPS else ""
+        yield Warning(
+            f"observations jump {len(jumped)} times inside episodes, as at an unmarked reset",
+            f"after {source.where(jumped)}",
+            f"check where episodes end and whether angles wrap{cuts}",
+        )
+    if copies:
+        yield Warning(
+            f"{len(copies)} episodes are copies of earlier ones",
+            f"episodes {some(copies, 5)}",
+            "remove the copies, or know that they count double",
+        )
+    if source.episodes == 1:
+        yield Warning(
+            "there is only one episode",
+            f"{source.rows} rows",
+            "if it holds several, mark where they end; no episode can be held out for validation",
+        )
+    median = float(np.median(source.lengths))
+    if median < SHORT_EPISODES:
+        yield Warning(
+            "episodes are very short, so distances are only seen over a few steps",
+            f"half of them have at most {median:.0f} rows",
+            "check that the flags mark ends of episodes and not, say, goals reached on the way",
+        )
+    if source.transitions < FEW_TRANSITIONS:
+        yield Warning(
+            "there is very little data",
+            f"{source.transitions} transitions",
+            "collect more: tens of thousands are the least that a policy learns from",
+        )
 
 
-def render(report: AuditReport) -> Group:
-    """The report for a rich console."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    summary = Table.grid(padding=(0, 2))
-    summary.add_column(style="bold")
-    summary.add_column(overflow="fold")
-    for name, text in _summary(report).items():
-        summary.add_row(name, Text(text))
-    parts: list[Any] = [Text(report.name, style="bold underline"), summary, Text()]
-    parts.append(Text("lengths in rows", style="bold"))
-    parts += _histogram(report.lengths["edges"], report.lengths["counts"])
-    for title, columns in (("observations", report.observations), ("actions", report.actions)):
-        if columns:
-            parts += [Text(), _column_table(title, columns, report)]
-    parts += [Text(f"{name}: {about}") for name, about in report.images.items()]
-    parts.append(Text())
-    parts += [Text(f"note: {note}", style="dim") for note in report.notes]
-    for warning in report.warnings:
-        parts.append(Text.assemble(("warning: ", "yellow bold"), f"{warning.what} ({warning.where})"))
-        parts.append(Text(f"         {warning.do}"))
-    parts += [Text.assemble(("error: ", "red bold"), error) for error in report.errors]
-    verdict = ("can be trained on", "green bold") if report.trainable else ("cannot be trained on", "red bold")
-    return Group(*parts, Text(*verdict))
-
-
-def _summary(report: AuditReport) -> dict[str, str]:
-    lengths = report.lengths
-    lines = {
-        "format": report.format + {None: "", True: ", hashes agree", False: ", HASHES DIFFER"}[report.verified],
-        "episodes": f"{report.episodes:,} of {lengths['shortest']:,} to {lengths['longest']:,} rows "
-        f"(median {lengths['median']:,.0f})",
-        "transitions": f"{report.transitions:,}",
-        "observations": f"{report.observation_dim} numbers",
-        "actions": f"{report.action_dim} numbers",
-        "extras": ", ".join(f"{name} ({about})" for name, about in report.extras.items()) or "none",
-        "episodes end": ", ".join(f"{n:,} {how}" for how, n in report.endings.items() if n)
-        or "the data does not say how",
-        "size": f"{size_text(report.disk_bytes) if report.disk_bytes else 'none'} on disk, "
-        f"{size_text(report.training_bytes)} in training",
-    }
-    if report.time_scale is not None:
-        lines["time scale"] = report.time_scale.line.removeprefix("time scale: ")
-    return lines
+def about_observations(
+    moments: Moments, twins: list[list[int]], names: Sequence[str], visible: Collection[int]
+) -> Iterator[Warning]:
+    """visible: columns that networks see; the others do no harm."""
+    constant = [column for column in moments.constant if column in visible]
+    if constant:
+        yield Warning(
+            f"{counted(len(constant), 'observation column')} never change{'s' * (len(constant) == 1)}",
+            f"columns {some([names[c] for c in constant], 5)}",
+            "drop='constant' / --drop constant keeps them from the networks; they do little harm",
+        )
+    twins = [group for group in (sorted({*group} & {*visible}) for group in twins) if len(group) > 1]
+    if twins:
+        yield Warning(
+            f"{sum(len(group) - 1 for group in twins)} observation columns repeat others",
+            "; ".join(" = ".join(names[column] for column in group) for group in twins[:5]),
+            "drop='duplicate' / --drop duplicate shows networks one of each",
+        )
+    deviation = moments.deviation
+    varied = np.flatnonzero(deviation > 0)
+    if len(varied):
+        large, small = varied[np.argmax(deviation[varied])], varied[np.argmin(deviation[varied])]
+        if deviation[large] / deviation[small] > UNEVEN:
+            yield Warning(
+                "observation columns have very different scales",
+                f"column {names[large]} deviates by {deviation[large]:.3g}, column {names[small]} by "
+                f"{deviation[small]:.3g}",
+                "train with normalize=True (--set normalize=true)",
+            )
 
 
-def _histogram(edges: Sequence[float], counts: Sequence[int]) -> list[Any]:
-    from rich.text import Text
+def about_angles(wrapped: Sequence[Wrapped], names: Sequence[str]) -> Iterator[Warning]:
+    """Columns that jump by a period, which networks do not see as angles yet."""
+    if wrapped:
+        jumps = [f"{names[a.column]}: {a.wraps} times by {'2 pi' if a.period < 7 else '360'}" for a in wrapped]
+        columns = ",".join(names[angle.column] for angle in wrapped) if len(wrapped) <= MOST_NAMED else "auto"
+        yield Warning(
+            f"{counted(len(wrapped), 'observation column')} jump{'s' * (len(wrapped) == 1)} by one period, as "
+            "angles that wrap do",
+            some(jumps),
+            f"angles='auto' / --angles {columns} shows networks their sine and cosine",
+        )
 
-    most = max(counts, default=0)
-    lines = []
-    for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True):
-        first, last = int(np.ceil(low)), int(np.ceil(high)) - 1
-        label = f"{first:,}" if first == last else f"{first:,} to {last:,}"
-        lines.append(Text.assemble(f"{label:>17} ", ("█" * round(30 * count / most), "cyan"), f" {count:,}"))
-    return lines
+
+def about_actions(acted: Moments, names: Sequence[str], whole_numbers: bool, rescale: bool) -> Iterator[Warning]:
+    varied = acted.low < acted.high
+    if not varied.all():
+        yield Warning(
+            "action columns never change, so nothing can be learnt about them",
+            f"columns {some([names[c] for c in np.flatnonzero(~varied)], 5)}",
+            "leave them out, or check what was recorded as the action",
+        )
+    if not varied.any():
+        return
+    full = np.flatnonzero(varied & (acted.at_limits > SATURATED))
+    if whole_numbers:
+        yield Warning(
+            "all actions are whole numbers, as numbers of discrete actions are",
+            f"{int(acted.low.min())} to {int(acted.high.max())}",
+            "hilp needs continuous actions; encode discrete ones as vectors",
+        )
+    elif len(full):
+        yield Warning(
+            "most actions are at their smallest or largest value",
+            ", ".join(f"column {names[c]}: {acted.at_limits[c]:.0%}" for c in full[:5]),
+            "check that they were not clipped by a wrong scale",
+        )
+    reach = float(np.maximum(np.abs(acted.low), np.abs(acted.high)).max())
+    if not rescale and reach < NARROW:
+        yield Warning(
+            "actions use a small part of [-1, 1]",
+            f"none is larger than {reach:.3g}",
+            "rescale_actions=True / --rescale-actions maps their range to [-1, 1]",
+        )
 
 
-def _column_table(title: str, columns: list[ColumnStats], report: AuditReport) -> Any:
-    from rich.table import Table
+def about_memory(source: Source) -> Iterator[Warning]:
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not on this system
+        return
+    need = training_bytes(source)
+    if need >= memory / 2:
+        yield Warning(
+            "the data may not fit in memory",
+            f"{size_text(need)} in training, {size_text(memory)} of memory",
+            "convert it to a native folder, which is trained on from disk",
+        )
 
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2))
-    for name in ("column", "low", "high", "mean", "deviation", "at limits"):
-        table.add_column(name, justify="right")
-    for stats in columns[:SHOWN_COLUMNS]:
-        numbers = [f"{value:.4g}" for value in (stats.low, stats.high, stats.mean, stats.deviation)]
-        constant = " constant" if stats.low == stats.high else ""
-        table.add_row(stats.name, *numbers, f"{stats.at_limits:.1%}{constant}")
-    total = report.observation_dim if title == "observations" else report.action_dim
-    total = len(columns) if report.images else total  # images have a line of their own
-    if total > SHOWN_COLUMNS:
-        table.caption = f"and {total - SHOWN_COLUMNS} more"
-    return table
+
+def training_bytes(source: Source) -> int:
+    """What training keeps on the device: float32 rows (images of a named tree as bytes) and the sampler's tables."""
+    plain = isinstance(source.observation, Kind)
+    kinds = trees.named(source.observation, "observations").values()
+    row = sum((4 if plain else kind.dtype.itemsize) * int(np.prod(kind.shape)) for kind in kinds)
+    return source.rows * (row + 4 * source.action.shape[0] + INDEX_BYTES)

@@ -1,19 +1,35 @@
-"""What is wrong with this data, in words that help to fix it."""
+"""What is wrong with data, in words that help to fix it, and the repairs that users may ask for.
+
+Episodes are split at rows without numbers and at gaps in time. Columns that say nothing are left out, and angles that
+wrap are turned into sine and cosine, by an `ObservationTransform` that travels with the policy.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from hilp import trees
 from hilp.data.columns import NUMBERS
 from hilp.data.dataset import Dataset
-from hilp.data.source import Block, Source, of_dataset, rows_text
-from hilp.errors import HilpError, some
+from hilp.data.measures import ColumnHashes, Moments, Wrapped, Wraps, names_of
+from hilp.data.source import Kind, Rows, Source, mapped, of_dataset, ranges, rows_text
+from hilp.data.transforms import ObservationTransform
+from hilp.errors import HilpError, counted, nearest, some
 
 ACTION_TOLERANCE = 1e-4  # of [-1, 1], for simulators that return 1.0000001
+SPLITS = ("nan", "gap")
+DROPS = ("constant", "duplicate")
+AUTO = "auto"
+TIME = "time"  # the extra column that says when a row was recorded
+GAP = 1.5  # a gap is longer than so many of nearly all steps
+NEARLY_ALL = 0.95
+
+Angles = str | int | Iterable[str | int] | Mapping[str | int, float | None]
 
 
 class HealthCheck:
@@ -26,13 +42,14 @@ class HealthCheck:
         width = source.action.shape[0]
         self.low, self.high = np.full(width, np.inf), np.full(width, -np.inf)  # of finite actions that are used
 
-    def add(self, first: int, block: Block) -> np.ndarray:
+    def add(self, first: int, block: Rows) -> np.ndarray:
         """Take in a block; returns the actions in it that are used: their rows have a next one in their episode."""
-        used = np.delete(np.arange(len(block.actions)), self.source.last_rows(first, len(block.actions)))
-        actions = block.actions[used]
+        rows = len(block["actions"])
+        used = np.delete(np.arange(rows), self.source.last_rows(first, rows))
+        actions = block["actions"][used]
         finite = np.isfinite(actions)
         self.bad_actions.append(first + used[~finite.all(axis=1)])
-        self.bad_observations.append(first + np.flatnonzero(~finite_rows(block.observations)))
+        self.bad_observations.append(first + np.flatnonzero(~finite_rows(block)))
         if len(actions):
             self.low = np.minimum(self.low, np.where(finite, actions, np.inf).min(axis=0))
             self.high = np.maximum(self.high, np.where(finite, actions, -np.inf).max(axis=0))
@@ -121,10 +138,216 @@ def examine_dataset(
     return health
 
 
-def finite_rows(observations: trees.Tree) -> np.ndarray:
-    """Rows of which every number is finite."""
-    found = np.ones(trees.rows(observations), bool)
-    for column in trees.named(observations, "observations").values():
+def finite_rows(block: Rows) -> np.ndarray:
+    """Rows whose observations are all finite numbers."""
+    found = np.ones(len(block["actions"]), bool)
+    for column in trees.named(trees.unnamed(block, "observations"), "").values():
         if column.dtype.kind == "f":  # bytes and whole numbers are always finite
             found &= np.isfinite(column).all(axis=tuple(range(1, column.ndim)))
+    return found
+
+
+# ---- repairs ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Repairs:
+    """What to do, as the user says it; read with `of`."""
+
+    split: tuple[str, ...] = ()
+    angles: dict[str, float | None] | str | None = None  # columns, with a period where it is known; or "auto"
+    drop: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(split: Any = None, angles: Angles | None = None, drop: Any = None) -> Repairs:
+        return Repairs(_words("split", split, SPLITS), _angles(angles), _words("drop", drop, DROPS))
+
+    def apply(self, source: Source) -> Source:
+        """The repaired source; its notes say what was done."""
+        if self.split:
+            source = _split(source, self.split)
+        return source if self.angles is None and not self.drop else _transformed(source, self)
+
+
+def is_split(value: Any) -> bool:
+    """Whether this says where to split, and is not another reader's option of that name."""
+    words = _listed(value)
+    return bool(words) and all(word in SPLITS for word in words)
+
+
+def _listed(value: Any) -> list[Any]:
+    if isinstance(value, str):
+        return [word.strip() for word in value.split(",") if word.strip()]
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _words(what: str, value: Any, known: tuple[str, ...]) -> tuple[str, ...]:
+    words = () if value is None else tuple(_listed(value))
+    for word in words:
+        if word not in known:
+            raise HilpError(f"{what} takes {' and '.join(known)}, not {word!r}: {nearest(str(word), known)}")
+    return words
+
+
+def _angles(value: Angles | None) -> dict[str, float | None] | str | None:
+    if value is None or value == AUTO:
+        return value
+    named = dict(value) if isinstance(value, Mapping) else dict.fromkeys(_listed(value))
+    found: dict[str, float | None] = {}
+    for column, period in named.items():
+        name, equals, text = str(column).partition("=")
+        try:
+            number = float(text) if equals else None if period is None else float(period)
+        except (TypeError, ValueError):
+            number = math.nan
+        if isinstance(column, bool) or not (number is None or 0.0 < number < math.inf):
+            raise HilpError(f"angles takes columns with their period, {{'q1': 360}} or q1=360, not {column!r:.60}")
+        found[name.strip()] = number
+    return found
+
+
+# ---- splitting -------------------------------------------------------------------------------------------------------
+
+
+def _split(source: Source, at: tuple[str, ...]) -> Source:
+    """Episodes cut where a number is missing and where time jumps; pieces of a single row are left out."""
+    if "gap" in at:
+        _require_time(source)
+    last, lost, cut = (np.zeros(source.rows, bool) for _ in range(3))
+    last[source.stops - 1] = True
+    reasons = []
+    if "nan" in at:
+        health = examine(source)
+        lost[np.concatenate(health.bad_observations)] = True  # rows without a usable observation
+        cut[np.concatenate(health.bad_actions)] = True  # rows whose next row is not one step later
+        missing = np.flatnonzero(lost | cut)
+        if len(missing):
+            reasons.append(f"{counted(len(missing), 'row')} with NaN or infinities ({source.where(missing)})")
+    if "gap" in at:
+        times = np.concatenate([block[f"extra.{TIME}"].reshape(-1) for _, block in source.blocks()])
+        gaps, longest, usual = _gaps(source, times, ~last & ~lost)
+        cut[gaps] = True
+        if len(gaps):
+            reasons.append(
+                f"{counted(len(gaps), 'gap')} in time (after {source.where(gaps)}; a step is usually {usual:.4g}, "
+                f"in a gap more than {longest:.4g} or negative)"
+            )
+    if not reasons and source.lengths.min(initial=2) >= 2:
+        return source
+    found = _pieces(source, lost, last | cut, " and ".join(reasons))
+    if "nan" not in at:
+        return found
+    finite = lambda actions: np.where(np.isfinite(actions), actions, np.float32(0.0))  # noqa: E731
+    return mapped(found, lambda block: {**block, "actions": finite(block["actions"])})
+
+
+def _require_time(source: Source) -> None:
+    if TIME not in source.extras:
+        raise HilpError(
+            f"{source.name}: splitting at gaps needs a time column: name it with columns={{'time': ...}} "
+            "(--columns time=...)"
+        )
+    if int(np.prod(source.extras[TIME].shape)) != 1:
+        raise HilpError(
+            f"{source.name}: the time column has rows of {source.extras[TIME].shape}: give one number a row"
+        )
+
+
+def _pieces(source: Source, lost: np.ndarray, ends: np.ndarray, reasons: str) -> Source:
+    """Episodes between rows that are lost and rows that end one."""
+    ends = ends | lost
+    ends[:-1] |= lost[1:]
+    begins = np.flatnonzero(np.concatenate([[True], ends[:-1]]) & ~lost)
+    lengths = np.flatnonzero(ends & ~lost) - begins + 1
+    whole = lengths >= 2
+    notes = [f"split {counted(source.episodes, 'episode')} into {int(whole.sum())} at {reasons}"] if reasons else []
+    if not whole.all():
+        notes.append(f"left out {counted(int((~whole).sum()), 'piece')} of a single row")
+    if not whole.any():
+        raise HilpError(f"{source.name}: nothing is left: {'; '.join(notes)}")
+    found = ranges(source, begins[whole], lengths[whole])
+    return replace(found, endings={}, notes=(*source.notes, "; ".join(notes)))
+
+
+def _gaps(source: Source, times: np.ndarray, inside: np.ndarray) -> tuple[np.ndarray, float, float]:
+    """Rows after which time jumps inside an episode, the longest step that is none, and the usual one."""
+    bad = np.flatnonzero(~np.isfinite(times))
+    if len(bad):
+        raise HilpError(f"{source.name}: the time is NaN or infinite in {source.where(bad)}: repair these rows")
+    rows = np.flatnonzero(inside[:-1])
+    steps = times[rows + 1] - times[rows]
+    forward = steps[steps > 0]
+    if not len(forward):
+        raise HilpError(f"{source.name}: time never goes on inside an episode: check the time column")
+    usual, nearly_all = np.quantile(forward, [0.5, NEARLY_ALL])
+    longest = GAP * float(nearly_all)
+    return rows[(steps > longest) | (steps < 0)], longest, float(usual)
+
+
+# ---- columns ---------------------------------------------------------------------------------------------------------
+
+
+def _transformed(source: Source, repairs: Repairs) -> Source:
+    """The source with a transform that leaves out columns and turns angles, in addition to the one that it has."""
+    if not isinstance(source.observation, Kind) or len(source.observation.shape) != 1:
+        raise HilpError(f"{source.name}: angles and drop are for observations that are one vector, not named parts")
+    width = source.observation_dim
+    labels = names_of(source.observation_parts, width)
+    before = source.transform or ObservationTransform(width, tuple(range(width)))
+    moments, hashes, wraps = Moments(width), ColumnHashes(width), Wraps(source, width)
+    for first, block in source.blocks():
+        rows = block["observations"]
+        moments.add(rows)
+        hashes.add(first, rows)
+        wraps.add(first, np.asarray(rows, np.float32))
+    twins = hashes.twins(apart_from=moments.constant) if "duplicate" in repairs.drop else []
+    dropped = {  # of equal columns the first stays
+        "constant": [int(c) for c in moments.constant if c in before.columns] if "constant" in repairs.drop else [],
+        "duplicated": [c for group in twins for c in [c for c in group if c in before.columns][1:]],
+    }
+    columns = tuple(sorted(set(before.columns).difference(*dropped.values())))
+    if not columns:
+        raise HilpError(f"{source.name}: every observation column is constant: nothing is left to learn from")
+    angles = {column: period for column, period in before.angles if column in columns}
+    new = _new_angles(source, repairs.angles, labels, columns, wraps.found(moments))
+    transform = ObservationTransform(width, columns, tuple(sorted({**angles, **new}.items())))
+    notes = [
+        f"networks do not see {counted(len(out), f'{why} column')}: {some([labels[column] for column in out])}"
+        for why, out in dropped.items()
+        if out
+    ]
+    notes += [
+        f"networks see the sine and cosine of {labels[column]}, an angle of period {period:.6g}"
+        for column, period in new.items()
+    ]
+    return replace(source, transform=transform, notes=(*source.notes, *notes))
+
+
+def _new_angles(
+    source: Source,
+    wanted: dict[str, float | None] | str | None,
+    labels: list[str],
+    columns: Sequence[int],
+    wrapped: Sequence[Wrapped],
+) -> dict[int, float]:
+    """The period of each column that the user names, or with "auto" of all that wrap."""
+    known = {angle.column: angle.period for angle in wrapped if angle.column in columns}
+    if not isinstance(wanted, dict):
+        return known if wanted == AUTO else {}
+    found: dict[int, float] = {}
+    for name, period in wanted.items():
+        named = [n for n, label in enumerate(labels) if label == name or label.startswith(f"{name}[")]
+        if not named and name.isdecimal() and int(name) < len(labels):
+            named = [int(name)]
+        if not named:
+            close = nearest(name, labels)
+            raise HilpError(f"{source.name}: there is no observation column '{name}' to be an angle: {close}")
+        for column in (column for column in named if column in columns):
+            own = known.get(column) if period is None else period
+            if own is None:
+                raise HilpError(
+                    f"{source.name}: column '{labels[column]}' does not wrap, so its period is not known: give it, "
+                    f"angles={{'{labels[column]}': 360}} (--angles {labels[column]}=360)"
+                )
+            found[column] = own
     return found

@@ -142,10 +142,10 @@ def _write_columns(source: Source, folder: Path, progress: Progress) -> list[str
     try:
         progress("writing", done, source.rows)
         for first, block in source.blocks(done):
-            for name, values in native.columns_of(*block).items():
+            for name, values in block.items():
                 writers[name].append(values)
             health.add(first, block)
-            done = first + len(block.actions)
+            done = first + len(block["actions"])
             if time.monotonic() - saved > CHECKPOINT_SECONDS:
                 checkpoint()
                 saved = time.monotonic()
@@ -172,7 +172,7 @@ def _plan(source: Source) -> str | None:
     if source.identity is None:
         return None
     digest = hashlib.sha256(source.identity.encode())
-    digest.update(repr((source.observation, source.action, sorted(source.extras.items()))).encode())
+    digest.update(repr(sorted(source.columns.items())).encode())
     digest.update(np.ascontiguousarray(source.lengths).data)
     digest.update(json.dumps(source.to_json()).encode())
     return digest.hexdigest()

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 
 from hilp import trees
-from hilp.data import frames, native
+from hilp.data import native, transforms
 from hilp.data.columns import fingerprint_of
-from hilp.data.metadata import Metadata
-from hilp.data.metadata import Parts as Parts
+from hilp.data.transforms import ActionScaling, Metadata
 from hilp.errors import HilpError, nearest
 
 
@@ -73,6 +72,12 @@ class Dataset(Metadata):
         """The same data, marked as trainable, so that its rows are not checked again."""
         return replace(self, checked=(self.observations, self.actions, self.lengths))
 
+    def rescaled(self, low: np.ndarray, high: np.ndarray) -> Dataset:
+        """The same data with the range of each action column mapped to [-1, 1]; the policy maps its own back."""
+        scaling = ActionScaling.of_range(low, high)
+        actions = scaling.scaled(self.actions)
+        return replace(self, actions=actions, action_scaling=scaling.after(self.action_scaling))
+
     def acted(self, rows: np.ndarray) -> np.ndarray:
         """The actions of these rows (numbers of any shape) in the user's units, a row's worth each."""
         actions = np.asarray(self.actions[rows], np.float32)
@@ -96,7 +101,8 @@ class Dataset(Metadata):
     @cached_property
     def fingerprint(self) -> str:
         """Hash of everything that training sees; equal data has an equal fingerprint wherever it lies."""
-        return fingerprint_of(frames.stored(self.observations), self.actions, self.lengths, self.transform, self.frames)
+        observations = transforms.stored(self.observations)
+        return fingerprint_of(observations, self.actions, self.lengths, self.transform, self.frames)
 
     def extra(self, name: str) -> np.ndarray:
         """An extra column by name, a value per row: `data.extra("physics")[data.transition_rows + 1]` is at each s'.
@@ -118,7 +124,7 @@ class Dataset(Metadata):
         slices = [slice(int(self.starts[e]), int(self.starts[e] + self.lengths[e])) for e in episodes]
 
         def take(array: Any) -> Any:
-            if isinstance(array, frames.Frames):
+            if isinstance(array, transforms.Frames):
                 return array.select(slices)
             return np.concatenate([array[:0], *(array[s] for s in slices)])
 
@@ -129,24 +135,26 @@ class Dataset(Metadata):
             lengths=np.asarray(self.lengths)[episodes],
             extras={name: take(column) for name, column in self.extras.items()},
             endings={},
+            measured={},
         )
 
     def in_frames(self, count: int) -> Dataset:
         """The same data, of whose pictures networks see `count` at once, that of a row and those before it."""
-        plain = frames.stored(self.observations)
-        return replace(self, observations=frames.stacked(plain, self.lengths, count), frames=count, checked=())
+        plain = transforms.stored(self.observations)
+        return replace(self, observations=transforms.stacked(plain, self.lengths, count), frames=count, checked=())
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> Path:
         """Write the native folder. It appears whole or not at all."""
-        columns = native.columns_of(frames.stored(self.observations), self.actions, self.extras)
+        columns = native.columns_of(transforms.stored(self.observations), self.actions, self.extras)
         return native.write(Path(path), columns, self.lengths, self, overwrite)
 
     @staticmethod
     def open(path: str | os.PathLike[str], in_memory: bool = False, verify: bool = False) -> Dataset:
         """Open a native folder, memory-mapped unless `in_memory`. `verify` compares every file with its hash."""
         columns, about = native.read(Path(path), in_memory, verify)
-        extras = {name.removeprefix("extra."): column for name, column in columns.items() if name.startswith("extra.")}
         observations = trees.unnamed(columns, native.OBSERVATIONS)
         if about.frames > 1:
-            observations = frames.stacked(observations, columns["lengths"], about.frames)
-        return Dataset(observations, columns["actions"], columns["lengths"], extras, **about.metadata())
+            observations = transforms.stacked(observations, columns["lengths"], about.frames)
+        return Dataset(
+            observations, columns["actions"], columns["lengths"], native.extras_of(columns), **about.metadata()
+        )

@@ -1,7 +1,9 @@
 """Load: whatever holds trajectories. The format is recognised by content and noted; nothing else is guessed.
 
 A reader (`formats/`) makes a Source, which `load` gathers in memory and `convert` and `inspect` go through block by
-block.
+block. A reader of your own is a function `read(source, **options)` of a path that gives a dict of arrays, a Dataset or
+a Source. Where its module, or what is registered, also says `recognises(path)`, files that are none of ours are
+recognised by content; else users name the format.
 """
 
 from __future__ import annotations
@@ -15,39 +17,32 @@ from typing import Any
 
 import numpy as np
 
-from hilp import storage
-from hilp.data import checks, formats, native, subsampling, tables, timescale
+from hilp import plugins, storage
+from hilp.data import checks, native, tables, timescale
+from hilp.data.checks import TIME, Repairs, is_split
 from hilp.data.columns import open_npz
 from hilp.data.dataset import Dataset
-from hilp.data.formats import arrays, csv, d4rl, exorl, groups, lerobot, minari, ogbench, parquet
-from hilp.data.formats import native as native_format
-from hilp.data.repair import TIME, Repairs, is_split
-from hilp.data.source import Source, gather, of_dataset, rows_text, select, with_extras
-from hilp.data.transforms import ActionScaling
+from hilp.data.formats import arrays, csv, exorl, groups, minari, parquet
+from hilp.data.source import Source, gather, of_dataset, of_folder, rows_text, select, with_extras
 from hilp.errors import HilpError, nearest, path_of, require_count, some
 
 LOADED = "data set"
 
 
-def loaded(source: Dataset | Source) -> Source:
-    """A data set that is loaded or opened already."""
-    return source if isinstance(source, Source) else of_dataset(source)
-
-
-FORMATS: dict[str, Callable[..., Source]] = {
-    "native": native_format.read,
-    "d4rl": d4rl.read,
+FORMATS: dict[str, Callable[..., Any]] = {
+    "native": of_folder,
+    "d4rl": arrays.read_d4rl,
     "minari": minari.read,
-    "ogbench": ogbench.read,
+    "ogbench": arrays.read_ogbench,
     "exorl": exorl.read,
-    "lerobot": lerobot.read,
+    "lerobot": parquet.read_lerobot,
     "groups": groups.read,
     "csv": csv.read,
     "parquet": parquet.read,
     "npz": arrays.read,
     "hdf5": arrays.read,
     "arrays": arrays.read,
-    LOADED: loaded,
+    LOADED: lambda source: source,
 }
 FOLDERS = ("native", "minari", "exorl", "lerobot", "groups", "csv", "parquet")  # formats that are no dict
 D4RL_FLAGS = ({"terminals"}, {"timeouts"}, {"terminals", "timeouts"})  # what says where its episodes end
@@ -60,7 +55,7 @@ def load(
     *,
     rescale_actions: bool = False,
     stride: int | str | None = None,
-    stride_actions: subsampling.Commands = "mean",
+    stride_actions: timescale.Commands = "mean",
     **options: Any,
 ) -> Dataset:
     """A data set from a path, a Minari id or a dict of arrays.
@@ -76,19 +71,17 @@ def load(
     commands in between are averaged, or added up with stride_actions="sum". Without one, training may choose.
     """
     data, where = _read(source, format, options)
-    wanted = subsampling.require_stride(stride)
+    wanted = timescale.require_stride(stride)
     if wanted is not None:
         checks.examine_dataset(data, rescale=True, where=where)  # while its rows are those of the file
-        chosen = timescale.of_dataset(data).stride if wanted == subsampling.AUTO else wanted
-        data = subsampling.subsample(data, int(chosen), stride_actions)
+        chosen = timescale.of_dataset(data).stride if wanted == timescale.AUTO else wanted
+        data = timescale.subsample(data, int(chosen), stride_actions)
     if not rescale_actions:
         if not data.is_checked:
             checks.examine_dataset(data, where=where)
         return data.as_checked()
     health = checks.examine_dataset(data, rescale=True, where=where)
-    scaling = ActionScaling.of_range(health.low, health.high)
-    actions = scaling.scaled(data.actions)
-    return replace(data, actions=actions, action_scaling=scaling.after(data.action_scaling)).as_checked()
+    return data.rescaled(health.low, health.high).as_checked()
 
 
 def _read(source: Any, format: str | None, options: dict[str, Any]) -> tuple[Dataset, Callable[[np.ndarray], str]]:
@@ -113,7 +106,7 @@ def from_arrays(source: Mapping[str, Any], name: str = "arrays", **options: Any)
 def open_source(source: Any, format: str | None = None, **options: Any) -> Source:
     """A source for anything `load` takes, without reading its rows."""
     format = recognise(source, options) if format is None else format
-    reader = _reader(format)
+    reader, _ = _reader(format)
     known = _known_options(reader, format, options)
     common = {name: options.pop(name) for name in COMMON if name in options and name not in known}
     repairs = Repairs.of(**{name: common.get(name) for name in ("split", "angles", "drop")})
@@ -139,18 +132,8 @@ def _known_options(reader: Callable[..., Any], format: str, options: Mapping[str
     return [name for name in known if name != "split" or not repairs]
 
 
-def _reader(format: str) -> Callable[..., Any]:
-    if format in FORMATS:
-        return FORMATS[format]
-    if format not in formats.names():
-        raise HilpError(f"unknown format '{format}': {nearest(format, [*FORMATS, *formats.names()])}")
-    return formats.reader(format).read
-
-
 def _as_source(found: Any, format: str, source: Any) -> Source:
     """What a reader gave; those of others may give arrays or a data set as well."""
-    if format in FORMATS:
-        return found
     if isinstance(found, Mapping):
         found = replace(arrays.read(found), name=name_of(source))
     if isinstance(found, Dataset):
@@ -160,7 +143,7 @@ def _as_source(found: Any, format: str, source: Any) -> Source:
             f"the reader of the format {format} gave a {type(found).__name__}: it must give a dict of arrays, a "
             "Dataset or a Source"
         )
-    return replace(found, format=format)
+    return found if format in FORMATS else replace(found, format=format)
 
 
 def _fitting(source: Any, format: str) -> Any:
@@ -194,7 +177,7 @@ def recognise(source: Any, options: Collection[str] = ()) -> str:
         try:
             return _recognise_folder(path) if path.is_dir() else _recognise_file(path, plain="columns" in options)
         except HilpError:
-            theirs = formats.recognised(path)
+            theirs = _recognised(path)
             if theirs is None:
                 raise
             return theirs
@@ -221,7 +204,7 @@ def is_missing(source: Any) -> bool:
 
 
 def _recognise_folder(path: Path) -> str:
-    tests = {"native": native.is_native, "minari": minari.data_folder, "lerobot": lerobot.is_folder}
+    tests = {"native": native.is_native, "minari": minari.data_folder, "lerobot": parquet.is_lerobot}
     for format, test in tests.items():
         if test(path):
             return format
@@ -233,7 +216,7 @@ def _recognise_folder(path: Path) -> str:
         raise HilpError(f"{path} holds several ExORL data sets: name one of them, {some(inside)}")
     for format, endings in (("csv", csv.ENDINGS), ("parquet", parquet.ENDINGS)):
         if any(file.suffix.lower() in endings for file in path.iterdir()):
-            return formats.recognised(path) or format
+            return _recognised(path) or format
     raise HilpError(
         f"{path} is not a data set: it has no dataset.json (native), no data/metadata.json (Minari), no meta/info.json "
         "(LeRobot), no .npz episodes with observation and action (ExORL), no .csv and no .parquet files"
@@ -246,7 +229,7 @@ def _recognise_file(path: Path, plain: bool) -> str:
     if kind is not None:
         return kind if kind == "parquet" else _recognise_arrays(path, kind, plain)
     if csv.looks_like(path):
-        return formats.recognised(path) or "csv"  # a reader of the user's knows better than "several fields"
+        return _recognised(path) or "csv"  # a reader of the user's knows better than "several fields"
     raise HilpError(
         f"{path} is not a file hilp can read: it reads .npz, HDF5, CSV and Parquet files; load other files "
         "yourself and give hilp a dict of arrays"
@@ -275,3 +258,43 @@ def _recognise_arrays(path: Path, kind: str, plain: bool) -> str:
 def name_of(source: Any) -> str:
     """What to call it in a message."""
     return str(source) if isinstance(source, str | os.PathLike) else f"a {type(source).__name__}"
+
+
+# ---- readers of others -----------------------------------------------------------------------------------------------
+
+
+Reader = tuple[Callable[..., Any], Callable[[Path], bool] | None]  # what reads a format, and what recognises it
+_registered: dict[str, Reader] = {}
+
+
+def register(name: str, read: Callable[..., Any], recognises: Callable[[Path], bool] | None = None) -> None:
+    """Make a format known by name in this process: what reads it and, where content tells, what recognises it."""
+    if not callable(read):
+        raise HilpError(f"format '{name}' must be registered with a function that reads it, not {read!r:.60}")
+    _registered[name] = read, recognises
+
+
+def _others() -> list[str]:
+    """The formats that are not ours."""
+    return [*_registered, *(name for name in plugins.found("formats") if name not in _registered)]
+
+
+def _reader(name: str) -> Reader:
+    """What reads a format; an entry point leads to a function or to a module with `read`."""
+    if name in FORMATS:
+        return FORMATS[name], None
+    if name in _registered:
+        return _registered[name]
+    if name not in plugins.found("formats"):
+        raise HilpError(f"unknown format '{name}': {nearest(name, [*FORMATS, *_others()])}")
+    found = plugins.load(plugins.found("formats")[name])
+    read = found if callable(found) else getattr(found, "read", None)
+    if read is None:
+        raise HilpError(f"the plugin '{name}' is no format: it has no 'read'")
+    return read, getattr(found, "recognises", None)
+
+
+def _recognised(path: Path) -> str | None:
+    """The format of others that a file or folder has, by its content."""
+    known = ((name, _reader(name)[1]) for name in _others())
+    return next((name for name, recognises in known if recognises is not None and recognises(path)), None)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hilp import trees
-from hilp.data.metadata import Parts
-from hilp.data.source import Block, Kind, Source
+from hilp.data.source import Kind, Rows, Source
+from hilp.data.transforms import Parts
 
 MOST_COLUMNS = 512  # that are measured and reported one by one; images have more
 MOST_CHANGE = 50.0  # a column's share in a step size, in units of its usual change
@@ -29,13 +30,13 @@ class ColumnStats:
     """One column of observations or actions; over finite values, and over used actions only."""
 
     column: int  # of its part, where observations are a named tree
+    part: str  # of a named tree
+    name: str  # what to call it: of its part, where parts are known, else its number
     low: float
     high: float
     mean: float
     deviation: float
     at_limits: float  # share of values equal to the smallest or largest
-    part: str = ""  # of a named tree
-    name: str = ""  # what to call it: of its part, where parts are known, else its number
 
 
 def vectors(observations: trees.Tree) -> np.ndarray:
@@ -47,28 +48,25 @@ def vectors(observations: trees.Tree) -> np.ndarray:
     return np.concatenate([np.zeros((rows, 0), np.float32), *flat], axis=1, dtype=np.float32, casting="unsafe")
 
 
-def vector_parts(observation: Kind | dict[str, Kind]) -> list[str]:
-    """The part of a named tree that each column of `vectors` comes from, or an empty name for one array."""
-    if isinstance(observation, Kind):
-        return [""] * observation.shape[0]
-    flat = {name: kind for name, kind in sorted(observation.items()) if len(kind.shape) == 1}
-    return [name for name, kind in flat.items() for _ in range(kind.shape[0])]
+class Label(NamedTuple):
+    """What to call a column."""
+
+    part: str  # of a named tree, else empty
+    column: int  # in that part
+    name: str
 
 
-def column_names(source: Source) -> list[str]:
-    """What to call each column of `vectors`: by its part, with its number there if it has several; else its number."""
-    if not isinstance(source.observation, Kind):
-        parts = vector_parts(source.observation)
-        return [f"{part} {number - parts.index(part)}" for number, part in enumerate(parts)]
-    return _names(source.observation_parts, source.observation_dim)
+def column_labels(source: Source) -> list[Label]:
+    """Of each column of `vectors`."""
+    if isinstance(source.observation, Kind):
+        names = names_of(source.observation_parts, source.observation_dim)
+        return [Label("", column, name) for column, name in enumerate(names)]
+    flat = [(part, kind.shape[0]) for part, kind in sorted(source.observation.items()) if len(kind.shape) == 1]
+    return [Label(part, column, f"{part} {column}") for part, width in flat for column in range(width)]
 
 
-def action_names(source: Source) -> list[str]:
-    """What to call each number of an action, by the same rule."""
-    return _names(source.action_parts, source.action.shape[0])
-
-
-def _names(parts: Parts, width: int) -> list[str]:
+def names_of(parts: Parts, width: int) -> list[str]:
+    """What to call each number of a row: by its part, with its number there if it has several; else its number."""
     sizes = [(name, int(np.prod(shape))) for name, shape in parts]
     if sum(size for _, size in sizes) != width:
         return [str(number) for number in range(width)]
@@ -120,18 +118,11 @@ class Moments:
         both = self.at_low + np.where(self.low == self.high, 0, self.at_high)
         return np.asarray(both / np.maximum(self.count, 1))
 
-    def stats(self, parts: Sequence[str] | None = None, names: Sequence[str] = ()) -> list[ColumnStats]:
+    def stats(self, labels: Sequence[Label]) -> list[ColumnStats]:
         """Of the first MOST_COLUMNS columns that hold any finite value."""
-        columns = zip(self.low, self.high, self.mean, self.deviation, self.at_limits, strict=True)
-        parts = [""] * len(self.low) if parts is None else parts
-        found: list[ColumnStats] = []
-        for number, values in enumerate(columns):
-            if self.count[number] and len(found) < MOST_COLUMNS:
-                low, high, mean, deviation, at_limits = map(float, values)
-                place = number - parts.index(parts[number])
-                name = names[number] if names else str(number)
-                found.append(ColumnStats(place, low, high, mean, deviation, at_limits, parts[number], name))
-        return found
+        columns = zip(labels, self.count, self.low, self.high, self.mean, self.deviation, self.at_limits, strict=True)
+        found = (ColumnStats(at.column, at.part, at.name, *map(float, row)) for at, count, *row in columns if count)
+        return list(itertools.islice(found, MOST_COLUMNS))
 
 
 class ColumnHashes:
@@ -160,9 +151,8 @@ class EpisodeHashes:
         self.done: list[bytes] = []
         self._open: dict[str, Any] = {}  # the hash of each column so far, in an episode that goes on in the next block
 
-    def add(self, block: Block, last_rows: np.ndarray) -> None:
-        columns = {**trees.named(block.observations, "observations"), "actions": block.actions}
-        columns = {name: np.ascontiguousarray(column) for name, column in columns.items()}
+    def add(self, block: Rows, last_rows: np.ndarray) -> None:
+        columns = {n: np.ascontiguousarray(column) for n, column in block.items() if not n.startswith("extra.")}
         begin = 0
         for last in [*last_rows.tolist(), None]:
             for name, column in columns.items():
@@ -181,10 +171,10 @@ class EpisodeHashes:
 
 
 class KeptRows:
-    """Keeps some rows (numbers, ascending) of blocks as they pass by."""
+    """Keeps some rows (numbers, ascending) of blocks as they pass by; episodes: those that they are of, in order."""
 
-    def __init__(self, rows: np.ndarray):
-        self.rows = rows
+    def __init__(self, rows: np.ndarray, episodes: Mapping[int, int] | None = None):
+        self.rows, self.episodes = rows, episodes or {}
         self._found: list[np.ndarray] = []
 
     def add(self, first: int, values: np.ndarray) -> None:
@@ -194,21 +184,19 @@ class KeptRows:
     def result(self) -> np.ndarray:
         return np.concatenate(self._found)
 
-
-class KeptEpisodes(KeptRows):
-    """Keeps some rows of some episodes, spread evenly, for pictures."""
-
-    def __init__(self, source: Source, episodes: int, rows: int):
-        begins = source.stops - source.lengths
-        self._wanted = {
-            int(e): np.unique(np.linspace(begins[e], source.stops[e] - 1, rows).astype(int))
-            for e in np.unique(np.linspace(0, source.episodes - 1, episodes).astype(int))
-        }
-        super().__init__(np.concatenate(list(self._wanted.values())))
-
     def by_episode(self) -> dict[int, np.ndarray]:
-        edges = np.cumsum([len(rows) for rows in self._wanted.values()])[:-1]
-        return dict(zip(self._wanted, np.split(self.result(), edges), strict=True))
+        edges = np.cumsum(list(self.episodes.values()))[:-1]
+        return dict(zip(self.episodes, np.split(self.result(), edges), strict=True))
+
+
+def spread(source: Source, episodes: int, rows: int) -> tuple[np.ndarray, dict[int, int]]:
+    """Some rows of some episodes, spread evenly, for pictures; and how many are of which episode."""
+    begins = source.stops - source.lengths
+    chosen = {
+        int(e): np.unique(np.linspace(begins[e], source.stops[e] - 1, rows).astype(int))
+        for e in np.unique(np.linspace(0, source.episodes - 1, episodes).astype(int))
+    }
+    return np.concatenate(list(chosen.values())), {episode: len(found) for episode, found in chosen.items()}
 
 
 class StepSizes:

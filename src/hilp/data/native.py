@@ -18,7 +18,7 @@ import numpy as np
 
 from hilp import storage, trees
 from hilp.data.columns import NUMBERS, fingerprint_of, open_npy, sha256_of
-from hilp.data.metadata import Metadata
+from hilp.data.transforms import Metadata
 from hilp.errors import HilpError, path_of, reason
 
 FORMAT = "hilp-dataset"
@@ -44,6 +44,11 @@ def columns_of(observations: trees.Tree, actions: Any, extras: Mapping[str, Any]
     return {**trees.named(observations, OBSERVATIONS), "actions": actions, **named}
 
 
+def extras_of(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The extra columns among these, by their own names."""
+    return {name.removeprefix("extra."): column for name, column in columns.items() if name.startswith("extra.")}
+
+
 # ---- writing ---------------------------------------------------------------------------------------------------------
 
 
@@ -67,7 +72,7 @@ def seal(
     opened = {name: open_npy(folder / file_name(name)) for name in (*columns, "lengths")}
     observations = trees.unnamed(opened, OBSERVATIONS)
     parts = sorted(observations) if isinstance(observations, Mapping) else None
-    extras = sorted(name.removeprefix("extra.") for name in columns if name.startswith("extra."))
+    extras = sorted(extras_of(opened))
     names = [*trees.named(observations, OBSERVATIONS), "actions", "lengths", *(f"extra.{e}" for e in extras)]
     paths = [folder / file_name(name) for name in names]
     manifest = {

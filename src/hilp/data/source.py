@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,12 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hilp import trees
-from hilp.data import frames
-from hilp.data.columns import BLOCK_BYTES, row_bytes
+from hilp.data import native, transforms
+from hilp.data.columns import BLOCK_BYTES, open_npy, row_bytes
 from hilp.data.dataset import Dataset
-from hilp.data.metadata import Metadata
-from hilp.data.native import columns_of
-from hilp.data.transforms import ActionScaling
+from hilp.data.native import columns_of, extras_of
+from hilp.data.transforms import ActionScaling, Metadata
 from hilp.errors import HilpError, nearest, some
 
 MOST_BLOCK_ROWS = 1 << 16
@@ -36,22 +35,7 @@ class Kind(NamedTuple):
     dtype: np.dtype
 
 
-def size_of(kind: Kind | dict[str, Kind]) -> int:
-    """Numbers of a row."""
-    return sum(int(np.prod(part.shape)) for part in trees.named(kind, "").values())
-
-
-class Block(NamedTuple):
-    """Consecutive rows."""
-
-    observations: Any  # an array, or a dict of them
-    actions: np.ndarray
-    extras: dict[str, np.ndarray]
-
-    def part(self, start: int, stop: int) -> Block:
-        take = lambda column: np.asarray(column[start:stop])  # noqa: E731
-        extras = {name: take(column) for name, column in self.extras.items()}
-        return Block(trees.over(take, self.observations), take(self.actions), extras)
+Rows = dict[str, np.ndarray]  # consecutive rows of each column
 
 
 def rows_text(rows: np.ndarray) -> str:
@@ -64,10 +48,8 @@ class Source(Metadata):
     """Trajectories somewhere."""
 
     lengths: np.ndarray  # int64 [episodes]: rows of each episode
-    observation: Kind | dict[str, Kind]  # one array, or a named tree of them
-    action: Kind
-    extras: Mapping[str, Kind]
-    read: Callable[[int, int], Block]  # rows from, to; going forward is fast
+    columns: Mapping[str, Kind]  # observations (or observations/NAME), actions, extra.NAME: see `native.columns_of`
+    read: Callable[[int, int], Rows]  # rows from, to; going forward is fast
     disk_bytes: int = 0
     identity: str | None = None  # of the files behind it; None where there are none
     damages: Callable[[], list[str]] | None = None  # compares its files with their hashes, where they have any
@@ -96,14 +78,22 @@ class Source(Metadata):
         return np.asarray(self.stops[low:high] - 1 - first)
 
     @property
-    def columns(self) -> dict[str, Kind]:
-        """Everything that has a value a row, by the names of its columns."""
-        return columns_of(self.observation, self.action, self.extras)
+    def observation(self) -> Kind | dict[str, Kind]:
+        """One array, or a named tree of them."""
+        return trees.unnamed(self.columns, "observations")
+
+    @property
+    def action(self) -> Kind:
+        return self.columns["actions"]
+
+    @property
+    def extras(self) -> dict[str, Kind]:
+        return extras_of(self.columns)
 
     @property
     def observation_dim(self) -> int:
         """All numbers of an observation."""
-        return size_of(self.observation)
+        return sum(int(np.prod(kind.shape)) for kind in trees.named(self.observation, "").values())
 
     @property
     def row_bytes(self) -> int:
@@ -114,7 +104,7 @@ class Source(Metadata):
         """Rows of a block: bounded in bytes, so that images need no more memory than numbers."""
         return int(np.clip(BLOCK_BYTES // max(1, self.row_bytes), 1, MOST_BLOCK_ROWS))
 
-    def blocks(self, start: int = 0) -> Iterator[tuple[int, Block]]:
+    def blocks(self, start: int = 0) -> Iterator[tuple[int, Rows]]:
         """All blocks from a row on, each with its first row."""
         for first in range(start, self.rows, self.block_rows):
             yield first, self.read(first, min(first + self.block_rows, self.rows))
@@ -139,50 +129,53 @@ def gather(source: Source) -> Dataset:
             f"{source.name} needs {size:.1f} GiB of memory: convert it to a native folder, which is read from disk"
         ) from error
     for first, block in source.blocks():
-        for name, values in columns_of(*block).items():
+        for name, values in block.items():
             columns[name][first : first + len(values)] = values
-    observations = trees.unnamed(columns, "observations")
-    extras = {name: columns[f"extra.{name}"] for name in source.extras}
-    observations = frames.stacked(observations, source.lengths, source.frames)
-    return Dataset(observations, columns["actions"], source.lengths, extras, **source.metadata())
+    observations = transforms.stacked(trees.unnamed(columns, "observations"), source.lengths, source.frames)
+    return Dataset(observations, columns["actions"], source.lengths, extras_of(columns), **source.metadata())
 
 
 def of_dataset(data: Dataset) -> Source:
     """A data set that is in memory or mapped; of stacks of frames each frame once."""
-    observations = frames.stored(data.observations)
-
-    def kind(column: np.ndarray) -> Kind:
-        return Kind(column.shape[1:], column.dtype)
-
-    def read(start: int, stop: int) -> Block:
-        return Block(observations, data.actions, dict(data.extras)).part(start, stop)
-
+    columns = columns_of(transforms.stored(data.observations), data.actions, data.extras)
     return Source(
         lengths=np.asarray(data.lengths, np.int64),
-        observation=trees.over(kind, observations),
-        action=kind(data.actions),
-        extras={name: kind(column) for name, column in data.extras.items()},
-        read=read,
+        columns={name: Kind(column.shape[1:], column.dtype) for name, column in columns.items()},
+        read=lambda start, stop: {name: np.asarray(column[start:stop]) for name, column in columns.items()},
         **data.metadata(),
     )
 
 
-def mapped(source: Source, function: Callable[[Block], Block], **changes: Any) -> Source:
+def of_folder(path: Path, *, verify: bool = False) -> Source:
+    """A native folder, as `Dataset.save` and `convert` write it. `verify` compares every file with its hash."""
+    path = path.absolute()  # files are opened as they are needed, wherever this process then is
+    found, manifest = of_dataset(Dataset.open(path, verify=verify)), native.read_manifest(path)
+    # Plain reads instead of the memory map, whose pages would count as memory of this process.
+    columns = {name: open_npy(path / native.file_name(name)) for name in found.columns}
+    found = replace(
+        found,
+        read=lambda start, stop: {name: column[start:stop] for name, column in columns.items()},
+        damages=lambda: list(native.damages(path, manifest, hashes=True)),
+    )
+    return with_files(found, [path / name for name in manifest["files"]])
+
+
+def mapped(source: Source, function: Callable[[Rows], Rows], **changes: Any) -> Source:
     """The source with a function of its blocks, and what else changes by it."""
     return replace(source, read=lambda start, stop: function(source.read(start, stop)), **changes)
 
 
-def select(source: Source, episodes: np.ndarray, note: str | None = None) -> Source:
+def select(source: Source, episodes: np.ndarray) -> Source:
     """The source with these episodes only (numbers, ascending)."""
-    found = ranges(source, (source.stops - source.lengths)[episodes], source.lengths[episodes], note)
+    found = ranges(source, (source.stops - source.lengths)[episodes], source.lengths[episodes])
     return found if len(episodes) == source.episodes else replace(found, endings={})
 
 
-def ranges(source: Source, begins: np.ndarray, lengths: np.ndarray, note: str | None = None) -> Source:
+def ranges(source: Source, begins: np.ndarray, lengths: np.ndarray) -> Source:
     """The source with these ranges of its rows as episodes (ascending and apart)."""
     stops = np.cumsum(lengths)
 
-    def read(start: int, stop: int) -> Block:
+    def read(start: int, stop: int) -> Rows:
         runs: list[list[int]] = []
         for episode, low, high in _pieces(stops, start, stop):
             first, last = int(begins[episode]) + low, int(begins[episode]) + high
@@ -196,115 +189,77 @@ def ranges(source: Source, begins: np.ndarray, lengths: np.ndarray, note: str | 
         episode = np.searchsorted(stops, rows, "right")
         return source.where(begins[episode] + rows - (stops - lengths)[episode])
 
-    notes = source.notes if note is None else (*source.notes, note)
-    return replace(source, lengths=lengths, read=read, where=where, notes=notes)
+    return replace(source, lengths=lengths, read=read, where=where)
 
 
-def chain(sources: Sequence[Source], name: str, names: Sequence[str]) -> Source:
-    """Sources of one kind as one, in order; `names` are what to call them in messages."""
-    first = sources[0]
-    if len(sources) == 1:
-        return replace(first, name=name)
-    for other, called in zip(sources, names, strict=True):
-        require_same_columns(first, other, f"{name}: {called} has other columns than {names[0]}")
-    stops = np.cumsum([source.rows for source in sources])
+def chain(name: str, lengths: Sequence[np.ndarray], open_part: Callable[[int], Source], names: Sequence[str]) -> Source:
+    """Sources of one kind as one, in order, each opened when its rows are read.
 
-    def read(start: int, stop: int) -> Block:
-        return join([sources[part].read(low, high) for part, low, high in _pieces(stops, start, stop)])
+    lengths: rows of each episode, of each source; names: what to call them in messages.
+    """
+    first = open_part(0)
+    stops = np.cumsum([np.sum(part) for part in lengths])
+
+    def read_part(part: int, low: int, high: int) -> Rows:
+        found = open_part(part)
+        for column in (*first.columns, *found.columns):
+            kinds = [source.columns.get(column) for source in (found, first)]
+            if kinds[0] != kinds[1]:
+                here, there = ("nothing" if kind is None else f"{kind.dtype} {kind.shape}" for kind in kinds)
+                raise HilpError(
+                    f"{name}: {names[part]} has other columns than {names[0]}: {column} is {here}, not {there}"
+                )
+        return found.read(low, high)
 
     def where(rows: np.ndarray) -> str:
         part = np.searchsorted(stops, rows, "right")
+        begins = np.r_[0, stops[:-1]]
         found = [
-            f"{sources[p].where(rows[part == p] - (int(stops[p]) - sources[p].rows))} of {names[p]}"
-            for p in np.unique(part)[:MOST_PLACES]
+            f"{open_part(p).where(rows[part == p] - begins[p])} of {names[p]}" for p in np.unique(part)[:MOST_PLACES]
         ]
         more = len(np.unique(part)) - len(found)
         return "; ".join(found) + (f" and {more} more" if more else "")
 
-    lengths = np.concatenate([source.lengths for source in sources])
-    notes = tuple(dict.fromkeys(note for source in sources for note in source.notes))
-    return replace(first, name=name, lengths=lengths, read=read, where=where, endings={}, notes=notes)
+    return replace(
+        first,
+        name=name,
+        lengths=np.concatenate(lengths),
+        read=lambda start, stop: join([read_part(*piece) for piece in _pieces(stops, start, stop)]),
+        where=where,
+        endings={},
+    )
 
 
-def of_episodes(
-    name: str,
-    lengths: np.ndarray,
-    fetch: Callable[[int, int], Iterable[Source | None]],
-    like: int = 0,
-    called: Callable[[int], str] = "episode {}".format,
-) -> Source:
-    """Episodes that are read one by one: `fetch` opens a range of them, and all must be as number `like` is.
-
-    An episode that is None is one row of zeros: it has no transition and is left out later.
-    """
-    (first,) = fetch(like, like + 1)
-    assert first is not None
-    stops = np.cumsum(lengths)
-    last: tuple[int, Block] | None = None  # a block may end inside an episode, and the next one goes on with it
-
-    def blank(kind: Kind) -> np.ndarray:
-        return np.zeros((1, *kind.shape), kind.dtype)
-
-    def whole(number: int, episode: Source | None) -> Block:
-        if episode is None:
-            extras = {key: blank(kind) for key, kind in first.extras.items()}
-            return Block(trees.over(blank, first.observation), blank(first.action), extras)
-        require_same_columns(first, episode, f"{name}: {called(number)} has other columns than {called(like)}")
-        return episode.read(0, episode.rows)
-
-    def read(start: int, stop: int) -> Block:
-        nonlocal last
-        pieces = list(_pieces(stops, start, stop))
-        begin, beyond = pieces[0][0], pieces[-1][0] + 1
-        blocks = [last[1]] if last is not None and last[0] == begin else []
-        begin += len(blocks)
-        if begin < beyond:
-            blocks += [whole(number, episode) for number, episode in enumerate(fetch(begin, beyond), begin)]
-        last = (beyond - 1, blocks[-1])
-        return join([block.part(low, high) for block, (_, low, high) in zip(blocks, pieces, strict=True)])
-
-    return replace(first, name=name, lengths=lengths, read=read, where=rows_text)
-
-
-def require_same_columns(one: Source, other: Source, problem: str) -> None:
-    """Two sources have the same columns; else a HilpError that says which differ."""
-    for name in (*one.columns, *other.columns):
-        here, there = (source.columns.get(name) for source in (one, other))
-        if here != there:
-            was, found = ("nothing" if kind is None else f"{kind.dtype} {kind.shape}" for kind in (here, there))
-            raise HilpError(f"{problem}: {name} is {found}, not {was}")
-
-
-def join(blocks: Sequence[Block]) -> Block:
+def join(blocks: Sequence[Rows]) -> Rows:
     """Blocks, one after the other."""
     if len(blocks) == 1:
         return blocks[0]
-    extras = {name: np.concatenate([block.extras[name] for block in blocks]) for name in blocks[0].extras}
-    observations = trees.over(lambda *parts: np.concatenate(parts), *(block.observations for block in blocks))
-    return Block(observations, np.concatenate([block.actions for block in blocks]), extras)
+    return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
 
 
 def without_short(source: Source) -> Source:
     """The source without episodes of one row, which have no transition."""
-    short = np.flatnonzero(source.lengths < 2)
-    if not len(short):
+    short = source.lengths < 2
+    if not short.any():
         return source
-    note = f"left out {len(short)} episodes of a single row (no transition): numbers {some(short, 5)}"
-    return select(source, np.flatnonzero(source.lengths >= 2), note)
+    found = select(source, np.flatnonzero(~short))
+    return replace(found, notes=(*found.notes, *short_note(np.flatnonzero(short))))
 
 
-def identity_of(paths: Iterable[Path]) -> str:
-    """Changes when one of the files does."""
-    digest = hashlib.sha256()
-    for path in paths:
-        status = path.stat()
-        digest.update(os.fsencode(os.path.abspath(path)) + f" {status.st_size} {status.st_mtime_ns};".encode())
-    return digest.hexdigest()
+def short_note(numbers: np.ndarray) -> tuple[str, ...]:
+    """What is said of episodes that have no transition, if there are any."""
+    note = f"left out {len(numbers)} episodes of a single row (no transition): numbers {some(numbers, 5)}"
+    return (note,) if len(numbers) else ()
 
 
 def with_files(source: Source, files: Collection[Path]) -> Source:
-    """The source with the size and the identity of the files that it is read from."""
-    return replace(source, disk_bytes=sum(file.stat().st_size for file in files), identity=identity_of(files))
+    """The source with the size of the files that it is read from, and an identity that changes when one does."""
+    states = {os.path.abspath(file): file.stat() for file in files}
+    digest = hashlib.sha256()
+    for path, status in states.items():
+        digest.update(os.fsencode(path) + f" {status.st_size} {status.st_mtime_ns};".encode())
+    size = sum(status.st_size for status in states.values())
+    return replace(source, disk_bytes=size, identity=digest.hexdigest())
 
 
 def choose_extras(available: Collection[str], wanted: Sequence[str] | None, name: str) -> list[str]:
@@ -320,11 +275,19 @@ def choose_extras(available: Collection[str], wanted: Sequence[str] | None, name
 
 def with_extras(source: Source, names: Sequence[str]) -> Source:
     """The source with these extra columns only."""
-    kept = choose_extras(source.extras, names, source.name)
+    kept = [f"extra.{name}" for name in choose_extras(source.extras, names, source.name)]
+    kept = [*(name for name in source.columns if not name.startswith("extra.")), *kept]
+    columns = {name: source.columns[name] for name in kept}
+    return mapped(source, lambda block: {name: block[name] for name in kept}, columns=columns)
+
+
+def with_numbers(source: Source, keep: Sequence[int]) -> Source:
+    """The source with these numbers of its observations only."""
+    kind = Kind((len(keep),), source.columns["observations"].dtype)
     return mapped(
         source,
-        lambda block: block._replace(extras={name: block.extras[name] for name in kept}),
-        extras={name: source.extras[name] for name in kept},
+        lambda block: {**block, "observations": np.ascontiguousarray(block["observations"][:, keep])},
+        columns={**source.columns, "observations": kind},
     )
 
 
@@ -332,6 +295,6 @@ def rescaled(source: Source, scaling: ActionScaling) -> Source:
     """The source with its actions mapped; the policy maps its own back."""
     return mapped(
         source,
-        lambda block: block._replace(actions=scaling.scaled(block.actions)),
+        lambda block: {**block, "actions": scaling.scaled(block["actions"])},
         action_scaling=scaling.after(source.action_scaling),
     )

@@ -12,10 +12,10 @@ import atexit
 import contextlib
 import json
 import os
-import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,6 @@ from hilp.errors import HilpError, reason
 STALL_SECONDS = 60.0  # an answer is at most a block or an episode; a healthy disk needs far less
 EPISODES_AT_ONCE = 500  # in an answer about Minari
 CHILD_MEMORY = 16 << 30  # address space: a damaged size must not take the machine's memory
-HEADER = struct.Struct("<Q")
 
 Answer = tuple[dict[str, Any], dict[str, np.ndarray]]
 
@@ -39,10 +38,10 @@ Answer = tuple[dict[str, Any], dict[str, np.ndarray]]
 
 
 _lock = threading.Lock()
-_child: subprocess.Popen[bytes] | None = None
+_child: Any = None  # a subprocess.Popen
 
 
-def _start() -> subprocess.Popen[bytes]:
+def _start() -> Any:
     paths = os.pathsep.join(path for path in sys.path if path)
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "hilp.data.subprocess_reader"],
@@ -53,16 +52,12 @@ def _start() -> subprocess.Popen[bytes]:
     )
 
 
-def _pipes(child: subprocess.Popen[bytes]) -> tuple[Any, Any]:
-    return child.stdin, child.stdout
-
-
 @atexit.register
 def let_go() -> None:
     """End the child, if there is one: it ends when its input does. The next file starts another."""
     global _child
     if _child is not None:
-        for pipe in _pipes(_child):
+        for pipe in (_child.stdin, _child.stdout):
             with contextlib.suppress(OSError):
                 pipe.close()
         _child.wait()
@@ -74,7 +69,7 @@ def _start_anew_after_fork() -> None:
     global _child, _lock
     inherited, _child, _lock = _child, None, threading.Lock()  # the old one may be held by a thread that is not here
     if inherited is not None:
-        for pipe in _pipes(inherited):
+        for pipe in (inherited.stdin, inherited.stdout):
             pipe.raw.close()  # the buffers may be locked, and full of another thread's words
         inherited.returncode = 0
 
@@ -88,26 +83,21 @@ def ask(path: Path, do: str, **arguments: Any) -> Answer:
     global _child
     with _lock:
         child = _child = _child or _start()
-        stalled = threading.Event()
-
-        def stop() -> None:
-            stalled.set()
-            child.kill()
-
-        watch = threading.Timer(STALL_SECONDS, stop)
+        watch = threading.Timer(STALL_SECONDS, child.kill)
         watch.daemon = True
         watch.start()
+        began = time.monotonic()
         try:
-            requests, answers = _pipes(child)
             # The child stays in the folder it was started in; this process may since have gone elsewhere.
-            _send(requests, {"do": do, "path": os.path.abspath(path), **arguments}, {})
-            note, arrays = _receive(answers)
+            _send(child.stdin, {"do": do, "path": os.path.abspath(path), **arguments}, {})
+            note, arrays = _receive(child.stdout)
         except BaseException as error:  # it died, or an interrupt left the pipe out of step
             child.kill()
             let_go()
             if not isinstance(error, EOFError | OSError):
                 raise
-            how = f"takes for ever ({STALL_SECONDS:.0f} s)" if stalled.is_set() else "crashes"
+            stalled = time.monotonic() - began >= STALL_SECONDS
+            how = f"takes for ever ({STALL_SECONDS:.0f} s)" if stalled else "crashes"
             library = "HDF5" if arguments.get("ids") is None else "Parquet"
             raise HilpError(f"{path} is damaged: the {library} library {how} on it: restore it from a copy") from error
         finally:
@@ -187,29 +177,21 @@ def read_minari(folder: Path, first: int, stop: int) -> list[dict[str, np.ndarra
 def _send(pipe: IO[bytes], note: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
     arrays = {name: np.ascontiguousarray(array).reshape(np.shape(array)) for name, array in arrays.items()}
     note = {**note, "arrays": [(name, array.dtype.str, array.shape) for name, array in arrays.items()]}
-    text = json.dumps(note).encode()
-    pipe.write(HEADER.pack(len(text)) + text)
+    pipe.write(json.dumps(note).encode() + b"\n")
     for array in arrays.values():
         pipe.write(array.reshape(-1).view(np.uint8).data)
     pipe.flush()
 
 
 def _receive(pipe: IO[bytes]) -> Answer:
-    (size,) = HEADER.unpack(_exactly(pipe, HEADER.size))
-    note = json.loads(_exactly(pipe, size))
-    arrays = {}
-    for name, dtype, shape in note.pop("arrays"):
-        array = np.empty(shape, dtype)
-        fill(array, pipe)
-        arrays[name] = array
-    return note, arrays
-
-
-def _exactly(pipe: IO[bytes], count: int) -> bytes:
-    text = pipe.read(count)
-    if len(text) < count:
+    line = pipe.readline()
+    if not line.endswith(b"\n"):
         raise EOFError
-    return text
+    note = json.loads(line)
+    arrays = {name: np.empty(shape, dtype) for name, dtype, shape in note.pop("arrays")}
+    for array in arrays.values():
+        fill(array, pipe)
+    return note, arrays
 
 
 # ---- the child -------------------------------------------------------------------------------------------------------
@@ -219,7 +201,11 @@ def _serve() -> None:
     requests = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print must not end up between our answers
-    _limit_memory()
+    with contextlib.suppress(ImportError, OSError, ValueError):  # not on this system, or already lower
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (CHILD_MEMORY, CHILD_MEMORY))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     handlers: dict[str, Any] = {"columns": _columns, "rows": _rows, "steps": _steps, "episodes": _episodes}
     while True:
         try:
@@ -235,16 +221,6 @@ def _serve() -> None:
         _send(answers, note, arrays)
 
 
-def _limit_memory() -> None:
-    try:
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (CHILD_MEMORY, CHILD_MEMORY))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    except (ImportError, OSError, ValueError):  # not on this system, or already lower
-        pass
-
-
 class Hdf5:
     """One file."""
 
@@ -253,14 +229,12 @@ class Hdf5:
 
         self._file = h5py.File(path, "r", rdcc_nbytes=BLOCK_BYTES)
         self.columns: dict[str, Any] = {}
-        self.others = _links(self._file)  # `visititems` passes over them without a word
+        self.others = outside = _outside(self._file)
 
         def look(name: Any, item: Any) -> None:
-            if not isinstance(item, h5py.Dataset):
+            if not isinstance(item, h5py.Dataset) or name in outside:
                 return
-            # Data in other files is not followed: this file alone says what is read.
-            plain = item.shape and item.dtype.kind in NUMBERS and not item.is_virtual and not item.external
-            if plain and isinstance(name, str):  # a damaged name comes as bytes
+            if item.shape and item.dtype.kind in NUMBERS and isinstance(name, str):  # a damaged name comes as bytes
                 self.columns[name] = item
             else:
                 self.others.append(str(name))
@@ -274,12 +248,19 @@ class Hdf5:
         self._file.close()
 
 
-def _links(file: Any) -> list[str]:
-    """What leads elsewhere in an HDF5 file, or to another place in it."""
+def _outside(file: Any) -> list[str]:
+    """What hilp does not follow, for a file alone says what is read: links, and data that lies in other files."""
     import h5py
 
     found: list[str] = []
+
+    def look(name: Any, item: Any) -> None:
+        if isinstance(item, h5py.Dataset) and (item.is_virtual or item.external):
+            found.append(str(name))
+
+    # `visititems` passes over links without a word.
     file.visititems_links(lambda name, link: None if isinstance(link, h5py.HardLink) else found.append(str(name)))
+    file.visititems(look)
     return found
 
 
@@ -344,16 +325,10 @@ def _require_self_contained(folder: str) -> None:
     if now == _contained:
         return
 
-    def elsewhere(name: Any, item: Any) -> str | None:
-        away = isinstance(item, h5py.Dataset) and (item.is_virtual or item.external)
-        return f"'{name}' lies in other files" if away else None
-
     for file in files:
         with h5py.File(file, "r") as opened:
-            links = _links(opened)
-            found = f"'{links[0]}' is a link" if links else opened.visititems(elsewhere)
-            if found:
-                raise ValueError(f"{found}, which hilp does not follow")
+            if found := _outside(opened):
+                raise ValueError(f"'{found[0]}' is a link or lies in other files, which hilp does not follow")
     _contained = now
 
 

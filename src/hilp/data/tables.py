@@ -13,8 +13,10 @@ import numpy as np
 from hilp import trees
 from hilp.data import subprocess_reader
 from hilp.data.columns import NUMBERS, Column, open_npz
-from hilp.data.source import Block, Kind, Source, choose_extras, identity_of, rows_text, size_of
+from hilp.data.native import columns_of
+from hilp.data.source import Kind, Rows, Source, choose_extras, rows_text, with_files
 from hilp.errors import HilpError, nearest, reason, require_utf8, some
+from hilp.trees import Tree
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 MAGIC = {b"PK\x03\x04": "npz", b"PAR1": "parquet"}  # by the first bytes of a file
@@ -23,7 +25,16 @@ UNUSABLE = {"c": "complex numbers", "M": "points in time", "m": "spans of time"}
 CLOSE = 1e-4  # next_observations may differ from the row after by this much (absolute or relative): stored precision
 
 
-Read = Callable[[int, int], Any]  # rows from, to: an array of them, or a named tree of arrays
+@dataclass(frozen=True)
+class Computed:
+    """A column that is made when it is read."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    read: Callable[[int, int], np.ndarray]  # rows from, to
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        return self.read(*rows.indices(self.shape[0])[:2])
 
 
 @dataclass(frozen=True)
@@ -31,11 +42,10 @@ class Table:
     """Columns by name."""
 
     name: str
-    kind: str  # of what it is read from: arrays, npz, hdf5, csv, parquet
+    kind: str  # the format of what it is read from
     columns: Mapping[str, Column]
     others: Sequence[str] = ()  # what else is there, but is no array of numbers
-    disk_bytes: int = 0
-    identity: str | None = None
+    files: Sequence[Path] = ()  # that it is read from, where it has files of its own
     where: Callable[[np.ndarray], str] = rows_text  # where its rows are, for messages
 
     def __getitem__(self, name: str) -> Column:
@@ -70,11 +80,10 @@ def open_table(source: Mapping[str, Any] | Path) -> Table:
     kind = magic(source)
     if kind not in ("npz", "hdf5"):
         raise HilpError(f"{source} is neither an .npz nor an HDF5 file, by its first bytes")
-    size, identity = source.stat().st_size, identity_of([source])
     if kind == "npz":
-        return Table(str(source), "npz", open_npz(source), (), size, identity)
+        return Table(str(source), "npz", open_npz(source), files=[source])
     columns, others = subprocess_reader.open_columns(source)
-    return Table(str(source), "hdf5", columns, others, size, identity)
+    return Table(str(source), "hdf5", columns, others, [source])
 
 
 def _arrays(source: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, np.ndarray]]:
@@ -128,27 +137,10 @@ def channels_first(shape: tuple[int, ...]) -> bool:
     return min(shape[1:]) > shape[0]
 
 
-@dataclass(frozen=True)
-class Part:
-    """The observations or the actions of a table: what a row of them is, and a way to read some rows."""
+def vectors(table: Table, what: str, names: Sequence[str], flatten: bool = False, single: bool = False) -> Column:
+    """One or more columns side by side, as float32 rows; flattened images stay bytes, a quarter of the memory.
 
-    rows: int
-    kind: Any  # Kind, or of a named tree a dict of them
-    read: Read
-
-
-def vectors(
-    table: Table,
-    what: str,
-    names: Sequence[str],
-    flatten: bool = False,
-    keep: Sequence[int] | None = None,
-    single: bool = False,
-) -> Part:
-    """One or more columns side by side, as float32 rows, of which `keep` names the numbers that are wanted.
-
-    Flattened images stay bytes, a quarter of the memory. single: a column of one number a row may stand alone, as the
-    user named it for this.
+    single: a column of one number a row may stand alone, as the user named it for this.
     """
     columns = [table[name] for name in names]
     rows = _fewest_rows(columns)
@@ -157,46 +149,42 @@ def vectors(
         problem = _layout_problem(column, flatten, single or len(names) > 1, what == "actions")
         _require_numbers(where, column, rows, problem)
     widths = [int(np.prod(column.shape[1:])) for column in columns]
-    if keep is not None and sum(widths) <= max(keep):
-        raise HilpError(f"{table.name}: {what} have {sum(widths)} numbers a row, too few to keep number {max(keep)}")
     images = any(len(column.shape) > 2 for column in columns) and all(column.dtype == np.uint8 for column in columns)
     dtype = np.dtype(np.uint8 if images else np.float32)
 
     def read(start: int, stop: int) -> np.ndarray:
         pieces = [column[start:stop].reshape(-1, width) for column, width in zip(columns, widths, strict=True)]
         with np.errstate(over="ignore", invalid="ignore"):  # what float32 cannot hold becomes infinite and is reported
-            found = np.concatenate(pieces, axis=1, dtype=dtype, casting="unsafe")
-        return found if keep is None else np.ascontiguousarray(found[:, keep])
+            return np.concatenate(pieces, axis=1, dtype=dtype, casting="unsafe")
 
-    return Part(rows, Kind((sum(widths) if keep is None else len(keep),), dtype), read)
+    return Computed((rows, sum(widths)), dtype, read)
 
 
-def named_parts(table: Table, what: str, columns: Mapping[str, Column]) -> Part:
-    """A named tree of columns: bytes stay bytes and keep their shape, everything else is float32 vectors.
+def _named_parts(table: Table, what: str, columns: Mapping[str, Column]) -> dict[str, Column]:
+    """A named tree of columns."""
+    count = _fewest_rows(columns.values())
+    for name, column in columns.items():
+        _require_numbers(f"{table.name}: {what} ('{name}')", column, count)
+    return {name: _part(column) for name, column in columns.items()}
+
+
+def _part(column: Column) -> Column:
+    """Bytes stay bytes and keep their shape, everything else is float32 vectors.
 
     But pictures whose channels come first become [height, width, channels].
     """
-    count = _fewest_rows(columns.values())
-    kinds: dict[str, Kind] = {}
-    turned: set[str] = set()  # pictures whose channels come first
-    for name, column in columns.items():
-        _require_numbers(f"{table.name}: {what} ('{name}')", column, count)
-        dtype = np.dtype(np.uint8 if column.dtype == np.uint8 else np.float32)
-        shape = column.shape[1:] or (1,)
-        if dtype == np.uint8 and channels_first(shape):
-            turned.add(name)
-            shape = (*shape[1:], shape[0])
-        kinds[name] = Kind(shape, dtype)
+    dtype = np.dtype(np.uint8 if column.dtype == np.uint8 else np.float32)
+    shape = column.shape[1:] or (1,)
+    turned = dtype == np.uint8 and channels_first(shape)
+    if turned:
+        shape = (*shape[1:], shape[0])
 
-    def read(start: int, stop: int) -> dict[str, np.ndarray]:
-        found = {}
-        for name, column in columns.items():
-            with np.errstate(over="ignore", invalid="ignore"):
-                rows = column[start:stop].astype(kinds[name].dtype, copy=False)
-            found[name] = (np.moveaxis(rows, 1, -1) if name in turned else rows).reshape(-1, *kinds[name].shape)
-        return found
+    def read(start: int, stop: int) -> np.ndarray:
+        with np.errstate(over="ignore", invalid="ignore"):
+            rows = column[start:stop].astype(dtype, copy=False)
+        return (np.moveaxis(rows, 1, -1) if turned else rows).reshape(-1, *shape)
 
-    return Part(count, kinds, read)
+    return Computed((column.shape[0], *shape), dtype, read)
 
 
 def _fewest_rows(columns: Iterable[Column]) -> int:
@@ -230,30 +218,23 @@ def _require_numbers(where: str, column: Column, rows: int, problem: str | None 
         raise HilpError(f"{where} {problem}")
 
 
-def parts_of(
-    table: Table,
-    what: str,
-    names: Sequence[str] | None,
-    flatten: bool = False,
-    keep: Sequence[int] | None = None,
-    single: bool = False,
-) -> Part:
+def parts_of(table: Table, what: str, names: Sequence[str] | None, flatten: bool, single: bool) -> Tree:
     """One array of these columns, or where there are pictures among them a tree; without names that of `what/...`."""
     if names is None:
         if flatten:
             raise HilpError(f"{table.name}: {what} are named parts, which keep their shapes: leave out flatten")
-        return named_parts(table, what, trees.unnamed(table.columns, what))
+        return _named_parts(table, what, trees.unnamed(table.columns, what))
     # A picture is a row of bytes [height, width, channels].
     if flatten or not any(table[name].dtype == np.uint8 and len(table[name].shape) == 4 for name in names):
-        return vectors(table, what, names, flatten, keep, single)
+        return vectors(table, what, names, flatten, single)
     called = [PICTURE if len(names) == 1 and "/" not in name else name.rpartition("/")[2] for name in names]
     if len(set(called)) < len(names):
         raise HilpError(f"{table.name}: two parts of {what} have one name: give each a name of its own")
-    return named_parts(table, what, {short: table[name] for short, name in zip(called, names, strict=True)})
+    return _named_parts(table, what, {short: table[name] for short, name in zip(called, names, strict=True)})
 
 
 def extra_columns(
-    table: Table, spent: Collection[str], rows: Collection[int], wanted: Sequence[str] | None, strict: bool = False
+    table: Table, spent: Collection[str], rows: Collection[int], wanted: Sequence[str] | None, strict: bool
 ) -> tuple[dict[str, Column], list[str]]:
     """The columns that become extras (all, or those that are wanted), and a note about what cannot be one.
 
@@ -274,132 +255,114 @@ def extra_columns(
 
 def lay_out(
     table: Table,
-    format: str,
     lengths: np.ndarray,
-    observations: Part,
-    actions: Part,
-    following: Part | None = None,
-    extras: Mapping[str, Column] | None = None,
-    endings: Mapping[str, int] | None = None,
-    notes: Sequence[str] = (),
+    observations: Tree,
+    actions: Column,
+    following: Tree | None,
+    extras: Mapping[str, Column],
 ) -> Source:
-    """Rows of a data set from the columns of a table with `lengths` observations in each episode.
+    """Rows of a data set from columns with `lengths` observations in each episode.
 
     Three layouts: an action a row; one action fewer than observations in each episode; or, with the observations
     `following` each row, rows that are whole transitions, to which each episode's final state is added.
     """
-    columns = dict(extras or {})
-    _require_layout(table, lengths, observations, actions, following, columns)
-    whole = following is not None
+    _require_layout(table, lengths, observations, actions, following, extras)
+    columns = columns_of(observations, actions, extras)
+    rows = _fewest_rows(trees.named(observations, "").values())
+    after = {} if following is None else trees.named(following, "observations")
+    whole = bool(after)
     ends = np.cumsum(lengths + whole) - 1  # each episode's last row, as it will be
-    see = observations.read
-    if following is not None:
-        see = _final_rows(see, ends, _consecutive(observations, following, np.cumsum(lengths) - 1, table.name))
-    act = actions.read if actions.rows == observations.rows and not whole else _final_rows(actions.read, ends)
-    reads: dict[str, Read] = {}
+    kinds = {name: Kind(column.shape[1:], column.dtype.newbyteorder("=")) for name, column in columns.items()}
+    kinds["actions"] = Kind(actions.shape[1:], np.dtype(np.float32))
     for name, column in columns.items():
-        rows = reads[name] = _reader(column)
-        if whole or column.shape[0] != observations.rows:
-            reads[name] = _final_rows(rows, ends, rows if whole else None)
+        if whole:
+            final = None if name == "actions" else column
+            if name in after:
+                final = _consecutive(column, after[name], np.cumsum(lengths) - 1, table.name)
+            columns[name] = _with_final_rows(column, ends, final)
+        elif column.shape[0] != rows:
+            columns[name] = _with_final_rows(column, ends)
 
-    def read(start: int, stop: int) -> Block:
-        return Block(see(start, stop), act(start, stop), {name: column(start, stop) for name, column in reads.items()})
+    def read(start: int, stop: int) -> Rows:
+        return {name: column[start:stop].astype(kinds[name].dtype, copy=False) for name, column in columns.items()}
 
     def where(rows: np.ndarray) -> str:
         """A final state stands in the row of the transition that led to it."""
         return table.where(rows - np.searchsorted(ends, rows) - np.isin(rows, ends))
 
-    return Source(
-        name=table.name,
-        format=format,
-        lengths=lengths + whole,
-        observation=observations.kind,
-        action=Kind(actions.kind.shape, np.dtype(np.float32)),
-        extras={name: Kind(column.shape[1:], column.dtype.newbyteorder("=")) for name, column in columns.items()},
-        read=read,
-        where=where if whole else table.where,
-        disk_bytes=table.disk_bytes,
-        identity=table.identity,
-        endings=dict(endings or {}),
-        notes=tuple(notes),
-    )
+    here = where if whole else table.where
+    found = Source(name=table.name, format=table.kind, lengths=lengths + whole, columns=kinds, read=read, where=here)
+    return with_files(found, table.files) if table.files else found
 
 
 def _require_layout(
     table: Table,
     lengths: np.ndarray,
-    observations: Part,
-    actions: Part,
-    following: Part | None,
+    observations: Tree,
+    actions: Column,
+    following: Tree | None,
     extras: Mapping[str, Column],
 ) -> None:
     """Columns fit together in one of the three layouts."""
-    total = observations.rows
-    if following is not None and (following.rows, following.kind) != (total, observations.kind):
+    now, then = (trees.named(tree, "") for tree in (observations, observations if following is None else following))
+    total, acts = _fewest_rows(now.values()), actions.shape[0]
+    if any(name not in then or (then[name].shape, then[name].dtype) != (c.shape, c.dtype) for name, c in now.items()):
+        sizes = [sum(int(np.prod(column.shape[1:])) for column in tree.values()) for tree in (now, then)]
         raise HilpError(
             f"{table.name}: with next_observations every row is a transition, but there are {total} observations of "
-            f"{size_of(observations.kind)} numbers and {following.rows} next_observations of {size_of(following.kind)}"
+            f"{sizes[0]} numbers and {_fewest_rows(then.values())} next_observations of {sizes[1]}"
         )
     steps = total - len(lengths) if following is None and len(lengths) else total
-    if actions.rows not in (total, steps):
+    if acts not in (total, steps):
         raise HilpError(
-            f"{table.name}: {total} observations but {actions.rows} actions in {len(lengths)} episodes: give an action "
+            f"{table.name}: {total} observations but {acts} actions in {len(lengths)} episodes: give an action "
             "a row" + (", or one fewer per episode" if following is None else "")
         )
     for name, column in extras.items():
-        if column.shape[:1] not in ((total,), (actions.rows,)):
+        if column.shape[:1] not in ((total,), (acts,)):
             raise HilpError(
                 f"{table.name}: extra column '{name}' is {column.shape}, but there are {total} observations: drop "
                 "or fix it"
             )
 
 
-def _reader(column: Column) -> Read:
-    """Reads rows of a column in this machine's byte order."""
-    dtype = column.dtype.newbyteorder("=")
-    return lambda start, stop: column[start:stop].astype(dtype, copy=False)
-
-
-def _final_rows(steps: Read, ends: np.ndarray, final: Read | None = None) -> Read:
-    """Reads what has a row a step, with one row more at the end of each episode (`ends`).
+def _with_final_rows(steps: Column, ends: np.ndarray, final: Column | None = None) -> Column:
+    """What has a row a step, with one row more at the end of each episode (`ends`).
 
     This row is zero, or that of `final` at the last step of the episode.
     """
 
-    def read(start: int, stop: int) -> Any:
+    def read(start: int, stop: int) -> np.ndarray:
         low, high = np.searchsorted(ends, [start, stop])
         first, beyond = start - int(low), stop - int(high)
         at = ends[low:high] - start - np.arange(high - low)  # in the rows of steps, where the others go
         if final is None:
-            return np.insert(steps(first, beyond), at, 0, axis=0)
+            return np.insert(steps[first:beyond], at, 0, axis=0)
         # A final row belongs to the step before it, which may lie before this block.
         begin = first - int(high > low and ends[low] == start)
-        after = final(begin, beyond)
-        rows = trees.over(lambda part: part[first - begin :], after) if final is steps else steps(first, beyond)
-        return trees.over(lambda now, then: np.insert(now, at, then[at - 1 + first - begin], axis=0), rows, after)
+        after = final[begin:beyond]
+        rows = after[first - begin :] if final is steps else steps[first:beyond]
+        return np.insert(rows, at, after[at - 1 + first - begin], axis=0)
 
-    return read
+    return Computed((steps.shape[0] + len(ends), *steps.shape[1:]), steps.dtype, read)
 
 
-def _consecutive(observations: Part, following: Part, lasts: np.ndarray, name: str) -> Read:
-    """Reads what follows each row, which inside an episode must be the row after; lasts: the last row of each."""
+def _consecutive(observations: Column, following: Column, lasts: np.ndarray, name: str) -> Column:
+    """What follows each row, which inside an episode must be the row after; lasts: the last row of each."""
 
-    def read(start: int, stop: int) -> Any:
-        after = following.read(start, stop)
+    def read(start: int, stop: int) -> np.ndarray:
+        after, now = following[start:stop], observations[start : stop + 1]
         rows = np.setdiff1d(np.arange(start, stop), lasts)
-        states = observations.read(start, min(stop + 1, observations.rows))
-        for now, then in zip(*(trees.named(tree, "").values() for tree in (states, after)), strict=True):
-            here = rows - start
-            close = np.isclose(then[here], now[here + 1], rtol=CLOSE, atol=CLOSE, equal_nan=True)
-            broken = rows[~close.all(axis=tuple(range(1, close.ndim)))]
-            if len(broken):
-                raise HilpError(
-                    f"{name}: next_observations of rows {some(broken, 5)} are not the observations of the row after, "
-                    "inside an episode: check where episodes end"
-                )
+        close = np.isclose(after[rows - start], now[rows - start + 1], rtol=CLOSE, atol=CLOSE, equal_nan=True)
+        broken = rows[~close.all(axis=tuple(range(1, close.ndim)))]
+        if len(broken):
+            raise HilpError(
+                f"{name}: next_observations of rows {some(broken, 5)} are not the observations of the row after, "
+                "inside an episode: check where episodes end"
+            )
         return after
 
-    return read
+    return Computed(following.shape, following.dtype, read)
 
 
 def flags(table: Table, name: str, rows: int) -> np.ndarray | None:

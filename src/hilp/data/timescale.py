@@ -1,4 +1,4 @@
-"""The time scale of data: how many steps it takes to cross the states it has been in, and what follows for training.
+"""The time scale of data: how many steps it takes to cross the states it has been in; and subsampling, if too many.
 
 phi tells distances apart up to about 1 / (1 - discount) steps. The same robot logged ten times as often has ten times
 as many steps between the same two states, each hardly longer than the sensors' noise: then it is better to keep every
@@ -7,23 +7,31 @@ n-th row (`stride`) than to look ever farther ahead.
 The steps across are those of the shortest ways in a graph of the data: places that cover it, and the steps that
 trajectories took from one place to the next. So ways are put together where no episode crosses the whole, and walls
 count.
+
+Subsampling keeps every n-th row of each episode, with the commands in between made into one. A policy trained on such
+data still acts at the robot's own rate: it is a function of the observation, and its command is one for a single row
+of the log. Averaged commands (speeds, forces, targets) are just that; summed ones (displacements, ticks) are divided by
+n on their way out (`policy.preparation`).
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from hilp.data.dataset import Dataset
 from hilp.data.measures import vectors
+from hilp.errors import HilpError, require_count
 from hilp.trees import over
+
+Commands = Literal["mean", "sum"]
+AUTO = "auto"
 
 MOST_ROWS = 100_000  # that are looked at
 EPISODES = (100, 1000)  # at least and at most; between them, whole ones come before more of them
 MOST_TRIPLES = 4000  # neighbouring rows, for the noise
-BLOCK = 8192  # rows whose places are found at a time
 PLACES = 160  # that cover the data
 CANDIDATES = 4000  # rows that places are chosen from
 APART = 5.0  # times the sensors' error that places are apart at least, so that noise does not say which one is visited
@@ -64,9 +72,6 @@ class TimeScale:
             f"{found}, too many to learn well; stride {self.stride} makes them {self.crossing / self.stride:.0f}, for "
             f"which phi_discount {self.discount:g} fits"
         )
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def of_dataset(data: Dataset) -> TimeScale:
@@ -201,15 +206,10 @@ def _visits(
     points: np.ndarray, rows: np.ndarray, episode: np.ndarray, places: np.ndarray, radius: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Place, row and episode of each visit: where a trajectory comes nearest to a place that it passes."""
-    nearest, away = np.empty(len(points), np.int64), np.empty(len(points))
-    squares = np.square(places).sum(axis=1)
-    for first in range(0, len(points), BLOCK):
-        part = slice(first, first + BLOCK)
-        here = points[part]
-        table = np.square(here).sum(axis=1)[:, None] - 2.0 * here @ places.T + squares  # rows x places
-        table = np.maximum(table, 0.0)
-        nearest[part], away[part] = table.argmin(axis=1), table.min(axis=1)
-    near = np.flatnonzero(away <= radius**2)
+    from scipy.spatial import cKDTree
+
+    away, nearest = cKDTree(places).query(points)
+    near = np.flatnonzero(away <= radius)
     if not len(near):
         return near, near, near
     nearest, away, rows, episode = nearest[near], away[near], rows[near], episode[near]
@@ -238,3 +238,67 @@ def _steps_between(places: np.ndarray, place: np.ndarray, row: np.ndarray, episo
     table = steps.reshape(count, count)
     np.fill_diagonal(table, 0.0)
     return table
+
+
+# ---- subsampling -----------------------------------------------------------------------------------------------------
+
+
+def require_stride(stride: Any) -> int | Literal["auto"] | None:
+    """A stride of the user: a whole number, "auto", or None where there is none."""
+    if stride is None or stride == AUTO:
+        return stride
+    try:
+        return require_count("stride", int(stride) if isinstance(stride, str) else stride)
+    except ValueError:
+        raise HilpError(f"stride is a whole number of rows or 'auto', not '{stride}'") from None
+
+
+def subsample(data: Dataset, stride: int, commands: Commands = "mean") -> Dataset:
+    """The data with every `stride`-th row; a stride of 1 fixes that it stays as it is.
+
+    Rows after an episode's last whole stride are left out, and so are episodes shorter than one stride. Extra columns
+    keep the values of the rows that stay.
+    """
+    if commands not in get_args(Commands):
+        raise HilpError(f"stride_actions is 'mean' (speeds, forces) or 'sum' (displacements), not '{commands}'")
+    if data.stride is not None and data.stride > 1:
+        raise HilpError(f"{data.name} is subsampled already, by {data.stride}: load it again with another stride")
+    if stride == 1:
+        return replace(data, stride=1)
+    if data.frames > 1:
+        raise HilpError(f"{data.name}: frames are those of neighbouring rows, which a stride leaves out: choose one")
+    strides = (np.asarray(data.lengths) - 1) // stride  # of each episode
+    kept = np.flatnonzero(strides >= 1)
+    if not len(kept):
+        longest = int(np.max(data.lengths)) - 1
+        raise HilpError(f"{data.name}: no episode is {stride} steps long (the longest has {longest}): lower the stride")
+    firsts = [data.starts[e] + stride * np.arange(strides[e] + 1) for e in kept]
+    rows = np.concatenate(firsts)
+    take = lambda column: np.asarray(column[rows])  # noqa: E731
+    actions = np.zeros((len(rows), data.action_dim), np.float32)
+    at = 0
+    for episode, first in zip(kept, firsts, strict=True):
+        whole = np.asarray(data.actions[first[0] : first[-1]], np.float64).reshape(strides[episode], stride, -1)
+        actions[at : at + strides[episode]] = whole.mean(axis=1) if commands == "mean" else whole.sum(axis=1)
+        at += len(first)
+    lost = data.episodes - len(kept)
+    note = f"every {stride}th row, commands {'averaged' if commands == 'mean' else 'added up'} in between"
+    note += f"; {lost} episodes are shorter than that and left out" if lost else ""
+    return replace(
+        data,
+        observations=over(take, data.observations),
+        actions=actions,
+        lengths=strides[kept] + 1,
+        extras={name: take(column) for name, column in data.extras.items()},
+        endings=data.endings if not lost else {},
+        notes=(*data.notes, note),
+        stride=stride,
+        stride_actions=commands,
+        checked=(),
+    )
+
+
+def refit_action_range(data: Dataset) -> Dataset:
+    """Data whose actions had been mapped to [-1, 1] before it was subsampled, mapped to what is left of their range."""
+    used = data.actions[data.transition_rows]
+    return data.rescaled(used.min(axis=0), used.max(axis=0))

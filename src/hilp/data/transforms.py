@@ -1,21 +1,26 @@
-"""What stands between recorded rows and the networks: a transform of observations, and a scaling of actions.
+"""What is known of a data set besides its rows, and what stands between these and the networks.
 
-Files, goals, banks and rewards keep rows as they are recorded. Training applies the transform, and so does the policy,
-which is saved with it.
+That is a transform of observations and a scaling of actions. Files, goals, banks and rewards keep rows as they are
+recorded. Training applies the transform, and so does the policy, which is saved with it.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-BLOCK = 1 << 16  # rows that are turned at a time
+from hilp import trees
+from hilp.errors import HilpError
+from hilp.trees import Tree
+
+BLOCK, FRAMES_BLOCK = 1 << 16, 1 << 12  # rows that are transformed, and stacked, at a time
 
 
 @dataclass(frozen=True)
@@ -133,3 +138,162 @@ class ActionScaling:
         if earlier is None:
             return self
         return ActionScaling(earlier.center + earlier.half_range * self.center, earlier.half_range * self.half_range)
+
+
+OTHERWISE_IN_JSON = ("format", "action_scaling", "measured")  # fields of Metadata
+Parts = tuple[tuple[str, tuple[int, ...]], ...]  # named parts of a row, side by side: name, shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metadata:
+    """Where data comes from and what was done to it; a Dataset and a Source have these fields."""
+
+    name: str = "arrays"
+    task: str | None = None  # the task it was collected in, where hilp collected it
+    format: str = "arrays"  # the reader that took it
+    endings: Mapping[str, int] = field(default_factory=dict)  # how many episodes end in which way, where the data says
+    notes: tuple[str, ...] = ()  # what the reader decided or left out, one line each
+    measured: Mapping[str, Any] = field(default_factory=dict)  # of its collector: what the behaviour was like
+    observation_parts: Parts = ()
+    action_parts: Parts = ()  # where columns of a log make up an action
+    action_scaling: ActionScaling | None = None  # where actions were rescaled
+    stride: int | None = None  # rows of the log that one step spans; None: 1, and free to be chosen
+    stride_actions: str = "mean"  # how the commands of a stride became one: mean or sum
+    frames: int = 1  # of a picture and those before it that networks see at once
+    transform: ObservationTransform | None = None  # of observations, where networks do not see them as they are
+
+    def metadata(self) -> dict[str, Any]:
+        """These fields, to be handed on."""
+        return {known.name: getattr(self, known.name) for known in fields(Metadata)}
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values, for dataset.json."""
+        scaling, transform = self.action_scaling, self.transform
+        plain = {name: value for name, value in self.metadata().items() if name not in OTHERWISE_IN_JSON}
+        return {
+            **plain,
+            "read_as": self.format,
+            "endings": dict(self.endings),
+            **({"measured": dict(self.measured)} if self.measured else {}),
+            "action_center": None if scaling is None else scaling.center.tolist(),
+            "action_half_range": None if scaling is None else scaling.half_range.tolist(),
+            "transform": None if transform is None else transform.to_json(),
+        }
+
+    @staticmethod
+    def from_json(values: Mapping[str, Any]) -> Metadata:
+        """From plain values; a ValueError, TypeError or KeyError where they are none of this."""
+        known = {key.name: values[key.name] for key in fields(Metadata) if key.name not in OTHERWISE_IN_JSON}
+        center, half_range = (
+            None if values[key] is None else np.asarray(values[key], np.float32)
+            for key in ("action_center", "action_half_range")
+        )
+        for what in ("observation_parts", "action_parts"):
+            known[what] = tuple((str(name), tuple(map(int, shape))) for name, shape in known[what])
+        if known["transform"] is not None:
+            known["transform"] = ObservationTransform.from_json(known["transform"])
+        if known["stride"] is not None:
+            known["stride"] = max(1, int(known["stride"]))
+        known |= {"notes": tuple(known["notes"]), "frames": max(1, int(known["frames"]))}
+        scaling = None if center is None or half_range is None else ActionScaling(center, half_range)
+        return Metadata(**known, format="native", action_scaling=scaling, measured=dict(values.get("measured", {})))
+
+
+# ---- stacks of frames ------------------------------------------------------------------------------------------------
+#
+# What networks see of films is a picture and those just before it, built when rows are read. Files and memory hold each
+# frame once. At the start of an episode, its first frame stands in for those before it.
+
+
+class Frames:
+    """Rows of `count` frames each, oldest first, one behind the other along the channels.
+
+    What `trees`, samplers and numpy ask of an array of rows; numpy's arrays and jax's lie in it alike.
+    """
+
+    ndim = 4
+
+    def __init__(self, stored: Any, first: Any, count: int):
+        self.stored = stored  # [rows, height, width, channels]: each frame once
+        self.first = first  # int32 [rows]: the first row of each row's episode
+        self.count = count
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        rows, height, width, channels = self.stored.shape
+        return rows, height, width, self.count * channels
+
+    @property
+    def dtype(self) -> Any:
+        return self.stored.dtype
+
+    def __len__(self) -> int:
+        return int(self.stored.shape[0])
+
+    def __getitem__(self, rows: Any) -> Any:
+        if isinstance(rows, slice):
+            rows = np.arange(*rows.indices(len(self)))
+        elif isinstance(rows, int | np.integer):
+            return self[np.array([rows])][0]
+        elif isinstance(rows, list | np.ndarray):  # masks, and rows counted from the end
+            rows = np.arange(len(self))[np.asarray(rows)]
+        # Methods of the arrays, not functions of numpy: the same lines are traced by jax.
+        before = rows[..., None] - np.arange(self.count - 1, -1, -1, dtype=np.int32)
+        found = self.stored[before.clip(self.first[rows][..., None])]  # ... x count x height x width x channels
+        axes = range(found.ndim)
+        found = found.transpose(*axes[:-4], *axes[-3:-1], axes[-4], axes[-1])
+        return found.reshape(*found.shape[:-2], -1)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        found = np.empty(self.shape, self.dtype)
+        for start in range(0, len(self), FRAMES_BLOCK):
+            found[start : start + FRAMES_BLOCK] = self[start : start + FRAMES_BLOCK]
+        return found if dtype is None else found.astype(dtype, copy=False)
+
+    def select(self, slices: Sequence[slice]) -> Frames:
+        """The rows of some episodes."""
+        stored = np.concatenate([self.stored[:0], *(self.stored[s] for s in slices)])
+        return Frames(stored, firsts([s.stop - s.start for s in slices]), self.count)
+
+
+def firsts(lengths: Any) -> np.ndarray:
+    """The first row of each row's episode."""
+    lengths = np.asarray(lengths, np.int64)
+    return np.repeat(np.cumsum(lengths) - lengths, lengths).astype(np.int32)
+
+
+def stacked(observations: Tree, lengths: Any, count: int) -> Tree:
+    """Observations whose pictures are stacks of frames."""
+    if not 1 <= count <= 64:
+        raise HilpError(f"frames is how many frames networks see at once, from 1 to 64, not {count}")
+    if count == 1:
+        return observations
+    films = [name for name, part in _parts(observations).items() if part.dtype == np.uint8 and part.ndim == 4]
+    if not films:
+        raise HilpError(f"frames={count} stacks pictures, and these observations have none: leave it out")
+    first = firsts(lengths)
+    return {name: Frames(part, first, count) if name in films else part for name, part in observations.items()}
+
+
+def stored(observations: Tree) -> Tree:
+    """Observations as they lie in files and memory, each frame once."""
+    return trees.over(lambda part: part.stored if isinstance(part, Frames) else part, observations)
+
+
+class Recent:
+    """The last frames of episodes that run side by side: the input of a policy that was trained on stacks."""
+
+    def __init__(self, count: int):
+        self._frames: deque[np.ndarray] = deque(maxlen=count)
+
+    def add(self, frames: np.ndarray) -> np.ndarray:
+        """The stacks [n, height, width, count x channels] after the next frame [n, height, width, channels] of each."""
+        frames = np.asarray(frames)
+        if not self._frames:
+            self._frames.extend([frames] * int(self._frames.maxlen or 1))
+        self._frames.append(frames)
+        return np.concatenate(list(self._frames), axis=-1)
+
+
+def _parts(observations: Tree) -> dict[str, Any]:
+    return dict(observations) if isinstance(observations, Mapping) else {}

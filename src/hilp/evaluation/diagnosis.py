@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 from hilp import storage, tasks, trees
 from hilp.data import checks, timescale
 from hilp.data.dataset import Dataset
-from hilp.errors import HilpError, require_count, require_seed, some
+from hilp.errors import HilpError, require_count, require_seed
 from hilp.evaluation import held_out, theory
 from hilp.learning import methods
 from hilp.learning.methods import monolithic
@@ -74,11 +74,12 @@ def diagnose(
     }
     if finite is not None:
         latents = policy.encode_all(rendering.observe_states(world, finite.observations))
-        how: Numbers = {"seed": seed, "distance": directed_distance(policy)}
-        numbers = theory.examine(finite.successors, finite.steps, latents, policy.discount, **how)
+        distance = directed_distance(policy)
+        numbers = theory.examine(
+            finite.successors, finite.steps, latents, policy.discount, seed=seed, distance=distance
+        )
         result["exact"] = {"task": world.name, **numbers}
     if data is not None:
-        _require_own_observations(policy, data)
         data = held_out.as_trained(policy, data)
         reference = Reference(data, config or value_config(policy.reference), steps, seed)
         learned = compare_with_value(policy, reference, reference.train(quiet), pairs)
@@ -92,22 +93,10 @@ def training_summary(policy: FoundationPolicy, data: Dataset | None = None) -> N
         "discount": policy.discount,
         "normalize": policy.settings.get("normalize", True),
         "stride": policy.preparation.stride,
-        "scale": None if data is None or (data.stride or 1) > 1 else timescale.of_dataset(data).to_json(),
+        "scale": None if data is None or (data.stride or 1) > 1 else asdict(timescale.of_dataset(data)),
         "moving": policy.provenance.moving,
         "updates": policy.provenance.steps,
     }
-
-
-def _require_own_observations(policy: FoundationPolicy, data: Dataset) -> None:
-    if data.observation_dim != policy.spec.observation_dim:
-        raise HilpError(
-            f"this policy takes observations of {policy.spec.observation_dim} numbers, {data.name} has "
-            f"{data.observation_dim}: pass the data it was trained on"
-        )
-    if Spec.of(data.observations, data.action_dim).parts != policy.spec.parts:
-        names = some([name for name, _, _ in policy.spec.parts])
-        takes = f"observations by name ({names})" if names else "plain vectors as observations"
-        raise HilpError(f"this policy takes {takes}, {data.name} has others: pass the data it was trained on")
 
 
 # ---- a value V(s, g) to compare with ---------------------------------------------------------------------------------

@@ -14,12 +14,12 @@ from hilp.errors import HilpError, require_count, require_seed, some
 from hilp.evaluation import goals, rollouts
 from hilp.evaluation.rollouts import Outcome, Rollout, rollout_goals, rollout_reward, rule_of
 from hilp.evaluation.rows import Row, finite
-from hilp.evaluation.setup import TARGET, acting_task, require_reward, reward_function, task_for_policy
+from hilp.evaluation.setup import TARGET, acting_task, require_reward, reward_of, task_for_policy
 from hilp.policy.policy import FoundationPolicy
 from hilp.prompts import midpoints
 from hilp.prompts.agent import has_graph
-from hilp.prompts.base import Prompt
-from hilp.prompts.specs import Goal, Reward, Spec
+from hilp.prompts.base import Prompt, SumPrompt, ThenPrompt, condition_of
+from hilp.prompts.specs import Goal, Reward, Spec, Sum, Then
 from hilp.versions import versions
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def evaluate(
 
     prompts: specs, `[Goal(plan="auto"), Goal("task3"), Reward("run", rule="graph")]`, with goals as
     `hilp.evaluation.goals` reads them, or without one those of the task; or one prompt or several of another kind (a
-    trained hierarchy, `Skill(...)`, `Saved(...)`), which are scored under `rewards`. Without `prompts`:
+    trained hierarchy, `Skill(...)`, `Saved(...)`, `Sum(...)`), which are scored under `rewards`. Without `prompts`:
     `Goal(plan=p)` for each `plan` (default: `default_plans`, where the task has goals) and `Reward(name)` for each of
     `rewards` (default: all, in a task without goals). "target" is the reward of being at one far place, in tasks that
     have one. options: of `evaluate_with_rollouts`.
@@ -62,37 +62,50 @@ def evaluate_with_rollouts(
     episodes: int = 50,
     seed: int = 0,
     command: str | None = None,
+    random: bool = False,
 ) -> list[tuple[Row, Rollout]]:
     """`evaluate`, with the episodes behind each row.
 
     data: whose transitions rewards are fitted on (default: those kept in the policy). adapt: search around each
     reward's prompt with so many episodes first (`hilp.adapt`), from starts of their own. episodes, seed: of
-    each prompt, and of their starts and goals. command: that made the rows.
+    each prompt, and of their starts and goals. command: that made the rows. random: also say what random actions score.
     """
     world = acting_task(policy, task)
     episodes, seed, adapt = require_count("episodes", episodes), require_seed(seed), require_count("adapt", adapt, 0)
     if prompts is not None and plan is not None:
         raise HilpError("plan is short for prompts=[Goal(plan=...)]: give one of the two")
     chosen = default_prompts(policy, world, plan, rewards) if prompts is None else _listed(prompts)
-    jobs = _resolved(chosen, policy, world, rewards, seed)
-    if adapt and all(isinstance(one, Goal) for one, _ in jobs):
+    if not chosen:
+        raise HilpError("nothing to evaluate: give at least one prompt, plan or reward")
+    if prompts is not None and rewards and all(isinstance(one, Goal | Reward) for one in chosen):
+        raise HilpError("rewards score prompts of other kinds, and there is none: add Reward(...) to the prompts")
+    jobs = _resolved(chosen, policy, world, rewards, data, seed)
+    if adapt and all(isinstance(one, Goal) for one, _, _ in jobs):
         raise HilpError("adapt changes prompts of rewards, and there is none: name some, rewards=...")
     about = describe(policy, world.name, seed, command)
     found: list[tuple[Row, Rollout]] = []
-    for one, target in jobs:
-        spec = {"spec": one.to_json()} if isinstance(one, Spec) else {}
+    by_chance: dict[str, float | None] = {}  # what random actions score, by goal or reward
+    for one, made, target in jobs:
+        row = {**about, **({"spec": one.to_json()} if isinstance(one, Spec) else {})}
         if isinstance(one, Goal):
-            outcome, rollout = rollout_goals(policy, world, one, episodes, seed, target)
-            found.append(({**about, "prompt": "goal", "plan": one.plan, **spec, **outcome}, rollout))
-            continue
-        prompt = _reward_prompt(policy, world, one, data)
-        if hasattr(prompt, "high"):
-            spec["hierarchy"] = prompt.high.settings()
-        adapted: Outcome = {}
-        if adapt:
-            prompt, adapted = _adapt(policy, world, target, prompt, adapt, seed)
-        outcome, rollout = rollout_reward(policy, world, target, prompt, episodes, seed)
-        found.append(({**about, "prompt": "reward", "reward": target, **spec, **outcome, **adapted}, rollout))
+            outcome, rollout = rollout_goals(policy, world, one, episodes, seed, made)
+            row |= {"prompt": "goal", "plan": one.plan, **outcome}
+        else:
+            with warnings.catch_warnings():  # of a bad fit of a reward: rows have its R^2
+                warnings.simplefilter("ignore")
+                prompt = _prompt(policy, world, one, data, seed) if isinstance(one, Reward) else made
+            row |= {"hierarchy": prompt.high.settings()} if hasattr(prompt, "high") else {}
+            adapted: Outcome = {}
+            if adapt:
+                prompt, adapted = _adapt(policy, world, target, prompt, adapt, seed)
+            outcome, rollout = rollout_reward(policy, world, target, prompt, episodes, seed)
+            row |= {"prompt": "reward", "reward": target, **outcome, **adapted}
+        if random:
+            key = target or str(one.goal)
+            if key not in by_chance:
+                by_chance[key] = rollouts.random_score(world, row, made if isinstance(one, Goal) else None)
+            row |= {} if by_chance[key] is None else {"random": by_chance[key]}
+        found.append((row, rollout))
     return found
 
 
@@ -126,34 +139,50 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _resolved(
-    prompts: Sequence[Any], policy: FoundationPolicy, world: tasks.Task, rewards: str | Iterable[str] | None, seed: int
-) -> list[tuple[Any, Any]]:
-    """Each goal spec with the goal that it names, each other prompt with the reward that it is scored under.
+    prompts: Sequence[Any],
+    policy: FoundationPolicy,
+    world: tasks.Task,
+    rewards: str | Iterable[str] | None,
+    data: Dataset | None,
+    seed: int,
+) -> list[tuple[Any, Any, str]]:
+    """Each goal spec with the goal that it names, each other one with its prompt and the reward that scores it.
 
-    A prompt that does not go with the task is an error here, before the first rollout.
+    Prompts of rewards are made later: their fit takes time. A prompt that does not go with the task is an error here,
+    before the first rollout.
     """
     names = [TARGET] if hasattr(world, "at_target") else list(world.rewards)
     names = names if rewards is None else _listed(rewards)
-    found: list[tuple[Any, Any]] = []
+    found: list[tuple[Any, Any, str]] = []
     for one in prompts:
         if isinstance(one, Goal):
             if not world.has_goals:
                 raise HilpError(f"task {world.name} has no goals: prompt with its rewards, {some(list(world.rewards))}")
-            found.append(goals.resolve(one, policy, world, seed=seed))
+            found.append((*goals.resolve(one, policy, world, seed=seed), ""))
             continue
         for name in [str(one.reward)] if isinstance(one, Reward) else names:
             require_reward(world, name)
-            found.append((one, name))
+        if isinstance(one, Reward):
+            found.append((one, None, str(one.reward)))
+        else:
+            made = _prompt(policy, world, one, data, seed)
+            found += [(one, made, name) for name in names]
     return found
 
 
-def _reward_prompt(policy: FoundationPolicy, world: tasks.Task, one: Any, data: Dataset | None) -> Any:
-    """The prompt of a spec, or a prompt as it is; without a warning about a bad fit, as rows carry R^2."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        if isinstance(one, Reward):
-            return policy.reward(data, reward_function(world, str(one.reward)), **one.reward_options())
-        return policy.prompt(one, data) if isinstance(one, Spec) else one
+def _prompt(policy: FoundationPolicy, world: tasks.Task, one: Any, data: Dataset | None, seed: int) -> Any:
+    """The prompt of a spec, or a prompt as it is; goals, columns and rewards in prompts may have names of the task."""
+    if isinstance(one, Sum):
+        return SumPrompt(tuple((weight, _prompt(policy, world, part, data, seed)) for weight, part in one.parts))
+    if isinstance(one, Then):
+        first, second = (_prompt(policy, world, part, data, seed) for part in (one.first, one.second))
+        return ThenPrompt(first, second, condition_of(first, one.until, dict(world.columns)))
+    if isinstance(one, Goal) and one.goal is not None:
+        spec, goal = goals.resolve(one, policy, world, seed=seed)
+        return policy.goal(goal.observation, **spec.goal_options())
+    if isinstance(one, Reward) and one.reward is not None:
+        return policy.reward(data, reward_of(one.reward, policy, world), **one.reward_options())
+    return policy.prompt(one, data) if isinstance(one, Spec) else one
 
 
 def _adapt(

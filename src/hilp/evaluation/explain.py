@@ -19,6 +19,9 @@ SATURATED_SHARE = 0.3  # of distances at their longest that deserve a word
 LONGEST = 0.995  # a discount of phi that is not worth raising
 POOR_TIME = 0.5  # rank correlation with observed time, which detours keep low
 AGREES = 0.6  # of actions, where chance is a half
+COLLAPSED = "All latent distances are equal: phi has collapsed or was never trained."
+ALIKE = "Latent distance and {} order pairs alike with rank correlation {:.2f}"
+NEEDS_DIRECTED = "A directed phi can: hilp pretrain --method hilp-directed."
 Numbers = dict[str, Any]
 
 
@@ -35,8 +38,12 @@ def explain_held_out(plans: Sequence[Numbers]) -> list[str]:
         f"Measured on {first['episodes']} episodes of {first['data']} ({first['transitions']:,} steps) without a "
         "simulator."
     ]
-    if "time_correlation" in first:
-        sentences.append(_time_words(first["time_correlation"], first["plain_correlation"]))
+    if "time_correlation" in first and first["time_correlation"] is None:
+        sentences.append(COLLAPSED)
+    elif "time_correlation" in first:
+        plain, detours = first["plain_correlation"], "trajectories with detours keep it below 1"
+        compared = "" if plain is None else f" (plain distance of observations: {plain:.2f}); {detours}"
+        sentences.append(f"{ALIKE.format('observed time', first['time_correlation'])}{compared}.")
     agreeing = {plan["plan"]: plan["agreement"] for plan in plans if plan.get("agreement") is not None}
     if agreeing:
         best = max(agreeing, key=lambda plan: agreeing[plan])
@@ -55,33 +62,9 @@ def explain_held_out(plans: Sequence[Numbers]) -> list[str]:
     return sentences
 
 
-def _time_words(correlation: float | None, plain: float | None) -> str:
-    if correlation is None:
-        return COLLAPSED
-    rank = f"Latent distance and observed time order pairs alike with rank correlation {correlation:.2f}"
-    if plain is None:
-        return f"{rank}."
-    return f"{rank} (plain distance of observations: {plain:.2f}); trajectories with detours keep it below 1."
-
-
 def advise(plans: Sequence[Numbers], training: Numbers) -> list[str]:
     """What to change, by what is wrong; never what was done already. training: of `diagnosis.training_summary`."""
-    first = plans[0]
-    agreement = [plan["agreement"] for plan in plans if plan.get("agreement")]
-    found = _training_advice(first, training) or _time_advice(first, training)
-    if not found and agreement and max(agreement) < AGREES:
-        found = [
-            "Distances order time, but actions do not follow: check that each command is in the row of the state that "
-            "it was applied in, and try a lower temperature."
-        ]
-    if not found and not any(plan["reached_any"] for plan in plans):
-        found = ["In the world of observed transitions no goal is reached: goals are seldom hit so exactly here."]
-    return found or ["Nothing stands out: more data and more updates are what is left."]
-
-
-def _training_advice(first: Numbers, training: Numbers) -> list[str]:
-    """What the scale of time and the length of training say."""
-    found = []
+    first, found = plans[0], []
     scale, moving = training.get("scale"), training.get("moving")
     if (first.get("saturated") or 0.0) > SATURATED_SHARE and training["discount"] < LONGEST:
         found.append(
@@ -98,19 +81,24 @@ def _training_advice(first: Numbers, training: Numbers) -> list[str]:
             f"Distances still changed by {_percent(moving)} in the last part of training: go on with --resume --steps "
             f"{2 * int(training.get('updates') or 1)}, or --steps auto."
         )
-    return found
-
-
-def _time_advice(first: Numbers, training: Numbers) -> list[str]:
-    """What to do where latent distances do not order pairs as time does."""
+    if found:
+        return found
     correlation, plain = first.get("time_correlation"), first.get("plain_correlation")
-    if correlation is None or correlation >= POOR_TIME:
-        return []
-    if not training.get("normalize", True):
-        return ["Observations are not normalised: train with --set normalize=true."]
-    if plain is not None and plain > correlation:
-        return ["Plain distances order time better than phi does: train longer, or with a smaller dim."]
-    return ["Time is hard to tell from these observations: add velocities, or columns that show progress."]
+    if correlation is not None and correlation < POOR_TIME:
+        if not training.get("normalize", True):
+            return ["Observations are not normalised: train with --set normalize=true."]
+        if plain is not None and plain > correlation:
+            return ["Plain distances order time better than phi does: train longer, or with a smaller dim."]
+        return ["Time is hard to tell from these observations: add velocities, or columns that show progress."]
+    agreement = [plan["agreement"] for plan in plans if plan.get("agreement")]
+    if agreement and max(agreement) < AGREES:
+        return [
+            "Distances order time, but actions do not follow: check that each command is in the row of the state that "
+            "it was applied in, and try a lower temperature."
+        ]
+    if not any(plan["reached_any"] for plan in plans):
+        return ["In the world of observed transitions no goal is reached: goals are seldom hit so exactly here."]
+    return ["Nothing stands out: more data and more updates are what is left."]
 
 
 def _exact_words(exact: Numbers, result: Numbers) -> list[str]:
@@ -134,7 +122,17 @@ def _exact_words(exact: Numbers, result: Numbers) -> list[str]:
         f"{error['sup']:.0f})."
     )
     sentences += _rank_words(exact["rank_correlation"], "the exact distance", result)
-    sentences += _bias_words(exact["error_discounted"])
+    bias = exact["error_discounted"]["mean_found"] / exact["error_discounted"]["mean_true"] - 1.0
+    if bias > BIASED:
+        sentences.append(
+            f"Latent distances are {_percent(bias)} too long on average, as they are where data takes detours: a "
+            "larger phi_expectile or data with shorter ways may help."
+        )
+    if bias < -BIASED:
+        sentences.append(
+            f"Latent distances are {_percent(-bias)} too short on average, as they are before phi has spread out: "
+            "train longer, or raise dim."
+        )
     horizon = 1.0 / (1.0 - result["discount"])
     if exact["longest_steps"] > 2.0 * horizon:
         sentences.append(
@@ -165,10 +163,6 @@ def _learned_words(learned: Numbers, result: Numbers) -> list[str]:
     return sentences
 
 
-COLLAPSED = "All latent distances are equal: phi has collapsed or was never trained."
-NEEDS_DIRECTED = "A directed phi can: hilp pretrain --method hilp-directed."
-
-
 def _distance(directed: bool) -> str:
     return "d(s, g)" if directed else "|phi(s) - phi(g)|"
 
@@ -197,7 +191,7 @@ def _asymmetry_words(asymmetry: float, directed: bool) -> str:
 def _rank_words(correlation: float | None, reference: str, result: Numbers) -> list[str]:
     if correlation is None:
         return [COLLAPSED]
-    rank = f"Latent distance and {reference} order pairs alike with rank correlation {correlation:.2f}"
+    rank = ALIKE.format(reference, correlation)
     if correlation >= GOOD_RANKS:
         return [f"{rank}: good."]
     if correlation >= POOR_RANKS:
@@ -206,21 +200,6 @@ def _rank_words(correlation: float | None, reference: str, result: Numbers) -> l
     if result["expectile"] is not None:
         remedies += f" or a larger phi_expectile (now {result['expectile']:g})"
     return [f"{rank}: low. Train longer, on more data between far places, or with {remedies}."]
-
-
-def _bias_words(error: Numbers) -> list[str]:
-    bias = error["mean_found"] / error["mean_true"] - 1.0
-    if bias > BIASED:
-        return [
-            f"Latent distances are {_percent(bias)} too long on average, as they are where data takes detours: a "
-            "larger phi_expectile or data with shorter ways may help."
-        ]
-    if bias < -BIASED:
-        return [
-            f"Latent distances are {_percent(-bias)} too short on average, as they are before phi has spread out: "
-            "train longer, or raise dim."
-        ]
-    return []
 
 
 def _theorem_words(exact: Numbers) -> list[str]:

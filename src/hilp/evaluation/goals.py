@@ -56,6 +56,8 @@ def resolve(
     goal = spec.goal
     if isinstance(goal, str):
         goal = find(goal, policy, world, data, seed, dims)
+    elif isinstance(goal, Mapping):
+        goal = ResolvedGoal(trees.over(lambda rows: rows[0], policy.check(goal).tree))
     elif goal is not None:
         goal = ResolvedGoal(np.asarray(goal, np.float32))
     return replace(spec, goal_dims=dims), goal
@@ -77,7 +79,7 @@ def find(
     text = text.strip()
     if text.startswith(ROW):
         return _row(text.removeprefix(ROW), policy, world, data)
-    if is_picture(text):
+    if Path(text).suffix.lower() in PICTURES:
         return ResolvedGoal(picture_observation(text, policy.spec))
     shown = world is not None and hasattr(world, "render_states")  # a state can become what the policy sees
     if policy.spec.parts and not shown:
@@ -88,9 +90,14 @@ def find(
         )
     if "=" in text:
         return _seen(world, _by_columns(text, policy, world, seed, goal_dims))
-    numbers = _numbers(text)
-    if numbers is not None:
-        return _seen(world, numbers)
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        return _by_name(text, world, seed)
+    return _seen(world, np.array(numbers, np.float32))
+
+
+def _by_name(text: str, world: Task | None, seed: int) -> ResolvedGoal:
     if world is None:
         raise HilpError(
             f"'{text}' is a name: name the task whose goal it is with --task, or give {ROW}0 or numbers separated by "
@@ -115,13 +122,6 @@ def is_row(text: str | None) -> bool:
     return text is not None and text.strip().startswith(ROW)
 
 
-def _numbers(text: str) -> np.ndarray | None:
-    try:
-        return np.array([float(part) for part in text.split(",")], np.float32)
-    except ValueError:
-        return None
-
-
 def _row(text: str, policy: FoundationPolicy, world: Task | None, data: Dataset | None) -> ResolvedGoal:
     observations = policy.bank.observations if data is None else data.observations
     where = "the bank of this policy" if data is None else f"the data set {data.name}"
@@ -137,8 +137,12 @@ def _row(text: str, policy: FoundationPolicy, world: Task | None, data: Dataset 
 
 
 def _columns_of(policy: FoundationPolicy, world: Task | None) -> tuple[Mapping[str, int], str]:
-    """The columns that have names, and whose they are."""
-    return (_logged_columns(policy), POLICY) if world is None else (world.columns, world.name)
+    """The columns that have names, and whose they are: of a log without a task, where each has a name of its own."""
+    if world is not None:
+        return world.columns, world.name
+    parts = policy.observation_parts
+    alone = len(parts) == policy.spec.observation_dim and all(np.prod(shape) == 1 for _, shape in parts)
+    return {name: column for column, (name, _) in enumerate(parts)} if alone else {}, POLICY
 
 
 def column_numbers(columns: str | Sequence[int | str], policy: FoundationPolicy, world: Task | None) -> tuple[int, ...]:
@@ -159,8 +163,10 @@ def _by_columns(
     """A goal of which some columns are given: the others as the task says, or any that networks do not see."""
     columns, owner = _columns_of(policy, world)
     values = _column_values(text, columns, owner)
-    if world is None:
-        goal = _unseen(policy)
+    if world is None:  # columns that networks do not see may be any
+        goal = np.array(policy.bank.observations[0], np.float32)
+        transform = policy.preparation.transform
+        goal[list(range(len(goal)) if transform is None else transform.columns)] = np.nan
     elif isinstance(world, NamedGoals):
         goal = np.array(world.goal_base(np.random.default_rng(seed)), np.float32)
     else:
@@ -197,28 +203,8 @@ def _column_values(text: str, columns: Mapping[str, int], owner: str) -> dict[st
     return values
 
 
-def _logged_columns(policy: FoundationPolicy) -> dict[str, int]:
-    """The columns of a log that a policy was trained on, where each has a name of its own."""
-    parts = policy.observation_parts
-    alone = len(parts) == policy.spec.observation_dim and all(np.prod(shape) == 1 for _, shape in parts)
-    return {name: column for column, (name, _) in enumerate(parts)} if alone else {}
-
-
-def _unseen(policy: FoundationPolicy) -> np.ndarray:
-    """A goal with NaN everywhere but in the columns that networks do not see, which may be any."""
-    goal = np.array(policy.bank.observations[0], np.float32)
-    transform = policy.preparation.transform
-    goal[list(range(len(goal)) if transform is None else transform.columns)] = np.nan
-    return goal
-
-
-def is_picture(text: str) -> bool:
-    """Whether a goal is the file of a picture."""
-    return Path(text).suffix.lower() in PICTURES
-
-
 def picture_observation(path: str, spec: Spec) -> dict[str, np.ndarray]:
-    """What a policy would see where a picture was taken; of a stack of frames, the same frame in each."""
+    """What a policy would see where a picture was taken, brought to its size; of a stack, the same frame in each."""
     shapes = spec.pictures
     if len(shapes) != 1 or len(spec.parts) != 1:
         parts = some([f"{name} {kind} {shape}" for name, shape, kind in spec.parts]) or "plain vectors"
@@ -227,20 +213,15 @@ def picture_observation(path: str, spec: Spec) -> dict[str, np.ndarray]:
     frame = 1 if channels in (1, 2) else 3
     if channels % frame:
         raise HilpError(f"{path} is a picture, and this policy sees {channels} channels, no stack of frames in colour")
-    found = read_picture(path, height, width, "L" if frame == 1 else "RGB").reshape(height, width, frame)
-    return {name: np.tile(found, (1, 1, channels // frame))}
-
-
-def read_picture(path: str, height: int, width: int, mode: str = "RGB") -> np.ndarray:
-    """The picture in a file, brought to a size: as it is where it has that, else averaged over areas."""
     from PIL import Image
 
     try:
         with Image.open(path) as picture:
-            found = picture.convert(mode)
-            if found.size != (width, height):
+            found = picture.convert("L" if frame == 1 else "RGB")
+            if found.size != (width, height):  # then averaged over areas
                 found = found.resize((width, height), Image.Resampling.BOX)
-            return np.asarray(found, np.uint8)
+        pixels = np.asarray(found, np.uint8).reshape(height, width, frame)
+        return {name: np.tile(pixels, (1, 1, channels // frame))}
     except FileNotFoundError:
         raise HilpError(f"there is no picture {path}") from None
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:

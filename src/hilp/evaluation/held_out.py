@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 
 from hilp import trees
-from hilp.data import subsampling
+from hilp.data import timescale
 from hilp.data.dataset import Dataset
-from hilp.errors import HilpError, require_count, require_seed
+from hilp.errors import HilpError, require_count, require_seed, some
 from hilp.evaluation import stats, theory
 from hilp.evaluation.evaluate import default_plans, describe
 from hilp.evaluation.rows import Row
 from hilp.policy.policy import FoundationPolicy
 from hilp.prompts import midpoints
 from hilp.prompts.bank import Bank
+from hilp.spec import Spec
 
 PAIRS = 4000  # of a state and a later one
 ACTED = 500  # of them that the policy acts on
@@ -33,6 +34,7 @@ ALIKE = 12  # states near one, among which the most similar command is looked fo
 LOST = 4.0  # steps of usual length from the nearest state, beyond which it is taken for that state
 NEAR = 2.0  # steps of usual length within which a goal counts as reached
 DETOUR = 1.5  # a later state is reached without one where it took no longer than this times its latent distance
+SATURATED = 0.9  # of the longest distance that phi can express
 LEAST_DIRECT = 50  # pairs without a detour that are worth a share
 ALMOST = 1.03  # plans within this of the quickest are as good; of those the simplest is advised
 DEFAULT_PLANS: tuple[int | str, ...] = (0, 1, 3, "auto")
@@ -57,6 +59,8 @@ def measure(
     plans = tuple(default_plans(policy) if plans is None else plans)
     if not len(policy.bank):
         plans = tuple(plan for plan in plans if plan == 0)
+    if not plans:
+        raise HilpError("nothing to evaluate: give at least one plan (0, where a policy keeps no states: --bank 0)")
     rng = np.random.default_rng(seed)
     first, later = later_pairs(data, PAIRS, horizon(policy), rng)
     found: Numbers = {
@@ -71,7 +75,9 @@ def measure(
         found["time_correlation"] = theory.rank_correlation(distance, (later - first).astype(float), seed)
         found["plain_correlation"] = theory.rank_correlation(plain, (later - first).astype(float), seed)
         expected = midpoints.undiscounted(distance, policy.discount) if policy.has_rule("discount") else distance
-        found["saturated"] = saturated(policy, data, rng)
+        if policy.has_rule("discount"):  # random pairs so far apart that phi can no longer tell how far
+            latent, _ = distances(policy, data, *(rng.choice(data.rows, PAIRS // 4) for _ in range(2)))
+            found["saturated"] = float(np.mean(latent * (1.0 - policy.discount) > SATURATED))
         direct = later - first <= DETOUR * np.maximum(expected, 1.0)
     pairs = np.flatnonzero(direct & (later - first > 1))[:ACTED]
     world = Neighbours(policy, data, seed)
@@ -107,15 +113,20 @@ def evaluate(
 
 
 def as_trained(policy: FoundationPolicy, data: Dataset) -> Dataset:
-    """Data as the policy's own was: of its sizes, and subsampled as that was."""
-    wanted = (policy.spec.observation_dim, policy.spec.action_dim)
-    if (data.observation_dim, data.action_dim) != wanted:
+    """Data as the policy's own was: of its sizes and parts, and subsampled as that was."""
+    ours, theirs = policy.spec, Spec.of(data.observations, data.action_dim)
+    if (ours.observation_dim, ours.action_dim) != (theirs.observation_dim, theirs.action_dim):
         raise HilpError(
-            f"this policy takes observations and actions of {wanted[0]} and {wanted[1]} numbers, {data.name} has "
-            f"{data.observation_dim} and {data.action_dim}: pass data that was read as that of its training"
+            f"this policy takes observations and actions of {ours.observation_dim} and {ours.action_dim} numbers, "
+            f"{data.name} has {theirs.observation_dim} and {theirs.action_dim}: pass data that was read as that of its "
+            "training"
         )
+    if ours.parts != theirs.parts:
+        names = some([name for name, _, _ in ours.parts])
+        takes = f"observations by name ({names})" if names else "plain vectors as observations"
+        raise HilpError(f"this policy takes {takes}, {data.name} has others: pass the data it was trained on")
     stride = policy.preparation.stride
-    return subsampling.subsample(data, stride) if stride > 1 and (data.stride or 1) == 1 else data
+    return timescale.subsample(data, stride) if stride > 1 and (data.stride or 1) == 1 else data
 
 
 def horizon(policy: FoundationPolicy) -> int:
@@ -138,17 +149,6 @@ def distances(
     s, g = _at(data.observations, first), _at(data.observations, later)
     latent = policy.distance(policy.encode(s), policy.encode(g))
     return latent, np.linalg.norm(_flat(policy, s) - _flat(policy, g), axis=1)
-
-
-def saturated(policy: FoundationPolicy, data: Dataset, rng: np.random.Generator) -> float | None:
-    """Share of random pairs of states that are so far apart that phi can no longer tell how far."""
-    if not policy.has_rule("discount"):
-        return None
-    latent, _ = distances(policy, data, *(rng.choice(data.rows, PAIRS // 4) for _ in range(2)))
-    return float(np.mean(latent * (1.0 - policy.discount) > SATURATED))
-
-
-SATURATED = 0.9  # of the longest distance that phi can express
 
 
 def agreement(policy: FoundationPolicy, data: Dataset, rows: np.ndarray, goals: np.ndarray, plan: int | str) -> Numbers:
@@ -232,14 +232,10 @@ def advised(plans: Sequence[Numbers]) -> int | str:
 
 def joined(banks: Sequence[Bank]) -> Bank:
     """Transitions of several banks in one, without what only some of them have."""
-
-    def whole(*parts: np.ndarray) -> np.ndarray:
-        return np.concatenate(parts)
-
-    observations, following = (
-        trees.over(whole, *(getattr(bank, name) for bank in banks)) for name in ("observations", "next_observations")
+    names = ("observations", "actions", "next_observations")
+    return Bank(
+        *(trees.over(lambda *all: np.concatenate(all), *(getattr(one, name) for one in banks)) for name in names)
     )
-    return Bank(observations, whole(*(bank.actions for bank in banks)), following)
 
 
 def _at(observations: trees.Tree, rows: np.ndarray) -> trees.Tree:

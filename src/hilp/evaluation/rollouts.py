@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -34,23 +34,21 @@ class Rollout:
     lengths: np.ndarray  # [episodes]: steps of each
     goals: np.ndarray  # [episodes, obs]: NaN where a prompt has none
     reached: np.ndarray  # bool [episodes]: the goal, or at least half of what a reward had to give
-    physics: np.ndarray | None = None  # [steps, episodes, p]: states of the simulator, to film them
+    actions: Sequence[np.ndarray] = ()  # of each step [episodes, act]
+    alive: Sequence[np.ndarray] = ()  # before each step, bool [episodes]: those that their task has not ended
+    columns: Mapping[str, np.ndarray] = field(default_factory=dict)  # extra columns after each step [steps, episodes]
 
     def episode(self, number: int) -> tuple[np.ndarray, np.ndarray | None]:
-        """Observations [length + 1, obs] and physics [length, p] of one of them."""
+        """Observations [length + 1, obs] of one of them, and the states of its simulator [length, p], to film it."""
         length = int(self.lengths[number])
-        physics = None if self.physics is None else self.physics[:length, number]
-        return self.observations[: length + 1, number], physics
+        physics = self.columns.get("physics")
+        return self.observations[: length + 1, number], None if physics is None else physics[:length, number]
 
     def first(self, count: int) -> Rollout:
-        """The first few of them, no longer than they lasted."""
+        """What is saved of the first few of them, no longer than they lasted."""
         steps = int(self.lengths[:count].max(initial=0))
         return Rollout(
-            self.observations[: steps + 1, :count],
-            self.lengths[:count],
-            self.goals[:count],
-            self.reached[:count],
-            None if self.physics is None else self.physics[:steps, :count],
+            self.observations[: steps + 1, :count], self.lengths[:count], self.goals[:count], self.reached[:count]
         )
 
 
@@ -59,47 +57,29 @@ class Rollout:
 Act = Callable[[np.ndarray], np.ndarray]  # actions of all episodes, by which of them still head for their goal
 
 
-class Recording:
-    """What episodes go through: observations, actions, and the extra columns of these names after each step."""
-
-    def __init__(self, running: tasks.Episodes, columns: Sequence[str] = ()):
-        self.running, self.path = running, [running.observations.copy()]
-        self.actions: list[np.ndarray] = []
-        self.alive: list[np.ndarray] = []  # bool [n] before each step: episodes that their task has not ended
-        self.columns: dict[str, list[np.ndarray]] = {name: [] for name in columns}
-        self.reached = np.zeros(len(running.observations), bool)
-        self.lengths = np.zeros(len(running.observations), int)
-
-    def run(self, act: Act, most: int, to_goals: bool = False) -> Recording:
-        """Step up to `most` times; to goals only until every episode is over or has reached its own."""
-        running = self.running
+def roll(running: tasks.Episodes, act: Act, most: int, columns: Iterable[str] = (), to_goals: bool = False) -> Rollout:
+    """Step episodes up to `most` times; to goals only until every one is over or has reached its own."""
+    path, actions, living = [running.observations.copy()], [], []
+    extras: dict[str, list[np.ndarray]] = {name: [] for name in columns}
+    goals = running.goals.copy() if to_goals else np.full_like(path[0], np.nan)
+    reached = running.reached().copy() if to_goals else np.zeros(len(path[0]), bool)
+    lengths = np.where(reached, 0, most)
+    for step in range(most):
+        alive = ~np.asarray(getattr(running, "over", np.zeros_like(reached)))  # most tasks never end one
+        if to_goals and not (alive & ~reached).any():
+            break
+        living.append(alive)
+        actions.append(np.array(act(~reached)))
+        running.step(actions[-1])
+        path.append(running.observations.copy())
+        for name, column in extras.items():
+            column.append(running.extra(name))
         if to_goals:
-            self.reached = running.reached().copy()
-        self.lengths = np.where(self.reached, 0, most)
-        for step in range(most):
-            alive = ~np.asarray(getattr(running, "over", np.zeros_like(self.reached)))  # most tasks never end one
-            if to_goals and not (alive & ~self.reached).any():
-                break
-            self.alive.append(alive)
-            self.actions.append(np.array(act(~self.reached)))
-            running.step(self.actions[-1])
-            self.path.append(running.observations.copy())
-            for name, column in self.columns.items():
-                column.append(running.extra(name))
-            if to_goals:
-                now = running.reached() & ~self.reached
-                self.lengths[now] = step + 1
-                self.reached |= now
-        return self
-
-    @property
-    def observations(self) -> np.ndarray:
-        return np.stack(self.path)  # [steps + 1, n, obs]
-
-    @property
-    def physics(self) -> np.ndarray | None:
-        states = self.columns.get("physics")
-        return np.stack(states) if states else None
+            now = running.reached() & ~reached
+            lengths[now] = step + 1
+            reached |= now
+    found = {name: np.stack(column) for name, column in extras.items() if column}
+    return Rollout(np.stack(path), lengths, goals, reached, actions, living, found)
 
 
 def _actor(policy: FoundationPolicy, running: tasks.Episodes, prompt: Any, to_goals: bool = False) -> Act:
@@ -134,6 +114,8 @@ def rollout_goals(
     A method without a goal rule gets the skill of the reward of being at the goal. The options of the spec change how
     the policy heads for goals; what counts as reached is up to the task.
     """
+    if goal is not None and isinstance(goal.for_task, Mapping) and not rendering.can_infer_states(world):
+        raise HilpError(f"{world.name} cannot tell from a picture whether a goal is reached: give a name or its state")
     to_one = {} if goal is None else {"goal": goal.for_task}
     running = world.episodes(np.random.default_rng(seed), episodes, **to_one)
     if spec.plan == 0 and not policy.has_rule("goal_direction") and not policy.has_rule("goal_skill"):
@@ -177,13 +159,13 @@ def _reach(
     policy: FoundationPolicy, world: tasks.Task, running: tasks.Episodes, prompt: Any, seed: int
 ) -> tuple[Outcome, Rollout]:
     """Episodes that end when their goal is reached, or at the task's limit."""
-    goals = running.goals.copy()
-    recording = Recording(running, [name for name in world.extra_columns if name == "physics"])
-    recording.run(_actor(policy, running, prompt, to_goals=True), world.max_steps, to_goals=True)
-    reached, lengths = recording.reached, recording.lengths
+    columns = [name for name in world.extra_columns if name == "physics"]
+    rollout = roll(running, _actor(policy, running, prompt, to_goals=True), world.max_steps, columns, to_goals=True)
+    reached, lengths = rollout.reached, rollout.lengths
     row = {
         **_goal_scores(running, reached, seed),
         "episodes": len(reached),
+        **_falls(running),
         "lengths": lengths.tolist(),
         "mean_length_of_successes": float(lengths[reached].mean()) if reached.any() else None,
     }
@@ -191,7 +173,12 @@ def _reach(
     if len(names):
         outcomes = np.array(row["outcomes"])
         row["by_goal"] = {name: float(outcomes[names == name].mean()) for name in dict.fromkeys(names.tolist())}
-    return row, Rollout(recording.observations, lengths, goals, reached, recording.physics)
+    return row, rollout
+
+
+def _falls(running: tasks.Episodes) -> Outcome:
+    """How many episodes ended in a fall, in tasks in which one can fall."""
+    return {"falls": int(running.fallen.sum())} if hasattr(running, "fallen") else {}
 
 
 def _goal_scores(running: tasks.Episodes, reached: np.ndarray, seed: int) -> Outcome:
@@ -238,7 +225,8 @@ def _gains(
 ) -> tuple[Outcome, Rollout]:
     """Under the reward f(s') - f(s) of a potential f of the task: the share of the possible gain that is realised."""
     running = world.episodes(np.random.default_rng(seed), episodes)
-    path = Recording(running).run(_actor(policy, running, prompt), REWARD_STEPS).observations
+    rollout = roll(running, _actor(policy, running, prompt), REWARD_STEPS)
+    path = rollout.observations
     f = world.potentials[name]
     start = f(path[0])
     possible, gain = world.potential_max(name) - start, f(path[-1]) - start
@@ -250,15 +238,15 @@ def _gains(
         "possible": possible.tolist(),
         "steps": REWARD_STEPS,
     }
-    return row, _without_goals(path, gain >= 0.5 * possible)
+    return row, replace(rollout, reached=gain >= 0.5 * possible)
 
 
 def _returns(
     policy: FoundationPolicy, world: tasks.Task, name: str, prompt: Any, episodes: int, seed: int
 ) -> tuple[Outcome, Rollout]:
     """Under a reward of being somewhere: the return, and that of the best policy where it is known."""
-    returns, recording = run_returns(policy, world, name, prompt, episodes, seed)
-    path = recording.observations
+    returns, rollout, running = run_returns(policy, world, name, prompt, episodes, seed)
+    path = rollout.observations
     best = world.best_return(name, path[0], world.max_steps)
     _, low, high = stats.stratified_bootstrap([returns], statistic="mean", seed=seed)
     row = {
@@ -270,15 +258,11 @@ def _returns(
         "episodes": episodes,
         "outcomes": returns.tolist(),
         "steps": world.max_steps,
+        **_falls(running),
+        **(world.held(name, path, running) if hasattr(world, "held") else {}),
     }
     reached = np.zeros(episodes, bool) if best is None else returns >= 0.5 * best
-    return row, _without_goals(path, reached, recording.physics)
-
-
-def _without_goals(path: np.ndarray, reached: np.ndarray, physics: np.ndarray | None = None) -> Rollout:
-    """Whole episodes of a prompt that has no goal."""
-    lengths = np.full(len(reached), len(path) - 1)
-    return Rollout(path, lengths, np.full_like(path[0], np.nan), reached, physics)
+    return row, replace(rollout, reached=reached)
 
 
 def run_returns(
@@ -288,8 +272,8 @@ def run_returns(
     prompt: Any,
     episodes: int,
     seed: int,
-) -> tuple[np.ndarray, Recording]:
-    """Returns [n] of whole episodes, and what they went through.
+) -> tuple[np.ndarray, Rollout, tasks.Episodes]:
+    """Returns [n] of whole episodes, what they went through, and the episodes as they ended.
 
     name: of a reward of the task, or a reward. Without a policy, actions are random.
     """
@@ -297,12 +281,12 @@ def run_returns(
     reward = setup.reward_function(world, name) if isinstance(name, str) else name
     running = world.episodes(np.random.default_rng(seed), episodes)
     act = _random_actor(world, episodes, seed) if policy is None else _actor(policy, running, prompt)
-    recording = Recording(running, world.extra_columns).run(act, world.max_steps)
-    returns = np.zeros(episodes)
-    for step, (alive, actions) in enumerate(zip(recording.alive, recording.actions, strict=True)):
-        extras = Extras({}, {name: column[step] for name, column in recording.columns.items()}, world.name)
-        returns += alive * apply_reward(reward, recording.path[step], actions, recording.path[step + 1], extras)
-    return returns, recording
+    rollout = roll(running, act, world.max_steps, world.extra_columns)
+    path, returns = rollout.observations, np.zeros(episodes)
+    for step, (alive, actions) in enumerate(zip(rollout.alive, rollout.actions, strict=True)):
+        extras = Extras({}, {name: column[step] for name, column in rollout.columns.items()}, world.name)
+        returns += alive * apply_reward(reward, path[step], actions, path[step + 1], extras)
+    return returns, rollout, running
 
 
 def episode_return(
@@ -362,15 +346,14 @@ def run_episode(
     """One episode under a prompt; it ends at its goal, where it has one."""
     running = world.episodes(np.random.default_rng(seed), 1, start=start, goal=goal)
     first_seen = trees.over(np.array, rendering.policy_observations(running))
-    recording = Recording(running, world.extra_columns)
-    recording.run(_actor(policy, running, prompt), steps, to_goals=goal is not None)
-    share = 1.0 if goal is None else float(recording.reached[0])
+    rollout = roll(running, _actor(policy, running, prompt), steps, world.extra_columns, to_goals=goal is not None)
+    share = 1.0 if goal is None else float(rollout.reached[0])
     if goal is not None and isinstance(running, tasks.PartialSuccess):
         share = float(running.success_fractions()[0])
     return Episode(
-        recording.observations[:, 0],
-        np.array([action[0] for action in recording.actions], np.float32).reshape(-1, world.action_dim),
-        {name: np.stack(column)[:, 0] for name, column in recording.columns.items() if column},
+        rollout.observations[:, 0],
+        np.array([action[0] for action in rollout.actions], np.float32).reshape(-1, world.action_dim),
+        {name: column[:, 0] for name, column in rollout.columns.items()},
         share,
         first_seen,
         rendering.policy_observations(running),
@@ -387,17 +370,19 @@ def rewards_along(world: tasks.Task, reward: RewardFunction, episode: Episode) -
 # ---- random actions --------------------------------------------------------------------------------------------------
 
 
-def random_success(world: tasks.Task, episodes: int, seed: int) -> float:
-    """The share of goals that uniformly random actions reach, from the starts that the episodes of this seed have."""
+def random_score(world: tasks.Task, row: Outcome, goal: ResolvedGoal | None = None) -> float | None:
+    """What uniformly random actions score from the same starts as the episodes of a row; None of a potential's gain.
+
+    goal: that all of them were sent to, where it is one.
+    """
+    episodes, seed = row["episodes"], row["evaluation_seed"]
+    if row["metric"] == "return":
+        return float(run_returns(None, world, row["reward"], None, episodes, seed)[0].mean())
+    if row["prompt"] != "goal":
+        return None
     world = _for_random_actions(world)
-    running = world.episodes(np.random.default_rng(seed), episodes)
-    recording = Recording(running).run(_random_actor(world, episodes, seed), world.max_steps, to_goals=True)
-    return float(recording.reached.mean())
-
-
-def random_return(world: tasks.Task, name: str, episodes: int, seed: int) -> np.ndarray:
-    """What uniformly random actions earn under a reward, from the same starts as the episodes of this seed."""
-    return run_returns(None, world, name, None, episodes, seed)[0]
+    running = world.episodes(np.random.default_rng(seed), episodes, **({} if goal is None else {"goal": goal.for_task}))
+    return float(roll(running, _random_actor(world, episodes, seed), world.max_steps, to_goals=True).reached.mean())
 
 
 def _random_actor(world: tasks.Task, episodes: int, seed: int) -> Act:

@@ -1,6 +1,6 @@
 """Rows: what one prompt of one policy scored in one task, and what made it. A row is a plain dict and a line of JSON.
 
-`FIELDS` is the schema (docs/rows.md explains it to users): a field that is there must make sense, unknown ones are
+`FIELDS` is the schema, docs/rows.md says what each field is: one that is there must make sense, unknown ones are
 ignored.
 """
 
@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from hilp.errors import HilpError, some
 from hilp.evaluation import stats
@@ -35,6 +37,11 @@ class Kind:
 
     words: str
     holds: Callable[[Any], bool]
+
+    def require(self, value: Any, what: str) -> None:
+        if not self.holds(value):
+            text = repr(value)
+            raise HilpError(f"{what} must be {self.words}, not {text if len(text) <= 60 else f'{text[:57]}...'}")
 
     def or_null(self) -> Kind:
         return Kind(f"{self.words} or null", lambda value: value is None or self.holds(value))
@@ -99,114 +106,73 @@ EMBEDDING = _object(
     disagreement=NUMBER, asymmetry=NUMBER, value_expectile=NUMBER, value_steps=COUNT, value=TEXT,
 )  # fmt: skip
 POINT = _object("", ("step", "success"), step=COUNT, success=NUMBER, success_plan=NUMBER)
-
-
-@dataclass(frozen=True)
-class Field:
-    kind: Kind
-    what: str
-    always: bool = False  # a row without it is none
-
-
 CERTIFICATES = ("yes", "unknown", "no")  # whether the data shows a way to a goal
-FIELDS: dict[str, Field] = {
-    "task": Field(TEXT, "the task that the policy was prompted in", always=True),
-    "method": Field(TEXT, "the method that trained the policy", always=True),
-    "policy": Field(TEXT, "fingerprint of the policy", always=True),
-    "prompt": Field(
-        Kind("'goal' or 'reward'", lambda v: v in (specs.Goal.kind, specs.Reward.kind)),
-        "what the policy was prompted with",
-        always=True,
-    ),
-    "metric": Field(
-        TEXT, "what the score is: success, share of the subtasks, share of the possible gain, or return", always=True
-    ),
-    "score": Field(
-        NUMBER, "mean over the episodes (of gains: their sum over the sum of what was possible)", always=True
-    ),
-    "episodes": Field(Kind("a whole number from 1 on", lambda v: _is_count(v) and v >= 1), "how many", always=True),
-    "spec": Field(
-        Kind("a spec of a prompt", _is_spec),
-        "the whole prompt: kind, plan or reward, and every option that is not default",
-    ),
-    "plan": Field(PLAN, "goal prompts: midpoint recursions, or how it plans"),
-    "by_goal": Field(SHARES, "goal prompts: success of each goal that the task has a name for"),
-    "reward": Field(TEXT, "reward prompts: name of the reward"),
-    "interval": Field(
-        INTERVAL, "95% interval of the score: Wilson (success) or bootstrap over episodes (shares, return)"
-    ),
-    "outcomes": Field(NUMBERS, "of each episode: 1 or 0 (success), share, gain or return"),
-    "lengths": Field(COUNTS, "goals and the target: steps of each episode"),
-    "mean_length_of_successes": Field(NUMBER.or_null(), "goals and the target: null where none was reached"),
-    "radius": Field(
-        NUMBER.or_null(),
-        "plans by midpoints, as `auto` once was: latent steps within which one is near enough",
-    ),
-    "expected_steps": Field(
-        NUMBER.or_null().listed("a list of numbers and nulls"),
-        "plans on the graph, of each episode: the steps that it expected; null where the data has no way",
-    ),
-    "reachable": Field(
-        Kind("", lambda value: value in CERTIFICATES).listed("a list of 'yes', 'unknown' and 'no'"),
-        "plans on the graph, of each episode: whether the data shows a way to the goal",
-    ),
-    "rule": Field(TEXT, "how the reward became a prompt: skill, goal, graph, hierarchy, or none (iql)"),
-    "r2": Field(
-        NUMBER.or_null(), "share of the reward's variance that the features express, or its model on the graph"
-    ),
-    "adapted": Field(COUNT, "episodes that the prompt was adapted with; they are not among those of the score"),
-    "search": Field(NUMBERS, "what each of these earned, the first under the prompt as it was"),
-    "best_possible": Field(NUMBER.or_null(), "return of the best policy, where it is known"),
-    "score_scale": Field(NUMBER, "what brings the returns of a task to a common scale, to be averaged over tasks"),
-    "random": Field(NUMBER, "what uniformly random actions score from the same starts, with --random"),
-    "possible": Field(NUMBERS, "of each episode: the largest possible gain"),
-    "steps": Field(COUNT, "rewards but the target: steps of each episode"),
-    "config": Field(OBJECT, "the method's config, every key"),
-    "train_seed": Field(COUNT.or_null(), "seed of the training"),
-    "train_steps": Field(COUNT.or_null(), "updates of the training"),
-    "data": Field(TEXT.or_null(), "name of the data set that the policy was trained on"),
-    "data_fingerprint": Field(TEXT.or_null(), "its fingerprint"),
-    "checkpoint": Field(TEXT, "always last: rows never mix the last policy of a run with the best one on the way"),
-    "evaluation_seed": Field(COUNT, "seed of starts and goals"),
-    "best_evaluation": Field(
-        _object("an object with step and success", step=COUNT, success=NUMBER).or_null(),
-        "the best evaluation while training, besides the score, never instead",
-    ),
-    "command": Field(TEXT, "the command that made the row"),
-    "versions": Field(TEXTS, "of the software"),
-    "cell": Field(CELL, "tables: which policy of which table this is"),
-    "hierarchy": Field(OBJECT, "under a high level: its config, reward, shift, updates and seed"),
-    "embedding": Field(EMBEDDING, "tables with --errors: how far latent distances are from the true ones"),
-    "curve": Field(
-        POINT.listed("a list of objects with step and success"),
-        "tables with --curve-points: success while training, in the first row of a policy",
-    ),
-    "held_out": Field(OBJECT, "without a simulator: what held-out data says of the policy, and the plan it advises"),
+ALWAYS = ("task", "method", "policy", "prompt", "metric", "score", "episodes")  # a row without one of them is none
+FIELDS: dict[str, Kind] = {
+    "task": TEXT,
+    "method": TEXT,
+    "policy": TEXT,
+    "prompt": Kind("'goal' or 'reward'", lambda v: v in (specs.Goal.kind, specs.Reward.kind)),
+    "metric": TEXT,
+    "score": NUMBER,
+    "episodes": Kind("a whole number from 1 on", lambda v: _is_count(v) and v >= 1),
+    "spec": Kind("a spec of a prompt", _is_spec),
+    "plan": PLAN,
+    "by_goal": SHARES,
+    "reward": TEXT,
+    "interval": INTERVAL,
+    "outcomes": NUMBERS,
+    "lengths": COUNTS,
+    "mean_length_of_successes": NUMBER.or_null(),
+    "radius": NUMBER.or_null(),
+    "expected_steps": NUMBER.or_null().listed("a list of numbers and nulls"),
+    "reachable": Kind("", lambda v: v in CERTIFICATES).listed("a list of 'yes', 'unknown' and 'no'"),
+    "falls": COUNT,
+    "held": COUNT,
+    "speed_errors": NUMBERS,
+    "rule": TEXT,
+    "r2": NUMBER.or_null(),
+    "adapted": COUNT,
+    "search": NUMBERS,
+    "best_possible": NUMBER.or_null(),
+    "score_scale": NUMBER,
+    "random": NUMBER,
+    "possible": NUMBERS,
+    "steps": COUNT,
+    "config": OBJECT,
+    "train_seed": COUNT.or_null(),
+    "train_steps": COUNT.or_null(),
+    "data": TEXT.or_null(),
+    "data_fingerprint": TEXT.or_null(),
+    "checkpoint": TEXT,
+    "evaluation_seed": COUNT,
+    "best_evaluation": _object("an object with step and success", step=COUNT, success=NUMBER).or_null(),
+    "command": TEXT,
+    "versions": TEXTS,
+    "cell": CELL,
+    "hierarchy": OBJECT,
+    "embedding": EMBEDDING,
+    "curve": POINT.listed("a list of objects with step and success"),
+    "held_out": OBJECT,
 }
 
 
 def check(value: Row, where: str) -> Row:
     """The value as a row; one line about the first field that makes no sense. `where` names the file and the line."""
-    for name, field in FIELDS.items():
-        if name not in value:
-            if field.always:
-                raise HilpError(f"{where} is not an evaluation row: it has no '{name}'")
-        elif not field.kind.holds(value[name]):
-            raise HilpError(f"{where}: '{name}' must be {field.kind.words}, not {_shown(value[name])}")
+    for name, kind in FIELDS.items():
+        if name in value:
+            kind.require(value[name], f"{where}: '{name}'")
+        elif name in ALWAYS:
+            raise HilpError(f"{where} is not an evaluation row: it has no '{name}'")
     needed = headline(value)
     if needed not in value:
         raise HilpError(f"{where}: a {value['prompt']} prompt must have a '{needed}'")
     if value["metric"] in (SUCCESS, SHARE) and not 0 <= value["score"] <= 1:
-        raise HilpError(f"{where}: 'score' must be from 0 to 1, as a {value['metric']}, not {_shown(value['score'])}")
-    for name in ("outcomes", "lengths", "possible", "expected_steps", "reachable"):
+        raise HilpError(f"{where}: 'score' must be from 0 to 1, as a {value['metric']}, not {value['score']}")
+    for name in ("outcomes", "lengths", "possible", "expected_steps", "reachable", "speed_errors"):
         if name in value and len(value[name]) != value["episodes"]:
             raise HilpError(f"{where}: '{name}' must have one entry for each of {value['episodes']} episodes")
     return value
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------
@@ -232,8 +198,7 @@ def read_metrics(path: str | os.PathLike[str]) -> list[Metrics]:
     for number, value in lines.read(path):
         kinds = {"step": COUNT} | {name: _METRICS.get(name, FINITE_OR_NOT) for name in value}
         for name, kind in kinds.items():
-            if not kind.holds(value.get(name)):
-                raise HilpError(f"{path} line {number}: '{name}' must be {kind.words}, not {_shown(value.get(name))}")
+            kind.require(value.get(name), f"{path} line {number}: '{name}'")
         found.append(value)
     return found
 
@@ -322,15 +287,15 @@ def _summary(group: Sequence[Row]) -> dict[str, Any]:
     strata: dict[str, list[Row]] = {}
     for row in group:
         strata.setdefault(row["task"], []).append(row)
-    mean, std = stats.mean_std([row["score"] for row in group])
+    values = np.array([row["score"] for row in group])
     scores = [[row["score"] for row in own] for own in strata.values()]
     episodes = [None if own[0].get("metric") == GAIN else own[0].get("outcomes") or None for own in strata.values()]
     iqm, low, high = stats.stratified_bootstrap(scores, episodes=episodes)
     alone = len(group) == 1
     return {
         "runs": len(group),
-        "mean": mean,
-        "std": None if alone else std,
+        "mean": float(values.mean()),
+        "std": None if alone else float(values.std()),
         "iqm": iqm,
         "interval": interval_of(group[0]) if alone else [low, high],
         "interval_over": "episodes" if alone else "runs",

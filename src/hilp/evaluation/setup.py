@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from hilp import tasks
+from hilp.data import rewards
+from hilp.data.dataset import Dataset
 from hilp.data.rewards import RewardFunction
 from hilp.errors import HilpError, nearest, some
 from hilp.policy.policy import FoundationPolicy
+from hilp.prompts import formulas
+from hilp.prompts import reward as reward_prompts
 from hilp.spec import Spec
 from hilp.tasks import rendering
 
 TARGET = "target"  # the reward of being at the one far place that some tasks have, or of their subtasks
-
-
-def has_reward(world: tasks.Task, name: str) -> bool:
-    """Whether a task has a reward of this name."""
-    return name in reward_names(world)
 
 
 def reward_names(world: tasks.Task) -> list[str]:
@@ -29,7 +29,7 @@ def reward_names(world: tasks.Task) -> list[str]:
 
 def require_reward(world: tasks.Task, name: str) -> None:
     """Raise unless a task has a reward of this name."""
-    if not has_reward(world, name):
+    if name not in reward_names(world):
         raise HilpError(f"task {world.name} has no reward '{name}': {nearest(name, reward_names(world))}")
 
 
@@ -53,6 +53,45 @@ def reward_function(world: Any, name: str) -> RewardFunction:
     return lambda s, a, s2: f(s2) - f(s)
 
 
+def reward_of(text: str, policy: FoundationPolicy, world: Any | None) -> Any:
+    """The reward that a text names or is the formula of; over parts, images among them, the policy reads it itself."""
+    columns = {} if world is None else dict(world.columns)
+    parts = [*columns, *dict(policy.observation_parts), *(name for name, _, _ in policy.spec.parts)]
+    named = named_reward(text, parts, world)
+    if named is not None or policy.spec.parts:
+        return named or text
+    return formulas.reward(text, policy.observation_parts, policy.spec.observation_dim, policy.spec.action_dim, columns)
+
+
+def named_reward(text: str, parts: Iterable[str], world: Any | None) -> RewardFunction | None:
+    """The reward of a task that a text names; None where it is a formula over these parts of an observation."""
+    if world is not None and text in reward_names(world):
+        return reward_function(world, text)
+    if text.isidentifier() and text not in parts:
+        if world is None:
+            raise HilpError(f"'{text}' is a name: name the task whose reward it is with --task, or give a formula")
+        try:
+            require_reward(world, text)  # says which names there are
+        except HilpError as error:
+            known = next(iter(world.columns), "observation[0]")
+            raise HilpError(f"{error}; or give a formula, e.g. '{known} - before({known})'") from None
+    return None
+
+
+def label(data: Dataset, reward: str | None, shift: float | None = None, ends: bool = False) -> Dataset:
+    """The data with rewards: those of its task or of a formula, or its own."""
+    if reward is None:
+        return rewards.label(data, shift=shift or 0.0, ends=ends)
+    spec = Spec.of(data.observations, data.action_dim)
+    world = None if data.task is None else tasks.make_recorded(data.task)
+    if world is not None:
+        fits = not spec.parts or rendering.policy_spec(world).parts == spec.parts
+        world = rendering.for_data(world, data) if fits else None
+    names = [*dict(data.observation_parts), *(name for name, _, _ in spec.parts)]
+    function = named_reward(reward, names, world) or reward_prompts.formula(spec, data.observation_parts, reward)
+    return rewards.label(data, function, **reward_shift(world, reward, shift, ends))
+
+
 def task_of(policy: FoundationPolicy, name: str | None = None) -> Any:
     """A task, by default the one that the policy's data names, in the form that it has on that data."""
     recorded = policy.provenance.task
@@ -64,6 +103,19 @@ def task_of(policy: FoundationPolicy, name: str | None = None) -> Any:
     world = tasks.make_recorded(str(recorded)) if name is None else tasks.make(name)
     first = policy.provenance.first_observation
     return world if first is None or len(first) != world.observation_dim else world.for_data(np.asarray(first))
+
+
+def task_if_known(policy: FoundationPolicy, name: str | None) -> Any | None:
+    """The task of this name, or of the policy's data, as the policy acts in it; None where neither is known."""
+    if not (name or policy.provenance.task):
+        return None
+    if name is not None or not policy.spec.parts:
+        return task_for_policy(policy, task_of(policy, name))
+    try:
+        world = task_for_policy(policy, task_of(policy))
+    except HilpError:  # it can be prompted without one
+        return None
+    return world if rendering.policy_spec(world).parts == policy.spec.parts else None  # data may see more than a task
 
 
 def acting_task(policy: FoundationPolicy, task: str | tasks.Task) -> Any:

@@ -1,34 +1,27 @@
-"""Aggregates for tables and figures. Every draw is seeded; nothing here keeps state.
-
-A wrong argument is the caller's bug, not the user's mistake, so it raises ValueError.
-"""
+"""Aggregates for tables and figures. Every draw is seeded; nothing here keeps state."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-# Resampled values held at once: bounds the memory of a bootstrap without changing its result for given scores.
-_CHUNK_VALUES = 4_000_000
+_CHUNK_VALUES = 4_000_000  # resampled at once: bounds the memory of a bootstrap without changing its result
+_TAILS = (0.025, 0.975)  # of an interval of 95%
 
 
-def mean_std(values: ArrayLike) -> tuple[float, float]:
-    """Mean and standard deviation of the values at hand (n in the denominator, so one value has spread 0)."""
-    x = _vector(values, "values")
-    return float(x.mean()), float(x.std())
-
-
-def iqm(values: ArrayLike) -> float:
-    """Interquartile mean: the mean without the lowest and highest quarter of the values.
+def iqm(values: ArrayLike) -> np.ndarray:
+    """Interquartile mean over the last axis: the mean without the lowest and highest quarter of the values.
 
     A quarter that is no whole number is rounded down: floor(n / 4) values go at each end, none is weighted; fewer than
     four values give their plain mean.
     """
-    return float(_iqm_rows(_vector(values, "values")))
+    from scipy.stats import trim_mean
+
+    return np.asarray(trim_mean(values, 0.25, axis=-1))
 
 
 def stratified_bootstrap(
@@ -36,91 +29,63 @@ def stratified_bootstrap(
     statistic: Literal["iqm", "mean"] = "iqm",
     reps: int = 2000,
     seed: int = 0,
-    level: float = 0.95,
     episodes: Sequence[ArrayLike | None] | None = None,
 ) -> tuple[float, float, float]:
-    """Statistic of all scores together, with its percentile bootstrap interval: (point, low, high).
+    """Statistic of all scores together, with its 95% percentile bootstrap interval: (point, low, high).
 
     `scores` holds one vector per stratum (say a task's seeds); lengths may differ. Each stratum is resampled within
     itself, so a resample has as many scores of every stratum as the original. A stratum of one score cannot vary,
     unless `episodes` has the outcomes whose mean it is: then these are resampled, for an interval over episodes.
     """
-    if statistic not in _STATISTICS:
-        raise ValueError(f"statistic must be 'iqm' or 'mean', not {statistic!r}")
-    if reps < 1:
-        raise ValueError(f"reps must be at least 1, not {reps}")
-    _check_level(level)
     strata = [_vector(stratum, f"scores[{i}]") for i, stratum in enumerate(scores)]
-    if not strata:
-        raise ValueError("scores has no stratum")
-    own = episodes or [None] * len(strata)
     outcomes = [
-        None if own[i] is None or len(scores) > 1 else _vector(own[i], f"episodes[{i}]")  # type: ignore[arg-type]
-        for i, scores in enumerate(strata)
+        None if own is None or len(stratum) > 1 else _vector(own, f"episodes[{i}]")
+        for i, (stratum, own) in enumerate(zip(strata, episodes or [None] * len(strata), strict=True))
     ]
-    aggregate = _STATISTICS[statistic]
+    aggregate = iqm if statistic == "iqm" else lambda x: np.asarray(x.mean(axis=-1))
     pooled = np.concatenate(strata)
     rng = np.random.default_rng(seed)
-    chunk = max(1, _CHUNK_VALUES // len(pooled))
-    rows = [min(chunk, reps - begin) for begin in range(0, reps, chunk)]
-    resampled = np.concatenate([aggregate(_draw(rng, strata, outcomes, count)) for count in rows])
-    tail = (1 - level) / 2
-    low, high = np.quantile(resampled, [tail, 1 - tail])
+
+    def resample(rows: int) -> np.ndarray:
+        """rows x all scores: each stratum resampled within itself, or its score as the mean of resampled outcomes."""
+        draws = [
+            _resampled(rng, stratum, rows) if own is None else _resampled_means(rng, own, rows)[:, None]
+            for stratum, own in zip(strata, outcomes, strict=True)
+        ]
+        return np.concatenate(draws, axis=1)
+
+    resampled = np.concatenate([aggregate(resample(rows)) for rows in _chunks(reps, len(pooled))])
+    low, high = np.quantile(resampled, _TAILS)
     return float(aggregate(pooled)), float(low), float(high)
 
 
-def _draw(
-    rng: np.random.Generator, strata: Sequence[np.ndarray], outcomes: Sequence[np.ndarray | None], rows: int
-) -> np.ndarray:
-    """rows x all scores: each stratum resampled within itself, or its score as the mean of resampled outcomes."""
-    draws = [
-        _resampled(rng, stratum, rows) if own is None else _resampled_means(rng, own, rows)[:, None]
-        for stratum, own in zip(strata, outcomes, strict=True)
-    ]
-    return np.concatenate(draws, axis=1)
-
-
-def ratio_bootstrap(
-    parts: ArrayLike, wholes: ArrayLike, reps: int = 2000, seed: int = 0, level: float = 0.95
-) -> tuple[float, float] | None:
-    """Percentile bootstrap interval (low, high) of sum(parts) / sum(wholes) over pairs; None where it is undefined."""
+def ratio_bootstrap(parts: ArrayLike, wholes: ArrayLike, reps: int = 2000, seed: int = 0) -> tuple[float, float] | None:
+    """95% bootstrap interval (low, high) of sum(parts) / sum(wholes) over pairs; None where it is undefined."""
     part, whole = _vector(parts, "parts"), _vector(wholes, "wholes")
-    if len(part) != len(whole):
-        raise ValueError(f"parts and wholes must have the same length, not {len(part)} and {len(whole)}")
-    _check_level(level)
     if (whole < 0).any() or not whole.sum() > 0:
         return None
     drawn = np.random.default_rng(seed).integers(len(part), size=(reps, len(part)))
     top, bottom = part[drawn].sum(axis=1), whole[drawn].sum(axis=1)
-    tail = (1 - level) / 2
     with np.errstate(all="ignore"):
-        low, high = np.quantile(top[bottom > 0] / bottom[bottom > 0], [tail, 1 - tail])
+        low, high = np.quantile(top[bottom > 0] / bottom[bottom > 0], _TAILS)
     return float(low), float(high)
 
 
-def wilson(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:
-    """Wilson score interval (low, high) of a success rate; unlike mean +- std it never leaves [0, 1]."""
-    if n < 1:
-        raise ValueError(f"n must be at least 1, not {n}")
-    if not 0 <= successes <= n:
-        raise ValueError(f"successes must be within 0..{n}, not {successes}")
-    _check_level(level)
+def wilson(successes: int, n: int) -> tuple[float, float]:
+    """95% Wilson score interval (low, high) of a success rate; unlike mean +- std it never leaves [0, 1]."""
     from scipy.stats import binomtest
 
-    interval = binomtest(successes, n).proportion_ci(level, method="wilson")
+    interval = binomtest(successes, n).proportion_ci(0.95, method="wilson")
     return float(interval.low), float(interval.high)
 
 
-def spearman(x: ArrayLike, y: ArrayLike) -> float:
+def spearman(x: Any, y: Any) -> float:
     """Rank correlation in [-1, 1], ties at their average rank; nan if one side is constant and so has no order."""
-    a, b = _vector(x, "x"), _vector(y, "y")
-    if len(a) != len(b):
-        raise ValueError(f"x and y must have the same length, not {len(a)} and {len(b)}")
-    if np.ptp(a) == 0 or np.ptp(b) == 0:
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
         return math.nan
     from scipy.stats import spearmanr
 
-    return float(np.clip(spearmanr(a, b).statistic, -1.0, 1.0))
+    return float(np.clip(spearmanr(x, y).statistic, -1.0, 1.0))
 
 
 def _resampled(rng: np.random.Generator, values: np.ndarray, rows: int) -> np.ndarray:
@@ -130,29 +95,17 @@ def _resampled(rng: np.random.Generator, values: np.ndarray, rows: int) -> np.nd
 
 def _resampled_means(rng: np.random.Generator, values: np.ndarray, rows: int) -> np.ndarray:
     """Means of resamples of many values, a few at a time: [rows]."""
-    chunk = max(1, _CHUNK_VALUES // len(values))
-    parts = [_resampled(rng, values, min(chunk, rows - begin)).mean(axis=1) for begin in range(0, rows, chunk)]
-    return np.concatenate(parts)
+    return np.concatenate([_resampled(rng, values, count).mean(axis=1) for count in _chunks(rows, len(values))])
 
 
-def _iqm_rows(x: np.ndarray) -> np.ndarray:
-    from scipy.stats import trim_mean
-
-    return np.asarray(trim_mean(x, 0.25, axis=-1))
-
-
-_STATISTICS = {"iqm": _iqm_rows, "mean": lambda x: np.asarray(x.mean(axis=-1))}
+def _chunks(rows: int, width: int) -> list[int]:
+    """How many rows to draw at a time."""
+    chunk = max(1, _CHUNK_VALUES // width)
+    return [min(chunk, rows - begin) for begin in range(0, rows, chunk)]
 
 
 def _vector(values: ArrayLike, name: str) -> np.ndarray:
     x = np.asarray(values, dtype=np.float64)
-    if x.ndim != 1 or x.size == 0:
-        raise ValueError(f"{name} must be a vector of at least one number, not of shape {x.shape}")
-    if not np.isfinite(x).all():
-        raise ValueError(f"{name} holds {int((~np.isfinite(x)).sum())} values that are not finite")
+    if x.ndim != 1 or x.size == 0 or not np.isfinite(x).all():
+        raise ValueError(f"{name} must be a vector of finite numbers, not {x}")
     return x
-
-
-def _check_level(level: float) -> None:
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie between 0 and 1, not {level}")

@@ -106,14 +106,6 @@ def latent_distances(latents: np.ndarray, starts: np.ndarray) -> np.ndarray:
     return _distances(phi, starts, phi[starts] @ phi.T)
 
 
-def best_scale(steps: np.ndarray, latents: np.ndarray, starts: np.ndarray) -> float:
-    """The c that makes |c phi(s) - c phi(g)| fit the exact steps best, by least squares."""
-    ways = steps[starts] > 0
-    latent = latent_distances(latents, starts)[ways]
-    square = float(latent @ latent)
-    return float(latent @ steps[starts][ways]) / square if square > 0 else 1.0
-
-
 class Directed(NamedTuple):
     """The theorem's quantities for every start and goal (starts x states)."""
 
@@ -249,7 +241,10 @@ def examine(
     }
     if distance is not None:
         return numbers
-    scale = best_scale(steps, latents, starts)
+    latent = latent_distances(latents, starts)[ways]
+    square = float(latent @ latent)
+    # The c that makes |c phi(s) - c phi(g)| fit the exact steps best, by least squares.
+    scale = float(latent @ from_starts[ways]) / square if square > 0 else 1.0
     return {
         **numbers,
         "greedy_motion_optimal": greedy_optimal(successors, steps, latents, starts),

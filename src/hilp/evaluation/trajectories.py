@@ -34,12 +34,16 @@ class SavedRollout:
     prompt: str  # "goal" or "reward"
     options: str  # as `rows.options` has them
     name: int | str  # the plan or the reward
-    rollout: Rollout  # without physics
+    rollout: Rollout
 
     @property
     def prompt_of(self) -> tuple[Any, ...]:
         """What tells its prompt from others, as `rows.prompt_of` does."""
         return self.task, self.prompt, self.options, self.name
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return self.policy, *self.prompt_of
 
     @property
     def title(self) -> str:
@@ -49,10 +53,16 @@ class SavedRollout:
 
 def save(path: Path, found: Sequence[tuple[Row, Rollout]]) -> None:
     """Put the first episodes of each rollout into a file, in the place of earlier ones of the same prompt."""
-    new = [first_episodes(row, rollout) for row, rollout in found]
     try:
         with storage.in_turn(path.parent):
-            _write(path, [*_saved_before(path), *new])
+            latest: dict[tuple[Any, ...], SavedRollout] = {}
+            for one in [*_saved_before(path), *(first_episodes(row, rollout) for row, rollout in found)]:
+                latest.pop(one.key, None)  # the later one goes to the end
+                latest[one.key] = one
+            kept = list(latest.values())[-MOST_PROMPTS:]
+            arrays = {f"{i}.{name}": getattr(one.rollout, name) for i, one in enumerate(kept) for name in ARRAYS}
+            about = [{f.name: getattr(one, f.name) for f in dataclasses.fields(SavedRollout)[:-1]} for one in kept]
+            storage.write_arrays(path, arrays, {"prompts": about})
     except OSError as error:
         raise HilpError(f"cannot write {path}: {error.strerror or error}") from error
 
@@ -66,31 +76,20 @@ def _saved_before(path: Path) -> list[SavedRollout]:
         return []
 
 
-def _write(path: Path, found: Sequence[SavedRollout]) -> None:
-    latest: dict[tuple[Any, ...], SavedRollout] = {}
-    for one in found:
-        key = (one.policy, *one.prompt_of)
-        latest.pop(key, None)  # the later one goes to the end
-        latest[key] = one
-    chosen = list(latest.values())[-MOST_PROMPTS:]
-    arrays = {f"{i}.{name}": getattr(one.rollout, name) for i, one in enumerate(chosen) for name in ARRAYS}
-    about = [{f.name: getattr(one, f.name) for f in dataclasses.fields(SavedRollout)[:-1]} for one in chosen]
-    storage.write_arrays(path, arrays, {"prompts": about})
-
-
 def first_episodes(row: Row, rollout: Rollout) -> SavedRollout:
     """The part of a rollout that is saved."""
     first = rollout.first(EPISODES)
     count = max(1, min(EPISODES, MOST_BYTES // max(1, first.observations[:, 0].nbytes)))
-    return SavedRollout(row["policy"], *prompt_of(row), dataclasses.replace(first.first(count), physics=None))
+    return SavedRollout(row["policy"], *prompt_of(row), first.first(count))
 
 
 def read(path: Path) -> list[SavedRollout]:
     """What a file holds, oldest first; one line about a file of something else."""
+    arrays: Any
     arrays, note = storage.read_arrays(path)
     try:
         found = [
-            SavedRollout(**about, rollout=Rollout(*(arrays[f"{i}.{name}"] for name in ARRAYS)))
+            SavedRollout(**about, rollout=Rollout(**{name: arrays[f"{i}.{name}"] for name in ARRAYS}))
             for i, about in enumerate(note["prompts"])
         ]
         if not all(_makes_sense(one) for one in found):

@@ -9,14 +9,15 @@ import importlib.util
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from hilp import storage
+from hilp import runs, storage
 from hilp.errors import HilpError
 from hilp.export import checks, policy_programs, runtime
 from hilp.policy.policy import FoundationPolicy
+from hilp.prompts import files
 from hilp.prompts.agent import has_graph
-from hilp.prompts.skills import HierarchyPrompt
 
 RUNTIME, PROMPTS = "hilp_runtime", "prompts"
 SOURCE = Path(runtime.__file__).parent.parent  # the package hilp
@@ -118,20 +119,16 @@ def _name(path: Path) -> str:
 
 def _write_prompt(policy: FoundationPolicy, path: Path, target: Path) -> None:
     """A saved prompt as the runtime takes it; a high level becomes a program."""
-    prompt = policy.load_prompt(path)
+
+    def high_level(*saved: Any) -> Any:
+        """The high level of a hierarchy, also of one inside of another prompt, as what is exported of it."""
+        high = policy.high_level(*saved)
+        made = policy_programs.programs_of(high.core, high.spec, high.preparation, "the high level", wanted=("act",))
+        packed = made.arrays, {"steps": high.steps, "program": made.programs["act"].to_json()}
+        return SimpleNamespace(steps=high.steps, about=high.about, packed=lambda: packed)
+
+    prompt = files.load(policy, runs.find_prompt(path) if path.is_dir() else path, high_level)
     target.parent.mkdir(exist_ok=True)
     if target.exists():
         raise HilpError(f"two prompts are called {target.name}: rename one of them")
-    if not isinstance(prompt, HierarchyPrompt):
-        prompt.save(target)
-        return
-    high: Any = prompt.high
-    program = policy_programs.programs_of(high.core, high.spec, high.preparation, "the high level", wanted=("act",))
-    note = {
-        "kind": prompt.kind,
-        "fingerprint": prompt.fingerprint,
-        "steps": high.steps,
-        "program": program.programs["act"].to_json(),
-        "about": high.about,
-    }
-    storage.write_arrays(target, program.arrays, note)
+    prompt.save(target)

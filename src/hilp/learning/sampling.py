@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 
 from hilp import trees
-from hilp.data.frames import Frames
+from hilp.data.transforms import Frames
 from hilp.errors import HilpError, nearest, some
 from hilp.trees import Tree
 

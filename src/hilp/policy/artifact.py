@@ -20,7 +20,7 @@ import jax
 import numpy as np
 
 from hilp import runs, storage
-from hilp.data.dataset import Parts
+from hilp.data.transforms import Parts
 from hilp.errors import HilpError
 from hilp.learning import methods
 from hilp.policy.preparation import Preparation
@@ -33,7 +33,7 @@ from hilp.spec import Spec
 from hilp.versions import versions
 
 FORMAT = "hilp-policy"
-VERSION = 1
+VERSION = 5  # 1 to 4: names of an earlier hilp, which this one does not know
 WEIGHTS, BANK, GRAPH, LATENTS = (f"{name}.safetensors" for name in ("weights", "bank", "graph", "latents"))
 OPTIONAL = {GRAPH: "graph", LATENTS: "latents"}  # files, and the keys of config.json that say that they are there
 IDENTITY = ("method", "config", "spec", "preparation")  # what the fingerprint covers besides the arrays
@@ -192,9 +192,9 @@ def _read_description(folder: Path) -> dict[str, Any]:
         raise HilpError(f"{folder / CONFIG} is not the config of a hilp policy")
     version = description.get("version")
     if type(version) is not int or version != VERSION:
-        raise HilpError(
-            f"{folder} has format version {version}, this hilp reads {VERSION}: update hilp, or train it again"
-        )
+        later = type(version) is int and version > VERSION
+        advice = "of a later hilp: update hilp" if later else "of an earlier hilp: train the policy again"
+        raise HilpError(f"{folder} has format version {version}, this hilp reads {VERSION}: it is {advice}")
     lacking = [key for key in (*IDENTITY, "fingerprint", "origin") if key not in description]
     if lacking:
         raise HilpError(f"{folder / CONFIG} is incomplete (no '{lacking[0]}'): restore it from a copy")

@@ -14,7 +14,8 @@ import jax
 import numpy as np
 
 from hilp import runs, storage
-from hilp.data.dataset import Dataset, Parts
+from hilp.data.dataset import Dataset
+from hilp.data.transforms import Parts
 from hilp.learning import methods
 from hilp.policy import artifact
 from hilp.policy.artifact import Provenance

@@ -20,6 +20,7 @@ from hilp.errors import HilpError
 from hilp.prompts.agent import AT_GOAL
 from hilp.trees import Tree
 
+compiler.keep_flags_here()
 _lost = False  # whether this process was forked after JAX had started
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from hilp.data.rewards import Extras
 from hilp.errors import HilpError, require_count
-from hilp.prompts import formulas
+from hilp.prompts import formulas, specs
 from hilp.prompts.agent import Agent
 from hilp.prompts.memory import AgentMemory
 from hilp.prompts.observations import Batch
@@ -55,7 +55,10 @@ class Prompt:
         return ()
 
     def reset(self, rows: Any = None) -> None:
-        """New episodes begin: in these rows of the batch (numbers or a mask), or in all of them."""
+        """New episodes begin: in these rows of the batch (numbers or a mask), or in all of them.
+
+        A batch of another size does the same for all: agents are known by their row (`AgentMemory`).
+        """
         for memory in self.memories():
             memory.reset(rows)
 
@@ -163,6 +166,11 @@ class SumPrompt(Prompt):
         scaled = np.where(length > 1e-8, total * wanted / np.maximum(length, 1e-8), skills[0])
         return scaled.astype(np.float32)
 
+    @property
+    def spec(self) -> specs.Sum | None:
+        parts = tuple((weight, part.spec) for weight, part in self.parts)
+        return None if any(spec is None for _, spec in parts) else specs.Sum(parts)
+
     def memories(self) -> Iterable[Any]:
         return [part for _, part in self.parts]
 
@@ -213,7 +221,13 @@ class ThenPrompt(Prompt):
     def __init__(self, first: Any, second: Any, condition: Ending) -> None:
         require_one_policy(first, second)
         self.first, self.second, self.condition, self.policy = first, second, condition, first.policy
-        self._agents, self._begun = AgentMemory(steps=0, over=False), False
+        self._agents = AgentMemory(steps=0, over=False)
+
+    @property
+    def spec(self) -> specs.Then | None:
+        first, second, condition = self.first.spec, self.second.spec, self.condition
+        unsaid = first is None or second is None or condition.function is not None
+        return None if unsaid else specs.Then(first, second, condition.steps or condition.formula)
 
     @property
     def over(self) -> np.ndarray:
@@ -231,29 +245,24 @@ class ThenPrompt(Prompt):
     def __call__(self, observations: Any, active: np.ndarray | None = None) -> np.ndarray:
         batch = self.policy.check(observations)
         if self._agents.begin(len(batch)):
-            self._begun = False  # a batch of another size: new episodes
+            self.first.reset()  # only one of them may see batches of this size
+            self.second.reset()
         before, steps = self._agents["over"], self._agents["steps"]
         over = before | self.condition.met(self.first, batch, steps)
         new = np.flatnonzero(over & ~before)
         if len(new):
-            self.second.reset(new if self._begun else None)
+            self.second.reset(new)
         self._agents["over"], self._agents["steps"] = over, steps + 1
         wanted = np.ones(len(over), bool) if active is None else np.asarray(active, bool)
         if not over.any():
             return np.asarray(self.first(batch, active=wanted))
-        self._begun = True
         z = np.array(self.second(batch, active=wanted & over))
         if not over.all():
             z[~over] = np.asarray(self.first(batch, active=wanted & ~over))[~over]
         return z
 
-    def reset(self, rows: Any = None) -> None:
-        self._agents.reset(rows)
-        self.first.reset(rows)
-        if rows is None:
-            self._begun = False
-        if self._begun or rows is None:
-            self.second.reset(rows)
+    def memories(self) -> Iterable[Any]:
+        return (self._agents, self.first, self.second)
 
     def packed(self) -> Packed:
         arrays, notes = nested({"first": self.first, "second": self.second})

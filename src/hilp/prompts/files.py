@@ -14,7 +14,7 @@ from hilp.prompts import follow, goal, graph_reward, specs
 from hilp.prompts.agent import require_graph
 from hilp.prompts.base import Ending, Prompt, SumPrompt, ThenPrompt, UntilPrompt, condition_of
 from hilp.prompts.search import AdaptedPrompt
-from hilp.prompts.skills import HierarchyPrompt, PriorPrompt, SkillPrompt
+from hilp.prompts.skills import HierarchyPrompt, SkillPrompt
 from hilp.storage.arrays import read_arrays
 
 Arrays = Mapping[str, np.ndarray]
@@ -71,15 +71,15 @@ MAKERS: dict[str, Callable[[Any, Any, Any], Any]] = {
 # ---- of files --------------------------------------------------------------------------------------------------------
 
 
-def load(policy: Any, path: Path) -> Prompt:
-    """A prompt that was saved for this very policy."""
-    return _Reader(policy, path).read(*read_arrays(path))
+def load(policy: Any, path: Path, high_level: Callable[..., Any] | None = None) -> Prompt:
+    """A prompt that was saved for this very policy. high_level: what reads high levels, if not the policy."""
+    return _Reader(policy, path, high_level or policy.high_level).read(*read_arrays(path))
 
 
 class _Reader:
     """Reads one file."""
 
-    def __init__(self, policy: Any, path: Path) -> None:
+    def __init__(self, policy: Any, path: Path, high_level: Callable[..., Any]) -> None:
         self.policy, self.path, self.depth = policy, path, 0
         self.kinds: dict[str, Callable[[Arrays, Note], Prompt]] = {
             "goal": lambda arrays, note: goal.goal(
@@ -89,8 +89,8 @@ class _Reader:
                 policy, arrays["z"], note["r2"], note.get("agreement"), self._spec(note, object)
             ),
             "graph": self._graph,
-            "hierarchy": lambda arrays, note: HierarchyPrompt(policy, policy.high_level(arrays, note, path)),
-            "prior": lambda arrays, note: PriorPrompt(policy, note["k"], note["seed"]),
+            "hierarchy": lambda arrays, note: HierarchyPrompt(policy, high_level(arrays, note, path)),
+            "prior": lambda arrays, note: policy.prompt(self._spec(note, specs.Prior)),
             "follow": lambda arrays, note: follow.follow(
                 policy, trees.unnamed(arrays, "trajectory"), self._spec(note, specs.Follow).window
             ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -15,28 +16,39 @@ NOWHERE = -1
 
 
 class AgentMemory:
-    """Named columns with one row an agent. A batch of another size is one of new episodes."""
+    """Named columns with one row an agent, and the random numbers that its prompt draws.
 
-    def __init__(self, **fresh: Any) -> None:
-        """fresh: of each column, what a new agent has."""
-        self.fresh = fresh
-        self.columns: dict[str, np.ndarray] = {}
+    Agents are known by their row in the batch. So a batch of another size is one of other agents, whose episodes begin
+    as after `reset()`; where episodes were under way, a warning says so.
+    """
+
+    def __init__(self, seed: int = 0, **fresh: Any) -> None:
+        """seed: of the random numbers, which begin anew with the episodes of all; fresh: what a new agent has."""
+        self.seed, self.fresh = seed, fresh
         self.reset()
 
     def reset(self, rows: Any = None) -> None:
         """New episodes begin, of all agents or of those in these rows (numbers or a mask)."""
         if rows is None:
+            self.rng = np.random.default_rng(self.seed)
             self.columns = {name: np.full(0, value) for name, value in self.fresh.items()}
         elif len(self):
             for name, value in self.fresh.items():
                 self.columns[name][rows] = value
 
-    def begin(self, count: int, dim: int | None = None) -> bool:
-        """Have as many agents; whether they are new ones. dim: of columns with as many numbers an agent."""
-        if len(self) == count and self.columns:
+    def begin(self, count: int, **widths: int) -> bool:
+        """Have as many agents; whether they are new ones. widths: of columns with several numbers an agent."""
+        if len(self) == count > 0:
             return False
-        shape = (count,) if dim is None else (count, dim)
-        self.columns = {name: np.full(shape, value) for name, value in self.fresh.items()}
+        if len(self):
+            warnings.warn(
+                f"a batch of {count} came after one of {len(self)}, and a prompt knows agents by their row: all begin "
+                "new episodes; where that is meant, call the prompt's reset() before",
+                stacklevel=4,
+            )
+        self.reset()
+        shapes = {name: (count, widths[name]) if name in widths else (count,) for name in self.fresh}
+        self.columns = {name: np.full(shapes[name], value) for name, value in self.fresh.items()}
         return True
 
     def __getitem__(self, name: str) -> np.ndarray:
@@ -68,7 +80,7 @@ class LatentEma:
     def __call__(self, here: np.ndarray) -> np.ndarray:
         """The means after one more step, [n, dim]."""
         here, memory = np.asarray(here), self.memory
-        memory.begin(len(here), here.shape[1])
+        memory.begin(len(here), last=here.shape[1], mean=here.shape[1])
         begins = ~(np.linalg.norm(here - memory["last"], axis=1, keepdims=True) <= self.jump)
         memory["mean"] = np.where(begins, here, memory["mean"] + (here - memory["mean"]) / np.float32(self.steps))
         memory["last"] = np.array(here)
@@ -89,19 +101,12 @@ class StuckAgents:
     def __init__(self, trust: float, steps: float) -> None:
         """trust: the radius, in latents; steps: the same in steps, by which waiting is measured."""
         self.trust, self.steps = trust, max(LEAST, steps)
-        # nearest: fewest steps to the goal since something was tried; tried_at: steps to the goal when it was
-        self.memory = AgentMemory(nearest=np.inf, tried_at=np.inf, waited=0, level=0, heads_for=NOWHERE)
-        self.reset()
+        # nearest: fewest steps to the goal since something was tried; tried_at: steps to the goal when it was; here:
+        # latents at the last call
+        self.memory = AgentMemory(nearest=np.inf, tried_at=np.inf, waited=0, level=0, heads_for=NOWHERE, here=np.nan)
 
     def reset(self, rows: Any = None) -> None:
-        """New episodes begin, of all agents or of those in these rows."""
         self.memory.reset(rows)
-        if rows is None:
-            self._begin()
-
-    def _begin(self) -> None:
-        self.rng = np.random.default_rng(0)
-        self.here: np.ndarray | None = None  # latents at the last call
 
     @property
     def level(self) -> np.ndarray:
@@ -114,11 +119,9 @@ class StuckAgents:
         here: latents of all agents; steps_left: of those in `rows`.
         """
         memory = self.memory
-        if memory.begin(len(here)) or self.here is None:
-            self._begin()
-        else:
-            memory.reset(np.linalg.norm(here - self.here, axis=1) > self.trust)
-        self.here = np.array(here)
+        memory.begin(len(here), here=here.shape[1])
+        memory.reset(np.linalg.norm(here - memory["here"], axis=1) > self.trust)
+        memory["here"] = np.array(here)
         nearer = steps_left < memory["nearest"][rows] - PROGRESS
         memory["nearest"][rows[nearer]] = steps_left[nearer]
         memory["waited"][rows] = np.where(nearer, 0, memory["waited"][rows] + 1)
@@ -136,5 +139,5 @@ class StuckAgents:
         """One of these states of the bank, the same one until something else is tried."""
         heads_for = self.memory["heads_for"]
         if heads_for[agent] == NOWHERE:
-            heads_for[agent] = self.rng.choice(states)
+            heads_for[agent] = self.memory.rng.choice(states)
         return int(heads_for[agent])

@@ -82,9 +82,8 @@ class PromptablePolicy(Agent):
         that agrees with the goal in these takes its place. smooth: take the agent to be at the mean of where it was
         over about so many steps, for bodies that walk and sensors with noise.
         """
-        dims = None if goal_dims is None else tuple(goal_dims)
-        return goal.goal(self, goal_observation, specs.Goal(None, plan=plan, best=best, radius=radius, goal_dims=dims,
-                                                            smooth=smooth))  # fmt: skip
+        options = specs.Goal(None, plan=plan, best=best, radius=radius, goal_dims=goal_dims, smooth=smooth)  # type: ignore[arg-type]
+        return goal.goal(self, goal_observation, options)
 
     def reward(
         self,

@@ -6,7 +6,7 @@ Those that are held are chosen by a trained high level, or drawn from a prior.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -51,47 +51,45 @@ class SkillPrompt(Prompt):
 def skill(policy: Agent, z: Any, seed: int) -> SkillPrompt:
     """Follow one latent direction: z, or a random one."""
     if z is None and policy.skill_dim == 0:
-        return SkillPrompt(policy, np.zeros(0, np.float32))
+        return SkillPrompt(policy, np.zeros(0, np.float32), spec=specs.Skill())
     policy.require_rule("project", "has no skill rule: prompt it with a goal")
-    if z is None:
-        z = np.random.default_rng(seed).normal(size=policy.skill_dim)
-    z = numbers(z, "a skill")
+    drawn = np.random.default_rng(require_seed(seed)).normal(size=policy.skill_dim) if z is None else None
+    z = numbers(z, "a skill") if drawn is None else drawn
     if z.shape != (policy.skill_dim,):
         raise HilpError(f"a skill of this policy has {policy.skill_dim} numbers, not {z.shape}")
     if not np.isfinite(z).all() or not np.any(z):
         raise HilpError("a skill must be a finite direction, not zero or NaN")
-    return SkillPrompt(policy, policy.project(z))
+    return SkillPrompt(policy, policy.project(z), spec=specs.Skill(None if drawn is not None else z, seed))
 
 
 # ---- skills that are held --------------------------------------------------------------------------------------------
 
 
-class Holding:
-    """Which skill each of n episodes side by side holds, and for how many more steps."""
+class HeldSkills(Prompt):
+    """Skills that are chosen one after the other, each held for some steps of an agent's episode."""
 
-    def __init__(self, k: int) -> None:
-        self.k = k
-        self._left = AgentMemory(left=0)
-        self._skills: np.ndarray | None = None
+    def __init__(self, policy: Agent, steps: int, seed: int = 0) -> None:
+        self.policy, self.steps = policy, steps
+        self.agents = AgentMemory(seed, left=0, skill=np.float32(0.0))
 
-    def reset(self, rows: Any = None) -> None:
-        self._left.reset(rows)
+    def choose(self, observations: Any) -> np.ndarray:
+        """The skill for each observation, whatever is held."""
+        raise NotImplementedError
 
-    def __call__(self, batch: Batch, choose: Callable[[Batch], np.ndarray]) -> np.ndarray:
-        """The skills of a step; rows whose skill has ended get the one that `choose` has for them."""
-        if self._left.begin(len(batch)):
-            self._skills = None
-        left = self._left["left"]
+    def __call__(self, observations: Any, active: np.ndarray | None = None) -> np.ndarray:
+        """Skills for a batch, one step later at each call."""
+        batch = self.policy.check(observations)
+        self.agents.begin(len(batch), skill=self.policy.skill_dim)
+        left, skills = self.agents["left"], self.agents["skill"]
         due = np.flatnonzero(left == 0)
         if len(due):
-            chosen = choose(batch if len(due) == len(batch) else batch.take(due))
-            if self._skills is None:
-                self._skills = np.zeros((len(batch), chosen.shape[1]), np.float32)
-            self._skills[due] = chosen
-            left[due] = self.k
+            skills[due] = self.choose(batch if len(due) == len(batch) else batch.take(due))
+            left[due] = self.steps
         left -= 1
-        assert self._skills is not None
-        return self._skills.copy()
+        return skills.copy()
+
+    def memories(self) -> Iterable[Any]:
+        return (self.agents,)
 
 
 class HighLevel(Protocol):
@@ -105,7 +103,7 @@ class HighLevel(Protocol):
     def packed(self) -> Packed: ...
 
 
-class HierarchyPrompt(Prompt):
+class HierarchyPrompt(HeldSkills):
     """A high level over the skills of one policy: pi(z | s) is asked every k steps of an episode.
 
     Where skills live on a sphere, as HILP's do, the mean is projected back to it.
@@ -114,55 +112,36 @@ class HierarchyPrompt(Prompt):
     kind = "hierarchy"
 
     def __init__(self, policy: Agent, high: HighLevel) -> None:
-        self.policy = policy
+        super().__init__(policy, high.steps)
         self.high: Any = high  # backends know more of it
-        self._holding = Holding(high.steps)
 
     def choose(self, observations: Any) -> np.ndarray:
-        """The skill that the high level has for each observation, whatever is held."""
         skills = self.high.skills(self.policy.check(observations))
         return self.policy.project(skills) if self.policy.has_rule("project") else skills
-
-    def __call__(self, observations: Any, active: np.ndarray | None = None) -> np.ndarray:
-        """Skills for a batch, one step later at each call."""
-        return self._holding(self.policy.check(observations), self.choose)
-
-    def memories(self) -> Iterable[Any]:
-        return (self._holding,)
 
     def packed(self) -> Packed:
         arrays, values = self.high.packed()
         return arrays, self.note(**values, about=self.high.about)
 
 
-class PriorPrompt(Prompt):
+class PriorPrompt(HeldSkills):
     """Skills drawn from the prior p(z | s) of the policy's method, anew every k steps: what the data does."""
 
     kind = "prior"
 
     def __init__(self, policy: Agent, k: int | None, seed: int) -> None:
         policy.require_rule("prior", "has no prior over skills")
-        self.policy, self.seed = policy, require_seed(seed)
-        self.k = steps_of_a_skill(policy, None if k is None else require_count("k", k), PRIOR_STEPS)
-        self.spec = specs.Prior(self.k, self.seed)
-        self._holding = Holding(self.k * policy.stride)
-        self._rng = np.random.default_rng(seed)
+        k = steps_of_a_skill(policy, None if k is None else require_count("k", k), PRIOR_STEPS)
+        self.spec = specs.Prior(k, seed)
+        super().__init__(policy, k * policy.stride, self.spec.seed)
 
-    def reset(self, rows: Any = None) -> None:
-        """Begin new episodes: in these rows of the batch (numbers or a mask), or in all, which draw as at first."""
-        self._holding.reset(rows)
-        if rows is None:
-            self._rng = np.random.default_rng(self.seed)
-
-    def __call__(self, observations: Any, active: np.ndarray | None = None) -> np.ndarray:
-        return self._holding(self.policy.check(observations), self._draw)
-
-    def _draw(self, batch: Batch) -> np.ndarray:
-        noise = self._rng.standard_normal((len(batch), self.policy.skill_dim)).astype(np.float32)
+    def choose(self, observations: Any) -> np.ndarray:
+        batch = self.policy.check(observations)
+        noise = self.agents.rng.standard_normal((len(batch), self.policy.skill_dim)).astype(np.float32)
         return self.policy.rule("prior", batch, noise)
 
     def packed(self) -> Packed:
-        return {}, self.note(k=self.k, seed=self.seed)
+        return {}, self.note()
 
 
 def steps_of_a_skill(policy: Agent, k: int | None, usual: int) -> int:
@@ -210,7 +189,7 @@ def prefer(policy: Agent, pairs: Sequence[tuple[Any, Any]]) -> SkillPrompt:
             stacklevel=3,
         )
     z = weights if policy.has_rule("cumulant") else _by_backward(policy, weights)
-    return SkillPrompt(policy, policy.project(z), agreement=agreement)
+    return SkillPrompt(policy, policy.project(z), agreement=agreement, spec=specs.Prefer())
 
 
 def _by_backward(policy: Agent, weights: np.ndarray) -> np.ndarray:

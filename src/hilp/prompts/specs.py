@@ -7,12 +7,12 @@ resolved by whoever has the task, before that.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, ClassVar, Literal, get_args
 
-from hilp.errors import HilpError, nearest, require_count, require_seed, some
+from hilp.errors import HilpError, is_number, nearest, require_count, require_seed, some
 
 PLANS = ("auto", "graph", "midpoints")  # plans with a name; the others are numbers of midpoint recursions
 MOST_RECURSIONS = 12
@@ -37,15 +37,14 @@ class GoalOptions:
     """take the agent to be where it was on average over about so many steps, for bodies that walk and noisy sensors"""
 
     def __post_init__(self) -> None:
-        require_plan(self.plan)
-        if not _is_number(self.best) or self.best < 1 or not (self.radius is None or _is_above(self.radius, 0.0)):
-            raise HilpError(
-                f"planning needs at least one best midpoint and a radius above 0, not {self.best} and {self.radius}"
-            )
-        if self.goal_dims is not None:
-            object.__setattr__(self, "goal_dims", tuple(self.goal_dims))
-        if self.smooth is not None and not (_is_number(self.smooth) and 1.0 <= self.smooth < math.inf):
-            raise HilpError(f"smooth is a number of steps from 1 on that the mean goes back, not {self.smooth!r}")
+        if self.radius is not None and not is_number(self.radius, above=0.0):
+            raise HilpError(f"radius is a number of latent steps above 0, not {self.radius!r:.60}")
+        if self.smooth is not None and not (is_number(self.smooth) and self.smooth >= 1.0):
+            raise HilpError(f"smooth is a number of steps from 1 on that the mean goes back, not {self.smooth!r:.60}")
+        radius, smooth = (None if number is None else float(number) for number in (self.radius, self.smooth))
+        dims = None if self.goal_dims is None else _columns(self.goal_dims)
+        best = require_count("best", self.best)
+        _set(self, plan=require_plan(self.plan), best=best, radius=radius, smooth=smooth, goal_dims=dims)
 
     def goal_options(self) -> dict[str, Any]:
         """The options by name, as `policy.goal` takes them."""
@@ -70,10 +69,10 @@ class RewardOptions:
     def __post_init__(self) -> None:
         if self.rule not in get_args(Rule):
             raise HilpError(f"the rule of a reward is one of {some(get_args(Rule))}, not '{self.rule}'")
-        if not _is_above(self.discount, 0.0) or not self.discount < 1.0:
-            raise HilpError(f"the discount of a reward lies between 0 and 1, not at {self.discount}")
-        object.__setattr__(self, "samples", require_count("samples", self.samples))
-        object.__setattr__(self, "seed", require_seed(self.seed))
+        if not is_number(self.discount, above=0.0) or not self.discount < 1.0:
+            raise HilpError(f"the discount of a reward lies between 0 and 1, not at {self.discount!r:.60}")
+        samples = require_count("samples", self.samples)
+        _set(self, discount=float(self.discount), samples=samples, seed=require_seed(self.seed))
 
     def reward_options(self) -> dict[str, Any]:
         """The options by name, as `policy.reward` takes them."""
@@ -125,8 +124,11 @@ class Skill(Spec):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "z", None if self.z is None else tuple(float(number) for number in self.z))
-        object.__setattr__(self, "seed", require_seed(self.seed))
+        try:
+            z = None if self.z is None else tuple(float(number) for number in self.z)
+        except (TypeError, ValueError) as error:
+            raise HilpError(f"the z of a skill is a row of numbers, not {self.z!r:.60}") from error
+        _set(self, z=z, seed=require_seed(self.seed))
 
 
 @dataclass(frozen=True)
@@ -138,8 +140,7 @@ class Prior(Spec):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "k", None if self.k is None else require_count("k", self.k))
-        object.__setattr__(self, "seed", require_seed(self.seed))
+        _set(self, k=None if self.k is None else require_count("k", self.k), seed=require_seed(self.seed))
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ class Follow(Spec):
     window: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "window", None if self.window is None else require_count("window", self.window))
+        _set(self, window=None if self.window is None else require_count("window", self.window))
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,7 @@ class Saved(Spec):
     path: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "path", str(self.path))
+        _set(self, path=str(self.path))
 
 
 @dataclass(frozen=True)
@@ -181,10 +182,13 @@ class Sum(Spec):
     parts: tuple[tuple[float, Spec], ...] = ()
 
     def __post_init__(self) -> None:
-        pairs = tuple((float(weight), _require_spec(part)) for weight, part in self.parts)
-        if not pairs or not all(math.isfinite(weight) for weight, _ in pairs):
+        try:
+            pairs = tuple((weight, _require_spec(part)) for weight, part in self.parts)
+        except (TypeError, ValueError) as error:
+            raise HilpError(f"a sum is made of pairs (weight, prompt), not of {self.parts!r:.60}") from error
+        if not pairs or not all(is_number(weight) for weight, _ in pairs):
             raise HilpError("a sum has at least one prompt, each with a finite weight")
-        object.__setattr__(self, "parts", pairs)
+        _set(self, parts=tuple((float(weight), part) for weight, part in pairs))
 
 
 @dataclass(frozen=True)
@@ -199,7 +203,7 @@ class Then(Spec):
     def __post_init__(self) -> None:
         _require_spec(self.first), _require_spec(self.second)
         if self.until is not None and not isinstance(self.until, str):
-            require_count("until", self.until)
+            _set(self, until=require_count("until", self.until))
 
 
 KINDS: dict[str, type[Any]] = {one.kind: one for one in (Goal, Reward, Skill, Prior, Follow, Prefer, Saved, Sum, Then)}
@@ -222,13 +226,35 @@ def from_json(described: Any) -> Any:
         raise HilpError(f"a {kind} prompt cannot be made of {dict(described)!r:.200}: {error}") from error
 
 
-def require_plan(plan: Any) -> None:
-    """Raise unless this is a plan of goals."""
-    named = isinstance(plan, str) and plan in PLANS
-    if not named and (isinstance(plan, bool) or not isinstance(plan, int) or not 0 <= plan <= MOST_RECURSIONS):
+def require_plan(plan: Any) -> int | str:
+    """A plan of goals, checked."""
+    if isinstance(plan, str) and plan in PLANS:
+        return plan
+    if isinstance(plan, bool) or not isinstance(plan, Integral) or int(plan) not in range(MOST_RECURSIONS + 1):
         raise HilpError(
-            f"plan is a number of recursions from 0 to {MOST_RECURSIONS} or one of {some(PLANS)}, not {plan!r}"
+            f"plan is a number of recursions from 0 to {MOST_RECURSIONS} or one of {some(PLANS)}, not {plan!r:.60}"
         )
+    return int(plan)
+
+
+def _columns(goal_dims: Any) -> tuple[int | str, ...]:
+    """Columns of goals by number or name; one text holds several, as on the command line: "x,y"."""
+    if isinstance(goal_dims, str):
+        names = [name.strip() for name in goal_dims.split(",")]
+        return tuple(int(name) if name.isdecimal() else name for name in names)
+    try:
+        found = tuple(int(one) if isinstance(one, Integral) else one for one in goal_dims)
+    except TypeError:
+        found = (goal_dims,)
+    if not found or not all(isinstance(one, int | str) for one in found):
+        raise HilpError(f"goal_dims are numbers or names of columns, such as (0, 1) or 'x,y', not {goal_dims!r:.60}")
+    return found
+
+
+def _set(spec: Any, **values: Any) -> None:
+    """Give fields of a frozen spec their checked values: plain ones, whatever numpy had them in."""
+    for name, value in values.items():
+        object.__setattr__(spec, name, value)
 
 
 def _values(options: Any, kind: type[Any]) -> dict[str, Any]:
@@ -239,14 +265,6 @@ def _require_spec(part: Any) -> Spec:
     if not isinstance(part, Spec):
         raise HilpError(f"a part of a prompt is a prompt, not {part!r:.60}")
     return part
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_above(value: Any, least: float) -> bool:
-    return _is_number(value) and least < value < math.inf
 
 
 def _plain(value: Any) -> Any:

@@ -86,6 +86,7 @@ def _read(read: Callable[[Path], list[Any]], path: Path) -> list[Any]:
 def results_table(rows: list[Row]) -> tuple[list[str], list[list[Any]]]:
     """Headers and lines of the table that is printed and put on the page."""
     headers = ["prompt", "score", "95% interval", "episodes", "steps of successes", "R²"]
+    counts = [name for name in ("held", "falls") if any(name in row for row in rows)]
     compared = any("random" in row for row in rows)
     lines = []
     for row in rows:
@@ -93,8 +94,9 @@ def results_table(rows: list[Row]) -> tuple[list[str], list[list[Any]]]:
         number = _number(row["metric"])
         line = [_prompt(row), number(row["score"]), _range(number, files.interval_of(row)), row["episodes"]]
         line += [None if length is None else f"{length:.1f}", None if r2 is None else f"{r2:.2f}"]
+        line += [row.get(name) for name in counts]
         lines.append([*line, number(row["random"]) if "random" in row else None] if compared else line)
-    return [*headers, "random actions"] if compared else headers, lines
+    return [*headers, *counts, *(["random actions"] if compared else [])], lines
 
 
 def _prompt(row: Row) -> str:

@@ -22,6 +22,7 @@ __all__ = [
     "PartialSuccess",
     "Task",
     "WithTarget",
+    "is_known",
     "make",
     "make_recorded",
     "names",
@@ -32,6 +33,7 @@ __all__ = [
 
 FAMILIES: dict[str, str] = {  # imported when needed
     "antmaze": "hilp.tasks.antmaze",  # before maze, which takes any text of several lines
+    "ant-open": "hilp.tasks.ant_open",
     "maze": "hilp.tasks.maze",
     "kitchen": "hilp.tasks.kitchen",
     "dmc": "hilp.tasks.dmc",
@@ -53,6 +55,12 @@ def names() -> list[str]:
     """The tasks that can be made by name, those of other packages included."""
     single = [name for name, entry in plugins.found("tasks").items() if entry.attr]
     return [*(name for family in _families() for name in family.names()), *single, *_registered]
+
+
+def is_known(name: str) -> bool:
+    """Whether `make` knows this name; nothing is made."""
+    single = [known for known, entry in plugins.found("tasks").items() if entry.attr]
+    return name in (*_registered, *single) or any(family.takes(name) for family in _families())
 
 
 def reward_tasks() -> tuple[str, ...]:

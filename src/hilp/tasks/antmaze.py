@@ -12,13 +12,13 @@ import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from hilp.errors import HilpError, nearest
 from hilp.tasks.base import BaseEpisodes
-from hilp.tasks.maze import MAZES, Grid, maps, read_map
+from hilp.tasks.maze import MAZES, Grid, Places, maps, read_map
 from hilp.tasks.simulator import Threaded, import_simulator, render
 
 if TYPE_CHECKING:
@@ -72,13 +72,105 @@ NAMES: dict[str, Layout] = {
 }
 
 
-class AntMaze(Threaded, Grid):
-    """A map with an ant in it."""
+class Ant(Threaded, Places):
+    """An ant among walls, or on open ground, that is sent to places."""
 
     observation_dim = 29
     action_dim = 8
-    family = "antmaze"
     columns: Mapping[str, int] = {"x": 0, "y": 1, "height": 2}
+    walls: np.ndarray  # bool [rows, columns]
+
+    @property
+    def _episodes_class(self) -> type[AntEpisodes]:
+        return AntEpisodes
+
+    @cached_property
+    def proprioception(self) -> np.ndarray:
+        """The 27 numbers of a goal observation after its x and y: of the standing ant, unless data has others."""
+        return self.standing[2:]
+
+    def for_data(self, first: np.ndarray) -> Self:
+        """The same task with D4RL's goals: they look like the first observation of the data but for x and y."""
+        return self.changed(
+            proprioception=self.require_observation(first, "first observation", finite=False)[2:].copy()
+        )
+
+    @cached_property
+    def model(self) -> Any:
+        """The compiled MuJoCo model."""
+        return import_simulator("AntMaze").MjModel.from_xml_string(model_xml(self.walls))
+
+    @cached_property
+    def standing(self) -> np.ndarray:
+        """The observation [29] of an ant that stands at the origin, before any noise."""
+        return np.concatenate([self.model.qpos0, np.zeros(self.model.nv)])
+
+    def resets(self, rng: np.random.Generator, xy: np.ndarray) -> np.ndarray:
+        """States [n, 29] of ants around positions [n, 2], with the noise of D4RL's reset."""
+        states = np.tile(self.standing, (len(xy), 1))
+        states[:, :2] = xy
+        states[:, :POSITIONS] += rng.uniform(-RESET_NOISE, RESET_NOISE, (len(xy), POSITIONS))
+        states[:, POSITIONS:] += RESET_NOISE * rng.standard_normal((len(xy), self.observation_dim - POSITIONS))
+        return states
+
+    def episodes(
+        self, rng: np.random.Generator, n: int, start: np.ndarray | None = None, goal: np.ndarray | None = None
+    ) -> AntEpisodes:
+        """n episodes; a start or goal can be given as an observation or as x and y alone."""
+        goal_xy = self._draw_goals(rng, n) if goal is None else np.tile(self._given(goal, "goal")[:2], (n, 1))
+        if start is None:
+            states = self._draw_starts(rng, goal_xy)
+        else:
+            given = self._given(start, "start")
+            if len(given) == 2:
+                given = np.concatenate([given, self.standing[2:]])
+            states = np.tile(given, (n, 1))
+        return self._episodes_class(self, states, goal_xy)
+
+    def _draw_goals(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        """x and y [n, 2] of goals."""
+        raise NotImplementedError
+
+    def _draw_starts(self, rng: np.random.Generator, goal_xy: np.ndarray) -> np.ndarray:
+        """States [n, 29] to walk to these goals [n, 2] from."""
+        raise NotImplementedError
+
+    def _given(self, value: np.ndarray, what: str) -> np.ndarray:
+        value = np.asarray(value, np.float64)
+        if value.shape not in ((2,), (self.observation_dim,)):
+            raise HilpError(
+                f"the {what} of {self.name} must be an observation of {self.observation_dim} numbers or x,y, "
+                f"not of shape {value.shape}"
+            )
+        return value
+
+    def goal_base(self, rng: np.random.Generator) -> np.ndarray:
+        """A goal's x and y must be given; the ant stands there as in every goal of the task."""
+        return np.concatenate([[np.nan, np.nan], self.proprioception])
+
+    def film(self, observations: np.ndarray, physics: np.ndarray | None) -> np.ndarray:
+        """Frames of an episode for people to look at: every fourth state, from above."""
+        return self.frames(observations[::4])
+
+    def frames(self, observations: np.ndarray, height: int = 360, width: int = 480, follow: bool = False) -> np.ndarray:
+        """Images uint8 [n, height, width, 3] of states [n, 29]: the whole maze from above, or close behind the ant."""
+        mujoco, model = import_simulator("AntMaze"), self.model
+        data, camera = mujoco.MjData(model), mujoco.MjvCamera()
+        rows, columns = self.walls.shape
+        camera.lookat[:2] = CELL * (columns - 3) / 2, CELL * (rows - 3) / 2
+        camera.elevation = -90
+        # Far enough for the longer side, at the simulator's angle of view.
+        side = CELL * max(rows, columns * height / width)
+        camera.distance = side / 2 / np.tan(np.radians(model.vis.global_.fovy) / 2) + WALL_HEIGHT
+        view = model.camera("back").id if follow else camera
+        put = partial(set_state, mujoco, model, data)
+        return render(mujoco, model, observations, (height, width), view, put, fast=False)
+
+
+class AntMaze(Ant, Grid):
+    """A map with an ant in it."""
+
+    family = "antmaze"
 
     def __init__(self, name: str, map_text: str, layout: Layout | None = None, threads: int = 1) -> None:
         """With a layout its evaluation, without one random free cells."""
@@ -96,17 +188,6 @@ class AntMaze(Threaded, Grid):
             return self._layout.max_steps
         return 1000 * -(-int(self.cell_steps.max()) // LARGE_LONGEST_WAY)
 
-    @cached_property
-    def proprioception(self) -> np.ndarray:
-        """The 27 numbers of a goal observation after its x and y: of the standing ant, unless data has others."""
-        return self.standing[2:]
-
-    def for_data(self, first: np.ndarray) -> AntMaze:
-        """The same task with D4RL's goals: they look like the first observation of the data but for x and y."""
-        return self.changed(
-            proprioception=self.require_observation(first, "first observation", finite=False)[2:].copy()
-        )
-
     # Cells
 
     def centres(self, cells: np.ndarray) -> np.ndarray:
@@ -118,46 +199,6 @@ class AntMaze(Threaded, Grid):
         """The row of `grid.free_cells` that each position [n, 2] is in, -1 in walls and off the map."""
         row, column = cells_of(xy, self.walls).T
         return self.free_index[row, column]
-
-    # Physics
-
-    @cached_property
-    def model(self) -> Any:
-        """The compiled MuJoCo model."""
-        return import_simulator("AntMaze").MjModel.from_xml_string(model_xml(self.walls))
-
-    @cached_property
-    def standing(self) -> np.ndarray:
-        """The observation [29] of an ant that stands in cell (1, 1), before any noise."""
-        return np.concatenate([self.model.qpos0, np.zeros(self.model.nv)])
-
-    def resets(self, rng: np.random.Generator, xy: np.ndarray) -> np.ndarray:
-        """States [n, 29] of ants around positions [n, 2], with the noise of D4RL's reset."""
-        states = np.tile(self.standing, (len(xy), 1))
-        states[:, :2] = xy
-        states[:, :POSITIONS] += rng.uniform(-RESET_NOISE, RESET_NOISE, (len(xy), POSITIONS))
-        states[:, POSITIONS:] += RESET_NOISE * rng.standard_normal((len(xy), self.observation_dim - POSITIONS))
-        return states
-
-    # The task
-
-    def episodes(
-        self, rng: np.random.Generator, n: int, start: np.ndarray | None = None, goal: np.ndarray | None = None
-    ) -> AntEpisodes:
-        """n episodes; a start or goal can be given as an observation or as x and y alone."""
-        goal_xy = self._draw_goals(rng, n) if goal is None else np.tile(self._given(goal, "goal")[:2], (n, 1))
-        if start is None:
-            states = self._draw_starts(rng, goal_xy)
-        else:
-            given = self._given(start, "start")
-            if len(given) == 2:
-                given = np.concatenate([given, self.standing[2:]])
-            states = np.tile(given, (n, 1))
-        return AntEpisodes(self, states, goal_xy)
-
-    def goal_base(self, rng: np.random.Generator) -> np.ndarray:
-        """A goal's x and y must be given; the ant stands there as in every goal of the task."""
-        return np.concatenate([[np.nan, np.nan], self.proprioception])
 
     def _draw_goals(self, rng: np.random.Generator, n: int) -> np.ndarray:
         if self._layout is None:
@@ -178,12 +219,7 @@ class AntMaze(Threaded, Grid):
         return self.resets(rng, self.centres(self.free_cells[cells]))
 
     def _given(self, value: np.ndarray, what: str) -> np.ndarray:
-        value = np.asarray(value, np.float64)
-        if value.shape not in ((2,), (self.observation_dim,)):
-            raise HilpError(
-                f"the {what} of {self.name} must be an observation of {self.observation_dim} numbers or x,y, "
-                f"not of shape {value.shape}"
-            )
+        value = super()._given(value, what)
         require_free(self.walls, value, what, self.name)
         return value
 
@@ -206,29 +242,11 @@ class AntMaze(Threaded, Grid):
     def draw(self, ax: Axes) -> None:
         draw_walls(self.walls, ax)
 
-    def film(self, observations: np.ndarray, physics: np.ndarray | None) -> np.ndarray:
-        """Frames of an episode for people to look at: every fourth state, from above."""
-        return self.frames(observations[::4])
-
-    def frames(self, observations: np.ndarray, height: int = 360, width: int = 480, follow: bool = False) -> np.ndarray:
-        """Images uint8 [n, height, width, 3] of states [n, 29]: the whole maze from above, or close behind the ant."""
-        mujoco, model = import_simulator("AntMaze"), self.model
-        data, camera = mujoco.MjData(model), mujoco.MjvCamera()
-        rows, columns = self.walls.shape
-        camera.lookat[:2] = CELL * (columns - 3) / 2, CELL * (rows - 3) / 2
-        camera.elevation = -90
-        # Far enough for the longer side, at the simulator's angle of view.
-        side = CELL * max(rows, columns * height / width)
-        camera.distance = side / 2 / np.tan(np.radians(model.vis.global_.fovy) / 2) + WALL_HEIGHT
-        view = model.camera("back").id if follow else camera
-        put = partial(set_state, mujoco, model, data)
-        return render(mujoco, model, observations, (height, width), view, put, fast=False)
-
 
 class AntEpisodes(BaseEpisodes):
     """n episodes. The physics keep float64; observations are float32."""
 
-    def __init__(self, world: AntMaze, states: np.ndarray, goal_xy: np.ndarray) -> None:
+    def __init__(self, world: Ant, states: np.ndarray, goal_xy: np.ndarray) -> None:
         self._world, self._mujoco, self._goal_xy = world, import_simulator("AntMaze"), goal_xy
         goals = np.concatenate([goal_xy, np.tile(world.proprioception, (len(goal_xy), 1))], axis=1)
         self.goals = goals.astype(np.float32)

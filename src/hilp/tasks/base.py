@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from hilp.data.metadata import Parts
+from hilp.data.transforms import Parts
 from hilp.errors import HilpError, nearest, some
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hilp.data import subsampling, timescale
+from hilp.data import timescale
 from hilp.data.dataset import Dataset
 from hilp.learning import configs
 from hilp.presets import Preset
@@ -97,6 +97,6 @@ def _weight(discount: float, temperature: float) -> float:
 def _subsampled(data: Dataset, stride: int) -> Dataset:
     if stride == 1:
         return data
-    data = subsampling.subsample(data, stride)
-    data = data if data.action_scaling is None else subsampling.refit_action_range(data)
+    data = timescale.subsample(data, stride)
+    data = data if data.action_scaling is None else timescale.refit_action_range(data)
     return data.as_checked()  # of rows that were checked

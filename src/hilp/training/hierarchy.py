@@ -13,7 +13,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from hilp import presets, trees
-from hilp.data import rewards, subsampling
+from hilp.data import rewards, timescale
 from hilp.data.dataset import Dataset
 from hilp.data.transforms import ActionScaling
 from hilp.errors import HilpError, require_count
@@ -123,7 +123,7 @@ def own_data(policy: FoundationPolicy, data: Dataset, recorded: bool) -> Dataset
             f"steps of this policy span {stride} rows, and the rewards of {data.name} are of one row each: give a "
             "reward as a function or a formula"
         )
-    return subsampling.subsample(data, stride)
+    return timescale.subsample(data, stride)
 
 
 def with_skills(policy: FoundationPolicy, data: Dataset, k: int) -> Dataset:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from hilp.errors import HilpError, require_count
+from hilp.errors import HilpError, is_number, require_count
 from hilp.runs import seed_folder
 
 if TYPE_CHECKING:  # flags are read before anything slow is imported
@@ -20,6 +19,10 @@ AUTO_STEPS = 40_000  # the most updates of a run that ends by itself
 CONVERGENCE_EVERY = 1000  # updates between two checks of convergence, where they decide about the end
 CHECKS_PER_RUN = 8  # of convergence, in a run that ends after a fixed number of updates
 LINES_PER_RUN = 100  # rows of metrics, unless log_every says otherwise
+# Options that are whole numbers, and the least of each; some of them need not be said.
+COUNTS = {"seed": 0, "seeds": 1, "keep": 1, "bank": 0, "devices": 1, "log_every": 1, "checkpoint_every": 1,
+          "eval_every": 1, "device_budget": 0}  # fmt: skip
+UNSAID = ("log_every", "checkpoint_every", "eval_every", "device_budget")
 
 Evaluate = Callable[["FoundationPolicy"], dict[str, float]]
 OnMetrics = Callable[[dict[str, float]], object]
@@ -95,17 +98,17 @@ class TrainOptions(RunOptions):
     """what run.json names as the command (default: that of this process)"""
 
     def __post_init__(self) -> None:
-        for name in ("most_steps" if self.until_converged else "steps", "seeds", "keep", "devices"):
-            require_count(name, getattr(self, name))
-        for name in ("log_every", "checkpoint_every", "eval_every"):
-            if getattr(self, name) is not None:
-                require_count(name, getattr(self, name))
-        for name in ("seed", "bank"):
-            require_count(name, getattr(self, name), 0)
-        if self.minutes is not None and not 0 < self.minutes < math.inf:
-            raise HilpError(f"minutes must be a number above 0, not {self.minutes}")
-        if not 0.0 <= self.validation < 1.0:
-            raise HilpError(f"validation is a share of the episodes, at least 0 and below 1, not {self.validation}")
+        for name, least in {"most_steps" if self.until_converged else "steps": 1, **COUNTS}.items():
+            if getattr(self, name) is not None or name not in UNSAID:
+                object.__setattr__(self, name, require_count(name, getattr(self, name), least))  # numpy's become plain
+        if self.minutes is not None and not is_number(self.minutes, above=0.0):
+            raise HilpError(f"minutes must be a number above 0, not {self.minutes!r:.60}")
+        if not is_number(self.validation) or not 0.0 <= self.validation < 1.0:
+            raise HilpError(
+                f"validation is a share of the episodes, at least 0 and below 1, not {self.validation!r:.60}"
+            )
+        object.__setattr__(self, "minutes", None if self.minutes is None else float(self.minutes))
+        object.__setattr__(self, "validation", float(self.validation))
 
     @property
     def until_converged(self) -> bool:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hilp import storage, trees
-from hilp.data import frames
+from hilp.data import transforms
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, TrainingDiverged
 from hilp.learning import methods, sampling
@@ -197,7 +197,7 @@ class Run:
         return int(jax.eval_shape(one_row).shape[-1])
 
     def _bytes_on_device(self) -> int:
-        kept = frames.stored(self.data.network_inputs)  # of stacks of frames each frame once
+        kept = transforms.stored(self.data.network_inputs)  # of stacks of frames each frame once
         parts = trees.named(as_numbers(trees.over(lambda part: part[:1], kept)), "observations")
         row = sum(part.nbytes for part in parts.values())
         row += 4 * (self.data.action_dim + len(methods.columns(self.config)))

@@ -1,4 +1,4 @@
-"""Named arrays: a dict, an .npz or an HDF5 file."""
+"""Named arrays: a dict, an .npz or an HDF5 file; OGBench's .npz and D4RL's HDF5 among them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from hilp import trees
 from hilp.data import tables
-from hilp.data.source import Source, chain, with_files, without_short
-from hilp.data.tables import Part, Table, extra_columns, lay_out, open_table, parts_of, vectors
-from hilp.errors import HilpError, nearest, some
+from hilp.data.columns import Column, block_rows
+from hilp.data.measures import StepSizes, jumps
+from hilp.data.source import MOST_BLOCK_ROWS, Source, chain, with_files, with_numbers, without_short
+from hilp.data.tables import Table, extra_columns, lay_out, open_table, parts_of, vectors
+from hilp.errors import HilpError, nearest, printable, some
+from hilp.trees import Tree
 
 PARTS = ("observations", "actions", "next_observations")
 STRUCTURE = ("episode_lengths", "episode_ends", "episode_ids", "terminals")  # columns that say where episodes end
 KNOWN = (*PARTS, *STRUCTURE, "timeouts")
+KITCHEN_COLUMNS = (60, 30)  # numbers in a row of a D4RL Kitchen file, and how many of them are not the goal
+ANTMAZE_PLACE = (0, 1)  # columns of an AntMaze observation that say where the ant is
 
 Columns = Mapping[str, str | Sequence[str]]
 
@@ -46,46 +52,158 @@ def read(
     return of_table(open_table(source), columns, flatten, drop_short, extras)
 
 
+def read_ogbench(
+    source: Mapping[str, Any] | Path,
+    *,
+    split: Literal["train", "val"] | None = None,
+    flatten: bool = False,
+    extras: Sequence[str] | None = None,
+) -> Source:
+    """OGBench's .npz: `terminals` is 1 on each episode's last row. `split` picks the file or its "-val" sibling."""
+    if split not in (None, "train", "val"):
+        raise HilpError(f"split is 'train' or 'val', not '{split}'")
+    if split is not None:
+        if isinstance(source, Mapping):
+            raise HilpError("split picks one of two files, and this is a dict")
+        source = source.with_name(source.stem.removesuffix("-val") + ("-val" if split == "val" else "") + source.suffix)
+        if not source.is_file():
+            raise HilpError(f"there is no file {source}")
+    found = read(source, flatten=flatten, extras=extras)
+    return replace(without_short(found), format="ogbench", endings={})
+
+
+def read_d4rl(
+    source: Mapping[str, Any] | Path,
+    *,
+    convention: Literal["antmaze", "kitchen"] | None = None,
+    detect_jumps: bool = False,
+    flatten: bool = False,
+    extras: Sequence[str] | None = None,
+) -> Source:
+    """D4RL's HDF5 (or a dict or .npz of the same arrays): rows in order, an episode ends at a terminal or a timeout.
+
+    Consecutive rows of an episode are consecutive states, so the last row of each is its final state. `detect_jumps`
+    also cuts where observations jump, for files with wrong or no timeouts. Conventions: "antmaze" cuts at timeouts and
+    never at terminals (they mean "at the goal", and the walk goes on), or at jumps of the place where there are no
+    timeouts; "kitchen" keeps the first 30 of 60 numbers, the others being the goal. Rewards, flags and infos become
+    extras.
+    """
+    table = open_table(source)
+    width = (table["observations"].shape[1:] or (0,))[0]
+    _require_convention(convention, table.name, width)
+    rows = (table["observations"].shape[:1] or (0,))[0]
+    flags = {name: tables.flags(table, name, rows) for name in ("terminals", "timeouts")}
+    notes = _hints(table, width, flags["terminals"], convention)
+    keep = range(KITCHEN_COLUMNS[1]) if convention == "kitchen" else None
+    jumping = ANTMAZE_PLACE if convention == "antmaze" else keep
+    if convention == "antmaze":
+        flags["terminals"] = None  # they mean "at the goal", and the walk goes on
+        detect_jumps = detect_jumps or flags["timeouts"] is None
+    if not detect_jumps and flags["terminals"] is None and flags["timeouts"] is None:
+        raise HilpError(
+            f"{table.name}: nothing says where episodes end (no terminals, no timeouts): pass detect_jumps=True to cut "
+            "where observations jump, or use format='hdf5' with columns"
+        )
+    terminals, timeouts = (np.zeros(rows, bool) if flag is None else flag for flag in flags.values())
+    ends = terminals | timeouts
+    if detect_jumps:
+        jumped = _jumps_of(vectors(table, "observations", ["observations"], flatten), jumping, table.name)
+        notes.append(
+            f"cut at {len(jumped)} jumps of the observations, {np.sum(~ends[jumped])} of them not flagged in the file"
+        )
+        ends[jumped] = True
+    ends[-1:] = True
+    last = np.flatnonzero(ends)
+    lengths = np.diff(last, prepend=-1).astype(np.int64)
+    used = {name: column for name, column in table.columns.items() if name != "next_observations"}
+    found = of_table(replace(table, kind="d4rl", columns=used), None, flatten, True, extras, lengths)
+    ended = tables.endings(last[lengths >= 2], terminals, timeouts)
+    found = replace(found, endings=ended, notes=(*notes, *found.notes))
+    return found if keep is None else with_numbers(found, keep)
+
+
+def _require_convention(convention: str | None, name: str, width: int) -> None:
+    if convention not in (None, "antmaze", "kitchen"):
+        raise HilpError(f"unknown convention '{convention}': {nearest(str(convention), ('antmaze', 'kitchen'))}")
+    if convention == "kitchen" and width != KITCHEN_COLUMNS[0]:
+        raise HilpError(f"{name}: Kitchen files have rows of {KITCHEN_COLUMNS[0]} numbers, this one has {width}")
+
+
+def _jumps_of(observations: Column, columns: Sequence[int] | None, name: str) -> np.ndarray:
+    rows, width = observations.shape
+    if columns is not None and width <= max(columns):
+        raise HilpError(f"{name}: observations of {width} numbers have no place in columns {columns}")
+    steps = StepSizes(columns)
+    block = min(block_rows(observations.shape, np.dtype(np.float32)), MOST_BLOCK_ROWS)
+    for start in range(0, rows, block):
+        steps.add(observations[start : start + block])
+    return jumps(steps.sizes)
+
+
+def _hints(table: Table, width: int, terminals: np.ndarray | None, convention: str | None) -> list[str]:
+    """What the file looks like, for a person to decide on."""
+    hints = []
+    if convention is None and terminals is not None and np.any(terminals[1:] & terminals[:-1]):
+        hints.append(
+            "terminals are true in rows that follow each other, as in AntMaze files, where they mean 'at the goal' and "
+            "the walk goes on: if this is one, pass convention='antmaze'"
+        )
+    if convention is None and width == KITCHEN_COLUMNS[0]:
+        hints.append(
+            "observations have 60 numbers, as in Kitchen files, where the last 30 are the goal: if this is one, pass "
+            "convention='kitchen'"
+        )
+    if "next_observations" in table.columns:
+        hints.append("next_observations are not used: the row after is the next observation")
+    return hints
+
+
 def of_table(
     table: Table,
     columns: Columns | None = None,
     flatten: bool = False,
     drop_short: bool = False,
     extras: Sequence[str] | None = None,
+    lengths: np.ndarray | None = None,
     otherwise: str | None = None,
 ) -> Source:
-    """The rows of a table's columns; `otherwise`: the note where nothing says where episodes end, and all is one."""
-    renamed, parts = _renamed(table, columns)
+    """The rows of a table's columns, of which `columns` says what they are: what every format with names ends in.
+
+    lengths: rows of each episode, where no column is to say it; otherwise: the note where none does, and all is one.
+    """
+    known = KNOWN if lengths is None else PARTS
+    renamed, parts = _renamed(table, columns, known)
     chosen = columns or {}
     # Of a list of columns that the user names, one number a row is enough.
     lists = [what for what, names in chosen.items() if not isinstance(names, str)]
     spent = {name for names in parts.values() for name in names}
 
-    def tree(what: str) -> Part | None:
+    def tree(what: str) -> Tree | None:
         """Observations, or those that follow: the arrays named for them, else the tree `what/...`, if there is one."""
         inside = {name for name in renamed.columns if name.startswith(f"{what}/")} if what not in parts else set()
         spent.update(inside)
         there = inside or what in parts
-        return parts_of(renamed, what, parts.get(what), flatten, single=what in lists) if there else None
+        return parts_of(renamed, what, parts.get(what), flatten, what in lists) if there else None
 
     observations, following = tree("observations"), tree("next_observations")
     if observations is None or "actions" not in parts:
         raise _missing(table, "observations" if observations is None else "actions", columns)
     actions = vectors(renamed, "actions", parts["actions"], single="actions" in lists)
-    rows = observations.rows
+    rows = next(iter(trees.named(observations, "").values())).shape[0]
     endings: dict[str, int] = {}
     # A file is as it is; of a dict the user can leave out what does not fit.
-    kept, notes = extra_columns(renamed, spent, (rows, actions.rows), extras, strict=table.kind == "arrays")
-    if otherwise is not None and not parts.keys() & {*STRUCTURE, "timeouts"}:
+    kept, notes = extra_columns(renamed, spent, (rows, actions.shape[0]), extras, strict=table.kind == "arrays")
+    if lengths is None and otherwise is not None and not parts.keys() & {*STRUCTURE, "timeouts"}:
         lengths, notes = np.array([rows], np.int64)[: rows > 0], [otherwise, *notes]
-    else:
+    elif lengths is None:
         lengths, endings = _episode_lengths(renamed, parts, rows)
-    found = lay_out(renamed, table.kind, lengths, observations, actions, following, kept, endings, notes)
+    found = lay_out(renamed, lengths, observations, actions, following, kept)
     seen, did = (
         tuple((name, renamed.columns[name].shape[1:]) for name in parts[what]) if what in chosen else ()
         for what in ("observations", "actions")
     )
-    found = replace(found, observation_parts=() if isinstance(observations.kind, dict) else seen, action_parts=did)
+    seen = () if isinstance(observations, Mapping) else seen
+    found = replace(found, endings=endings, notes=tuple(notes), observation_parts=seen, action_parts=did)
     return without_short(found) if drop_short else found
 
 
@@ -97,12 +215,7 @@ def _missing(table: Table, key: str, columns: Columns | None) -> HilpError:
 
 
 def of_tables(
-    tables: Sequence[Table],
-    source: Path,
-    files: Sequence[Path],
-    columns: Columns | None,
-    drop_short: bool,
-    extras: Sequence[str] | None,
+    tables: Sequence[Table], source: Path, columns: Columns | None, drop_short: bool, extras: Sequence[str] | None
 ) -> Source:
     """One log in several files with the same columns; without a column that tells episodes, a file is one."""
     unknown = [name for name in columns or {} if not listed(columns, name)]
@@ -111,8 +224,13 @@ def of_tables(
     if len(tables) > 1 and extras is None:
         extras = _shared_extras(tables, columns)
     note = f"nothing names episodes, so {'each file is' if source.is_dir() else 'the file is'} one"
-    sources = [of_table(table, columns, False, drop_short, extras, note) for table in tables]
-    return with_files(chain(sources, str(source), [file.name for file in files]), files)
+    sources = [of_table(table, columns, False, drop_short, extras, otherwise=note) for table in tables]
+    if len(sources) == 1:
+        return replace(sources[0], name=str(source))
+    files = [table.files[0] for table in tables]
+    whole = chain(str(source), [one.lengths for one in sources], sources.__getitem__, [file.name for file in files])
+    notes = tuple(dict.fromkeys(note for one in sources for note in one.notes))
+    return with_files(replace(whole, notes=notes), files)
 
 
 def _shared_extras(tables: Sequence[Table], columns: Columns | None) -> list[str]:
@@ -150,14 +268,14 @@ def named_for(columns: Columns | None, what: str) -> str:
     return next(iter(listed(columns, what)), what)
 
 
-def _renamed(table: Table, columns: Columns | None) -> tuple[Table, dict[str, list[str]]]:
+def _renamed(table: Table, columns: Columns | None, known: Sequence[str]) -> tuple[Table, dict[str, list[str]]]:
     """The table, and which of its columns are what: by their own names, or as the user says."""
     chosen = {} if columns is None else _chosen(table, columns)
     taken = {name for names in chosen.values() for name in names}
-    parts = {name: [name] for name in KNOWN if name in table.columns and name not in taken}
+    parts = {name: [name] for name in known if name in table.columns and name not in taken}
     renamed = dict(table.columns)
     for what, names in chosen.items():
-        if what in KNOWN:
+        if what in known:
             parts[what] = names
         elif len(names) == 1:
             renamed[what] = renamed.pop(names[0])
@@ -176,9 +294,15 @@ def _chosen(table: Table, columns: Columns) -> dict[str, list[str]]:
     user: dict[str, str] = {}  # array -> what it was chosen for
     for what, names in chosen.items():
         if not isinstance(what, str) or not names or not all(isinstance(name, str) for name in names):
-            raise HilpError(f"{table.name}: columns must name an array, or a list of arrays, for {what}")
+            raise HilpError(
+                f"{table.name}: columns must name an array, or a list of arrays, for {printable(str(what))}"
+            )
         for name in names:
-            _require_column(table, name, what)
+            if name not in table.columns:
+                # Episodes of a log may be called by words, which are columns only once they are named for this.
+                words = table.others if what == "episode_ids" and table.kind in ("csv", "parquet") else ()
+                close = nearest(name, [*table.columns, *words])
+                raise HilpError(f"{table.name}: there is no array '{name}' for {what}: {close}")
             if name in user:
                 both = what if user[name] == what else f"{user[name]} and {what}"
                 raise HilpError(f"{table.name}: columns names the array '{name}' twice, for {both}: name each once")
@@ -197,14 +321,6 @@ def _require_free_names(table: Table, chosen: Mapping[str, list[str]], user: Map
             problem = f"calls {names[0]} '{what}', but there is an array '{what}' already"
         if problem is not None:
             raise HilpError(f"{table.name}: columns {problem}: choose another name")
-
-
-def _require_column(table: Table, name: str, what: str) -> None:
-    if name not in table.columns:
-        # Episodes of a log may be called by words, which are columns only once they are named for this.
-        words = table.others if what == "episode_ids" and table.kind in ("csv", "parquet") else ()
-        close = nearest(name, [*table.columns, *words])
-        raise HilpError(f"{table.name}: there is no array '{name}' for {what}: {close}")
 
 
 def _episode_lengths(table: Table, parts: Mapping[str, list[str]], rows: int) -> tuple[np.ndarray, dict[str, int]]:

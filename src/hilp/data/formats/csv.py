@@ -6,6 +6,7 @@ name, and nothing else of it is kept.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import itertools
 import re
@@ -46,7 +47,7 @@ def read(
     ids, time = (arrays.named_for(columns, what) for what in ("episode_ids", "time"))
     wanted = {name for what in columns or {} for name in arrays.listed(columns, what)}
     tables = [_File(file, ids, time, wanted).table() for file in files]
-    return arrays.of_tables(tables, source, files, columns, drop_short, extras)
+    return arrays.of_tables(tables, source, columns, drop_short, extras)
 
 
 def looks_like(path: Path) -> bool:
@@ -144,21 +145,17 @@ class _File:
 
     def _codes(self, texts: Sequence[str], lines: list[int]) -> list[int]:
         """The names of episodes, numbered."""
-        codes = []
-        for text, line in zip(texts, lines, strict=True):
-            word = text.strip()
-            if word.lower() in MISSING:
-                raise HilpError(f"{self.path}, line {line}: '{self._ids}' does not say which episode this row is of")
-            codes.append(self._words.setdefault(word, len(self._words)))
-        return codes
+        words = [text.strip() for text in texts]
+        missing = [line for line, word in zip(lines, words, strict=True) if word.lower() in MISSING]
+        if missing:
+            raise HilpError(f"{self.path}, line {missing[0]}: '{self._ids}' does not say which episode this row is of")
+        return [self._words.setdefault(word, len(self._words)) for word in words]
 
     def _one_by_one(self, name: str, texts: Sequence[str], lines: list[int]) -> np.ndarray:
         """Numbers with missing ones, yes and no, or dates; what is none of these is remembered with its line."""
         found = np.full(len(texts), np.nan)
         for at, text in enumerate(texts):
-            value = _number(text)
-            if value is None and name == self._time:
-                value = _seconds(text)
+            value = _number(text, dates=name == self._time)
             if value is None:
                 self._odd[name] = (lines[at], text.strip())
                 break
@@ -180,28 +177,21 @@ class _File:
                 columns[name] = words[numbers[:, number].astype(np.int64)]
             elif name not in self._odd and name not in self._unnamed:
                 columns[name] = numbers[:, number]
-        odd = [name for name in self._odd if name != self._ids]
+        others = [*(name for name in self._odd if name != self._ids), *self._unnamed]
         return Table(
-            str(self.path), "csv", columns, [*odd, *self._unnamed], where=lambda rows: f"lines {some(lines[rows], 5)}"
+            str(self.path), "csv", columns, others, [self.path], where=lambda rows: f"lines {some(lines[rows], 5)}"
         )
 
 
-def _number(text: str) -> float | None:
-    word = text.strip().lower()
-    if word in MISSING:
+def _number(text: str, dates: bool = False) -> float | None:
+    """A number; of a date its seconds since 1970, without a time zone in UTC, which is the same between rows."""
+    word = text.strip()
+    if word.lower() in MISSING:
         return np.nan
-    if word in TRUTH:
-        return TRUTH[word]
-    try:
-        return float(word)
-    except ValueError:
-        return None
-
-
-def _seconds(text: str) -> float | None:
-    """Of a date, since 1970; without a time zone it is taken as UTC, which makes no difference between rows."""
-    try:
-        when = datetime.fromisoformat(text.strip())
-    except ValueError:
-        return None
-    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+    with contextlib.suppress(ValueError):
+        return TRUTH[word.lower()] if word.lower() in TRUTH else float(word)
+    if dates:
+        with contextlib.suppress(ValueError):
+            when = datetime.fromisoformat(word)
+            return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+    return None

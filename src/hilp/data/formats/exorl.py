@@ -6,18 +6,21 @@ and discount[i] led to observation[i] and those of row 0 are dummies.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hilp import storage
-from hilp.data.columns import Column, open_npz
+from hilp.data.columns import open_npz
 from hilp.data.dataset import Dataset
-from hilp.data.source import Source, of_episodes, with_files, without_short
-from hilp.data.tables import Table, extra_columns, lay_out, parts_of, vectors
+from hilp.data.formats import arrays
+from hilp.data.source import Source, chain, with_files, without_short
+from hilp.data.tables import Table
 from hilp.errors import HilpError, path_of, require_count
 
 TIME = "20000101T000000"  # names begin with a time; a constant one keeps equal data in equal files
@@ -37,30 +40,26 @@ def read(
     files = episode_files(source.absolute())[:episodes]  # read as they are needed, wherever this process then is
     if not files:
         raise HilpError(f"{source} has no .npz files: give the folder of an algorithm, <domain>/<algorithm>")
-    lengths = np.array([_rows(file) for file in files], np.int64)
+    lengths = [np.array([_rows(file)], np.int64) for file in files]
 
-    def episode(number: int, wanted: Sequence[str] | None, only: Sequence[str] | None = None) -> Source:
-        columns: dict[str, Column] = dict(open_npz(files[number], only))
-        table = Table(str(files[number]), "npz", columns)
-        if table["action"].shape[:1] != table["observation"].shape[:1]:
-            shapes = [table[name].shape for name in ("observation", "action")]
+    def opened(number: int, wanted: Sequence[str] | None, only: Sequence[str] | None = None) -> Source:
+        table = Table(str(files[number]), "exorl", open_npz(files[number], only))
+        observation, action = table["observation"], table["action"]
+        if action.shape[:1] != observation.shape[:1]:
             raise HilpError(
-                f"{table.name}: observation is {shapes[0]} but action {shapes[1]}: give as many rows of both"
+                f"{table.name}: observation is {observation.shape} but action {action.shape}: give as many rows of both"
             )
-        columns["action"] = table["action"][1:]
-        observation = parts_of(table, "observation", ["observation"], flatten)
-        extra, _ = extra_columns(table, ("observation", "action"), lengths[number : number + 1], wanted)
-        action = vectors(table, "action", ["action"])
-        return lay_out(table, "exorl", lengths[number : number + 1], observation, action, None, extra)
+        rest = {name: column for name, column in table.columns.items() if name not in ("observation", "action")}
+        table = replace(table, columns={"observations": observation, "actions": action[1:], **rest})
+        return arrays.of_table(table, None, flatten, False, wanted, lengths[number])
 
-    kept = list(episode(0, extras).extras)
-    needed = ("observation", "action", *kept)
-    found = of_episodes(
-        str(source),
-        lengths,
-        lambda begin, stop: (episode(number, kept, needed) for number in range(begin, stop)),
-        called=lambda number: files[number].name,
-    )
+    kept = list(opened(0, extras).extras)
+
+    @functools.lru_cache(maxsize=1)  # a block may end inside an episode, and the next one goes on with it
+    def episode(number: int) -> Source:
+        return opened(number, kept, ("observation", "action", *kept))
+
+    found = replace(chain(str(source), lengths, episode, [file.name for file in files]), notes=())
     return without_short(with_files(found, files))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,8 +14,11 @@ import numpy as np
 
 from hilp import storage
 from hilp.data import subprocess_reader
-from hilp.data.source import Block, Source, of_episodes, with_files, without_short
-from hilp.data.tables import Table, extra_columns, lay_out, parts_of, vectors
+from hilp.data.columns import BLOCK_BYTES
+from hilp.data.formats import arrays
+from hilp.data.native import extras_of
+from hilp.data.source import Kind, Rows, Source, chain, short_note, with_files, with_numbers
+from hilp.data.tables import Table
 from hilp.errors import HilpError, nearest, some
 
 KITCHEN_KEY, KITCHEN_WIDTH = "observation", 59  # of FrankaKitchen: positions and speeds of robot and objects
@@ -45,52 +49,57 @@ def read(
         raise HilpError(f"there is no local Minari data set '{source}': {hint}")
     folder = folder.absolute()  # episodes are read as they are needed, wherever this process then is
     identifier, steps = subprocess_reader.open_minari(folder)
-    lengths = np.asarray(steps, np.int64) + 1
     name = f"Minari {identifier}"
-    if not len(lengths) or lengths.max() < 2:
+    whole = np.flatnonzero(np.asarray(steps) > 0)  # episodes with a transition
+    if not len(whole):
         raise HilpError(f"{name}: there are no episodes")
+    kitchen = _is_kitchen(convention, observation_keys)
     chosen = [observation_keys] if isinstance(observation_keys, str) else observation_keys
+    chosen = [KITCHEN_KEY] if kitchen else chosen
+    (sample,) = subprocess_reader.read_minari(folder, int(whole[0]), int(whole[0]) + 1)
+    keys = _keys(sample, chosen, name)
+    if kitchen and sample[keys[0]].shape[1:] != (KITCHEN_WIDTH,):
+        raise HilpError(
+            f"{name}: observations of Kitchen have {KITCHEN_WIDTH} numbers, these have "
+            f"{', '.join(map(str, sample[keys[0]].shape[1:]))}: leave out convention='kitchen'"
+        )
+    # Observations that are one array are found by their name.
+    columns = None if chosen is None else {"observations": keys if len(keys) > 1 else keys[0]}
+
+    def opened(number: int, episode: Mapping[str, np.ndarray], wanted: Sequence[str] | None) -> Source:
+        table = Table(f"{name}, episode {number}", "minari", episode)
+        rows, acts = ((*table[key].shape, 0)[0] for key in (keys[0], "actions"))
+        if (rows, acts) != (steps[number] + 1, steps[number]):
+            raise HilpError(f"{table.name}: {rows} observations and {acts} actions, but {steps[number]} steps")
+        return arrays.of_table(table, columns, flatten, False, wanted, np.array([rows]))
+
+    kept = list(opened(int(whole[0]), sample, extras).extras)
+    at_once = max(1, BLOCK_BYTES // sum(array.nbytes for array in sample.values()))
+
+    @functools.lru_cache(maxsize=1)
+    def fetched(first: int) -> list[dict[str, np.ndarray]]:
+        return subprocess_reader.read_minari(folder, first, min(first + at_once, len(steps)))
+
+    def episode(number: int) -> Source:
+        at = int(whole[number])
+        return opened(at, fetched(at - at % at_once)[at % at_once], kept)
+
+    lengths = [np.array([steps[at] + 1], np.int64) for at in whole]
+    found = chain(name, lengths, episode, [f"episode {at}" for at in whole])
+    named = keys if chosen and not kitchen and isinstance(found.observation, Kind) else ()
+    parts = tuple((key.partition("/")[2], sample[key].shape[1:]) for key in named)
+    notes = short_note(np.flatnonzero(np.asarray(steps) <= 0))
+    found = replace(found, observation_parts=parts, notes=notes)
+    found = with_files(found, sorted(file for file in folder.rglob("*") if file.is_file()))
+    return with_numbers(found, KITCHEN_KEEP) if kitchen else found
+
+
+def _is_kitchen(convention: str | None, observation_keys: Any) -> bool:
     if convention not in (None, "kitchen"):
         raise HilpError(f"unknown convention '{convention}': {nearest(str(convention), ('kitchen',))}")
-    keep = KITCHEN_KEEP if convention == "kitchen" else None
-    if keep is not None:
-        if chosen is not None:
-            raise HilpError("convention='kitchen' says which observations to take: leave out observation_keys")
-        chosen = [KITCHEN_KEY]
-
-    def opened(number: int, arrays: Mapping[str, np.ndarray], wanted: Sequence[str] | None) -> Source:
-        table = Table(f"{name}, episode {number}", "minari", arrays)
-        keys = _keys(arrays, chosen, name)
-        if keep and arrays[keys[0]].shape[1:] != (KITCHEN_WIDTH,):
-            raise HilpError(
-                f"{name}: observations of Kitchen have {KITCHEN_WIDTH} numbers, these have "
-                f"{', '.join(map(str, arrays[keys[0]].shape[1:]))}: leave out convention='kitchen'"
-            )
-        observations = parts_of(table, "observations", keys, flatten, keep=keep)
-        if "actions" not in arrays:
-            inside = some([key for key in arrays if key.startswith("actions/")])
-            problem = f"in several parts, {inside}" if inside else "not numbers"
-            raise HilpError(f"{name}: actions are {problem}: hilp needs one array")
-        actions = vectors(table, "actions", ["actions"])
-        steps = int(lengths[number]) - 1
-        if (observations.rows, actions.rows) != (steps + 1, steps):
-            raise HilpError(
-                f"{table.name}: {observations.rows} observations and {actions.rows} actions, but {steps} steps"
-            )
-        extra, _ = extra_columns(table, (*keys, "actions"), (steps, steps + 1), wanted)
-        found = lay_out(table, "minari", lengths[number : number + 1], observations, actions, None, extra)
-        named = keys if chosen and keep is None and not isinstance(observations.kind, dict) else ()
-        parts = tuple((key.partition("/")[2], arrays[key].shape[1:]) for key in named)
-        return replace(found, observation_parts=parts)
-
-    def fetch(begin: int, stop: int) -> Iterator[Source | None]:
-        for number, arrays in enumerate(subprocess_reader.read_minari(folder, begin, stop), begin):
-            yield opened(number, arrays, kept) if lengths[number] > 1 else None
-
-    like = int(np.argmax(lengths > 1))
-    kept = list(opened(like, subprocess_reader.read_minari(folder, like, like + 1)[0], extras).extras)
-    files = sorted(file for file in folder.rglob("*") if file.is_file())
-    return without_short(with_files(of_episodes(name, lengths, fetch, like), files))
+    if convention is not None and observation_keys is not None:
+        raise HilpError("convention='kitchen' says which observations to take: leave out observation_keys")
+    return convention is not None
 
 
 def _root() -> Path:
@@ -113,7 +122,11 @@ def local_ids() -> list[str]:
 
 
 def _keys(episode: Mapping[str, np.ndarray], chosen: Sequence[str] | None, name: str) -> list[str]:
-    """The arrays that are the observation."""
+    """The arrays that are the observation, where actions are one array."""
+    if "actions" not in episode:
+        inside = some([key for key in episode if key.startswith("actions/")])
+        problem = f"in several parts, {inside}" if inside else "not numbers"
+        raise HilpError(f"{name}: actions are {problem}: hilp needs one array")
     keys = [key.partition("/")[2] for key in episode if key.startswith("observations/")]
     if "observations" in episode:
         if chosen is not None:
@@ -194,7 +207,7 @@ def _target(name: str, overwrite: bool) -> Path:
     return target
 
 
-def _whole_episodes(source: Source) -> Iterator[tuple[int, list[Block]]]:
+def _whole_episodes(source: Source) -> Iterator[tuple[int, list[Rows]]]:
     """Whole episodes, as many at a time as fit in a block (but at least one), and the rows done with them."""
     first, begin = 0, 0
     while first < source.episodes:
@@ -203,18 +216,18 @@ def _whole_episodes(source: Source) -> Iterator[tuple[int, list[Block]]]:
         stop = int(source.stops[beyond - 1])
         rows = source.read(begin, stop)
         edges = [0, *(int(s) - begin for s in source.stops[first:beyond])]
-        yield stop, [rows.part(a, b) for a, b in pairwise(edges)]
+        yield stop, [{name: column[a:b] for name, column in rows.items()} for a, b in pairwise(edges)]
         first, begin = beyond, stop
 
 
-def _buffer(source: Source, episode: Block) -> Any:
+def _buffer(source: Source, episode: Rows) -> Any:
     from minari.data_collector.episode_buffer import EpisodeBuffer
 
-    steps = len(episode.observations) - 1
-    actions = episode.actions[:-1]
+    steps = len(episode["actions"]) - 1
+    actions = episode["actions"][:-1]
     if source.action_scaling is not None:
         actions = source.action_scaling.raw(actions)
-    extras = dict(episode.extras)
+    extras = extras_of(episode)
     rewards = np.zeros(steps)
     if "rewards" in extras and extras["rewards"].ndim == 1:
         rewards = extras.pop("rewards")[:-1]
@@ -231,7 +244,7 @@ def _buffer(source: Source, episode: Block) -> Any:
             inner = inner.setdefault(part, {})
         inner[leaf] = column
     return EpisodeBuffer(
-        observations=episode.observations,
+        observations=episode["observations"],
         actions=actions,
         rewards=rewards,
         terminations=terminations,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hilp.data.frames import Recent
+from hilp.data.transforms import Recent
 from hilp.errors import HilpError, nearest, some
 from hilp.tasks.base import BaseEpisodes, BaseTask, column_names
 from hilp.tasks.dmc.domains import DOMAINS, Arrays, Domain

@@ -5,12 +5,25 @@ from __future__ import annotations
 import os
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks.maze.maps import MAZES, SUCCESS_RADIUS, Grid, at_goal, looks_like_map, read_map
+from hilp.tasks.maze.maps import MAZES, SUCCESS_RADIUS, Grid, Places, at_goal, looks_like_map, read_map
 from hilp.tasks.maze.pixels import PixelMaze
 from hilp.tasks.maze.world import RADIUS, STEP, Maze
 from hilp.tasks.rendering import SUFFIX
 
-__all__ = ["MAZES", "RADIUS", "STEP", "SUCCESS_RADIUS", "Grid", "Maze", "at_goal", "make", "names", "read_map", "takes"]
+__all__ = [
+    "MAZES",
+    "RADIUS",
+    "STEP",
+    "SUCCESS_RADIUS",
+    "Grid",
+    "Maze",
+    "Places",
+    "at_goal",
+    "make",
+    "names",
+    "read_map",
+    "takes",
+]
 
 
 def names() -> list[str]:

@@ -262,13 +262,25 @@ def at_goal(xy: np.ndarray, goals: np.ndarray) -> np.ndarray:
     return distance <= SUCCESS_RADIUS
 
 
-class Grid(BaseTask):
-    """A task on a map: its cells, row 0 first, the shortest paths between the free ones, and goals by x and y."""
+class Places(BaseTask):
+    """A task whose goals are places, and so given by x and y."""
 
     has_goals = True
+    goal_names: tuple[str, ...] = ()
+
+    def goal_named(self, name: str, rng: np.random.Generator) -> np.ndarray:
+        raise HilpError(f"{self.name} has no goals by name: give x=...,y=...")
+
+    def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray:
+        """Whether each observation counts as at the goal: by x and y alone."""
+        return at_goal(observations[..., :2], goal[..., :2])
+
+
+class Grid(Places):
+    """A task on a map: its cells, row 0 first, and the shortest paths between the free ones."""
+
     target_ends = True
     target: np.ndarray
-    goal_names: tuple[str, ...] = ()
 
     def __init__(self, name: str, map_text: str) -> None:
         self.name = name
@@ -294,13 +306,6 @@ class Grid(BaseTask):
     def far_end(self) -> int:
         """The row of free_cells at one end of the longest way through the map."""
         return int(np.unravel_index(self.cell_steps.argmax(), self.cell_steps.shape)[1])
-
-    def goal_named(self, name: str, rng: np.random.Generator) -> np.ndarray:
-        raise HilpError(f"{self.name} has no goals by name: give x=...,y=...")
-
-    def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray:
-        """Whether each observation counts as at the goal: by x and y alone."""
-        return at_goal(observations[..., :2], goal[..., :2])
 
     def at_target(self, s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray:
         """The reward of being at the target: 1 there, 0 elsewhere."""

@@ -1,4 +1,4 @@
-"""What `hilp bench rewards`, `goals` and `hierarchy` share: their flags, filling a table, saving its pictures."""
+"""`hilp bench`: the paper's tables of methods, by rewards, by goals, and of hierarchies."""
 
 from __future__ import annotations
 
@@ -60,6 +60,127 @@ class TableFlags(common.Reading):
     """ray: 1 gives a cell a card, a fraction shares one and its memory"""
 
 
+@dataclass(frozen=True)
+class RewardFlags(TableFlags):
+    """Train methods on unlabeled data and prompt each with every reward of the task: the paper's zero-shot RL table.
+
+    Run the command again to continue after an interruption: cells whose rows exist are skipped.
+    """
+
+    data: tuple[str, ...] = ("maze-large",)
+    """data sets, each with a task that has rewards: mazes by name, or what `hilp data collect` wrote"""
+    methods: tuple[str, ...] = ()
+    """methods to compare; sf-hilp-g: the goal of highest reward, (sf-)hilp-graph: plans (default: the paper's)"""
+    episodes: int = 50
+    """episodes per reward"""
+    intercept: bool = False
+    """prompt with a constant, too, that is fitted with the features"""
+    adapt: int | None = None
+    """one more row of each: its prompts after a search with so many episodes, which are not those that are counted"""
+
+
+@dataclass(frozen=True)
+class GoalFlags(TableFlags):
+    """Train methods on unlabeled data and send each to the goals of the task: the paper's goal-conditioned table.
+
+    Run the command again to continue after an interruption: cells whose rows exist are skipped.
+    """
+
+    data: tuple[str, ...] = ("maze-large", "maze-ultra")
+    """data sets, each with a task that has goals: mazes by name, or what `hilp data collect` wrote"""
+    methods: tuple[str, ...] = ()
+    """methods to compare (default: the paper's eight; HILP-Plan is a prompt of hilp)"""
+    episodes: int = 100
+    """start-goal pairs per prompt"""
+    curve_points: int = 0
+    """evaluations of each policy while it is trained, for a learning curve (50 pairs each)"""
+    errors: bool = False
+    """also compare each policy's distances with the true ones, or with a learned V(s, g) where those are unknown"""
+
+
+@dataclass(frozen=True)
+class HierarchyFlags(TableFlags):
+    """Train skills, a high level over them for one sparse reward, and flat IQL: the paper's hierarchical table.
+
+    Run the command again to continue after an interruption: cells whose rows exist are skipped.
+    """
+
+    data: tuple[str, ...] = ("maze-large",)
+    """data sets, each with a task that has a far place or a reward: mazes, or what `hilp data collect` wrote"""
+    methods: tuple[str, ...] = ()
+    """methods to compare: those with skills of segments, and iql without any (default: iql opal hilp)"""
+    reward: str | None = None
+    """the task's reward to learn (default: 'target', its one far place or its subtasks)"""
+    high_steps: int | None = None
+    """gradient updates of each high level (default: the preset's)"""
+    high_set: tuple[str, ...] = ()
+    """config values of the high level to change: key=value ..."""
+    episodes: int = 100
+    """episodes of each policy"""
+
+
+FLAGS = {"rewards": RewardFlags, "goals": GoalFlags, "hierarchy": HierarchyFlags}
+
+
+def run(flags: RewardFlags | GoalFlags | HierarchyFlags) -> int:
+    if isinstance(flags, RewardFlags):
+        rewards(flags)
+    elif isinstance(flags, GoalFlags):
+        goals(flags)
+    else:
+        hierarchy(flags)
+    return 0
+
+
+def rewards(flags: RewardFlags) -> None:
+    """Methods by rewards."""
+    from hilp.bench import entries, tables
+
+    common.require_counts(flags, "adapt")
+    options = {"intercept": flags.intercept, "adapt": flags.adapt or 0}
+    rows, swept = fill("rewards", flags, entries.REWARD_METHODS, **options)
+    groups = tables.grouped(rows, tables.data_of)
+    ours = {name: tables.table(own) for name, own in groups.items()}
+    theirs = {name: tables.paper_table(own) for name, own in groups.items()}
+    if flags.json:
+        return common.print_json({"tables": ours, "paper": theirs})
+    for name, table in ours.items():
+        common.print_table(*table, title=f"{name}, {flags.preset}, {tables.spread_words(rows)}")
+        if (paper := theirs[name]) is not None:
+            common.print_table(*paper, title=f"{name}, ours and the paper's")
+    save_pictures(flags, tables.reward_figures(rows, swept))
+
+
+def goals(flags: GoalFlags) -> None:
+    """Methods by data sets: goals reached."""
+    from hilp.bench import entries, tables
+
+    require_count("--curve-points", flags.curve_points, 0)
+    options = {"errors": flags.errors, "curve_points": flags.curve_points}
+    rows, swept = fill("goals", flags, entries.GOAL_METHODS, **options)
+    show(flags, rows, tables.goal_table(rows), "100 x success", "pairs")
+    if flags.json:
+        return
+    notes = tables.value_notes(rows)
+    for name, own in tables.grouped(rows, tables.data_of).items() if flags.curve_points else ():
+        if not any("curve" in row for row in own):
+            notes.append(f"note: no learning curve of {name}: its policies were trained without --curve-points")
+    for note in notes:
+        print(printable(note))
+    save_pictures(flags, tables.goal_figures(rows, swept))
+
+
+def hierarchy(flags: HierarchyFlags) -> None:
+    """Methods by data sets: one sparse reward."""
+    from hilp.bench import entries, tables
+
+    common.require_counts(flags, "high_steps")
+    high: dict[str, Any] = {"high_steps": flags.high_steps, "high_values": common.config_values(flags.high_set)}
+    rows, _ = fill("hierarchy", flags, entries.HIERARCHY_METHODS, reward=flags.reward, **high)
+    scores = dict.fromkeys("return" if row["metric"] == "return" else f"100 x {row['metric']}" for row in rows)
+    show(flags, rows, tables.hierarchy_table(rows), " or ".join(scores), "episodes")
+
+
 def fill(
     kind: Kind, flags: Any, usual: tuple[str, ...], adapt: int = 0, **options: Any
 ) -> tuple[list[Row], str | None]:
@@ -110,7 +231,7 @@ def save_pictures(flags: Any, made: Iterable[tuple[str, Figure]]) -> None:
 
 def _engine(flags: Any) -> Engine | None:
     """What runs missing cells: processes of this machine, or a cluster; None: this process."""
-    from hilp.bench import cluster, jobs
+    from hilp.bench import jobs
 
     cpus, gpus = flags.cpus_per_cell, flags.gpus_per_cell
     if flags.engine == "local":
@@ -124,8 +245,8 @@ def _engine(flags: Any) -> Engine | None:
         raise HilpError(f"--cpus-per-cell must be a whole number, or a fraction of 1, not {cpus}")
     if not 0 <= gpus <= 1:
         raise HilpError(f"--gpus-per-cell must be from 0 to 1, as a cell trains on one card, not {gpus}")
-    engine = cluster.Cluster(flags.address, cpus, gpus)
-    cluster.require_answer(flags.address)
+    engine = jobs.Cluster(flags.address, cpus, gpus)
+    jobs.require_answer(flags.address)
     return engine
 
 
