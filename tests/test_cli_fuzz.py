@@ -56,8 +56,10 @@ VALUES = st.one_of(st.sampled_from(NASTY), st.text(st.characters(exclude_charact
 
 def flags_of(verb: str) -> dict[str, Any]:
     """Names and types of the options of a verb, without those that its fatal words give."""
-    command = importlib.import_module(f"hilp.commands.{verb.replace(' ', '_')}")
-    hints = typing.get_type_hints(command.Flags)
+    first, _, second = verb.partition(" ")
+    name = first if first == "bench" else verb.replace(" ", "_")
+    command = importlib.import_module(f"hilp.commands.{name}")
+    hints = typing.get_type_hints(command.FLAGS[second] if first == "bench" else command.Flags)
     own = {f"--{name.replace('_', '-')}": kind for name, kind in hints.items()}
     return {name: kind for name, kind in own.items() if name not in FATAL[verb]}
 

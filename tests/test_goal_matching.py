@@ -83,9 +83,18 @@ def test_what_is_open_need_not_be_given(roaming: hilp.FoundationPolicy) -> None:
         goals.find("x=nan,y=1", roaming, goal_dims=(0, 1))
 
 
-@pytest.mark.parametrize("goal_dims", [(), (4,), (-1,), (0.5,), ("x",)])
-def test_columns_that_are_none(goal_dims: tuple[int, ...], roaming: hilp.FoundationPolicy) -> None:
-    with pytest.raises(hilp.HilpError, match="one or more of its columns 0 to 3"):
+@pytest.mark.parametrize(
+    ("goal_dims", "says"),
+    [
+        ((), "goal_dims are numbers or names of columns"),
+        ((0.5,), "goal_dims are numbers or names of columns"),
+        ((4,), "one or more of its columns 0 to 3"),
+        ((-1,), "one or more of its columns 0 to 3"),
+        (("x",), "one or more of its columns 0 to 3"),
+    ],
+)
+def test_columns_that_are_none(goal_dims: tuple[int, ...], says: str, roaming: hilp.FoundationPolicy) -> None:
+    with pytest.raises(hilp.HilpError, match=says):
         roaming.goal(roaming.bank.observations[0], goal_dims=goal_dims)
 
 

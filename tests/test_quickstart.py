@@ -116,6 +116,6 @@ def test_several_seeds_tell_mean_and_range(
     assert asked[3:] == [0, 1]
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["seed"] for line in told] == [0, 2, 0, 1]
-    assert told[-1]["machine"]["settings"] == {"XLA_FLAGS": "--xla_cpu_max_isa=AVX2"}
+    assert told[-1]["machine"]["settings"]["XLA_FLAGS"].startswith("--xla_cpu_max_isa=AVX2")
     assert main(["quickstart", "--out", str(tmp_path / "q" / "seed-0"), "--seeds", "2"]) == 2
     assert "a single quickstart" in capsys.readouterr().err
