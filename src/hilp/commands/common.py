@@ -158,9 +158,6 @@ class PromptOptions(Reading, specs.GoalOptions, specs.RewardOptions):
     rule: specs.Rule = "auto"
     """turn a reward into a skill, the goal of highest reward (HILP-G), or a plan on the graph; auto: by its R2"""
 
-    def __post_init__(self) -> None:
-        """Flags are checked where specs are made of them."""
-
     def given_options(self, kind: type[specs.Spec] | None = None) -> list[str]:
         """The options that the flags change, other than --plan; kind: of this kind of prompt only."""
         return [name for one in (specs.Goal, specs.Reward) if kind in (None, one) for name in self._changed(one)]

@@ -124,9 +124,9 @@ def make_prompt(flags: Any, kind: str, policy: FoundationPolicy, world: Any | No
         usual = "auto" if policy.has_rule("goal_direction") else 0
         spec = flags.with_options(specs.Goal(plan=usual if flags.plan is None else common.plan(flags.plan)))
         spec, goal = goals.resolve(spec, policy, world, data, flags.seed)
-        return policy.goal(goal.observation, **spec.goal_options()), goal
+        return policy.goal(goal.observation, **spec.options()), goal
     if kind == "reward":
-        options = flags.with_options(specs.Reward()).reward_options()
+        options = flags.with_options(specs.Reward()).options()
         return policy.reward(data, setup.reward_of(text, policy, world), **options), None
     if kind == "labels":
         samples = labelled_samples(text, part_names(policy))

@@ -179,9 +179,9 @@ def _prompt(policy: FoundationPolicy, world: tasks.Task, one: Any, data: Dataset
         return ThenPrompt(first, second, condition_of(first, one.until, dict(world.columns)))
     if isinstance(one, Goal) and one.goal is not None:
         spec, goal = goals.resolve(one, policy, world, seed=seed)
-        return policy.goal(goal.observation, **spec.goal_options())
+        return policy.goal(goal.observation, **spec.options())
     if isinstance(one, Reward) and one.reward is not None:
-        return policy.reward(data, reward_of(one.reward, policy, world), **one.reward_options())
+        return policy.reward(data, reward_of(one.reward, policy, world), **one.options())
     return policy.prompt(one, data) if isinstance(one, Spec) else one
 
 

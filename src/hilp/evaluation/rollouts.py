@@ -16,7 +16,7 @@ from hilp.evaluation.goals import ResolvedGoal
 from hilp.evaluation.rows import GAIN, SHARE, SUCCESS, finite
 from hilp.policy.policy import FoundationPolicy
 from hilp.prompts import reward as reward_prompts
-from hilp.prompts import search
+from hilp.prompts import skills
 from hilp.prompts.base import Prompt
 from hilp.prompts.goal import GoalPrompt
 from hilp.prompts.specs import PLANS, Goal
@@ -121,7 +121,7 @@ def rollout_goals(
     if spec.plan == 0 and not policy.has_rule("goal_direction") and not policy.has_rule("goal_skill"):
         prompt: Any = _by_reward(policy, world, spec, running)
     else:
-        prompt = policy.goal(rendering.policy_goals(running), **spec.goal_options())
+        prompt = policy.goal(rendering.policy_goals(running), **spec.options())
     on_graph = getattr(prompt, "stuck", None) is not None
     expected = forecast(policy, prompt, rendering.policy_observations(running)) if on_graph else {}
     row, rollout = _reach(policy, world, running, prompt, seed)
@@ -309,14 +309,14 @@ def episode_return(
 
 def adapt(
     policy: FoundationPolicy, prompt: Prompt, evaluator: Any, episodes: int = 10, seed: int = 0, **options: Any
-) -> search.Search:
+) -> skills.Search:
     """Search among skills around a prompt's own with a few episodes; `prompt` of the result is what earned most.
 
     evaluator: a function of a prompt that runs an episode and gives what it earned, or a task (then `reward` names one
     of its rewards, where it has several). The first episode is that of the prompt as it is.
     """
     run = evaluator if callable(evaluator) else episode_return(policy, evaluator, seed=seed, **options)
-    return search.search(policy, prompt, run, episodes, seed)
+    return skills.search(policy, prompt, run, episodes, seed)
 
 
 # ---- one episode -----------------------------------------------------------------------------------------------------

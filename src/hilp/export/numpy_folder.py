@@ -16,7 +16,7 @@ from hilp import runs, storage
 from hilp.errors import HilpError
 from hilp.export import checks, policy_programs, runtime
 from hilp.policy.policy import FoundationPolicy
-from hilp.prompts import files
+from hilp.prompts import promptable
 from hilp.prompts.agent import has_graph
 
 RUNTIME, PROMPTS = "hilp_runtime", "prompts"
@@ -127,7 +127,7 @@ def _write_prompt(policy: FoundationPolicy, path: Path, target: Path) -> None:
         packed = made.arrays, {"steps": high.steps, "program": made.programs["act"].to_json()}
         return SimpleNamespace(steps=high.steps, about=high.about, packed=lambda: packed)
 
-    prompt = files.load(policy, runs.find_prompt(path) if path.is_dir() else path, high_level)
+    prompt = promptable.load(policy, runs.find_prompt(path) if path.is_dir() else path, high_level)
     target.parent.mkdir(exist_ok=True)
     if target.exists():
         raise HilpError(f"two prompts are called {target.name}: rename one of them")

@@ -13,9 +13,8 @@ from hilp import storage, trees
 from hilp.data.transforms import ObservationTransform
 from hilp.errors import HilpError
 from hilp.export.programs import Builder, Operand, Program, rows
-from hilp.policy.policy import FoundationPolicy
+from hilp.policy.policy import FoundationPolicy, apply_rule
 from hilp.policy.preparation import Preparation
-from hilp.policy.rules import apply_rule
 from hilp.spec import Spec
 
 # Rules that robots use, and what each takes: observations (o), skills (z) and latents (l). Not `skill_of`, which

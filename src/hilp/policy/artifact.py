@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,9 @@ import jax
 import numpy as np
 
 from hilp import runs, storage
-from hilp.data.transforms import Parts
 from hilp.errors import HilpError
 from hilp.learning import methods
 from hilp.policy.preparation import Preparation
-from hilp.policy.rules import require_own_process
 from hilp.prompts.bank import Bank, LatentBank
 from hilp.prompts.graph import Graph
 from hilp.prompts.specs import PLANS
@@ -79,30 +77,13 @@ class Provenance:
         return {key: value for key, value in asdict(self).items() if value not in (None, {})}
 
 
-@dataclass(frozen=True)
-class Contents:
-    """All that a policy's folder holds."""
-
-    config: Any
-    spec: Spec
-    core: Any  # the method's export
-    preparation: Preparation
-    bank: Bank
-    provenance: Provenance
-    observation_parts: Parts = ()  # named parts of one flat vector
-    graph: Graph | None = None  # of the data that it was trained on; methods without distances have none
-    latent_bank: LatentBank | None = None  # of policies that see pictures, where the bank cannot hold all transitions
-
-    def fields(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    def fingerprint(self) -> str:
-        """Hash of all that acts: method, config, preparation, weights and what is kept of data."""
-        kept = [part.columns() for part in (self.bank, self.graph, self.latent_bank) if part is not None]
-        return _fingerprint(describe(self), storage.flatten(self.core), *kept)
+def fingerprint(policy: Any) -> str:
+    """Hash of all that acts: method, config, preparation, weights and what is kept of data."""
+    kept = [part.columns() for part in (policy.bank, policy.graph, policy.latent_bank) if part is not None]
+    return _fingerprint(describe(policy), storage.flatten(policy.core), *kept)
 
 
-def save(contents: Contents, path: str | os.PathLike[str]) -> Path:
+def save(policy: Any, path: str | os.PathLike[str]) -> Path:
     """Write the folder; a policy that was there is replaced in one step, other files in it stay."""
     folder = Path(path)
     try:
@@ -111,13 +92,13 @@ def save(contents: Contents, path: str | os.PathLike[str]) -> Path:
         if folder.exists() and Path.cwd().is_relative_to(folder.resolve()):  # swapped, it would be gone under our feet
             if (folder / CONFIG).exists():
                 raise HilpError(f"cannot replace the policy in {folder} from inside it: save from another folder")
-            _write(contents, folder)
+            _write(policy, folder)
             return folder
         storage.clean_leftovers(folder)
         temporary = storage.temporary_beside(folder)
         try:
             temporary.mkdir(parents=True)
-            _write(contents, temporary)
+            _write(policy, temporary)
             if folder.exists():
                 storage.carry_over(folder, temporary)
                 shutil.copymode(folder, temporary)  # a folder that is shared stays so
@@ -129,30 +110,27 @@ def save(contents: Contents, path: str | os.PathLike[str]) -> Path:
     return folder
 
 
-def _write(contents: Contents, folder: Path) -> None:
+def _write(policy: Any, folder: Path) -> None:
     """config.json comes last: a folder without one is no policy."""
-    storage.write_arrays(folder / WEIGHTS, storage.flatten(contents.core))
-    storage.write_arrays(folder / BANK, contents.bank.columns())
-    if contents.graph is not None:
-        storage.write_arrays(folder / GRAPH, contents.graph.columns())
-    if contents.latent_bank is not None:
-        storage.write_arrays(folder / LATENTS, contents.latent_bank.columns())
+    storage.write_arrays(folder / WEIGHTS, storage.flatten(policy.core))
+    for name, part in {BANK: policy.bank, GRAPH: policy.graph, LATENTS: policy.latent_bank}.items():
+        if part is not None:
+            storage.write_arrays(folder / name, part.columns())
     description = {
         "format": FORMAT,
         "version": VERSION,
-        **describe(contents),
-        "fingerprint": contents.fingerprint(),
-        "observation_parts": [[name, list(shape)] for name, shape in contents.observation_parts],
-        "graph": contents.graph is not None,
-        **({} if contents.latent_bank is None else {"latents": True}),
-        "origin": {"versions": versions(), **contents.provenance.to_json()},
+        **describe(policy),
+        "fingerprint": fingerprint(policy),
+        "observation_parts": [[name, list(shape)] for name, shape in policy.observation_parts],
+        "graph": policy.graph is not None,
+        **({} if policy.latent_bank is None else {"latents": True}),
+        "origin": {"versions": versions(), **policy.provenance.to_json()},
     }
     storage.write_json(folder / CONFIG, description)
 
 
-def load(path: str | os.PathLike[str]) -> Contents:
-    """What a policy's folder holds, or that of the run that trained it."""
-    require_own_process()
+def load(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a policy's folder holds, or that of the run that trained it, by the names of FoundationPolicy's fields."""
     folder = runs.find(Path(path))
     description = _read_description(folder)
     # Said in config.json, because the file of a policy that was here before may still lie in the folder.
@@ -166,12 +144,13 @@ def load(path: str | os.PathLike[str]) -> Contents:
         )
     try:
         config, spec, preparation, like = parse_description(description, arrays[WEIGHTS])
-        provenance = Provenance.from_json(dict(description["origin"]))
         parts = tuple((str(n), tuple(map(int, shape))) for n, shape in description.get("observation_parts", []))
+        found = {"config": config, "spec": spec, "preparation": preparation, "observation_parts": parts}
+        found["provenance"] = Provenance.from_json(dict(description["origin"]))
     except (*DAMAGE, HilpError) as error:
         why = (str(error).splitlines() or [type(error).__name__])[0][:SHOWN]
         raise HilpError(f"{folder / CONFIG} does not describe a policy ({why}): restore a copy") from error
-    core = storage.unflatten(like, arrays[WEIGHTS], folder / WEIGHTS)
+    found["core"] = storage.unflatten(like, arrays[WEIGHTS], folder / WEIGHTS)
 
     def part(name: str, read: Callable[[Mapping[str, np.ndarray]], Any]) -> Any:
         try:
@@ -182,7 +161,7 @@ def load(path: str | os.PathLike[str]) -> Contents:
     bank = part(BANK, lambda columns: Bank.from_columns(columns, spec))
     latents = part(LATENTS, lambda columns: LatentBank.from_columns(columns, spec))
     graph = part(GRAPH, lambda columns: Graph.from_columns(columns, len(latents or bank)))
-    return Contents(config, spec, core, preparation, bank, provenance, parts, graph, latents)
+    return {**found, "bank": bank, "graph": graph, "latent_bank": latents}
 
 
 def _read_description(folder: Path) -> dict[str, Any]:

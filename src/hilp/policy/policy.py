@@ -1,28 +1,35 @@
-"""FoundationPolicy: what training leaves behind, and how it is used. `artifact` is its folder."""
+"""FoundationPolicy: what training leaves behind, and how it is used. `artifact` is its folder.
+
+Rules of a method's export (hilp.learning.contract) are compiled once for all exports of the same structure. What a
+controller needs at every step is put together of several rules (`COMBINED`) in one compiled call: for a single
+observation the way into a compiled program and back costs more than what the program does.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import os
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from hilp import runs, storage
+from hilp import compiler, runs, storage
 from hilp.data.dataset import Dataset
 from hilp.data.transforms import Parts
+from hilp.errors import HilpError
 from hilp.learning import methods
 from hilp.policy import artifact
 from hilp.policy.artifact import Provenance
 from hilp.policy.preparation import Preparation
-from hilp.policy.rules import Rules, require_own_process
-from hilp.prompts import files, graph
-from hilp.prompts.agent import require_graph
+from hilp.prompts import graph
+from hilp.prompts.agent import AT_GOAL, require_graph
 from hilp.prompts.bank import Bank, LatentBank
 from hilp.prompts.base import Packed
 from hilp.prompts.graph import Graph
@@ -31,36 +38,107 @@ from hilp.prompts.promptable import PromptablePolicy
 from hilp.spec import Spec
 from hilp.trees import Tree
 
+compiler.keep_flags_here()
+_lost = False  # whether this process was forked after JAX had started
 
+
+def require_own_process() -> None:
+    """Raise, instead of hanging, in a child that was forked after JAX had started: its threads are not there."""
+    if _lost:
+        raise HilpError(
+            "JAX does not survive a fork, and this process was forked after JAX had started: start processes with "
+            "'spawn', e.g. multiprocessing.get_context('spawn')"
+        )
+
+
+def _after_fork_in_child() -> None:
+    global _lost
+    _lost = _lost or compiler.started()  # a child forked before that can start its own threads
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def act_between(core: Any, observation: Tree, here: jax.Array, there: jax.Array) -> jax.Array:
+    """The action that moves from one latent to another."""
+    apart = jnp.linalg.norm(there - here, axis=-1, keepdims=True)
+    return core.act(observation, jnp.where(apart > AT_GOAL, core.goal_direction(here, there), 0.0))
+
+
+def act_towards(core: Any, observation: Tree, there: jax.Array) -> jax.Array:
+    """The action that moves towards a latent."""
+    return act_and_encode(core, observation, there)[0]
+
+
+def act_and_encode(core: Any, observation: Tree, there: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The action that moves towards a latent, and the latent of where it is: a goal is encoded by the program of a
+    step, so that a controller compiles one program and no more before it acts.
+    """
+    here = core.encode(observation)
+    return act_between(core, observation, here, there), here
+
+
+COMBINED: dict[str, Callable[..., Any]] = {one.__name__: one for one in (act_between, act_towards, act_and_encode)}
+
+
+def apply_rule(core: Any, rule: str, *arguments: Any) -> Any:
+    """What a rule of an export, or one put together of several, gives."""
+    return COMBINED[rule](core, *arguments) if rule in COMBINED else getattr(core, rule)(*arguments)
+
+
+@cache
+def _compiled(rule: str, structure: Any) -> Callable[..., Any]:
+    """A rule of exports of this structure, e.g. their `encode`, as a function of their arrays.
+
+    The arrays come as a list because jax takes a list apart much faster than a tree of modules.
+    """
+
+    def run(leaves: list[jax.Array], *arguments: Any) -> Any:
+        return apply_rule(jax.tree.unflatten(structure, leaves), rule, *arguments)
+
+    return jax.jit(run)
+
+
+class Rules:
+    """The rules of one export, by name, as functions of arrays."""
+
+    def __init__(self, core: Any) -> None:
+        self._leaves, self._structure = jax.tree.flatten(core)
+        self._known: dict[str, Callable[..., Any]] = {}
+
+    def __call__(self, rule: str, *arguments: Any) -> np.ndarray:
+        return np.asarray(self.on_device(rule, *arguments))
+
+    def on_device(self, rule: str, *arguments: Any) -> Any:
+        """What a rule gives, as JAX has it: of several things, only those that are used are copied."""
+        require_own_process()
+        if rule not in self._known:
+            self._known[rule] = _compiled(rule, self._structure)
+        return self._known[rule](self._leaves, *arguments)
+
+
+@dataclass(eq=False, repr=False)
 class FoundationPolicy(PromptablePolicy):
     """A trained policy that takes prompts. Observations and actions are those of the user's data, not normalised."""
 
-    def __init__(
-        self,
-        config: Any,
-        spec: Spec,
-        core: Any,
-        preparation: Preparation,
-        bank: Bank,
-        provenance: Provenance | None = None,
-        observation_parts: Parts = (),
-        graph: Graph | None = None,
-        latent_bank: LatentBank | None = None,
-    ):
-        self.method = methods.name_of(config)
-        self.config = config
-        self.spec = spec
-        self.core = core
-        self.preparation = preparation
-        self.bank = bank
-        self.observation_parts = observation_parts
-        self.graph = graph
-        self.latent_bank = latent_bank
-        self.provenance = provenance or Provenance()
-        self.stride = preparation.stride
-        self.transform = preparation.transform
-        self.skill_horizon = getattr(core, "skill_horizon", None)
-        self.skill_dim = int(core.skill_dim)
+    config: Any
+    spec: Spec
+    core: Any  # the method's export
+    preparation: Preparation
+    bank: Bank
+    provenance: Provenance = field(default_factory=Provenance)
+    observation_parts: Parts = ()  # named parts of one flat vector
+    graph: Graph | None = None  # of the data that it was trained on; methods without distances have none
+    latent_bank: LatentBank | None = None  # of policies that see pictures, where the bank cannot hold all transitions
+
+    def __post_init__(self) -> None:
+        self.method = methods.name_of(self.config)
+        self.stride = self.preparation.stride
+        self.transform = self.preparation.transform
+        self.skill_horizon = getattr(self.core, "skill_horizon", None)
+        self.skill_dim = int(self.core.skill_dim)
+        self._rules = Rules(self.core)
         self._has: dict[str, bool] = {}  # rules that were looked for
 
     # ---- the method's rules ------------------------------------------------------------------------------------------
@@ -77,18 +155,12 @@ class FoundationPolicy(PromptablePolicy):
         return self.preparation.actions(found) if name.startswith("act") else found
 
     def has_rule(self, name: str) -> bool:
-        """Whether the method behind this policy has a rule (see hilp.learning.contract)."""
         if name not in self._has:  # kept, because Equinox wraps a method anew each time that it is looked up
             self._has[name] = hasattr(self.core, name)
         return self._has[name]
 
-    @cached_property
-    def _rules(self) -> Rules:
-        return Rules(self.core)
-
     @property
     def discount(self) -> float:
-        """Of latent distances: they differ up to about 1 / (1 - discount) steps."""
         self.require_rule("discount", "does not say how far its distances reach")
         return float(self.core.discount)
 
@@ -116,7 +188,7 @@ class FoundationPolicy(PromptablePolicy):
     def load_prompt(self, path: str | os.PathLike[str]) -> Any:
         """A prompt saved earlier for this very policy, or the folder in which its high level was trained."""
         found = Path(path)
-        return files.load(self, runs.find_prompt(found) if found.is_dir() else found)
+        return super().load_prompt(runs.find_prompt(found) if found.is_dir() else found)
 
     # ---- what it keeps of its data -----------------------------------------------------------------------------------
 
@@ -125,15 +197,13 @@ class FoundationPolicy(PromptablePolicy):
         require_graph(self)
         rows, lengths = graph.trajectories(data.lengths, seed)
         latents = self.encode_all(data.observations, rows)
-        return self._with(graph=graph.build(self.midpoints.latents, latents, lengths, self.discount, seed))
+        drawn = graph.build(self.midpoints.latents, latents, lengths, self.discount, seed)
+        return dataclasses.replace(self, graph=drawn)
 
     def with_latents(self, data: Dataset, count: int, seed: int = 0) -> FoundationPolicy:
         """This policy with latents of more transitions than it keeps pictures of, as training leaves it."""
         drawn = LatentBank.draw(self, data, count, seed) if self.spec.pictures else None
-        return self if drawn is None else self._with(latent_bank=drawn)
-
-    def _with(self, **changed: Any) -> FoundationPolicy:
-        return FoundationPolicy(**{**self._contents().fields(), **changed})
+        return self if drawn is None else dataclasses.replace(self, latent_bank=drawn)
 
     @property
     def keeps(self) -> str:
@@ -150,7 +220,7 @@ class FoundationPolicy(PromptablePolicy):
     @cached_property
     def fingerprint(self) -> str:
         """Hash of method, config, preparation, weights and bank: equal policies have equal fingerprints."""
-        return self._contents().fingerprint()
+        return artifact.fingerprint(self)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -166,18 +236,16 @@ class FoundationPolicy(PromptablePolicy):
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the folder. A kill at any instant leaves what was there before, or the new policy."""
-        return artifact.save(self._contents(), path)
+        return artifact.save(self, path)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> FoundationPolicy:
         """A policy from its folder, or from the folder of the run that trained it."""
-        return FoundationPolicy(**artifact.load(path).fields())
-
-    def _contents(self) -> artifact.Contents:
-        return artifact.Contents(**{f.name: getattr(self, f.name) for f in dataclasses.fields(artifact.Contents)})
+        require_own_process()
+        return FoundationPolicy(**artifact.load(path))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class HighLevel:
     """pi(z | s): trained by `iql` on segments, whose actions are skills. Observations and skills in their own units."""
 
@@ -185,7 +253,7 @@ class HighLevel:
     spec: Spec  # its actions are skills
     core: Any  # the method's export
     preparation: Preparation
-    about: dict[str, Any] = dataclasses.field(default_factory=dict)  # reward, data, updates, seed, ...: plain values
+    about: dict[str, Any] = field(default_factory=dict)  # reward, data, updates, seed, ...: plain values
 
     @property
     def k(self) -> int:

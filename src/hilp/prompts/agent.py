@@ -171,11 +171,3 @@ def require_graph(policy: Agent) -> None:
     policy.require_rule("discount", "does not say how far its distances reach, so it has no graph of its data")
     if not len(policy.bank):
         raise HilpError("this policy was saved without a bank of states, so it has no graph of its data: use plan=0")
-
-
-def numbers(values: Any, name: str) -> np.ndarray:
-    """An array of numbers; a HilpError where they are none."""
-    try:
-        return np.asarray(values, np.float64)
-    except (TypeError, ValueError) as error:
-        raise HilpError(f"{name} must be numbers: {error}") from error

@@ -41,6 +41,14 @@ class Batch:
         return Batch(trees.over(lambda part: part[rows], self.tree), False)
 
 
+def numbers(values: Any, name: str, kind: Any = np.float64) -> np.ndarray:
+    """An array of numbers; a HilpError where they are none."""
+    try:
+        return np.asarray(values, kind)
+    except (TypeError, ValueError) as error:
+        raise HilpError(f"{name} must be numbers: {error}") from error
+
+
 def check(observation: Any, spec: Spec, observation_parts: Parts) -> Batch:
     """One observation or several, by whatever shape a user has them in."""
     if isinstance(observation, Batch):
@@ -49,10 +57,7 @@ def check(observation: Any, spec: Spec, observation_parts: Parts) -> Batch:
         return _check_parts(observation, spec)
     if isinstance(observation, Mapping):
         observation = _put_together(observation, observation_parts)
-    try:
-        array = np.asarray(observation, np.float32)
-    except (TypeError, ValueError) as error:
-        raise HilpError(f"an observation must be numbers: {error}") from error
+    array = numbers(observation, "an observation", np.float32)
     wanted = spec.observation_dim
     if array.ndim not in (1, 2) or array.shape[-1] != wanted:
         raise HilpError(
@@ -101,10 +106,7 @@ def _put_together(parts: Mapping[str, Any], observation_parts: Parts) -> np.ndar
     lacking = [name for name in known if name not in parts]
     if lacking:
         raise HilpError(f"this policy's observation is made of {some(list(known))}, and '{lacking[0]}' is missing")
-    try:
-        arrays = [np.asarray(parts[name], np.float32) for name in known]
-    except (TypeError, ValueError) as error:
-        raise HilpError(f"the parts of an observation must be numbers: {error}") from error
+    arrays = [numbers(parts[name], f"part '{name}' of an observation", np.float32) for name in known]
     shapes = [array.shape for array in arrays]
     count = shapes[0][:1] if shapes != list(known.values()) else ()  # of one observation there is no count
     if shapes != [(*count, *shape) for shape in known.values()]:

@@ -1,22 +1,31 @@
-"""PromptablePolicy: an agent that acts, and makes prompts. What users know of every policy, whatever its backend."""
+"""PromptablePolicy: an agent that acts, and makes prompts of what users say, of specs and of files.
+
+What users know of every policy, whatever its backend. Loading runs no code.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hilp import trees
 from hilp.errors import HilpError
-from hilp.prompts import files, follow, goal, reward, skills, specs
-from hilp.prompts.agent import Agent
-from hilp.prompts.base import Prompt
-from hilp.prompts.follow import FollowPrompt
-from hilp.prompts.goal import GoalPrompt
-from hilp.prompts.observations import Batch
-from hilp.prompts.skills import PriorPrompt, SkillPrompt
+from hilp.prompts import goal, graph_reward, reward, skills, specs
+from hilp.prompts.agent import Agent, require_graph
+from hilp.prompts.base import Ending, Prompt, SumPrompt, ThenPrompt, UntilPrompt, condition_of
+from hilp.prompts.goal import FollowPrompt, GoalPrompt
+from hilp.prompts.observations import Batch, numbers
+from hilp.prompts.skills import AdaptedPrompt, HierarchyPrompt, PriorPrompt, SkillPrompt
+from hilp.storage.arrays import read_arrays
+
+Arrays = Mapping[str, np.ndarray]
+Note = Mapping[str, Any]
+DEEPEST = 20  # prompts in prompts
 
 
 class PromptablePolicy(Agent):
@@ -42,10 +51,7 @@ class PromptablePolicy(Agent):
         """Skill vectors of a batch, checked."""
         if z is None and self.skill_dim:
             raise HilpError(f"{self.method} acts on a prompt: give one, e.g. policy.goal(...)")
-        try:
-            z = np.asarray(() if z is None else z, np.float32)
-        except (TypeError, ValueError) as error:
-            raise HilpError(f"a skill must be numbers: {error}") from error
+        z = numbers(() if z is None else z, "a skill", np.float32)
         wanted = (len(batch), self.skill_dim)
         if z.shape not in (wanted[1:], wanted):
             raise HilpError(f"a skill of this policy has {self.skill_dim} numbers (a batch {wanted}), not {z.shape}")
@@ -123,7 +129,7 @@ class PromptablePolicy(Agent):
 
         window: rows ahead to head for; without one, as far as directions are trusted.
         """
-        return follow.follow(self, trajectory, window)
+        return goal.follow(self, trajectory, window)
 
     def prefer(self, pairs: Sequence[tuple[Any, Any]]) -> SkillPrompt:
         """The skill that explains preferences: pairs (better, worse) of segments, observations [rows, obs] each."""
@@ -131,12 +137,119 @@ class PromptablePolicy(Agent):
 
     def prompt(self, spec: specs.Spec, data: Any = None) -> Any:
         """The prompt of a spec (`hilp.prompts.specs`). data: whose transitions a reward is fitted on."""
-        return files.of_spec(self, spec, data)
+        match spec:
+            case specs.Goal(goal=None | str() as name):
+                named = "without a goal" if name is None else f"to '{name}'"
+                raise HilpError(f"a goal prompt {named} needs its task: give the numbers of an observation")
+            case specs.Goal():
+                return self.goal(spec.goal, **spec.options())
+            case specs.Reward():
+                return self.reward(data, spec.reward, **spec.options())
+            case specs.Skill():
+                return self.skill(spec.z, spec.seed)
+            case specs.Prior():
+                return self.prior(spec.k, spec.seed)
+            case specs.Follow(trajectory=None | str()):
+                raise HilpError("a follow prompt needs the rows of its demonstration, not the name of a file")
+            case specs.Follow():
+                return self.follow(spec.trajectory, spec.window)
+            case specs.Prefer():
+                return self.prefer(spec.pairs)
+            case specs.Saved():
+                return self.load_prompt(spec.path)
+            case specs.Sum():
+                return SumPrompt(tuple((weight, self.prompt(part, data)) for weight, part in spec.parts))
+            case specs.Then():
+                first, second = (self.prompt(part, data) for part in (spec.first, spec.second))
+                return ThenPrompt(first, second, condition_of(first, spec.until))
+        raise HilpError(f"a prompt is made of a spec such as Goal(...), not of {spec!r:.60}")
 
     def load_prompt(self, path: str | os.PathLike[str]) -> Any:
         """A prompt saved earlier for this very policy."""
-        return files.load(self, Path(path))
+        return load(self, Path(path))
 
     def high_level(self, arrays: Any, note: Any, path: Any) -> Any:
         """The high level of a saved hierarchy (see `hilp.prompts.skills.HighLevel`)."""
         raise NotImplementedError
+
+
+def load(policy: PromptablePolicy, path: Path, high_level: Callable[..., Any] | None = None) -> Prompt:
+    """A prompt that was saved for this very policy. high_level: what reads high levels, if not the policy."""
+    return _Reader(policy, path, high_level or policy.high_level).read(*read_arrays(path))
+
+
+@dataclass
+class _Reader:
+    """Reads one file."""
+
+    policy: PromptablePolicy
+    path: Path
+    high_level: Callable[..., Any]
+    depth: int = 0
+
+    def read(self, arrays: Arrays, note: Note) -> Prompt:
+        if not isinstance(note, Mapping) or "kind" not in note:
+            raise HilpError(f"{self.path} is not a prompt")
+        if note.get("fingerprint") != self.policy.fingerprint:
+            owner = str(note.get("fingerprint"))[:8]
+            raise HilpError(
+                f"{self.path} was made for policy {owner}, not for this one ({self.policy.fingerprint[:8]}): "
+                "make it again with this policy"
+            )
+        try:
+            return self._made(arrays, note)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise HilpError(f"{self.path} is not a whole prompt ({error!r}): make it again") from error
+
+    def _made(self, arrays: Arrays, note: Note) -> Prompt:
+        policy = self.policy
+        match note["kind"]:
+            case "goal":
+                return goal.goal(policy, trees.unnamed(arrays, "goal"), self._spec(note, specs.Goal), matched=True)
+            case "follow":
+                window = self._spec(note, specs.Follow).window
+                return policy.follow(trees.unnamed(arrays, "trajectory"), window)
+            case "skill":
+                return SkillPrompt(policy, arrays["z"], note["r2"], note.get("agreement"), self._spec(note))
+            case "prior":
+                return policy.prompt(self._spec(note, specs.Prior))
+            case "hierarchy":
+                return HierarchyPrompt(policy, self.high_level(arrays, note, self.path))
+            case "graph":
+                require_graph(policy)
+                return graph_reward.loaded(policy, arrays, note, self._spec(note))
+            case "adapted":
+                return AdaptedPrompt(policy, self._part("first", arrays, note), self._offset(arrays["offset"]))
+            case "sum":
+                parts = [self._part(str(number), arrays, note) for number in range(len(note["weights"]))]
+                return SumPrompt(tuple(zip(map(float, note["weights"]), parts, strict=True)))
+            case "until":
+                return UntilPrompt(self._part("first", arrays, note), Ending.from_note(note["until"]))
+            case "then":
+                first, second = (self._part(name, arrays, note) for name in ("first", "second"))
+                return ThenPrompt(first, second, Ending.from_note(note["until"]))
+        raise HilpError(f"{self.path} is not a prompt")
+
+    def _spec(self, note: Note, kind: type[Any] | None = None) -> Any:
+        """The spec in a note, where it has one; a KeyError or ValueError where it has to be of a kind and is not."""
+        found = specs.from_json(note["spec"]) if kind is not None or "spec" in note else None
+        if kind is not None and not isinstance(found, kind):
+            raise ValueError("its spec is of another prompt")
+        return found
+
+    def _part(self, name: str, arrays: Arrays, note: Note) -> Prompt:
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise ValueError(f"more than {DEEPEST} prompts in prompts")
+        prefix = f"{name}/"
+        own = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
+        try:
+            return self.read(own, note["parts"][name])
+        finally:
+            self.depth -= 1
+
+    def _offset(self, values: np.ndarray) -> np.ndarray:
+        offset = np.asarray(values, np.float32)
+        if offset.shape != (self.policy.skill_dim,) or not np.isfinite(offset).all():
+            raise ValueError("its offset is no skill of the policy")
+        return offset

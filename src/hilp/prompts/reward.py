@@ -14,11 +14,11 @@ from hilp import trees
 from hilp.data.rewards import Extras, RewardFunction, apply_reward
 from hilp.errors import HilpError, some
 from hilp.prompts import formulas, goal, graph_reward
-from hilp.prompts.agent import Agent, has_graph, numbers, require_graph
+from hilp.prompts.agent import Agent, has_graph, require_graph
 from hilp.prompts.bank import Bank, PictureNotKept
 from hilp.prompts.base import Prompt
 from hilp.prompts.graph import has_scipy
-from hilp.prompts.observations import Parts
+from hilp.prompts.observations import Parts, numbers
 from hilp.prompts.skills import SkillPrompt
 from hilp.prompts.specs import Goal, Reward
 from hilp.spec import Spec
@@ -135,7 +135,7 @@ def _on_graph(policy: Agent, data: Any, function: Any, options: Reward) -> graph
 def _spec(function: Any, options: Reward) -> Reward | None:
     """What goes to JSON: rewards by a formula do."""
     text = getattr(function, "text", None)
-    return None if text is None else Reward(text, **options.reward_options())
+    return None if text is None else Reward(text, **options.options())
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ resolved by whoever has the task, before that.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar, Literal, get_args
 
@@ -36,20 +37,6 @@ class GoalOptions:
     smooth: float | None = None
     """take the agent to be where it was on average over about so many steps, for bodies that walk and noisy sensors"""
 
-    def __post_init__(self) -> None:
-        if self.radius is not None and not is_number(self.radius, above=0.0):
-            raise HilpError(f"radius is a number of latent steps above 0, not {self.radius!r:.60}")
-        if self.smooth is not None and not (is_number(self.smooth) and self.smooth >= 1.0):
-            raise HilpError(f"smooth is a number of steps from 1 on that the mean goes back, not {self.smooth!r:.60}")
-        radius, smooth = (None if number is None else float(number) for number in (self.radius, self.smooth))
-        dims = None if self.goal_dims is None else _columns(self.goal_dims)
-        best = require_count("best", self.best)
-        _set(self, plan=require_plan(self.plan), best=best, radius=radius, smooth=smooth, goal_dims=dims)
-
-    def goal_options(self) -> dict[str, Any]:
-        """The options by name, as `policy.goal` takes them."""
-        return _values(self, GoalOptions)
-
 
 @dataclass(frozen=True, kw_only=True)
 class RewardOptions:
@@ -66,28 +53,27 @@ class RewardOptions:
     seed: int = 0
     """of the choice of these transitions"""
 
-    def __post_init__(self) -> None:
-        if self.rule not in get_args(Rule):
-            raise HilpError(f"the rule of a reward is one of {some(get_args(Rule))}, not '{self.rule}'")
-        if not is_number(self.discount, above=0.0) or not self.discount < 1.0:
-            raise HilpError(f"the discount of a reward lies between 0 and 1, not at {self.discount!r:.60}")
-        samples = require_count("samples", self.samples)
-        _set(self, discount=float(self.discount), samples=samples, seed=require_seed(self.seed))
-
-    def reward_options(self) -> dict[str, Any]:
-        """The options by name, as `policy.reward` takes them."""
-        return _values(self, RewardOptions)
-
 
 class Spec:
-    """What all specs share."""
+    """What all specs share. Fields are checked as CHECKS says, and plain then, whatever numpy had them in."""
 
     kind: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]  # every spec is a dataclass
+            value = getattr(self, field.name)
+            if field.name in CHECKS and not (value is None and field.default is None):
+                object.__setattr__(self, field.name, CHECKS[field.name](value))
+
+    def options(self) -> dict[str, Any]:
+        """Of goals and rewards: the options by name, as `policy.goal` and `policy.reward` take them."""
+        own = dataclasses.fields(self)  # type: ignore[arg-type]
+        return {field.name: getattr(self, field.name) for field in own if field.kw_only}
 
     def to_json(self) -> dict[str, Any]:
         """As plain values; fields that have their default are left out."""
         found: dict[str, Any] = {"kind": self.kind}
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]  # every spec is a dataclass
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
             value, usual = getattr(self, field.name), field.default
             if type(value) is not type(usual) or value != usual:  # arrays are never compared: no default is one
                 found[field.name] = _plain(value)
@@ -109,11 +95,6 @@ class Reward(RewardOptions, Spec):
     kind = "reward"
     reward: str | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.reward is not None and not isinstance(self.reward, str):
-            raise HilpError(f"the reward of a spec is a name or a formula, not {self.reward!r:.60}")
-
 
 @dataclass(frozen=True)
 class Skill(Spec):
@@ -122,13 +103,6 @@ class Skill(Spec):
     kind = "skill"
     z: tuple[float, ...] | None = None
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        try:
-            z = None if self.z is None else tuple(float(number) for number in self.z)
-        except (TypeError, ValueError) as error:
-            raise HilpError(f"the z of a skill is a row of numbers, not {self.z!r:.60}") from error
-        _set(self, z=z, seed=require_seed(self.seed))
 
 
 @dataclass(frozen=True)
@@ -139,9 +113,6 @@ class Prior(Spec):
     k: int | None = None
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        _set(self, k=None if self.k is None else require_count("k", self.k), seed=require_seed(self.seed))
-
 
 @dataclass(frozen=True)
 class Follow(Spec):
@@ -150,9 +121,6 @@ class Follow(Spec):
     kind = "follow"
     trajectory: Any = None
     window: int | None = None
-
-    def __post_init__(self) -> None:
-        _set(self, window=None if self.window is None else require_count("window", self.window))
 
 
 @dataclass(frozen=True)
@@ -170,9 +138,6 @@ class Saved(Spec):
     kind = "saved"
     path: str = ""
 
-    def __post_init__(self) -> None:
-        _set(self, path=str(self.path))
-
 
 @dataclass(frozen=True)
 class Sum(Spec):
@@ -181,29 +146,15 @@ class Sum(Spec):
     kind = "sum"
     parts: tuple[tuple[float, Spec], ...] = ()
 
-    def __post_init__(self) -> None:
-        try:
-            pairs = tuple((weight, _require_spec(part)) for weight, part in self.parts)
-        except (TypeError, ValueError) as error:
-            raise HilpError(f"a sum is made of pairs (weight, prompt), not of {self.parts!r:.60}") from error
-        if not pairs or not all(is_number(weight) for weight, _ in pairs):
-            raise HilpError("a sum has at least one prompt, each with a finite weight")
-        _set(self, parts=tuple((float(weight), part) for weight, part in pairs))
-
 
 @dataclass(frozen=True)
 class Then(Spec):
     """One prompt until its end, then another. `until`: steps, a formula, or 'reached' (the first one's own end)."""
 
     kind = "then"
-    first: Spec | None = None
-    second: Spec | None = None
+    first: Any = ""  # a spec: there is no default
+    second: Any = ""
     until: int | str | None = None
-
-    def __post_init__(self) -> None:
-        _require_spec(self.first), _require_spec(self.second)
-        if self.until is not None and not isinstance(self.until, str):
-            _set(self, until=require_count("until", self.until))
 
 
 KINDS: dict[str, type[Any]] = {one.kind: one for one in (Goal, Reward, Skill, Prior, Follow, Prefer, Saved, Sum, Then)}
@@ -226,15 +177,21 @@ def from_json(described: Any) -> Any:
         raise HilpError(f"a {kind} prompt cannot be made of {dict(described)!r:.200}: {error}") from error
 
 
-def require_plan(plan: Any) -> int | str:
-    """A plan of goals, checked."""
-    if isinstance(plan, str) and plan in PLANS:
-        return plan
-    if isinstance(plan, bool) or not isinstance(plan, Integral) or int(plan) not in range(MOST_RECURSIONS + 1):
-        raise HilpError(
-            f"plan is a number of recursions from 0 to {MOST_RECURSIONS} or one of {some(PLANS)}, not {plan!r:.60}"
-        )
-    return int(plan)
+def _must(said: str, fits: Callable[[Any], bool], plain: Callable[[Any], Any] = lambda value: value) -> Any:
+    """A check of a field that gives its value as plain numbers and texts."""
+
+    def check(value: Any) -> Any:
+        if not fits(value):
+            raise HilpError(f"{said}, not {value!r:.60}")
+        return plain(value)
+
+    return check
+
+
+def _is_plan(plan: Any) -> bool:
+    if isinstance(plan, bool) or not isinstance(plan, Integral):
+        return isinstance(plan, str) and plan in PLANS
+    return int(plan) in range(MOST_RECURSIONS + 1)
 
 
 def _columns(goal_dims: Any) -> tuple[int | str, ...]:
@@ -251,20 +208,47 @@ def _columns(goal_dims: Any) -> tuple[int | str, ...]:
     return found
 
 
-def _set(spec: Any, **values: Any) -> None:
-    """Give fields of a frozen spec their checked values: plain ones, whatever numpy had them in."""
-    for name, value in values.items():
-        object.__setattr__(spec, name, value)
+def _direction(z: Any) -> tuple[float, ...]:
+    try:
+        return tuple(float(number) for number in z)
+    except (TypeError, ValueError) as error:
+        raise HilpError(f"the z of a skill is a row of numbers, not {z!r:.60}") from error
 
 
-def _values(options: Any, kind: type[Any]) -> dict[str, Any]:
-    return {field.name: getattr(options, field.name) for field in dataclasses.fields(kind)}
+def _weighed(parts: Any) -> tuple[tuple[float, Spec], ...]:
+    try:
+        pairs = tuple((weight, CHECKS["first"](part)) for weight, part in parts)
+    except (TypeError, ValueError) as error:
+        raise HilpError(f"a sum is made of pairs (weight, prompt), not of {parts!r:.60}") from error
+    if not pairs or not all(is_number(weight) for weight, _ in pairs):
+        raise HilpError("a sum has at least one prompt, each with a finite weight")
+    return tuple((float(weight), part) for weight, part in pairs)
 
 
-def _require_spec(part: Any) -> Spec:
-    if not isinstance(part, Spec):
-        raise HilpError(f"a part of a prompt is a prompt, not {part!r:.60}")
-    return part
+CHECKS: dict[str, Callable[[Any], Any]] = {  # of fields, by name; None needs none where it is the default
+    "plan": _must(
+        f"plan is a number of recursions from 0 to {MOST_RECURSIONS} or one of {some(PLANS)}",
+        _is_plan,
+        lambda plan: plan if isinstance(plan, str) else int(plan),
+    ),
+    "radius": _must("radius is a number of latent steps above 0", partial(is_number, above=0.0), float),
+    "smooth": _must(
+        "smooth is a number of steps from 1 on that the mean goes back", lambda it: is_number(it) and it >= 1.0, float
+    ),
+    "goal_dims": _columns,
+    "rule": _must(f"the rule of a reward is one of {some(get_args(Rule))}", lambda rule: rule in get_args(Rule)),
+    "discount": _must(
+        "the discount of a reward lies between 0 and 1", lambda it: is_number(it, above=0.0) and it < 1.0, float
+    ),
+    "reward": _must("the reward of a spec is a name or a formula", lambda reward: isinstance(reward, str)),
+    "z": _direction,
+    "seed": require_seed,
+    **{name: partial(require_count, name) for name in ("best", "samples", "k", "window")},
+    "path": str,
+    "parts": _weighed,
+    **dict.fromkeys(("first", "second"), _must("a part of a prompt is a prompt", lambda it: isinstance(it, Spec))),
+    "until": lambda until: until if isinstance(until, str) else require_count("until", until),
+}
 
 
 def _plain(value: Any) -> Any:

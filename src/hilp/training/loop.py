@@ -15,8 +15,7 @@ from hilp.data import checks
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, TrainingStopped
 from hilp.learning import methods
-from hilp.policy.policy import FoundationPolicy
-from hilp.policy.rules import require_own_process
+from hilp.policy.policy import FoundationPolicy, require_own_process
 from hilp.prompts.agent import has_graph
 from hilp.runs import HELD_OUT, POLICY
 from hilp.signals import on_stop
