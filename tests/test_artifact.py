@@ -74,7 +74,8 @@ def test_the_fingerprint_covers_the_bank(tiny: hilp.FoundationPolicy, change: Ch
         column = np.array(getattr(tiny.bank, name))
         column[-1, -1] = np.nextafter(column[-1, -1], np.float32(9))
         seen.add(change(tiny, bank=replace(tiny.bank, **{name: column})).fingerprint)
-    seen.add(change(tiny, bank=replace(tiny.bank, next_physics=np.zeros((len(tiny.bank), 1), np.float32))).fingerprint)
+    physics = {"physics": np.zeros((len(tiny.bank), 1), np.float32)}
+    seen.add(change(tiny, bank=replace(tiny.bank, next_extras=physics)).fingerprint)
     assert len(seen) == 5, "the last bit of any column changes it"
     other = change(tiny, bank=tiny.bank.subsample(100, 0))
     prompt = other.goal([1.5, 1.5], plan=1)

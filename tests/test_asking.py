@@ -441,7 +441,7 @@ def test_asking_from_the_shell(tiny_run: Path, tiny_data_folder: Path, run: Any,
     np.testing.assert_allclose(mixed["z"], both(np.array([[1.5, 1.5]], np.float32))[0], atol=1e-5)
     tour = tmp_path / "tour.safetensors"
     told("--load", like_file, "--then", walk_file, "--until", "x > 4 or y > 4", "--steps", 4, "--save", tour)
-    assert policy.load_prompt(tour).condition.formula == "x > 4 or y > 4"
+    assert policy.load_prompt(tour).ending == "x > 4 or y > 4"
     told("--load", like_file, "--then", walk_file, "--until", "2", "--steps", 4)
     facts = told("--reward", "right", "--adapt", 3, "--steps", 2, "--save", tmp_path / "better.safetensors")
     assert facts["earned adapted"] >= facts["earned before"]

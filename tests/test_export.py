@@ -535,7 +535,7 @@ def test_whole_episodes_on_the_graph(
         actions = tiny.act(running.observations, ours)
         apart.append(np.abs(actions - runtime.act(running.observations, theirs)).max(axis=1))
         running.step(actions)
-    assert (ours.stuck.level > 0).any(), "somebody got stuck, and other things were tried"
+    assert (ours.stuck["level"] > 0).any(), "somebody got stuck, and other things were tried"
     # Which states are nearest is a yes or a no, which rounding errors of a latent can turn once in a long while.
     assert np.mean(np.asarray(apart) <= 1e-5) >= 0.99
     there = runtime.goal(running.goals[0], plan="graph").path_info(running.observations[0])

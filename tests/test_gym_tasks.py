@@ -419,8 +419,7 @@ def test_the_own_reward_of_an_environment_is_a_prompt(tmp_path: Path, capsys: py
     config = hilp.HILP(**SMALL)
     policy = hilp.pretrain(config, data, steps=20, out=tmp_path / "run", quiet=True)
     again = hilp.FoundationPolicy.load(tmp_path / "run" / "policy")
-    assert policy.bank.next_own_reward is not None
-    np.testing.assert_array_equal(again.bank.next_own_reward, policy.bank.next_own_reward)
+    np.testing.assert_array_equal(again.bank.next_extras["own_reward"], policy.bank.next_extras["own_reward"])
     (row,) = hilp.evaluate(again, "gym:Pendulum-v1?max_steps=30", episodes=2)
     assert row["reward"] == gym.OWN_REWARD and row["score"] < 0
     assert main(["prompt", str(tmp_path / "run"), "--reward", "own", "--json"]) == 0

@@ -308,7 +308,7 @@ def test_a_function_that_writes_into_its_arguments_harms_nothing(
     tiny: hilp.FoundationPolicy, change: Change, tiny_data: hilp.Dataset
 ) -> None:
     physics = np.arange(len(tiny.bank), dtype=np.float32)[:, None]
-    policy = change(tiny, bank=replace(tiny.bank, next_physics=physics))
+    policy = change(tiny, bank=replace(tiny.bank, next_extras={"physics": physics}))
     before = policy.bank.copy()
     fingerprint = policy.fingerprint
 

@@ -156,8 +156,8 @@ def combined(flags: Any, policy: FoundationPolicy, world: Any | None, prompt: An
     until: Any = flags.until
     if until is not None and re.fullmatch(r"\s*[+-]?[0-9]{1,18}\s*", until):
         until = int(until)
-    ending = base.condition_of(prompt, until, {} if world is None else dict(world.columns))
-    return base.ThenPrompt(prompt, policy.load_prompt(flags.then), ending)
+    columns = {} if world is None else dict(world.columns)
+    return base.UntilPrompt(prompt, until, columns).then(policy.load_prompt(flags.then))
 
 
 def adapted(flags: Any, policy: FoundationPolicy, world: Any, prompt: Any) -> tuple[Any, float, float]:

@@ -18,7 +18,7 @@ from hilp.evaluation.setup import TARGET, acting_task, require_reward, reward_of
 from hilp.policy.policy import FoundationPolicy
 from hilp.prompts import midpoints
 from hilp.prompts.agent import has_graph
-from hilp.prompts.base import Prompt, SumPrompt, ThenPrompt, condition_of
+from hilp.prompts.base import Prompt, SumPrompt, ThenPrompt
 from hilp.prompts.specs import Goal, Reward, Spec, Sum, Then
 from hilp.versions import versions
 
@@ -176,7 +176,7 @@ def _prompt(policy: FoundationPolicy, world: tasks.Task, one: Any, data: Dataset
         return SumPrompt(tuple((weight, _prompt(policy, world, part, data, seed)) for weight, part in one.parts))
     if isinstance(one, Then):
         first, second = (_prompt(policy, world, part, data, seed) for part in (one.first, one.second))
-        return ThenPrompt(first, second, condition_of(first, one.until, dict(world.columns)))
+        return ThenPrompt(first, second, one.until, dict(world.columns))
     if isinstance(one, Goal) and one.goal is not None:
         spec, goal = goals.resolve(one, policy, world, seed=seed)
         return policy.goal(goal.observation, **spec.options())

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from hilp import trees
 from hilp.data.dataset import Dataset
 from hilp.data.transforms import ObservationTransform
 from hilp.learning.sampling import normalised
@@ -73,10 +74,7 @@ class Preparation:
         return self.action_center + self.action_half_range * actions
 
     def to_json(self) -> dict[str, Any]:
-        def plain(tree: Tree) -> Any:
-            return {name: plain(part) for name, part in tree.items()} if isinstance(tree, Mapping) else tree.tolist()
-
-        found = {name: plain(getattr(self, name)) for name in ARRAYS}
+        found = {name: trees.over(np.ndarray.tolist, getattr(self, name)) for name in ARRAYS}
         found |= {} if self.stride == 1 else {"stride": self.stride}  # as before there were any
         return found if self.transform is None else {**found, "transform": self.transform.to_json()}
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections import UserDict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from hilp.spec import Spec
 from hilp.trees import Tree
 
 MOST_PICTURES = 16 << 20  # bytes of pictures that a bank keeps; a latent bank has the others
-EXTRAS = ("physics", "own_reward")  # columns of the data that are kept for rewards
+EXTRAS = ("physics", "own_reward")  # kept for rewards: the simulator's state, what the environment itself paid
 BLOCK = 1024  # transitions encoded at a time
 SIDE = 32  # pixels of a thumbnail, at most
 MOST_THUMBNAILS = 16 << 20  # bytes
@@ -27,8 +28,7 @@ class Bank:
     observations: Tree  # [n, obs], or named parts [n, ...]; bytes stay bytes
     actions: np.ndarray  # [n, act]
     next_observations: Tree  # as observations
-    next_physics: np.ndarray | None = None  # [n, p]: the simulator's state at s', where the data has it, for rewards
-    next_own_reward: np.ndarray | None = None  # [n]: what the environment itself paid for reaching s', likewise
+    next_extras: Mapping[str, np.ndarray] = field(default_factory=dict)  # of EXTRAS what the data has, at s'
 
     @staticmethod
     def draw(data: Any, count: int, seed: int) -> Bank:
@@ -47,17 +47,9 @@ class Bank:
     @staticmethod
     def at(data: Any, rows: np.ndarray, without: Collection[str] = ()) -> Bank:
         """The transitions that start in these rows, without some parts of observations."""
-        actions = data.acted(rows)
+        extras = {name: np.asarray(data.extras[name][rows + 1], np.float32) for name in EXTRAS if name in data.extras}
         observations, following = (_at(data.observations, at, without) for at in (rows, rows + 1))
-        columns = (data.extras.get(name) for name in EXTRAS)
-        extras = (None if column is None else np.asarray(column[rows + 1], np.float32) for column in columns)
-        return Bank(observations, actions, following, *extras)
-
-    @property
-    def next_extras(self) -> dict[str, np.ndarray]:
-        """The extra columns at s', by the names that the data has for them."""
-        columns = ((name, getattr(self, f"next_{name}")) for name in EXTRAS)
-        return {name: column for name, column in columns if column is not None}
+        return Bank(observations, data.acted(rows), following, extras)
 
     @property
     def bytes(self) -> int:
@@ -80,12 +72,12 @@ class Bank:
 
     def columns(self) -> dict[str, np.ndarray]:
         """Its arrays by name, parts of observations as `observations/camera`."""
-        columns = {
+        return {
             **trees.named(self.observations, "observations"),
             "actions": self.actions,
             **trees.named(self.next_observations, "next_observations"),
+            **{f"next_{name}": column for name, column in self.next_extras.items()},
         }
-        return columns | {f"next_{name}": column for name, column in self.next_extras.items()}
 
     @staticmethod
     def from_columns(columns: Mapping[str, np.ndarray], spec: Spec, without: Collection[str] = ()) -> Bank:
@@ -94,22 +86,18 @@ class Bank:
         parts = [(f"/{name}", shape, kind) for name, shape, kind in spec.parts if name not in without]
         for suffix, shape, kind in parts if spec.parts else [("", (spec.observation_dim,), "float32")]:
             rows |= {f"{name}{suffix}": (shape, kind) for name in ("observations", "next_observations")}
-        if "next_physics" in columns:
-            rows["next_physics"] = (columns["next_physics"].shape[-1:], "float32")
-        if "next_own_reward" in columns:
-            rows["next_own_reward"] = ((), "float32")
+        extras = {name: columns[f"next_{name}"] for name in EXTRAS if f"next_{name}" in columns}
+        rows |= {f"next_{name}": (column.shape[1:], "float32") for name, column in extras.items()}
         count = len(columns.get("actions", ()))
         wanted = {name: ((count, *shape), kind) for name, (shape, kind) in rows.items()}
         if {name: (column.shape, column.dtype.name) for name, column in columns.items()} != wanted:
             raise ValueError("its columns do not fit the policy")
         observations, following = (trees.unnamed(columns, name) for name in ("observations", "next_observations"))
-        extras = (columns.get(f"next_{name}") for name in EXTRAS)
-        return Bank(observations, columns["actions"], following, *extras)
+        return Bank(observations, columns["actions"], following, extras)
 
     def _over(self, function: Any) -> Bank:
-        extras = (function(self.next_extras[name]) if name in self.next_extras else None for name in EXTRAS)
-        observations, following = (trees.over(function, tree) for tree in (self.observations, self.next_observations))
-        return Bank(observations, function(self.actions), following, *extras)
+        kept = (self.observations, self.actions, self.next_observations, self.next_extras)
+        return Bank(*(trees.over(function, tree) for tree in kept))
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -129,25 +117,16 @@ class PictureNotKept(LookupError):
     """A reward looked at a picture of a transition that was kept without it."""
 
 
-class WithoutPictures(Mapping[str, np.ndarray]):
+class WithoutPictures(UserDict[str, Any]):
     """An observation that was kept without its pictures: it names them, and looking at one raises PictureNotKept."""
 
     def __init__(self, columns: Mapping[str, np.ndarray], pictures: Collection[str]) -> None:
-        self.columns, self.pictures = columns, pictures
+        super().__init__(sorted({**columns, **dict.fromkeys(pictures)}.items()))
 
     def __getitem__(self, name: str) -> np.ndarray:
-        if name in self.pictures:
+        if self.data[name] is None:
             raise PictureNotKept(name)
-        return self.columns[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.columns or name in self.pictures
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(sorted({*self.columns, *self.pictures}))
-
-    def __len__(self) -> int:
-        return len({*self.columns, *self.pictures})
+        return self.data[name]
 
 
 @dataclass(frozen=True)
@@ -183,10 +162,6 @@ class LatentBank:
         return len(self.rest)
 
     @property
-    def latents(self) -> np.ndarray | None:
-        return self.encoded.get("latents")
-
-    @property
     def bytes(self) -> int:
         """What it takes in memory and on disk."""
         return sum(column.nbytes for column in self.columns().values())
@@ -212,14 +187,6 @@ class LatentBank:
         if shown.shape != thumbnails.shape[:1] or ((shown < 0) | (shown >= len(rest))).any():
             raise ValueError("its thumbnails show no transitions of it")
         return LatentBank(rest, encoded, thumbnails, shown)
-
-    def for_reward(
-        self, rows: np.ndarray, pictures: Collection[str]
-    ) -> tuple[WithoutPictures, np.ndarray, WithoutPictures, dict[str, np.ndarray]]:
-        """s, a, s' and the extra columns for a reward, of these transitions; it may write to them."""
-        own = self.rest.take(rows)
-        before, after = (WithoutPictures(tree, pictures) for tree in (own.observations, own.next_observations))
-        return before, own.actions, after, own.next_extras
 
 
 def _encoded(policy: Any, sample: Bank) -> dict[str, np.ndarray]:

@@ -6,8 +6,7 @@ comes as arrays and a note of plain values (`packed`), so a prompt of prompts is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,17 +49,15 @@ class Prompt:
         """What this prompt is made of: arrays, and plain values."""
         raise NotImplementedError
 
-    def memories(self) -> Iterable[Any]:
-        """What it remembers of agents, and the prompts that it is made of."""
-        return ()
-
     def reset(self, rows: Any = None) -> None:
         """New episodes begin: in these rows of the batch (numbers or a mask), or in all of them.
 
-        A batch of another size does the same for all: agents are known by their row (`AgentMemory`).
+        A batch of another size does the same for all: agents are known by their row (`AgentMemory`). What is reset are
+        those attributes of a prompt that are memories, and prompts that it is made of.
         """
-        for memory in self.memories():
-            memory.reset(rows)
+        for part in vars(self).values():
+            if isinstance(part, AgentMemory | Prompt):
+                part.reset(rows)
 
     def note(self, **values: Any) -> dict[str, Any]:
         """Plain values to save, with what all prompts have."""
@@ -91,57 +88,13 @@ class Prompt:
         """
         if not isinstance(following, Prompt):
             raise HilpError(f"what follows a prompt is a prompt, not {type(following).__name__}")
-        if isinstance(self, UntilPrompt) and until is None:
-            return ThenPrompt(self.prompt, following, self.condition)
-        return ThenPrompt(self, following, condition_of(self, until))
+        if type(self) is UntilPrompt and until is None:
+            return ThenPrompt(self.first, following, self.ending, self.columns)
+        return ThenPrompt(self, following, until)
 
     def until(self, until: Condition = None) -> UntilPrompt:
         """This prompt with an end: `over` says which agents are there. `a.until(c).then(b)` is `a.then(b, until=c)`."""
-        return UntilPrompt(self, condition_of(self, until))
-
-
-@dataclass(frozen=True)
-class Ending:
-    """When a prompt is over: one of these."""
-
-    steps: int | None = None
-    formula: str | None = None
-    columns: Mapping[str, int] = field(default_factory=dict)  # names of single numbers, of a task, for the formula
-    function: Callable[[Any], Any] | None = None  # none of all: `reached`
-
-    def met(self, prompt: Any, batch: Batch, steps: np.ndarray) -> np.ndarray:
-        """bool [n]: whether it is over for agents that followed the prompt for so many steps."""
-        if self.steps is not None:
-            return steps >= self.steps
-        if self.formula is not None:
-            found: Any = self._evaluate(prompt.policy, batch)
-        elif self.function is not None:
-            found = self.function(batch.tree)
-        else:
-            found = prompt.reached(batch)
-        met = np.asarray(found)
-        if met.shape != steps.shape:
-            raise HilpError(f"the end of a prompt is one truth an observation, {steps.shape}, not {met.shape}")
-        return met.astype(bool)
-
-    def _evaluate(self, policy: Agent, batch: Batch) -> np.ndarray:
-        flat = np.asarray(batch.tree, np.float64)
-        read = formulas.reward(self.formula or "", policy.observation_parts, flat.shape[1], 0, self.columns)
-        return read(flat, np.zeros((len(flat), 0)), flat, Extras({}, {}, "an observation")) != 0.0
-
-    def note(self) -> dict[str, Any]:
-        if self.function is not None:
-            raise HilpError(
-                "a prompt that ends by a function cannot be saved: end it by a number of steps, or by a formula such "
-                "as 'observation[0] > 5'"
-            )
-        return {"steps": self.steps, "formula": self.formula, "columns": dict(self.columns)}
-
-    @staticmethod
-    def from_note(until: Mapping[str, Any]) -> Ending:
-        columns = {str(name): int(column) for name, column in until["columns"].items()}
-        steps = None if until["steps"] is None else int(until["steps"])
-        return Ending(steps, None if until["formula"] is None else str(until["formula"]), columns)
+        return UntilPrompt(self, until)
 
 
 class SumPrompt(Prompt):
@@ -171,8 +124,9 @@ class SumPrompt(Prompt):
         parts = tuple((weight, part.spec) for weight, part in self.parts)
         return None if any(spec is None for _, spec in parts) else specs.Sum(parts)
 
-    def memories(self) -> Iterable[Any]:
-        return [part for _, part in self.parts]
+    def reset(self, rows: Any = None) -> None:
+        for _, part in self.parts:
+            part.reset(rows)
 
     def packed(self) -> Packed:
         arrays, notes = nested({str(number): part for number, (_, part) in enumerate(self.parts)})
@@ -184,9 +138,38 @@ class UntilPrompt(Prompt):
 
     kind = "until"
 
-    def __init__(self, prompt: Any, condition: Ending) -> None:
-        self.prompt, self.condition, self.policy = prompt, condition, prompt.policy
+    def __init__(self, first: Any, ending: Condition, columns: Mapping[str, int] | None = None) -> None:
+        """columns: names of single numbers, of a task, that a formula may use besides the policy's."""
+        self.first, self.policy, self.columns = first, first.policy, dict(columns or {})
+        self.ending = None if ending == REACHED else ending
         self._agents = AgentMemory(steps=0, over=False)
+        if self.ending is None and not hasattr(first, "reached"):
+            raise HilpError(
+                f"a {first.kind} prompt has no end of its own: say until when, by a number of steps, a formula such "
+                "as 'observation[0] > 5', or a function of observations"
+            )
+        if isinstance(self.ending, str):
+            if self.policy.spec.parts:
+                raise HilpError("a formula tells the end over plain vectors, and this policy has observations by name")
+            one = Batch(np.zeros((1, self.policy.spec.observation_dim), np.float32), False)
+            self._met(one, np.zeros(1, int))  # a mistake in it is an error here, not at the first step
+        elif self.ending is not None and not callable(self.ending):
+            self.ending = require_count("until", ending)
+
+    def _met(self, batch: Batch, steps: np.ndarray) -> np.ndarray:
+        """bool [n]: whether the first prompt is over for agents that followed it for so many steps."""
+        if isinstance(self.ending, int):
+            return steps >= self.ending
+        if isinstance(self.ending, str):
+            flat = np.asarray(batch.tree, np.float64)
+            read = formulas.reward(self.ending, self.policy.observation_parts, flat.shape[1], 0, self.columns)
+            found: Any = read(flat, np.zeros((len(flat), 0)), flat, Extras({}, {}, "an observation")) != 0.0
+        else:
+            found = self.first.reached(batch) if self.ending is None else self.ending(batch.tree)
+        met = np.asarray(found)
+        if met.shape != steps.shape:
+            raise HilpError(f"the end of a prompt is one truth an observation, {steps.shape}, not {met.shape}")
+        return met.astype(bool)
 
     @property
     def over(self) -> np.ndarray:
@@ -197,42 +180,40 @@ class UntilPrompt(Prompt):
         """bool [n]: the same for a batch of observations that come next."""
         batch = self.policy.check(observations)
         self._agents.begin(len(batch))
-        return self._agents["over"] | self.condition.met(self.prompt, batch, self._agents["steps"])
+        return self._agents["over"] | self._met(batch, self._agents["steps"])
 
     def __call__(self, observations: Any, active: np.ndarray | None = None) -> np.ndarray:
         batch = self.policy.check(observations)
         self._agents["over"] = self.reached(batch)
         self._agents["steps"] += 1
-        return np.asarray(self.prompt(batch, active=active))
-
-    def memories(self) -> Iterable[Any]:
-        return (self._agents, self.prompt)
+        return np.asarray(self.first(batch, active=active))
 
     def packed(self) -> Packed:
-        arrays, notes = nested({"first": self.prompt})
-        return arrays, self.note(until=self.condition.note(), parts=notes)
+        if callable(self.ending):
+            raise HilpError(
+                "a prompt that ends by a function cannot be saved: end it by a number of steps, or by a formula such "
+                "as 'observation[0] > 5'"
+            )
+        steps, formula = (self.ending if isinstance(self.ending, kind) else None for kind in (int, str))
+        arrays, notes = nested({name: part for name, part in vars(self).items() if isinstance(part, Prompt)})
+        return arrays, self.note(until={"steps": steps, "formula": formula, "columns": self.columns}, parts=notes)
 
 
-class ThenPrompt(Prompt):
+class ThenPrompt(UntilPrompt):
     """One prompt until its end, then another; each agent of a batch by itself."""
 
     kind = "then"
 
-    def __init__(self, first: Any, second: Any, condition: Ending) -> None:
+    def __init__(self, first: Any, second: Any, ending: Condition, columns: Mapping[str, int] | None = None) -> None:
         require_one_policy(first, second)
-        self.first, self.second, self.condition, self.policy = first, second, condition, first.policy
-        self._agents = AgentMemory(steps=0, over=False)
+        super().__init__(first, ending, columns)
+        self.second = second
 
     @property
     def spec(self) -> specs.Then | None:
-        first, second, condition = self.first.spec, self.second.spec, self.condition
-        unsaid = first is None or second is None or condition.function is not None
-        return None if unsaid else specs.Then(first, second, condition.steps or condition.formula)
-
-    @property
-    def over(self) -> np.ndarray:
-        """bool [n]: agents of the last call that follow the second prompt."""
-        return self._agents["over"].copy()
+        if self.first.spec is None or self.second.spec is None or callable(self.ending):
+            return None
+        return specs.Then(self.first.spec, self.second.spec, self.ending)
 
     def reached(self, observations: Any) -> np.ndarray:
         """bool [n]: agents that have also reached what the second prompt asks for, where it can tell."""
@@ -248,7 +229,7 @@ class ThenPrompt(Prompt):
             self.first.reset()  # only one of them may see batches of this size
             self.second.reset()
         before, steps = self._agents["over"], self._agents["steps"]
-        over = before | self.condition.met(self.first, batch, steps)
+        over = before | self._met(batch, steps)
         new = np.flatnonzero(over & ~before)
         if len(new):
             self.second.reset(new)
@@ -260,35 +241,6 @@ class ThenPrompt(Prompt):
         if not over.all():
             z[~over] = np.asarray(self.first(batch, active=wanted & ~over))[~over]
         return z
-
-    def memories(self) -> Iterable[Any]:
-        return (self._agents, self.first, self.second)
-
-    def packed(self) -> Packed:
-        arrays, notes = nested({"first": self.first, "second": self.second})
-        return arrays, self.note(until=self.condition.note(), parts=notes)
-
-
-def condition_of(prompt: Any, until: Condition, columns: Mapping[str, int] | None = None) -> Ending:
-    """When a prompt is over, as a user says it; `columns` are names that a formula may use besides the policy's."""
-    if until is None or until == REACHED:
-        if not hasattr(prompt, "reached"):
-            raise HilpError(
-                f"a {prompt.kind} prompt has no end of its own: say until when, by a number of steps, a formula such "
-                "as 'observation[0] > 5', or a function of observations"
-            )
-        return Ending()
-    if isinstance(until, str):
-        spec = prompt.policy.spec
-        if spec.parts:
-            raise HilpError("a formula tells the end over plain vectors, and this policy has observations by name")
-        ending = Ending(formula=until, columns=dict(columns or {}))
-        one = Batch(np.zeros((1, spec.observation_dim), np.float32), False)
-        ending.met(prompt, one, np.zeros(1, int))  # a mistake in it is an error here, not at the first step
-        return ending
-    if callable(until):
-        return Ending(function=until)
-    return Ending(steps=require_count("until", until))
 
 
 def require_one_policy(first: Any, second: Any) -> None:

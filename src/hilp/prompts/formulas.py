@@ -25,8 +25,8 @@ import functools
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NoReturn
+from dataclasses import dataclass
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
@@ -68,7 +68,7 @@ def reward(
         if shapes != wanted:
             raise reader.error(f"it is for observations, actions and next observations {wanted}, not {shapes}")
         with np.errstate(all="ignore"):  # the caller looks for NaN and infinity, and can say where
-            result = evaluate(_Moment(s2, a, s, extras))
+            result = evaluate(_Transitions(s, a, s2, extras))
         if math.prod(result.shape[1:]) != 1:
             raise reader.error(f"it gives {_described(result)} a transition, not one number: use norm, sum or an index")
         return result.reshape(len(s))
@@ -88,21 +88,14 @@ def reward(
 # ---- what a formula is evaluated on ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Moment:
-    """One end of some transitions: s', or s inside of before()."""
-
-    observations: np.ndarray
-    actions: np.ndarray
-    earlier: np.ndarray  # s
+class _Transitions(NamedTuple):
+    s: np.ndarray
+    a: np.ndarray
+    s2: np.ndarray
     extras: Extras
-    is_before: bool = False
-
-    def before(self) -> _Moment:
-        return replace(self, observations=self.earlier, is_before=True)
 
 
-_Piece = Callable[[_Moment], np.ndarray]  # [n, ...]
+_Piece = Callable[[_Transitions], np.ndarray]  # [n, ...]
 
 
 def _described(array: np.ndarray) -> str:
@@ -163,28 +156,17 @@ FUNCTIONS: dict[str, tuple[_Function, int, int]] = {  # and the fewest and the m
 }
 BEFORE = "before"
 
-BINARY: dict[type[ast.operator], _Function] = {
-    ast.Add: np.add,
-    ast.Sub: np.subtract,
-    ast.Mult: np.multiply,
-    ast.Div: np.divide,
-    ast.Pow: np.power,
-    ast.Mod: np.mod,
-}
-UNARY: dict[type[ast.unaryop], _Function] = {
-    ast.USub: np.negative,
-    ast.UAdd: np.positive,
-    ast.Not: _as_number(np.logical_not),
-}
-COMPARISONS: dict[type[ast.cmpop], _Function] = {
-    ast.Lt: _as_number(np.less),
-    ast.LtE: _as_number(np.less_equal),
-    ast.Gt: _as_number(np.greater),
-    ast.GtE: _as_number(np.greater_equal),
-    ast.Eq: _as_number(np.equal),
-    ast.NotEq: _as_number(np.not_equal),
-}
-LOGICAL: dict[type[ast.boolop], _Function] = {ast.And: _as_number(np.logical_and), ast.Or: _as_number(np.logical_or)}
+OPERATORS: dict[type[ast.AST], _Function] = {
+    ast.Add: np.add, ast.Sub: np.subtract, ast.Mult: np.multiply, ast.Div: np.divide, ast.Pow: np.power,
+    ast.Mod: np.mod, ast.USub: np.negative, ast.UAdd: np.positive,
+}  # fmt: skip
+OPERATORS |= {
+    node: _as_number(test)
+    for node, test in {
+        ast.Lt: np.less, ast.LtE: np.less_equal, ast.Gt: np.greater, ast.GtE: np.greater_equal, ast.Eq: np.equal,
+        ast.NotEq: np.not_equal, ast.And: np.logical_and, ast.Or: np.logical_or, ast.Not: np.logical_not,
+    }.items()
+}  # fmt: skip
 
 # What people may try, and what to do instead.
 REFUSED: dict[type[ast.AST], str] = {
@@ -271,15 +253,14 @@ class _Reader:
             case ast.Name():
                 return self._name(node, is_before)
             case ast.BinOp():
-                function = BINARY.get(type(node.op)) or self._refuse(node.op, node)
-                return self._apply(node, function, [inner(node.left), inner(node.right)])
+                return self._apply(node, self._operator(node.op, node), [inner(node.left), inner(node.right)])
             case ast.UnaryOp():
-                return self._apply(node, UNARY.get(type(node.op)) or self._refuse(node.op, node), [inner(node.operand)])
+                return self._apply(node, self._operator(node.op, node), [inner(node.operand)])
             case ast.BoolOp():
-                logical, pieces = LOGICAL[type(node.op)], [inner(value) for value in node.values]
-                return self._apply(node, lambda *values: functools.reduce(logical, values), pieces)
+                both, pieces = self._operator(node.op, node), [inner(value) for value in node.values]
+                return self._apply(node, lambda *values: functools.reduce(both, values), pieces)
             case ast.Compare():
-                return self._comparison(node, inner)
+                return self._comparison(node, [inner(node.left), *map(inner, node.comparators)])
             case ast.IfExp():
                 return self._apply(node, np.where, [inner(node.test), inner(node.body), inner(node.orelse)])
             case ast.Subscript():
@@ -288,12 +269,15 @@ class _Reader:
                 return self._call(node, inner, is_before)
         self._refuse(node, node)
 
+    def _operator(self, operator: ast.AST, node: ast.expr) -> _Function:
+        return OPERATORS.get(type(operator)) or self._refuse(operator, node)
+
     def _refuse(self, what: ast.AST, node: ast.expr) -> NoReturn:
         raise self.error(REFUSED.get(type(what), f"{type(what).__name__} is not allowed in a formula"), node)
 
     def _apply(self, node: ast.expr, function: _Function, pieces: list[_Piece]) -> _Piece:
-        def apply(moment: _Moment) -> np.ndarray:
-            arrays = [piece(moment) for piece in pieces]
+        def apply(at: _Transitions) -> np.ndarray:
+            arrays = [piece(at) for piece in pieces]
             try:
                 return function(*_aligned(arrays))
             except ValueError:
@@ -314,34 +298,35 @@ class _Reader:
             number = math.inf
         if math.isinf(number):
             raise self.error("this number is too large", node)
-        return lambda moment: np.full(len(moment.observations), number)
+        return lambda at: np.full(len(at.s), number)
 
     def _name(self, node: ast.Name, is_before: bool) -> _Piece:
         name = node.id
         if name == "observation":
-            return lambda moment: moment.observations
+            return lambda at: at.s if is_before else at.s2
         if name == "action":
             if is_before:
                 raise self.error("the action lies between s and s': take it out of before()", node)
             self.is_of_a_state = False
-            return lambda moment: moment.actions
+            return lambda at: at.a
         if name in self.columns:
             begin, shape = self.columns[name]
             columns = slice(begin, begin + math.prod(shape))
-            return lambda moment: moment.observations[:, columns].reshape(-1, *shape)
+            return lambda at: (at.s if is_before else at.s2)[:, columns].reshape(-1, *shape)
         if name in FUNCTIONS or name == BEFORE:
             raise self.error(f"'{name}' is a function: call it, as in {name}(x)", node)
         self.extra_names.add(name)
-        return lambda moment: self._extra(moment, node)
+        return lambda at: self._extra(node, at.extras, is_before, len(at.s))
 
-    def _extra(self, moment: _Moment, node: ast.Name) -> np.ndarray:
-        name, extras, count = node.id, moment.extras, len(moment.observations)
+    def _extra(self, node: ast.Name, extras: Extras, is_before: bool, count: int) -> np.ndarray:
+        name = node.id
         try:
-            column = extras.before(name) if moment.is_before else extras.after(name)
+            column = extras.before(name) if is_before else extras.after(name)
         except HilpError:
-            has = extras.at_s if moment.is_before else extras.at_next
-            hint = nearest(name, {*self.columns, "observation", "action", *has})
-            kind = "extra column at s" if moment.is_before else "extra column"
+            hint = nearest(
+                name, {*self.columns, "observation", "action", *(extras.at_s if is_before else extras.at_next)}
+            )
+            kind = "extra column at s" if is_before else "extra column"
             problem = f"unknown name, neither a part of the observation nor an {kind} of {extras.owner}: {hint}"
             known = next((n for n, (_, shape) in self.columns.items() if math.prod(shape) == 1), "observation[0]")
             raise self.error(f"{problem}; a reward for moving is e.g. '{known} - before({known})'", node) from None
@@ -353,14 +338,14 @@ class _Reader:
             raise self.error(f"this extra column has shape {column.shape} for {count} transitions", node)
         return column
 
-    def _comparison(self, node: ast.Compare, inner: Callable[[ast.expr], _Piece]) -> _Piece:
-        tests = [COMPARISONS.get(type(op)) or self._refuse(op, node) for op in node.ops]
+    def _comparison(self, node: ast.Compare, pieces: list[_Piece]) -> _Piece:
+        tests = [self._operator(operator, node) for operator in node.ops]
 
         def compare(*values: np.ndarray) -> np.ndarray:
             pairs = zip(tests, values[:-1], values[1:], strict=True)
             return functools.reduce(np.multiply, [test(left, right) for test, left, right in pairs])
 
-        return self._apply(node, compare, [inner(node.left), *map(inner, node.comparators)])
+        return self._apply(node, compare, pieces)
 
     def _call(self, node: ast.Call, inner: Callable[..., _Piece], is_before: bool) -> _Piece:
         if not isinstance(node.func, ast.Name):
@@ -379,8 +364,7 @@ class _Reader:
         if is_before:
             raise self.error("before() inside of before(): only s and s' are known", node)
         self.is_of_a_state = False
-        piece = inner(node.args[0], True)
-        return lambda moment: piece(moment.before())
+        return inner(node.args[0], True)
 
     # ---- indices -----------------------------------------------------------------------------------------------------
 
@@ -388,8 +372,8 @@ class _Reader:
         items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         wanted = tuple(self._position(item, node) for item in items)
 
-        def index(moment: _Moment) -> np.ndarray:
-            array = _as_vector(piece(moment))
+        def index(at: _Transitions) -> np.ndarray:
+            array = _as_vector(piece(at))
             if len(wanted) > array.ndim - 1:
                 raise self.error(f"{len(wanted)} indices into {_described(array)} a transition", node)
             for position, size in zip(wanted, array.shape[1:], strict=False):
@@ -399,15 +383,12 @@ class _Reader:
         return index
 
     def _position(self, node: ast.expr, whole: ast.Subscript) -> int | slice:
-        if isinstance(node, ast.Slice):
-            begin, stop, step = (
-                None if bound is None else self._whole_number(bound, whole)
-                for bound in (node.lower, node.upper, node.step)
-            )
-            if step == 0:
-                raise self.error("the step of a slice cannot be 0", whole)
-            return slice(begin, stop, step)
-        return self._whole_number(node, whole)
+        if not isinstance(node, ast.Slice):
+            return self._whole_number(node, whole)
+        bounds = [one and self._whole_number(one, whole) for one in (node.lower, node.upper, node.step)]
+        if bounds[2] == 0:
+            raise self.error("the step of a slice cannot be 0", whole)
+        return slice(*bounds)
 
     def _whole_number(self, node: ast.expr, whole: ast.Subscript) -> int:
         sign, digits = 1, node

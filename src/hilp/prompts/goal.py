@@ -6,7 +6,7 @@ And demonstrations, which are goals one after the other.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hilp import trees
-from hilp.errors import HilpError, PromptUnsupported, require_count, some
+from hilp.errors import HilpError, require_count, some
 from hilp.prompts.agent import Agent, require_graph
 from hilp.prompts.base import Packed, Prompt
 from hilp.prompts.graph import PathInfo
@@ -123,9 +123,6 @@ class GoalPrompt(Prompt):
             return self._targets(here, self.one_goal, np.arange(1))
         return self.policy.midpoints.subgoal(here[0], self.one_goal[0], *self._midpoint_options)[None]
 
-    def memories(self) -> Iterable[Any]:
-        return [memory for memory in (self.stuck, self.latent_ema) if memory is not None]
-
     def path_info(self, observation: Any) -> PathInfo:
         """What the graph of the data says about the way from an observation to this goal, before acting."""
         if self.latent.ndim != 1:
@@ -200,24 +197,20 @@ def _is_on_graph(policy: Agent, options: Goal) -> bool:
 
 
 def require(policy: Agent, options: Goal) -> None:
-    """Raise unless a policy can reach goals in this way."""
+    """Raise unless a policy can reach goals in this way; rules that it has may be refused, too, by an export."""
     plan = options.plan
-    if not policy.has_rule("goal_direction"):
-        policy.require_rule("goal_skill", "has no goal rule: prompt it with a reward, e.g. that of being at the goal")
-        if plan == "graph":
-            require_graph(policy)
-        if plan != 0:
-            raise PromptUnsupported(f"{policy.method} has no latent distances to find midpoints with: use plan=0")
-        if options.smooth is not None:
-            policy.require_rule("goal_direction", "goes by no direction that could be smoother")
-        return
-    policy.require_rule("goal_direction", "has no goal rule")  # an export may have had to refuse it
+    rule = "goal_direction" if policy.has_rule("goal_direction") else "goal_skill"
+    policy.require_rule(rule, "has no goal rule: prompt it with a reward, e.g. that of being at the goal")
     if plan == "graph":
         require_graph(policy)
-    if plan != 0 and not len(policy.bank):
-        raise HilpError("this policy was saved without a bank of states, so it cannot plan: use plan=0")
-    if plan != 0 and policy.has_rule("distance"):
-        policy.require_rule("distance", "has no distances: use plan=0")
+    if plan != 0:
+        policy.require_rule("goal_direction", "has no latent distances to find midpoints with: use plan=0")
+        if not len(policy.bank):
+            raise HilpError("this policy was saved without a bank of states, so it cannot plan: use plan=0")
+        if policy.has_rule("distance"):
+            policy.require_rule("distance", "has no distances: use plan=0")
+    if options.smooth is not None:
+        policy.require_rule("goal_direction", "goes by no direction that could be smoother")
     if plan in ("auto", "midpoints") and options.radius is None:
         policy.require_rule(
             "discount", "does not say how far its distances reach: use a number of recursions as plan, or pass a radius"
@@ -233,7 +226,14 @@ def match(policy: Agent, goals: np.ndarray, goal_dims: Sequence[Any]) -> np.ndar
     A goal is often a place: where the robot shall be, in whatever posture. Made up (zeros, a home position), the rest
     may be a state that no data is like, of which networks know nothing.
     """
-    states, columns = _require_columns(policy, goal_dims)
+    states: Any = policy.bank.observations
+    if isinstance(states, Mapping):
+        raise HilpError(f"goal_dims are columns of a goal, and this policy sees {some(list(states))}")
+    if not len(states):
+        raise HilpError("this policy was saved without a bank of states, so goal_dims have none to match")
+    width, columns = states.shape[1], list(goal_dims)
+    if not columns or not all(isinstance(column, int | np.integer) and 0 <= column < width for column in columns):
+        raise HilpError(f"goal_dims are one or more of its columns 0 to {width - 1}, not {goal_dims!r}")
     periods = {} if policy.transform is None else dict(policy.transform.angles)
     places = Places(states[:, columns], np.array([periods.get(column, 0.0) for column in columns]))
     gap, spread = places.largest_gap(), np.maximum(states.std(axis=0), 1e-6)
@@ -250,19 +250,6 @@ def match(policy: Agent, goals: np.ndarray, goal_dims: Sequence[Any]) -> np.ndar
         seen = policy.encode(states[around]) if policy.has_rule("goal_direction") else states[around] / spread
         found.append(around[np.argmin(np.linalg.norm(seen - seen.mean(axis=0), axis=1))])
     return np.asarray(states[found])
-
-
-def _require_columns(policy: Agent, goal_dims: Sequence[Any]) -> tuple[np.ndarray, list[int]]:
-    """The states of the bank, and the columns."""
-    states: Any = policy.bank.observations
-    if isinstance(states, Mapping):
-        raise HilpError(f"goal_dims are columns of a goal, and this policy sees {some(list(states))}")
-    if not len(states):
-        raise HilpError("this policy was saved without a bank of states, so goal_dims have none to match")
-    width, columns = states.shape[1], list(goal_dims)
-    if not columns or not all(isinstance(column, int | np.integer) and 0 <= column < width for column in columns):
-        raise HilpError(f"goal_dims are one or more of its columns 0 to {width - 1}, not {goal_dims!r}")
-    return states, columns
 
 
 class Places:
@@ -354,9 +341,6 @@ class FollowPrompt(Prompt):
         count = len(self.policy.check(observations))
         row = self.places["row"]
         return np.zeros(count, bool) if len(row) != count else row >= len(self.latents) - 1
-
-    def memories(self) -> Iterable[Any]:
-        return (self.places,)
 
     def packed(self) -> Packed:
         return trees.named(self.trajectory, "trajectory"), self.note()

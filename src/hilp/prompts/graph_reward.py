@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from hilp.errors import HilpError
 from hilp.prompts.agent import Agent
 from hilp.prompts.base import Packed, Prompt
-from hilp.prompts.graph import GraphPlanner, has_scipy
+from hilp.prompts.graph import GraphPlanner
 from hilp.prompts.specs import BEST
 
 if TYPE_CHECKING:  # scipy is imported where it is used: a policy that plans on no graph starts without it
@@ -47,7 +46,6 @@ class Plan:
 
 def plan(planner: GraphPlanner, before: np.ndarray, after: np.ndarray, rewards: np.ndarray, discount: float) -> Plan:
     """From labelled transitions, as latents [n, D] of s and s' and rewards [n]."""
-    count = len(planner.graph)
     at, to = (_weights(planner, latents) for latents in (before, after))
     mean, deviation = rewards.mean(), rewards.std()
     wanted = (rewards - mean) / deviation
@@ -59,10 +57,8 @@ def plan(planner: GraphPlanner, before: np.ndarray, after: np.ndarray, rewards: 
     model = next(model for model in MODELS if scores[model] >= max(scores.values()) - AS_GOOD)
     state_reward, potential = _fit(model, at, to, wanted)
     state_reward, potential = state_reward * deviation + mean, potential * deviation
-    assert state_reward.shape == potential.shape == (count,)
-    return Plan(
-        state_reward, potential, _values(planner, state_reward, potential, discount), discount, scores[model], model
-    )
+    values = _values(planner, state_reward, potential, discount)
+    return Plan(state_reward, potential, values, discount, scores[model], model)
 
 
 def _weights(planner: GraphPlanner, latents: np.ndarray) -> csr_matrix:
@@ -191,14 +187,3 @@ def loaded(policy: Agent, arrays: Mapping[str, np.ndarray], note: Mapping[str, A
         raise ValueError("its values are not one a landmark")
     plan = Plan(**columns, discount=float(note["discount"]), r2=float(note["r2"]), model=note["model"])
     return GraphRewardPrompt(policy, plan, int(note["best"]), spec)
-
-
-def prompt(
-    policy: Agent, before: np.ndarray, after: np.ndarray, rewards: np.ndarray, discount: float, spec: Any
-) -> GraphRewardPrompt:
-    """From labelled transitions, as latents of s and s'."""
-    if not has_scipy():
-        raise HilpError("a reward on the graph needs SciPy: install it, or have hilp plan it and save the prompt")
-    if len(rewards) < 2:
-        raise HilpError("a reward on the graph needs at least two labelled transitions")
-    return GraphRewardPrompt(policy, plan(policy.planner, before, after, rewards, discount), spec=spec)

@@ -61,7 +61,7 @@ class AgentMemory:
         return len(next(iter(self.columns.values())))
 
 
-class LatentEma:
+class LatentEma(AgentMemory):
     """Where agents are, as a moving mean of their latents over the last steps.
 
     A body that walks, or a sensor with noise, changes its latent at every step by more than it gets on, and a direction
@@ -71,23 +71,20 @@ class LatentEma:
 
     def __init__(self, steps: float, jump: float) -> None:
         """steps: that the mean goes back, about; jump: the latent distance in one step that no agent goes."""
+        super().__init__(last=np.float32(np.inf), mean=np.float32(0.0))
         self.steps, self.jump = steps, jump
-        self.memory = AgentMemory(last=np.float32(np.inf), mean=np.float32(0.0))
-
-    def reset(self, rows: Any = None) -> None:
-        self.memory.reset(rows)
 
     def __call__(self, here: np.ndarray) -> np.ndarray:
         """The means after one more step, [n, dim]."""
-        here, memory = np.asarray(here), self.memory
-        memory.begin(len(here), last=here.shape[1], mean=here.shape[1])
-        begins = ~(np.linalg.norm(here - memory["last"], axis=1, keepdims=True) <= self.jump)
-        memory["mean"] = np.where(begins, here, memory["mean"] + (here - memory["mean"]) / np.float32(self.steps))
-        memory["last"] = np.array(here)
-        return np.array(memory["mean"])
+        here = np.asarray(here)
+        self.begin(len(here), last=here.shape[1], mean=here.shape[1])
+        begins = ~(np.linalg.norm(here - self["last"], axis=1, keepdims=True) <= self.jump)
+        self["mean"] = np.where(begins, here, self["mean"] + (here - self["mean"]) / np.float32(self.steps))
+        self["last"] = np.array(here)
+        return np.array(self["mean"])
 
 
-class StuckAgents:
+class StuckAgents(AgentMemory):
     """Notices that an agent no longer gets nearer to its goal, and tries something else.
 
     A policy without noise in a world without noise that stands still once stands still for ever: it sees the same
@@ -100,44 +97,35 @@ class StuckAgents:
 
     def __init__(self, trust: float, steps: float) -> None:
         """trust: the radius, in latents; steps: the same in steps, by which waiting is measured."""
+        # nearest: fewest steps to the goal since something was tried; tried_at: steps to the goal when it was; level:
+        # what is tried, 0 where nothing had to be; here: latents at the last call
+        super().__init__(nearest=np.inf, tried_at=np.inf, waited=0, level=0, heads_for=NOWHERE, here=np.nan)
         self.trust, self.steps = trust, max(LEAST, steps)
-        # nearest: fewest steps to the goal since something was tried; tried_at: steps to the goal when it was; here:
-        # latents at the last call
-        self.memory = AgentMemory(nearest=np.inf, tried_at=np.inf, waited=0, level=0, heads_for=NOWHERE, here=np.nan)
-
-    def reset(self, rows: Any = None) -> None:
-        self.memory.reset(rows)
-
-    @property
-    def level(self) -> np.ndarray:
-        """[n]: what is tried, 0 where nothing had to be."""
-        return self.memory["level"]
 
     def reaches(self, here: np.ndarray, steps_left: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Of the agents in these rows: the radius, in latents, within which to choose a subgoal, and whether at random.
 
         here: latents of all agents; steps_left: of those in `rows`.
         """
-        memory = self.memory
-        memory.begin(len(here), here=here.shape[1])
-        memory.reset(np.linalg.norm(here - memory["here"], axis=1) > self.trust)
-        memory["here"] = np.array(here)
-        nearer = steps_left < memory["nearest"][rows] - PROGRESS
-        memory["nearest"][rows[nearer]] = steps_left[nearer]
-        memory["waited"][rows] = np.where(nearer, 0, memory["waited"][rows] + 1)
-        well_past = steps_left < memory["tried_at"][rows] - self.steps
-        memory["level"][rows[well_past]] = 0
-        stuck = memory["waited"][rows] > self.steps * np.asarray(WAITS)[memory["level"][rows]]
+        self.begin(len(here), here=here.shape[1])
+        self.reset(np.linalg.norm(here - self["here"], axis=1) > self.trust)
+        self["here"] = np.array(here)
+        nearer = steps_left < self["nearest"][rows] - PROGRESS
+        self["nearest"][rows[nearer]] = steps_left[nearer]
+        self["waited"][rows] = np.where(nearer, 0, self["waited"][rows] + 1)
+        well_past = steps_left < self["tried_at"][rows] - self.steps
+        self["level"][rows[well_past]] = 0
+        stuck = self["waited"][rows] > self.steps * np.asarray(WAITS)[self["level"][rows]]
         again = rows[stuck]
-        memory["level"][again] = (memory["level"][again] + 1) % len(REACHES)
-        memory["waited"][again], memory["heads_for"][again] = 0, NOWHERE
-        memory["nearest"][again] = memory["tried_at"][again] = steps_left[stuck]
-        level = memory["level"][rows]
+        self["level"][again] = (self["level"][again] + 1) % len(REACHES)
+        self["waited"][again], self["heads_for"][again] = 0, NOWHERE
+        self["nearest"][again] = self["tried_at"][again] = steps_left[stuck]
+        level = self["level"][rows]
         return self.trust * np.asarray(REACHES)[level], np.asarray(RANDOM_SUBGOAL)[level]
 
     def random_subgoal(self, agent: int, states: np.ndarray) -> int:
         """One of these states of the bank, the same one until something else is tried."""
-        heads_for = self.memory["heads_for"]
+        heads_for = self["heads_for"]
         if heads_for[agent] == NOWHERE:
-            heads_for[agent] = self.memory.rng.choice(states)
+            heads_for[agent] = self.rng.choice(states)
         return int(heads_for[agent])

@@ -44,6 +44,7 @@ class Midpoints:
         self.latents = np.ascontiguousarray(latents, np.float32)
         self.by_dimension = np.ascontiguousarray(self.latents.T)  # dim x N: the layout of the fast full pass
         self.squares = np.einsum("nd,nd->n", self.latents, self.latents)
+        self.states, self.share = self.latents, 1.0  # among which those of batches are looked for
 
     def __len__(self) -> int:
         return len(self.latents)
@@ -89,24 +90,31 @@ class Midpoints:
     def subgoals(self, here: np.ndarray, goal: np.ndarray, recursions: int | str = RECURSIONS, best: int = BEST,
                  radius: float = 0.0) -> np.ndarray:  # fmt: skip
         """`subgoal` for a batch: [n, D] and [n, D] -> [n, D]. Whole blocks of queries at a time, no filters."""
-        best = min(best, len(self))
+        best = min(len(self.states), max(1, round(best * self.share)))
         most = MOST_RECURSIONS if recursions == "auto" else int(recursions)
         u = np.array(goal, np.float32)
-        here = np.asarray(here, np.float32)
-        for start in range(0, len(here), BLOCK):
-            block = slice(start, start + BLOCK)
-            to_here = self.square_distance_table(here[block]) if most else None
-            active = np.arange(start, min(start + BLOCK, len(here)))
+        for first in range(0, len(u), BLOCK):
+            starts, ends = np.asarray(here[first : first + BLOCK], np.float32), u[first : first + BLOCK]
+            active, from_here = np.arange(len(ends)), None
             for _ in range(most):
                 if recursions == "auto":
-                    active = active[np.linalg.norm(u[active] - here[active], axis=1) > radius]
+                    active = active[self._apart(starts, ends)[active] > radius]
                 if not len(active):
                     break
-                assert to_here is not None
-                cost = np.maximum(to_here[active - start], self.square_distance_table(u[active]))
+                from_here = self._from(starts) if from_here is None else from_here
+                cost = np.maximum(from_here[active], self._to(ends, active))
                 winners = np.argpartition(cost, best - 1, axis=1)[:, :best]  # queries x best
-                u[active] = self.latents[winners].mean(axis=1)
+                ends[active] = self.states[winners].mean(axis=1)
         return u
+
+    def _apart(self, here: np.ndarray, u: np.ndarray) -> np.ndarray:
+        return np.asarray(np.linalg.norm(u - here, axis=1))
+
+    def _from(self, here: np.ndarray) -> np.ndarray:
+        return self.square_distance_table(here)
+
+    def _to(self, u: np.ndarray, active: np.ndarray) -> np.ndarray:
+        return self.square_distance_table(u[active])
 
     def square_distance_table(self, points: np.ndarray) -> np.ndarray:
         squares = np.einsum("nd,nd->n", points, points)
@@ -124,43 +132,26 @@ class DirectedMidpoints(Midpoints):
     def __init__(self, latents: np.ndarray, distance: Distance):
         super().__init__(latents)
         self.distance = distance
-        self._some = self.latents[:: max(1, -(-len(latents) // MOST_DIRECTED))]
-        self._share = len(self._some) / max(1, len(latents))
+        self.states = self.latents[:: max(1, -(-len(latents) // MOST_DIRECTED))]
+        self.share = len(self.states) / max(1, len(latents))
 
     def subgoal(self, here: np.ndarray, goal: np.ndarray, recursions: int | str = RECURSIONS, best: int = BEST,
                 radius: float = 0.0) -> np.ndarray:  # fmt: skip
-        """The latent to head for from `here` on the way to `goal`."""
         return self.subgoals(np.asarray(here)[None], np.asarray(goal)[None], recursions, best, radius)[0]
 
-    def subgoals(self, here: np.ndarray, goal: np.ndarray, recursions: int | str = RECURSIONS, best: int = BEST,
-                 radius: float = 0.0) -> np.ndarray:  # fmt: skip
-        """`subgoal` for a batch: [n, D] and [n, D] -> [n, D]."""
-        here, u = np.asarray(here, np.float32), np.array(goal, np.float32)
-        block = 1 if len(here) == 1 else BLOCK
-        for first in range(0, len(here), block):
-            rows = slice(first, first + block)
-            count = len(here[rows])
-            # Filled up to a whole block: the rule is compiled anew for every size.
-            filled = np.minimum(np.arange(block), count - 1)
-            u[rows] = self._block(here[rows][filled], u[rows][filled], recursions, best, radius)[:count]
-        return u
+    def _apart(self, here: np.ndarray, u: np.ndarray) -> np.ndarray:
+        return self.distance(_filled(here), _filled(u))[: len(u)]
 
-    def _block(self, here: np.ndarray, u: np.ndarray, recursions: int | str, best: int, radius: float) -> np.ndarray:
-        best = min(len(self._some), max(1, round(best * self._share)))
-        most = MOST_RECURSIONS if recursions == "auto" else int(recursions)
-        from_here = None
-        active = np.arange(len(here))
-        for _ in range(most):
-            if recursions == "auto":
-                active = active[self.distance(here, u)[active] > radius]
-            if not len(active):
-                break
-            if from_here is None:
-                from_here = self.distance(here[:, None], self._some[None])  # queries x states
-            cost = np.maximum(from_here, self.distance(self._some[None], u[:, None]))[active]
-            winners = np.argpartition(cost, best - 1, axis=1)[:, :best]
-            u[active] = self._some[winners].mean(axis=1)
-        return u
+    def _from(self, here: np.ndarray) -> np.ndarray:
+        return self.distance(_filled(here)[:, None], self.states[None])[: len(here)]
+
+    def _to(self, u: np.ndarray, active: np.ndarray) -> np.ndarray:
+        return self.distance(self.states[None], _filled(u)[:, None])[active]
+
+
+def _filled(block: np.ndarray) -> np.ndarray:
+    """One query, or up to a whole block of them: a rule is compiled anew for every size."""
+    return block if len(block) == 1 else block[np.minimum(np.arange(BLOCK), len(block) - 1)]
 
 
 def smallest(values: np.ndarray, count: int) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,9 +54,13 @@ def check(observation: Any, spec: Spec, observation_parts: Parts) -> Batch:
     if isinstance(observation, Batch):
         return observation
     if spec.parts:
-        return _check_parts(observation, spec)
+        return _check_parts(observation, spec.parts)
     if isinstance(observation, Mapping):
-        observation = _put_together(observation, observation_parts)
+        if not observation_parts:
+            raise HilpError("the data of this policy had no named parts: give an observation as one array")
+        named = _check_parts(observation, [(name, shape, "float32") for name, shape in observation_parts])
+        flat = [part.reshape(len(named), -1) for part in named.tree.values()]
+        return Batch(np.concatenate(flat, axis=1), named.single)
     array = numbers(observation, "an observation", np.float32)
     wanted = spec.observation_dim
     if array.ndim not in (1, 2) or array.shape[-1] != wanted:
@@ -68,16 +72,16 @@ def check(observation: Any, spec: Spec, observation_parts: Parts) -> Batch:
     return Batch(array[None], True) if array.ndim == 1 else Batch(array, False)
 
 
-def _check_parts(observation: Any, spec: Spec) -> Batch:
-    """The same for observations that are a tree of named arrays; names that the policy does not know are left out."""
-    about = some([f"{name} {kind} {shape}" for name, shape, kind in spec.parts])
+def _check_parts(observation: Any, parts: Sequence[tuple[str, tuple[int, ...], str]]) -> Batch:
+    """The same for named arrays, in the order of the data; names that the policy does not know are left out."""
+    about = some([f"{name} {kind} {shape}" for name, shape, kind in parts])
     if not isinstance(observation, Mapping):
         raise HilpError(f"this policy takes observations by name ({about}): give a dict of arrays")
-    lacking = [name for name, _, _ in spec.parts if name not in observation]
+    lacking = [name for name, _, _ in parts if name not in observation]
     if lacking:
         raise HilpError(f"this policy's observation is made of {about}, and '{lacking[0]}' is missing")
-    arrays = {name: _check_part(name, observation[name], shape, kind) for name, shape, kind in spec.parts}
-    counts = {None if arrays[name].shape == shape else len(arrays[name]) for name, shape, _ in spec.parts}
+    arrays = {name: _check_part(name, observation[name], shape, kind) for name, shape, kind in parts}
+    counts = {None if arrays[name].shape == shape else len(arrays[name]) for name, shape, _ in parts}
     if len(counts) > 1:
         raise HilpError(f"the parts of an observation ({about}) have different numbers of rows")
     single = counts == {None}
@@ -98,22 +102,6 @@ def _check_part(name: str, values: Any, shape: tuple[int, ...], kind: str) -> np
     return exact
 
 
-def _put_together(parts: Mapping[str, Any], observation_parts: Parts) -> np.ndarray:
-    """An observation (or a batch) from its named parts, in the order of the data; others are left out."""
-    known = dict(observation_parts)
-    if not known:
-        raise HilpError("the data of this policy had no named parts: give an observation as one array")
-    lacking = [name for name in known if name not in parts]
-    if lacking:
-        raise HilpError(f"this policy's observation is made of {some(list(known))}, and '{lacking[0]}' is missing")
-    arrays = [numbers(parts[name], f"part '{name}' of an observation", np.float32) for name in known]
-    shapes = [array.shape for array in arrays]
-    count = shapes[0][:1] if shapes != list(known.values()) else ()  # of one observation there is no count
-    if shapes != [(*count, *shape) for shape in known.values()]:
-        raise HilpError(f"the parts of an observation have the shapes {known}, or one more axis for a batch")
-    return np.concatenate([array.reshape(*count, -1) for array in arrays], axis=-1)
-
-
 class DataRange:
     """The range of the states that a policy keeps; warns, once a kind, of what is far outside.
 
@@ -123,39 +111,37 @@ class DataRange:
     def __init__(self, bank: Any, parts: Parts, transform: Any | None) -> None:
         self._warned: set[str] = set()
         self._names = [(name, int(np.prod(shape))) for name, shape in parts]
-        kept = [trees.named(tree, "observations") for tree in (bank.observations, bank.next_observations)]
-        self._limits: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-        self._ranges: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-        for name, column in kept[0].items():
-            if not len(column) or column.dtype == np.uint8:
+        self._limits: dict[str, tuple[np.ndarray, ...]] = {}  # least and most of the data, and what is far outside
+        after = trees.named(bank.next_observations, "observations")
+        for name, before in trees.named(bank.observations, "observations").items():
+            if not len(before) or before.dtype == np.uint8:
                 continue
-            both = (column, kept[1][name])
-            low = np.min([np.min(rows, axis=0) for rows in both], axis=0)
-            high = np.max([np.max(rows, axis=0) for rows in both], axis=0)
+            low = np.minimum(before.min(axis=0), after[name].min(axis=0))
+            high = np.maximum(before.max(axis=0), after[name].max(axis=0))
             still = STILL * np.maximum(1.0, np.abs(low))
             margin = np.where(high > low, FAR * (high - low), still).astype(np.float32)
             if transform is not None:
                 angles = dict(transform.angles)
-                free = [c for c in range(transform.width) if c not in transform.columns or c in angles]
-                margin[free] = np.inf
-            self._ranges[name], self._limits[name] = (low, high), (low - margin, high + margin)
+                margin[[c for c in range(transform.width) if c not in transform.columns or c in angles]] = np.inf
+            self._limits[name] = (low, high, low - margin, high + margin)
 
     def warn(self, what: str, observations: Tree) -> None:
         """Warn of a batch that leaves the range, the first time that one of this kind does."""
         if what in self._warned or not self._limits:
             return
-        columns = trees.named(observations, "observations") if isinstance(observations, Mapping) else None
-        for name, (low, high) in self._limits.items():
-            rows = observations if columns is None else columns[name]
+        for name, rows in trees.named(observations, "observations").items():
+            if name not in self._limits:
+                continue
+            least, most, low, high = self._limits[name]
             if not ((rows < low).any() or (rows > high).any()):
                 continue
             self._warned.add(what)
             row, *column = np.argwhere((rows < low) | (rows > high))[0]
-            least, most = (float(limit[tuple(column)]) for limit in self._ranges[name])
+            at = tuple(column)
             warnings.warn(
                 f"this {what} is far outside the data behind the policy ({self._name(name, column)} is "
-                f"{float(rows[(row, *column)]):.4g}, the data has {least:.4g} to {most:.4g}): do not expect it to know "
-                "what to do there",
+                f"{float(rows[(row, *at)]):.4g}, the data has {float(least[at]):.4g} to {float(most[at]):.4g}): do not "
+                "expect it to know what to do there",
                 stacklevel=4,
             )
             return

@@ -17,7 +17,7 @@ from hilp import trees
 from hilp.errors import HilpError
 from hilp.prompts import goal, graph_reward, reward, skills, specs
 from hilp.prompts.agent import Agent, require_graph
-from hilp.prompts.base import Ending, Prompt, SumPrompt, ThenPrompt, UntilPrompt, condition_of
+from hilp.prompts.base import Prompt, SumPrompt, ThenPrompt, UntilPrompt
 from hilp.prompts.goal import FollowPrompt, GoalPrompt
 from hilp.prompts.observations import Batch, numbers
 from hilp.prompts.skills import AdaptedPrompt, HierarchyPrompt, PriorPrompt, SkillPrompt
@@ -161,7 +161,7 @@ class PromptablePolicy(Agent):
                 return SumPrompt(tuple((weight, self.prompt(part, data)) for weight, part in spec.parts))
             case specs.Then():
                 first, second = (self.prompt(part, data) for part in (spec.first, spec.second))
-                return ThenPrompt(first, second, condition_of(first, spec.until))
+                return ThenPrompt(first, second, spec.until)
         raise HilpError(f"a prompt is made of a spec such as Goal(...), not of {spec!r:.60}")
 
     def load_prompt(self, path: str | os.PathLike[str]) -> Any:
@@ -224,10 +224,10 @@ class _Reader:
                 parts = [self._part(str(number), arrays, note) for number in range(len(note["weights"]))]
                 return SumPrompt(tuple(zip(map(float, note["weights"]), parts, strict=True)))
             case "until":
-                return UntilPrompt(self._part("first", arrays, note), Ending.from_note(note["until"]))
+                return UntilPrompt(self._part("first", arrays, note), *_ending(**note["until"]))
             case "then":
                 first, second = (self._part(name, arrays, note) for name in ("first", "second"))
-                return ThenPrompt(first, second, Ending.from_note(note["until"]))
+                return ThenPrompt(first, second, *_ending(**note["until"]))
         raise HilpError(f"{self.path} is not a prompt")
 
     def _spec(self, note: Note, kind: type[Any] | None = None) -> Any:
@@ -253,3 +253,8 @@ class _Reader:
         if offset.shape != (self.policy.skill_dim,) or not np.isfinite(offset).all():
             raise ValueError("its offset is no skill of the policy")
         return offset
+
+
+def _ending(steps: Any, formula: Any, columns: Mapping[str, Any]) -> tuple[int | str | None, dict[str, int]]:
+    """When a saved prompt is over, and the names that its formula uses."""
+    return formula if steps is None else steps, {str(name): int(column) for name, column in columns.items()}

@@ -15,7 +15,7 @@ from hilp.data.rewards import Extras, RewardFunction, apply_reward
 from hilp.errors import HilpError, some
 from hilp.prompts import formulas, goal, graph_reward
 from hilp.prompts.agent import Agent, has_graph, require_graph
-from hilp.prompts.bank import Bank, PictureNotKept
+from hilp.prompts.bank import Bank, PictureNotKept, WithoutPictures
 from hilp.prompts.base import Prompt
 from hilp.prompts.graph import has_scipy
 from hilp.prompts.observations import Parts, numbers
@@ -128,8 +128,12 @@ def _on_graph(policy: Agent, data: Any, function: Any, options: Reward) -> graph
     """A model of a reward has two numbers a landmark, so it wants more samples than a direction."""
     wanted = max(options.samples, SAMPLES_A_LANDMARK * len(policy.planner.graph))
     labelled = _labelled(policy, data, function, wanted, options.seed)
-    spec = _spec(function, options)
-    return graph_reward.prompt(policy, *labelled.latents(policy), labelled.rewards, options.discount, spec)
+    if not has_scipy():
+        raise HilpError("a reward on the graph needs SciPy: install it, or have hilp plan it and save the prompt")
+    if len(labelled.rewards) < 2:
+        raise HilpError("a reward on the graph needs at least two labelled transitions")
+    plan = graph_reward.plan(policy.planner, *labelled.latents(policy), labelled.rewards, options.discount)
+    return graph_reward.GraphRewardPrompt(policy, plan, spec=_spec(function, options))
 
 
 def _spec(function: Any, options: Reward) -> Reward | None:
@@ -231,19 +235,22 @@ def _without_pictures(policy: Agent, function: RewardFunction, samples: int, see
     if kept is None:
         return None
     rows = np.sort(np.random.default_rng(seed).choice(len(kept), min(samples, len(kept)), replace=False))
-    before, actions, after, extras = kept.for_reward(rows, policy.spec.pictures)
+    own = kept.rest.take(rows)
+    before, after = (WithoutPictures(tree, policy.spec.pictures) for tree in (own.observations, own.next_observations))
     try:
-        found = apply_reward(function, before, actions, after, Extras({}, extras, "the bank"))
+        found = apply_reward(function, before, own.actions, after, Extras({}, own.next_extras, "the bank"))
     except PictureNotKept:
         return None
     encoded = {name: column[rows] for name, column in kept.encoded.items()}
-    return Labelled(before.columns, after.columns, numbers(found, "the reward"), encoded)
+    return Labelled(own.observations, own.next_observations, numbers(found, "the reward"), encoded)
 
 
 def _checked(policy: Agent, labelled: Labelled) -> Labelled:
-    rewards = labelled.rewards
+    rewards, by_name = labelled.rewards, bool(policy.spec.parts)
     before, after = (trees.over(np.shape, tree) for tree in (labelled.before, labelled.after))
-    if before != after or not _fits(before, labelled, bool(policy.spec.parts)):
+    rows = [*trees.named(labelled.before, "s").values(), *(labelled.encoded or {}).values()]
+    fit = all(np.shape(column)[:1] == rewards.shape for column in rows)
+    if before != after or isinstance(before, Mapping) != by_name or not fit or not (by_name or len(before) == 2):
         raise HilpError(
             f"the reward must give one number per transition: {before} observations, {after} next "
             f"observations, rewards {rewards.shape}"
@@ -258,16 +265,6 @@ def _checked(policy: Agent, labelled: Labelled) -> Labelled:
     if np.ptp(rewards) == 0.0:
         raise HilpError("the reward is the same everywhere in the sampled data, so it asks for nothing")
     return labelled
-
-
-def _fits(shapes: Any, labelled: Labelled, by_name: bool) -> bool:
-    """Whether observations of these shapes, and what is encoded of them, are as many as the rewards."""
-    if isinstance(shapes, Mapping) != by_name:
-        return False
-    if not by_name:
-        return len(shapes) == 2 and shapes[:1] == labelled.rewards.shape
-    encoded = [column.shape for column in (labelled.encoded or {}).values()]
-    return all(shape[:1] == labelled.rewards.shape for shape in [*shapes.values(), *encoded])
 
 
 def formula(spec: Spec, observation_parts: Parts, text: str) -> RewardFunction:

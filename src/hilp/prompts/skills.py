@@ -7,7 +7,7 @@ searched through by what they earn.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -92,9 +92,6 @@ class HeldSkills(Prompt):
             left[due] = self.steps
         left -= 1
         return skills.copy()
-
-    def memories(self) -> Iterable[Any]:
-        return (self.agents,)
 
 
 class HighLevel(Protocol):
@@ -256,9 +253,6 @@ class AdaptedPrompt(Prompt):
         moved = z + self.offset
         nowhere = np.linalg.norm(moved, axis=-1) < 1e-8
         return self.policy.project(np.where(nowhere[:, None], z, moved))
-
-    def memories(self) -> Iterable[Any]:
-        return (self.prompt,)
 
     def packed(self) -> Packed:
         arrays, notes = nested({"first": self.prompt})
