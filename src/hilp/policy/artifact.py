@@ -136,7 +136,13 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     # Said in config.json, because the file of a policy that was here before may still lie in the folder.
     names = [WEIGHTS, BANK, *(name for name, key in OPTIONAL.items() if description.get(key))]
     arrays = {name: storage.read_arrays(folder / name)[0] for name in names}
-    _require_fingerprint(folder, description, arrays)
+    try:  # before anything is built from the config, which would fail in its own way on a changed value
+        found = _fingerprint({key: description[key] for key in IDENTITY}, *arrays.values())
+    except RecursionError:
+        raise HilpError(f"{folder / CONFIG} is damaged (it is nested too deep): restore it from a copy") from None
+    if found != description["fingerprint"]:
+        named = f"{', '.join([CONFIG, *names[:-1]])} or {names[-1]}"
+        raise HilpError(f"{folder}: {named} was changed (fingerprints differ): restore a copy")
     if description["method"] not in methods.names():
         raise HilpError(
             f"{folder} is a policy of the method '{description['method']}', which is not installed here: install the "
@@ -145,12 +151,12 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         config, spec, preparation, like = parse_description(description, arrays[WEIGHTS])
         parts = tuple((str(n), tuple(map(int, shape))) for n, shape in description.get("observation_parts", []))
-        found = {"config": config, "spec": spec, "preparation": preparation, "observation_parts": parts}
-        found["provenance"] = Provenance.from_json(dict(description["origin"]))
+        known = {"config": config, "spec": spec, "preparation": preparation, "observation_parts": parts}
+        known["provenance"] = Provenance.from_json(dict(description["origin"]))
     except (*DAMAGE, HilpError) as error:
         why = (str(error).splitlines() or [type(error).__name__])[0][:SHOWN]
         raise HilpError(f"{folder / CONFIG} does not describe a policy ({why}): restore a copy") from error
-    found["core"] = storage.unflatten(like, arrays[WEIGHTS], folder / WEIGHTS)
+    known["core"] = storage.unflatten(like, arrays[WEIGHTS], folder / WEIGHTS)
 
     def part(name: str, read: Callable[[Mapping[str, np.ndarray]], Any]) -> Any:
         try:
@@ -161,7 +167,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     bank = part(BANK, lambda columns: Bank.from_columns(columns, spec))
     latents = part(LATENTS, lambda columns: LatentBank.from_columns(columns, spec))
     graph = part(GRAPH, lambda columns: Graph.from_columns(columns, len(latents or bank)))
-    return {**found, "bank": bank, "graph": graph, "latent_bank": latents}
+    return {**known, "bank": bank, "graph": graph, "latent_bank": latents}
 
 
 def _read_description(folder: Path) -> dict[str, Any]:
@@ -178,20 +184,6 @@ def _read_description(folder: Path) -> dict[str, Any]:
     if lacking:
         raise HilpError(f"{folder / CONFIG} is incomplete (no '{lacking[0]}'): restore it from a copy")
     return description
-
-
-def _require_fingerprint(
-    folder: Path, description: Mapping[str, Any], arrays: Mapping[str, Mapping[str, np.ndarray]]
-) -> None:
-    """Before anything is built from the config, which would fail in its own way on a changed value."""
-    try:
-        found = _fingerprint({key: description[key] for key in IDENTITY}, *arrays.values())
-    except RecursionError:
-        raise HilpError(f"{folder / CONFIG} is damaged (it is nested too deep): restore it from a copy") from None
-    if found != description["fingerprint"]:
-        names = [CONFIG, *arrays]
-        named = f"{', '.join(names[:-1])} or {names[-1]}"
-        raise HilpError(f"{folder}: {named} was changed (fingerprints differ): restore a copy")
 
 
 def describe(one: Any) -> dict[str, Any]:

@@ -138,7 +138,6 @@ class FoundationPolicy(PromptablePolicy):
         self.transform = self.preparation.transform
         self.skill_horizon = getattr(self.core, "skill_horizon", None)
         self.skill_dim = int(self.core.skill_dim)
-        self._rules = Rules(self.core)
         self._has: dict[str, bool] = {}  # rules that were looked for
 
     # ---- the method's rules ------------------------------------------------------------------------------------------
@@ -158,6 +157,10 @@ class FoundationPolicy(PromptablePolicy):
         if name not in self._has:  # kept, because Equinox wraps a method anew each time that it is looked up
             self._has[name] = hasattr(self.core, name)
         return self._has[name]
+
+    @cached_property
+    def _rules(self) -> Rules:
+        return Rules(self.core)
 
     @property
     def discount(self) -> float:

@@ -52,6 +52,14 @@ class Agent:
         if not self.has_rule(name):
             raise PromptUnsupported(f"{self.method} {lacking}")
 
+    def require_own(self, fingerprint: Any, what: Any = "this prompt") -> None:
+        """Raise unless a prompt of this fingerprint is one of this very policy."""
+        if fingerprint != self.fingerprint:
+            raise HilpError(
+                f"{what} was made for policy {str(fingerprint)[:8]}, not for this one ({self.fingerprint[:8]}): "
+                "make it again with this policy"
+            )
+
     def check(self, observation: Any) -> Batch:
         """One observation or several as a checked batch; a batch stays what it is."""
         return observations.check(observation, self.spec, self.observation_parts)

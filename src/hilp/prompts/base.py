@@ -107,7 +107,7 @@ class SumPrompt(Prompt):
         for weight, part in parts:
             if not np.isfinite(weight):
                 raise HilpError(f"the weight of a prompt is a number, not {weight}")
-            require_one_policy(parts[0][1], part)
+            self.policy.require_own(part.fingerprint)
         self.policy.require_rule("project", "takes a goal itself as its skill: prompts of it cannot be added")
 
     def __call__(self, observations: Any, active: np.ndarray | None = None) -> np.ndarray:
@@ -205,7 +205,7 @@ class ThenPrompt(UntilPrompt):
     kind = "then"
 
     def __init__(self, first: Any, second: Any, ending: Condition, columns: Mapping[str, int] | None = None) -> None:
-        require_one_policy(first, second)
+        first.policy.require_own(second.fingerprint)
         super().__init__(first, ending, columns)
         self.second = second
 
@@ -241,13 +241,6 @@ class ThenPrompt(UntilPrompt):
         if not over.all():
             z[~over] = np.asarray(self.first(batch, active=wanted & ~over))[~over]
         return z
-
-
-def require_one_policy(first: Any, second: Any) -> None:
-    if first.fingerprint != second.fingerprint:
-        raise HilpError(
-            f"these prompts are of two policies ({first.fingerprint[:8]}, {second.fingerprint[:8]}): make both with one"
-        )
 
 
 def nested(parts: Mapping[str, Any]) -> Packed:

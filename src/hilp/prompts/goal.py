@@ -65,7 +65,7 @@ class GoalPrompt(Prompt):
         if self.latent.ndim == 2 and len(self.latent) != count:
             raise HilpError(f"this prompt holds {len(self.latent)} goals, one an observation, not {count}")
         target = np.array(np.broadcast_to(self.latent, (count, self.latent.shape[-1])))
-        if not self.by_direction:
+        if not self.policy.has_rule("goal_direction"):
             return target
         here = self.policy.rule("encode", batch)
         if self.latent_ema is not None:
@@ -74,7 +74,7 @@ class GoalPrompt(Prompt):
         return self.policy.goal_direction(here, self._targets(here, target, rows))
 
     def step(self, batch: Batch) -> np.ndarray | None:
-        if not self.by_direction or self.latent_ema is not None:
+        if self.latent_ema is not None or not self.policy.has_rule("goal_direction"):
             return None
         if self.plan == 0:
             return self.policy.rule("act_towards", batch, self.one_goal)
@@ -103,11 +103,6 @@ class GoalPrompt(Prompt):
     def near_enough(self) -> float:
         """The radius, in latent steps, within which a midpoint is not divided further; of plans without a number."""
         return trust_radius(self.policy.discount) if self.options.radius is None else self.options.radius
-
-    @cached_property
-    def by_direction(self) -> bool:
-        """Whether the skill depends on where the agent is."""
-        return self.policy.has_rule("goal_direction")
 
     @cached_property
     def one_goal(self) -> np.ndarray:

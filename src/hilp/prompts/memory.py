@@ -15,7 +15,7 @@ PROGRESS = 0.5  # steps nearer that count as getting nearer
 NOWHERE = -1
 
 
-class AgentMemory:
+class AgentMemory(dict[str, np.ndarray]):
     """Named columns with one row an agent, and the random numbers that its prompt draws.
 
     Agents are known by their row in the batch. So a batch of another size is one of other agents, whose episodes begin
@@ -31,34 +31,27 @@ class AgentMemory:
         """New episodes begin, of all agents or of those in these rows (numbers or a mask)."""
         if rows is None:
             self.rng = np.random.default_rng(self.seed)
-            self.columns = {name: np.full(0, value) for name, value in self.fresh.items()}
-        elif len(self):
+            self.count = 0
+            self.update({name: np.full(0, value) for name, value in self.fresh.items()})
+        elif self.count:
             for name, value in self.fresh.items():
-                self.columns[name][rows] = value
+                self[name][rows] = value
 
     def begin(self, count: int, **widths: int) -> bool:
         """Have as many agents; whether they are new ones. widths: of columns with several numbers an agent."""
-        if len(self) == count > 0:
+        if self.count == count > 0:
             return False
-        if len(self):
+        if self.count:
             warnings.warn(
-                f"a batch of {count} came after one of {len(self)}, and a prompt knows agents by their row: all begin "
+                f"a batch of {count} came after one of {self.count}, and a prompt knows agents by their row: all begin "
                 "new episodes; where that is meant, call the prompt's reset() before",
                 stacklevel=4,
             )
         self.reset()
-        shapes = {name: (count, widths[name]) if name in widths else (count,) for name in self.fresh}
-        self.columns = {name: np.full(shapes[name], value) for name, value in self.fresh.items()}
+        self.count = count
+        for name, value in self.fresh.items():
+            self[name] = np.full((count, widths[name]) if name in widths else count, value)
         return True
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self.columns[name]
-
-    def __setitem__(self, name: str, column: np.ndarray) -> None:
-        self.columns[name] = column
-
-    def __len__(self) -> int:
-        return len(next(iter(self.columns.values())))
 
 
 class LatentEma(AgentMemory):

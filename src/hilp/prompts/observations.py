@@ -36,7 +36,7 @@ class Batch:
             self._prepared = prepare(self.tree)
         return self._prepared
 
-    def take(self, rows: np.ndarray) -> Batch:
+    def take(self, rows: np.ndarray | slice) -> Batch:
         """Some of the rows."""
         return Batch(trees.over(lambda part: part[rows], self.tree), False)
 

@@ -39,7 +39,7 @@ class PromptablePolicy(Agent):
         batch = self.check(observation)
         self.data_range.warn("observation", batch.tree)
         if callable(prompt):
-            self._require_own(prompt)
+            self.require_own(prompt.fingerprint)
             action = prompt.step(batch) if batch.single else None
             if action is not None:
                 return action[0]
@@ -58,13 +58,6 @@ class PromptablePolicy(Agent):
         if not np.isfinite(z).all():
             raise HilpError("the skill holds a NaN or an infinity")
         return np.broadcast_to(z, wanted)
-
-    def _require_own(self, prompt: Any) -> None:
-        if prompt.fingerprint != self.fingerprint:
-            raise HilpError(
-                f"this prompt was made for policy {prompt.fingerprint[:8]}, not for this one ({self.fingerprint[:8]}): "
-                "make it again with this policy"
-            )
 
     # ---- prompts -----------------------------------------------------------------------------------------------------
 
@@ -169,7 +162,7 @@ class PromptablePolicy(Agent):
         return load(self, Path(path))
 
     def high_level(self, arrays: Any, note: Any, path: Any) -> Any:
-        """The high level of a saved hierarchy (see `hilp.prompts.skills.HighLevel`)."""
+        """The high level of a saved hierarchy (see `hilp.prompts.skills.HierarchyPrompt`)."""
         raise NotImplementedError
 
 
@@ -190,12 +183,7 @@ class _Reader:
     def read(self, arrays: Arrays, note: Note) -> Prompt:
         if not isinstance(note, Mapping) or "kind" not in note:
             raise HilpError(f"{self.path} is not a prompt")
-        if note.get("fingerprint") != self.policy.fingerprint:
-            owner = str(note.get("fingerprint"))[:8]
-            raise HilpError(
-                f"{self.path} was made for policy {owner}, not for this one ({self.policy.fingerprint[:8]}): "
-                "make it again with this policy"
-            )
+        self.policy.require_own(note.get("fingerprint"), self.path)
         try:
             return self._made(arrays, note)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
@@ -223,11 +211,13 @@ class _Reader:
             case "sum":
                 parts = [self._part(str(number), arrays, note) for number in range(len(note["weights"]))]
                 return SumPrompt(tuple(zip(map(float, note["weights"]), parts, strict=True)))
-            case "until":
-                return UntilPrompt(self._part("first", arrays, note), *_ending(**note["until"]))
-            case "then":
-                first, second = (self._part(name, arrays, note) for name in ("first", "second"))
-                return ThenPrompt(first, second, *_ending(**note["until"]))
+            case "until" | "then" as kind:
+                first, until = self._part("first", arrays, note), note["until"]
+                ending = until["formula"] if until["steps"] is None else until["steps"]
+                columns = {str(name): int(column) for name, column in until["columns"].items()}
+                if kind == "until":
+                    return UntilPrompt(first, ending, columns)
+                return ThenPrompt(first, self._part("second", arrays, note), ending, columns)
         raise HilpError(f"{self.path} is not a prompt")
 
     def _spec(self, note: Note, kind: type[Any] | None = None) -> Any:
@@ -253,8 +243,3 @@ class _Reader:
         if offset.shape != (self.policy.skill_dim,) or not np.isfinite(offset).all():
             raise ValueError("its offset is no skill of the policy")
         return offset
-
-
-def _ending(steps: Any, formula: Any, columns: Mapping[str, Any]) -> tuple[int | str | None, dict[str, int]]:
-    """When a saved prompt is over, and the names that its formula uses."""
-    return formula if steps is None else steps, {str(name): int(column) for name, column in columns.items()}

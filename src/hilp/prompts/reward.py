@@ -24,8 +24,6 @@ from hilp.prompts.specs import Goal, Reward
 from hilp.spec import Spec
 from hilp.trees import Tree
 
-Table = tuple[Tree, Tree, Any]  # labelled samples: observations, next observations, rewards
-
 SAMPLES_A_LANDMARK = 50  # for a model of a reward on the graph
 RIDGE = 1e-6  # of the mean feature variance: keeps rank-deficient features solvable, changes nothing else
 OTHER_WAY = 0.5  # cosine below which the fits with and without an intercept ask for different things
@@ -69,7 +67,8 @@ def reward(policy: Agent, data: Any, function: Any, options: Reward) -> Prompt:
         return _by_goal(policy, data, function, options)
     labelled = _labelled(policy, data, function, options.samples, options.seed)
     z, r2 = _fit(policy, labelled, options.intercept)
-    if r2 < POOR_FIT and options.rule == "auto" and _plans_well(policy):
+    may_plan = options.rule == "auto" and has_graph(policy) and has_scipy()
+    if r2 < POOR_FIT and may_plan and policy.planner.is_fine_enough:
         on_graph = _on_graph(policy, data, function, options)
         if on_graph.r2 >= POOR_FIT:
             warnings.warn(
@@ -93,10 +92,6 @@ def _by_goal(policy: Agent, data: Any, function: Any, options: Reward) -> goal.G
     labelled = _labelled(policy, data, function, options.samples, options.seed, whole=True)
     best = int(np.argmax(labelled.rewards))
     return goal.goal(policy, trees.over(lambda rows: rows[best], labelled.after), Goal())
-
-
-def _plans_well(policy: Agent) -> bool:
-    return has_graph(policy) and has_scipy() and policy.planner.is_fine_enough
 
 
 def _fit(policy: Agent, labelled: Labelled, intercept: bool) -> tuple[np.ndarray, float]:

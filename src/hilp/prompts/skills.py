@@ -9,18 +9,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from hilp import trees
 from hilp.errors import HilpError, require_count, require_seed
 from hilp.prompts import specs
 from hilp.prompts.agent import Agent
 from hilp.prompts.base import Packed, Prompt, nested
 from hilp.prompts.memory import AgentMemory
-from hilp.prompts.observations import Batch, numbers
-from hilp.trees import Tree
+from hilp.prompts.observations import numbers
 
 PRIOR_STEPS = 10  # that a skill of a prior is held where its method does not say
 RIDGE = 1e-2  # of the loss of preferences, on features of unit scale: nothing else bounds a w that explains all
@@ -94,28 +92,19 @@ class HeldSkills(Prompt):
         return skills.copy()
 
 
-class HighLevel(Protocol):
-    """pi(z | s), trained to choose skills; each backend has its own."""
-
-    @property
-    def about(self) -> dict[str, Any]: ...  # reward, data, updates, seed, ...: plain values
-    @property
-    def steps(self) -> int: ...  # that a skill is held, in rows of the user's log
-    def skills(self, batch: Batch) -> np.ndarray: ...
-    def packed(self) -> Packed: ...
-
-
 class HierarchyPrompt(HeldSkills):
     """A high level over the skills of one policy: pi(z | s) is asked every k steps of an episode.
 
-    Where skills live on a sphere, as HILP's do, the mean is projected back to it.
+    Each backend has its own class for it, with `about` (reward, data, ...: plain values), `steps` (that a skill is
+    held, in rows of the user's log), `skills(batch)` and `packed()`. Where skills live on a sphere, as HILP's do, the
+    mean is projected back to it.
     """
 
     kind = "hierarchy"
 
-    def __init__(self, policy: Agent, high: HighLevel) -> None:
+    def __init__(self, policy: Agent, high: Any) -> None:
         super().__init__(policy, high.steps)
-        self.high: Any = high  # backends know more of it
+        self.high = high
 
     def choose(self, observations: Any) -> np.ndarray:
         skills = self.high.skills(self.policy.check(observations))
@@ -208,11 +197,8 @@ def _segment(policy: Agent, observations: Any, number: int) -> np.ndarray:
     rows = policy.check(observations)
     if rows.single or len(rows) < 2:
         raise HilpError(f"a segment of pair {number} has fewer than two observations: it shows no transition")
-
-    def between(first: int | None, last: int | None) -> Tree:
-        return trees.over(lambda part: part[first:last], rows.tree)
-
-    return np.asarray(policy.reward_features(between(None, -1), between(1, None)), np.float64).sum(axis=0)
+    features = policy.reward_features(rows.take(slice(None, -1)), rows.take(slice(1, None)))
+    return np.asarray(features, np.float64).sum(axis=0)
 
 
 def logistic(x: np.ndarray) -> np.ndarray:
@@ -279,8 +265,7 @@ def search(policy: Agent, prompt: Any, evaluator: Evaluator, episodes: int, seed
     episodes, rng = require_count("episodes", episodes), np.random.default_rng(require_seed(seed))
     if not isinstance(prompt, Prompt):
         raise HilpError("adapt takes a prompt of this policy: policy.goal(...), policy.reward(...), ...")
-    if prompt.fingerprint != policy.fingerprint:
-        raise HilpError("this prompt was made for another policy: make it again with this one")
+    policy.require_own(prompt.fingerprint)
     dim = policy.skill_dim
     length = float(np.linalg.norm(policy.project(np.ones(dim))))
     offsets, earned = [np.zeros(dim)], [_episode(evaluator, moved(policy, prompt, np.zeros(dim)))]
