@@ -112,8 +112,8 @@ class DataRange:
         self._warned: set[str] = set()
         self._names = [(name, int(np.prod(shape))) for name, shape in parts]
         self._limits: dict[str, tuple[np.ndarray, ...]] = {}  # least and most of the data, and what is far outside
-        after = trees.named(bank.next_observations, "observations")
-        for name, before in trees.named(bank.observations, "observations").items():
+        after = _by_name(bank.next_observations)
+        for name, before in _by_name(bank.observations).items():
             if not len(before) or before.dtype == np.uint8:
                 continue
             low = np.minimum(before.min(axis=0), after[name].min(axis=0))
@@ -129,10 +129,9 @@ class DataRange:
         """Warn of a batch that leaves the range, the first time that one of this kind does."""
         if what in self._warned or not self._limits:
             return
-        for name, rows in trees.named(observations, "observations").items():
-            if name not in self._limits:
-                continue
-            least, most, low, high = self._limits[name]
+        columns = _by_name(observations)
+        for name, (least, most, low, high) in self._limits.items():
+            rows = columns[name]
             if not ((rows < low).any() or (rows > high).any()):
                 continue
             self._warned.add(what)
@@ -149,10 +148,14 @@ class DataRange:
     def _name(self, part: str, column: list[int]) -> str:
         """What to call a column: by its part, or by its number."""
         place = int(column[0]) if len(column) == 1 else -1
-        if "/" in part:
-            return f"'{part.partition('/')[2]}'" + (f" column {place}" if place >= 0 else "")
+        if part:
+            return f"'{part}'" + (f" column {place}" if place >= 0 else "")
         for name, size in self._names:
             if place < size:
                 return name if size == 1 else f"{name}[{place}]"
             place -= size
         return f"column {int(column[0])}"
+
+
+def _by_name(tree: Tree) -> dict[str, np.ndarray]:
+    return tree if isinstance(tree, dict) else {"": tree}
