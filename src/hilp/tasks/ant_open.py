@@ -55,9 +55,8 @@ class AntOpen(Ant):
         model.geom("floor").size[:2] = 0  # drawn without an end, as the physics have it
         return model
 
-    @property
-    def _episodes_class(self) -> type[AntEpisodes]:
-        return OpenEpisodes
+    def _run(self, states: np.ndarray, goal_xy: np.ndarray) -> OpenEpisodes:
+        return OpenEpisodes(self, states, goal_xy)
 
     def _draw_goals(self, rng: np.random.Generator, n: int) -> np.ndarray:
         angle, distance = rng.uniform(0, 2 * np.pi, n), rng.uniform(*GOAL_DISTANCES, n)
@@ -146,10 +145,6 @@ def fallen(observations: np.ndarray) -> np.ndarray:
 
 def names() -> list[str]:
     return [NAME]
-
-
-def takes(name: str) -> bool:
-    return name == NAME
 
 
 def make(name: str, threads: int = 1) -> AntOpen:

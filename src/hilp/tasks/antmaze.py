@@ -80,10 +80,6 @@ class Ant(Threaded, Places):
     columns: Mapping[str, int] = {"x": 0, "y": 1, "height": 2}
     walls: np.ndarray  # bool [rows, columns]
 
-    @property
-    def _episodes_class(self) -> type[AntEpisodes]:
-        return AntEpisodes
-
     @cached_property
     def proprioception(self) -> np.ndarray:
         """The 27 numbers of a goal observation after its x and y: of the standing ant, unless data has others."""
@@ -125,7 +121,10 @@ class Ant(Threaded, Places):
             if len(given) == 2:
                 given = np.concatenate([given, self.standing[2:]])
             states = np.tile(given, (n, 1))
-        return self._episodes_class(self, states, goal_xy)
+        return self._run(states, goal_xy)
+
+    def _run(self, states: np.ndarray, goal_xy: np.ndarray) -> AntEpisodes:
+        return AntEpisodes(self, states, goal_xy)
 
     def _draw_goals(self, rng: np.random.Generator, n: int) -> np.ndarray:
         """x and y [n, 2] of goals."""
@@ -256,14 +255,13 @@ class AntEpisodes(BaseEpisodes):
     def step(self, actions: np.ndarray) -> None:
         """One step of all but the episodes that rest at their goal."""
         actions = np.asarray(actions, np.float64)
-        self._world.share_out(lambda episodes: self._advance(episodes, actions), self.moving(actions))
+        self._world.share_out(self._advance, self.moving(actions), actions)
         self._observe()
 
-    def _advance(self, episodes: np.ndarray, actions: np.ndarray) -> None:
-        for episode in episodes:
-            data = self._data[episode]
-            data.ctrl[:] = actions[episode]  # the model clips it to [-1, 1]
-            self._mujoco.mj_step(self._world.model, data, SUBSTEPS)
+    def _advance(self, episode: int, action: np.ndarray) -> None:
+        data = self._data[episode]
+        data.ctrl[:] = action  # the model clips it to [-1, 1]
+        self._mujoco.mj_step(self._world.model, data, SUBSTEPS)
 
     def _observe(self) -> None:
         self.states = np.stack([np.concatenate([data.qpos, data.qvel]) for data in self._data])  # [n, 29] float64

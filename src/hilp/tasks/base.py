@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 
 class Episodes(Protocol):
-    """n episodes running side by side."""
+    """n episodes running side by side.
+
+    Where a goal has several parts, `success_fractions()` [n] in [0, 1] is the share of them reached so far; where
+    episodes end by themselves, bool [n] `over` says which have, and `fallen` which of these by a fall.
+    """
 
     observations: np.ndarray  # [n, obs_dim] float32: now
     goals: np.ndarray  # [n, obs_dim] float32: what a goal prompt takes
@@ -27,13 +31,6 @@ class Episodes(Protocol):
     def reached(self) -> np.ndarray: ...  # bool [n]: at the goal now
 
     def extra(self, name: str) -> np.ndarray: ...  # [n, ...]: a column of extra data, e.g. "physics"
-
-
-@runtime_checkable
-class PartialSuccess(Protocol):
-    """What episodes also have where a goal has several parts, and each of them counts."""
-
-    def success_fractions(self) -> np.ndarray: ...  # [n] in [0, 1]: the share of the goal's parts reached so far
 
 
 @runtime_checkable
@@ -61,7 +58,13 @@ class Finite:
 
 
 class Task(Protocol):
-    """What every task offers. `finite` and `best_return` may return None, the mappings may be empty."""
+    """What every task offers. `finite` and `best_return` may return None, the mappings may be empty.
+
+    A task with one far place to be, for policies trained on rewards, also has `target` [obs_dim], an observation of
+    being there; `at_target(s, a, s2)`, a reward of 1 there and 0 elsewhere or, of a target that has parts, how many of
+    them s2 has; `target_ends`, whether an episode is over there, so that time is what counts; and `target_episodes(rng,
+    n)`, which begin far from it and have it as goal.
+    """
 
     name: str
     family: str  # the collector's file
@@ -93,20 +96,6 @@ class Task(Protocol):
     def draw(self, ax: Axes) -> None: ...
 
     def place(self, observations: np.ndarray) -> np.ndarray: ...  # [n, 2]: where to draw an observation
-
-
-class WithTarget(Task, Protocol):
-    """A task that has one far place to be: a reward that says nothing elsewhere, for policies trained on rewards."""
-
-    target_ends: bool  # whether an episode is over there, so that time is what counts; else a target pays part by part
-
-    @property
-    def target(self) -> np.ndarray: ...  # [obs_dim]: an observation of being there
-
-    # 1 there, 0 elsewhere; of a target that has parts, how many of them s2 has.
-    def at_target(self, s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray: ...
-
-    def target_episodes(self, rng: np.random.Generator, n: int) -> Episodes: ...  # that begin far from it; their goal
 
 
 class BaseTask:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import importlib
 import os
 import sys
@@ -10,12 +9,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from ctypes.util import find_library
-from functools import cached_property
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
 
 from hilp.errors import HilpError
+from hilp.tasks.base import BaseTask
 
 
 def import_simulator(needed_by: str, module: str = "mujoco") -> Any:
@@ -37,27 +37,31 @@ def choose_rendering() -> None:
         os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
 
 
-class Threaded:
+@cache
+def pool(threads: int) -> ThreadPoolExecutor:
+    """The threads of this process, shared by all its tasks."""
+    return ThreadPoolExecutor(threads, "hilp-simulator")
+
+
+class Threaded(BaseTask):
     """A task whose episodes are simulated by several threads: MuJoCo runs outside Python's lock."""
 
     threads: int
 
     def with_threads(self, threads: int) -> Self:
-        other = copy.copy(self)
-        other.threads = threads
-        other.__dict__.pop("_pool", None)
-        return other
+        return self.changed(threads=threads)
 
-    @cached_property
-    def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(self.threads, "hilp-simulator")
+    def share_out(self, advance: Callable[[Any, Any], None], episodes: np.ndarray, actions: np.ndarray) -> None:
+        """Advance these episodes by one action each, each thread some of them."""
 
-    def share_out(self, simulate: Callable[[np.ndarray], None], episodes: np.ndarray) -> None:
-        """Simulate these episodes, each thread some of them."""
+        def simulate(some: np.ndarray) -> None:
+            for episode in some:
+                advance(episode, actions[episode])
+
         if self.threads < 2 or len(episodes) < 2:
             simulate(episodes)
         else:
-            list(self._pool.map(simulate, np.array_split(episodes, min(self.threads, len(episodes)))))
+            list(pool(self.threads).map(simulate, np.array_split(episodes, min(self.threads, len(episodes)))))
 
 
 def cores() -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hilp.tasks.maze.maps import bare_axes
-from hilp.tasks.ogbench.task import EXTRA, OgbenchTask, shallow_copy
+from hilp.tasks.ogbench.task import EXTRA, OgbenchTask
 from hilp.tasks.simulator import import_simulator
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ SIDES = ("right", "left")
 
 class Manipulation(OgbenchTask):
     """An arm and things that it can change; what counts is the things, not the arm."""
+
+    simulation = ("_model", "_data")
 
     @cached_property
     def cubes(self) -> int:
@@ -88,11 +90,6 @@ class Manipulation(OgbenchTask):
         return at / SCALES["position"] + CENTRE[:2]
 
     # Environments
-
-    def _twin(self, env: Any) -> Any:
-        twin = shallow_copy(env)
-        twin._data = import_simulator(EXTRA).MjData(env._model)
-        return twin
 
     def _step(self, env: Any, action: np.ndarray) -> np.ndarray:
         # A locked drawer is a damping in the model, which twins share: each step begins with that of its own buttons.

@@ -13,7 +13,7 @@ import numpy as np
 
 from hilp.errors import HilpError
 from hilp.tasks.antmaze import CELL, AntMaze, draw_walls, require_free
-from hilp.tasks.ogbench.task import EXTRA, OgbenchEpisodes, OgbenchTask, seeded, shallow_copy
+from hilp.tasks.ogbench.task import EXTRA, OgbenchEpisodes, OgbenchTask, seeded
 from hilp.tasks.simulator import import_simulator
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ BALL = 15  # where the ball's x and y are in an observation of antsoccer: behind
 
 class OgbenchMaze(OgbenchTask):
     """A maze and a robot in it; what counts is where the robot is, in antsoccer where the ball is."""
+
+    simulation = ("model", "data")
 
     @cached_property
     def walls(self) -> np.ndarray:
@@ -85,11 +87,6 @@ class OgbenchMaze(OgbenchTask):
     def _episodes_class(self) -> type[OgbenchEpisodes]:
         simple = self.about.body == "point" and self.env._teleport_info is None
         return PointEpisodes if simple else OgbenchEpisodes
-
-    def _twin(self, env: Any) -> Any:
-        twin = shallow_copy(env)
-        twin.data = import_simulator(EXTRA).MjData(env.model)
-        return twin
 
     def _step(self, env: Any, action: np.ndarray) -> np.ndarray:
         if env._teleport_info is None:
