@@ -19,7 +19,7 @@ from hilp.cli import main
 from hilp.collectors import acting
 from hilp.evaluation import setup
 from hilp.tasks import gym
-from hilp.tasks.gym import spaces
+from hilp.tasks.gym import environments
 
 ROOT = Path(__file__).parent.parent
 TABLE = f"{ROOT / 'examples' / 'own_task.py'}:make"
@@ -109,7 +109,7 @@ def test_the_suite_tells_what_is_wrong(changes: dict[str, Any], told: str) -> No
 
 def test_actions_of_any_box_are_minus_one_to_one() -> None:
     box = gymnasium.spaces.Box(np.array([[-2.0, 0.0]], np.float32), np.array([[2.0, 10.0]], np.float32))
-    actions = spaces.Actions.of(box, "x")
+    actions = environments.Actions(box, "x")
     assert actions.dim == 2
     np.testing.assert_allclose(actions.raw(np.array([-1, -1])), [[-2, 0]])
     np.testing.assert_allclose(actions.raw(np.array([0.5, 7])), [[1, 10]])  # and no farther

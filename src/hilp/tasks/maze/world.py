@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,7 +28,6 @@ TOUCH = 1e-5  # an overlap up to this is touching: a position rounded to float32
 
 # Every motion maps the lattice of points at offsets 0.1, 0.3, 0.5, 0.7, 0.9 in each free cell to itself: free motions
 # are multiples of its spacing, and a wall stops the robot at offset 0.1 or 0.9.
-SPACING = 0.2
 MOTIONS = np.array([(x, y) for x in (-1, -0.5, 0, 0.5, 1) for y in (-1, -0.5, 0, 0.5, 1)])
 REGION_RADIUS = 1.5  # cells: of a region that is rewarded, or avoided
 FINITE_LIMIT = 10_000  # points (400 free cells) up to which the distances of all pairs are worth their memory, 200 MB
@@ -250,15 +249,10 @@ class Maze(Grid):
 
     # Cells
 
-    @cached_property
-    def _cell_at(self) -> np.ndarray:
-        """[columns, rows from the bottom] -> row of free_cells, -1 in walls."""
-        return np.ascontiguousarray(self.free_index[::-1].T)
-
     def cell(self, xy: np.ndarray) -> np.ndarray:
         """The row of free_cells that each valid position [n, 2] is in."""
         column, row = np.asarray(xy).T.astype(np.intp)
-        return self._cell_at.ravel().take(column * self._height + row)
+        return self.free_index[self._height - 1 - row, column]
 
     @cached_property
     def cell_corners(self) -> np.ndarray:
@@ -275,21 +269,14 @@ class Maze(Grid):
         return ((10 * self.cell_corners[:, None] + offsets) / 10).reshape(-1, 2)
 
     @cached_property
-    def _lattice_at(self) -> np.ndarray:
-        """[5 * columns, 5 * rows from the bottom] -> row of the lattice, -1 in walls."""
-        columns, rows = self._cell_at.shape
-        row_of = np.full((5 * columns, 5 * rows), -1, np.int32)
-        row_of[tuple(_lattice_index(self._lattice).T)] = np.arange(len(self._lattice))
-        return row_of
+    def _lattice_tree(self) -> Any:
+        from scipy.spatial import cKDTree
+
+        return cKDTree(self._lattice)
 
     def nearest(self, xy: np.ndarray) -> np.ndarray:
         """The row of `finite()` nearest to each position [n, 2], also from inside walls."""
-        xy = np.asarray(xy, np.float64)
-        limit = np.array(self._lattice_at.shape) - 1
-        rows = self._lattice_at[tuple(np.clip(_lattice_index(xy), 0, limit).T)]
-        for stray in np.flatnonzero(rows < 0):
-            rows[stray] = np.square(self._lattice - xy[stray]).sum(axis=1).argmin()
-        return rows
+        return self._lattice_tree.query(np.asarray(xy, np.float64))[1].astype(np.int32)
 
     @cached_property
     def _finite(self) -> Finite:
@@ -329,10 +316,6 @@ def _span(middle: np.ndarray, slack: float = TOUCH) -> tuple[np.ndarray, np.ndar
     """The first and last cell that the robot overlaps by more than slack along one axis."""
     reach = RADIUS - slack
     return np.floor(middle - reach).astype(np.intp), np.floor(middle + reach).astype(np.intp)
-
-
-def _lattice_index(xy: np.ndarray) -> np.ndarray:
-    return np.floor(xy / SPACING).astype(np.intp)
 
 
 def longest_corridor(walls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
