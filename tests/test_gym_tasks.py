@@ -125,7 +125,7 @@ def test_columns_have_the_names_of_the_parts_of_an_observation() -> None:
 def test_goals_are_columns_of_the_observation(inside: bool) -> None:
     world = hilp.gym_task(lambda: Reach(inside), max_steps=40)
     assert world.observation_dim == (2 if inside else 3)
-    assert world.layout.goal_columns is not None and world.layout.goal_columns.tolist() == [1 if inside else 2]
+    assert world.layout.goal_columns.tolist() == [1 if inside else 2]
     running = world.episodes(np.random.default_rng(0), 2)
     desired = running.extra("physics")[:, 1]
     np.testing.assert_allclose(running.goals[:, world.layout.goal_columns[0]], desired, rtol=1e-6)

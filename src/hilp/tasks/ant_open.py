@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hilp.errors import HilpError
 from hilp.tasks.antmaze import STEP_SECONDS, Ant, AntEpisodes
 from hilp.tasks.maze.maps import bare_axes
 
@@ -40,10 +39,10 @@ HELD = 0.3  # of the full speed: a velocity that is missed by less, over the las
 class AntOpen(Ant):
     """Open ground with an ant on it."""
 
-    name = task = NAME
-    family = NAME
+    name = task = family = NAME
     max_steps = MAX_STEPS
     walls = np.zeros((3, 3), bool)
+    follow = True
 
     def __init__(self, threads: int = 1) -> None:
         self.threads = threads
@@ -65,14 +64,6 @@ class AntOpen(Ant):
     def _draw_starts(self, rng: np.random.Generator, goal_xy: np.ndarray) -> np.ndarray:
         return self.resets(rng, np.zeros_like(goal_xy))
 
-    def _given(self, value: np.ndarray, what: str) -> np.ndarray:
-        value = super()._given(value, what)
-        if not np.isfinite(value).all():
-            raise HilpError(f"the {what} {value[:2].tolist()} is no position of {self.name}: give finite numbers")
-        return value
-
-    # Velocities
-
     def _reward(self, name: str, s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray:
         """How close the mean velocity of a step is to the one that a reward asks for: from 0 to 1."""
         error = np.linalg.norm(velocities(s, s2) - VELOCITIES[name], axis=-1)
@@ -92,14 +83,8 @@ class AntOpen(Ant):
         missed = error[-(len(path) // 2) :].mean(axis=0)
         return {"held": int(((missed < HELD * SPEED) & ~running.fallen).sum()), "speed_errors": missed.tolist()}
 
-    # Pictures
-
     def draw(self, ax: Axes) -> None:
         bare_axes(ax)
-
-    def film(self, observations: np.ndarray, physics: np.ndarray | None) -> np.ndarray:
-        """Frames of an episode for people to look at: every fourth state, from behind the ant."""
-        return self.frames(observations[::4], follow=True)
 
 
 class OpenEpisodes(AntEpisodes):
@@ -109,16 +94,9 @@ class OpenEpisodes(AntEpisodes):
         self.over = np.zeros(len(states), bool)
         super().__init__(world, states, goal_xy)
 
-    @property
-    def fallen(self) -> np.ndarray:
-        return self.over
-
-    def moving(self, actions: np.ndarray) -> np.ndarray:
-        return np.setdiff1d(super().moving(actions), np.flatnonzero(self.over))
-
     def _observe(self) -> None:
         super()._observe()
-        self.over = self.over | fallen(self.states)
+        self.over = self.fallen = self.over | fallen(self.states)
 
     def reached(self) -> np.ndarray:
         """Who is at the goal, and has not fallen there."""

@@ -79,6 +79,7 @@ class Ant(Threaded, Places):
     action_dim = 8
     columns: Mapping[str, int] = {"x": 0, "y": 1, "height": 2}
     walls: np.ndarray  # bool [rows, columns]
+    follow = False  # whether films are from behind the ant, not from above
 
     @cached_property
     def proprioception(self) -> np.ndarray:
@@ -93,7 +94,6 @@ class Ant(Threaded, Places):
 
     @cached_property
     def model(self) -> Any:
-        """The compiled MuJoCo model."""
         return import_simulator("AntMaze").MjModel.from_xml_string(model_xml(self.walls))
 
     @cached_property
@@ -141,6 +141,7 @@ class Ant(Threaded, Places):
                 f"the {what} of {self.name} must be an observation of {self.observation_dim} numbers or x,y, "
                 f"not of shape {value.shape}"
             )
+        require_free(self.walls, value, what, self.name)
         return value
 
     def goal_base(self, rng: np.random.Generator) -> np.ndarray:
@@ -148,8 +149,8 @@ class Ant(Threaded, Places):
         return np.concatenate([[np.nan, np.nan], self.proprioception])
 
     def film(self, observations: np.ndarray, physics: np.ndarray | None) -> np.ndarray:
-        """Frames of an episode for people to look at: every fourth state, from above."""
-        return self.frames(observations[::4])
+        """Frames of an episode for people to look at: every fourth state."""
+        return self.frames(observations[::4], follow=self.follow)
 
     def frames(self, observations: np.ndarray, height: int = 360, width: int = 480, follow: bool = False) -> np.ndarray:
         """Images uint8 [n, height, width, 3] of states [n, 29]: the whole maze from above, or close behind the ant."""
@@ -187,15 +188,13 @@ class AntMaze(Ant, Grid):
             return self._layout.max_steps
         return 1000 * -(-int(self.cell_steps.max()) // LARGE_LONGEST_WAY)
 
-    # Cells
-
     def centres(self, cells: np.ndarray) -> np.ndarray:
         """x and y [n, 2] of the middle of cells [n, 2] (row, column)."""
         xy: np.ndarray = CELL * (np.asarray(cells, np.float64)[..., ::-1] - 1)
         return xy
 
     def free_cell(self, xy: np.ndarray) -> np.ndarray:
-        """The row of `grid.free_cells` that each position [n, 2] is in, -1 in walls and off the map."""
+        """The row of `free_cells` that each position [n, 2] is in, -1 in walls and off the map."""
         row, column = cells_of(xy, self.walls).T
         return self.free_index[row, column]
 
@@ -217,11 +216,6 @@ class AntMaze(Ant, Grid):
             cells[same] = rng.integers(len(self.free_cells), size=int(same.sum()))
         return self.resets(rng, self.centres(self.free_cells[cells]))
 
-    def _given(self, value: np.ndarray, what: str) -> np.ndarray:
-        value = super()._given(value, what)
-        require_free(self.walls, value, what, self.name)
-        return value
-
     @property
     def target(self) -> np.ndarray:  # type: ignore[override]
         """The middle of where D4RL draws goals, or of the cell at one end of a map's longest way."""
@@ -235,8 +229,6 @@ class AntMaze(Ant, Grid):
     def target_episodes(self, rng: np.random.Generator, n: int) -> AntEpisodes:
         """n episodes to the target, from D4RL's start or, on other maps, from a random cell."""
         return self.episodes(rng, n, goal=self.target)
-
-    # Pictures
 
     def draw(self, ax: Axes) -> None:
         draw_walls(self.walls, ax)
@@ -301,7 +293,7 @@ def require_free(walls: np.ndarray, value: np.ndarray, what: str, name: str) -> 
     """Raise unless a start or goal, which begins with x and y, is on the map and in no wall."""
     if not np.isfinite(value).all() or walls[tuple(cells_of(value[:2], walls))]:
         raise HilpError(
-            f"the {what} {value[:2].tolist()} is no free position of {name}: it is in a wall or off the map"
+            f"the {what} {value[:2].tolist()} is no free position of {name}: it is in a wall, off the map or not finite"
         )
 
 
@@ -315,18 +307,11 @@ def model_xml(walls: np.ndarray) -> str:
     root = ET.parse(import_simulator("AntMaze", "ogbench.locomaze.ant").AntEnv.xml_file).getroot()
     world = root.find("worldbody")
     assert world is not None
+    box = {"type": "box", "contype": "1", "conaffinity": "1", "material": "wall"}
+    box["size"] = f"{CELL / 2} {CELL / 2} {WALL_HEIGHT / 2}"
     for row, column in np.argwhere(walls):
-        ET.SubElement(
-            world,
-            "geom",
-            name=f"block_{row}_{column}",
-            type="box",
-            pos=f"{CELL * (column - 1)} {CELL * (row - 1)} {WALL_HEIGHT / 2}",
-            size=f"{CELL / 2} {CELL / 2} {WALL_HEIGHT / 2}",
-            contype="1",
-            conaffinity="1",
-            material="wall",
-        )
+        at = f"{CELL * (column - 1)} {CELL * (row - 1)} {WALL_HEIGHT / 2}"
+        ET.SubElement(world, "geom", box, name=f"block_{row}_{column}", pos=at)
     floor = world.find("geom[@name='floor']")
     assert floor is not None
     rows, columns = walls.shape

@@ -162,11 +162,12 @@ class BaseEpisodes:
         return np.zeros(len(self.observations), bool)
 
     def moving(self, actions: np.ndarray) -> np.ndarray:
-        """The numbers of all episodes but those that rest: at their goal, with an action of exactly zero.
+        """The numbers of all episodes but those that are over, or that rest: at their goal, with an action of zero.
 
-        An evaluation gives that action to the episodes that are over, whose simulation would only cost time.
+        An evaluation gives exactly that action to episodes that are done, whose simulation would only cost time.
         """
-        return np.flatnonzero(~(self.reached() & (actions == 0).all(axis=1)))
+        resting = self.reached() & (actions == 0).all(axis=1)
+        return np.flatnonzero(~(resting | getattr(self, "over", False)))
 
     def extra(self, name: str) -> np.ndarray:
         known = self._world.extra_columns

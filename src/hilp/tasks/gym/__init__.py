@@ -8,6 +8,7 @@ class) in a file gives: an environment, or a task made of one by `gym_task`.
 from __future__ import annotations
 
 import copy
+import json
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -18,12 +19,13 @@ import numpy as np
 from hilp import plugins
 from hilp.errors import HilpError, reason, require_count
 from hilp.tasks.base import BaseEpisodes, BaseTask, column_names
-from hilp.tasks.gym import environments
-from hilp.tasks.gym.environments import PREFIX, Actions, Layout, Maker, is_goal_space, runs_user_code, takes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from hilp.tasks.gym.environments import Maker
+
+PREFIX = "gym:"
 FLAGS = ("is_success", "success")  # of info: what environments call it
 OWN_REWARD = "own"  # the name of the environment's own reward
 STEPS = 1000  # of an episode, where neither the environment nor the caller has a limit
@@ -36,6 +38,17 @@ Reward = Callable[..., np.ndarray]
 def names() -> list[str]:
     """None: what is installed can be made, but is not listed."""
     return []
+
+
+def takes(name: str) -> bool:
+    """Whether this is an environment of Gymnasium, or code in a file that makes a task."""
+    return name.startswith(PREFIX) or plugins.names_code(name)
+
+
+def runs_user_code(name: str) -> bool:
+    """Whether making this task runs code that is named in it: that of a file, or of a module to be imported."""
+    given = name.removeprefix(PREFIX).partition("?")[0]
+    return takes(name) and (plugins.names_code(name) or ":" in given)
 
 
 def gym_task(
@@ -62,9 +75,12 @@ def gym_task(
     act in [-1, 1], as on data that hilp collected, or "own" where they act in the environment's own units, as on logs
     of it. values: for the environment's constructor.
     """
+    from hilp.tasks.gym import environments
+
     if actions not in ("unit", "own"):
         raise HilpError(f"actions is 'unit' or 'own', not {actions!r:.60}")
-    maker, known = environments.maker(env, values)
+    maker, identity = environments.maker(env.removeprefix(PREFIX) if isinstance(env, str) else env, values)
+    known = None if identity is None else PREFIX + identity
     of_class = getattr(env, "__name__", type(getattr(env, "unwrapped", env)).__name__)
     options = (goal, reward, success, max_steps, place or None)
     changed = actions == "own" or any(value is not None for value in options)
@@ -77,13 +93,30 @@ def make(name: str) -> Any:
     """The task of a name: gym:ID, gym:ID?key=value&key=value, gym:module:ID, or what a file's function gives."""
     given = name.removeprefix(PREFIX)
     if not plugins.names_code(given):
-        identity, values = environments.with_values(given)
+        identity, values = with_values(given)
         for key in NOT_TYPED & values.keys():
             raise HilpError(f"'{key}' of a Gymnasium task is no text: write the task in a file, path/to/file.py:make")
         found = gym_task(identity, **values, name=name)
         found.task = name
         return found
     return task_from(plugins.from_file(given), given)
+
+
+def with_values(text: str) -> tuple[str, dict[str, Any]]:
+    """An id and the values for its constructor: ID?key=value&key=value, values as JSON where they are."""
+    identity, _, query = text.partition("?")
+    values: dict[str, Any] = {}
+    for part in filter(None, query.split("&")):
+        key, equals, value = part.partition("=")
+        if not equals or not key.isidentifier():
+            raise HilpError(
+                f"values of an environment are given as {PREFIX}{identity}?key=value&key=value, not '{part}'"
+            )
+        try:
+            values[key] = json.loads(value)
+        except ValueError:
+            values[key] = value
+    return identity, values
 
 
 def task_from(made: Any, name: str) -> Any:
@@ -107,12 +140,13 @@ class GymTask(BaseTask):
     family = "gym"
     task: str | None = None  # the name by which `make` gives this task again; None where there is none
     own_units = False  # whether policies act in the environment's own units
-    _base: np.ndarray | None = None  # an observation that goals look like
-    _states: np.ndarray | None = None  # of the data, one of which a goal looks like
+    _states: np.ndarray | None = None  # [n, obs] of the data, one of which a goal looks like
 
     def __init__(
         self, maker: Maker, name: str, goal: Any, reward: Any, success: Any, max_steps: Any, place: Any
     ) -> None:
+        from hilp.tasks.gym.environments import Actions, Layout, is_goal_space
+
         self.name, self._maker, self._draw_goal, self.success = name, maker, goal, success
         self.pool: list[Any] = [maker()]
         env = self.pool[0]
@@ -122,8 +156,8 @@ class GymTask(BaseTask):
         self.layout = Layout(env.observation_space, seen, name)
         self.observation_dim, self.observation_parts = self.layout.dim, self.layout.parts
         self.columns = column_names(self.layout.parts)
-        goal_env = self.layout.goal_columns is not None
-        self.goal_dim = 0 if self.layout.goal_columns is None else len(self.layout.goal_columns)
+        self.goal_dim = len(self.layout.goal_columns)  # 0 where it is no goal environment
+        goal_env = self.goal_dim > 0
         self.has_goals = goal_env or goal is not None
         self._require_goals_and_success(goal_env, told)
         limit = getattr(env.spec, "max_episode_steps", None)
@@ -167,8 +201,7 @@ class GymTask(BaseTask):
             if len(place) != 2 or not all(0 <= column < self.observation_dim for column in place):
                 raise HilpError(f"place takes two columns from 0 to {self.observation_dim - 1}, not {[*place]}")
             return [*place]
-        columns = self.layout.goal_columns
-        first = [] if columns is None else [int(column) for column in columns[:2]]
+        first = self.layout.goal_columns[:2].tolist()
         rest = [column for column in range(self.observation_dim) if column not in first]
         return [*first, *rest, 0][:2]
 
@@ -198,9 +231,8 @@ class GymTask(BaseTask):
     def _given_goal(self, goal: Any) -> np.ndarray:
         """A goal in the goal space of a goal environment, as an observation in others."""
         value = np.asarray(goal, np.float64)
-        columns = self.layout.goal_columns
-        if columns is not None and value.shape == (self.observation_dim,):
-            value = value[columns]
+        if self.goal_dim and value.shape == (self.observation_dim,):
+            value = value[self.layout.goal_columns]
         size = self.goal_dim or self.observation_dim
         if value.shape != (size,) or not np.isfinite(value).all():
             also = f" or {self.goal_dim} of its goal space" if self.goal_dim else ""
@@ -214,33 +246,27 @@ class GymTask(BaseTask):
 
         Without data, a state after a reset; but those can be unlike all others (a gripper that has not settled).
         """
-        if self._states is None and self._base is None:
+        if self._states is None:
             env = self._take_env()
-            self._base = self.layout.vector(env.reset(seed=0)[0])
+            self._states = self.layout.vector(env.reset(seed=0)[0])[None]
             self.pool.append(env)
-        like = self._base if self._states is None else self._usual_state(self._states, goal)
-        observation: np.ndarray = np.array(like)
+        away = np.linalg.norm(self._states[:, self.layout.goal_columns] - goal, axis=1)
+        near = self._states[np.argsort(away, kind="stable")[:NEIGHBOURS]]
+        spread = self._states.std(axis=0)
+        odd = np.abs(near - np.median(near, axis=0)) / np.where(spread > 0, spread, 1.0)
+        observation: np.ndarray = near[int(np.argmin(odd.sum(axis=1)))].copy()
         observation[self.layout.goal_columns] = goal
         return observation
 
-    def _usual_state(self, states: np.ndarray, goal: np.ndarray) -> np.ndarray:
-        away = np.linalg.norm(states[:, self.layout.goal_columns] - goal, axis=1)
-        near = states[np.argsort(away, kind="stable")[:NEIGHBOURS]]
-        spread = states.std(axis=0)
-        odd = np.abs(near - np.median(near, axis=0)) / np.where(spread > 0, spread, 1.0)
-        return np.asarray(near[int(np.argmin(odd.sum(axis=1)))])
-
     def for_states(self, states: np.ndarray) -> GymTask:
         """The same task with goals that look like states [n, obs] of the data, but for what is to be achieved."""
-        if self.layout.goal_columns is None or not len(states):
-            return self
-        return self.changed(_states=np.asarray(states, np.float64))
+        return self.changed(_states=np.asarray(states, np.float64)) if self.goal_dim and len(states) else self
 
     def for_data(self, first: np.ndarray) -> GymTask:
-        """The same task with goals that look like the first observation of the data, but for what is to be achieved."""
-        if self.layout.goal_columns is None:
+        """The same task with goals that look like the first observation of the data."""
+        if not self.goal_dim:
             return self
-        return self.changed(_base=self.require_observation(first, "first observation", finite=False).copy())
+        return self.for_states(self.require_observation(first, "first observation", finite=False)[None])
 
     def with_own_units(self, own: bool) -> GymTask:
         """The same task for policies that act in the environment's own units, or in [-1, 1]."""
@@ -262,8 +288,8 @@ class GymTask(BaseTask):
         env = self.pool[0] if self.pool else self._maker()
         if not hasattr(env.unwrapped, "compute_reward"):
             raise HilpError(f"{self.name} cannot tell whether a state is at a goal: give success=")
-        pay = env.unwrapped.compute_reward
-        return np.array([float(pay(a, d, {})) for a, d in zip(achieved, desired, strict=True)])
+        pairs = zip(achieved, desired, strict=True)
+        return np.array([float(env.unwrapped.compute_reward(*pair, {})) for pair in pairs])
 
     # Pictures
 
@@ -347,13 +373,12 @@ class GymEpisodes(BaseEpisodes):
         self._flags[number] = bool(next((info[flag] for flag in FLAGS if flag in info), False))
 
     def step(self, actions: np.ndarray) -> None:
-        """One step of all but the episodes that are over, or that rest at their goal with an action of exactly zero."""
         task = self._world
         actions = np.asarray(actions, np.float64)
         if task.own_units:
             actions = task.actions.scaled(actions)
         self._actions, self._earned = np.clip(actions, -1, 1), np.zeros(len(self._envs))
-        for number in np.setdiff1d(self.moving(actions), np.flatnonzero(self.over)):
+        for number in self.moving(actions):
             action = task.actions.raw(actions[number])
             observation, reward, terminated, truncated, info = self._envs[number].step(action)
             self._observe(number, observation, info)

@@ -14,57 +14,26 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import gymnasium
 import numpy as np
+from gymnasium import spaces
 
-from hilp import plugins
 from hilp.data.transforms import Parts
 from hilp.errors import HilpError, reason
 from hilp.tasks.simulator import choose_rendering
 
-PREFIX = "gym:"
 # Packages whose environments are known to Gymnasium only once they are imported.
 PACKAGES = ("gymnasium_robotics", "ogbench", "hilp.tasks.gym_maze")
 OBSERVATION, ACHIEVED, DESIRED = "observation", "achieved_goal", "desired_goal"  # as goal environments call them
 Maker = Callable[..., Any]  # makes an environment; with render_mode="rgb_array" one that draws
 
 
-def takes(name: str) -> bool:
-    """Whether this is an environment of Gymnasium, or code in a file that makes a task."""
-    return name.startswith(PREFIX) or plugins.names_code(name)
-
-
-def runs_user_code(name: str) -> bool:
-    """Whether making this task runs code that is named in it: that of a file, or of a module to be imported."""
-    given = name.removeprefix(PREFIX).partition("?")[0]
-    return takes(name) and (plugins.names_code(name) or ":" in given)
-
-
-def with_values(text: str) -> tuple[str, dict[str, Any]]:
-    """An id and the values for its constructor: ID?key=value&key=value, values as JSON where they are."""
-    identity, _, query = text.partition("?")
-    values: dict[str, Any] = {}
-    for part in filter(None, query.split("&")):
-        key, equals, value = part.partition("=")
-        if not equals or not key.isidentifier():
-            raise HilpError(
-                f"values of an environment are given as {PREFIX}{identity}?key=value&key=value, not '{part}'"
-            )
-        try:
-            values[key] = json.loads(value)
-        except ValueError:
-            values[key] = value
-    return identity, values
-
-
 def maker(env: Any, values: Mapping[str, Any]) -> tuple[Maker, str | None]:
-    """A function that makes the environment, and the name that makes it again if any."""
-    import gymnasium
-
+    """A function that makes the environment, and the id and values that make it again if any."""
     choose_rendering()
     if isinstance(env, str):
         query = "&".join(f"{key}={json.dumps(value)}" for key, value in values.items())
-        identity = env.removeprefix(PREFIX)
-        return partial(_make_by_id, _imported(identity), values), f"{PREFIX}{identity}" + (f"?{query}" if query else "")
+        return partial(_make_by_id, _imported(env), values), f"{env}?{query}" if query else env
     if isinstance(env, gymnasium.Env):
         if values:
             raise HilpError(
@@ -78,8 +47,6 @@ def maker(env: Any, values: Mapping[str, Any]) -> tuple[Maker, str | None]:
 
 def _imported(identity: str) -> str:
     """The ID of module:ID or ID, after importing the module, or packages until the registry knows the ID."""
-    import gymnasium
-
     module, colon, bare = identity.rpartition(":")
     if colon:
         try:
@@ -101,8 +68,6 @@ def _imported(identity: str) -> str:
 
 
 def _make_by_id(identity: str, values: Mapping[str, Any], **drawn: str) -> Any:
-    import gymnasium
-
     try:
         return _quietly_made(identity, **values, **drawn)
     except Exception as error:  # its code is not ours
@@ -113,8 +78,6 @@ def _make_by_id(identity: str, values: Mapping[str, Any], **drawn: str) -> Any:
 
 def _quietly_made(spec: Any, **values: Any) -> Any:
     """An environment without warnings of versions and of checks that are not the user's."""
-    import gymnasium
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return gymnasium.make(spec, disable_env_checker=True, **values)
@@ -122,12 +85,10 @@ def _quietly_made(spec: Any, **values: Any) -> Any:
 
 def _near(identity: str) -> str:
     """The end of the message about an id that is not known: the ids most like it."""
-    import gymnasium
-
     close = difflib.get_close_matches(identity, gymnasium.registry, n=3, cutoff=0.6)
     if not close:
         return "`python -c 'import gymnasium; gymnasium.pprint_registry()'` lists those that are installed"
-    return f"did you mean {' or '.join(repr(PREFIX + name) for name in close)}?"
+    return f"did you mean {' or '.join(repr(f'gym:{name}') for name in close)}?"
 
 
 def _copy(env: Any, **drawn: str) -> Any:
@@ -142,8 +103,6 @@ def _copy(env: Any, **drawn: str) -> Any:
 
 
 def _call(function: Callable[..., Any], values: Mapping[str, Any], **drawn: str) -> Any:
-    import gymnasium
-
     try:
         can_draw = "render_mode" in inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -173,11 +132,9 @@ class Layout:
     belongs to the goal if it is equal in all observations that were seen.
     """
 
-    goal_columns: np.ndarray | None = None  # the columns that are the achieved goal, in its order
+    goal_columns = np.arange(0)  # the columns that are the achieved goal, in its order
 
     def __init__(self, space: Any, seen: list[Mapping[str, np.ndarray]], name: str) -> None:
-        from gymnasium import spaces
-
         _require_vectors(space, name)
         self._space, goal_env = space, is_goal_space(space)
         named = dict(space.spaces) if isinstance(space, spaces.Dict) else {OBSERVATION: space}
@@ -185,26 +142,22 @@ class Layout:
         self.parts: Parts = tuple((key, (int(spaces.flatdim(part)),)) for key, part in named.items())
         if goal_env:
             rows = (np.array([spaces.flatten(part, one[key]) for one in seen]) for key, part in named.items())
-            self.goal_columns = _inside(*rows)
-            if self.goal_columns is not None:
-                self.parts = self.parts[:1]
-            else:
-                (_, (size,)), (_, (goals,)) = self.parts
-                self.goal_columns = np.arange(size, size + goals)
+            inside = _inside(*rows)
+            (_, (size,)), (_, (goals,)) = self.parts
+            self.goal_columns = np.arange(size, size + goals) if inside is None else inside
+            self.parts = self.parts if inside is None else self.parts[:1]
         self.dim = sum(size for _, (size,) in self.parts)
 
     def vector(self, observation: Any) -> np.ndarray:
         """One observation as the environment gives it, float64 [dim]."""
-        from gymnasium.spaces import flatten
-
-        if self.goal_columns is None:
-            return np.asarray(flatten(self._space, observation), np.float64)
-        return np.concatenate([flatten(self._space[name], observation[name]) for name, _ in self.parts]).astype(float)
+        if not len(self.goal_columns):
+            return np.asarray(spaces.flatten(self._space, observation), np.float64)
+        return np.concatenate([spaces.flatten(self._space[name], observation[name]) for name, _ in self.parts]).astype(
+            float
+        )
 
 
 def _require_vectors(space: Any, name: str) -> None:
-    from gymnasium import spaces
-
     for path, box in leaves(space):
         where = f" ({path})" if path else ""
         if not isinstance(box, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
@@ -239,9 +192,7 @@ class Actions:
     """A box of actions, seen as [-1, 1] in each direction."""
 
     def __init__(self, space: Any, name: str) -> None:
-        from gymnasium.spaces import Box
-
-        if not isinstance(space, Box) or not np.issubdtype(space.dtype, np.floating):
+        if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.floating):
             raise HilpError(f"{name} has actions of the kind {space}: hilp acts in a Box of continuous numbers")
         if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
             raise HilpError(
