@@ -14,7 +14,7 @@ from typing import Any
 
 from hilp import plugins
 from hilp.errors import HilpError, nearest
-from hilp.tasks.base import Episodes, Finite, NamedGoals, Task
+from hilp.tasks.base import Episodes, Finite, Task
 
 FAMILIES: dict[str, str] = {  # imported when needed
     "antmaze": "hilp.tasks.antmaze",  # before maze, which takes any text of several lines

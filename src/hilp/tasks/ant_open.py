@@ -71,8 +71,7 @@ class AntOpen(Ant):
 
     def speeds(self, s: np.ndarray, s2: np.ndarray) -> np.ndarray:
         """The speed [n] of each transition, in m/s."""
-        speed: np.ndarray = np.linalg.norm(velocities(s, s2), axis=-1)
-        return speed
+        return np.linalg.norm(velocities(s, s2), axis=-1)
 
     def held(self, name: str, path: np.ndarray, running: OpenEpisodes) -> dict[str, Any]:
         """Whether episodes [steps + 1, n, obs] held the velocity of a reward, and by how much each missed it, in m/s.
@@ -105,20 +104,17 @@ class OpenEpisodes(AntEpisodes):
 
 def velocities(s: np.ndarray, s2: np.ndarray, steps: int = 1) -> np.ndarray:
     """The mean velocity [..., 2] of the body in m/s from observations to those so many steps later."""
-    moved: np.ndarray = np.asarray(s2, np.float64)[..., :2] - np.asarray(s, np.float64)[..., :2]
-    return moved / (steps * STEP_SECONDS)
+    return (np.asarray(s2, np.float64) - np.asarray(s, np.float64))[..., :2] / (steps * STEP_SECONDS)
 
 
 def upright(observations: np.ndarray) -> np.ndarray:
     """The vertical component [n] of the z axis of each ant's body: 1 standing, 0 on the side, -1 on the back."""
-    out: np.ndarray = 1 - 2 * np.square(observations[..., 4:6]).sum(axis=-1)
-    return out
+    return 1 - 2 * np.square(observations[..., 4:6]).sum(axis=-1)
 
 
 def fallen(observations: np.ndarray) -> np.ndarray:
     """Whether each ant [n, 29] has fallen: its body lies on the ground, or its back points down."""
-    out: np.ndarray = (upright(observations) < 0) | (observations[..., 2] < LYING)
-    return out
+    return (upright(observations) < 0) | (observations[..., 2] < LYING)
 
 
 def names() -> list[str]:

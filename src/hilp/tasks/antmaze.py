@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks.base import BaseEpisodes
+from hilp.tasks.base import BaseEpisodes, Given
 from hilp.tasks.maze import MAZES, Grid, Places, maps, read_map
 from hilp.tasks.simulator import Threaded, import_simulator, render
 
@@ -109,9 +109,7 @@ class Ant(Threaded, Places):
         states[:, POSITIONS:] += RESET_NOISE * rng.standard_normal((len(xy), self.observation_dim - POSITIONS))
         return states
 
-    def episodes(
-        self, rng: np.random.Generator, n: int, start: np.ndarray | None = None, goal: np.ndarray | None = None
-    ) -> AntEpisodes:
+    def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: Given = None) -> AntEpisodes:
         """n episodes; a start or goal can be given as an observation or as x and y alone."""
         goal_xy = self._draw_goals(rng, n) if goal is None else np.tile(self._given(goal, "goal")[:2], (n, 1))
         if start is None:
@@ -164,7 +162,7 @@ class Ant(Threaded, Places):
         camera.distance = side / 2 / np.tan(np.radians(model.vis.global_.fovy) / 2) + WALL_HEIGHT
         view = model.camera("back").id if follow else camera
         put = partial(set_state, mujoco, model, data)
-        return render(mujoco, model, observations, (height, width), view, put, fast=False)
+        return render(model, observations, (height, width), view, put, fast=False)
 
 
 class AntMaze(Ant, Grid):
@@ -190,8 +188,7 @@ class AntMaze(Ant, Grid):
 
     def centres(self, cells: np.ndarray) -> np.ndarray:
         """x and y [n, 2] of the middle of cells [n, 2] (row, column)."""
-        xy: np.ndarray = CELL * (np.asarray(cells, np.float64)[..., ::-1] - 1)
-        return xy
+        return CELL * (np.asarray(cells, np.float64)[..., ::-1] - 1)
 
     def free_cell(self, xy: np.ndarray) -> np.ndarray:
         """The row of `free_cells` that each position [n, 2] is in, -1 in walls and off the map."""

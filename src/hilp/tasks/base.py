@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
@@ -14,6 +14,10 @@ from hilp.errors import HilpError, nearest, some
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+Given = np.ndarray | None  # a start or goal as an observation; None: a random one
+AnyGoal = np.ndarray | str | None  # the same, or the name of a goal
 
 
 class Episodes(Protocol):
@@ -33,21 +37,6 @@ class Episodes(Protocol):
     def extra(self, name: str) -> np.ndarray: ...  # [n, ...]: a column of extra data, e.g. "physics"
 
 
-@runtime_checkable
-class NamedGoals(Protocol):
-    """What a task also has where a goal can be given by a name, or by a few columns of an observation.
-
-    Its `episodes` take one of the names as goal.
-    """
-
-    goal_names: tuple[str, ...]
-
-    # The observation of a goal with a name.
-    def goal_named(self, name: str, rng: np.random.Generator) -> np.ndarray: ...
-
-    def goal_base(self, rng: np.random.Generator) -> np.ndarray: ...  # what other columns are; NaN: they must be given
-
-
 @dataclass(frozen=True)
 class Finite:
     """A finite restriction of a task on which every distance is exact."""
@@ -59,6 +48,10 @@ class Finite:
 
 class Task(Protocol):
     """What every task offers. `finite` and `best_return` may return None, the mappings may be empty.
+
+    Where a goal can be given by a few columns of an observation, a task also has `goal_base(rng)`: what the others are,
+    NaN where they must be given. Where it can be given by a name, also `goal_names`, which its `episodes` take as goal,
+    and `goal_named(name, rng)`, the observation of one.
 
     A task with one far place to be, for policies trained on rewards, also has `target` [obs_dim], an observation of
     being there; `at_target(s, a, s2)`, a reward of 1 there and 0 elsewhere or, of a target that has parts, how many of
@@ -78,12 +71,9 @@ class Task(Protocol):
     potentials: Mapping[str, Callable[[np.ndarray], np.ndarray]]  # rewards f(s') - f(s) of getting somewhere
     rewards: Mapping[str, Callable[..., np.ndarray]]  # rewards of (s, a, s') or (s, a, s', extras) of being somewhere
 
-    def episodes(
-        self, rng: np.random.Generator, n: int, start: np.ndarray | None = None, goal: Any = None
-    ) -> Episodes: ...  # random starts and goals, unless an observation of one is given, or a goal's name
+    def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: Any = None) -> Episodes: ...
 
-    # The task as it is evaluated on data with this first observation.
-    def for_data(self, first: np.ndarray) -> Task: ...
+    def for_data(self, first: np.ndarray) -> Task: ...  # as it is evaluated on data with this first observation
 
     def potential_max(self, name: str) -> float: ...
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks.base import BaseEpisodes, column_names
+from hilp.tasks.base import AnyGoal, BaseEpisodes, Given, column_names
 from hilp.tasks.maze.maps import bare_axes
 from hilp.tasks.rendering import VISUAL, ImageTask
 from hilp.tasks.simulator import Threaded, cores, drawing, import_simulator, offscreen, pool, render
@@ -226,17 +226,14 @@ class Kitchen(Threaded):
 
     def at_target(self, s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray:
         """D4RL's reward of a step: how many of the task's subtasks are done behind it."""
-        found: np.ndarray = self.done(np.asarray(s2, np.float64), self.goal, self.subtasks).sum(axis=1)
-        return found.astype(np.float64)
+        return self.done(np.asarray(s2, np.float64), self.goal, self.subtasks).sum(axis=1).astype(np.float64)
 
     def target_episodes(self, rng: np.random.Generator, n: int) -> KitchenEpisodes:
         return self.episodes(rng, n)
 
     # The task
 
-    def episodes(
-        self, rng: np.random.Generator, n: int, start: np.ndarray | None = None, goal: np.ndarray | str | None = None
-    ) -> KitchenEpisodes:
+    def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: AnyGoal = None) -> KitchenEpisodes:
         """n episodes; they differ by the noise of what is read, as every episode begins in the same kitchen."""
         begin = self.simulator.resting if start is None else self.require_observation(start, "start")
         if isinstance(goal, str):
@@ -277,11 +274,10 @@ class Kitchen(Threaded):
 
     def film(self, observations: np.ndarray, physics: np.ndarray | None) -> np.ndarray:
         """Pictures uint8 [n, height, width, 3] of observations [n, 30], from the camera of FrankaKitchen-v1."""
-        mujoco = self.simulator.mujoco
-        camera = mujoco.MjvCamera()
+        camera = self.simulator.mujoco.MjvCamera()
         camera.distance, camera.azimuth, camera.elevation = 2.2, 70.0, -35.0
         camera.lookat[:] = -0.2, 0.5, 2.0
-        return render(mujoco, self.simulator.model, observations, (360, 480), camera, self.simulator.begin)
+        return render(self.simulator.model, observations, (360, 480), camera, self.simulator.begin)
 
 
 class KitchenEpisodes(BaseEpisodes):
@@ -330,8 +326,7 @@ class KitchenEpisodes(BaseEpisodes):
 
     def success_fractions(self) -> np.ndarray:
         """The share of the subtasks [n] done so far: done is done, also where it is undone later."""
-        share: np.ndarray = self.done.mean(axis=1)
-        return share
+        return np.mean(self.done, axis=1)
 
     def reached(self) -> np.ndarray:
         return np.all(self.done, axis=1)
@@ -385,7 +380,7 @@ class Camera:
         if not hasattr(self._own, "draw"):
             self._own.screen = ExitStack()
             with self._opening:  # libraries of screens set themselves up when the first one is opened
-                self._own.draw = self._own.screen.enter_context(drawing(mujoco, model, FINE * SIDE, FINE * SIDE))
+                self._own.draw = self._own.screen.enter_context(drawing(model, FINE * SIDE, FINE * SIDE))
             self._own.data = self._simulator.begin(self._simulator.resting)
         data, fine = self._own.data, np.empty((FINE * SIDE, FINE * SIDE, 3), np.uint8)
         found = np.empty((len(states), SIDE, SIDE, 3), np.uint8)

@@ -80,11 +80,13 @@ def offscreen() -> bool:
 
 
 @contextmanager
-def drawing(mujoco: Any, model: Any, height: int, width: int, fast: bool = True) -> Iterator[Draw]:
+def drawing(model: Any, height: int, width: int, fast: bool = True) -> Iterator[Draw]:
     """A function that fills an image; a camera is a number of the model's or a free one.
 
     fast: without what costs most time and shows least: shadows, reflections and multisampling.
     """
+    import mujoco
+
     if fast:
         model.vis.quality.offsamples = 0
     model.vis.global_.offheight = max(model.vis.global_.offheight, height)
@@ -120,17 +122,11 @@ def drawing(mujoco: Any, model: Any, height: int, width: int, fast: bool = True)
 
 
 def render(
-    mujoco: Any,
-    model: Any,
-    states: np.ndarray,
-    size: tuple[int, int],
-    camera: Any,
-    put: Callable[[np.ndarray], Any],
-    fast: bool = True,
+    model: Any, states: np.ndarray, size: tuple[int, int], camera: Any, put: Callable[[Any], Any], fast: bool = True
 ) -> np.ndarray:
     """Images uint8 [n, height, width, 3] of states; `put(state)` gives a simulation that is in one."""
     images = np.empty((len(states), *size, 3), np.uint8)
-    with drawing(mujoco, model, *size, fast=fast) as draw:
+    with drawing(model, *size, fast=fast) as draw:
         for state, image in zip(states, images, strict=True):
             draw(put(state), camera, image)
     return images

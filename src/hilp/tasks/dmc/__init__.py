@@ -12,7 +12,6 @@ import copy
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +19,9 @@ import numpy as np
 
 from hilp.data.transforms import Recent
 from hilp.errors import HilpError, nearest, some
-from hilp.tasks.base import BaseEpisodes, column_names
+from hilp.tasks.base import BaseEpisodes, Given, column_names
 from hilp.tasks.dmc.domains import DOMAINS, NAMES, TASKS, Arrays, Domain
-from hilp.tasks.rendering import SUFFIX, render_in_blocks
+from hilp.tasks.rendering import SUFFIX, render_in_blocks, with_images
 from hilp.tasks.simulator import Threaded, cores, drawing, render
 
 if TYPE_CHECKING:
@@ -115,9 +114,7 @@ class Dmc(Threaded):
             )
         return states
 
-    def episodes(
-        self, rng: np.random.Generator, n: int, start: np.ndarray | None = None, goal: np.ndarray | None = None
-    ) -> DmcEpisodes:
+    def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: Given = None) -> DmcEpisodes:
         """n episodes from random starts, or all from one physics state."""
         if goal is not None:
             raise HilpError(f"{self.name} has rewards and no goals: prompt with one of {some(list(self.rewards))}")
@@ -149,7 +146,7 @@ class Dmc(Threaded):
         return self.frames(physics, (240, 320))
 
     def frames(
-        self, physics: np.ndarray, size: tuple[int, int] = (64, 64), camera: int | str | None = None
+        self, physics: np.ndarray, size: tuple[int, int] = (SIDE, SIDE), camera: int | str | None = None
     ) -> np.ndarray:
         """Pictures uint8 [t, height, width, 3] of physics states [t, p], without shadows and reflections."""
         states, domain, mujoco, model = self._states(physics), self.domain, self.domain.mujoco, self.domain.model
@@ -159,7 +156,7 @@ class Dmc(Threaded):
             named = [model.camera(number).name for number in range(model.ncam)]
             raise HilpError(f"{self.domain_name} has no camera {camera!r}: {nearest(str(camera), named)}") from error
         put = domain.putting(mujoco.mj_kinematics, mujoco.mj_comPos, mujoco.mj_camlight)
-        return render(mujoco, model, states, size, view, put)
+        return render(model, states, size, view, put)
 
 
 class DmcEpisodes(BaseEpisodes):
@@ -177,7 +174,7 @@ class DmcEpisodes(BaseEpisodes):
         self.goals = np.full_like(self.observations, np.nan)
 
     def _observe(self) -> None:
-        self.observations = self._world.domain.observe(self._arrays).astype(np.float32)
+        self.observations = np.concatenate(self._world.domain.observe(self._arrays), axis=1).astype(np.float32)
 
     def step(self, actions: np.ndarray) -> None:
         """One step of control with actions [n, act] inside [-1, 1]."""
@@ -214,9 +211,7 @@ class PixelDmc(Dmc):
     def plain(self) -> Dmc:
         return Dmc(self.name.removesuffix(SUFFIX), tuple(self.rewards), self.threads)
 
-    def episodes(
-        self, rng: np.random.Generator, n: int, start: np.ndarray | None = None, goal: np.ndarray | None = None
-    ) -> PixelDmcEpisodes:
+    def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: Given = None) -> PixelDmcEpisodes:
         return PixelDmcEpisodes(self, super().episodes(rng, n, start, goal).simulations)
 
     def render_dataset(self, data: Dataset, progress: Callable[[int], None] | None = None) -> Dataset:
@@ -226,12 +221,9 @@ class PixelDmc(Dmc):
                 f"{data.name} has no column '{PHYSICS}', from which images are rendered: keep it in the data"
             )
         physics = data.extras[PHYSICS]
-        images = render_in_blocks(
-            lambda states: self.frames(states, (SIDE, SIDE)), physics, (SIDE, SIDE, 3), progress, BLOCK
-        )
+        images = render_in_blocks(self.frames, physics, (SIDE, SIDE, 3), progress, BLOCK)
         name = re.sub(rf"^{self.domain_name}\b", self.name, data.name)
-        found = replace(data, observations={PART: images}, task=self.name, name=name, checked=())
-        return replace(found, observation_parts=(), transform=None).in_frames(FRAMES)
+        return with_images(data, {PART: images}, task=self.name, name=name).in_frames(FRAMES)
 
 
 class PixelDmcEpisodes(DmcEpisodes):
@@ -241,7 +233,7 @@ class PixelDmcEpisodes(DmcEpisodes):
         self._recent, domain = Recent(FRAMES), world.domain
         self._camera = domain.model.camera(domain.camera).id
         self._screen = ExitStack()  # closed with these episodes: opening it takes longer than a picture
-        self._draw = self._screen.enter_context(drawing(domain.mujoco, domain.model, SIDE, SIDE))
+        self._draw = self._screen.enter_context(drawing(domain.model, SIDE, SIDE))
         super().__init__(world, simulations)
 
     def _observe(self) -> None:

@@ -140,8 +140,8 @@ class Domain:
         with self.physics.reset_context():
             getattr(self.suite, name)(**values, random=seed).initialize_episode(self.physics)
 
-    def observe(self, now: Arrays) -> np.ndarray:
-        """Observations [n, obs], parts side by side."""
+    def observe(self, now: Arrays) -> Sequence[np.ndarray]:
+        """The parts [n, k] of observations, which stand side by side in them."""
         raise NotImplementedError
 
     def measure(self, data: Any) -> Sequence[float]:
@@ -176,9 +176,9 @@ class Walker(Domain):
     substeps = 10
     axes = {"forward speed of the torso": 16, "height of the torso": 14}  # noqa: RUF012
 
-    def observe(self, now: Arrays) -> np.ndarray:
+    def observe(self, now: Arrays) -> Sequence[np.ndarray]:
         planar = now.xmat[:, 1:, [0, 2]]  # the x axis of each body, in the plane it moves in
-        return np.concatenate([planar.reshape(len(planar), -1), now.xpos[:, self.torso, 2:], now.qvel], axis=1)
+        return planar.reshape(len(planar), -1), now.xpos[:, self.torso, 2:], now.qvel
 
     def measure(self, data: Any) -> Sequence[float]:
         self.compute_speeds(data, self.mujoco.mj_subtreeVel)
@@ -193,8 +193,8 @@ class Cheetah(Domain):
     substeps = 1
     axes = {"forward speed of the torso": 8, "height of the torso over its place at rest": 0}  # noqa: RUF012
 
-    def observe(self, now: Arrays) -> np.ndarray:
-        return np.concatenate([now.qpos[:, 1:], now.qvel], axis=1)
+    def observe(self, now: Arrays) -> Sequence[np.ndarray]:
+        return now.qpos[:, 1:], now.qvel
 
     def measure(self, data: Any) -> Sequence[float]:
         self.compute_speeds(data, self.mujoco.mj_subtreeVel)
@@ -231,19 +231,16 @@ class Quadruped(Domain):
         self.force_torque = _sensor_columns(model, kinds.mjSENS_FORCE, kinds.mjSENS_TORQUE)
         return physics
 
-    def observe(self, now: Arrays) -> np.ndarray:
+    def observe(self, now: Arrays) -> Sequence[np.ndarray]:
         sensors, speed_at = now.sensordata, int(self.velocimeter.adr[0])
-        return np.concatenate(
-            [
-                now.qpos[:, self.hinge_positions],
-                now.qvel[:, self.hinge_velocities],
-                now.act,
-                sensors[:, speed_at : speed_at + 3],
-                now.xmat[:, self.torso, 8:],
-                sensors[:, self.imu],
-                np.arcsinh(sensors[:, self.force_torque]),
-            ],
-            axis=1,
+        return (
+            now.qpos[:, self.hinge_positions],
+            now.qvel[:, self.hinge_velocities],
+            now.act,
+            sensors[:, speed_at : speed_at + 3],
+            now.xmat[:, self.torso, 8:],
+            sensors[:, self.imu],
+            np.arcsinh(sensors[:, self.force_torque]),
         )
 
     def measure(self, data: Any) -> Sequence[float]:
@@ -278,26 +275,17 @@ class Jaco(Domain):
         from dm_control.manipulation.shared import arenas, cameras, observations, robots, workspaces
 
         arena = arenas.Standard()
+        world = arena.mjcf_model.worldbody
         self.arm = robots.make_arm(observations.PERFECT_FEATURES)
         self.hand = robots.make_hand(observations.PERFECT_FEATURES)
         self.arm.attach(self.hand)
         arena.attach_offset(self.arm, offset=robots.ARM_OFFSET)
-        arena.mjcf_model.worldbody.add("camera", **cameras.FRONT_CLOSE._asdict())
+        world.add("camera", **cameras.FRONT_CLOSE._asdict())
         for name, target in JACO_TARGETS.items():
-            site = workspaces.add_target_site(
-                arena.mjcf_model.worldbody,
-                JACO_TARGET_RADIUS,
-                visible=True,
-                rgba=(1.0, 0.0, 0.0, 0.3),
-                name=name,
-            )
+            site = workspaces.add_target_site(world, JACO_TARGET_RADIUS, visible=True, rgba=(1, 0, 0, 0.3), name=name)
             site.pos = target
-        self.initializer = initializers.ToolCenterPointInitializer(
-            self.hand,
-            self.arm,
-            position=distributions.Uniform((-0.2, -0.2, 0.02), (0.2, 0.2, 0.4)),
-            quaternion=workspaces.DOWN_QUATERNION,
-        )
+        places, down = distributions.Uniform((-0.2, -0.2, 0.02), (0.2, 0.2, 0.4)), workspaces.DOWN_QUATERNION
+        self.initializer = initializers.ToolCenterPointInitializer(self.hand, self.arm, places, down)
         self.failure = composer.EpisodeInitializationError
         physics = mjcf.Physics.from_mjcf_model(arena.mjcf_model)
         model = physics.model.ptr
@@ -324,21 +312,18 @@ class Jaco(Domain):
                 except self.failure:  # no pose without a collision was found: draw again, as dm_control does
                     continue
 
-    def observe(self, now: Arrays) -> np.ndarray:
+    def observe(self, now: Arrays) -> Sequence[np.ndarray]:
         positions, velocities = now.qpos, now.qvel  # every joint is a hinge: its row is its number
         angles = positions[:, self.arm_joints]
         torque = np.einsum("nij,ij->ni", now.sensordata[:, self.torques], self.axes_of_joints)
-        return np.concatenate(
-            [
-                np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(len(angles), -1),
-                np.sign(torque) * np.log1p(np.abs(torque)),
-                velocities[:, self.arm_joints],
-                positions[:, self.hand_joints],
-                velocities[:, self.hand_joints],
-                now.site_xpos[:, self.pinch],
-                now.site_xmat[:, self.pinch],
-            ],
-            axis=1,
+        return (
+            np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(len(angles), -1),
+            np.sign(torque) * np.log1p(np.abs(torque)),
+            velocities[:, self.arm_joints],
+            positions[:, self.hand_joints],
+            velocities[:, self.hand_joints],
+            now.site_xpos[:, self.pinch],
+            now.site_xmat[:, self.pinch],
         )
 
     def measure(self, data: Any) -> Sequence[float]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from hilp import plugins
 from hilp.errors import HilpError, reason, require_count
-from hilp.tasks.base import BaseEpisodes, BaseTask, column_names
+from hilp.tasks.base import BaseEpisodes, BaseTask, Given, column_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -207,9 +207,7 @@ class GymTask(BaseTask):
 
     # Episodes
 
-    def episodes(
-        self, rng: np.random.Generator, n: int, start: np.ndarray | None = None, goal: np.ndarray | None = None
-    ) -> GymEpisodes:
+    def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: Given = None) -> GymEpisodes:
         """n episodes, each from a reset with a seed of its own; a goal may be an observation or of the goal space."""
         if start is not None:
             raise HilpError(f"{self.name} starts where its reset puts it: leave out the start, and choose a seed")

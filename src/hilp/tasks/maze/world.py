@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks.base import BaseEpisodes, Finite
+from hilp.tasks.base import BaseEpisodes, Finite, Given
 from hilp.tasks.maze.maps import MAZES, Grid, at_goal, closed, draw_doors, draw_walls, fewest_steps
 
 if TYPE_CHECKING:
@@ -199,9 +199,7 @@ class Maze(Grid):
         room = self._rooms[np.searchsorted(self._room_bounds[:-1], rng.random(n), side="right")]
         return room[:, :2] + room[:, 2:] * rng.random((n, 2))
 
-    def episodes(
-        self, rng: np.random.Generator, n: int, start: np.ndarray | None = None, goal: np.ndarray | None = None
-    ) -> MazeEpisodes:
+    def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: Given = None) -> MazeEpisodes:
         """n episodes, each from a random start to a random goal that is not reached yet; either can be given."""
         goals = self.starts(rng, n) if goal is None else np.tile(self.require_position(goal, "goal"), (n, 1))
         if start is not None:

@@ -65,8 +65,7 @@ class OgbenchMaze(OgbenchTask):
         return np.asarray(observations)[..., first : first + 2]
 
     def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray:
-        distance: np.ndarray = np.linalg.norm(self._counted(observations) - self._counted(goal), axis=-1)
-        return distance <= self.radius
+        return np.linalg.norm(self._counted(observations) - self._counted(goal), axis=-1) <= self.radius
 
     def _given(self, value: np.ndarray | None, what: str) -> np.ndarray | None:
         value = super()._given(value, what)

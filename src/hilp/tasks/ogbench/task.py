@@ -20,7 +20,7 @@ from typing import Any, Self
 import numpy as np
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks.base import BaseEpisodes, BaseTask
+from hilp.tasks.base import AnyGoal, BaseEpisodes, BaseTask, Given
 from hilp.tasks.rendering import VISUAL
 from hilp.tasks.simulator import import_simulator, rendering_errors
 
@@ -190,9 +190,7 @@ class OgbenchTask(BaseTask, ABC):
 
     # The task
 
-    def episodes(
-        self, rng: np.random.Generator, n: int, start: np.ndarray | None = None, goal: np.ndarray | str | None = None
-    ) -> OgbenchEpisodes:
+    def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: AnyGoal = None) -> OgbenchEpisodes:
         """n episodes of the five tasks in turn; `goal` may name one of them or be an observation."""
         numbers = [1 + i % len(self.goal_names) for i in range(n)]
         if isinstance(goal, str):
