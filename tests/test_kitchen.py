@@ -147,7 +147,7 @@ def test_goals_are_the_papers(mixed: Kitchen, partial: Kitchen) -> None:
 
 
 def test_goals_by_name_ask_for_one_subtask(mixed: Kitchen) -> None:
-    assert isinstance(mixed, tasks.NamedGoals) and len(mixed.goal_names) == 8
+    assert len(mixed.goal_names) == 8
     assert (mixed.goal_named("kitchen-mixed") == mixed.goal).all()
     assert set(mixed.subtasks_of(mixed.goal)) == set(mixed.subtasks)
     assert mixed.subtasks_of(mixed.goal_named("microwave+kettle")) == ("microwave", "kettle")

@@ -16,9 +16,9 @@ import numpy as np
 from hilp.errors import HilpError
 from hilp.tasks.ogbench.manipulation import Manipulation
 from hilp.tasks.ogbench.mazes import OgbenchMaze
-from hilp.tasks.ogbench.task import EXTRA, NAMES, VERSION, Environment, OgbenchTask, find, make_env, of_data, takes
+from hilp.tasks.ogbench.task import EXTRA, NAMES, VERSION, Environment, OgbenchTask, find, of_data, takes
 from hilp.tasks.rendering import VISUAL, ImageTask
-from hilp.tasks.simulator import import_simulator, rendering_errors
+from hilp.tasks.simulator import import_simulator
 
 
 def names() -> tuple[str, ...]:
@@ -55,16 +55,10 @@ class Visual(ImageTask, OgbenchTask):
         registered = VISUAL + self.about.registered
         if registered not in import_simulator(EXTRA, "gymnasium.envs.registration").registry:
             raise HilpError(f"OGBench has no {registered}: take {self.about.name}, which has states")
-        return self._ready(make_env(registered))
+        return self._made(registered)
 
     def render_states(self, states: np.ndarray) -> dict[str, np.ndarray]:
-        ((part, shape, dtype),) = self.image_parts
-        env, images = self._visual_env, np.empty((len(states), *shape), dtype)
-        for state, image in zip(states, images, strict=True):
-            self.set_state(env, np.asarray(state, np.float64))
-            with rendering_errors():
-                image[:] = self._observe(env)
-        return {part: images}
+        return {self.image_parts[0][0]: self._images(self._visual_env, states, self._observe)}
 
 
 class VisualManipulation(Visual, Manipulation):

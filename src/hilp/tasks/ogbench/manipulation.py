@@ -96,7 +96,7 @@ class Manipulation(OgbenchTask):
         if self._has_drawer:
             for joint, state in zip(("drawer_slide", "window_slide"), env._cur_button_states, strict=True):
                 env._model.joint(joint).damping[0] = 2.0 if state else 1e6
-        return np.asarray(env.step(action)[0])
+        return super()._step(env, action)
 
     def _observe(self, env: Any) -> np.ndarray:
         return np.asarray(env.compute_observation())

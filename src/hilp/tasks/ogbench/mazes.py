@@ -89,9 +89,9 @@ class OgbenchMaze(OgbenchTask):
 
     def _step(self, env: Any, action: np.ndarray) -> np.ndarray:
         if env._teleport_info is None:
-            return np.asarray(env.step(action)[0])
+            return super()._step(env, action)
         with seeded(int(env.np_random.integers(2**31))):  # a teleport leads to one of three places
-            return np.asarray(env.step(action)[0])
+            return super()._step(env, action)
 
     def _observe(self, env: Any) -> np.ndarray:
         return np.asarray(env.get_ob())

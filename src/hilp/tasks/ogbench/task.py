@@ -1,9 +1,9 @@
 """What OGBench's environments have in common: their names, their five tasks, their success, many of them side by side.
 
 Names are known without the package, an extra that is imported when one of them is used.
-Episodes run in the environments of the package themselves. Two things are added. They can be seeded: OGBench draws
-from numpy's global generator, and from one of gymnasium's that cannot be seeded. And many share one compiled model,
-of which a manipulation environment needs 70 MB.
+Episodes run in its environments themselves. Two things are added. They can be seeded: OGBench draws from numpy's global
+generator, and from one of gymnasium's that cannot be seeded. And many share one compiled model, of which a manipulation
+environment needs 70 MB.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -139,10 +139,6 @@ class OgbenchTask(BaseTask, ABC):
         """Put an environment into the state that an observation tells of."""
 
     @abstractmethod
-    def _step(self, env: Any, action: np.ndarray) -> np.ndarray:
-        """One step of one of several twins; the observation."""
-
-    @abstractmethod
     def _observe(self, env: Any) -> np.ndarray: ...
 
     @abstractmethod
@@ -154,11 +150,11 @@ class OgbenchTask(BaseTask, ABC):
     @cached_property
     def env(self) -> Any:
         """OGBench's environment as it registers it, without wrappers."""
-        return self._ready(make_env(self.about.registered))
+        return self._made(self.about.registered)
 
-    def _ready(self, env: Any) -> Any:
-        """Reset once: some are compiled by that."""
-        self._reset(env, 1, 0)
+    def _made(self, registered: str, **changes: Any) -> Any:
+        env = make_env(registered, **changes)
+        self._reset(env, 1, 0)  # some are compiled by that
         return env
 
     def _twin(self, env: Any) -> Any:
@@ -169,12 +165,14 @@ class OgbenchTask(BaseTask, ABC):
         setattr(twin, data, import_simulator(EXTRA).MjData(getattr(env, model)))
         return twin
 
-    @staticmethod
-    def _reset(env: Any, task: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """The first observation and the goal of an episode of a task."""
+    def _reset(self, env: Any, task: int, seed: int) -> np.ndarray:
+        """Begin an episode of a task; its goal."""
         with seeded(seed, env.action_space):
-            first, info = env.reset(seed=seed, options={"task_id": task})
-        return first, info["goal"]
+            return np.asarray(env.reset(seed=seed, options={"task_id": task})[1]["goal"])
+
+    def _step(self, env: Any, action: np.ndarray) -> np.ndarray:
+        """One step of one of several twins; the observation."""
+        return np.asarray(env.step(action)[0])
 
     @cached_property
     def goal_names(self) -> tuple[str, ...]:
@@ -198,7 +196,7 @@ class OgbenchTask(BaseTask, ABC):
         start, goal = self._given(start, "start"), self._given(goal, "goal")
         envs, goals = [self._twin(self.env) for _ in numbers], []
         for env, number, seed in zip(envs, numbers, rng.integers(2**31, size=n).tolist(), strict=True):
-            _, drawn = self._reset(env, number, seed)
+            drawn = self._reset(env, number, seed)
             goals.append(drawn if goal is None else goal)
             if start is not None:
                 self.set_state(env, start)
@@ -229,17 +227,20 @@ class OgbenchTask(BaseTask, ABC):
 
     def film(self, observations: np.ndarray, physics: np.ndarray | None) -> np.ndarray:
         """Frames of an episode for people to look at, by OGBench's own camera."""
-        env, frames = self._drawn, []
-        for observation in observations[::FILM_STRIDE]:
-            self.set_state(env, np.asarray(observation, np.float64))
+        return self._images(self._drawn, observations[::FILM_STRIDE], lambda env: env.render())
+
+    def _images(self, env: Any, states: np.ndarray, draw: Callable[[Any], np.ndarray]) -> np.ndarray:
+        images = []
+        for state in states:
+            self.set_state(env, np.asarray(state, np.float64))
             with rendering_errors():
-                frames.append(np.array(env.render()))
-        return np.stack(frames)
+                images.append(np.array(draw(env)))
+        return np.stack(images)
 
     @cached_property
     def _drawn(self) -> Any:
         """An environment with pictures large enough to look at."""
-        return self._ready(make_env(self.about.registered, width=480, height=360))
+        return self._made(self.about.registered, width=480, height=360)
 
 
 class OgbenchEpisodes(BaseEpisodes):
@@ -266,16 +267,6 @@ class OgbenchEpisodes(BaseEpisodes):
         return np.array([self._world._succeeds(env) for env in self._envs], bool)
 
 
-class _SeedableActions:
-    """One action space for good: a property that makes a new one each time cannot be seeded."""
-
-    @property
-    def action_space(self) -> Any:
-        if "_seedable_actions" not in self.__dict__:
-            self.__dict__["_seedable_actions"] = super().action_space  # type: ignore[misc]
-        return self.__dict__["_seedable_actions"]
-
-
 def make_env(registered: str, **changes: Any) -> Any:
     """An environment by OGBench's name, without gymnasium's wrappers: they would end episodes and cost time."""
     import_simulator(EXTRA)
@@ -283,8 +274,10 @@ def make_env(registered: str, **changes: Any) -> Any:
     registration = import_simulator(EXTRA, "gymnasium.envs.registration")
     spec = registration.registry[registered]
     maker = registration.load_env_creator(spec.entry_point)
-    if isinstance(maker, type) and isinstance(getattr(maker, "action_space", None), property):
-        maker = type(maker.__name__, (_SeedableActions, maker), {})
+    actions = getattr(maker, "action_space", None)
+    if isinstance(maker, type) and isinstance(actions, property) and actions.fget:
+        # One action space for good: a property that makes a new one each time cannot be seeded.
+        maker = type(maker.__name__, (maker,), {"action_space": cached_property(actions.fget)})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # bounds of 1.0 become float32
         env = maker(**{**spec.kwargs, **changes})
