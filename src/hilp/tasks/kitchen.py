@@ -218,8 +218,6 @@ class Kitchen(Threaded):
         goal = np.asarray(goal, np.float64)
         return np.all(self.done(np.asarray(observations, np.float64), goal, self.subtasks_of(goal)), axis=1)
 
-    # Rewards
-
     @property
     def target(self) -> np.ndarray:
         return self.goal.astype(np.float32)
@@ -230,8 +228,6 @@ class Kitchen(Threaded):
 
     def target_episodes(self, rng: np.random.Generator, n: int) -> KitchenEpisodes:
         return self.episodes(rng, n)
-
-    # The task
 
     def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: AnyGoal = None) -> KitchenEpisodes:
         """n episodes; they differ by the noise of what is read, as every episode begins in the same kitchen."""

@@ -12,7 +12,7 @@ import copy
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -69,7 +69,7 @@ class Dmc(Threaded):
         self.observation_parts = self.kind.parts
         self.observation_dim = sum(int(np.prod(shape)) for _, shape in self.kind.parts)
         self.columns: Mapping[str, int] = column_names(self.kind.parts)
-        self.rewards = {reward: self._labels(reward) for reward in rewards}
+        self.rewards = {reward: partial(self._label, reward) for reward in rewards}
         self.threads = threads or cores()
 
     @cached_property
@@ -89,11 +89,8 @@ class Dmc(Threaded):
     def fps(self) -> float:
         return float(1 / (self.domain.substeps * self.domain.model.opt.timestep))
 
-    def _labels(self, name: str) -> Callable[..., np.ndarray]:
-        def reward(s: np.ndarray, a: np.ndarray, s2: np.ndarray, extras: Any) -> np.ndarray:
-            return self.reward_of(extras.after(PHYSICS), name)
-
-        return reward
+    def _label(self, name: str, s: np.ndarray, a: np.ndarray, s2: np.ndarray, extras: Any) -> np.ndarray:
+        return self.reward_of(extras.after(PHYSICS), name)
 
     def reward_of(self, physics: np.ndarray, name: str) -> np.ndarray:
         """The reward [n] of being in these physics states [n, p], as the simulator pays it after a step."""

@@ -230,8 +230,6 @@ class Maze(Grid):
         candidates = np.concatenate([low, high, np.clip(self._centre, low, high)])
         return float(self.potentials[name](candidates).max())
 
-    # One far place
-
     @cached_property
     def target(self) -> np.ndarray:  # type: ignore[override]
         """The middle of a cell at one end of the longest way through the maze."""
@@ -244,8 +242,6 @@ class Maze(Grid):
         while (near := 2 * way[self.cell(xy)] < way.max()).any():
             xy[near] = self.starts(rng, int(near.sum()))
         return MazeEpisodes(self, xy, np.tile(self.target.astype(np.float64), (n, 1)))
-
-    # Cells
 
     def cell(self, xy: np.ndarray) -> np.ndarray:
         """The row of free_cells that each valid position [n, 2] is in."""
@@ -261,24 +257,20 @@ class Maze(Grid):
     # The exact finite maze
 
     @cached_property
-    def _lattice(self) -> np.ndarray:
-        """[points, 2] float64: five by five points in each free cell, cell after cell."""
-        offsets = np.array([(x, y) for x in (1, 3, 5, 7, 9) for y in (1, 3, 5, 7, 9)])
-        return ((10 * self.cell_corners[:, None] + offsets) / 10).reshape(-1, 2)
-
-    @cached_property
-    def _lattice_tree(self) -> Any:
+    def _lattice(self) -> Any:
+        """A tree of points [points, 2]: five by five in each free cell, cell after cell."""
         from scipy.spatial import cKDTree
 
-        return cKDTree(self._lattice)
+        offsets = np.array([(x, y) for x in (1, 3, 5, 7, 9) for y in (1, 3, 5, 7, 9)])
+        return cKDTree(((10 * self.cell_corners[:, None] + offsets) / 10).reshape(-1, 2))
 
     def nearest(self, xy: np.ndarray) -> np.ndarray:
         """The row of `finite()` nearest to each position [n, 2], also from inside walls."""
-        return self._lattice_tree.query(np.asarray(xy, np.float64))[1].astype(np.int32)
+        return self._lattice.query(np.asarray(xy, np.float64))[1].astype(np.int32)
 
     @cached_property
     def _finite(self) -> Finite:
-        lattice, n = self._lattice, len(self._lattice)
+        lattice, n = np.array(self._lattice.data), self._lattice.n
         moved = self.step(np.repeat(lattice, len(MOTIONS), axis=0), np.tile(MOTIONS, (n, 1)))
         successors = self.nearest(moved).reshape(n, len(MOTIONS))
         return Finite(lattice.astype(np.float32), successors, fewest_steps(successors))
@@ -286,8 +278,6 @@ class Maze(Grid):
     def finite(self) -> Finite | None:
         """The maze restricted to its lattice and to MOTIONS; None if the map is too large to hold all distances."""
         return self._finite if 25 * len(self.free_cells) <= FINITE_LIMIT else None
-
-    # Pictures
 
     def draw(self, ax: Axes) -> None:
         draw_walls(self.walls, ax, corner=(0, 0), cell=1, origin="upper")

@@ -76,8 +76,6 @@ class Manipulation(OgbenchTask):
             near &= np.abs(way[..., 0]) <= TOLERANCE * SCALES[thing]
         return near
 
-    # Pictures
-
     def draw(self, ax: Axes) -> None:
         """Draw the part of the table that the arm reaches, from above."""
         (left, right), (low, high) = TABLE

@@ -186,8 +186,6 @@ class OgbenchTask(BaseTask, ABC):
                 return number
         raise HilpError(f"{self.name} has no goal '{name}': {nearest(name, self.goal_names)}")
 
-    # The task
-
     def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: AnyGoal = None) -> OgbenchEpisodes:
         """n episodes of the five tasks in turn; `goal` may name one of them or be an observation."""
         numbers = [1 + i % len(self.goal_names) for i in range(n)]
@@ -222,8 +220,6 @@ class OgbenchTask(BaseTask, ABC):
         """The same task: its goals are drawn by the environment, whatever the data."""
         self._given(first, "first observation")
         return self
-
-    # Pictures
 
     def film(self, observations: np.ndarray, physics: np.ndarray | None) -> np.ndarray:
         """Frames of an episode for people to look at, by OGBench's own camera."""
