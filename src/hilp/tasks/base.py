@@ -99,7 +99,6 @@ class BaseTask:
     rewards: Mapping[str, Callable[..., np.ndarray]] = {}
 
     def changed(self, **attributes: Any) -> Self:
-        """A copy of this task with other attributes."""
         other = copy.copy(self)
         vars(other).update(attributes)
         return other

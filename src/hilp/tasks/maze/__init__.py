@@ -131,23 +131,16 @@ class PixelMaze(Maze):
     def place(self, observations: Any) -> np.ndarray:
         return self.positions(observations)
 
-    def episodes(  # type: ignore[override]  # with images of them
-        self, rng: np.random.Generator, n: int, start: Any = None, goal: Any = None
-    ) -> rendering.RenderedEpisodes:
-        """Like those of any maze; starts and goals are positions or images."""
-        start, goal = (None if one is None else self._position(one) for one in (start, goal))
-        return rendering.RenderedEpisodes(self, super().episodes(rng, n, start, goal))
+    def _run(self, xy: np.ndarray, goals: np.ndarray) -> Any:
+        return rendering.RenderedEpisodes(self, super()._run(xy, goals))
 
-    def target_episodes(self, rng: np.random.Generator, n: int) -> rendering.RenderedEpisodes:  # type: ignore[override]
-        return rendering.RenderedEpisodes(self, super().target_episodes(rng, n))
-
-    def _position(self, observation: Any) -> np.ndarray:
+    def require_position(self, xy: Any, name: str) -> np.ndarray:
         """A start or goal; of an image the nearest free position, because reading an image rounds."""
-        if not isinstance(observation, Mapping):
-            return np.asarray(observation, np.float64)
-        seen = self.infer_states({PART: np.asarray(observation[PART])[None]})[0]
+        if not isinstance(xy, Mapping):
+            return super().require_position(xy, name)
+        seen = self.infer_states({PART: np.asarray(xy[PART])[None]})[0]
         inside = np.clip(seen, self._rooms[:, :2], self._rooms[:, :2] + self._rooms[:, 2:])
         gaps = np.linalg.norm(inside - seen, axis=1)
         if not np.isfinite(seen).all() or gaps.min() > IN_WALL:
             raise HilpError(f"there is no robot on the floor of {self.name} in this picture: nothing else in it is red")
-        return np.asarray(inside[gaps.argmin()])
+        return super().require_position(inside[gaps.argmin()], name)

@@ -210,7 +210,6 @@ def cell_name(row: int, column: int) -> str:
 
 
 def draw_doors(cells: np.ndarray, ax: Axes) -> None:
-    """An arrow in each door."""
     from matplotlib.patches import Polygon
 
     for row, column in np.argwhere(np.isin(cells, list(DOORS))):
@@ -257,7 +256,6 @@ def closed(cells: np.ndarray) -> np.ndarray:
 
 
 def at_goal(xy: np.ndarray, goals: np.ndarray) -> np.ndarray:
-    """Whether each position is within the success radius of its goal."""
     return np.linalg.norm(xy - goals, axis=-1) <= SUCCESS_RADIUS
 
 

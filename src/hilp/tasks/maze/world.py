@@ -203,17 +203,19 @@ class Maze(Grid):
         """n episodes, each from a random start to a random goal that is not reached yet; either can be given."""
         goals = self.starts(rng, n) if goal is None else np.tile(self.require_position(goal, "goal"), (n, 1))
         if start is not None:
-            return MazeEpisodes(self, np.tile(self.require_position(start, "start"), (n, 1)), goals)
+            return self._run(np.tile(self.require_position(start, "start"), (n, 1)), goals)
         xy = self.starts(rng, n)
         while (near := at_goal(xy, goals)).any():
             xy[near] = self.starts(rng, int(near.sum()))
+        return self._run(xy, goals)
+
+    def _run(self, xy: np.ndarray, goals: np.ndarray) -> MazeEpisodes:
         return MazeEpisodes(self, xy, goals)
 
     def goal_base(self, rng: np.random.Generator) -> np.ndarray:
         return np.full(2, np.nan)
 
     def require_position(self, xy: np.ndarray, name: str) -> np.ndarray:
-        """A user's start or goal, checked."""
         xy = np.asarray(xy, np.float64)
         if xy.shape != (2,) or not self.valid(xy[None])[0]:
             raise HilpError(
@@ -241,7 +243,7 @@ class Maze(Grid):
         xy = self.starts(rng, n)
         while (near := 2 * way[self.cell(xy)] < way.max()).any():
             xy[near] = self.starts(rng, int(near.sum()))
-        return MazeEpisodes(self, xy, np.tile(self.target.astype(np.float64), (n, 1)))
+        return self._run(xy, np.tile(self.target.astype(np.float64), (n, 1)))
 
     def cell(self, xy: np.ndarray) -> np.ndarray:
         """The row of free_cells that each valid position [n, 2] is in."""
