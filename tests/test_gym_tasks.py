@@ -19,7 +19,7 @@ from hilp.cli import main
 from hilp.collectors import acting
 from hilp.evaluation import setup
 from hilp.tasks import gym
-from hilp.tasks.gym import spaces
+from hilp.tasks.gym import environments
 
 ROOT = Path(__file__).parent.parent
 TABLE = f"{ROOT / 'examples' / 'own_task.py'}:make"
@@ -109,7 +109,7 @@ def test_the_suite_tells_what_is_wrong(changes: dict[str, Any], told: str) -> No
 
 def test_actions_of_any_box_are_minus_one_to_one() -> None:
     box = gymnasium.spaces.Box(np.array([[-2.0, 0.0]], np.float32), np.array([[2.0, 10.0]], np.float32))
-    actions = spaces.Actions.of(box, "x")
+    actions = environments.Actions(box, "x")
     assert actions.dim == 2
     np.testing.assert_allclose(actions.raw(np.array([-1, -1])), [[-2, 0]])
     np.testing.assert_allclose(actions.raw(np.array([0.5, 7])), [[1, 10]])  # and no farther
@@ -125,7 +125,7 @@ def test_columns_have_the_names_of_the_parts_of_an_observation() -> None:
 def test_goals_are_columns_of_the_observation(inside: bool) -> None:
     world = hilp.gym_task(lambda: Reach(inside), max_steps=40)
     assert world.observation_dim == (2 if inside else 3)
-    assert world.layout.goal_columns is not None and world.layout.goal_columns.tolist() == [1 if inside else 2]
+    assert world.layout.goal_columns.tolist() == [1 if inside else 2]
     running = world.episodes(np.random.default_rng(0), 2)
     desired = running.extra("physics")[:, 1]
     np.testing.assert_allclose(running.goals[:, world.layout.goal_columns[0]], desired, rtol=1e-6)

@@ -11,7 +11,7 @@ import pytest
 from hilp import tasks
 from hilp.errors import HilpError
 from hilp.tasks import ogbench
-from hilp.tasks.ogbench import environments
+from hilp.tasks.ogbench import task as environments
 from hilp.tasks.ogbench.manipulation import Manipulation
 from hilp.tasks.ogbench.mazes import OgbenchMaze
 from hilp.tasks.ogbench.task import make_env, seeded

@@ -25,8 +25,7 @@ from hilp.prompts.bank import Bank
 from hilp.prompts.specs import Goal
 from hilp.report import page
 from hilp.tasks import kitchen, rendering
-from hilp.tasks.kitchen import VisualKitchen
-from hilp.tasks.kitchen.visual import camera
+from hilp.tasks.kitchen import VisualKitchen, camera
 
 if not all(importlib.util.find_spec(package) for package in ("mujoco", "gymnasium_robotics")):
     pytest.skip("needs the simulators", allow_module_level=True)
@@ -78,7 +77,7 @@ def test_the_camera_is_the_papers(world: Any, resting: np.ndarray) -> None:
         state = world.simulator.resting.copy()
         state[world.simulator.columns[subtask]] = world.simulator.targets[subtask]
         moved = np.argwhere((np.abs(world.render_states(state[None])["pixels"][0] - resting) > 20).any(axis=-1))
-        handle = pixel(world, world.simulator.begin(state).site(kitchen.task.HANDLES[subtask]).xpos)
+        handle = pixel(world, world.simulator.begin(state).site(kitchen.HANDLES[subtask]).xpos)
         assert len(moved) >= 4 and np.linalg.norm(moved - handle, axis=1).min() < 4, subtask
 
 
@@ -115,7 +114,7 @@ def test_episodes_are_those_of_the_kitchen_and_score_the_same(world: Any) -> Non
         states.step(action)
         assert (running.observations == states.observations).all()
         assert running.success_fractions().tolist() == states.success_fractions().tolist() == [0, 0.25 * (step >= 2)]
-    assert isinstance(running, tasks.PartialSuccess) and (running.reached() == states.reached()).all()
+    assert hasattr(running, "success_fractions") and (running.reached() == states.reached()).all()
     assert (running.extra("physics") == states.observations).all() and world.plain.name == plain.name
     row = rollouts._goal_scores(running, running.reached(), seed=0)
     assert row["metric"] == "share of the subtasks" and row["outcomes"] == [0, 0.25]

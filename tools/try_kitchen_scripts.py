@@ -21,7 +21,7 @@ from hilp.collectors.kitchen_scripts import JOINTS, SCRIPTS, Hand
 from hilp.evaluation import stats
 from hilp.storage import lines
 from hilp.tasks import kitchen
-from hilp.tasks.kitchen.task import Kitchen, KitchenEpisodes
+from hilp.tasks.kitchen import Kitchen, KitchenEpisodes
 from hilp.versions import versions
 
 COMMAND = "python tools/try_kitchen_scripts.py"

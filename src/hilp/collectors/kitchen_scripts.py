@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hilp.tasks.kitchen.task import HAND, HANDLES, ROBOT, Simulator
+from hilp.tasks.kitchen import HAND, HANDLES, ROBOT, Simulator
 
 JOINTS = 7  # of the arm; two fingers follow
 OPEN, CLOSED = 1.0, -1.0  # speeds of the fingers

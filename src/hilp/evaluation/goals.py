@@ -22,7 +22,7 @@ from hilp import trees
 from hilp.errors import HilpError, nearest, some
 from hilp.prompts.specs import Goal
 from hilp.spec import Spec
-from hilp.tasks import NamedGoals, Task, rendering
+from hilp.tasks import Task, rendering
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
@@ -103,7 +103,7 @@ def _by_name(text: str, world: Task | None, seed: int) -> ResolvedGoal:
             f"'{text}' is a name: name the task whose goal it is with --task, or give {ROW}0 or numbers separated by "
             "commas"
         )
-    if not isinstance(world, NamedGoals) or not world.goal_names:
+    if not hasattr(world, "goal_named"):
         raise HilpError(
             f"'{text}' is no goal, {world.name} has none by name: give {ROW}0, columns such as x=3,y=4, or numbers "
             "separated by commas"
@@ -167,7 +167,7 @@ def _by_columns(
         goal = np.array(policy.bank.observations[0], np.float32)
         transform = policy.preparation.transform
         goal[list(range(len(goal)) if transform is None else transform.columns)] = np.nan
-    elif isinstance(world, NamedGoals):
+    elif hasattr(world, "goal_base"):
         goal = np.array(world.goal_base(np.random.default_rng(seed)), np.float32)
     else:
         raise HilpError(f"{owner} does not say what the rest of a goal is: give {ROW}0 or all its numbers")

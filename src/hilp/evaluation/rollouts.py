@@ -183,7 +183,7 @@ def _falls(running: tasks.Episodes) -> Outcome:
 
 def _goal_scores(running: tasks.Episodes, reached: np.ndarray, seed: int) -> Outcome:
     """Goals reached; where goals have parts, each counts its share."""
-    if isinstance(running, tasks.PartialSuccess):
+    if hasattr(running, "success_fractions"):
         shares = running.success_fractions()
         _, low, high = stats.stratified_bootstrap([shares], statistic="mean", seed=seed)
         metric, outcomes = SHARE, shares
@@ -348,7 +348,7 @@ def run_episode(
     first_seen = trees.over(np.array, rendering.policy_observations(running))
     rollout = roll(running, _actor(policy, running, prompt), steps, world.extra_columns, to_goals=goal is not None)
     share = 1.0 if goal is None else float(rollout.reached[0])
-    if goal is not None and isinstance(running, tasks.PartialSuccess):
+    if goal is not None and hasattr(running, "success_fractions"):
         share = float(running.success_fractions()[0])
     return Episode(
         rollout.observations[:, 0],

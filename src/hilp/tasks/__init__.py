@@ -1,8 +1,9 @@
 """Tasks: what `evaluate`, `diagnose` and `collect` know about the world. Each family has its own folder.
 
 A task is any object with the attributes of `Task`. Nothing outside this folder tests a task's name. A family is a
-module with `names()`, `takes(name)` and `make(name)`, and with `reward_tasks()` where some of its tasks are one reward
-each. Tasks of your own come by an entry point of the group `hilp.tasks` or by `register`.
+module with `names()` and `make(name)`, with `takes(name)` where it makes more than it lists, and with `reward_tasks()`
+where some of its tasks are one reward each. Tasks of your own come by an entry point of the group `hilp.tasks` or by
+`register`.
 """
 
 from __future__ import annotations
@@ -13,23 +14,7 @@ from typing import Any
 
 from hilp import plugins
 from hilp.errors import HilpError, nearest
-from hilp.tasks.base import Episodes, Finite, NamedGoals, PartialSuccess, Task, WithTarget
-
-__all__ = [
-    "Episodes",
-    "Finite",
-    "NamedGoals",
-    "PartialSuccess",
-    "Task",
-    "WithTarget",
-    "is_known",
-    "make",
-    "make_recorded",
-    "names",
-    "register",
-    "reward_tasks",
-    "runs_user_code",
-]
+from hilp.tasks.base import Episodes, Finite, Task
 
 FAMILIES: dict[str, str] = {  # imported when needed
     "antmaze": "hilp.tasks.antmaze",  # before maze, which takes any text of several lines
@@ -53,14 +38,12 @@ def register(name: str, make: Callable[[], Any] | Task) -> None:
 
 def names() -> list[str]:
     """The tasks that can be made by name, those of other packages included."""
-    single = [name for name, entry in plugins.found("tasks").items() if entry.attr]
-    return [*(name for family in _families() for name in family.names()), *single, *_registered]
+    return [*(name for family in _families() for name in family.names()), *_single(), *_registered]
 
 
 def is_known(name: str) -> bool:
     """Whether `make` knows this name; nothing is made."""
-    single = [known for known, entry in plugins.found("tasks").items() if entry.attr]
-    return name in (*_registered, *single) or any(family.takes(name) for family in _families())
+    return name in _registered or name in _single() or _family_of(name) is not None
 
 
 def reward_tasks() -> tuple[str, ...]:
@@ -91,14 +74,24 @@ def make(name: str) -> Any:
 
     if name in _registered:
         return gym.task_from(_registered[name], name)
-    for family in _families():
-        if family.takes(name):
-            _typed.add(name)  # typed by the user, so its code may be run
-            return family.make(name)
-    entry = plugins.found("tasks").get(name)
-    if entry is not None and entry.attr:
-        return gym.task_from(plugins.load(entry), name)
+    if (family := _family_of(name)) is not None:
+        _typed.add(name)  # typed by the user, so its code may be run
+        return family.make(name)
+    if name in _single():
+        return gym.task_from(plugins.load(_single()[name]), name)
     raise HilpError(f"unknown task '{name}': {nearest(name, names())}")
+
+
+def _single() -> dict[str, Any]:
+    """The entry points of plugins that are one task each."""
+    return {name: entry for name, entry in plugins.found("tasks").items() if entry.attr}
+
+
+def _family_of(name: str) -> Any | None:
+    for family in _families():
+        if family.takes(name) if hasattr(family, "takes") else name in family.names():
+            return family
+    return None
 
 
 def _families() -> Iterator[Any]:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hilp.errors import HilpError
 from hilp.tasks.antmaze import STEP_SECONDS, Ant, AntEpisodes
 from hilp.tasks.maze.maps import bare_axes
 
@@ -40,10 +39,10 @@ HELD = 0.3  # of the full speed: a velocity that is missed by less, over the las
 class AntOpen(Ant):
     """Open ground with an ant on it."""
 
-    name = task = NAME
-    family = NAME
+    name = task = family = NAME
     max_steps = MAX_STEPS
     walls = np.zeros((3, 3), bool)
+    follow = True
 
     def __init__(self, threads: int = 1) -> None:
         self.threads = threads
@@ -55,9 +54,8 @@ class AntOpen(Ant):
         model.geom("floor").size[:2] = 0  # drawn without an end, as the physics have it
         return model
 
-    @property
-    def _episodes_class(self) -> type[AntEpisodes]:
-        return OpenEpisodes
+    def _run(self, states: np.ndarray, goal_xy: np.ndarray) -> OpenEpisodes:
+        return OpenEpisodes(self, states, goal_xy)
 
     def _draw_goals(self, rng: np.random.Generator, n: int) -> np.ndarray:
         angle, distance = rng.uniform(0, 2 * np.pi, n), rng.uniform(*GOAL_DISTANCES, n)
@@ -66,14 +64,6 @@ class AntOpen(Ant):
     def _draw_starts(self, rng: np.random.Generator, goal_xy: np.ndarray) -> np.ndarray:
         return self.resets(rng, np.zeros_like(goal_xy))
 
-    def _given(self, value: np.ndarray, what: str) -> np.ndarray:
-        value = super()._given(value, what)
-        if not np.isfinite(value).all():
-            raise HilpError(f"the {what} {value[:2].tolist()} is no position of {self.name}: give finite numbers")
-        return value
-
-    # Velocities
-
     def _reward(self, name: str, s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray:
         """How close the mean velocity of a step is to the one that a reward asks for: from 0 to 1."""
         error = np.linalg.norm(velocities(s, s2) - VELOCITIES[name], axis=-1)
@@ -81,8 +71,7 @@ class AntOpen(Ant):
 
     def speeds(self, s: np.ndarray, s2: np.ndarray) -> np.ndarray:
         """The speed [n] of each transition, in m/s."""
-        speed: np.ndarray = np.linalg.norm(velocities(s, s2), axis=-1)
-        return speed
+        return np.linalg.norm(velocities(s, s2), axis=-1)
 
     def held(self, name: str, path: np.ndarray, running: OpenEpisodes) -> dict[str, Any]:
         """Whether episodes [steps + 1, n, obs] held the velocity of a reward, and by how much each missed it, in m/s.
@@ -93,14 +82,8 @@ class AntOpen(Ant):
         missed = error[-(len(path) // 2) :].mean(axis=0)
         return {"held": int(((missed < HELD * SPEED) & ~running.fallen).sum()), "speed_errors": missed.tolist()}
 
-    # Pictures
-
     def draw(self, ax: Axes) -> None:
         bare_axes(ax)
-
-    def film(self, observations: np.ndarray, physics: np.ndarray | None) -> np.ndarray:
-        """Frames of an episode for people to look at: every fourth state, from behind the ant."""
-        return self.frames(observations[::4], follow=True)
 
 
 class OpenEpisodes(AntEpisodes):
@@ -110,16 +93,9 @@ class OpenEpisodes(AntEpisodes):
         self.over = np.zeros(len(states), bool)
         super().__init__(world, states, goal_xy)
 
-    @property
-    def fallen(self) -> np.ndarray:
-        return self.over
-
-    def moving(self, actions: np.ndarray) -> np.ndarray:
-        return np.setdiff1d(super().moving(actions), np.flatnonzero(self.over))
-
     def _observe(self) -> None:
         super()._observe()
-        self.over = self.over | fallen(self.states)
+        self.over = self.fallen = self.over | fallen(self.states)
 
     def reached(self) -> np.ndarray:
         """Who is at the goal, and has not fallen there."""
@@ -128,28 +104,21 @@ class OpenEpisodes(AntEpisodes):
 
 def velocities(s: np.ndarray, s2: np.ndarray, steps: int = 1) -> np.ndarray:
     """The mean velocity [..., 2] of the body in m/s from observations to those so many steps later."""
-    moved: np.ndarray = np.asarray(s2, np.float64)[..., :2] - np.asarray(s, np.float64)[..., :2]
-    return moved / (steps * STEP_SECONDS)
+    return (np.asarray(s2, np.float64) - np.asarray(s, np.float64))[..., :2] / (steps * STEP_SECONDS)
 
 
 def upright(observations: np.ndarray) -> np.ndarray:
     """The vertical component [n] of the z axis of each ant's body: 1 standing, 0 on the side, -1 on the back."""
-    out: np.ndarray = 1 - 2 * np.square(observations[..., 4:6]).sum(axis=-1)
-    return out
+    return 1 - 2 * np.square(observations[..., 4:6]).sum(axis=-1)
 
 
 def fallen(observations: np.ndarray) -> np.ndarray:
     """Whether each ant [n, 29] has fallen: its body lies on the ground, or its back points down."""
-    out: np.ndarray = (upright(observations) < 0) | (observations[..., 2] < LYING)
-    return out
+    return (upright(observations) < 0) | (observations[..., 2] < LYING)
 
 
 def names() -> list[str]:
     return [NAME]
-
-
-def takes(name: str) -> bool:
-    return name == NAME
 
 
 def make(name: str, threads: int = 1) -> AntOpen:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks.base import BaseEpisodes
+from hilp.tasks.base import BaseEpisodes, Given
 from hilp.tasks.maze import MAZES, Grid, Places, maps, read_map
 from hilp.tasks.simulator import Threaded, import_simulator, render
 
@@ -79,10 +79,7 @@ class Ant(Threaded, Places):
     action_dim = 8
     columns: Mapping[str, int] = {"x": 0, "y": 1, "height": 2}
     walls: np.ndarray  # bool [rows, columns]
-
-    @property
-    def _episodes_class(self) -> type[AntEpisodes]:
-        return AntEpisodes
+    follow = False  # whether films are from behind the ant, not from above
 
     @cached_property
     def proprioception(self) -> np.ndarray:
@@ -97,7 +94,6 @@ class Ant(Threaded, Places):
 
     @cached_property
     def model(self) -> Any:
-        """The compiled MuJoCo model."""
         return import_simulator("AntMaze").MjModel.from_xml_string(model_xml(self.walls))
 
     @cached_property
@@ -113,9 +109,7 @@ class Ant(Threaded, Places):
         states[:, POSITIONS:] += RESET_NOISE * rng.standard_normal((len(xy), self.observation_dim - POSITIONS))
         return states
 
-    def episodes(
-        self, rng: np.random.Generator, n: int, start: np.ndarray | None = None, goal: np.ndarray | None = None
-    ) -> AntEpisodes:
+    def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: Given = None) -> AntEpisodes:
         """n episodes; a start or goal can be given as an observation or as x and y alone."""
         goal_xy = self._draw_goals(rng, n) if goal is None else np.tile(self._given(goal, "goal")[:2], (n, 1))
         if start is None:
@@ -125,7 +119,10 @@ class Ant(Threaded, Places):
             if len(given) == 2:
                 given = np.concatenate([given, self.standing[2:]])
             states = np.tile(given, (n, 1))
-        return self._episodes_class(self, states, goal_xy)
+        return self._run(states, goal_xy)
+
+    def _run(self, states: np.ndarray, goal_xy: np.ndarray) -> AntEpisodes:
+        return AntEpisodes(self, states, goal_xy)
 
     def _draw_goals(self, rng: np.random.Generator, n: int) -> np.ndarray:
         """x and y [n, 2] of goals."""
@@ -142,6 +139,7 @@ class Ant(Threaded, Places):
                 f"the {what} of {self.name} must be an observation of {self.observation_dim} numbers or x,y, "
                 f"not of shape {value.shape}"
             )
+        require_free(self.walls, value, what, self.name)
         return value
 
     def goal_base(self, rng: np.random.Generator) -> np.ndarray:
@@ -149,8 +147,8 @@ class Ant(Threaded, Places):
         return np.concatenate([[np.nan, np.nan], self.proprioception])
 
     def film(self, observations: np.ndarray, physics: np.ndarray | None) -> np.ndarray:
-        """Frames of an episode for people to look at: every fourth state, from above."""
-        return self.frames(observations[::4])
+        """Frames of an episode for people to look at: every fourth state."""
+        return self.frames(observations[::4], follow=self.follow)
 
     def frames(self, observations: np.ndarray, height: int = 360, width: int = 480, follow: bool = False) -> np.ndarray:
         """Images uint8 [n, height, width, 3] of states [n, 29]: the whole maze from above, or close behind the ant."""
@@ -164,7 +162,7 @@ class Ant(Threaded, Places):
         camera.distance = side / 2 / np.tan(np.radians(model.vis.global_.fovy) / 2) + WALL_HEIGHT
         view = model.camera("back").id if follow else camera
         put = partial(set_state, mujoco, model, data)
-        return render(mujoco, model, observations, (height, width), view, put, fast=False)
+        return render(model, observations, (height, width), view, put, fast=False)
 
 
 class AntMaze(Ant, Grid):
@@ -188,15 +186,12 @@ class AntMaze(Ant, Grid):
             return self._layout.max_steps
         return 1000 * -(-int(self.cell_steps.max()) // LARGE_LONGEST_WAY)
 
-    # Cells
-
     def centres(self, cells: np.ndarray) -> np.ndarray:
         """x and y [n, 2] of the middle of cells [n, 2] (row, column)."""
-        xy: np.ndarray = CELL * (np.asarray(cells, np.float64)[..., ::-1] - 1)
-        return xy
+        return CELL * (np.asarray(cells, np.float64)[..., ::-1] - 1)
 
     def free_cell(self, xy: np.ndarray) -> np.ndarray:
-        """The row of `grid.free_cells` that each position [n, 2] is in, -1 in walls and off the map."""
+        """The row of `free_cells` that each position [n, 2] is in, -1 in walls and off the map."""
         row, column = cells_of(xy, self.walls).T
         return self.free_index[row, column]
 
@@ -218,11 +213,6 @@ class AntMaze(Ant, Grid):
             cells[same] = rng.integers(len(self.free_cells), size=int(same.sum()))
         return self.resets(rng, self.centres(self.free_cells[cells]))
 
-    def _given(self, value: np.ndarray, what: str) -> np.ndarray:
-        value = super()._given(value, what)
-        require_free(self.walls, value, what, self.name)
-        return value
-
     @property
     def target(self) -> np.ndarray:  # type: ignore[override]
         """The middle of where D4RL draws goals, or of the cell at one end of a map's longest way."""
@@ -236,8 +226,6 @@ class AntMaze(Ant, Grid):
     def target_episodes(self, rng: np.random.Generator, n: int) -> AntEpisodes:
         """n episodes to the target, from D4RL's start or, on other maps, from a random cell."""
         return self.episodes(rng, n, goal=self.target)
-
-    # Pictures
 
     def draw(self, ax: Axes) -> None:
         draw_walls(self.walls, ax)
@@ -256,14 +244,13 @@ class AntEpisodes(BaseEpisodes):
     def step(self, actions: np.ndarray) -> None:
         """One step of all but the episodes that rest at their goal."""
         actions = np.asarray(actions, np.float64)
-        self._world.share_out(lambda episodes: self._advance(episodes, actions), self.moving(actions))
+        self._world.share_out(self._advance, self.moving(actions), actions)
         self._observe()
 
-    def _advance(self, episodes: np.ndarray, actions: np.ndarray) -> None:
-        for episode in episodes:
-            data = self._data[episode]
-            data.ctrl[:] = actions[episode]  # the model clips it to [-1, 1]
-            self._mujoco.mj_step(self._world.model, data, SUBSTEPS)
+    def _advance(self, episode: int, action: np.ndarray) -> None:
+        data = self._data[episode]
+        data.ctrl[:] = action  # the model clips it to [-1, 1]
+        self._mujoco.mj_step(self._world.model, data, SUBSTEPS)
 
     def _observe(self) -> None:
         self.states = np.stack([np.concatenate([data.qpos, data.qvel]) for data in self._data])  # [n, 29] float64
@@ -303,7 +290,7 @@ def require_free(walls: np.ndarray, value: np.ndarray, what: str, name: str) -> 
     """Raise unless a start or goal, which begins with x and y, is on the map and in no wall."""
     if not np.isfinite(value).all() or walls[tuple(cells_of(value[:2], walls))]:
         raise HilpError(
-            f"the {what} {value[:2].tolist()} is no free position of {name}: it is in a wall or off the map"
+            f"the {what} {value[:2].tolist()} is no free position of {name}: it is in a wall, off the map or not finite"
         )
 
 
@@ -317,18 +304,11 @@ def model_xml(walls: np.ndarray) -> str:
     root = ET.parse(import_simulator("AntMaze", "ogbench.locomaze.ant").AntEnv.xml_file).getroot()
     world = root.find("worldbody")
     assert world is not None
+    box = {"type": "box", "contype": "1", "conaffinity": "1", "material": "wall"}
+    box["size"] = f"{CELL / 2} {CELL / 2} {WALL_HEIGHT / 2}"
     for row, column in np.argwhere(walls):
-        ET.SubElement(
-            world,
-            "geom",
-            name=f"block_{row}_{column}",
-            type="box",
-            pos=f"{CELL * (column - 1)} {CELL * (row - 1)} {WALL_HEIGHT / 2}",
-            size=f"{CELL / 2} {CELL / 2} {WALL_HEIGHT / 2}",
-            contype="1",
-            conaffinity="1",
-            material="wall",
-        )
+        at = f"{CELL * (column - 1)} {CELL * (row - 1)} {WALL_HEIGHT / 2}"
+        ET.SubElement(world, "geom", box, name=f"block_{row}_{column}", pos=at)
     floor = world.find("geom[@name='floor']")
     assert floor is not None
     rows, columns = walls.shape

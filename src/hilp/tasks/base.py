@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
@@ -16,8 +16,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+Given = np.ndarray | None  # a start or goal as an observation; None: a random one
+AnyGoal = np.ndarray | str | None  # the same, or the name of a goal
+
+
 class Episodes(Protocol):
-    """n episodes running side by side."""
+    """n episodes running side by side.
+
+    Where a goal has several parts, `success_fractions()` [n] in [0, 1] is the share of them reached so far; where
+    episodes end by themselves, bool [n] `over` says which have, and `fallen` which of these by a fall.
+    """
 
     observations: np.ndarray  # [n, obs_dim] float32: now
     goals: np.ndarray  # [n, obs_dim] float32: what a goal prompt takes
@@ -27,28 +35,6 @@ class Episodes(Protocol):
     def reached(self) -> np.ndarray: ...  # bool [n]: at the goal now
 
     def extra(self, name: str) -> np.ndarray: ...  # [n, ...]: a column of extra data, e.g. "physics"
-
-
-@runtime_checkable
-class PartialSuccess(Protocol):
-    """What episodes also have where a goal has several parts, and each of them counts."""
-
-    def success_fractions(self) -> np.ndarray: ...  # [n] in [0, 1]: the share of the goal's parts reached so far
-
-
-@runtime_checkable
-class NamedGoals(Protocol):
-    """What a task also has where a goal can be given by a name, or by a few columns of an observation.
-
-    Its `episodes` take one of the names as goal.
-    """
-
-    goal_names: tuple[str, ...]
-
-    # The observation of a goal with a name.
-    def goal_named(self, name: str, rng: np.random.Generator) -> np.ndarray: ...
-
-    def goal_base(self, rng: np.random.Generator) -> np.ndarray: ...  # what other columns are; NaN: they must be given
 
 
 @dataclass(frozen=True)
@@ -61,7 +47,17 @@ class Finite:
 
 
 class Task(Protocol):
-    """What every task offers. `finite` and `best_return` may return None, the mappings may be empty."""
+    """What every task offers. `finite` and `best_return` may return None, the mappings may be empty.
+
+    Where a goal can be given by a few columns of an observation, a task also has `goal_base(rng)`: what the others are,
+    NaN where they must be given. Where it can be given by a name, also `goal_names`, which its `episodes` take as goal,
+    and `goal_named(name, rng)`, the observation of one.
+
+    A task with one far place to be, for policies trained on rewards, also has `target` [obs_dim], an observation of
+    being there; `at_target(s, a, s2)`, a reward of 1 there and 0 elsewhere or, of a target that has parts, how many of
+    them s2 has; `target_ends`, whether an episode is over there, so that time is what counts; and `target_episodes(rng,
+    n)`, which begin far from it and have it as goal.
+    """
 
     name: str
     family: str  # the collector's file
@@ -75,12 +71,9 @@ class Task(Protocol):
     potentials: Mapping[str, Callable[[np.ndarray], np.ndarray]]  # rewards f(s') - f(s) of getting somewhere
     rewards: Mapping[str, Callable[..., np.ndarray]]  # rewards of (s, a, s') or (s, a, s', extras) of being somewhere
 
-    def episodes(
-        self, rng: np.random.Generator, n: int, start: np.ndarray | None = None, goal: Any = None
-    ) -> Episodes: ...  # random starts and goals, unless an observation of one is given, or a goal's name
+    def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: Any = None) -> Episodes: ...
 
-    # The task as it is evaluated on data with this first observation.
-    def for_data(self, first: np.ndarray) -> Task: ...
+    def for_data(self, first: np.ndarray) -> Task: ...  # as it is evaluated on data with this first observation
 
     def potential_max(self, name: str) -> float: ...
 
@@ -95,20 +88,6 @@ class Task(Protocol):
     def place(self, observations: np.ndarray) -> np.ndarray: ...  # [n, 2]: where to draw an observation
 
 
-class WithTarget(Task, Protocol):
-    """A task that has one far place to be: a reward that says nothing elsewhere, for policies trained on rewards."""
-
-    target_ends: bool  # whether an episode is over there, so that time is what counts; else a target pays part by part
-
-    @property
-    def target(self) -> np.ndarray: ...  # [obs_dim]: an observation of being there
-
-    # 1 there, 0 elsewhere; of a target that has parts, how many of them s2 has.
-    def at_target(self, s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray: ...
-
-    def target_episodes(self, rng: np.random.Generator, n: int) -> Episodes: ...  # that begin far from it; their goal
-
-
 class BaseTask:
     """What tasks usually answer: no rewards, no exact distances, the same task for all data."""
 
@@ -120,7 +99,6 @@ class BaseTask:
     rewards: Mapping[str, Callable[..., np.ndarray]] = {}
 
     def changed(self, **attributes: Any) -> Self:
-        """A copy of this task with other attributes."""
         other = copy.copy(self)
         vars(other).update(attributes)
         return other
@@ -173,11 +151,12 @@ class BaseEpisodes:
         return np.zeros(len(self.observations), bool)
 
     def moving(self, actions: np.ndarray) -> np.ndarray:
-        """The numbers of all episodes but those that rest: at their goal, with an action of exactly zero.
+        """The numbers of all episodes but those that are over, or that rest: at their goal, with an action of zero.
 
-        An evaluation gives that action to the episodes that are over, whose simulation would only cost time.
+        An evaluation gives exactly that action to episodes that are done, whose simulation would only cost time.
         """
-        return np.flatnonzero(~(self.reached() & (actions == 0).all(axis=1)))
+        resting = self.reached() & (actions == 0).all(axis=1)
+        return np.flatnonzero(~(resting | getattr(self, "over", False)))
 
     def extra(self, name: str) -> np.ndarray:
         known = self._world.extra_columns

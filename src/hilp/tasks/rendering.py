@@ -103,6 +103,11 @@ def render_in_blocks(
     return images
 
 
+def with_images(data: Dataset, images: dict[str, np.ndarray], **changes: Any) -> Dataset:
+    """Data with images as observations, which are no longer what was checked and prepared."""
+    return replace(data, observations=images, observation_parts=(), transform=None, checked=(), **changes)
+
+
 class ImageTask:
     """What a task with image observations adds to the same task by states, of which it is a subclass, too."""
 
@@ -129,8 +134,7 @@ class ImageTask:
         ((part, shape, _),) = self.image_parts
         images = render_in_blocks(lambda states: self.render_states(states)[part], data.observations, shape, progress)
         extras = {**data.extras, self.state_column: np.asarray(data.observations, np.float32)}
-        found = replace(data, observations={part: images}, extras=extras, task=self._task_of(data), checked=())
-        return replace(found, observation_parts=(), transform=None, name=VISUAL + data.name)
+        return with_images(data, {part: images}, extras=extras, task=self._task_of(data), name=VISUAL + data.name)
 
     def _task_of(self, data: Dataset) -> str:
         """The task of rendered data: a data set's own task also says its kind of data."""
@@ -170,5 +174,4 @@ class RenderedEpisodes:
 
     def extra(self, name: str) -> np.ndarray:
         known = name == self._world.state_column and name in self._world.extra_columns
-        states: np.ndarray = self._plain.observations if known else self._plain.extra(name)
-        return states
+        return self._plain.observations if known else self._plain.extra(name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import importlib
 import os
 import sys
@@ -10,12 +9,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from ctypes.util import find_library
-from functools import cached_property
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
 
 from hilp.errors import HilpError
+from hilp.tasks.base import BaseTask
 
 
 def import_simulator(needed_by: str, module: str = "mujoco") -> Any:
@@ -37,27 +37,31 @@ def choose_rendering() -> None:
         os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
 
 
-class Threaded:
+@cache
+def pool(threads: int) -> ThreadPoolExecutor:
+    """The threads of this process, shared by all its tasks."""
+    return ThreadPoolExecutor(threads, "hilp-simulator")
+
+
+class Threaded(BaseTask):
     """A task whose episodes are simulated by several threads: MuJoCo runs outside Python's lock."""
 
     threads: int
 
     def with_threads(self, threads: int) -> Self:
-        other = copy.copy(self)
-        other.threads = threads
-        other.__dict__.pop("_pool", None)
-        return other
+        return self.changed(threads=threads)
 
-    @cached_property
-    def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(self.threads, "hilp-simulator")
+    def share_out(self, advance: Callable[[Any, Any], None], episodes: np.ndarray, actions: np.ndarray) -> None:
+        """Advance these episodes by one action each, each thread some of them."""
 
-    def share_out(self, simulate: Callable[[np.ndarray], None], episodes: np.ndarray) -> None:
-        """Simulate these episodes, each thread some of them."""
+        def simulate(some: np.ndarray) -> None:
+            for episode in some:
+                advance(episode, actions[episode])
+
         if self.threads < 2 or len(episodes) < 2:
             simulate(episodes)
         else:
-            list(self._pool.map(simulate, np.array_split(episodes, min(self.threads, len(episodes)))))
+            list(pool(self.threads).map(simulate, np.array_split(episodes, min(self.threads, len(episodes)))))
 
 
 def cores() -> int:
@@ -76,11 +80,13 @@ def offscreen() -> bool:
 
 
 @contextmanager
-def drawing(mujoco: Any, model: Any, height: int, width: int, fast: bool = True) -> Iterator[Draw]:
+def drawing(model: Any, height: int, width: int, fast: bool = True) -> Iterator[Draw]:
     """A function that fills an image; a camera is a number of the model's or a free one.
 
     fast: without what costs most time and shows least: shadows, reflections and multisampling.
     """
+    import mujoco
+
     if fast:
         model.vis.quality.offsamples = 0
     model.vis.global_.offheight = max(model.vis.global_.offheight, height)
@@ -116,17 +122,11 @@ def drawing(mujoco: Any, model: Any, height: int, width: int, fast: bool = True)
 
 
 def render(
-    mujoco: Any,
-    model: Any,
-    states: np.ndarray,
-    size: tuple[int, int],
-    camera: Any,
-    put: Callable[[np.ndarray], Any],
-    fast: bool = True,
+    model: Any, states: np.ndarray, size: tuple[int, int], camera: Any, put: Callable[[Any], Any], fast: bool = True
 ) -> np.ndarray:
     """Images uint8 [n, height, width, 3] of states; `put(state)` gives a simulation that is in one."""
     images = np.empty((len(states), *size, 3), np.uint8)
-    with drawing(mujoco, model, *size, fast=fast) as draw:
+    with drawing(model, *size, fast=fast) as draw:
         for state, image in zip(states, images, strict=True):
             draw(put(state), camera, image)
     return images

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hilp.collectors.collecting import Request, collect_blocks
 from hilp.collectors.ogbench import mazes, play
-from hilp.tasks.ogbench import OgbenchTask
-from hilp.tasks.ogbench.environments import VERSION
+from hilp.tasks.ogbench import VERSION, OgbenchTask
 from hilp.tasks.ogbench.mazes import OgbenchMaze
 
 if TYPE_CHECKING:

@@ -1,18 +1,95 @@
-"""The robots: walker, cheetah, quadruped and the Jaco arm. Models, resets and control rates are dm_control's own."""
+"""The robots: walker, cheetah, quadruped and the Jaco arm. Models, resets and control rates are dm_control's own.
+
+Rewards are functions of what a domain measures, for many states at once. Where dm_control's suite has no such task
+(walker flip, cheetah backward, quadruped jump, ...) the reward is written here, on what the shipped model measures.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 
-from hilp.tasks.dmc import rewards
+from hilp.data.transforms import Parts
 from hilp.tasks.simulator import import_simulator
 
-Parts = tuple[tuple[str, tuple[int, ...]], ...]
+GAUSSIAN_AT_MARGIN = 0.1
+Reward = Callable[..., np.ndarray]
+
+
+def at_least(x: np.ndarray, bound: float, margin: float, value: float) -> np.ndarray:
+    """1 from the bound on, falling linearly to `value` at `margin` below it, and on to 0."""
+    return np.clip(1 - (bound - x) / margin * (1 - value), 0.0, 1.0)
+
+
+def near(distance: np.ndarray, margin: float) -> np.ndarray:
+    """1 up to distance 0, falling as a Gaussian to 0.1 at `margin`."""
+    away = np.maximum(distance, 0.0) / margin
+    return np.exp(away**2 * np.log(GAUSSIAN_AT_MARGIN))
+
+
+def walker_stand(height: np.ndarray, upright: np.ndarray, speed: np.ndarray, spin: np.ndarray) -> np.ndarray:
+    return (3 * near(1.2 - height, 0.6) + (1 + upright) / 2) / 4
+
+
+def _while_standing(rate: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Reward:
+    """A reward of a walker's speed and spin that counts while it stands."""
+
+    def reward(height: np.ndarray, upright: np.ndarray, speed: np.ndarray, spin: np.ndarray) -> np.ndarray:
+        return walker_stand(height, upright, speed, spin) * (5 * rate(speed, spin) + 1) / 6
+
+    return reward
+
+
+def _while_upright(rate: Callable[[np.ndarray, np.ndarray], np.ndarray | float]) -> Reward:
+    """A reward of a quadruped's speed and height that counts while it is upright."""
+
+    def reward(upright: np.ndarray, speed: np.ndarray, height: np.ndarray) -> np.ndarray:
+        return at_least(upright, 1.0, 2.0, 0.0) * rate(speed, height)
+
+    return reward
+
+
+WALKER: dict[str, Reward] = {
+    "stand": walker_stand,
+    "walk": _while_standing(lambda speed, spin: at_least(speed, 1.0, 0.5, 0.5)),
+    "run": _while_standing(lambda speed, spin: at_least(speed, 8.0, 4.0, 0.5)),
+    "flip": _while_standing(lambda speed, spin: at_least(spin, 5.0, 5.0, 0.0)),
+}
+CHEETAH: dict[str, Reward] = {
+    "run": lambda speed: at_least(speed, 10.0, 10.0, 0.0),
+    "run_backward": lambda speed: at_least(-speed, 10.0, 10.0, 0.0),
+    "walk": lambda speed: at_least(speed, 2.0, 2.0, 0.0),
+    "walk_backward": lambda speed: at_least(-speed, 2.0, 2.0, 0.0),
+}
+QUADRUPED: dict[str, Reward] = {
+    "stand": _while_upright(lambda speed, height: 1.0),
+    "walk": _while_upright(lambda speed, height: at_least(speed, 0.5, 0.5, 0.5)),
+    "run": _while_upright(lambda speed, height: at_least(speed, 5.0, 5.0, 0.5)),
+    "jump": _while_upright(lambda speed, height: at_least(height, 1.0, 1.0, 0.5)),
+}
+JACO_TARGETS = {
+    f"reach_{vertical}_{side}": np.array([0.09 * x, 0.09 * y, 0.001])
+    for vertical, y in (("top", 1), ("bottom", -1))
+    for side, x in (("left", -1), ("right", 1))
+}
+JACO_TARGET_RADIUS = 0.05
+
+
+def reach(target: np.ndarray) -> Reward:
+    """The reward of holding the pinch at a target."""
+
+    def reward(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+        distance = np.linalg.norm(np.stack([x, y, z], axis=-1) - target, axis=-1)
+        return near(distance - JACO_TARGET_RADIUS, JACO_TARGET_RADIUS)
+
+    return reward
+
+
+JACO: dict[str, Reward] = {name: reach(target) for name, target in JACO_TARGETS.items()}
 
 
 class Arrays:
@@ -36,6 +113,7 @@ class Domain:
     substeps: int  # of the physics in a step of control
     max_steps = 1000
     score_scale = 1.0  # of returns in aggregates: what makes the shorter episodes of the arm count as much
+    task: tuple[str, dict[str, Any]]  # of the suite's module: a class that begins episodes, and its arguments
     camera: int | str = 0
     axes: Mapping[str, int]  # the two columns of an observation that pictures show, by what they are
 
@@ -45,16 +123,25 @@ class Domain:
         self.physics = self.build()  # dm_control's; only used to begin episodes
         self.model = self.physics.model.ptr
 
+    @property
+    def suite(self) -> Any:
+        """The module of dm_control's suite, where the robot is one of its own."""
+        return import_simulator("a DeepMind Control task", f"dm_control.suite.{type(self).__name__.lower()}")
+
     def build(self) -> Any:
         """dm_control's physics of this robot."""
-        raise NotImplementedError
+        physics = self.suite.Physics.from_xml_string(*self.suite.get_model_and_assets())
+        self.torso = physics.model.name2id("torso", "body")
+        return physics
 
     def begin(self, seed: int) -> None:
         """Put the physics to the start of a random episode."""
-        raise NotImplementedError
+        name, values = self.task
+        with self.physics.reset_context():
+            getattr(self.suite, name)(**values, random=seed).initialize_episode(self.physics)
 
-    def observe(self, now: Arrays) -> np.ndarray:
-        """Observations [n, obs], parts side by side."""
+    def observe(self, now: Arrays) -> Sequence[np.ndarray]:
+        """The parts [n, k] of observations, which stand side by side in them."""
         raise NotImplementedError
 
     def measure(self, data: Any) -> Sequence[float]:
@@ -76,68 +163,45 @@ class Domain:
 
         return put
 
-    def compute_speeds(self, data: Any) -> None:
-        """Positions and velocities of all bodies, from qpos and qvel."""
-        self.mujoco.mj_kinematics(self.model, data)
-        self.mujoco.mj_comPos(self.model, data)
-        self.mujoco.mj_comVel(self.model, data)
+    def compute_speeds(self, data: Any, *more: Callable[[Any, Any], None]) -> None:
+        """Positions and velocities of all bodies, from qpos and qvel; then more stages of the physics."""
+        for stage in (self.mujoco.mj_kinematics, self.mujoco.mj_comPos, self.mujoco.mj_comVel, *more):
+            stage(self.model, data)
 
 
-class SuiteDomain(Domain):
-    """A robot of dm_control's suite: a module with a `Physics`, and a task that begins its episodes."""
-
-    task: tuple[str, dict[str, Any]]  # a class of the module, and its arguments
-
-    @property
-    def suite(self) -> Any:
-        return import_simulator("a DeepMind Control task", f"dm_control.suite.{type(self).__name__.lower()}")
-
-    def build(self) -> Any:
-        physics = self.suite.Physics.from_xml_string(*self.suite.get_model_and_assets())
-        self.torso = physics.model.name2id("torso", "body")
-        return physics
-
-    def begin(self, seed: int) -> None:
-        name, values = self.task
-        with self.physics.reset_context():
-            getattr(self.suite, name)(**values, random=seed).initialize_episode(self.physics)
-
-
-class Walker(SuiteDomain):
+class Walker(Domain):
     parts = (("orientations", (14,)), ("height", (1,)), ("velocity", (9,)))
-    rewards = rewards.WALKER
+    rewards = WALKER
     task = ("PlanarWalker", {"move_speed": 0})
     substeps = 10
     axes = {"forward speed of the torso": 16, "height of the torso": 14}  # noqa: RUF012
 
-    def observe(self, now: Arrays) -> np.ndarray:
+    def observe(self, now: Arrays) -> Sequence[np.ndarray]:
         planar = now.xmat[:, 1:, [0, 2]]  # the x axis of each body, in the plane it moves in
-        return np.concatenate([planar.reshape(len(planar), -1), now.xpos[:, self.torso, 2:], now.qvel], axis=1)
+        return planar.reshape(len(planar), -1), now.xpos[:, self.torso, 2:], now.qvel
 
     def measure(self, data: Any) -> Sequence[float]:
-        self.compute_speeds(data)
-        self.mujoco.mj_subtreeVel(self.model, data)
+        self.compute_speeds(data, self.mujoco.mj_subtreeVel)
         at = self.torso
         return data.xpos[at, 2], data.xmat[at, 8], data.subtree_linvel[at, 0], data.subtree_angmom[at, 1]
 
 
-class Cheetah(SuiteDomain):
+class Cheetah(Domain):
     parts = (("position", (8,)), ("velocity", (9,)))
-    rewards = rewards.CHEETAH
+    rewards = CHEETAH
     task = ("Cheetah", {})
     substeps = 1
     axes = {"forward speed of the torso": 8, "height of the torso over its place at rest": 0}  # noqa: RUF012
 
-    def observe(self, now: Arrays) -> np.ndarray:
-        return np.concatenate([now.qpos[:, 1:], now.qvel], axis=1)
+    def observe(self, now: Arrays) -> Sequence[np.ndarray]:
+        return now.qpos[:, 1:], now.qvel
 
     def measure(self, data: Any) -> Sequence[float]:
-        self.compute_speeds(data)
-        self.mujoco.mj_subtreeVel(self.model, data)
+        self.compute_speeds(data, self.mujoco.mj_subtreeVel)
         return (data.subtree_linvel[self.torso, 0],)
 
 
-class Quadruped(SuiteDomain):
+class Quadruped(Domain):
     parts = (
         ("egocentric_state", (44,)),
         ("torso_velocity", (3,)),
@@ -145,7 +209,7 @@ class Quadruped(SuiteDomain):
         ("imu", (6,)),
         ("force_torque", (24,)),
     )
-    rewards = rewards.QUADRUPED
+    rewards = QUADRUPED
     task = ("Move", {"desired_speed": 0})
     substeps = 4
     camera = 2
@@ -167,19 +231,16 @@ class Quadruped(SuiteDomain):
         self.force_torque = _sensor_columns(model, kinds.mjSENS_FORCE, kinds.mjSENS_TORQUE)
         return physics
 
-    def observe(self, now: Arrays) -> np.ndarray:
+    def observe(self, now: Arrays) -> Sequence[np.ndarray]:
         sensors, speed_at = now.sensordata, int(self.velocimeter.adr[0])
-        return np.concatenate(
-            [
-                now.qpos[:, self.hinge_positions],
-                now.qvel[:, self.hinge_velocities],
-                now.act,
-                sensors[:, speed_at : speed_at + 3],
-                now.xmat[:, self.torso, 8:],
-                sensors[:, self.imu],
-                np.arcsinh(sensors[:, self.force_torque]),
-            ],
-            axis=1,
+        return (
+            now.qpos[:, self.hinge_positions],
+            now.qvel[:, self.hinge_velocities],
+            now.act,
+            sensors[:, speed_at : speed_at + 3],
+            now.xmat[:, self.torso, 8:],
+            sensors[:, self.imu],
+            np.arcsinh(sensors[:, self.force_torque]),
         )
 
     def measure(self, data: Any) -> Sequence[float]:
@@ -200,7 +261,7 @@ class Jaco(Domain):
         ("pinch_site_pos", (3,)),
         ("pinch_site_rmat", (9,)),
     )
-    rewards = rewards.JACO
+    rewards = JACO
     substeps = 20
     max_steps = 250
     score_scale = 4.0
@@ -214,26 +275,17 @@ class Jaco(Domain):
         from dm_control.manipulation.shared import arenas, cameras, observations, robots, workspaces
 
         arena = arenas.Standard()
+        world = arena.mjcf_model.worldbody
         self.arm = robots.make_arm(observations.PERFECT_FEATURES)
         self.hand = robots.make_hand(observations.PERFECT_FEATURES)
         self.arm.attach(self.hand)
         arena.attach_offset(self.arm, offset=robots.ARM_OFFSET)
-        arena.mjcf_model.worldbody.add("camera", **cameras.FRONT_CLOSE._asdict())
-        for name, target in rewards.JACO_TARGETS.items():
-            site = workspaces.add_target_site(
-                arena.mjcf_model.worldbody,
-                rewards.JACO_TARGET_RADIUS,
-                visible=True,
-                rgba=(1.0, 0.0, 0.0, 0.3),
-                name=name,
-            )
+        world.add("camera", **cameras.FRONT_CLOSE._asdict())
+        for name, target in JACO_TARGETS.items():
+            site = workspaces.add_target_site(world, JACO_TARGET_RADIUS, visible=True, rgba=(1, 0, 0, 0.3), name=name)
             site.pos = target
-        self.initializer = initializers.ToolCenterPointInitializer(
-            self.hand,
-            self.arm,
-            position=distributions.Uniform((-0.2, -0.2, 0.02), (0.2, 0.2, 0.4)),
-            quaternion=workspaces.DOWN_QUATERNION,
-        )
+        places, down = distributions.Uniform((-0.2, -0.2, 0.02), (0.2, 0.2, 0.4)), workspaces.DOWN_QUATERNION
+        self.initializer = initializers.ToolCenterPointInitializer(self.hand, self.arm, places, down)
         self.failure = composer.EpisodeInitializationError
         physics = mjcf.Physics.from_mjcf_model(arena.mjcf_model)
         model = physics.model.ptr
@@ -247,47 +299,36 @@ class Jaco(Domain):
 
     def begin(self, seed: int) -> None:
         random = np.random.RandomState(seed)  # what dm_control's initializers take
-        while True:
-            try:
-                with _without_warnings("absl"), self.physics.reset_context():
-                    self.hand.set_grasp(self.physics, close_factors=random.uniform())
-                    self.initializer(self.physics, random)
-                return
-            except self.failure:  # no pose without a collision was found: draw again, as dm_control does
-                continue
+        talker = logging.getLogger("absl")  # inverse kinematics warns of every pose that it cannot reach
+        with ExitStack() as stack:
+            stack.callback(talker.setLevel, talker.level)
+            talker.setLevel(logging.ERROR)
+            while True:
+                try:
+                    with self.physics.reset_context():
+                        self.hand.set_grasp(self.physics, close_factors=random.uniform())
+                        self.initializer(self.physics, random)
+                    return
+                except self.failure:  # no pose without a collision was found: draw again, as dm_control does
+                    continue
 
-    def observe(self, now: Arrays) -> np.ndarray:
+    def observe(self, now: Arrays) -> Sequence[np.ndarray]:
         positions, velocities = now.qpos, now.qvel  # every joint is a hinge: its row is its number
         angles = positions[:, self.arm_joints]
         torque = np.einsum("nij,ij->ni", now.sensordata[:, self.torques], self.axes_of_joints)
-        return np.concatenate(
-            [
-                np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(len(angles), -1),
-                np.sign(torque) * np.log1p(np.abs(torque)),
-                velocities[:, self.arm_joints],
-                positions[:, self.hand_joints],
-                velocities[:, self.hand_joints],
-                now.site_xpos[:, self.pinch],
-                now.site_xmat[:, self.pinch],
-            ],
-            axis=1,
+        return (
+            np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(len(angles), -1),
+            np.sign(torque) * np.log1p(np.abs(torque)),
+            velocities[:, self.arm_joints],
+            positions[:, self.hand_joints],
+            velocities[:, self.hand_joints],
+            now.site_xpos[:, self.pinch],
+            now.site_xmat[:, self.pinch],
         )
 
     def measure(self, data: Any) -> Sequence[float]:
         self.mujoco.mj_kinematics(self.model, data)
         return tuple(data.site_xpos[self.pinch])
-
-
-@contextmanager
-def _without_warnings(logger: str) -> Iterator[None]:
-    """Inverse kinematics warns of every pose that it cannot reach, and then tries another."""
-    talker = logging.getLogger(logger)
-    before = talker.level
-    talker.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        talker.setLevel(before)
 
 
 def _sensor_columns(model: Any, *kinds: Any) -> np.ndarray:

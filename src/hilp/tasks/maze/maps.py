@@ -210,7 +210,6 @@ def cell_name(row: int, column: int) -> str:
 
 
 def draw_doors(cells: np.ndarray, ax: Axes) -> None:
-    """An arrow in each door."""
     from matplotlib.patches import Polygon
 
     for row, column in np.argwhere(np.isin(cells, list(DOORS))):
@@ -257,19 +256,13 @@ def closed(cells: np.ndarray) -> np.ndarray:
 
 
 def at_goal(xy: np.ndarray, goals: np.ndarray) -> np.ndarray:
-    """Whether each position is within the success radius of its goal."""
-    distance: np.ndarray = np.linalg.norm(xy - goals, axis=-1)
-    return distance <= SUCCESS_RADIUS
+    return np.linalg.norm(xy - goals, axis=-1) <= SUCCESS_RADIUS
 
 
 class Places(BaseTask):
     """A task whose goals are places, and so given by x and y."""
 
     has_goals = True
-    goal_names: tuple[str, ...] = ()
-
-    def goal_named(self, name: str, rng: np.random.Generator) -> np.ndarray:
-        raise HilpError(f"{self.name} has no goals by name: give x=...,y=...")
 
     def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray:
         """Whether each observation counts as at the goal: by x and y alone."""

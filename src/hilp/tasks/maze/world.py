@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks.base import BaseEpisodes, Finite
+from hilp.tasks.base import BaseEpisodes, Finite, Given
 from hilp.tasks.maze.maps import MAZES, Grid, at_goal, closed, draw_doors, draw_walls, fewest_steps
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ TOUCH = 1e-5  # an overlap up to this is touching: a position rounded to float32
 
 # Every motion maps the lattice of points at offsets 0.1, 0.3, 0.5, 0.7, 0.9 in each free cell to itself: free motions
 # are multiples of its spacing, and a wall stops the robot at offset 0.1 or 0.9.
-SPACING = 0.2
 MOTIONS = np.array([(x, y) for x in (-1, -0.5, 0, 0.5, 1) for y in (-1, -0.5, 0, 0.5, 1)])
 REGION_RADIUS = 1.5  # cells: of a region that is rewarded, or avoided
 FINITE_LIMIT = 10_000  # points (400 free cells) up to which the distances of all pairs are worth their memory, 200 MB
@@ -200,23 +199,23 @@ class Maze(Grid):
         room = self._rooms[np.searchsorted(self._room_bounds[:-1], rng.random(n), side="right")]
         return room[:, :2] + room[:, 2:] * rng.random((n, 2))
 
-    def episodes(
-        self, rng: np.random.Generator, n: int, start: np.ndarray | None = None, goal: np.ndarray | None = None
-    ) -> MazeEpisodes:
+    def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: Given = None) -> MazeEpisodes:
         """n episodes, each from a random start to a random goal that is not reached yet; either can be given."""
         goals = self.starts(rng, n) if goal is None else np.tile(self.require_position(goal, "goal"), (n, 1))
         if start is not None:
-            return MazeEpisodes(self, np.tile(self.require_position(start, "start"), (n, 1)), goals)
+            return self._run(np.tile(self.require_position(start, "start"), (n, 1)), goals)
         xy = self.starts(rng, n)
         while (near := at_goal(xy, goals)).any():
             xy[near] = self.starts(rng, int(near.sum()))
+        return self._run(xy, goals)
+
+    def _run(self, xy: np.ndarray, goals: np.ndarray) -> MazeEpisodes:
         return MazeEpisodes(self, xy, goals)
 
     def goal_base(self, rng: np.random.Generator) -> np.ndarray:
         return np.full(2, np.nan)
 
     def require_position(self, xy: np.ndarray, name: str) -> np.ndarray:
-        """A user's start or goal, checked."""
         xy = np.asarray(xy, np.float64)
         if xy.shape != (2,) or not self.valid(xy[None])[0]:
             raise HilpError(
@@ -233,8 +232,6 @@ class Maze(Grid):
         candidates = np.concatenate([low, high, np.clip(self._centre, low, high)])
         return float(self.potentials[name](candidates).max())
 
-    # One far place
-
     @cached_property
     def target(self) -> np.ndarray:  # type: ignore[override]
         """The middle of a cell at one end of the longest way through the maze."""
@@ -246,19 +243,12 @@ class Maze(Grid):
         xy = self.starts(rng, n)
         while (near := 2 * way[self.cell(xy)] < way.max()).any():
             xy[near] = self.starts(rng, int(near.sum()))
-        return MazeEpisodes(self, xy, np.tile(self.target.astype(np.float64), (n, 1)))
-
-    # Cells
-
-    @cached_property
-    def _cell_at(self) -> np.ndarray:
-        """[columns, rows from the bottom] -> row of free_cells, -1 in walls."""
-        return np.ascontiguousarray(self.free_index[::-1].T)
+        return self._run(xy, np.tile(self.target.astype(np.float64), (n, 1)))
 
     def cell(self, xy: np.ndarray) -> np.ndarray:
         """The row of free_cells that each valid position [n, 2] is in."""
         column, row = np.asarray(xy).T.astype(np.intp)
-        return self._cell_at.ravel().take(column * self._height + row)
+        return self.free_index[self._height - 1 - row, column]
 
     @cached_property
     def cell_corners(self) -> np.ndarray:
@@ -269,31 +259,20 @@ class Maze(Grid):
     # The exact finite maze
 
     @cached_property
-    def _lattice(self) -> np.ndarray:
-        """[points, 2] float64: five by five points in each free cell, cell after cell."""
-        offsets = np.array([(x, y) for x in (1, 3, 5, 7, 9) for y in (1, 3, 5, 7, 9)])
-        return ((10 * self.cell_corners[:, None] + offsets) / 10).reshape(-1, 2)
+    def _lattice(self) -> Any:
+        """A tree of points [points, 2]: five by five in each free cell, cell after cell."""
+        from scipy.spatial import cKDTree
 
-    @cached_property
-    def _lattice_at(self) -> np.ndarray:
-        """[5 * columns, 5 * rows from the bottom] -> row of the lattice, -1 in walls."""
-        columns, rows = self._cell_at.shape
-        row_of = np.full((5 * columns, 5 * rows), -1, np.int32)
-        row_of[tuple(_lattice_index(self._lattice).T)] = np.arange(len(self._lattice))
-        return row_of
+        offsets = np.array([(x, y) for x in (1, 3, 5, 7, 9) for y in (1, 3, 5, 7, 9)])
+        return cKDTree(((10 * self.cell_corners[:, None] + offsets) / 10).reshape(-1, 2))
 
     def nearest(self, xy: np.ndarray) -> np.ndarray:
         """The row of `finite()` nearest to each position [n, 2], also from inside walls."""
-        xy = np.asarray(xy, np.float64)
-        limit = np.array(self._lattice_at.shape) - 1
-        rows = self._lattice_at[tuple(np.clip(_lattice_index(xy), 0, limit).T)]
-        for stray in np.flatnonzero(rows < 0):
-            rows[stray] = np.square(self._lattice - xy[stray]).sum(axis=1).argmin()
-        return rows
+        return self._lattice.query(np.asarray(xy, np.float64))[1].astype(np.int32)
 
     @cached_property
     def _finite(self) -> Finite:
-        lattice, n = self._lattice, len(self._lattice)
+        lattice, n = np.array(self._lattice.data), self._lattice.n
         moved = self.step(np.repeat(lattice, len(MOTIONS), axis=0), np.tile(MOTIONS, (n, 1)))
         successors = self.nearest(moved).reshape(n, len(MOTIONS))
         return Finite(lattice.astype(np.float32), successors, fewest_steps(successors))
@@ -301,8 +280,6 @@ class Maze(Grid):
     def finite(self) -> Finite | None:
         """The maze restricted to its lattice and to MOTIONS; None if the map is too large to hold all distances."""
         return self._finite if 25 * len(self.free_cells) <= FINITE_LIMIT else None
-
-    # Pictures
 
     def draw(self, ax: Axes) -> None:
         draw_walls(self.walls, ax, corner=(0, 0), cell=1, origin="upper")
@@ -329,10 +306,6 @@ def _span(middle: np.ndarray, slack: float = TOUCH) -> tuple[np.ndarray, np.ndar
     """The first and last cell that the robot overlaps by more than slack along one axis."""
     reach = RADIUS - slack
     return np.floor(middle - reach).astype(np.intp), np.floor(middle + reach).astype(np.intp)
-
-
-def _lattice_index(xy: np.ndarray) -> np.ndarray:
-    return np.floor(xy / SPACING).astype(np.intp)
 
 
 def longest_corridor(walls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

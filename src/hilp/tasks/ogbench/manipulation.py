@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hilp.tasks.maze.maps import bare_axes
-from hilp.tasks.ogbench.task import EXTRA, OgbenchTask, shallow_copy
+from hilp.tasks.ogbench.task import EXTRA, OgbenchTask
 from hilp.tasks.simulator import import_simulator
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ SIDES = ("right", "left")
 
 class Manipulation(OgbenchTask):
     """An arm and things that it can change; what counts is the things, not the arm."""
+
+    simulation = ("_model", "_data")
 
     @cached_property
     def cubes(self) -> int:
@@ -74,8 +76,6 @@ class Manipulation(OgbenchTask):
             near &= np.abs(way[..., 0]) <= TOLERANCE * SCALES[thing]
         return near
 
-    # Pictures
-
     def draw(self, ax: Axes) -> None:
         """Draw the part of the table that the arm reaches, from above."""
         (left, right), (low, high) = TABLE
@@ -89,17 +89,12 @@ class Manipulation(OgbenchTask):
 
     # Environments
 
-    def _twin(self, env: Any) -> Any:
-        twin = shallow_copy(env)
-        twin._data = import_simulator(EXTRA).MjData(env._model)
-        return twin
-
     def _step(self, env: Any, action: np.ndarray) -> np.ndarray:
         # A locked drawer is a damping in the model, which twins share: each step begins with that of its own buttons.
         if self._has_drawer:
             for joint, state in zip(("drawer_slide", "window_slide"), env._cur_button_states, strict=True):
                 env._model.joint(joint).damping[0] = 2.0 if state else 1e6
-        return np.asarray(env.step(action)[0])
+        return super()._step(env, action)
 
     def _observe(self, env: Any) -> np.ndarray:
         return np.asarray(env.compute_observation())

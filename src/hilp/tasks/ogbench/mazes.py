@@ -13,7 +13,7 @@ import numpy as np
 
 from hilp.errors import HilpError
 from hilp.tasks.antmaze import CELL, AntMaze, draw_walls, require_free
-from hilp.tasks.ogbench.task import EXTRA, OgbenchEpisodes, OgbenchTask, seeded, shallow_copy
+from hilp.tasks.ogbench.task import EXTRA, OgbenchEpisodes, OgbenchTask, seeded
 from hilp.tasks.simulator import import_simulator
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ BALL = 15  # where the ball's x and y are in an observation of antsoccer: behind
 
 class OgbenchMaze(OgbenchTask):
     """A maze and a robot in it; what counts is where the robot is, in antsoccer where the ball is."""
+
+    simulation = ("model", "data")
 
     @cached_property
     def walls(self) -> np.ndarray:
@@ -63,8 +65,7 @@ class OgbenchMaze(OgbenchTask):
         return np.asarray(observations)[..., first : first + 2]
 
     def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray:
-        distance: np.ndarray = np.linalg.norm(self._counted(observations) - self._counted(goal), axis=-1)
-        return distance <= self.radius
+        return np.linalg.norm(self._counted(observations) - self._counted(goal), axis=-1) <= self.radius
 
     def _given(self, value: np.ndarray | None, what: str) -> np.ndarray | None:
         value = super()._given(value, what)
@@ -86,16 +87,11 @@ class OgbenchMaze(OgbenchTask):
         simple = self.about.body == "point" and self.env._teleport_info is None
         return PointEpisodes if simple else OgbenchEpisodes
 
-    def _twin(self, env: Any) -> Any:
-        twin = shallow_copy(env)
-        twin.data = import_simulator(EXTRA).MjData(env.model)
-        return twin
-
     def _step(self, env: Any, action: np.ndarray) -> np.ndarray:
         if env._teleport_info is None:
-            return np.asarray(env.step(action)[0])
+            return super()._step(env, action)
         with seeded(int(env.np_random.integers(2**31))):  # a teleport leads to one of three places
-            return np.asarray(env.step(action)[0])
+            return super()._step(env, action)
 
     def _observe(self, env: Any) -> np.ndarray:
         return np.asarray(env.get_ob())

@@ -1,8 +1,9 @@
-"""What OGBench's environments have in common: their five tasks, their success, and many of them side by side.
+"""What OGBench's environments have in common: their names, their five tasks, their success, many of them side by side.
 
-Episodes run in the environments of the package themselves. Two things are added. They can be seeded: OGBench draws
-from numpy's global generator, and from one of gymnasium's that cannot be seeded. And many share one compiled model,
-of which a manipulation environment needs 70 MB.
+Names are known without the package, an extra that is imported when one of them is used.
+Episodes run in its environments themselves. Two things are added. They can be seeded: OGBench draws from numpy's global
+generator, and from one of gymnasium's that cannot be seeded. And many share one compiled model, of which a manipulation
+environment needs 70 MB.
 """
 
 from __future__ import annotations
@@ -10,20 +11,107 @@ from __future__ import annotations
 import re
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks.base import BaseEpisodes, BaseTask
-from hilp.tasks.ogbench.environments import Environment
+from hilp.tasks.base import AnyGoal, BaseEpisodes, BaseTask, Given
+from hilp.tasks.rendering import VISUAL
 from hilp.tasks.simulator import import_simulator, rendering_errors
 
 EXTRA = "OGBench"  # what needs the simulator, in error messages
 FILM_STRIDE = 4  # one frame in so many steps
+VERSION = "-v0"  # how every registered name ends
+MAZE_KINDS, ARM_KINDS = ("navigate", "stitch", "explore"), ("play", "noisy")  # what its data sets are called
+# Names that would be another task's without their ending: antmaze-large is D4RL's, with another evaluation.
+TAKEN = ("antmaze-large",)
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What is registered under a name."""
+
+    name: str  # ours: without the ending, unless another task has that name
+    registered: str  # OGBench's
+    max_steps: int
+    observation_dim: int
+    action_dim: int
+    body: str  # point, ant, humanoid or soccer in a maze; cube, scene or puzzle before an arm
+
+    @property
+    def has_arm(self) -> bool:
+        return self.body in ("cube", "scene", "puzzle")
+
+
+def _environments() -> dict[str, Environment]:
+    arm, joint_numbers = 19, 9  # numbers of the arm; of a cube: position, quaternion, cosine and sine of its yaw
+    found = {}
+
+    def add(plain: str, steps: int, observation: int, action: int, body: str) -> None:
+        name = plain + VERSION if plain in TAKEN else plain
+        found[name] = Environment(name, plain + VERSION, steps, observation, action, body)
+
+    for size in ("medium", "large", "giant", "teleport"):
+        add(f"pointmaze-{size}", 1000, 2, 2, "point")
+        add(f"antmaze-{size}", 1000, 29, 8, "ant")
+        add(f"humanoidmaze-{size}", 4000 if size == "giant" else 2000, 69, 21, "humanoid")
+    for size in ("arena", "medium"):
+        add(f"antsoccer-{size}", 1000, 42, 8, "soccer")
+    sizes = {"single": (1, 200), "double": (2, 500), "triple": (3, 1000), "quadruple": (4, 1000), "octuple": (8, 1500)}
+    for size, (cubes, steps) in sizes.items():
+        add(f"cube-{size}", steps, arm + joint_numbers * cubes, 5, "cube")
+    add("scene", 750, arm + joint_numbers + 2 * 4 + 4, 5, "scene")
+    for size, steps in (("3x3", 500), ("4x4", 500), ("4x5", 1000), ("4x6", 1000)):
+        buttons = int(size[0]) * int(size[2])
+        add(f"puzzle-{size}", steps, arm + 4 * buttons, 5, "puzzle")
+    return found
+
+
+ENVIRONMENTS = _environments()
+NAMES = tuple(ENVIRONMENTS)
+
+
+def takes(name: str) -> bool:
+    """Whether a name is one of OGBench's, also one that is refused when it is made."""
+    plain = name.removesuffix(VERSION)
+    base = plain.removeprefix(VISUAL).partition("-singletask")[0]
+    return bool(_known(name) or (base != plain and _known(base + VERSION))) or plain.startswith("powderworld-")
+
+
+def find(name: str) -> Environment:
+    """The environment of a name: OGBench's, ours without the version, or that of a data set (cube-single-play-v0).
+
+    Of a visual one that with states.
+    """
+    found = _known(name)
+    if found is not None:
+        return found
+    plain = name.removesuffix(VERSION)
+    if plain.startswith("powderworld-"):
+        raise HilpError(f"{name} observes images, which tasks here do not: it has no version with states")
+    if plain.startswith(VISUAL):
+        return find(plain.removeprefix(VISUAL) + VERSION)
+    if "-singletask" in plain:
+        instead = plain.split("-singletask")[0]
+        raise HilpError(f"{name} is one goal as a reward: take {instead} and one of its goals, task1 to task5")
+    raise HilpError(f"unknown OGBench environment '{name}': {nearest(name, NAMES)}")
+
+
+def of_data(name: str) -> Environment | None:
+    """The environment of a data set with a name of OGBench's (pointmaze-large-stitch-v0), None for other names."""
+    base, _, kind = name.removesuffix(VERSION).rpartition("-")
+    found = ENVIRONMENTS.get(base) or ENVIRONMENTS.get(base + VERSION)
+    return found if found is not None and kind in (ARM_KINDS if found.has_arm else MAZE_KINDS) else None
+
+
+def _known(name: str) -> Environment | None:
+    plain = name.removesuffix(VERSION) if name not in ENVIRONMENTS else name
+    return ENVIRONMENTS.get(plain) or of_data(name)
 
 
 class OgbenchTask(BaseTask, ABC):
@@ -40,6 +128,7 @@ class OgbenchTask(BaseTask, ABC):
     # What the families differ in
 
     columns: Mapping[str, int]
+    simulation: tuple[str, str]  # what an environment calls its model and its data
 
     @abstractmethod
     def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray:
@@ -48,14 +137,6 @@ class OgbenchTask(BaseTask, ABC):
     @abstractmethod
     def set_state(self, env: Any, observation: np.ndarray) -> None:
         """Put an environment into the state that an observation tells of."""
-
-    @abstractmethod
-    def _twin(self, env: Any) -> Any:
-        """Another environment like this one, with a simulation of its own of the same model."""
-
-    @abstractmethod
-    def _step(self, env: Any, action: np.ndarray) -> np.ndarray:
-        """One step of one of several twins; the observation."""
 
     @abstractmethod
     def _observe(self, env: Any) -> np.ndarray: ...
@@ -69,19 +150,29 @@ class OgbenchTask(BaseTask, ABC):
     @cached_property
     def env(self) -> Any:
         """OGBench's environment as it registers it, without wrappers."""
-        return self._ready(make_env(self.about.registered))
+        return self._made(self.about.registered)
 
-    def _ready(self, env: Any) -> Any:
-        """Reset once: some are compiled by that."""
-        self._reset(env, 1, 0)
+    def _made(self, registered: str, **changes: Any) -> Any:
+        env = make_env(registered, **changes)
+        self._reset(env, 1, 0)  # some are compiled by that
         return env
 
-    @staticmethod
-    def _reset(env: Any, task: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """The first observation and the goal of an episode of a task."""
+    def _twin(self, env: Any) -> Any:
+        """Another environment like this one, with a simulation of its own of the same model."""
+        twin = object.__new__(type(env))  # `copy.copy` would make some environments anew, from wrong arguments
+        twin.__dict__.update(env.__dict__)
+        model, data = self.simulation
+        setattr(twin, data, import_simulator(EXTRA).MjData(getattr(env, model)))
+        return twin
+
+    def _reset(self, env: Any, task: int, seed: int) -> np.ndarray:
+        """Begin an episode of a task; its goal."""
         with seeded(seed, env.action_space):
-            first, info = env.reset(seed=seed, options={"task_id": task})
-        return first, info["goal"]
+            return np.asarray(env.reset(seed=seed, options={"task_id": task})[1]["goal"])
+
+    def _step(self, env: Any, action: np.ndarray) -> np.ndarray:
+        """One step of one of several twins; the observation."""
+        return np.asarray(env.step(action)[0])
 
     @cached_property
     def goal_names(self) -> tuple[str, ...]:
@@ -95,15 +186,7 @@ class OgbenchTask(BaseTask, ABC):
                 return number
         raise HilpError(f"{self.name} has no goal '{name}': {nearest(name, self.goal_names)}")
 
-    # The task
-
-    def episodes(
-        self,
-        rng: np.random.Generator,
-        n: int,
-        start: np.ndarray | None = None,
-        goal: np.ndarray | str | None = None,
-    ) -> OgbenchEpisodes:
+    def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: AnyGoal = None) -> OgbenchEpisodes:
         """n episodes of the five tasks in turn; `goal` may name one of them or be an observation."""
         numbers = [1 + i % len(self.goal_names) for i in range(n)]
         if isinstance(goal, str):
@@ -111,7 +194,7 @@ class OgbenchTask(BaseTask, ABC):
         start, goal = self._given(start, "start"), self._given(goal, "goal")
         envs, goals = [self._twin(self.env) for _ in numbers], []
         for env, number, seed in zip(envs, numbers, rng.integers(2**31, size=n).tolist(), strict=True):
-            _, drawn = self._reset(env, number, seed)
+            drawn = self._reset(env, number, seed)
             goals.append(drawn if goal is None else goal)
             if start is not None:
                 self.set_state(env, start)
@@ -138,21 +221,22 @@ class OgbenchTask(BaseTask, ABC):
         self._given(first, "first observation")
         return self
 
-    # Pictures
-
     def film(self, observations: np.ndarray, physics: np.ndarray | None) -> np.ndarray:
         """Frames of an episode for people to look at, by OGBench's own camera."""
-        env, frames = self._drawn, []
-        for observation in observations[::FILM_STRIDE]:
-            self.set_state(env, np.asarray(observation, np.float64))
+        return self._images(self._drawn, observations[::FILM_STRIDE], lambda env: env.render())
+
+    def _images(self, env: Any, states: np.ndarray, draw: Callable[[Any], np.ndarray]) -> np.ndarray:
+        images = []
+        for state in states:
+            self.set_state(env, np.asarray(state, np.float64))
             with rendering_errors():
-                frames.append(np.array(env.render()))
-        return np.stack(frames)
+                images.append(np.array(draw(env)))
+        return np.stack(images)
 
     @cached_property
     def _drawn(self) -> Any:
         """An environment with pictures large enough to look at."""
-        return self._ready(make_env(self.about.registered, width=480, height=360))
+        return self._made(self.about.registered, width=480, height=360)
 
 
 class OgbenchEpisodes(BaseEpisodes):
@@ -179,16 +263,6 @@ class OgbenchEpisodes(BaseEpisodes):
         return np.array([self._world._succeeds(env) for env in self._envs], bool)
 
 
-class _SeedableActions:
-    """One action space for good: a property that makes a new one each time cannot be seeded."""
-
-    @property
-    def action_space(self) -> Any:
-        if "_seedable_actions" not in self.__dict__:
-            self.__dict__["_seedable_actions"] = super().action_space  # type: ignore[misc]
-        return self.__dict__["_seedable_actions"]
-
-
 def make_env(registered: str, **changes: Any) -> Any:
     """An environment by OGBench's name, without gymnasium's wrappers: they would end episodes and cost time."""
     import_simulator(EXTRA)
@@ -196,20 +270,15 @@ def make_env(registered: str, **changes: Any) -> Any:
     registration = import_simulator(EXTRA, "gymnasium.envs.registration")
     spec = registration.registry[registered]
     maker = registration.load_env_creator(spec.entry_point)
-    if isinstance(maker, type) and isinstance(getattr(maker, "action_space", None), property):
-        maker = type(maker.__name__, (_SeedableActions, maker), {})
+    actions = getattr(maker, "action_space", None)
+    if isinstance(maker, type) and isinstance(actions, property) and actions.fget:
+        # One action space for good: a property that makes a new one each time cannot be seeded.
+        maker = type(maker.__name__, (maker,), {"action_space": cached_property(actions.fget)})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # bounds of 1.0 become float32
         env = maker(**{**spec.kwargs, **changes})
         env.action_space.seed(0)
     return env
-
-
-def shallow_copy(env: Any) -> Any:
-    """Another object with the same attributes; `copy.copy` would make some environments anew, from wrong arguments."""
-    twin = object.__new__(type(env))
-    twin.__dict__.update(env.__dict__)
-    return twin
 
 
 @contextmanager

@@ -1,5 +1,8 @@
 """Kitchen: a robot arm that opens, switches and moves things, with D4RL's evaluation, in FrankaKitchen-v1.
 
+`visual-kitchen-mixed` and so on are the same kitchens, of which policies see images of 64 x 64 pixels, by the paper's
+camera. Subtasks, goals and scores stay those of states.
+
 An observation is D4RL's: the 9 joints of the arm and its fingers, then the 21 numbers of what stands in the kitchen,
 read with the noise of gymnasium-robotics. An action is a speed of each joint in [-1, 1], times 2 rad/s; the simulator
 makes a position of it, from the last noisy reading. One step is 0.08 s.
@@ -7,10 +10,9 @@ makes a position of it, from the last noisy reading. One step is 0.08 s.
 
 from __future__ import annotations
 
-import os
+import threading
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr
-from dataclasses import dataclass
+from contextlib import ExitStack, redirect_stderr
 from functools import cache, cached_property
 from io import StringIO
 from typing import TYPE_CHECKING, Any
@@ -18,12 +20,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks.base import BaseEpisodes, BaseTask, column_names
+from hilp.tasks.base import AnyGoal, BaseEpisodes, Given, column_names
 from hilp.tasks.maze.maps import bare_axes
-from hilp.tasks.simulator import Threaded, import_simulator, render
+from hilp.tasks.rendering import VISUAL, ImageTask
+from hilp.tasks.simulator import Threaded, cores, drawing, import_simulator, offscreen, pool, render
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from hilp.data.dataset import Dataset
+    from hilp.data.rewards import Extras
 
 MAX_STEPS = 280
 THRESHOLD = 0.3  # a subtask is done where its numbers are less than this far from its goal's
@@ -59,24 +65,35 @@ NAMES: dict[str, tuple[str, ...]] = {
     "kitchen-mixed": ("microwave", "kettle", "bottom burner", "light switch"),
     "kitchen-partial": D4RL_SUBTASKS,
 }
+SIDE = 64  # pixels of an image
+DISTANCE, AZIMUTH, ELEVATION, LOOKS_AT = 1.86, 90.0, -60.0, (-0.3, 0.5, 2.0)  # of the paper's camera
+FINE = 2  # points a pixel along each axis; their mean is nearly MuJoCo's multisampling, at half its cost
 
 
-@dataclass(frozen=True)
 class Simulator:
     """What is read off FrankaKitchen-v1 once: building it takes seconds, a state in it next to nothing."""
 
-    mujoco: Any
-    model: Any
-    resting: np.ndarray  # [30]: positions after a reset
-    columns: Mapping[str, np.ndarray]  # of each subtask, in an observation
-    targets: Mapping[str, np.ndarray]  # of each subtask
-    limits: np.ndarray  # [9, 2]: of positions that an action can ask for
-    fastest: np.ndarray  # [9, 2]: speeds that the robot allows
-    robot_noise: tuple[np.ndarray, np.ndarray]  # half widths of the uniform noise on positions and speeds
-    object_noise: tuple[np.ndarray, np.ndarray]
-    scale: np.ndarray  # [9]: speed of an action of 1
-    substeps: int
-    dt: float
+    def __init__(self) -> None:
+        self.mujoco = import_simulator("Kitchen")
+        with redirect_stderr(StringIO()):  # a notice about other robots, printed when the package is first imported
+            module = import_simulator("Kitchen", "gymnasium_robotics.envs.franka_kitchen.kitchen_env")
+        env = module.KitchenEnv()
+        robot = env.robot_env
+        self.model, self.substeps, self.dt = robot.model, robot.frame_skip, robot.dt
+        self.resting = np.array(robot.init_qpos, np.float64)  # [30]: positions after a reset
+        self.columns: Mapping[str, np.ndarray] = module.OBS_ELEMENT_INDICES  # of each subtask, in an observation
+        self.targets: Mapping[str, np.ndarray] = module.OBS_ELEMENT_GOALS  # of each subtask
+        self.limits = robot.robot_pos_bound[:ROBOT]  # [9, 2]: of positions that an action can ask for
+        self.fastest = robot.robot_vel_bound[:ROBOT]  # [9, 2]: speeds that the robot allows
+        self.scale = robot.act_rng  # [9]: speed of an action of 1
+        position, speed = robot.robot_pos_noise_amp, robot.robot_vel_noise_amp
+        # What is read together, and half widths of the uniform noise on its positions and speeds: those of objects from
+        # 8 on, not from 9, as gymnasium-robotics has it.
+        of_robot, of_objects = robot.robot_noise_ratio, env.object_noise_ratio
+        self.noise = (
+            (slice(ROBOT), of_robot * position[:ROBOT], of_robot * speed[:ROBOT]),
+            (slice(ROBOT, None), of_objects * position[ROBOT - 1 :], of_objects * speed[ROBOT:]),
+        )
 
     def begin(self, position: np.ndarray) -> Any:
         """A simulation that rests at this position [30]."""
@@ -86,29 +103,20 @@ class Simulator:
         return data
 
 
-@cache
-def simulator() -> Simulator:
-    mujoco = import_simulator("Kitchen")
-    with redirect_stderr(StringIO()):  # a notice about other robots, printed when the package is first imported
-        module = import_simulator("Kitchen", "gymnasium_robotics.envs.franka_kitchen.kitchen_env")
-    env = module.KitchenEnv()
-    robot = env.robot_env
-    position, speed = robot.robot_pos_noise_amp, robot.robot_vel_noise_amp
-    return Simulator(
-        mujoco,
-        robot.model,
-        np.array(robot.init_qpos, np.float64),
-        module.OBS_ELEMENT_INDICES,
-        module.OBS_ELEMENT_GOALS,
-        robot.robot_pos_bound[:ROBOT],
-        robot.robot_vel_bound[:ROBOT],
-        (robot.robot_noise_ratio * position[:ROBOT], robot.robot_noise_ratio * speed[:ROBOT]),
-        # From 8 on, not from 9, as gymnasium-robotics has it.
-        (env.object_noise_ratio * position[ROBOT - 1 :], env.object_noise_ratio * speed[ROBOT:]),
-        robot.act_rng,
-        robot.frame_skip,
-        robot.dt,
-    )
+simulator = cache(Simulator)
+
+
+def names() -> list[str]:
+    """The kitchens: all have the same things in them, and other subtasks count. Each can also be seen by a camera."""
+    return [*sorted(NAMES), *(f"{VISUAL}{name}" for name in sorted(NAMES))]
+
+
+def make(name: str, threads: int | None = None) -> Kitchen:
+    """The kitchen of this name. `threads` simulate and render, one a core by default."""
+    if name not in names():
+        raise HilpError(f"unknown kitchen '{name}': {nearest(name, names())}")
+    kind = VisualKitchen if name.startswith(VISUAL) else Kitchen
+    return kind(name, NAMES[name.removeprefix(VISUAL)], threads)
 
 
 def task_of_file(name: str) -> str | None:
@@ -118,7 +126,7 @@ def task_of_file(name: str) -> str | None:
     return next((f"kitchen-{kind}" for word, kind in words.items() if word in name), None)
 
 
-class Kitchen(Threaded, BaseTask):
+class Kitchen(Threaded):
     """The kitchen, and the subtasks that count."""
 
     observation_dim = 30
@@ -133,7 +141,7 @@ class Kitchen(Threaded, BaseTask):
     def __init__(self, name: str, subtasks: Sequence[str], threads: int | None = None) -> None:
         self.name, self.subtasks = name, tuple(subtasks)
         self.task = name  # `make` gives this task again
-        self.threads = threads or os.cpu_count() or 1
+        self.threads = threads or cores()
 
     @property
     def simulator(self) -> Simulator:
@@ -210,25 +218,18 @@ class Kitchen(Threaded, BaseTask):
         goal = np.asarray(goal, np.float64)
         return np.all(self.done(np.asarray(observations, np.float64), goal, self.subtasks_of(goal)), axis=1)
 
-    # Rewards
-
     @property
     def target(self) -> np.ndarray:
         return self.goal.astype(np.float32)
 
     def at_target(self, s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray:
         """D4RL's reward of a step: how many of the task's subtasks are done behind it."""
-        found: np.ndarray = self.done(np.asarray(s2, np.float64), self.goal, self.subtasks).sum(axis=1)
-        return found.astype(np.float64)
+        return self.done(np.asarray(s2, np.float64), self.goal, self.subtasks).sum(axis=1).astype(np.float64)
 
     def target_episodes(self, rng: np.random.Generator, n: int) -> KitchenEpisodes:
         return self.episodes(rng, n)
 
-    # The task
-
-    def episodes(
-        self, rng: np.random.Generator, n: int, start: np.ndarray | None = None, goal: np.ndarray | str | None = None
-    ) -> KitchenEpisodes:
+    def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: AnyGoal = None) -> KitchenEpisodes:
         """n episodes; they differ by the noise of what is read, as every episode begins in the same kitchen."""
         begin = self.simulator.resting if start is None else self.require_observation(start, "start")
         if isinstance(goal, str):
@@ -268,15 +269,11 @@ class Kitchen(Threaded, BaseTask):
         return found
 
     def film(self, observations: np.ndarray, physics: np.ndarray | None) -> np.ndarray:
-        return self.frames(observations)
-
-    def frames(self, observations: np.ndarray, size: tuple[int, int] = (360, 480)) -> np.ndarray:
         """Pictures uint8 [n, height, width, 3] of observations [n, 30], from the camera of FrankaKitchen-v1."""
-        mujoco = self.simulator.mujoco
-        camera = mujoco.MjvCamera()
+        camera = self.simulator.mujoco.MjvCamera()
         camera.distance, camera.azimuth, camera.elevation = 2.2, 70.0, -35.0
         camera.lookat[:] = -0.2, 0.5, 2.0
-        return render(mujoco, self.simulator.model, observations, size, camera, self.simulator.begin)
+        return render(self.simulator.model, observations, (360, 480), camera, self.simulator.begin)
 
 
 class KitchenEpisodes(BaseEpisodes):
@@ -303,36 +300,96 @@ class KitchenEpisodes(BaseEpisodes):
     def step(self, actions: np.ndarray) -> None:
         """One step of all but the episodes that are over, whose simulation would only cost time."""
         actions = np.asarray(actions, np.float64).clip(-1, 1)
-        self._world.share_out(lambda episodes: self._advance(episodes, actions), np.flatnonzero(~self.reached()))
+        self._world.share_out(self._advance, np.flatnonzero(~self.reached()), actions)
         self.observations = self._readings.astype(np.float32)
         positions = np.stack([data.qpos for data in self.data])
         self.done |= self._world.done(positions, self._goal, self.subtasks)
 
-    def _advance(self, episodes: np.ndarray, actions: np.ndarray) -> None:
-        simulator = self._simulator
-        for episode in episodes:
-            data = self.data[episode]
-            speed = (simulator.scale * actions[episode]).clip(*simulator.fastest.T)
-            target = self._readings[episode, :ROBOT] + speed * simulator.dt
-            data.ctrl[:] = target.clip(*simulator.limits.T)
-            simulator.mujoco.mj_step(simulator.model, data, simulator.substeps)
-            self._read(episode)
+    def _advance(self, episode: int, action: np.ndarray) -> None:
+        simulator, data = self._simulator, self.data[episode]
+        speed = (simulator.scale * action).clip(*simulator.fastest.T)
+        target = self._readings[episode, :ROBOT] + speed * simulator.dt
+        data.ctrl[:] = target.clip(*simulator.limits.T)
+        simulator.mujoco.mj_step(simulator.model, data, simulator.substeps)
+        self._read(episode)
 
     def _read(self, episode: int) -> None:
         """Positions with noise, drawn in the order of gymnasium-robotics, which reads speeds too."""
         rng, position = self._rngs[episode], self.data[episode].qpos
-        for columns, noise in (
-            (slice(ROBOT), self._simulator.robot_noise),
-            (slice(ROBOT, None), self._simulator.object_noise),
-        ):
-            on_positions, on_speeds = noise
+        for columns, on_positions, on_speeds in self._simulator.noise:
             self._readings[episode, columns] = position[columns] + on_positions * rng.uniform(-1, 1, len(on_positions))
             rng.uniform(-1, 1, len(on_speeds))
 
     def success_fractions(self) -> np.ndarray:
         """The share of the subtasks [n] done so far: done is done, also where it is undone later."""
-        share: np.ndarray = self.done.mean(axis=1)
-        return share
+        return np.mean(self.done, axis=1)
 
     def reached(self) -> np.ndarray:
         return np.all(self.done, axis=1)
+
+
+class VisualKitchen(ImageTask, Kitchen):
+    """A kitchen whose policies see images of observations with their noise, as the paper renders D4RL's rows."""
+
+    extra_columns: tuple[str, ...] = (ImageTask.state_column,)
+    data_hint = ": files of D4RL and Minari have them with --option convention=kitchen"
+
+    @property
+    def plain(self) -> Kitchen:
+        return Kitchen(self.name.removeprefix(VISUAL), self.subtasks, self.threads)
+
+    def render_states(self, states: np.ndarray) -> dict[str, np.ndarray]:
+        return {self.image_parts[0][0]: camera(self.threads).images(np.asarray(states, np.float64))}
+
+    def at_target(  # type: ignore[override]  # an image does not show what is done
+        self, s: Any, a: np.ndarray, s2: Any, extras: Extras
+    ) -> np.ndarray:
+        states = extras.after(self.state_column)
+        return super().at_target(states, a, states)
+
+    def _task_of(self, data: Dataset) -> str:
+        return super()._task_of(data) if self.name == f"{VISUAL}kitchen" else self.name  # a kitchen with all subtasks
+
+
+class Camera:
+    """Renders states in threads of its own: a screen belongs to the thread that opened it, and opening takes seconds.
+
+    Screens of a desktop are for the main thread only; where they are used, the caller's thread renders.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._simulator, self._threads = simulator(), threads
+        self._own, self._opening = threading.local(), threading.Lock()
+        self.view = self._simulator.mujoco.MjvCamera()
+        self.view.distance, self.view.azimuth, self.view.elevation = DISTANCE, AZIMUTH, ELEVATION
+        self.view.lookat[:] = LOOKS_AT
+
+    def images(self, states: np.ndarray) -> np.ndarray:
+        """uint8 [n, 64, 64, 3] of states [n, 30]."""
+        if not offscreen():
+            return self._draw(states)
+        parts = np.array_split(states, min(self._threads, len(states)) or 1)
+        return np.concatenate(list(pool(self._threads).map(self._draw, parts)))
+
+    def _draw(self, states: np.ndarray) -> np.ndarray:
+        mujoco, model = self._simulator.mujoco, self._simulator.model
+        if not hasattr(self._own, "draw"):
+            self._own.screen = ExitStack()
+            with self._opening:  # libraries of screens set themselves up when the first one is opened
+                self._own.draw = self._own.screen.enter_context(drawing(model, FINE * SIDE, FINE * SIDE))
+            self._own.data = self._simulator.begin(self._simulator.resting)
+        data, fine = self._own.data, np.empty((FINE * SIDE, FINE * SIDE, 3), np.uint8)
+        found = np.empty((len(states), SIDE, SIDE, 3), np.uint8)
+        for state, picture in zip(states, found, strict=True):
+            data.qpos[:] = state
+            mujoco.mj_kinematics(model, data)
+            mujoco.mj_camlight(model, data)
+            self._own.draw(data, self.view, fine)
+            picture[:] = fine.reshape(SIDE, FINE, SIDE, FINE, 3).mean(axis=(1, 3)).round()
+        return found
+
+
+@cache
+def camera(threads: int) -> Camera:
+    """The camera of this process, shared by all its kitchens."""
+    return Camera(threads)
