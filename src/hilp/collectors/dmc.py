@@ -22,8 +22,8 @@ import optax
 from jax import Array
 
 from hilp import storage
-from hilp.collectors.collecting import Request
-from hilp.collectors.shards import Shards, collection, cut
+from hilp.collectors.collecting import Episode, Request, apart, cut, recorded
+from hilp.collectors.shards import Shards, collection
 from hilp.data.dataset import Dataset
 from hilp.learning import losses, networks
 from hilp.tasks import dmc
@@ -311,29 +311,30 @@ def _collect(world: dmc.Dmc, request: Request, cfg: Config, shards: Shards) -> N
 
 
 def _block(
-    world: dmc.Dmc, rng: np.random.Generator, count: int, seeker: Seeker | None, request: Request, before: int
-) -> list[dict[str, np.ndarray]]:
-    """`count` whole episodes side by side; `before`: transitions that there are already."""
+    world: dmc.Dmc, rng: np.random.Generator, count: int, seeker: Seeker | None, request: Request, done: int
+) -> list[Episode]:
+    """`count` whole episodes side by side; `done`: transitions that there are already."""
     running = world.episodes(rng, count)
-    columns: dict[str, list[np.ndarray]] = {
-        "observations": [running.observations],
-        "actions": [],
-        "physics": [running.extra("physics")],
-    }
     if seeker:
         seeker.begin(running.observations)
-    for step in range(world.max_steps):
+
+    def row() -> Episode:
+        return {"observations": running.observations, "physics": running.extra("physics")}
+
+    def step() -> np.ndarray:
+        nonlocal done
         if seeker:
             chosen = seeker.actions(rng, running.observations)
         else:
             chosen = rng.uniform(-1, 1, (count, world.action_dim)).astype(np.float32)
         running.step(chosen)
-        for name, rows in zip(columns, (running.observations, chosen, running.extra("physics")), strict=True):
-            columns[name].append(rows)
         if seeker:
             seeker.observe(rng, chosen, running.observations)
-        request.report(before + (step + 1) * count)
+        done += count
+        request.report(done)
+        return chosen
+
+    columns = recorded(row, step, world.max_steps)
     if seeker:
         seeker.end()
-    stacked = {name: np.stack(rows, axis=1) for name, rows in columns.items()}
-    return [{name: rows[number] for name, rows in stacked.items()} for number in range(count)]
+    return apart(columns, [world.max_steps] * count)

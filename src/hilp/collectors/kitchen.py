@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hilp.collectors import targets
-from hilp.collectors.collecting import Block, Episode, Request, collect_blocks, stacked
+from hilp.collectors.collecting import NO_TARGET, Episode, Request, Simulate, at_target, collect_blocks, recorded
 from hilp.collectors.kitchen_scripts import JOINTS, SCRIPTS, Actions, Hand, rest
 from hilp.errors import HilpError
 from hilp.tasks import kitchen
@@ -40,25 +39,21 @@ class Cook:
         self.running = world.episodes(rng, 1)  # of all subtasks, whichever count later
         self.rng, self._breaks = rng, breaks
         self.hand = Hand(world.simulator, self.running.data[0])
-        self.target, self.subtask = targets.NONE, ""  # what the last action was for; what is to be broken off is none
+        self.target, self.subtask = NO_TARGET, ""  # what the last action was for; what is to be broken off is none
         self._actions = self._all(deque(plan))
 
-    def step(self, noise: float = ACTION_NOISE) -> np.ndarray:
+    def step(self) -> np.ndarray:
         """Go on for one step; returns the action."""
         action = next(self._actions)
-        action[:JOINTS] += noise * self.rng.standard_normal(JOINTS)
+        action[:JOINTS] += ACTION_NOISE * self.rng.standard_normal(JOINTS)
         action = action.clip(-1, 1).astype(np.float32)
         self.running.step(action[None])
         return action
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> Episode:
         """What the data holds of now: also whether the subtask that the arm is at is done."""
-        reached = self.target != targets.NONE and self.running.done[0, self.running.subtasks.index(self.subtask)]
-        return {
-            "observations": self.running.observations[0],
-            targets.NUMBER: np.int32(self.target),
-            targets.REACHED: np.bool_(reached),
-        }
+        reached = self.target != NO_TARGET and self.running.done[0, self.running.subtasks.index(self.subtask)]
+        return {"observations": self.running.observations[0], **at_target(self.target, reached)}
 
     def _all(self, plan: deque[str]) -> Actions:
         taken_up = 0
@@ -68,7 +63,7 @@ class Cook:
             if self.rng.random() < self._breaks:
                 most = int(self.rng.integers(*BREAK_STEPS))
                 plan.append(subtask)
-                self.target = targets.NONE
+                self.target = NO_TARGET
             else:
                 self.target, self.subtask, taken_up = taken_up, subtask, taken_up + 1
             for taken, action in enumerate(SCRIPTS[subtask](self.hand)):
@@ -76,7 +71,7 @@ class Cook:
                     yield from self.hand.back(1.0)
                     break
                 yield action
-        self.target = targets.NONE
+        self.target = NO_TARGET
         yield from rest(self.hand)
 
 
@@ -104,25 +99,17 @@ def collect(world: Kitchen, request: Request) -> Dataset:
     """Episodes of 281 rows, simulated by several processes."""
     name = f"kitchen-{request.kind}"
     _ = world.simulator  # raises before there is a folder where it is not installed
-    make = partial(_Simulation, request.kind, request.seed)
+    make = partial(_simulation, request.kind, request.seed)
     return collect_blocks(request, request.identity(name), make, EPISODE_STEPS, BLOCK, name, name, PARTS)
 
 
-class _Simulation:
+def _simulation(kind: str, seed: int) -> Simulate:
     """What a process needs to collect: it makes a world of its own."""
+    world = kitchen.make("kitchen", threads=1)
 
-    def __init__(self, kind: str, seed: int) -> None:
-        self.world, self.kind, self.seed = kitchen.make("kitchen", threads=1), kind, seed
+    def episode(number: int, steps: int) -> Episode:
+        rng = np.random.default_rng([seed, number])
+        cook = Cook(world, plan_of(kind, rng), rng, BREAK_CHANCE if kind == "mixed" else 0.0)
+        return recorded(cook.row, cook.step, steps)
 
-    def __call__(self, block: Block) -> list[Episode]:
-        return [self._episode(number, steps) for number, steps in block]
-
-    def _episode(self, number: int, steps: int) -> Episode:
-        rng = np.random.default_rng([self.seed, number])
-        plan = plan_of(self.kind, rng)
-        cook = Cook(self.world, plan, rng, BREAK_CHANCE if self.kind == "mixed" else 0.0)
-        rows, actions = [cook.row()], []
-        for _ in range(steps):
-            actions.append(cook.step())
-            rows.append(cook.row())
-        return stacked(rows, actions)
+    return lambda block: [episode(number, steps) for number, steps in block]

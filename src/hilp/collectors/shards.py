@@ -170,11 +170,6 @@ class Shards:
             )
 
 
-def cut(episode: dict[str, np.ndarray], steps: int) -> dict[str, np.ndarray]:
-    """The first so many transitions of an episode."""
-    return {name: rows[: steps + (name != "actions")] for name, rows in episode.items()}
-
-
 def _beside(out: Path) -> Path:
     return out.with_name(f"{out.name}.partial")
 
