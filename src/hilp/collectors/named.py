@@ -59,11 +59,7 @@ def load(
     of data that names none, or another one. `steps` and `seed` apply to built-in names, which are collected on the
     spot. The result is checked: what cannot be trained on is an error that says which rows and what to do.
     """
-    prepared: dict[str, Any] = {
-        "rescale_actions": rescale_actions,
-        "stride": stride,
-        "stride_actions": stride_actions,
-    }
+    prepared: dict[str, Any] = {"rescale_actions": rescale_actions, "stride": stride, "stride_actions": stride_actions}
     if _is_built_in(source, format):
         data = loading.load(_collect(str(source), steps, seed, options), **prepared)
     elif steps is not None:

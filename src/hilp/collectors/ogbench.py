@@ -287,11 +287,7 @@ class ArmSimulation:
         row = {name: info[name].astype(np.float32) for name in ("qpos", "qvel")}
         if "button_states" in info:
             row["button_states"] = info["button_states"].astype(np.int64)
-        return {
-            "observations": observation.astype(np.float32),
-            **row,
-            **at_target(self._number, self._env._success),
-        }
+        return {"observations": observation.astype(np.float32), **row, **at_target(self._number, self._env._success)}
 
 
 def stays_in_view(world: Manipulation, observations: np.ndarray) -> bool:

@@ -72,9 +72,7 @@ def hierarchical(dataset: str, method: str) -> Score | None:
 
 def _cell(table: str, row: str, column: str) -> Score | None:
     methods, rows = tables()[table]["methods"], tables()[table]["rows"]
-    row = re.sub(
-        r"-v\d+$", "", row
-    )  # the benchmark has antmaze-large-play-v2 where the paper has no version
+    row = re.sub(r"-v\d+$", "", row)  # the benchmark has antmaze-large-play-v2 where the paper has no version
     if row not in rows or column not in methods:
         return None
     cell = rows[row][methods.index(column)]

@@ -25,11 +25,7 @@ Series = Mapping[str, tuple[ArrayLike, ArrayLike]]  # name -> (steps, values)
 
 
 def success_by_depth(
-    labels: Sequence[str],
-    rates: ArrayLike,
-    lows: ArrayLike,
-    highs: ArrayLike,
-    title: str = "Success by planning depth",
+    labels: Sequence[str], rates: ArrayLike, lows: ArrayLike, highs: ArrayLike, title: str = "Success by planning depth"
 ) -> Figure:
     """Success rate (0 to 1) against the number of plan recursions, with intervals."""
     mid, low, high = _intervals(labels, rates, lows, highs)

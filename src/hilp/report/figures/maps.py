@@ -178,12 +178,7 @@ def draw_stars(ax: Axes, xy: np.ndarray, colour: str, size: float) -> None:
 
 
 def draw_fields(
-    fig: Figure,
-    axes: Sequence[Axes],
-    task: Plan,
-    observations: ArrayLike,
-    fields: Sequence[ArrayLike],
-    goal: ArrayLike,
+    fig: Figure, axes: Sequence[Axes], task: Plan, observations: ArrayLike, fields: Sequence[ArrayLike], goal: ArrayLike
 ) -> None:
     xy = places_of(task, observations, "observations")
     star = places_of(task, np.reshape(np.asarray(goal), (1, -1)), "goal")
