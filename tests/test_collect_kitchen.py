@@ -11,8 +11,7 @@ import pytest
 from hilp.collectors import collect
 from hilp.collectors import kitchen as collector
 from hilp.collectors.collecting import script_outcome
-from hilp.collectors.kitchen import Cook, plan_of
-from hilp.collectors.kitchen_scripts import SCRIPTS, Hand, moved
+from hilp.collectors.kitchen import SCRIPTS, Cook, Hand, moved, plan_of
 from hilp.errors import HilpError
 from hilp.tasks import kitchen
 from hilp.tasks.kitchen import NAMES, Kitchen

@@ -99,7 +99,7 @@ def test_episodes_are_as_long_as_ogbenchs(kind: str, rows: int, maze: OgbenchMaz
 
 
 def test_giant_episodes_are_twice_as_long(giant: OgbenchMaze) -> None:
-    assert scripts.KINDS["navigate"].length(giant) == 2000 and scripts.KINDS["stitch"].length(giant) == 200
+    assert scripts.episode_steps(giant, "navigate") == 2000 and scripts.episode_steps(giant, "stitch") == 200
 
 
 def test_stitch_goes_four_cells_and_stays(maze: OgbenchMaze) -> None:

@@ -106,14 +106,12 @@ def _update(
     cfg: Config, kind: str, mean: Array, std: Array, state: State, given: tuple[Batch, Array]
 ) -> tuple[State, Array]:
     batch, key = given
-    adam = optax.adam(cfg.lr)
     standard = jnp.clip((batch.next_observation - mean) / std, -CLIP, CLIP)
     predictor, predictor_opt = state.predictor, state.predictor_opt
     if kind == "rnd":
         raw, pull_back = jax.vjp(lambda net: prediction_error(net, state.fixed, standard), predictor)
         (grads,) = pull_back(jnp.full(raw.shape, 1 / raw.size))
-        changes, predictor_opt = adam.update(grads, predictor_opt)
-        predictor = optax.apply_updates(predictor, changes)
+        predictor, predictor_opt = losses.adam_step(cfg.lr, grads, predictor_opt, predictor)
     else:
         raw = particle_entropy(standard, cfg.neighbours)
     reward_square = state.reward_square + REWARD_EMA * (jnp.mean(jnp.square(raw)) - state.reward_square)
@@ -137,15 +135,13 @@ def _update(
         return jnp.mean(jnp.square(q(critic, batch.observation, batch.action) - target))
 
     grads = jax.grad(critic_loss)(state.critic)
-    changes, critic_opt = adam.update(grads, state.critic_opt)
-    critic = optax.apply_updates(state.critic, changes)
+    critic, critic_opt = losses.adam_step(cfg.lr, grads, state.critic_opt, state.critic)
 
     def actor_loss(actor: networks.Feature) -> Array:
         return -jnp.mean(q(critic[:1], batch.observation, acted(actor, batch.observation, key_now)))
 
     grads = jax.grad(actor_loss)(state.actor)
-    changes, actor_opt = adam.update(grads, state.actor_opt)
-    actor = optax.apply_updates(state.actor, changes)
+    actor, actor_opt = losses.adam_step(cfg.lr, grads, state.actor_opt, state.actor)
     critic_target = losses.polyak(state.critic_target, critic, cfg.tau)
     optimisers = (actor_opt, critic_opt, predictor_opt)
     return State(actor, critic, critic_target, predictor, state.fixed, *optimisers, reward_square), jnp.mean(raw)

@@ -19,7 +19,6 @@ correlated in time, and a new target whenever one is done.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +38,14 @@ from hilp.tasks.simulator import import_simulator
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
+
+KINDS = {"navigate": 1000, "stitch": 200, "explore": 500, "play": 1000}  # kind -> steps of an episode
+# Body -> kind -> episodes in one piece of work, which run side by side in mazes.
+BLOCKS = {
+    "point": {"navigate": 50, "stitch": 250, "explore": 100},
+    "ant": {"navigate": 10, "stitch": 25, "explore": 20},
+}
+ARM_BLOCK = 2
 
 # Of mazes
 NOISE = {"point": 0.5, "ant": 0.2}  # standard deviation of the Gaussian added to an action before it is clipped
@@ -62,47 +69,28 @@ FAR, DRAWER_SIDE, IN_DRAWER = 0.29, -0.3, (0.06, 0.08)
 ATTEMPTS = 50  # at an episode in which the cube stays in view
 
 
-@dataclass(frozen=True)
-class Kind:
-    """How long episodes are, and how many are one piece of work: in a maze they run side by side."""
-
-    steps: int
-    giant_steps: int  # in giant mazes
-    block: int
-    ant_block: int
-
-    def length(self, world: OgbenchTask) -> int:
-        return self.giant_steps if "giant" in world.about.registered else self.steps
-
-    def together(self, world: OgbenchTask) -> int:
-        return self.ant_block if world.about.body == "ant" else self.block
-
-
-MAZE_KINDS = {
-    "navigate": Kind(1000, 2000, block=50, ant_block=10),
-    "stitch": Kind(200, 200, block=250, ant_block=25),
-    "explore": Kind(500, 500, block=100, ant_block=20),
-}
-KINDS = {**MAZE_KINDS, "play": Kind(1000, 1000, block=2, ant_block=2)}
-
-
 def kinds(world: OgbenchTask) -> tuple[str, ...]:
-    return tuple(MAZE_KINDS) if isinstance(world, OgbenchMaze) else ("play",)
+    return tuple(kind for kind in KINDS if (kind == "play") != isinstance(world, OgbenchMaze))
+
+
+def episode_steps(world: OgbenchTask, kind: str) -> int:
+    return KINDS[kind] * (2 if kind == "navigate" and "giant" in world.about.registered else 1)
 
 
 def collect(world: OgbenchTask, request: Request) -> Dataset:
     """Episodes as long as OGBench's, simulated by several processes."""
-    kind = KINDS[request.kind]
+    block = ARM_BLOCK
     make: Callable[[], Any] = partial(ArmSimulation, world.name, request.seed)
     if isinstance(world, OgbenchMaze):
         if world.about.body not in NOISE or world.env._teleport_info is not None:
             raise HilpError(
                 f"there is no script for {world.name}: collect in a pointmaze or antmaze (medium, large or giant)"
             )
+        block = BLOCKS[world.about.body][request.kind]
         make = partial(MazeSimulation, world.name, request.kind, request.seed)
     name = f"{world.name.removesuffix(VERSION)}-{request.kind}"  # also a name of the task: presets know it by its kind
-    about = request.identity(world.name)
-    return collect_blocks(request, about, make, kind.length(world), kind.together(world), name, name)
+    length = episode_steps(world, request.kind)
+    return collect_blocks(request, request.identity(world.name), make, length, block, name, name)
 
 
 # ---- mazes -----------------------------------------------------------------------------------------------------------
@@ -199,7 +187,7 @@ class MazeSimulation:
 
     def __call__(self, episodes: Block) -> list[Episode]:
         first, lengths = episodes[0][0], [steps for _, steps in episodes]
-        rng = np.random.default_rng([self._seed, first // KINDS[self._kind].together(self._world)])
+        rng = np.random.default_rng([self._seed, first // BLOCKS[self._world.about.body][self._kind]])
         errands = Errands(self._world, self._ways, self._kind, rng, len(lengths))
         width = EXPLORE_NOISE if self._kind == "explore" else NOISE[self._world.about.body]
         if self._world.about.body == "point":

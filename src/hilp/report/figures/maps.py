@@ -81,7 +81,7 @@ def earnings(task: Plan, path: ArrayLike, earned: ArrayLike, title: str = "Rewar
     """One path [T, obs] on the task's plan, coloured by what had been earned at each of its states [T]."""
     fig, (ax,) = _panels(task, {title: path}, None)
     xy = places_of(task, path, "path")
-    values = as_vector(earned, "earned (a number for each state of the path)", len(xy))
+    values = as_vector(earned, "earned (one number a state of the path)", len(xy))
     low, high = float(values.min()), float(values.max())
     norm = Normalize(low, high if high > low else low + 1.0)
     line = _draw_lines(ax, np.stack([xy[:-1], xy[1:]], axis=1), linewidths=2.5, array=values[1:], norm=norm)
