@@ -50,15 +50,18 @@ def collect(world: Task, request: Request) -> Dataset:
         arrays = {key: np.concatenate([episode[key] for episode in found]) for key in found[0]}
         arrays["episode_lengths"] = np.array([len(episode["observations"]) for episode in found])
         return replace(from_arrays(arrays, name=name), task=task, observation_parts=parts)
-    # An edited file of a task or of a behaviour is another collection.
-    files = [Path(text.rpartition(":")[0]) for text in (task, kind) if text and plugins.names_code(text)]
-    code = {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.is_file()}
-    with collection(request.out, request.identity(task, **code), request.overwrite) as shards:
+    with collection(request.out, request.identity(task, **_code(task, kind)), request.overwrite) as shards:
         left = request.steps - shards.transitions()
         for episodes in _several(world, make, request.seed, shards.episodes(), left):
             shards.add(episodes)
             request.report(shards.transitions())
         return shards.finish(name, task, parts)
+
+
+def _code(*named: str | None) -> dict[str, str]:
+    """A hash of each Python file that a task or a behaviour names: an edited file is another collection."""
+    paths = [Path(text.rpartition(":")[0]) for text in named if text and plugins.names_code(text)]
+    return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in paths if file.is_file()}
 
 
 def _several(world: Task, make: Make, seed: int, first: int, left: int) -> Iterator[list[Episode]]:

@@ -140,16 +140,21 @@ def _results(rows: list[Row], title: str) -> Section:
     )
     shown = []
     if goals := [row for row in rows if row["prompt"] == "goal"]:
-        labels = [f"{row['plan']}{files.option_words(files.options(row))}" for row in goals]
-        fig = figures.success_by_depth(labels, *_scores(goals))
+        fig = figures.success_by_depth(list(map(_label, goals)), *_scores(goals))
         shown.append((fig, "Success against the number of plan recursions, 95% Wilson intervals."))
     for metric, label in ((files.GAIN, "share of the possible gain"), ("return", "mean return")):
         own = [row for row in rows if row["prompt"] == "reward" and row["metric"] == metric]
         if own:
-            labels = [row["reward"] + ("" if row.get("r2") is None else f" (R² {row['r2']:.2f})") for row in own]
-            fig = figures.bars(labels, *_scores(own), "Reward prompts", label)
+            fig = figures.bars(list(map(_label, own)), *_scores(own), "Reward prompts", label)
             shown.append((fig, f"{label.capitalize()} per reward prompt, 95% bootstrap intervals."))
     return Section(title, text, shown, [(headers, lines, "One line a prompt.")])
+
+
+def _label(row: Row) -> str:
+    """A prompt in a chart."""
+    if row["prompt"] == "goal":
+        return f"{row['plan']}{files.option_words(files.options(row))}"
+    return row["reward"] + ("" if row.get("r2") is None else f" (R² {row['r2']:.2f})")
 
 
 def _scores(rows: Sequence[Row]) -> tuple[list[float], list[float], list[float]]:
@@ -174,8 +179,8 @@ def aggregate_table(rows: list[Row]) -> tuple[list[str], list[list[Any]]]:
 
 def _trajectories(world: tasks.Task, rows: Sequence[Row], kept: Sequence[SavedRollout]) -> Section:
     """The kept episodes of the prompts in these rows, in the order of the rows."""
-    size = world.observation_dim
-    fitting = [entry for entry in kept if entry.task == world.name and entry.rollout.observations.shape[-1] == size]
+    known = (world.name, world.observation_dim)
+    fitting = (entry for entry in kept if (entry.task, entry.rollout.observations.shape[-1]) == known)
     by_prompt = {entry.prompt_of: entry for entry in fitting}
     wanted = [by_prompt[prompt] for prompt in map(files.prompt_of, rows) if prompt in by_prompt]
     lacking = len(rows) - len(wanted)
