@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hilp.collectors import collect, targets
+from hilp.collectors import collect
 from hilp.collectors import kitchen as collector
-from hilp.collectors.kitchen import Cook, plan_of
-from hilp.collectors.kitchen_scripts import SCRIPTS, Hand, moved
+from hilp.collectors.collecting import script_outcome
+from hilp.collectors.kitchen import SCRIPTS, Cook, Hand, moved, plan_of
 from hilp.errors import HilpError
 from hilp.tasks import kitchen
 from hilp.tasks.kitchen import NAMES, Kitchen
@@ -139,7 +139,7 @@ def test_a_collected_episode_replays_to_the_same_score(world: Kitchen, tmp_path:
     taken_up = [int(reached[:281][number[:281] == target].any()) for target in range(int(number[:281].max()) + 1)]
     assert number[0] == -1 and not reached[number == -1].any() and len(taken_up) <= 4
     assert sum(taken_up) == cook.running.done.sum(), "what it does, it sets out to do"
-    told = targets.outcome(data)
+    told = script_outcome(data)
     assert told["targets"] == len(taken_up) + (number[281:].max() >= 0)
     assert told["targets_reached"] == sum(taken_up) + reached[281:].any()
 

@@ -14,8 +14,9 @@ import pytest
 
 import hilp
 from hilp import tasks
-from hilp.collectors import collect, targets
-from hilp.collectors.ogbench import kinds, mazes, play
+from hilp.collectors import collect
+from hilp.collectors import ogbench as scripts
+from hilp.collectors.collecting import script_outcome
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError
 from hilp.tasks.ogbench.manipulation import Manipulation
@@ -47,7 +48,7 @@ def cube() -> Manipulation:
 def test_points_move_as_in_the_environment_to_the_bit(maze: OgbenchMaze) -> None:
     """Also along walls, in corners and after them: the simulator is skipped only where it would change nothing."""
     rng = np.random.default_rng(0)
-    ways = mazes.Ways(maze)
+    ways = scripts.Ways(maze)
     starts = ways.centres[rng.integers(len(ways.cells), size=12)] + rng.uniform(-1.2, 1.2, (12, 2))
     points = Points(maze.env.model, maze.walls, starts)
     envs = [maze._twin(maze.env) for _ in starts]
@@ -67,7 +68,7 @@ def test_points_move_as_in_the_environment_to_the_bit(maze: OgbenchMaze) -> None
 
 
 def test_the_way_is_the_oracles(giant: OgbenchMaze) -> None:
-    ways = mazes.Ways(giant)
+    ways = scripts.Ways(giant)
     rng = np.random.default_rng(0)
     for here, goal in rng.integers(len(ways.cells), size=(100, 2)):
         at = ways.centres[here] + rng.uniform(-1.9, 1.9, 2)
@@ -77,7 +78,7 @@ def test_the_way_is_the_oracles(giant: OgbenchMaze) -> None:
 
 
 def test_cells_that_are_no_corridor(maze: OgbenchMaze) -> None:
-    ways = mazes.Ways(maze)
+    ways = scripts.Ways(maze)
     vertices = {tuple(cell) for cell in ways.cells[ways.vertices].tolist()}
     assert (1, 1) in vertices and (2, 2) in vertices  # corners of a room
     assert (4, 1) in vertices  # the end of a way
@@ -98,13 +99,13 @@ def test_episodes_are_as_long_as_ogbenchs(kind: str, rows: int, maze: OgbenchMaz
 
 
 def test_giant_episodes_are_twice_as_long(giant: OgbenchMaze) -> None:
-    assert mazes.episode_steps(giant, "navigate") == 2000 and mazes.episode_steps(giant, "stitch") == 200
+    assert scripts.episode_steps(giant, "navigate") == 2000 and scripts.episode_steps(giant, "stitch") == 200
 
 
 def test_stitch_goes_four_cells_and_stays(maze: OgbenchMaze) -> None:
-    collector = mazes.Simulation("pointmaze-medium", "stitch", 0)
+    collector = scripts.MazeSimulation("pointmaze-medium", "stitch", 0)
     episodes = collector([(number, 200) for number in range(100)])
-    ways = mazes.Ways(maze)
+    ways = scripts.Ways(maze)
     went = []
     for episode in episodes:
         start, end = (int(maze.ground.free_cell(episode["observations"][[row]])[0]) for row in (0, -1))
@@ -115,7 +116,7 @@ def test_stitch_goes_four_cells_and_stays(maze: OgbenchMaze) -> None:
 
 
 def test_navigators_take_a_new_goal_on_arrival() -> None:
-    (episode,) = mazes.Simulation("pointmaze-medium", "navigate", 0)([(0, 1000)])
+    (episode,) = scripts.MazeSimulation("pointmaze-medium", "navigate", 0)([(0, 1000)])
     number, reached = episode["target"], episode["target_reached"]
     assert number[-1] >= 3
     assert (np.diff(number)[:] == reached[:-1]).all()  # one more exactly where the last one was reached
@@ -140,7 +141,7 @@ def test_processes_do_not_change_what_is_collected(maze: OgbenchMaze, tmp_path: 
     shared = collect(maze, "stitch", 60_000, 5, out=tmp_path / "shared", workers=2)
     other = collect(maze, "stitch", 60_000, 6, out=tmp_path / "other", workers=1)
     assert alone.fingerprint == shared.fingerprint != other.fingerprint
-    assert targets.outcome(alone) == targets.outcome(shared)
+    assert script_outcome(alone) == script_outcome(shared)
 
 
 def test_an_interrupted_collection_goes_on(maze: OgbenchMaze, tmp_path: Path) -> None:
@@ -173,25 +174,25 @@ def test_a_collection_that_was_stopped_at_its_very_end_has_no_episode_twice(
 
 
 def test_targets_are_counted(maze: OgbenchMaze, tmp_path: Path) -> None:
-    found = targets.outcome(collect(maze, "navigate", 3000, 0, out=tmp_path / "d", workers=1))
+    found = script_outcome(collect(maze, "navigate", 3000, 0, out=tmp_path / "d", workers=1))
     assert found["targets"] == found["targets_reached"] + found["targets_cut_short"]
     assert 0 < found["targets_cut_short"] <= 3 and found["script_success"] < 1.0
-    assert targets.outcome(collect(maze, "explore", 20, 0, out=tmp_path / "e", workers=1)) == {}
+    assert script_outcome(collect(maze, "explore", 20, 0, out=tmp_path / "e", workers=1)) == {}
     # Two episodes of 4 and 3 rows: reached, given up, cut short; then one that is reached in the last row.
     number, reached = np.array([0, 0, 1, 2, 0, 0, 0]), np.array([0, 1, 0, 0, 0, 0, 1], bool)
     rows = np.zeros((7, 2), np.float32)
     data = Dataset(rows, rows, np.array([4, 3]), {"target": number, "target_reached": reached})
     told = {"targets": 4, "targets_reached": 2, "targets_cut_short": 1, "script_success": 0.5}
-    assert targets.outcome(data) == told
+    assert script_outcome(data) == told
     # At no target: before the first, between two, and in an episode's end, so that the one before was not cut short.
     number, reached = np.array([-1, 0, -1, 1, 1, 2, -1]), np.array([0, 1, 0, 0, 0, 0, 0], bool)
     data = Dataset(rows, rows, np.array([4, 3]), {"target": number, "target_reached": reached})
     told = {"targets": 4, "targets_reached": 1, "targets_cut_short": 1, "script_success": 0.25}
-    assert targets.outcome(data) == told
+    assert script_outcome(data) == told
 
 
 def test_ants_walk_by_our_controller_in_ogbenchs_physics() -> None:
-    collector = mazes.Simulation("antmaze-medium", "stitch", 0)
+    collector = scripts.MazeSimulation("antmaze-medium", "stitch", 0)
     episodes = collector([(number, 60) for number in range(4)])
     env = make_env("antmaze-medium-v0")
     env.reset(seed=0)
@@ -205,7 +206,7 @@ def test_ants_walk_by_our_controller_in_ogbenchs_physics() -> None:
 
 
 def test_mistakes_are_told(maze: OgbenchMaze, cube: Manipulation, tmp_path: Path) -> None:
-    assert kinds(cube) == ("play",) and kinds(maze)[0] == "navigate"
+    assert scripts.kinds(cube) == ("play",) and scripts.kinds(maze)[0] == "navigate"
     with pytest.raises(HilpError, match="did you mean 'stitch'"):
         collect(maze, "stich", 10, 0, out=tmp_path / "x")
     with pytest.raises(HilpError, match="unknown kind of cube-single data 'stitch'"):
@@ -226,8 +227,8 @@ def test_worker_processes_do_not_load_jax() -> None:
 
 
 @pytest.fixture(scope="module")
-def played() -> tuple[play.Simulation, dict[str, np.ndarray]]:
-    collector = play.Simulation("cube-single", 0)
+def played() -> tuple[scripts.ArmSimulation, dict[str, np.ndarray]]:
+    collector = scripts.ArmSimulation("cube-single", 0)
     return collector, collector([(0, 240)])[0]
 
 
@@ -274,7 +275,7 @@ def test_a_played_episode_replayed_open_loop_carries_the_cube_as_it_did(played: 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["scene", "puzzle-3x3"])
 def test_play_of_buttons(name: str) -> None:
-    collector = play.Simulation(name, 0)
+    collector = scripts.ArmSimulation(name, 0)
     (episode,) = collector([(0, 300)])
     assert episode["button_states"].dtype == np.int64
     assert len(np.unique(episode["button_states"], axis=0)) > 1
@@ -286,7 +287,7 @@ def test_play_of_buttons(name: str) -> None:
 @pytest.mark.parametrize(("name", "most"), [("cube-single", None), ("cube-double", 0.25), ("scene", None)])
 def test_cubes_are_stacked_as_often_as_in_ogbenchs_files(name: str, most: float | None) -> None:
     """Once an episode the chance is drawn; one cube, and the scene's, have the environment's own."""
-    collector = play.Simulation.__new__(play.Simulation)  # the simulation itself is not asked
+    collector = scripts.ArmSimulation.__new__(scripts.ArmSimulation)  # the simulation itself is not asked
     collector._world = tasks.make(name)
     drawn = [collector._of_targets(seed) for seed in range(50)]
     if most is None:
@@ -302,10 +303,10 @@ def test_a_cube_out_of_view_is_seen() -> None:
     observations = np.zeros((3, 40), np.float32)
     y, z = world.columns["block_0_y"], world.columns["block_0_z"]
     observations[:, z] = 0.2
-    assert play.stays_in_view(world, observations)
+    assert scripts.stays_in_view(world, observations)
     for at, height, stays in ((2.95, 0.2, False), (-3.1, 0.2, False), (-3.1, 0.7, True), (-2.9, 0.2, True)):
         observations[1, [y, z]] = at, height
-        assert play.stays_in_view(world, observations) == stays
+        assert scripts.stays_in_view(world, observations) == stays
 
 
 def test_from_the_command_line(

@@ -21,7 +21,7 @@ from hilp.data import source as sources
 from hilp.data.audit import AuditReport, inspect
 from hilp.data.measures import Moments
 from hilp.errors import HilpError
-from hilp.report import data_picture
+from hilp.report import figures
 
 LONG = (100,) * 20
 
@@ -262,14 +262,14 @@ def test_notes_of_the_reader_are_on_the_page(tmp_path):
 def test_pictures(tmp_path, width):
     path = tmp_path / "pictures" / "preview.png"
     report = inspect(walk(LONG, width=width))
-    data_picture.save(report, path)
+    figures.save_data_picture(report, path)
     assert path.stat().st_size > 5000
     assert len(report.paths) == 20
     with pytest.raises(HilpError, match=r"--picture takes a file that ends in \.png, \.svg, \.pdf, not"):
         data_inspect.run(data_inspect.Flags("nowhere", picture=str(tmp_path / "preview.gif")))
     (tmp_path / "file").write_text("")
     with pytest.raises(HilpError, match="cannot write"):
-        data_picture.save(report, tmp_path / "file" / "preview.png")
+        figures.save_data_picture(report, tmp_path / "file" / "preview.png")
 
 
 def test_images_are_summed_up_without_their_columns():

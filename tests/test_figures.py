@@ -21,7 +21,7 @@ from scipy.linalg import orthogonal_procrustes
 
 from hilp.errors import HilpError
 from hilp.report import figures
-from hilp.report.figures import latents
+from hilp.report.figures import maps
 
 needs_sklearn = pytest.mark.skipif(importlib.util.find_spec("sklearn") is None, reason="needs hilp[plots]")
 
@@ -177,7 +177,7 @@ def flattened(fig: Figure) -> tuple[np.ndarray, np.ndarray]:
 
 def test_latent_map_turns_what_tsne_finds_to_lie_like_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     turned = np.array([[0.0, -2.0], [-2.0, 0.0]])  # mirrored along the other diagonal, twice as large
-    monkeypatch.setattr(latents, "tsne", lambda phi: phi[:, :2])
+    monkeypatch.setattr(maps, "tsne", lambda phi: phi[:, :2])
     fig = figures.latent_map(TASK, STATES, np.column_stack([(FREE - FREE.mean(axis=0)) @ turned, FREE]))
     assert titles(fig) == ["places", "latents (t-SNE)"]
     drawn, places = flattened(fig)
@@ -194,7 +194,7 @@ def test_latent_map_by_tsne_lies_like_the_plan(seed: int) -> None:
     """Over forty seeds, on kernels of OpenBLAS with and without AVX-512, these were never below 0.96 and 8.7."""
     points = np.random.default_rng(seed).uniform(0, 1, (150, 2)) * [4, 2]
     turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(5, 5)))[0][:2]
-    flat = latents.tsne((points - points.mean(axis=0)) @ turn, seed)
+    flat = maps.tsne((points - points.mean(axis=0)) @ turn, seed)
     assert flat.shape == (150, 2) and flat.dtype == np.float64
     flat = flat @ orthogonal_procrustes(flat, points - points.mean(axis=0))[0]
     for axis in range(2):  # left stays left, below stays below
@@ -207,9 +207,9 @@ def test_latent_map_by_tsne_lies_like_the_plan(seed: int) -> None:
 @pytest.mark.parametrize("scale", [1e-150, 1e300])
 def test_the_same_points_in_any_unit_give_the_same_map(scale: float) -> None:
     points = np.random.default_rng(6).normal(size=(100, 8))
-    flat = latents.tsne(points)
-    np.testing.assert_array_equal(flat, latents.tsne(points))
-    moved = latents.tsne(points * scale)
+    flat = maps.tsne(points)
+    np.testing.assert_array_equal(flat, maps.tsne(points))
+    moved = maps.tsne(points * scale)
     assert np.isfinite(moved).all() and moved.std() == pytest.approx(flat.std(), rel=0.5)
 
 
@@ -228,13 +228,13 @@ def test_the_same_points_in_any_unit_give_the_same_map(scale: float) -> None:
 def test_latent_map_flattens_by_dimension_and_says_how(
     points: int,
     dim: int,
-    flatten: figures.Flatten | None,
+    flatten: maps.Flatten | None,
     installed: bool,
     name: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(latents, "tsne", lambda x: x[:, :2])
-    monkeypatch.setattr(latents, "has_tsne", lambda: installed)
+    monkeypatch.setattr(maps, "tsne", lambda x: x[:, :2])
+    monkeypatch.setattr(maps, "has_tsne", lambda: installed)
     phi = np.random.default_rng(0).normal(size=(points, dim))
     assert titles(figures.latent_map(TASK, STATES[:points], phi, flatten=flatten))[1] == name
 
@@ -244,14 +244,14 @@ def test_tsne_without_scikit_learn_or_with_few_points_is_one_line(monkeypatch: p
     if importlib.util.find_spec("sklearn"):
         with pytest.raises(HilpError, match="at least 91 points, not 90"):
             figures.latent_map(TASK, STATES[:90], few, flatten="tsne")
-    monkeypatch.setattr(latents, "has_tsne", lambda: False)
+    monkeypatch.setattr(maps, "has_tsne", lambda: False)
     with pytest.raises(HilpError, match=r"pip install 'hilp\[plots\]'"):
         figures.latent_map(TASK, STATES[:90], few, flatten="tsne")
 
 
 def test_latent_map_by_tsne_draws_some_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(latents, "TSNE_POINTS", 100)
-    monkeypatch.setattr(latents, "tsne", lambda x: x[:, :2])
+    monkeypatch.setattr(maps, "TSNE_POINTS", 100)
+    monkeypatch.setattr(maps, "tsne", lambda x: x[:, :2])
     phi = np.random.default_rng(0).normal(size=(len(STATES), 4))
     fig = figures.latent_map(TASK, STATES, phi, flatten="tsne")
     plan, cloud = fig.axes
@@ -264,7 +264,7 @@ def test_latent_map_by_tsne_draws_some_of_many(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("flatten", [pytest.param("tsne", marks=needs_sklearn), "pca"])
-def test_latent_map_of_collapsed_latents(flatten: figures.Flatten) -> None:
+def test_latent_map_of_collapsed_latents(flatten: maps.Flatten) -> None:
     rendered(figures.latent_map(TASK, STATES, np.ones((len(STATES), 8)), flatten=flatten))
 
 

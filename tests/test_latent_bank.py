@@ -17,7 +17,7 @@ from hilp.export import numpy_folder
 from hilp.learning import methods
 from hilp.prompts import bank
 from hilp.prompts import reward as reward_prompts
-from hilp.report import strips
+from hilp.report import page
 
 ROWS, EPISODE, WHOLE, KEPT = 240, 40, 20, 150
 SHAPE = (48, 40, 6)  # two frames in colour
@@ -169,11 +169,11 @@ def test_however_a_reward_looks_at_pictures_it_gets_them(policy: hilp.Foundation
 
 def test_plans_are_shown_by_thumbnails(policy: hilp.FoundationPolicy, film: hilp.Dataset) -> None:
     if not policy.has_rule("goal_direction"):
-        assert strips.section(policy) == []
+        assert page._plans_in_pictures(policy) == []
         return
-    frames, latents = strips.kept_pictures(policy)
+    frames, latents = page.kept_pictures(policy)
     assert frames.shape == (100, 24, 20, 3) and len(latents) == 100
-    (section,) = strips.section(policy)
+    (section,) = page._plans_in_pictures(policy)
     assert policy.keeps in section.text
     start, goal = ({name: part[row] for name, part in film.observations.items()} for row in (3, 100))
     way = policy.goal(goal, plan="graph").path(start)

@@ -34,7 +34,7 @@ PNG = b"\x89PNG"
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """What t-SNE makes of latents has its own tests."""
-    monkeypatch.setattr("hilp.report.figures.latents.tsne", lambda points: points[:, :2])
+    monkeypatch.setattr("hilp.report.figures.maps.tsne", lambda points: points[:, :2])
 
 
 def untrained(method: str, observations: np.ndarray, actions: np.ndarray, task: str, **sizes: Any) -> FoundationPolicy:
@@ -183,7 +183,7 @@ def test_a_report_with_exact_distances_keeps_to_principal_directions(
     tiny: FoundationPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The quickstart's minute is not for t-SNE."""
-    monkeypatch.setattr("hilp.report.figures.latents.tsne", None)
+    monkeypatch.setattr("hilp.report.figures.maps.tsne", None)
     assert len(pictures(page.build(tiny, [], [], tasks.make("maze-medium")))) == 3
 
 

@@ -18,7 +18,7 @@ from hilp.data import audit
 from hilp.data.load import from_arrays
 from hilp.learning import methods
 from hilp.prompts.specs import Goal
-from hilp.report import data_picture, page, strips
+from hilp.report import figures, page
 from hilp.tasks import rendering
 from hilp.tasks.maze import MAZES
 
@@ -158,10 +158,10 @@ def test_a_high_level_sees_pictures_too(run: Path, tmp_path: Path, monkeypatch: 
 def test_a_plan_in_pictures_halves_the_way(run: Path) -> None:
     """Seven midpoints, all states of the bank, each nearer to the goal in latents of a straight line."""
     policy = hilp.FoundationPolicy.load(run)
-    (start, goal), *_ = strips.far_pairs(policy.midpoints.latents)
-    rows = strips.plan(policy.midpoints, policy.midpoints.latents, start, goal)
+    (start, goal), *_ = page.far_pairs(policy.midpoints.latents)
+    rows = page.plan_by_midpoints(policy.midpoints, policy.midpoints.latents, start, goal)
     assert len(rows) == 9 and (rows[0], rows[-1]) == (start, goal)
-    (section,) = strips.section(policy)
+    (section,) = page._plans_in_pictures(policy)
     assert f"keeps {len(policy.bank):,} transitions" in section.text
     assert sum(len(ax.images) for ax in section.figures[0][0].axes) >= len(rows)
 
@@ -187,7 +187,7 @@ def test_inspect_draws_a_contact_sheet(tmp_path: Path) -> None:
     report = audit.inspect(data)
     assert [pictures.shape for _, pictures in report.stills] == [(12, 32, 32, 3)] * 3
     np.testing.assert_array_equal(report.stills[0][1][0], data.observations["pixels"][0])
-    data_picture.save(report, tmp_path / "sheet.png")
+    figures.save_data_picture(report, tmp_path / "sheet.png")
     assert Image.open(tmp_path / "sheet.png").width > 300
 
 

@@ -16,7 +16,7 @@ import hilp
 from hilp import tasks
 from hilp.evaluation import rollouts, setup
 from hilp.prompts import formulas
-from hilp.report import figures, films, page
+from hilp.report import figures, page, video
 
 Run = Callable[..., tuple[int, str, str]]
 X_AND_Y = {"x": 0, "y": 1}
@@ -149,12 +149,12 @@ def test_a_film_of_a_goal_has_the_plan_beside_none(tiny_run: Path, tmp_path: Pat
 def test_frames_move_the_robot_and_nothing_else(tiny: hilp.FoundationPolicy) -> None:
     world = tasks.make("maze-medium")
     path = np.array([[1.5, 1.5], [1.9, 1.5], [2.3, 1.5], [2.7, 1.5]], np.float32)
-    frames = films.on_plan(tiny, world, {"plan 0": path}, np.array([5.5, 5.5], np.float32))
-    assert frames.dtype == np.uint8 and len(frames) == 4 + films.HELD
+    frames = video.on_plan(tiny, world, {"plan 0": path}, np.array([5.5, 5.5], np.float32))
+    assert frames.dtype == np.uint8 and len(frames) == 4 + video.HELD
     changed = (frames[0] != frames[3]).any(axis=-1)
     assert 0 < changed.mean() < 0.05
     assert (frames[3] == frames[-1]).all(), "the end stays"
-    plain = films.on_plan(tiny, world, {"right": path})
+    plain = video.on_plan(tiny, world, {"right": path})
     assert len(np.unique(plain[0].reshape(-1, 3), axis=0)) < len(np.unique(frames[0].reshape(-1, 3), axis=0))
 
 

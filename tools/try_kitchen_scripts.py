@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from hilp.collectors.kitchen_scripts import JOINTS, SCRIPTS, Hand
+from hilp.collectors.kitchen import JOINTS, SCRIPTS, Hand
 from hilp.evaluation import stats
 from hilp.storage import lines
 from hilp.tasks import kitchen

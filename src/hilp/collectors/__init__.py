@@ -11,11 +11,12 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hilp import plugins
-from hilp.collectors.collecting import Request, collect_images
+from hilp.collectors.collecting import Request
 from hilp.errors import HilpError, nearest, require_count, require_seed
 
 if TYPE_CHECKING:
@@ -77,6 +78,29 @@ def run(collector: Any, world: Any, request: Request) -> Dataset:
     if request.workers is not None and hasattr(world, "with_threads"):
         world = world.with_threads(request.workers)
     if hasattr(world, "render_dataset") and collector.__name__ != ACTING:
-        return collect_images(request, world, lambda states: collector.collect(world.plain, states))
+        return _collect_images(collector, world, request)
     done: Dataset = collector.collect(world, request)
     return done
+
+
+def _collect_images(collector: Any, world: Any, request: Request) -> Dataset:
+    """States are collected first, in a folder of their own, which a later call renders where this one is interrupted.
+
+    A transition counts half when its state is collected.
+    """
+    from hilp import storage
+    from hilp.collectors.shards import IDENTITY
+    from hilp.data import native
+    from hilp.data.dataset import Dataset
+
+    native.require_free(request.folder, request.overwrite)
+    beside, progress = request.folder.with_name(f"{request.folder.name}-states"), request.report
+    note, identity = beside / IDENTITY, request.identity(world.name, config=repr(request.config))
+    if note.is_file() and storage.read_json(note) == identity:
+        states = Dataset.open(beside)
+    else:
+        half = replace(request, out=beside, progress=lambda done: progress(done // 2))
+        states = collector.collect(world.plain, half)
+        storage.write_json(note, identity)
+    images = world.render_dataset(states, lambda done: progress((request.steps + min(done, request.steps)) // 2))
+    return Dataset.open(images.save(request.folder, overwrite=request.overwrite))

@@ -10,6 +10,7 @@ The weights beside this file were trained by `tools/train_ant_controller.py`, wh
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -29,8 +30,7 @@ FIRST_ACTUATOR = 3
 def quarter_turns(direction: np.ndarray) -> np.ndarray:
     """How many quarter turns [n] back bring directions [n, 2] within 45 degrees of +x."""
     angle = np.arctan2(direction[:, 1], direction[:, 0])
-    turns: np.ndarray = np.rint(angle / (np.pi / 2)).astype(np.intp) % 4
-    return turns
+    return np.asarray(np.rint(angle / (np.pi / 2)).astype(np.intp) % 4)
 
 
 def canonical(proprioception: np.ndarray, direction: np.ndarray) -> np.ndarray:
@@ -41,20 +41,16 @@ def canonical(proprioception: np.ndarray, direction: np.ndarray) -> np.ndarray:
     turns = quarter_turns(direction)
     out = np.concatenate([proprioception, direction], axis=1, dtype=np.float64)
     out[:, 1:5] *= np.where(out[:, 1:2] < 0, -1, 1)  # q and -q are the same rotation
+    cos, sin = np.array([1, 0, -1, 0])[turns], np.array([0, 1, 0, -1])[turns]
     # The axis of a tilt, the velocity, the spin, the direction.
-    for x, y in ((2, 3), (13, 14), (16, 17), (27, 28)):
-        out[:, x], out[:, y] = _turn_back(out[:, x], out[:, y], turns)
+    for at in ((2, 3), (13, 14), (16, 17), (27, 28)):
+        x, y = out[:, at].T
+        out[:, at] = np.stack([cos * x + sin * y, cos * y - sin * x], axis=1)
     for joints in (slice(5, 13), slice(19, 27)):
         legs = out[:, joints].reshape(-1, 4, 2)
         legs[..., 1] *= ANKLE_SIGNS
         out[:, joints] = _renumber_legs(legs, turns)
     return out
-
-
-def _turn_back(x: np.ndarray, y: np.ndarray, turns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Vectors (x, y) after so many quarter turns clockwise."""
-    cos, sin = np.array([1, 0, -1, 0])[turns], np.array([0, 1, 0, -1])[turns]
-    return cos * x + sin * y, cos * y - sin * x
 
 
 def actual(action: np.ndarray, direction: np.ndarray) -> np.ndarray:
@@ -80,10 +76,9 @@ class Controller:
         arrays, _ = read_arrays(path)
         if set(arrays) != {f"{kind}{layer}" for kind in ("weight", "bias") for layer in range(LAYERS)}:
             raise HilpError(f"{path} holds no ant controller: train one with tools/train_ant_controller.py")
-        if arrays["weight0"].shape[0] != INPUT_DIM:
-            raise HilpError(
-                f"{path} takes {arrays['weight0'].shape[0]} inputs, not {INPUT_DIM}: train another controller"
-            )
+        inputs = len(arrays["weight0"])
+        if inputs != INPUT_DIM:
+            raise HilpError(f"{path} takes {inputs} inputs, not {INPUT_DIM}: train another controller")
         return cls(arrays)
 
     def head(self, x: np.ndarray) -> np.ndarray:
@@ -92,10 +87,14 @@ class Controller:
         for weight, bias in self.layers[:-1]:
             x = np.maximum(x @ weight + bias, 0)
         weight, bias = self.layers[-1]
-        out: np.ndarray = x @ weight + bias
-        return out
+        return np.asarray(x @ weight + bias)
 
     def act(self, proprioception: np.ndarray, direction: np.ndarray) -> np.ndarray:
         """Actions [n, 8] in [-1, 1] that walk ants with these 27 numbers [n, 27] along unit directions [n, 2]."""
         mean = self.head(canonical(proprioception, direction))[:, :ACTION_DIM]
         return actual(np.tanh(mean), direction)
+
+
+def fingerprint() -> str:
+    """Of the weights: data by another controller is other data."""
+    return hashlib.sha256(WEIGHTS.read_bytes()).hexdigest()

@@ -7,14 +7,13 @@ the log is narrow: it shows a good gait and hardly anything else.
 
 from __future__ import annotations
 
-import hashlib
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hilp.collectors.ant_controller import WEIGHTS, Controller
-from hilp.collectors.collecting import Block, Episode, Request, collect_blocks, stacked
+from hilp.collectors.ant_controller import Controller, fingerprint
+from hilp.collectors.collecting import Block, Episode, Request, Simulate, apart, collect_blocks, recorded
 from hilp.tasks.ant_open import NAME, SPEED, AntOpen, OpenEpisodes
 
 if TYPE_CHECKING:
@@ -36,50 +35,43 @@ def walk(controller: Controller, states: np.ndarray, asked: np.ndarray) -> np.nd
     return controller.act(states[:, 2:], asked / np.maximum(speed, 1e-6)) * (speed / SPEED).clip(0, 1)
 
 
-class Wander:
-    """Ants side by side from the origin, each with commands, a start and noise by a generator of its own."""
+def wander(
+    world: AntOpen, controller: Controller, generators: list[np.random.Generator], steps: int
+) -> tuple[Episode, np.ndarray]:
+    """Ants side by side from the origin, each with commands, a start and noise by a generator of its own.
 
-    def __init__(self, world: AntOpen, controller: Controller, generators: list[np.random.Generator]) -> None:
-        self.controller, self._generators = controller, generators
-        starts = [world.episodes(rng, 1).states[0] for rng in generators]
-        self.episodes = OpenEpisodes(world, np.stack(starts), np.full((len(starts), 2), np.nan))
-        self._left, self.asked = np.zeros(len(starts), int), np.zeros((len(starts), 2))
-        self._command()
+    Returns columns [steps, ants, ...] and which ants fell.
+    """
+    starts = np.stack([world.episodes(rng, 1).states[0] for rng in generators])
+    running = OpenEpisodes(world, starts, np.full((len(starts), 2), np.nan))
+    left, asked = np.zeros(len(starts), int), np.zeros((len(starts), 2))
 
-    def _command(self) -> None:
-        """Draw another heading and speed where the time of one is over."""
-        for ant in np.flatnonzero(self._left == 0):
-            rng = self._generators[ant]
+    def row() -> Episode:
+        """Where the time of a command is over, another heading and speed are drawn first."""
+        for ant in np.flatnonzero(left == 0):
+            rng = generators[ant]
             angle, speed = rng.uniform(0, 2 * np.pi), SPEED * rng.choice(SHARES)
-            self.asked[ant] = speed * np.cos(angle), speed * np.sin(angle)
-            self._left[ant] = rng.integers(*COMMAND_STEPS)
+            asked[ant] = speed * np.cos(angle), speed * np.sin(angle)
+            left[ant] = rng.integers(*COMMAND_STEPS)
+        return {"observations": running.observations.copy(), ASKED: asked.astype(np.float32)}
 
-    def step(self) -> np.ndarray:
-        """Go on for one step; returns the actions."""
-        actions = walk(self.controller, self.episodes.states, self.asked)
-        noise = np.stack([rng.standard_normal(actions.shape[1]) for rng in self._generators])
+    def step() -> np.ndarray:
+        actions = walk(controller, running.states, asked)
+        noise = np.stack([rng.standard_normal(actions.shape[1]) for rng in generators])
         actions = (actions + ACTION_NOISE * noise).clip(-1, 1).astype(np.float32)
-        self.episodes.step(actions)
-        self._left -= 1
-        self._command()
+        running.step(actions)
+        left[:] -= 1
         return actions
 
-    def rows(self) -> dict[str, Any]:
-        return {"observations": self.episodes.observations.copy(), ASKED: self.asked.astype(np.float32)}
+    return recorded(row, step, steps), running.fallen
 
 
 def collect(world: AntOpen, request: Request) -> Dataset:
     """Episodes of 1001 rows, simulated by several processes."""
-    return collect_blocks(
-        request,
-        request.identity(world.task, controller=hashlib.sha256(WEIGHTS.read_bytes()).hexdigest()),
-        partial(_Simulation, request.seed),
-        EPISODE_STEPS,
-        BLOCK,
-        f"{NAME}-{request.kind}",
-        world.task,
-        measure=partial(measure, world),
-    )
+    identity = request.identity(world.task, controller=fingerprint())
+    make, name = partial(_simulation, request.seed), f"{NAME}-{request.kind}"
+    measured = partial(measure, world)
+    return collect_blocks(request, identity, make, EPISODE_STEPS, BLOCK, name, world.task, measure=measured)
 
 
 def measure(world: AntOpen, data: Dataset) -> dict[str, Any]:
@@ -94,31 +86,23 @@ def measure(world: AntOpen, data: Dataset) -> dict[str, Any]:
     }
 
 
-class _Simulation:
-    """What a process needs to collect: it makes a world of its own.
+def _simulation(seed: int) -> Simulate:
+    """What a process needs to collect: it makes a world of its own."""
+    world, controller = AntOpen(), Controller.load()
 
-    Episodes of a block share the controller's products, whose last bits depend on how many they are.
-    """
+    def simulate(block: Block) -> list[Episode]:
+        """Episodes without a fall: one in which the ant falls is begun anew, with other commands.
 
-    def __init__(self, seed: int) -> None:
-        self.world, self.controller, self.seed = AntOpen(), Controller.load(), seed
-
-    def __call__(self, block: Block) -> list[Episode]:
-        """Episodes without a fall: one in which the ant falls is begun anew, with other commands."""
+        Episodes of a block share the controller's products, whose last bits depend on how many they are.
+        """
         found: dict[int, Episode] = {}
-        attempt = 0
-        while len(left := [(number, steps) for number, steps in block if number not in found]):
-            generators = [np.random.default_rng([self.seed, number, attempt]) for number, _ in left]
-            wander = Wander(self.world, self.controller, generators)
-            rows, actions = [wander.rows()], []
-            for _ in range(max(steps for _, steps in left)):
-                actions.append(wander.step())
-                rows.append(wander.rows())
-            together = stacked(rows, actions)  # [steps, ants, ...]
-            for ant, (number, steps) in enumerate(left):
-                if not wander.episodes.fallen[ant]:
-                    found[number] = {
-                        name: column[: steps + (name != "actions"), ant] for name, column in together.items()
-                    }
-            attempt += 1
+        left, attempt = dict(block), 0
+        while left:
+            generators = [np.random.default_rng([seed, number, attempt]) for number in left]
+            columns, fallen = wander(world, controller, generators, max(left.values()))
+            episodes = zip(left, apart(columns, left.values()), fallen, strict=True)
+            found |= {number: episode for number, episode, fell in episodes if not fell}
+            left, attempt = {number: steps for number, steps in block if number not in found}, attempt + 1
         return [found[number] for number, _ in block]
+
+    return simulate

@@ -7,14 +7,13 @@ controller is so good that it would hardly ever touch a wall, and policies are h
 
 from __future__ import annotations
 
-import hashlib
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hilp.collectors.ant_controller import WEIGHTS, Controller
-from hilp.collectors.collecting import Block, Episode, Request, collect_blocks, stacked
+from hilp.collectors.ant_controller import Controller, fingerprint
+from hilp.collectors.collecting import Episode, Request, Simulate, collect_blocks, recorded
 from hilp.collectors.maze import routes
 from hilp.tasks import antmaze
 from hilp.tasks.antmaze import AntMaze
@@ -98,35 +97,22 @@ class Walk:
 def collect(world: AntMaze, request: Request) -> Dataset:
     """Episodes of 1001 rows, simulated by several processes."""
     name = f"{world.name.removesuffix('-diverse').removesuffix('-play')}-{request.kind}"
-    legs = hashlib.sha256(WEIGHTS.read_bytes()).hexdigest()
-    return collect_blocks(
-        request,
-        request.identity(world.task, controller=legs),
-        partial(_Simulation, world.task, request.kind, request.seed),
-        EPISODE_STEPS,
-        BLOCK,
-        name,
-        name if name in antmaze.NAMES else world.task,
-    )
+    task = name if name in antmaze.NAMES else world.task
+    identity = request.identity(world.task, controller=fingerprint())
+    make = partial(_simulation, world.task, request.kind, request.seed)
+    return collect_blocks(request, identity, make, EPISODE_STEPS, BLOCK, name, task)
 
 
-class _Simulation:
+def _simulation(task: str, kind: str, seed: int) -> Simulate:
     """What a process needs to collect: it makes a world of its own."""
+    world, controller = antmaze.make(task), Controller.load()
+    goal_cells = play_cells(world) if kind == "play" else None
 
-    def __init__(self, task: str, kind: str, seed: int) -> None:
-        self.world, self.controller, self.seed = antmaze.make(task), Controller.load(), seed
-        self.goal_cells = play_cells(self.world) if kind == "play" else None
+    def episode(number: int, steps: int) -> Episode:
+        walk = Walk(world, controller, np.random.default_rng([seed, number]), goal_cells)
+        return recorded(lambda: {"observations": walk.episodes.observations[0]}, walk.step, steps)
 
-    def __call__(self, block: Block) -> list[Episode]:
-        return [self._episode(number, steps) for number, steps in block]
-
-    def _episode(self, number: int, steps: int) -> Episode:
-        walk = Walk(self.world, self.controller, np.random.default_rng([self.seed, number]), self.goal_cells)
-        rows, actions = [{"observations": walk.episodes.observations[0]}], []
-        for _ in range(steps):
-            actions.append(walk.step())
-            rows.append({"observations": walk.episodes.observations[0]})
-        return stacked(rows, actions)
+    return lambda block: [episode(number, steps) for number, steps in block]
 
 
 def play_cells(world: AntMaze) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What collectors share: what is to be collected, episodes simulated by several processes, and data of images.
+"""What collectors share: what is to be collected, episodes simulated by several processes, data of images, targets.
 
 Worker processes import this file, so it leaves what reads and writes data to functions that only the parent calls.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,8 @@ UNGUARDED = "in a script, call this under `if __name__ == '__main__':`, or use w
 Episode = dict[str, Any]  # columns of an episode: observations [T + 1, obs], actions [T, act], extras [T + 1, ...]
 Block = list[tuple[int, int]]  # number and steps of each episode that one call simulates
 Simulate = Callable[[Block], list[Episode]]
+TARGET, TARGET_REACHED = "target", "target_reached"  # extra columns of data by scripts
+NO_TARGET = -1  # of a row in which the script had none: it rests, or is going to break off
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,10 @@ def collect_blocks(
     """
     from hilp.collectors.shards import collection
 
-    workers = count_workers(request.workers)
+    workers = (os.cpu_count() or 1) if request.workers is None else request.workers
+    if workers > 1 and multiprocessing.parent_process() is not None:
+        # Most likely a worker process, which runs its parent's script again.
+        raise HilpError(f"cannot collect with {workers} workers inside another one: {UNGUARDED}")
     lengths = np.full(-(-request.steps // length), length)
     lengths[-1] -= lengths.sum() - request.steps
     with collection(request.folder, identity, request.overwrite) as shards:
@@ -87,41 +92,26 @@ def collect_blocks(
         return shards.finish(name, task, parts, measure)
 
 
-def collect_images(request: Request, world: Any, collect_states: Callable[[Request], Dataset]) -> Dataset:
-    """Images of a task: states are collected first, in a folder of their own, and then rendered.
-
-    A later call renders the states of an interrupted one. A transition counts half when its state is collected.
-    """
-    from hilp import storage
-    from hilp.collectors.shards import IDENTITY
-    from hilp.data import native
-    from hilp.data.dataset import Dataset
-
-    native.require_free(request.folder, request.overwrite)
-    beside, progress = request.folder.with_name(f"{request.folder.name}-states"), request.report
-    note, identity = beside / IDENTITY, request.identity(world.name, config=repr(request.config))
-    if note.is_file() and storage.read_json(note) == identity:
-        states = Dataset.open(beside)
-    else:
-        states = collect_states(replace(request, out=beside, progress=lambda done: progress(done // 2)))
-        storage.write_json(note, identity)
-    images = world.render_dataset(states, lambda done: progress((request.steps + min(done, request.steps)) // 2))
-    return Dataset.open(images.save(request.folder, overwrite=request.overwrite))
+def recorded(row: Callable[[], Episode], step: Callable[[], np.ndarray | None], steps: int) -> Episode:
+    """The columns of so many steps, each of which returns its actions, or None where all is over."""
+    rows, actions = [row()], []
+    for _ in range(steps):
+        chosen = step()
+        if chosen is None:
+            break
+        actions.append(chosen)
+        rows.append(row())
+    return {"actions": np.stack(actions), **{name: np.stack([one[name] for one in rows]) for name in rows[0]}}
 
 
-def stacked(rows: list[dict[str, Any]], actions: list[np.ndarray]) -> Episode:
-    """An episode from the columns of each of its rows, of which there is one more than actions."""
-    columns = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
-    return {"actions": np.stack(actions), **columns}
+def apart(columns: Episode, steps: Iterable[int]) -> list[Episode]:
+    """The episodes that were recorded side by side, in columns [T + 1, n, ...], each with its first so many steps."""
+    return [cut({name: column[:, i] for name, column in columns.items()}, own) for i, own in enumerate(steps)]
 
 
-def count_workers(workers: int | None) -> int:
-    """How many processes to use, one a core by default; raises where more than one cannot be started."""
-    workers = (os.cpu_count() or 1) if workers is None else workers
-    if workers > 1 and multiprocessing.parent_process() is not None:
-        # Most likely a worker process, which runs its parent's script again.
-        raise HilpError(f"cannot collect with {workers} workers inside another one: {UNGUARDED}")
-    return workers
+def cut(episode: Episode, steps: int) -> Episode:
+    """The first so many transitions of an episode."""
+    return {name: rows[: steps + (name != "actions")] for name, rows in episode.items()}
 
 
 def in_order(make: Callable[[], Simulate], blocks: Sequence[Block], workers: int) -> Iterator[list[Episode]]:
@@ -153,3 +143,32 @@ def _start_worker(make: Callable[[], Simulate]) -> None:
 def _work(block: Block) -> list[Episode]:
     assert _simulate is not None
     return _simulate(block)
+
+
+def at_target(number: Any, reached: Any) -> Episode:
+    """Extra columns: how many targets the episode had before this row's (or NO_TARGET), and whether it is there."""
+    return {TARGET: np.array(number, np.int32), TARGET_REACHED: np.array(reached, bool)}
+
+
+def script_outcome(data: Dataset) -> dict[str, int | float]:
+    """Targets that a script took up, how many it reached and their share, and how many an episode's end cut short.
+
+    Empty for data without targets. One that is followed by a rest was not cut short.
+    """
+    if not {TARGET, TARGET_REACHED} <= data.extras.keys():
+        return {}
+    number, reached = np.asarray(data.extras[TARGET]), np.asarray(data.extras[TARGET_REACHED])
+    episode = np.repeat(np.arange(data.episodes), data.lengths)
+    firsts = np.flatnonzero(np.diff(number, prepend=-1) | np.diff(episode, prepend=-1))  # first row of each target
+    got = np.logical_or.reduceat(reached, firsts)
+    last = np.diff(episode[firsts], append=data.episodes) > 0  # of its episode
+    some = number[firsts] != NO_TARGET
+    got, last = got[some], last[some]
+    if not len(got):
+        return {}
+    return {
+        "targets": len(got),
+        "targets_reached": int(got.sum()),
+        "targets_cut_short": int((last & ~got).sum()),
+        "script_success": float(got.mean()),
+    }

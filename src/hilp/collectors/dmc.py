@@ -22,8 +22,8 @@ import optax
 from jax import Array
 
 from hilp import storage
-from hilp.collectors.collecting import Request
-from hilp.collectors.shards import Shards, collection, cut
+from hilp.collectors.collecting import Episode, Request, apart, cut, recorded
+from hilp.collectors.shards import Shards, collection
 from hilp.data.dataset import Dataset
 from hilp.learning import losses, networks
 from hilp.tasks import dmc
@@ -106,14 +106,12 @@ def _update(
     cfg: Config, kind: str, mean: Array, std: Array, state: State, given: tuple[Batch, Array]
 ) -> tuple[State, Array]:
     batch, key = given
-    adam = optax.adam(cfg.lr)
     standard = jnp.clip((batch.next_observation - mean) / std, -CLIP, CLIP)
     predictor, predictor_opt = state.predictor, state.predictor_opt
     if kind == "rnd":
         raw, pull_back = jax.vjp(lambda net: prediction_error(net, state.fixed, standard), predictor)
         (grads,) = pull_back(jnp.full(raw.shape, 1 / raw.size))
-        changes, predictor_opt = adam.update(grads, predictor_opt)
-        predictor = optax.apply_updates(predictor, changes)
+        predictor, predictor_opt = losses.adam_step(cfg.lr, grads, predictor_opt, predictor)
     else:
         raw = particle_entropy(standard, cfg.neighbours)
     reward_square = state.reward_square + REWARD_EMA * (jnp.mean(jnp.square(raw)) - state.reward_square)
@@ -137,15 +135,13 @@ def _update(
         return jnp.mean(jnp.square(q(critic, batch.observation, batch.action) - target))
 
     grads = jax.grad(critic_loss)(state.critic)
-    changes, critic_opt = adam.update(grads, state.critic_opt)
-    critic = optax.apply_updates(state.critic, changes)
+    critic, critic_opt = losses.adam_step(cfg.lr, grads, state.critic_opt, state.critic)
 
     def actor_loss(actor: networks.Feature) -> Array:
         return -jnp.mean(q(critic[:1], batch.observation, acted(actor, batch.observation, key_now)))
 
     grads = jax.grad(actor_loss)(state.actor)
-    changes, actor_opt = adam.update(grads, state.actor_opt)
-    actor = optax.apply_updates(state.actor, changes)
+    actor, actor_opt = losses.adam_step(cfg.lr, grads, state.actor_opt, state.actor)
     critic_target = losses.polyak(state.critic_target, critic, cfg.tau)
     optimisers = (actor_opt, critic_opt, predictor_opt)
     return State(actor, critic, critic_target, predictor, state.fixed, *optimisers, reward_square), jnp.mean(raw)
@@ -311,29 +307,30 @@ def _collect(world: dmc.Dmc, request: Request, cfg: Config, shards: Shards) -> N
 
 
 def _block(
-    world: dmc.Dmc, rng: np.random.Generator, count: int, seeker: Seeker | None, request: Request, before: int
-) -> list[dict[str, np.ndarray]]:
-    """`count` whole episodes side by side; `before`: transitions that there are already."""
+    world: dmc.Dmc, rng: np.random.Generator, count: int, seeker: Seeker | None, request: Request, done: int
+) -> list[Episode]:
+    """`count` whole episodes side by side; `done`: transitions that there are already."""
     running = world.episodes(rng, count)
-    columns: dict[str, list[np.ndarray]] = {
-        "observations": [running.observations],
-        "actions": [],
-        "physics": [running.extra("physics")],
-    }
     if seeker:
         seeker.begin(running.observations)
-    for step in range(world.max_steps):
+
+    def row() -> Episode:
+        return {"observations": running.observations, "physics": running.extra("physics")}
+
+    def step() -> np.ndarray:
+        nonlocal done
         if seeker:
             chosen = seeker.actions(rng, running.observations)
         else:
             chosen = rng.uniform(-1, 1, (count, world.action_dim)).astype(np.float32)
         running.step(chosen)
-        for name, rows in zip(columns, (running.observations, chosen, running.extra("physics")), strict=True):
-            columns[name].append(rows)
         if seeker:
             seeker.observe(rng, chosen, running.observations)
-        request.report(before + (step + 1) * count)
+        done += count
+        request.report(done)
+        return chosen
+
+    columns = recorded(row, step, world.max_steps)
     if seeker:
         seeker.end()
-    stacked = {name: np.stack(rows, axis=1) for name, rows in columns.items()}
-    return [{name: rows[number] for name, rows in stacked.items()} for number in range(count)]
+    return apart(columns, [world.max_steps] * count)

@@ -59,13 +59,10 @@ def load(
     of data that names none, or another one. `steps` and `seed` apply to built-in names, which are collected on the
     spot. The result is checked: what cannot be trained on is an error that says which rows and what to do.
     """
-    prepared: dict[str, Any] = {
-        "rescale_actions": rescale_actions,
-        "stride": stride,
-        "stride_actions": stride_actions,
-    }
-    if _is_built_in(source, format):
-        data = loading.load(_collect(str(source), steps, seed, options), **prepared)
+    prepared: dict[str, Any] = {"rescale_actions": rescale_actions, "stride": stride, "stride_actions": stride_actions}
+    built_in = _built_in(source, format, {"steps": steps, "seed": seed, **options})
+    if built_in is not None:
+        data = loading.load(built_in, **prepared)
     elif steps is not None:
         raise HilpError(
             f"steps is for built-in data sets, and {loading.name_of(source)} is none: take fewer episodes with "
@@ -96,37 +93,33 @@ def in_task(data: Data, task: str) -> Data:
 
 def open_source(source: Any, format: str | None = None, **options: Any) -> Source:
     """A source for anything `load` takes, for `convert` and `inspect`; only built-in data is collected now."""
-    if _is_built_in(source, format):
-        steps, seed = options.pop("steps", None), options.pop("seed", 0)
-        return of_dataset(_collect(str(source), steps, seed, options))
+    built_in = _built_in(source, format, options)
+    if built_in is not None:
+        return of_dataset(built_in)
     return _with_task(loading.open_source(source, format, **options), source, options.get("convention"))
 
 
-def _is_built_in(source: Any, format: str | None) -> bool:
-    """Whether this is the name of a built-in data set; a name of nothing at all is an error."""
-    if format is not None:
-        return format == BUILT_IN
-    if not isinstance(source, str | os.PathLike):
-        return False
-    names = built_in_names()
-    if str(source) in names:
-        return True
-    if loading.is_missing(source) and loading.is_name(Path(source)):
-        close = nearest(str(source), [*names, *minari.local_ids()])
-        raise HilpError(f"there is no file, no Minari data set and no built-in data set '{source}': {close}")
-    return False
-
-
-def _collect(name: str, steps: int | None, seed: int, options: dict[str, Any]) -> Dataset:
-    for option in options:
-        raise HilpError(f"'{option}' is no option of a built-in data set: {nearest(option, ('steps', 'seed'))}")
-    names = built_in_names()
+def _built_in(source: Any, format: str | None, options: dict[str, Any]) -> Dataset | None:
+    """The built-in data set of this name, collected now; None of anything else, and a name of nothing is an error."""
+    if format != BUILT_IN and (format is not None or not isinstance(source, str | os.PathLike)):
+        return None
+    name, names = str(source), built_in_names()
     if name not in names:
-        raise HilpError(f"there is no built-in data set '{name}': {nearest(name, names)}")
+        if format == BUILT_IN:
+            raise HilpError(f"there is no built-in data set '{name}': {nearest(name, names)}")
+        if loading.is_missing(source) and loading.is_name(Path(source)):
+            close = nearest(name, [*names, *minari.local_ids()])
+            raise HilpError(f"there is no file, no Minari data set and no built-in data set '{source}': {close}")
+        return None
+    known = ("steps", "seed")
+    for option in options:
+        if option not in known:
+            raise HilpError(f"'{option}' is no option of a built-in data set: {nearest(option, known)}")
     task, kind = names[name]
-    usual = BUILT_IN_FRAMES if rendering.policy_spec(tasks.make(task)).parts else BUILT_IN_STEPS
-    count = usual if steps is None else steps
-    return replace(collectors.collect(task, kind, count, seed), format=BUILT_IN)
+    steps = options.get("steps")
+    if steps is None:
+        steps = BUILT_IN_FRAMES if rendering.policy_spec(tasks.make(task)).parts else BUILT_IN_STEPS
+    return replace(collectors.collect(task, kind, steps, options.get("seed", 0)), format=BUILT_IN)
 
 
 def _with_task(data: Data, source: Any, convention: str | None) -> Data:
@@ -134,7 +127,9 @@ def _with_task(data: Data, source: Any, convention: str | None) -> Data:
     path = Path(source) if isinstance(source, str | os.PathLike) else None
     if convention == "kitchen":
         return _of_kitchen(data, path or Path())
-    if path is not None and data.format == "ogbench" and data.task is None:
+    if path is None:
+        return data
+    if data.format == "ogbench" and data.task is None:
         # Like pointmaze-large-stitch-v0-val.npz.
         name = path.name.removesuffix(".npz").removesuffix("-val").removesuffix(ogbench.VERSION)
         about = ogbench.of_data(name.removeprefix(ogbench.VISUAL))
@@ -142,7 +137,7 @@ def _with_task(data: Data, source: Any, convention: str | None) -> Data:
             visual = name.startswith(ogbench.VISUAL)
             size = rendering.policy_spec(ogbench.make(name)).observation_dim if visual else about.observation_dim
             return _named_after(data, "file", name, size)
-    if path is not None and data.format == "exorl":
+    if data.format == "exorl":
         folder = path.resolve()
         domain = (folder.parent if folder.name == "buffer" else folder).parent.name
         if domain in dmc.DOMAINS:

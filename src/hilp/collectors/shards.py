@@ -56,7 +56,16 @@ class Shards:
         known = self.folder / IDENTITY
         if not known.exists():
             storage.write_json(known, identity)
-        self._require_same(known, identity)
+        try:
+            found = storage.read_json(known)
+        except HilpError as error:
+            raise HilpError(f"{error}; or delete {self.folder} and collect again") from error
+        if found != json.loads(json.dumps(identity)):
+            about = _listed(found) if isinstance(found, dict) else "something else"
+            raise HilpError(
+                f"{self.folder} holds an unfinished collection of {about}: finish it with the same command, delete the "
+                "folder or choose another target"
+            )
         self._lengths = np.zeros(0, np.int64)  # rows of each finished episode
         for file in self._files():
             lengths = storage.read_arrays(file)[0]["lengths"]
@@ -156,23 +165,6 @@ class Shards:
             if int(file.stem) >= episodes:
                 file.unlink()
         self._lengths = self._lengths[:episodes]
-
-    def _require_same(self, known: Path, identity: dict[str, Any]) -> None:
-        try:
-            found = storage.read_json(known)
-        except HilpError as error:
-            raise HilpError(f"{error}; or delete {self.folder} and collect again") from error
-        if found != json.loads(json.dumps(identity)):
-            about = _listed(found) if isinstance(found, dict) else "something else"
-            raise HilpError(
-                f"{self.folder} holds an unfinished collection of {about}: finish it with the same command, delete the "
-                "folder or choose another target"
-            )
-
-
-def cut(episode: dict[str, np.ndarray], steps: int) -> dict[str, np.ndarray]:
-    """The first so many transitions of an episode."""
-    return {name: rows[: steps + (name != "actions")] for name, rows in episode.items()}
 
 
 def _beside(out: Path) -> Path:

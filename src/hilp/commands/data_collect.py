@@ -37,7 +37,8 @@ class Flags:
 
 
 def run(flags: Flags) -> int:
-    from hilp.collectors import collect, targets
+    from hilp.collectors import collect
+    from hilp.collectors.collecting import script_outcome
     from hilp.data import native
     from hilp.storage import lines
     from hilp.training.progress import Progress
@@ -61,7 +62,7 @@ def run(flags: Flags) -> int:
             overwrite=flags.overwrite,
         )
     counts = {"transitions": data.transitions, "episodes": data.episodes}
-    result = {**counts, "fingerprint": data.fingerprint, **targets.outcome(data), **data.measured}
+    result = {**counts, "fingerprint": data.fingerprint, **script_outcome(data), **data.measured}
     if flags.rows:
         about = {"task": data.task, "data": data.name, "seed": flags.seed, **result}
         lines.append(flags.rows, [{**about, "command": common.command(), "versions": versions()}])

@@ -37,7 +37,7 @@ class Flags(common.Reading):
 def run(flags: Flags) -> int:
     from hilp.collectors import named
     from hilp.data import audit
-    from hilp.report import data_picture
+    from hilp.report import figures
 
     common.require_picture("--picture", flags.picture)
     options = flags.options()
@@ -45,7 +45,7 @@ def run(flags: Flags) -> int:
     source = named.open_source(flags.data, flags.format, **options)
     report = audit.inspect(source, rescale_actions=flags.rescale_actions, verify=verify)
     if flags.picture is not None:
-        data_picture.save(report, Path(flags.picture))
+        figures.save_data_picture(report, Path(flags.picture))
     if flags.json:
         common.print_json(report.to_json())
     else:

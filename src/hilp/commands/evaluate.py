@@ -199,7 +199,7 @@ def evaluate(flags: Flags, policy: FoundationPolicy, data: Any, home: Path, seed
 
 def record(policy: FoundationPolicy, world: Any, found: list[tuple[Row, Rollout]], target: Path, suffix: str) -> None:
     """Film the first episode of each rollout; the prompt's name goes before the file's ending."""
-    from hilp.report import films, video
+    from hilp.report import video
 
     for row, rollout in found:
         name = f"plan-{row['plan']}" if row["prompt"] == "goal" else f"reward-{row['reward']}"
@@ -208,5 +208,5 @@ def record(policy: FoundationPolicy, world: Any, found: list[tuple[Row, Rollout]
             frames, fps = world.film(*rollout.episode(0)), getattr(world, "fps", common.VIDEO_FPS)
         else:
             goal = rollout.goals[0] if row["prompt"] == "goal" else None
-            frames, fps = films.on_plan(policy, world, {name: rollout.episode(0)[0]}, goal), films.FPS
+            frames, fps = video.on_plan(policy, world, {name: rollout.episode(0)[0]}, goal), video.FPS
         video.write(target.with_stem(stem), frames, fps)

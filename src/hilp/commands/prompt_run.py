@@ -320,7 +320,7 @@ def score(name: str | None, world: Any, path: np.ndarray, earned: float) -> dict
 
 def film(flags: Any, policy: FoundationPolicy, world: Any, prompt: Any, episode: Episode, goal: Any, steps: int) -> str:
     """Record the episode: as the simulator shows it, or on the plan, next to the same goal without a plan."""
-    from hilp.report import films, video
+    from hilp.report import video
 
     fps = getattr(world, "fps", common.VIDEO_FPS)
     if hasattr(world, "film"):
@@ -333,7 +333,7 @@ def film(flags: Any, policy: FoundationPolicy, world: Any, prompt: Any, episode:
         other = rollouts.run_episode(policy, world, direct, episode.path[0], goal, steps, flags.seed)
         panels = {"plan 0": other.path, **panels}
     shown = None if target is None else rendering.infer_states(world, target)
-    return str(video.write(str(flags.video), films.on_plan(policy, world, panels, shown), films.FPS))
+    return str(video.write(str(flags.video), video.on_plan(policy, world, panels, shown), video.FPS))
 
 
 def draw(

@@ -65,9 +65,8 @@ def rich_table(headers: Sequence[str], rows: Sequence[Row], title: str | None = 
     from rich.table import Table
     from rich.text import Text
 
-    _check_table(headers, rows)
     table = Table(title=None if title is None else Text(title), box=box.SIMPLE_HEAD, title_justify="left")
-    for header, right in zip(headers, _numeric_columns(len(headers), rows), strict=True):
+    for header, right in zip(headers, _numeric_columns(headers, rows), strict=True):
         table.add_column(Text(header), justify="right" if right else "left")
     for row in rows:
         table.add_row(*(Text(_shown(cell)) for cell in row))
@@ -80,19 +79,17 @@ def _section(section: Section, anchor: str) -> str:
     if section.figures:
         from hilp.report.figures.style import png_data_uri  # matplotlib; tables for the terminal do without
 
-        figures = "\n".join(_figure(png_data_uri(fig), caption) for fig, caption in section.figures)
-        parts.append(f'<div class="figures">\n{figures}\n</div>')
+        parts.append('<div class="figures">')
+        for fig, caption in section.figures:
+            image = f'<img src="{_text(png_data_uri(fig))}" alt="{_text(caption)}">'
+            parts.append(f"<figure>{image}<figcaption>{_text(caption)}</figcaption></figure>")
+        parts.append("</div>")
     parts += [_table(headers, rows, caption) for headers, rows, caption in section.tables]
     return f'<section id="{anchor}">\n' + "\n".join(parts) + "\n</section>"
 
 
-def _figure(uri: str, caption: str) -> str:
-    return f'<figure><img src="{_text(uri)}" alt="{_text(caption)}"><figcaption>{_text(caption)}</figcaption></figure>'
-
-
 def _table(headers: Sequence[str], rows: Sequence[Row], caption: str) -> str:
-    _check_table(headers, rows)
-    classes = [' class="number"' if right else "" for right in _numeric_columns(len(headers), rows)]
+    classes = [' class="number"' if right else "" for right in _numeric_columns(headers, rows)]
 
     def cells(tag: str, row: Row) -> str:
         return "".join(f"<{tag}{c}>{_text(_shown(v))}</{tag}>" for v, c in zip(row, classes, strict=True))
@@ -116,15 +113,12 @@ def _text(value: Any) -> str:
     return escape(printable(str(value), keep="\n"), quote=True)
 
 
-def _numeric_columns(columns: int, rows: Sequence[Row]) -> list[bool]:
+def _numeric_columns(headers: Sequence[str], rows: Sequence[Row]) -> list[bool]:
     """Which columns hold only numbers (or text that starts like one, such as '87 ± 3'), and so align right."""
-    filled = [[_shown(row[c]) for row in rows if row[c] is not None] for c in range(columns)]
-    return [bool(own) and all(t.lstrip("+-−.")[:1].isdigit() or t == "nan" for t in own) for own in filled]
-
-
-def _check_table(headers: Sequence[str], rows: Sequence[Row]) -> None:
     if not headers:
         raise ValueError("a table needs at least one column")
     for i, row in enumerate(rows):
         if len(row) != len(headers):
             raise ValueError(f"row {i} has {len(row)} cells, the table has {len(headers)} columns")
+    filled = [[_shown(row[c]) for row in rows if row[c] is not None] for c in range(len(headers))]
+    return [bool(own) and all(t.lstrip("+-−.")[:1].isdigit() or t == "nan" for t in own) for own in filled]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html as escape
+import itertools
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -22,7 +23,8 @@ from hilp.evaluation.trajectories import SavedRollout
 from hilp.learning import hilbert
 from hilp.policy.policy import FoundationPolicy
 from hilp.prompts.bank import Bank
-from hilp.report import figures, strips
+from hilp.prompts.midpoints import Midpoints
+from hilp.report import figures
 from hilp.report.markup import Section, page
 from hilp.runs import METRICS, PAGE, ROWS, TRAJECTORIES, find, home
 from hilp.tasks import rendering
@@ -31,6 +33,9 @@ SHOWN_PAIRS = 20_000
 SHOWN_LATENTS = 800  # by t-SNE, in a second or two
 FIELD_STATES = 5_000  # enough to cover the floor
 SHOWN_LOSSES = 24  # a method has a few
+STRIPS = 3  # plans in pictures
+HALVINGS = 3  # of the way: seven midpoints between a start and a goal
+FAR_PAIRS = 200  # that the far ones are chosen from
 
 
 def build(
@@ -48,7 +53,7 @@ def build(
     sections = [_results(group, f"Results{where(name)}") for name, group in by_task.items()]
     if world is not None and world.has_goals and world.name in by_task:  # robots have no map to draw on
         sections.append(_trajectories(world, by_task[world.name], kept))
-    sections += strips.section(policy)
+    sections += _plans_in_pictures(policy)
     for name, group in by_task.items():
         sections += _foresight(group, where(name))
     sections += [] if world is None else _representation(policy, world)
@@ -118,18 +123,13 @@ def _range(number: Callable[[float], str], interval: Sequence[float] | None) -> 
     return None if interval is None else f"{number(interval[0])} to {number(interval[1])}"
 
 
-def _held_out(rows: list[Row]) -> Section:
-    """What data that the policy has not seen says of it, without a simulator."""
-    told = explain.explain_held_out([row["held_out"] for row in rows if "held_out" in row])
-    headers, lines = results_table(rows)
-    headers[1] = "estimated success"
-    caption = "Goals of held-out states, in the world of observed transitions."
-    return Section("Without a simulator", "\n\n".join(told), tables=[(headers, lines, caption)])
-
-
 def _results(rows: list[Row], title: str) -> Section:
-    if any("held_out" in row for row in rows):
-        return _held_out(rows)
+    headers, lines = results_table(rows)
+    if held_out := [row["held_out"] for row in rows if "held_out" in row]:  # data that the policy has not seen
+        headers[1] = "estimated success"
+        caption = "Goals of held-out states, in the world of observed transitions."
+        told = "\n\n".join(explain.explain_held_out(held_out))
+        return Section("Without a simulator", told, tables=[(headers, lines, caption)])
     text = (
         "Goal prompts: share of random start-goal pairs reached within the step limit; plan is the number of midpoint "
         "recursions.\n\nReward prompts: share of the largest possible gain that was realised (rewards of getting "
@@ -139,21 +139,21 @@ def _results(rows: list[Row], title: str) -> Section:
         "heads for the state of highest reward."
     )
     shown = []
-    goals = [row for row in rows if row["prompt"] == "goal"]
-    if goals:
-        fig = figures.success_by_depth(
-            [f"{row['plan']}{files.option_words(files.options(row))}" for row in goals], *_scores(goals)
-        )
+    if goals := [row for row in rows if row["prompt"] == "goal"]:
+        fig = figures.success_by_depth(list(map(_label, goals)), *_scores(goals))
         shown.append((fig, "Success against the number of plan recursions, 95% Wilson intervals."))
     for metric, label in ((files.GAIN, "share of the possible gain"), ("return", "mean return")):
         own = [row for row in rows if row["prompt"] == "reward" and row["metric"] == metric]
         if own:
-            fig = figures.bars(list(map(_reward_label, own)), *_scores(own), "Reward prompts", label)
+            fig = figures.bars(list(map(_label, own)), *_scores(own), "Reward prompts", label)
             shown.append((fig, f"{label.capitalize()} per reward prompt, 95% bootstrap intervals."))
-    return Section(title, text, shown, [(*results_table(rows), "One line a prompt.")])
+    return Section(title, text, shown, [(headers, lines, "One line a prompt.")])
 
 
-def _reward_label(row: Row) -> str:
+def _label(row: Row) -> str:
+    """A prompt in a chart."""
+    if row["prompt"] == "goal":
+        return f"{row['plan']}{files.option_words(files.options(row))}"
     return row["reward"] + ("" if row.get("r2") is None else f" (R² {row['r2']:.2f})")
 
 
@@ -179,7 +179,9 @@ def aggregate_table(rows: list[Row]) -> tuple[list[str], list[list[Any]]]:
 
 def _trajectories(world: tasks.Task, rows: Sequence[Row], kept: Sequence[SavedRollout]) -> Section:
     """The kept episodes of the prompts in these rows, in the order of the rows."""
-    by_prompt = {entry.prompt_of: entry for entry in kept if _fits(entry, world)}
+    known = (world.name, world.observation_dim)
+    fitting = (entry for entry in kept if (entry.task, entry.rollout.observations.shape[-1]) == known)
+    by_prompt = {entry.prompt_of: entry for entry in fitting}
     wanted = [by_prompt[prompt] for prompt in map(files.prompt_of, rows) if prompt in by_prompt]
     lacking = len(rows) - len(wanted)
     text = (
@@ -187,17 +189,14 @@ def _trajectories(world: tasks.Task, rows: Sequence[Row], kept: Sequence[SavedRo
         "hilp evaluate, which keeps the first episodes of each prompt, and then make this page again."
     )
     shown = []
-    for kind, draw, note in (
-        ("goal", lambda own: trajectory_figure(world, own), "the same starts and goals in every panel"),
-        (
-            "reward",
-            lambda own: _earnings_figure(world, own, rows),
-            "from random starts, coloured by the share of what was possible; the score is that of all episodes",
-        ),
+    for kind, note in (
+        ("goal", "the same starts and goals in every panel"),
+        ("reward", "from random starts, coloured by the share of what was possible; the score is that of all episodes"),
     ):
         if own := [entry for entry in wanted if entry.prompt == kind]:
             most = max(len(entry.rollout.lengths) for entry in own)
-            shown.append((draw(own), f"{counted(most, 'episode')}, {note}."))
+            fig = trajectory_figure(world, own) if kind == "goal" else _earnings_figure(world, own, rows)
+            shown.append((fig, f"{counted(most, 'episode')}, {note}."))
     return Section("Trajectories", text if lacking else "", shown)
 
 
@@ -214,10 +213,6 @@ def _foresight(rows: Sequence[Row], where: str) -> list[Section]:
         fig = figures.scatter_distance(expected, realised, correlation, 1, "Expected and realised steps", labels)
         shown.append((fig, "Goals that were reached by a way that the data shows."))
     return [Section(f"Known before acting{where}", "\n\n".join(explain.explain_forecast(row)), shown)]
-
-
-def _fits(entry: SavedRollout, world: tasks.Task) -> bool:
-    return entry.task == world.name and entry.rollout.observations.shape[-1] == world.observation_dim
 
 
 def trajectory_figure(world: tasks.Task, kept: Sequence[SavedRollout]) -> Figure:
@@ -265,6 +260,52 @@ def learned_distances(policy: FoundationPolicy, world: tasks.Task, states: Bank,
     distances = policy.distance(policy.encode_all(observations), at_goal[None])
     places = rendering.infer_states(world, observations)
     return figures.distance_fields(world, places, {"Learned distance to the goal": distances}, goal)
+
+
+def _plans_in_pictures(policy: FoundationPolicy) -> list[Section]:
+    """Plans between far states of the data, where policies see pictures and have distances to plan with."""
+    if not policy.spec.pictures or not policy.has_rule("goal_direction") or len(policy.bank) < 2:
+        return []
+    frames, latents = kept_pictures(policy)
+    shown = []
+    for start, goal in far_pairs(latents):
+        rows = plan_by_midpoints(policy.midpoints, latents, start, goal)
+        left = np.linalg.norm(latents[rows] - latents[goal], axis=1)
+        words = ["start", *(f"{steps:.0f} to go" for steps in left[1:-1]), "goal"]
+        shown.append((frames[rows], words))
+    text = (
+        "A plan halves the way between two states, again and again: each midpoint is a latent, and what is shown is "
+        "the picture of the state of the data that is nearest to it. Numbers are latent steps to the goal.\n\n"
+        f"The policy keeps {policy.keeps}."
+    )
+    fig = figures.film_strips(shown, "Plans in pictures")
+    return [Section("Plans in pictures", text, [(fig, f"{len(shown)} plans of {2**HALVINGS - 1} midpoints.")])]
+
+
+def kept_pictures(policy: FoundationPolicy) -> tuple[np.ndarray, np.ndarray]:
+    """The pictures that a policy keeps, small ones where it has them, and the latents of what they show."""
+    kept = policy.latent_bank
+    if kept is not None and len(kept.thumbnails) > 1:
+        return kept.thumbnails, policy.midpoints.latents[kept.shown]
+    frames = np.asarray(policy.bank.observations[next(iter(policy.spec.pictures))])
+    return frames, policy.bank_latents
+
+
+def far_pairs(latents: np.ndarray) -> list[tuple[int, int]]:
+    """Rows of far starts and goals: of random pairs those that are farthest apart."""
+    a, b = np.random.default_rng(0).integers(len(latents), size=(2, FAR_PAIRS))
+    order = np.argsort(-np.linalg.norm(latents[a] - latents[b], axis=1))
+    return [(int(a[n]), int(b[n])) for n in order[:STRIPS]]
+
+
+def plan_by_midpoints(midpoints: Midpoints, latents: np.ndarray, start: int, goal: int) -> np.ndarray:
+    """Rows of `latents` on the way from one of them to another, both included, by a plan of midpoints."""
+    way = [latents[start], latents[goal]]
+    for _ in range(HALVINGS):
+        between = [midpoints.subgoal(a, b, recursions=1) for a, b in itertools.pairwise(way)]
+        way = [latent for pair in zip(way, [*between, way[-1]], strict=True) for latent in pair][:-1]
+    inner = [int(np.argmin(np.square(latents - latent).sum(axis=1))) for latent in way[1:-1]]
+    return np.array([start, *inner, goal])
 
 
 def _representation(policy: FoundationPolicy, world: tasks.Task) -> list[Section]:

@@ -62,22 +62,18 @@ def goal_conditioned(dataset: str, method: str) -> Score | None:
 
     `hilp` is HILP without planning, `hilp-plan` with it.
     """
-    return _cell("goal_conditioned", _unversioned(dataset), IQL_VERSIONS.get(method, method))
+    return _cell("goal_conditioned", dataset, IQL_VERSIONS.get(method, method))
 
 
 def hierarchical(dataset: str, method: str) -> Score | None:
     """The score of `opal` or `hilp` under a learned high level (Table 2); None where there is no number."""
-    return _cell("hierarchical", _unversioned(dataset), method)
+    return _cell("hierarchical", dataset, method)
 
 
 def _cell(table: str, row: str, column: str) -> Score | None:
     methods, rows = tables()[table]["methods"], tables()[table]["rows"]
+    row = re.sub(r"-v\d+$", "", row)  # the benchmark has antmaze-large-play-v2 where the paper has no version
     if row not in rows or column not in methods:
         return None
     cell = rows[row][methods.index(column)]
     return None if cell is None else (float(cell[0]), float(cell[1]))
-
-
-def _unversioned(dataset: str) -> str:
-    """`antmaze-large-play-v2` is the benchmark's name of what the paper calls `antmaze-large-play`."""
-    return re.sub(r"-v\d+$", "", dataset)

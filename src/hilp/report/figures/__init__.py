@@ -4,7 +4,6 @@ A wrong argument is the caller's bug and raises ValueError.
 """
 
 from hilp.report.figures.charts import bars, curve_grid, curves, scatter_distance, success_by_depth, success_by_error
-from hilp.report.figures.latents import Flatten, choose_flatten, latent_map
-from hilp.report.figures.maps import Plan, distance_fields, earnings, earnings_grid, trajectories
-from hilp.report.figures.sheets import contact_sheet, film_strips
-from hilp.report.figures.style import BLUE, INK, LINE, PALETTE, SMALL_SIZE, SOFT, TITLE_SIZE, png_data_uri, save
+from hilp.report.figures.maps import choose_flatten, distance_fields, earnings, earnings_grid, latent_map, trajectories
+from hilp.report.figures.sheets import contact_sheet, film_strips, save_data_picture
+from hilp.report.figures.style import png_data_uri, save

@@ -25,15 +25,11 @@ Series = Mapping[str, tuple[ArrayLike, ArrayLike]]  # name -> (steps, values)
 
 
 def success_by_depth(
-    labels: Sequence[str],
-    rates: ArrayLike,
-    lows: ArrayLike,
-    highs: ArrayLike,
-    title: str = "Success by planning depth",
+    labels: Sequence[str], rates: ArrayLike, lows: ArrayLike, highs: ArrayLike, title: str = "Success by planning depth"
 ) -> Figure:
     """Success rate (0 to 1) against the number of plan recursions, with intervals."""
     mid, low, high = _intervals(labels, rates, lows, highs)
-    fig, ax = _chart(max(3.6, 1.6 + 0.75 * len(labels)), 3.2)
+    fig, ax = _chart(max(3.6, 1.6 + 0.75 * len(labels)), 3.2, title, grid="y")
     x = np.arange(len(labels))
     ax.plot(x, 100 * mid, color=style.BLUE, linewidth=1.2, alpha=0.45, zorder=2)
     ax.errorbar(x, 50 * (low + high), 50 * (high - low), ecolor=style.BLUE, **_INTERVAL)
@@ -43,8 +39,6 @@ def success_by_depth(
     ax.set_xticks(x, [plain(label) for label in labels])
     ax.set_xlim(-0.5, len(labels) - 0.5)
     ax.set(ylim=(0, 109), yticks=range(0, 101, 20), xlabel="plan recursions", ylabel="goals reached, %")
-    style.draw_title(ax, title)
-    style.draw_frame(ax, grid="y")
     return fig
 
 
@@ -60,14 +54,13 @@ def curves(
 
     `xticks` are the few places that were measured at: they are marked, and powers of two lie evenly.
     """
-    fig, ax = _chart(5.4, 3.2)
+    fig, ax = _chart(5.4, 3.2, title, grid="y")
     _draw_curves(ax, series, bands or {}, list(series))
     if xticks is not None:
         _mark_places(ax, as_vector(xticks, "xticks"))
     if len(series) > 1:
         style.draw_legend(ax, loc="best")
     ax.set(xlabel=xlabel, ylabel=ylabel)
-    style.draw_title(ax, title)
     return fig
 
 
@@ -76,10 +69,11 @@ def curve_grid(panels: Mapping[str, Series], title: str = "Training") -> Figure:
     require_some(panels, "panels")
     columns = min(len(panels), 3 if len(panels) != 4 else 2)
     rows = math.ceil(len(panels) / columns)
-    fig = Figure(figsize=(3.1 * columns, 2.25 * rows + 0.4), layout="constrained", facecolor="white")
+    fig = style.new_figure(3.1 * columns, 2.25 * rows + 0.4)
     names = list(dict.fromkeys(name for series in panels.values() for name in series))
     for i, (panel, series) in enumerate(panels.items()):
         ax = fig.add_subplot(rows, columns, i + 1)
+        style.draw_frame(ax, grid="y")
         _draw_curves(ax, series, {}, names)
         style.draw_panel_title(ax, panel)
         if i + columns >= len(panels):
@@ -105,13 +99,12 @@ def success_by_error(
     told unless it is nan.
     """
     require_some(points, "points")
-    fig, ax = _chart(6.2, 3.4)
+    fig, ax = _chart(6.2, 3.4, title, grid="both", pad=20)
     shades = matplotlib.colormaps[style.DISTANCE_MAP](np.linspace(0, 0.92, len(points)))
     all_errors = []
     for i, (name, (errors, rates)) in enumerate(points.items()):
-        x, y = as_vector(errors, f"errors of {name}"), as_vector(rates, f"rates of {name}")
-        if len(x) != len(y):
-            raise ValueError(f"{name}: {len(x)} errors but {len(y)} rates")
+        x = as_vector(errors, f"errors of {name}")
+        y = as_vector(rates, f"rates of {name}", len(x))
         colour = shades[i] if in_order else style.PALETTE[i % len(style.PALETTE)]
         marker = "osD^"[0 if in_order else i // len(style.PALETTE) % 4]
         ax.plot(x, 100 * y, marker, color=colour, ms=7, mec="white", mew=0.7, label=plain(name), zorder=3)
@@ -124,13 +117,11 @@ def success_by_error(
         ax.xaxis.set_minor_formatter(NullFormatter())
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
     ax.set(ylim=(-4, 104), yticks=range(0, 101, 20), xlabel=xlabel, ylabel="goals reached without a plan, %")
-    style.draw_title(ax, title, pad=20)
     caption = "1 policy" if len(known) == 1 else f"{len(known)} policies"
     caption += "" if math.isnan(corr) else f", rank correlation {corr:.2f}"
     ax.text(0, 1.02, caption.replace("-", "−"), transform=ax.transAxes, color=style.SOFT, fontsize=style.TEXT_SIZE)
     if len(points) > 1:
         fig.legend(loc="outside right upper", **style.PLAIN_LEGEND)  # outside, where it hides no point
-    style.draw_frame(ax, grid="both")
     return fig
 
 
@@ -147,12 +138,11 @@ def scatter_distance(
     `curve` is a discount gamma: it overlays (1 - gamma^d) / (1 - gamma), the distance that a perfect discounted value
     has at d steps; 1 overlays the identity.
     """
-    exact, latent = as_vector(exact_steps, "exact_steps"), as_vector(latent_distance, "latent_distance")
-    if len(exact) != len(latent):
-        raise ValueError(f"{len(exact)} exact distances but {len(latent)} latent ones")
+    exact = as_vector(exact_steps, "exact_steps")
+    latent = as_vector(latent_distance, "latent_distance", len(exact))
     if curve is not None and not 0 < curve <= 1:
         raise ValueError(f"curve is a discount in (0, 1], not {curve}")
-    fig, ax = _chart(4.6, 3.6)
+    fig, ax = _chart(4.6, 3.6, title, grid="both")
     bins = int(np.clip(math.sqrt(len(exact)), 24, 60))
     # Exact distances are whole steps: columns as wide as whole steps keep the histogram from beating against them.
     width = math.ceil((exact.max() - exact.min() + 1) / bins)
@@ -172,11 +162,9 @@ def scatter_distance(
         label = "identity" if curve == 1 else f"discounted steps (γ = {curve:g})"
         ax.plot(steps, ideal, color=style.VERMILLION, linewidth=1.6, linestyle=(0, (4, 2)), label=label)
     ax.set(xlabel=labels[0], ylabel=labels[1])
-    style.draw_title(ax, title)
     note = f"rank correlation {corr:.3f}\n{len(exact):,} pairs"
     ax.text(0.97, 0.05, note, transform=ax.transAxes, ha="right", color=style.INK, fontsize=style.TEXT_SIZE)
     style.draw_legend(ax, loc="upper left")
-    style.draw_frame(ax, grid="both")
     return fig
 
 
@@ -185,7 +173,7 @@ def bars(
 ) -> Figure:
     """Horizontal bars with intervals, the first label on top; for methods or reward gains side by side."""
     mid, low, high = _intervals(labels, values, lows, highs)
-    fig, ax = _chart(5.6, 1.1 + 0.36 * len(labels))
+    fig, ax = _chart(5.6, 1.1 + 0.36 * len(labels), title, grid="x")
     y = np.arange(len(labels))
     ax.barh(y, mid, height=0.62, color=[style.VERMILLION if v < 0 else style.BLUE for v in mid], zorder=2)
     ax.errorbar((low + high) / 2, y, xerr=(high - low) / 2, ecolor=style.INK, **_INTERVAL)
@@ -201,16 +189,17 @@ def bars(
     span = (right - left) or 1.0
     ax.set_xlim(left - (0.12 * span if left < 0 else 0), right + (0.12 * span if right > 0 else 0) + 1e-9)
     ax.set_xlabel(xlabel)
-    style.draw_title(ax, title)
-    style.draw_frame(ax, grid="x")
     ax.spines["left"].set_visible(False)
     ax.tick_params(axis="y", length=0, labelcolor=style.INK, labelsize=style.TEXT_SIZE)
     return fig
 
 
-def _chart(width: float, height: float) -> tuple[Figure, Axes]:
-    fig = Figure(figsize=(width, height), layout="constrained", facecolor="white")
-    return fig, fig.add_subplot()
+def _chart(width: float, height: float, title: str, grid: str, pad: float = 6) -> tuple[Figure, Axes]:
+    fig = style.new_figure(width, height)
+    ax = fig.add_subplot()
+    style.draw_title(ax, title, pad=pad)
+    style.draw_frame(ax, grid)
+    return fig, ax
 
 
 def _write_number(ax: Axes, text: str, at: tuple[Any, Any], offset: tuple[float, float], **options: Any) -> None:
@@ -224,9 +213,8 @@ def _draw_curves(
     if unknown := set(bands) - set(series):
         raise ValueError(f"bands without a series: {sorted(unknown)}")
     for name, (steps, values) in series.items():
-        x, y = as_vector(steps, f"steps of {name}"), as_vector(values, f"values of {name}", finite=False)
-        if len(x) != len(y):
-            raise ValueError(f"{name}: {len(x)} steps but {len(y)} values")
+        x = as_vector(steps, f"steps of {name}")
+        y = as_vector(values, f"values of {name}", len(x), finite=False)
         line = _line_style(names, name)
         ax.plot(x, y, label=plain(name), marker="o" if len(x) == 1 else "", **line)
         if name in bands:
@@ -235,7 +223,6 @@ def _draw_curves(
     ax.margins(x=0.02)
     ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
-    style.draw_frame(ax, grid="y")
 
 
 def _mark_places(ax: Axes, places: np.ndarray) -> None:
@@ -257,9 +244,8 @@ def _line_style(names: Sequence[str], name: str) -> dict[str, Any]:
 def _intervals(
     labels: Sequence[str], values: ArrayLike, lows: ArrayLike, highs: ArrayLike
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    mid, low, high = (as_vector(v, n) for v, n in ((values, "values"), (lows, "lows"), (highs, "highs")))
-    if not len(labels) == len(mid) == len(low) == len(high):
-        raise ValueError(f"{len(labels)} labels, {len(mid)} values, {len(low)} lows and {len(high)} highs must agree")
+    named = (("values", values), ("lows", lows), ("highs", highs))
+    mid, low, high = (as_vector(given, name, len(labels)) for name, given in named)
     if (low > high).any():
         raise ValueError("a low end lies above its high end")
     return mid, low, high

@@ -1,4 +1,4 @@
-"""Pictures on a task's ground plan: paths and distances.
+"""Pictures on a task's ground plan: paths, distances, and next to it the latent space in the same colours.
 
 A task is known here only through `draw(ax)`, which draws its ground plan, and `place(observations)`, which says where
 on it an observation lies.
@@ -6,9 +6,10 @@ on it an observation lies.
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import matplotlib
 import numpy as np
@@ -21,10 +22,27 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
+from hilp.errors import HilpError
 from hilp.report.figures import style
 from hilp.report.figures.style import as_vector, require_some
 
+TSNE_POINTS = 1500  # at most: more take minutes and show nothing new
+PERPLEXITY = 30.0  # neighbours that each point attends to
+LEAST_POINTS = math.ceil(3 * PERPLEXITY) + 1  # three times those neighbours, and the point itself
+ITERATIONS, EXAGGERATION = 500, 4.0  # as in the first paper: 12 times crumples up a few hundred points
+START_SPREAD = 1.0
+EXTRA = "pip install 'hilp[plots]'"
+
+# Colours of the corners of a ground plan (left, right; bottom, top): the diagonal runs from dark to light.
+_CORNERS = np.array([[[0x2D, 0x1E, 0x8F], [0xC9, 0x25, 0x5E]], [[0x0A, 0xA3, 0xA8], [0xF7, 0xC9, 0x1E]]]) / 255
+
+Flatten = Literal["tsne", "pca"]  # how points of more than two dimensions come onto a plane
 Trials = tuple[Sequence[ArrayLike], ArrayLike, ArrayLike, ArrayLike]  # paths, starts, goals, reached
+
+_OUTCOMES: dict[bool, dict[str, Any]] = {
+    True: {"color": style.BLUE, "label": "reached"},
+    False: {"color": style.VERMILLION, "label": "not reached"},
+}
 
 
 class Plan(Protocol):
@@ -51,16 +69,19 @@ def trajectories(
         done, total = _draw_trials(ax, task, trials)
         if title is not None:
             style.draw_panel_title(ax, name, f"{done} of {total}")
-    _trials_legend(fig)
+    handles = [Line2D([], [], linewidth=2, **outcome) for outcome in _OUTCOMES.values()]
+    marks: dict[str, Any] = {"linestyle": "", "markeredgecolor": style.SOFT}
+    handles.append(Line2D([], [], marker="o", markerfacecolor="white", markersize=6, label="start", **marks))
+    handles.append(Line2D([], [], marker="*", markerfacecolor=style.SOFT, markersize=10, label="goal", **marks))
+    fig.legend(handles=handles, loc="outside lower center", ncols=4, **style.PLAIN_LEGEND)
     return fig
 
 
 def earnings(task: Plan, path: ArrayLike, earned: ArrayLike, title: str = "Reward prompt") -> Figure:
     """One path [T, obs] on the task's plan, coloured by what had been earned at each of its states [T]."""
     fig, (ax,) = _panels(task, {title: path}, None)
-    xy, values = places_of(task, path, "path"), as_vector(earned, "earned")
-    if len(values) != len(xy):
-        raise ValueError(f"one number a state of the path ({len(xy)}), not {len(values)}")
+    xy = places_of(task, path, "path")
+    values = as_vector(earned, "earned (one number a state of the path)", len(xy))
     low, high = float(values.min()), float(values.max())
     norm = Normalize(low, high if high > low else low + 1.0)
     line = _draw_lines(ax, np.stack([xy[:-1], xy[1:]], axis=1), linewidths=2.5, array=values[1:], norm=norm)
@@ -79,9 +100,7 @@ def earnings_grid(
     fig, axes = _panels(task, named, title)
     for ax, (name, (paths, shares, score)) in zip(axes, named.items(), strict=True):
         lines = [places_of(task, path, f"paths[{i}]") for i, path in enumerate(paths)]
-        values = np.clip(as_vector(shares, "shares"), 0, 1)
-        if len(values) != len(lines):
-            raise ValueError(f"one share a path ({len(lines)}), not {len(values)}")
+        values = np.clip(as_vector(shares, "shares (one a path)", len(lines)), 0, 1)
         drawn = _draw_lines(ax, lines, linewidths=1.5, alpha=0.85, array=values, norm=Normalize(0, 1))
         ax.plot(*np.array([line[0] for line in lines]).T, "o", mfc="white", mec=style.SOFT, ms=5, mew=1.3, zorder=4)
         style.draw_panel_title(ax, name, score)
@@ -158,27 +177,8 @@ def draw_stars(ax: Axes, xy: np.ndarray, colour: str, size: float) -> None:
     ax.plot(*xy.T, "*", color=colour, mec="white", mew=0.8, ms=size, zorder=5)
 
 
-_OUTCOMES: dict[bool, dict[str, Any]] = {
-    True: {"color": style.BLUE, "label": "reached"},
-    False: {"color": style.VERMILLION, "label": "not reached"},
-}
-
-
-def _trials_legend(fig: Figure) -> None:
-    handles = [Line2D([], [], linewidth=2, **outcome) for outcome in _OUTCOMES.values()]
-    marks: dict[str, Any] = {"linestyle": "", "markeredgecolor": style.SOFT}
-    handles.append(Line2D([], [], marker="o", markerfacecolor="white", markersize=6, label="start", **marks))
-    handles.append(Line2D([], [], marker="*", markerfacecolor=style.SOFT, markersize=10, label="goal", **marks))
-    fig.legend(handles=handles, loc="outside lower center", ncols=4, **style.PLAIN_LEGEND)
-
-
 def draw_fields(
-    fig: Figure,
-    axes: Sequence[Axes],
-    task: Plan,
-    observations: ArrayLike,
-    fields: Sequence[ArrayLike],
-    goal: ArrayLike,
+    fig: Figure, axes: Sequence[Axes], task: Plan, observations: ArrayLike, fields: Sequence[ArrayLike], goal: ArrayLike
 ) -> None:
     xy = places_of(task, observations, "observations")
     star = places_of(task, np.reshape(np.asarray(goal), (1, -1)), "goal")
@@ -233,3 +233,122 @@ def places_of(task: Plan, observations: ArrayLike, name: str) -> np.ndarray:
     if rows.ndim != 2:
         raise ValueError(f"{name} must have two dimensions, not shape {rows.shape}")
     return np.asarray(task.place(rows), dtype=np.float64)
+
+
+# ---- the latent space ------------------------------------------------------------------------------------------------
+
+
+def latent_map(
+    task: Plan,
+    observations: ArrayLike,
+    latents: ArrayLike,
+    title: str = "The latent space",
+    flatten: Flatten | None = None,
+) -> Figure:
+    """Places on the plan, and their latents [n, D] on a plane, in the same colours.
+
+    The plane is that of the two principal directions ("pca") or one of t-SNE ("tsne", of at most TSNE_POINTS points);
+    by default as `choose_flatten` has it. The picture of the latents is turned and mirrored as a whole to lie like the
+    plan (orthogonal Procrustes): distances in it are untouched, and a reader finds each place again.
+    """
+    from scipy.linalg import orthogonal_procrustes
+
+    xy = places_of(task, observations, "observations")
+    phi = np.asarray(latents, dtype=np.float64)
+    if phi.ndim != 2 or phi.size == 0 or len(phi) != len(xy) or not np.isfinite(phi).all():
+        raise ValueError(f"latents must be a row of finite numbers for each of {len(xy)} observations, not {phi.shape}")
+    flatten = flatten or choose_flatten(phi)
+    # In this order they are drawn as well: nearest-first would hide one corner behind another, a shuffle mixes fairly.
+    shown = np.random.default_rng(0).permutation(len(phi))
+    if flatten == "tsne":
+        shown = shown[:TSNE_POINTS]
+        flat = tsne(phi[shown])
+        left_out = f" of {len(phi):,}" if len(shown) < len(phi) else ""
+        name, note = "latents (t-SNE)", f"{len(shown):,}{left_out} points"
+    else:
+        flat, share = principal_plane(phi[shown])
+        name, note = "latents (PCA)", f"{share:.0%} of the variance"
+    flat = flat @ orthogonal_procrustes(flat, xy[shown] - xy[shown].mean(axis=0))[0]
+    colours = _colours_by_place(xy)
+
+    fig, (plan,) = plan_panels(task, 1, 2)
+    cloud = fig.add_subplot(1, 2, 2)
+    draw_squares(plan, xy, facecolors=colours)
+    style.draw_panel_title(plan, "places")
+    cloud.scatter(flat[:, 0], flat[:, 1], c=colours[shown], s=np.clip(12_000 / len(flat), 5, 30), linewidths=0)
+    cloud.set_aspect("equal", adjustable="datalim")
+    cloud.set_box_aspect(aspect_of(plan))
+    cloud.xaxis.set_major_locator(MaxNLocator(6))
+    cloud.yaxis.set_major_locator(MaxNLocator(5))
+    style.draw_panel_title(cloud, name, note)
+    style.draw_frame(cloud, grid="both")
+    if flatten == "tsne":
+        cloud.tick_params(labelbottom=False, labelleft=False, length=0)  # its coordinates mean nothing
+    style.draw_suptitle(fig, title)
+    return fig
+
+
+def choose_flatten(latents: np.ndarray) -> Flatten:
+    """t-SNE where there are more than two dimensions and points enough, if scikit-learn is installed; else PCA."""
+    worth_it = latents.shape[1] > 2 and len(latents) >= LEAST_POINTS
+    return "tsne" if worth_it and has_tsne() else "pca"
+
+
+def has_tsne() -> bool:
+    return importlib.util.find_spec("sklearn") is not None
+
+
+def tsne(points: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Places [n, 2] of points [n, D] on a plane, neighbours together (van der Maaten and Hinton, 2008).
+
+    Points that are all the same stay in one place.
+    """
+    if not has_tsne():
+        raise HilpError(f"t-SNE needs scikit-learn: {EXTRA}, or take principal components (pca)")
+    if len(points) < LEAST_POINTS:
+        raise HilpError(
+            f"t-SNE with perplexity {PERPLEXITY:g} needs at least {LEAST_POINTS} points, not {len(points)}: take more, "
+            "or principal components"
+        )
+    from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits
+
+    # The perplexity finds its own scale, so any unit will do: in this one no square overflows.
+    x = points / (np.abs(points).max() or 1.0)
+    x = x - x.mean(axis=0)
+    start, _ = principal_plane(x)
+    if np.abs(x).max() < 1e-12:  # nothing but rounding
+        return np.zeros((len(x), 2))
+    # The start is the plane of most variance, which keeps the layout at large. scikit-learn's own rate is never below
+    # 50, which throws so few points about that the layout depends on the rounding of the machine.
+    reducer = TSNE(
+        perplexity=PERPLEXITY,
+        early_exaggeration=EXAGGERATION,
+        learning_rate=len(x) / (4 * EXAGGERATION),
+        max_iter=ITERATIONS,
+        init=(START_SPREAD * start / start[:, 0].std()).astype(np.float32),
+        random_state=seed,
+        n_jobs=1,
+    )
+    with threadpool_limits(1):  # threads would wait for each other for longer than they work
+        return np.asarray(reducer.fit_transform(x.astype(np.float32)), np.float64)
+
+
+def principal_plane(latents: np.ndarray) -> tuple[np.ndarray, float]:
+    """Coordinates in the two directions of most variance, [n, 2], and the share of all variance they hold."""
+    centred = latents - latents.mean(axis=0)
+    left, scale, _ = np.linalg.svd(centred, full_matrices=False)
+    total = float((scale**2).sum())
+    flat = np.zeros((len(latents), 2))
+    kept = min(2, len(scale))
+    flat[:, :kept] = left[:, :kept] * scale[:kept]
+    return flat, float((scale[:2] ** 2).sum()) / total if total > 0 else 1.0
+
+
+def _colours_by_place(xy: np.ndarray) -> np.ndarray:
+    """A colour for each place, blended from those of the plan's four corners; [n, 3]."""
+    span = np.ptp(xy, axis=0)
+    u, v = ((xy - xy.min(axis=0)) / np.where(span > 0, span, 1)).T[:, :, None]
+    (bottom_left, bottom_right), (top_left, top_right) = _CORNERS
+    bottom, top = (1 - u) * bottom_left + u * bottom_right, (1 - u) * top_left + u * top_right
+    return np.asarray((1 - v) * bottom + v * top)

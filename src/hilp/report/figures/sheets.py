@@ -1,14 +1,21 @@
-"""Pictures side by side: strips of a film, and sheets of many small ones."""
+"""Pictures side by side: strips of a film, sheets of many small ones, and what `hilp data inspect` draws of data."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-from hilp.report.figures.style import SMALL_SIZE, SOFT, TEXT_SIZE, draw_suptitle, draw_title
+from hilp.errors import HilpError
+from hilp.report.figures import style
+
+if TYPE_CHECKING:
+    from hilp.data.audit import AuditReport
 
 
 def film_strips(strips: Sequence[tuple[np.ndarray, Sequence[str]]], title: str) -> Figure:
@@ -16,7 +23,7 @@ def film_strips(strips: Sequence[tuple[np.ndarray, Sequence[str]]], title: str) 
     figure, panels = _grid([pictures for pictures, _ in strips], 1.15, 1.45, title)
     for line, (_, words) in zip(panels, strips, strict=True):
         for ax, word in zip(line, words, strict=False):
-            ax.set_xlabel(word, fontsize=SMALL_SIZE, color=SOFT, labelpad=3)
+            ax.set_xlabel(word, fontsize=style.SMALL_SIZE, color=style.SOFT, labelpad=3)
     return figure
 
 
@@ -27,28 +34,73 @@ def contact_sheet(sheets: Sequence[tuple[str, np.ndarray]], title: str) -> Figur
              for name, pictures in sheets for at in range(0, len(pictures), columns)]  # fmt: skip
     figure, panels = _grid([pictures for _, pictures in lines], 0.85, 0.95, title)
     for axes, (name, _) in zip(panels, lines, strict=True):
-        draw_title(axes[0], name, size=TEXT_SIZE, weight="normal")
+        style.draw_title(axes[0], name, size=style.TEXT_SIZE, weight="normal")
     return figure
 
 
 def _grid(lines: Sequence[np.ndarray], width: float, height: float, title: str) -> tuple[Figure, np.ndarray]:
     """A figure with these lines of pictures, and its panels."""
     columns = max(map(len, lines))
-    figure = Figure(figsize=(width * columns, height * len(lines) + 0.5), layout="constrained", facecolor="white")
+    figure = style.new_figure(width * columns, height * len(lines) + 0.5)
     panels = figure.subplots(len(lines), columns, squeeze=False)
     for axes, pictures in zip(panels, lines, strict=True):
         for ax, picture in zip(axes, pictures, strict=False):
-            _show(ax, picture)
+            # Of a stack of frames [height, width, channels] the newest one, in colour where it has three channels.
+            frame = picture[..., -3:] if picture.shape[-1] % 3 == 0 else np.repeat(picture[..., -1:], 3, axis=-1)
+            ax.imshow(frame, interpolation="nearest")
+            ax.set(xticks=[], yticks=[])
+            ax.spines[:].set(color=style.SOFT, linewidth=0.6)
         for ax in axes[len(pictures) :]:
             ax.set_visible(False)
-    draw_suptitle(figure, title)
+    style.draw_suptitle(figure, title)
     return figure, panels
 
 
-def _show(ax: Axes, picture: np.ndarray) -> None:
-    """Of a stack of frames [height, width, channels] the newest one, in colour where it has three channels."""
-    frame = picture[..., -3:] if picture.shape[-1] % 3 == 0 else np.repeat(picture[..., -1:], 3, axis=-1)
-    ax.imshow(frame, interpolation="nearest")
-    ax.set(xticks=[], yticks=[])
-    for spine in ax.spines.values():
-        spine.set(color=SOFT, linewidth=0.6)
+def save_data_picture(report: AuditReport, path: Path) -> None:
+    """Some episodes in the plane, and how long they are; of images a contact sheet, beside it where there are both."""
+    try:
+        if report.stills:
+            sheet = contact_sheet(report.stills, f"{report.name}: {report.transitions:,} transitions")
+            style.save(sheet, path.with_stem(f"{path.stem}-pictures") if report.observations else path)
+        if report.observations or not report.stills:
+            style.save(_draw_data(report), path)
+    except OSError as error:
+        raise HilpError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _draw_data(report: AuditReport) -> Figure:
+    if not report.paths:
+        raise HilpError(f"{report.name} has no episodes to draw")
+    flat, labels = _plane(report.paths)
+    figure = style.new_figure(9.2, 4.4)
+    plane, lengths = figure.subplots(1, 2, width_ratios=(1.25, 1))
+    for number, path in enumerate(flat):
+        colour = style.PALETTE[number % len(style.PALETTE)]
+        plane.add_collection(LineCollection([path], colors=colour, linewidths=0.9, alpha=0.8))
+        plane.plot(*path[0], "o", mfc="white", mec=colour, ms=4, mew=1.0)
+    plane.autoscale_view()
+    plane.set(xlabel=labels[0], ylabel=labels[1])
+    edges, counts = report.lengths["edges"], report.lengths["counts"]
+    lengths.bar(edges[:-1], counts, np.diff(edges), align="edge", color=style.BLUE, edgecolor="white", linewidth=0.6)
+    margin = max(2.0, 0.05 * (edges[-1] - edges[0]))
+    lengths.set_xlim(edges[0] - margin, edges[-1] + margin)
+    lengths.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    lengths.set(xlabel="rows of an episode", ylabel="episodes")
+    titles = (f"{len(flat)} of {report.episodes:,} episodes, starts marked", f"{report.transitions:,} transitions")
+    for axes, title in zip((plane, lengths), titles, strict=True):
+        style.draw_title(axes, title)
+        style.draw_frame(axes, grid="both")
+    return figure
+
+
+def _plane(paths: list[np.ndarray]) -> tuple[list[np.ndarray], tuple[str, str]]:
+    """Each path in two dimensions: the two there are, or the two directions of most variance of scaled columns."""
+    rows = np.nan_to_num(np.concatenate(paths).astype(np.float64), posinf=0.0, neginf=0.0)
+    edges = np.cumsum([len(path) for path in paths])[:-1]
+    if rows.shape[1] <= 2:
+        rows = np.hstack([rows, np.zeros((len(rows), 2 - rows.shape[1]))])
+        return np.split(rows, edges), ("column 0", "column 1")
+    deviation = rows.std(axis=0)
+    scaled = (rows - rows.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
+    axes = np.linalg.eigh(scaled.T @ scaled / len(scaled))[1][:, ::-1][:, :2]
+    return np.split(scaled @ axes, edges), ("first principal direction", "second principal direction")

@@ -58,18 +58,18 @@ def save(fig: Figure, path: str | Path, dpi: int = 160) -> Path:
 
 
 # Dates and versions inside a file would make every redrawn figure a changed file.
-_UNDATED: dict[str, dict[str, Any]] = {
-    ".png": {"Software": None},
-    ".svg": {"Date": None},
-    ".pdf": {"CreationDate": None},
-}
+_UNDATED: dict[str, Any] = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 
 
 def _encoded(fig: Figure, ending: str, dpi: int) -> bytes:
-    buffer, meta = io.BytesIO(), _UNDATED[ending]
+    buffer, undated = io.BytesIO(), _UNDATED[ending]
     with matplotlib.rc_context({"svg.hashsalt": "hilp"}):
-        fig.savefig(buffer, format=ending[1:], dpi=dpi, bbox_inches="tight", pad_inches=0.08, metadata=meta)
+        fig.savefig(buffer, format=ending[1:], dpi=dpi, bbox_inches="tight", pad_inches=0.08, metadata=undated)
     return buffer.getvalue()
+
+
+def new_figure(width: float, height: float) -> Figure:
+    return Figure(figsize=(width, height), layout="constrained", facecolor="white")
 
 
 def draw_frame(ax: Axes, grid: str) -> None:
@@ -108,10 +108,12 @@ def short_number(value: float) -> str:
     return f"{value:g}"
 
 
-def as_vector(values: ArrayLike, name: str, finite: bool = True) -> np.ndarray:
+def as_vector(values: ArrayLike, name: str, length: int | None = None, finite: bool = True) -> np.ndarray:
+    """The values as a vector, of this length where one is given: that of what they belong to."""
     x = np.asarray(values, dtype=np.float64)
-    if x.ndim != 1 or x.size == 0 or (finite and not np.isfinite(x).all()):
-        raise ValueError(f"{name} must be a vector of{' finite' if finite else ''} numbers, not shape {x.shape}")
+    if x.ndim != 1 or x.size == 0 or len(x) != (length or len(x)) or (finite and not np.isfinite(x).all()):
+        size = "" if length is None else f"{length} "
+        raise ValueError(f"{name} must be a vector of {size}{'finite ' if finite else ''}numbers, not shape {x.shape}")
     return x
 
 
