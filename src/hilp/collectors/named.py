@@ -16,7 +16,7 @@ from hilp import collectors, tasks
 from hilp.collectors import maze as collect_maze
 from hilp.data import load as loading
 from hilp.data.dataset import Dataset
-from hilp.data.formats import minari
+from hilp.data.formats import episodes
 from hilp.data.source import Source, of_dataset
 from hilp.data.transforms import Parts
 from hilp.errors import HilpError, nearest
@@ -112,7 +112,7 @@ def _is_built_in(source: Any, format: str | None) -> bool:
     if str(source) in names:
         return True
     if loading.is_missing(source) and loading.is_name(Path(source)):
-        close = nearest(str(source), [*names, *minari.local_ids()])
+        close = nearest(str(source), [*names, *episodes.minari_ids()])
         raise HilpError(f"there is no file, no Minari data set and no built-in data set '{source}': {close}")
     return False
 

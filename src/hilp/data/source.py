@@ -288,6 +288,7 @@ def with_numbers(source: Source, keep: Sequence[int]) -> Source:
         source,
         lambda block: {**block, "observations": np.ascontiguousarray(block["observations"][:, keep])},
         columns={**source.columns, "observations": kind},
+        observation_parts=(),
     )
 
 

@@ -14,7 +14,7 @@ from hilp import trees
 from hilp.data import tables
 from hilp.data.columns import Column, block_rows
 from hilp.data.measures import StepSizes, jumps
-from hilp.data.source import MOST_BLOCK_ROWS, Source, chain, with_files, with_numbers, without_short
+from hilp.data.source import MOST_BLOCK_ROWS, Source, with_numbers, without_short
 from hilp.data.tables import Table, extra_columns, lay_out, open_table, parts_of, vectors
 from hilp.errors import HilpError, nearest, printable, some
 from hilp.trees import Tree
@@ -214,44 +214,6 @@ def _missing(table: Table, key: str, columns: Columns | None) -> HilpError:
     return HilpError(f"{table.name}: there is no '{key}' array among: {there}{hint}")
 
 
-def of_tables(
-    tables: Sequence[Table], source: Path, columns: Columns | None, drop_short: bool, extras: Sequence[str] | None
-) -> Source:
-    """One log in several files with the same columns; without a column that tells episodes, a file is one."""
-    unknown = [name for name in columns or {} if not listed(columns, name)]
-    if unknown:
-        raise HilpError(f"{source}: columns names nothing for {unknown[0]}")
-    if len(tables) > 1 and extras is None:
-        extras = _shared_extras(tables, columns)
-    note = f"nothing names episodes, so {'each file is' if source.is_dir() else 'the file is'} one"
-    sources = [of_table(table, columns, False, drop_short, extras, otherwise=note) for table in tables]
-    if len(sources) == 1:
-        return replace(sources[0], name=str(source))
-    files = [table.files[0] for table in tables]
-    whole = chain(str(source), [one.lengths for one in sources], sources.__getitem__, [file.name for file in files])
-    notes = tuple(dict.fromkeys(note for one in sources for note in one.notes))
-    return with_files(replace(whole, notes=notes), files)
-
-
-def _shared_extras(tables: Sequence[Table], columns: Columns | None) -> list[str]:
-    """The extra columns that all tables have."""
-    time = named_for(columns, "time")
-    taken = {name for what in columns or {} for name in listed(columns, what)} - {time}
-    shared = set.intersection(*(set(table.columns) for table in tables)) - taken - set(KNOWN)
-    return ["time" if name == time else name for name in tables[0].columns if name in shared]
-
-
-def log_files(source: Path, endings: Sequence[str]) -> list[Path]:
-    """The file, or those of a folder in the order of their names, in which numbers count as such."""
-    source = source.absolute()  # rows may be read as they are needed, wherever this process then is
-    if not source.is_dir():
-        return [source]
-    found = [file for file in source.iterdir() if file.suffix.lower() in endings and not file.name.startswith(".")]
-    if not found:
-        raise HilpError(f"{source} has no files that end in {' or '.join(endings)}")
-    return sorted(found, key=lambda file: natural(file.name))
-
-
 def natural(name: str) -> list[tuple[int, str]]:
     """Sorts run_2 before run_10."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
@@ -260,7 +222,7 @@ def natural(name: str) -> list[tuple[int, str]]:
 def listed(columns: Columns | None, what: str) -> list[str]:
     """The columns that the user names for something."""
     names = (columns or {}).get(what, [])
-    return [names] if isinstance(names, str) else list(names)
+    return list(names) if isinstance(names, list | tuple) else [names]
 
 
 def named_for(columns: Columns | None, what: str) -> str:
@@ -288,9 +250,7 @@ def _chosen(table: Table, columns: Columns) -> dict[str, list[str]]:
     """What the user says, with each array in one place only: maps that chain or repeat could be read in two ways."""
     if not isinstance(columns, Mapping):
         raise HilpError("columns is a mapping of what to which array, {'observations': 'state', ...}")
-    chosen: dict[str, list[Any]] = {
-        what: list(names) if isinstance(names, list | tuple) else [names] for what, names in columns.items()
-    }
+    chosen: dict[str, list[Any]] = {what: listed(columns, what) for what in columns}
     user: dict[str, str] = {}  # array -> what it was chosen for
     for what, names in chosen.items():
         if not isinstance(what, str) or not names or not all(isinstance(name, str) for name in names):
