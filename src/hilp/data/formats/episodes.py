@@ -238,12 +238,7 @@ def read_minari(
     Rewards, terminations and truncations stand in the row of the action they came with (zero in the last row of an
     episode); infos and the observation keys that were not chosen are extras too.
     """
-    folder = minari_folder(source)
-    if folder is None:
-        ids, root = minari_ids(), _minari_root()
-        hint = nearest(str(source), ids) if ids else f"there are none in {root}; download one with `minari download`"
-        raise HilpError(f"there is no local Minari data set '{source}': {hint}")
-    folder = folder.absolute()  # episodes are read as they are needed, wherever this process then is
+    folder = _require_minari(source).absolute()  # read as it is needed, wherever this process then is
     identifier, steps = subprocess_reader.open_minari(folder)
     name = f"Minari {identifier}"
     whole = [number for number, count in enumerate(steps) if count > 0]  # episodes with a transition
@@ -323,6 +318,14 @@ def minari_folder(path: Path) -> Path | None:
         if (folder / "metadata.json").is_file():
             return folder
     return None
+
+
+def _require_minari(source: Path) -> Path:
+    folder, ids = minari_folder(source), minari_ids()
+    if folder is None:
+        none = f"there are none in {_minari_root()}; download one with `minari download`"
+        raise HilpError(f"there is no local Minari data set '{source}': {nearest(str(source), ids) if ids else none}")
+    return folder
 
 
 def minari_ids() -> list[str]:

@@ -52,11 +52,8 @@ def _of_tables(
     tables: Sequence[Table], source: Path, columns: Columns | None, drop_short: bool, extras: Sequence[str] | None
 ) -> Source:
     """One log in several files with the same columns; without a column that tells episodes, a file is one."""
-    if len(tables) > 1 and extras is None:  # those that all files have
-        time = named_for(columns, "time")
-        taken = {*KNOWN, *(name for what in columns or {} for name in listed(columns, what) if what != "time")}
-        shared = set.intersection(*(set(table.columns) for table in tables)) - taken
-        extras = ["time" if name == time else name for name in tables[0].columns if name in shared]
+    if len(tables) > 1 and extras is None:
+        extras = _shared_extras(tables, columns)
     note = f"nothing names episodes, so {'each file is' if source.is_dir() else 'the file is'} one"
     sources = [of_table(table, columns, False, drop_short, extras, otherwise=note) for table in tables]
     if len(sources) == 1:
@@ -65,6 +62,14 @@ def _of_tables(
     whole = chain(str(source), [one.lengths for one in sources], sources.__getitem__, [file.name for file in files])
     notes = tuple(dict.fromkeys(note for one in sources for note in one.notes))
     return with_files(replace(whole, notes=notes), files)
+
+
+def _shared_extras(tables: Sequence[Table], columns: Columns | None) -> list[str]:
+    """The extra columns that all files have."""
+    time = named_for(columns, "time")
+    taken = {*KNOWN, *(name for what in columns or {} for name in listed(columns, what) if what != "time")}
+    shared = set.intersection(*(set(table.columns) for table in tables)) - taken
+    return ["time" if name == time else name for name in tables[0].columns if name in shared]
 
 
 def _log_files(source: Path, endings: Sequence[str]) -> list[Path]:
@@ -286,15 +291,20 @@ def read_lerobot(
         taken = set(BOOKKEEPING).union(*chosen.values())
         extras = ["time", *(name for name in tables[0].columns if name not in taken)]
     found = _of_tables(tables, source, chosen, drop_short, extras)
-    for what, count in {"episodes": found.episodes, "frames": found.rows}.items():
-        total = info.get(f"total_{what}")
-        if isinstance(total, int) and total != count and not drop_short:
-            raise HilpError(f"{source}: {INFO} says {total} {what}, but the files hold {count}: download it again")
+    if not drop_short:
+        _require_totals(source, info, {"episodes": found.episodes, "frames": found.rows})
     notes = [f"observations are {some(chosen['observations'])}"]
     if pictures := [name for name, kind in kinds.items() if kind in PICTURES]:
         notes.append(f"videos and images are left out: {some(pictures)}")
     notes += [note for note in found.notes if not note.startswith("left out")]
     return replace(found, format="lerobot", notes=tuple(notes))
+
+
+def _require_totals(source: Path, info: Mapping[str, Any], counts: Mapping[str, int]) -> None:
+    for what, count in counts.items():
+        total = info.get(f"total_{what}")
+        if isinstance(total, int) and total != count:
+            raise HilpError(f"{source}: {INFO} says {total} {what}, but the files hold {count}: download it again")
 
 
 def is_lerobot(path: Path) -> bool:
