@@ -69,7 +69,7 @@ def convert(
         health = checks.examine(opened)
         for problem in health.problems(rescale=True):
             raise HilpError(f"{opened.name}: {problem}")
-        opened = rescaled(opened, ActionScaling.of_range(health.low, health.high))
+        opened = rescaled(opened, ActionScaling.of_range(health.acted.low, health.acted.high))
     tell = progress or (lambda what, done, total: None)
     if to == "minari":
         return _to_minari(opened, str(target), overwrite, tell)

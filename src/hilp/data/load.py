@@ -81,7 +81,7 @@ def load(
             checks.examine_dataset(data, where=where)
         return data.as_checked()
     health = checks.examine_dataset(data, rescale=True, where=where)
-    return data.rescaled(health.low, health.high).as_checked()
+    return data.rescaled(health.acted.low, health.acted.high).as_checked()
 
 
 def _read(source: Any, format: str | None, options: dict[str, Any]) -> tuple[Dataset, Callable[[np.ndarray], str]]:
@@ -226,8 +226,12 @@ def _recognise_folder(path: Path) -> str:
 def _recognise_file(path: Path, plain: bool) -> str:
     """plain: columns are named by the user, so that names say nothing about the format."""
     kind = tables.magic(path)
+    if kind == "npz" and not plain:
+        return _recognise_npz(path)
+    if kind == "hdf5":
+        return _recognise_hdf5(path, plain)
     if kind is not None:
-        return kind if kind == "parquet" else _recognise_arrays(path, kind, plain)
+        return kind
     if logs.looks_like_csv(path):
         return _recognised(path) or "csv"  # a reader of the user's knows better than "several fields"
     raise HilpError(
@@ -236,23 +240,24 @@ def _recognise_file(path: Path, plain: bool) -> str:
     )
 
 
-def _recognise_arrays(path: Path, kind: str, plain: bool) -> str:
-    """The format of an .npz or HDF5 file, by the names of its arrays."""
-    if plain and kind == "npz":
-        return kind
-    names = set(tables.open_table(path).columns)
+def _recognise_npz(path: Path) -> str:
+    names = open_npz(path).keys()
+    if {"observation", "action"} <= names and "observations" not in names:
+        raise HilpError(f"{path} is one episode of an ExORL folder: give the folder")
     structure = names & {*arrays.STRUCTURE, "timeouts", "next_observations"}
-    whole = {"observations", "actions"} <= names
-    if kind == "npz":
-        if {"observation", "action"} <= names and "observations" not in names:
-            raise HilpError(f"{path} is one episode of an ExORL folder: give the folder")
-        return "ogbench" if whole and structure == {"terminals"} else kind
-    minari_part = any(name.startswith("episode_0/") for name in names)
-    if not minari_part and not names & {"observations", "actions"} and episodes.episode_groups(names):
+    return "ogbench" if {"observations", "actions"} <= names and structure == {"terminals"} else "npz"
+
+
+def _recognise_hdf5(path: Path, plain: bool) -> str:
+    names = set(tables.open_table(path).columns)
+    named = {"observations", "actions"} & names
+    if any(name.startswith("episode_0/") for name in names):
+        if not plain:
+            raise HilpError(f"{path} is a part of a Minari data set: give its folder or its id")
+    elif not named and episodes.episode_groups(names):
         return "groups"
-    if minari_part and not plain:
-        raise HilpError(f"{path} is a part of a Minari data set: give its folder or its id")
-    return "d4rl" if whole and not plain and structure - {"next_observations"} in D4RL_FLAGS else kind
+    ends = names & {*arrays.STRUCTURE, "timeouts"} in D4RL_FLAGS
+    return "d4rl" if len(named) == 2 and not plain and ends else "hdf5"
 
 
 def name_of(source: Any) -> str:
