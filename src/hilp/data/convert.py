@@ -26,7 +26,7 @@ from hilp.data import checks, load, native
 from hilp.data.columns import NpyWriter
 from hilp.data.dataset import Dataset
 from hilp.data.native import extras_of
-from hilp.data.source import Rows, Source, rescaled
+from hilp.data.source import Rows, Source, mapped
 from hilp.data.transforms import ActionScaling, Metadata
 from hilp.errors import HilpError, path_of
 
@@ -69,7 +69,12 @@ def convert(
         health = checks.examine(opened)
         for problem in health.problems(rescale=True):
             raise HilpError(f"{opened.name}: {problem}")
-        opened = rescaled(opened, ActionScaling.of_range(health.acted.low, health.acted.high))
+        scaling = ActionScaling.of_range(health.acted.low, health.acted.high)
+        opened = mapped(
+            opened,
+            lambda block: {**block, "actions": scaling.scaled(block["actions"])},
+            action_scaling=scaling.after(opened.action_scaling),
+        )
     tell = progress or (lambda what, done, total: None)
     if to == "minari":
         return _to_minari(opened, str(target), overwrite, tell)
