@@ -18,8 +18,8 @@ from hilp import collectors
 from hilp.collectors import dmc as collector
 from hilp.collectors.collecting import Request
 from hilp.collectors.shards import Shards, collection
+from hilp.data.convert import write_exorl as export_exorl
 from hilp.data.dataset import Dataset
-from hilp.data.formats.exorl import write as export_exorl
 from hilp.errors import HilpError
 
 pytest.importorskip("dm_control", reason="pip install 'hilp[mujoco]'")

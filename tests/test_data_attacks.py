@@ -22,8 +22,8 @@ from hilp import storage
 from hilp.collectors import named
 from hilp.data import checks, load, native, subprocess_reader
 from hilp.data.convert import convert
+from hilp.data.convert import write_exorl as export_exorl
 from hilp.data.dataset import Dataset
-from hilp.data.formats import exorl
 from hilp.errors import HilpError
 
 ROWS = sum(LENGTHS)
@@ -378,7 +378,7 @@ def test_temporary_names_cannot_be_guessed(tmp_path, monkeypatch):
     data = hilp.load(walk())
     for name in ("one", "one"):
         data.save(tmp_path / name, overwrite=True)
-        exorl.write(data, tmp_path / str(len(made)), "walker", "one")
+        export_exorl(data, tmp_path / str(len(made)), "walker", "one")
     hidden = {name.rpartition("-")[2] for name in made if name.startswith(".one.writing-")}
     assert len(hidden) == 4 and all(len(name) == 16 for name in hidden)
 
@@ -399,7 +399,7 @@ def test_names_that_are_not_utf8_are_one_clear_line(tmp_path):
         lambda: named.open_source(str(bad)),
         lambda: data.save(tmp_path / "out" / BAD_NAME),
         lambda: convert(data, tmp_path / "out" / BAD_NAME),
-        lambda: exorl.write(data, tmp_path / "out" / BAD_NAME, "walker", "one"),
+        lambda: export_exorl(data, tmp_path / "out" / BAD_NAME, "walker", "one"),
         lambda: hilp.load({**walk(), BAD_NAME: np.zeros(ROWS)}),
     ):
         with pytest.raises(HilpError, match=message) as caught:
@@ -410,7 +410,7 @@ def test_names_that_are_not_utf8_are_one_clear_line(tmp_path):
 
 def test_a_place_that_is_no_path_is_one_clear_line(tmp_path):
     data = hilp.load(walk())
-    for write in (data.save, lambda path: convert(data, path), lambda path: exorl.write(data, path, "walker", "one")):
+    for write in (data.save, lambda path: convert(data, path), lambda path: export_exorl(data, path, "walker", "one")):
         with pytest.raises(HilpError, match="is not a path"):
             write(tmp_path / "a\0b")
 

@@ -213,7 +213,7 @@ def test_what_pandas_writes_is_what_is_read(rows: list[tuple[str, float, float]]
 
 def test_large_files_need_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "IN_MEMORY", 1000)
-    monkeypatch.setattr(hilp.data.formats.csv, "CHUNK", 5)
+    monkeypatch.setattr(hilp.data.formats.logs, "CHUNK", 5)
     for ending in ("csv", "parquet"):
         WRITERS[f"plain.{ending}"](frame(), tmp_path / f"log.{ending}")
         same(hilp.load(tmp_path / f"log.{ending}", columns=COLUMNS), frame())

@@ -20,8 +20,8 @@ from hilp.data import source as sources
 from hilp.data.audit import inspect
 from hilp.data.checks import require_trainable
 from hilp.data.convert import convert
+from hilp.data.convert import write_exorl as export_exorl
 from hilp.data.dataset import Dataset
-from hilp.data.formats import exorl
 from hilp.data.load import open_source
 from hilp.errors import HilpError
 
@@ -171,7 +171,7 @@ def test_flatten_and_other_formats_say_no():
     with pytest.raises(HilpError, match="named observations, which hilp does not write as Minari"):
         convert(data, "seeing-v0", to="minari")
     with pytest.raises(HilpError, match="named observations, which hilp does not write as ExORL"):
-        exorl.write(data, "somewhere", "walker", "rnd")
+        export_exorl(data, "somewhere", "walker", "rnd")
 
 
 def test_a_data_set_built_by_hand_is_checked():

@@ -16,7 +16,7 @@ from hilp import collectors, tasks
 from hilp.collectors import maze as collect_maze
 from hilp.data import load as loading
 from hilp.data.dataset import Dataset
-from hilp.data.formats import minari
+from hilp.data.formats import episodes
 from hilp.data.source import Source, of_dataset
 from hilp.data.transforms import Parts
 from hilp.errors import HilpError, nearest
@@ -108,7 +108,7 @@ def _built_in(source: Any, format: str | None, options: dict[str, Any]) -> Datas
         if format == BUILT_IN:
             raise HilpError(f"there is no built-in data set '{name}': {nearest(name, names)}")
         if loading.is_missing(source) and loading.is_name(Path(source)):
-            close = nearest(name, [*names, *minari.local_ids()])
+            close = nearest(name, [*names, *episodes.minari_ids()])
             raise HilpError(f"there is no file, no Minari data set and no built-in data set '{source}': {close}")
         return None
     known = ("steps", "seed")

@@ -40,12 +40,12 @@ def run(flags: Flags) -> int:
 
 
 def write_exorl(flags: Flags) -> tuple[Path, list[str]]:
-    from hilp.data.formats import exorl
+    from hilp.data import convert
 
     if flags.overwrite:
         raise HilpError("--to exorl does not overwrite: choose another folder")
     data = common.load_data(flags.source, flags)
-    return exorl.write(data, flags.target), list(data.notes)
+    return convert.write_exorl(data, flags.target), list(data.notes)
 
 
 def write(flags: Flags) -> tuple[Path, list[str]]:

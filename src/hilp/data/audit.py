@@ -115,7 +115,6 @@ def inspect(
     """
     opened = load.open_source(source, format, **options)
     damages = opened.damages() if verify and opened.damages is not None else None
-    parts = {} if isinstance(opened.observation, Kind) else opened.observation
     report = AuditReport(
         name=opened.name,
         format=opened.format,
@@ -128,11 +127,7 @@ def inspect(
         notes=list(opened.notes),
         lengths=_lengths(opened.lengths),
         endings=dict(opened.endings),
-        images={
-            name: f"{kind.dtype} {list(kind.shape)}, {size_text(row_bytes((1, *kind.shape), kind.dtype))} a row"
-            for name, kind in sorted(parts.items())
-            if len(kind.shape) > 1
-        },
+        images=_images(opened),
         extras={n: f"{kind.dtype} {list(kind.shape) or ''}".strip() for n, kind in sorted(opened.extras.items())},
         disk_bytes=opened.disk_bytes,
         verified=None if damages is None else not damages,
@@ -143,6 +138,15 @@ def inspect(
     return _Audit(opened).report(report, rescale_actions)
 
 
+def _images(source: Source) -> dict[str, str]:
+    parts = {} if isinstance(source.observation, Kind) else source.observation
+    return {
+        name: f"{kind.dtype} {list(kind.shape)}, {size_text(row_bytes((1, *kind.shape), kind.dtype))} a row"
+        for name, kind in sorted(parts.items())
+        if len(kind.shape) > 1
+    }
+
+
 class _Audit:
     """Everything that is measured in one pass over a source with rows."""
 
@@ -151,15 +155,14 @@ class _Audit:
         self.labels = column_labels(source)
         width = len(self.labels)
         self.health, self.hashes = HealthCheck(source), EpisodeHashes()
-        self.moments, self.acted = Moments(width), Moments(source.action.shape[0])
-        self.steps, self.sample = StepSizes(), Sample(source.lengths)
+        self.moments, self.steps, self.sample = Moments(width), StepSizes(), Sample(source.lengths)
         self.pace, self.paths = KeptRows(self.sample.rows), KeptRows(*spread(source, SHOWN_EPISODES, SHOWN_ROWS))
         kinds = {} if isinstance(source.observation, Kind) else source.observation
         pictures = [name for name, kind in kinds.items() if kind.dtype == np.uint8 and len(kind.shape) == 3]
         self.stills = {name: KeptRows(*spread(source, STILL_EPISODES, STILLS)) for name in pictures}
-        # Comparing columns one by one is for numbers, not for flattened images.
-        self.columns = ColumnHashes(width) if width <= MOST_COLUMNS else None
-        self.wraps = Wraps(source, width) if width <= MOST_COLUMNS else None
+        # Comparing columns one by one is for numbers, not for flattened images: those count as none.
+        self.compared = width if width <= MOST_COLUMNS else 0
+        self.columns, self.wraps = ColumnHashes(self.compared), Wraps(source, self.compared)
         self.whole_numbers = True
         # A reader may say how episodes end; else columns of flags a row before the last do.
         told = not source.endings and all(name in source.extras for name in FLAGS)
@@ -167,18 +170,19 @@ class _Audit:
 
     def add(self, first: int, block: Rows) -> None:
         used = self.health.add(first, block)
-        self.acted.add(used)
         self.whole_numbers &= bool(np.array_equal(used, np.round(used)))
         self.hashes.add(block, self.source.last_rows(first, len(block["actions"])))
-        for name, stills in self.stills.items():
-            stills.add(first, block[f"observations/{name}"])
         rows = vectors(trees.unnamed(block, "observations"))
         inputs = rows if self.source.transform is None else self.source.transform(rows)
         self.steps.add(inputs)
         self.moments.add(rows)
-        for by_row, values in ((self.pace, inputs), (self.paths, rows), (self.columns, rows), (self.wraps, rows)):
-            if by_row is not None:
-                by_row.add(first, values)
+        self.pace.add(first, inputs)
+        self.paths.add(first, rows)
+        if self.compared:
+            self.columns.add(first, rows)
+            self.wraps.add(first, rows)
+        for name, stills in self.stills.items():
+            stills.add(first, block[f"observations/{name}"])
         for name, flags in self.flags.items():
             flags.add(first, block[f"extra.{name}"])
 
@@ -187,34 +191,30 @@ class _Audit:
         acts = names_of(source.action_parts, source.action.shape[0])
         for first, block in source.blocks():
             self.add(first, block)
-        width = len(names)
-        transform = source.transform or ObservationTransform(width, tuple(range(width)))
-        angles = set(transform.columns) - {column for column, _ in transform.angles}
-        wrapped = (
-            [] if self.wraps is None else [angle for angle in self.wraps.found(self.moments) if angle.column in angles]
-        )
-        twins = [] if self.columns is None else self.columns.twins(apart_from=self.moments.constant)
+        transform = source.transform or ObservationTransform(len(names), tuple(range(len(names))))
+        plain = set(transform.columns) - {column for column, _ in transform.angles}
+        wrapped = [angle for angle in self.wraps.found(self.moments) if angle.column in plain] if self.compared else []
+        twins = self.columns.twins(apart_from=self.moments.constant)
         inside = np.ones(source.rows - 1, bool)
         inside[source.stops[:-1] - 1] = False
         jumped = jumps(_sizes_with_angles(source, wrapped, transform) if wrapped else self.steps.sizes, inside)
         copies = self.hashes.copies()
         flags = [kept.result().reshape(-1).astype(bool) for kept in self.flags.values()]
         errors = [*known.errors, *self.health.problems(rescale)]
-        warnings = [
-            *about_episodes(source, jumped, copies),
-            *about_observations(self.moments, twins, names, transform.columns),
-            *about_angles(wrapped, names),
-            *about_actions(self.acted, acts, self.whole_numbers, rescale),
-            *about_memory(source),
-        ]
         return replace(
             known,
             trainable=not errors,
             errors=errors,
-            warnings=warnings,
+            warnings=[
+                *about_episodes(source, jumped, copies),
+                *about_observations(self.moments, twins, names, transform.columns),
+                *about_angles(wrapped, names),
+                *about_actions(self.health.acted, acts, self.whole_numbers, rescale),
+                *about_memory(source),
+            ],
             endings=endings(slice(None), *flags) if flags else dict(source.endings),
             observations=self.moments.stats(self.labels),
-            actions=self.acted.stats([Label("", n, name) for n, name in enumerate(acts)]),
+            actions=self.health.acted.stats([Label("", n, name) for n, name in enumerate(acts)]),
             jumps=len(jumped),
             duplicate_episodes=len(copies),
             training_bytes=training_bytes(source),

@@ -16,7 +16,7 @@ import numpy as np
 from hilp import trees
 from hilp.data.columns import NUMBERS
 from hilp.data.dataset import Dataset
-from hilp.data.measures import ColumnHashes, Moments, Wrapped, Wraps, names_of
+from hilp.data.measures import ColumnHashes, Moments, Wraps, names_of
 from hilp.data.source import Kind, Rows, Source, mapped, of_dataset, ranges, rows_text
 from hilp.data.transforms import ObservationTransform
 from hilp.errors import HilpError, counted, nearest, some
@@ -39,20 +39,20 @@ class HealthCheck:
         self.source = source
         self.bad_observations: list[np.ndarray] = []  # rows that hold a NaN or an infinity
         self.bad_actions: list[np.ndarray] = []
-        width = source.action.shape[0]
-        self.low, self.high = np.full(width, np.inf), np.full(width, -np.inf)  # of finite actions that are used
+        self.acted = Moments(source.action.shape[0])  # of actions that are used
 
     def add(self, first: int, block: Rows) -> np.ndarray:
-        """Take in a block; returns the actions in it that are used: their rows have a next one in their episode."""
+        """Take in a block; gives the actions in it that are used: their rows have a next one in their episode."""
         rows = len(block["actions"])
         used = np.delete(np.arange(rows), self.source.last_rows(first, rows))
         actions = block["actions"][used]
-        finite = np.isfinite(actions)
-        self.bad_actions.append(first + used[~finite.all(axis=1)])
-        self.bad_observations.append(first + np.flatnonzero(~finite_rows(block)))
-        if len(actions):
-            self.low = np.minimum(self.low, np.where(finite, actions, np.inf).min(axis=0))
-            self.high = np.maximum(self.high, np.where(finite, actions, -np.inf).max(axis=0))
+        self.acted.add(actions)
+        self.bad_actions.append(first + used[~np.isfinite(actions).all(axis=1)])
+        finite = np.ones(rows, bool)
+        for column in trees.named(trees.unnamed(block, "observations"), "").values():
+            if column.dtype.kind == "f":  # bytes and whole numbers are always finite
+                finite &= np.isfinite(column).all(axis=tuple(range(1, column.ndim)))
+        self.bad_observations.append(first + np.flatnonzero(~finite))
         return actions
 
     def problems(self, rescale: bool = False) -> list[str]:
@@ -65,11 +65,12 @@ class HealthCheck:
                     f"NaN or infinite {name} in {self.source.where(rows)}: remove or repair these rows, or split "
                     "episodes there with split='nan' / --split nan"
                 )
-        outside = (self.low < -1.0 - ACTION_TOLERANCE) | (self.high > 1.0 + ACTION_TOLERANCE)
-        if outside.any() and not rescale:
-            worst = int(np.argmax(np.maximum(-self.low, self.high)))
+        low, high = self.acted.low, self.acted.high
+        reach = np.maximum(-low, high)
+        if (reach > 1.0 + ACTION_TOLERANCE).any() and not rescale:
+            worst = int(np.argmax(reach))
             found.append(
-                f"actions leave [-1, 1] (column {worst} spans {self.low[worst]:.4g} to {self.high[worst]:.4g}): scale "
+                f"actions leave [-1, 1] (column {worst} spans {low[worst]:.4g} to {high[worst]:.4g}): scale "
                 "them yourself, or let rescale_actions=True / --rescale-actions map each column's range to [-1, 1]"
             )
         return found
@@ -136,15 +137,6 @@ def examine_dataset(
     for problem in health.problems(rescale):
         raise HilpError(f"{data.name}: {problem}")
     return health
-
-
-def finite_rows(block: Rows) -> np.ndarray:
-    """Rows whose observations are all finite numbers."""
-    found = np.ones(len(block["actions"]), bool)
-    for column in trees.named(trees.unnamed(block, "observations"), "").values():
-        if column.dtype.kind == "f":  # bytes and whole numbers are always finite
-            found &= np.isfinite(column).all(axis=tuple(range(1, column.ndim)))
-    return found
 
 
 # ---- repairs ---------------------------------------------------------------------------------------------------------
@@ -300,21 +292,19 @@ def _transformed(source: Source, repairs: Repairs) -> Source:
         moments.add(rows)
         hashes.add(first, rows)
         wraps.add(first, np.asarray(rows, np.float32))
-    twins = hashes.twins(apart_from=moments.constant) if "duplicate" in repairs.drop else []
-    dropped = {  # of equal columns the first stays
-        "constant": [int(c) for c in moments.constant if c in before.columns] if "constant" in repairs.drop else [],
-        "duplicated": [c for group in twins for c in [c for c in group if c in before.columns][1:]],
-    }
+    dropped = _dropped(repairs.drop, moments, hashes, before.columns)
     columns = tuple(sorted(set(before.columns).difference(*dropped.values())))
     if not columns:
         raise HilpError(f"{source.name}: every observation column is constant: nothing is left to learn from")
+    known = {angle.column: angle.period for angle in wraps.found(moments) if angle.column in columns}
+    new = known if repairs.angles == AUTO else {}
+    if isinstance(repairs.angles, dict):
+        new = _named_angles(source.name, repairs.angles, labels, columns, known)
     angles = {column: period for column, period in before.angles if column in columns}
-    new = _new_angles(source, repairs.angles, labels, columns, wraps.found(moments))
     transform = ObservationTransform(width, columns, tuple(sorted({**angles, **new}.items())))
     notes = [
         f"networks do not see {counted(len(out), f'{why} column')}: {some([labels[column] for column in out])}"
         for why, out in dropped.items()
-        if out
     ]
     notes += [
         f"networks see the sine and cosine of {labels[column]}, an angle of period {period:.6g}"
@@ -323,31 +313,39 @@ def _transformed(source: Source, repairs: Repairs) -> Source:
     return replace(source, transform=transform, notes=(*source.notes, *notes))
 
 
-def _new_angles(
-    source: Source,
-    wanted: dict[str, float | None] | str | None,
+def _dropped(
+    drop: Sequence[str], moments: Moments, hashes: ColumnHashes, visible: Sequence[int]
+) -> dict[str, list[int]]:
+    """The columns to leave out, by why; of equal columns the first stays."""
+    found: dict[str, list[int]] = {}
+    if "constant" in drop:
+        found["constant"] = [int(column) for column in moments.constant if column in visible]
+    if "duplicate" in drop:
+        twins = ([c for c in group if c in visible] for group in hashes.twins(apart_from=moments.constant))
+        found["duplicated"] = [column for group in twins for column in group[1:]]
+    return {why: out for why, out in found.items() if out}
+
+
+def _named_angles(
+    name: str,
+    wanted: Mapping[str, float | None],
     labels: list[str],
     columns: Sequence[int],
-    wrapped: Sequence[Wrapped],
+    known: Mapping[int, float],
 ) -> dict[int, float]:
-    """The period of each column that the user names, or with "auto" of all that wrap."""
-    known = {angle.column: angle.period for angle in wrapped if angle.column in columns}
-    if not isinstance(wanted, dict):
-        return known if wanted == AUTO else {}
+    """The period of each column that the user names; known: of those that wrap."""
     found: dict[int, float] = {}
-    for name, period in wanted.items():
-        named = [n for n, label in enumerate(labels) if label == name or label.startswith(f"{name}[")]
-        if not named and name.isdecimal() and int(name) < len(labels):
-            named = [int(name)]
+    for word, period in wanted.items():
+        named = [n for n, label in enumerate(labels) if label == word or label.startswith(f"{word}[")]
+        if not named and word.isdecimal() and int(word) < len(labels):
+            named = [int(word)]
         if not named:
-            close = nearest(name, labels)
-            raise HilpError(f"{source.name}: there is no observation column '{name}' to be an angle: {close}")
-        for column in (column for column in named if column in columns):
-            own = known.get(column) if period is None else period
-            if own is None:
+            raise HilpError(f"{name}: there is no observation column '{word}' to be an angle: {nearest(word, labels)}")
+        for column in sorted({*named} & {*columns}):
+            if period is None and column not in known:
                 raise HilpError(
-                    f"{source.name}: column '{labels[column]}' does not wrap, so its period is not known: give it, "
+                    f"{name}: column '{labels[column]}' does not wrap, so its period is not known: give it, "
                     f"angles={{'{labels[column]}': 360}} (--angles {labels[column]}=360)"
                 )
-            found[column] = own
+            found[column] = known[column] if period is None else period
     return found

@@ -1,4 +1,4 @@
-"""Convert: any readable data to the native folder, or to Minari for sharing, in little memory.
+"""Convert: any readable data to the native folder, or to Minari or ExORL's layout for other tools, in little memory.
 
 A native folder is written block by block next to its target, under a hidden name, and takes the target's place when it
 is complete and hashed. A conversion that was killed goes on where it stopped when it is started again; if the source or
@@ -14,7 +14,8 @@ import shutil
 import stat
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,14 +24,16 @@ import numpy as np
 from hilp import storage
 from hilp.data import checks, load, native
 from hilp.data.columns import NpyWriter
-from hilp.data.formats import minari
-from hilp.data.source import Source, rescaled
-from hilp.data.transforms import ActionScaling
+from hilp.data.dataset import Dataset
+from hilp.data.native import extras_of
+from hilp.data.source import Rows, Source, mapped
+from hilp.data.transforms import ActionScaling, Metadata
 from hilp.errors import HilpError, path_of
 
 STATE = "conversion.json"  # in the hidden folder: what is being converted, and how many rows are safe on disk
 COLUMNS = "columns"  # in there too: the folder that takes its place in the end
 CHECKPOINT_SECONDS = 2.0
+EXORL_TIME = "20000101T000000"  # names begin with a time; a constant one keeps equal data in equal files
 
 Progress = Callable[[str, int, int], None]  # what is being done, how much of it is done, how much there is
 
@@ -66,10 +69,15 @@ def convert(
         health = checks.examine(opened)
         for problem in health.problems(rescale=True):
             raise HilpError(f"{opened.name}: {problem}")
-        opened = rescaled(opened, ActionScaling.of_range(health.low, health.high))
+        scaling = ActionScaling.of_range(health.acted.low, health.acted.high)
+        opened = mapped(
+            opened,
+            lambda block: {**block, "actions": scaling.scaled(block["actions"])},
+            action_scaling=scaling.after(opened.action_scaling),
+        )
     tell = progress or (lambda what, done, total: None)
     if to == "minari":
-        return minari.write(opened, str(target), overwrite, tell)
+        return _to_minari(opened, str(target), overwrite, tell)
     written, problems = _to_native(opened, Path(target), overwrite, tell)
     for problem in problems:
         warnings.warn(f"{opened.name}: training will refuse this data: {problem}", stacklevel=2)
@@ -189,3 +197,149 @@ def _rows_done(folder: Path, plan: str | None) -> tuple[int, list[str]]:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     return 0, []
+
+
+# ---- formats of others -----------------------------------------------------------------------------------------------
+
+
+def _require_plain(data: Metadata, observations: Any, format: str) -> None:
+    if isinstance(observations, Mapping):
+        raise HilpError(f"{data.name} has named observations, which hilp does not write as {format}: choose native")
+    if data.transform is not None:
+        raise HilpError(f"{data.name}: {format} does not keep angles and dropped columns: choose native, or leave them")
+
+
+def _to_minari(source: Source, name: str, overwrite: bool, progress: Progress) -> Path:
+    """A Minari data set appears whole or not at all; one that was killed starts again.
+
+    Actions are written in the user's units. `rewards` (recorded with the action) or ExORL's `reward` (recorded with the
+    state it led to) become rewards, `terminations` stay; other extras become infos.
+    """
+    _require_plain(source, source.observation, "Minari")
+    try:
+        import minari
+        from minari.dataset.minari_storage import MinariStorage
+    except ImportError as error:
+        raise HilpError(f"writing Minari data needs {error.name}: pip install 'hilp[formats]'") from error
+    from gymnasium.spaces import Box
+
+    target = _minari_target(name, overwrite)
+    low, high = np.full(source.action.shape, -1.0, np.float32), np.full(source.action.shape, 1.0, np.float32)
+    if source.action_scaling is not None:
+        low, high = source.action_scaling.raw(low), source.action_scaling.raw(high)
+    kind = source.columns["observations"].dtype
+    least, most = (0, 255) if kind == np.uint8 else (-np.inf, np.inf)
+    note = {"minari_version": minari.__version__, "description": f"written by hilp from {source.name}"}
+    with storage.new_folder(target) as temporary:
+        (temporary / "data").mkdir()
+        written = MinariStorage.new(
+            temporary / "data",
+            observation_space=Box(least, most, source.columns["observations"].shape, kind.type),
+            action_space=Box(low, high, dtype=np.float32),
+            data_format="hdf5",
+        )
+        written.update_metadata({"dataset_id": name, **note})
+        for done, episodes in _whole_episodes(source):
+            written.update_episodes([_minari_buffer(source, episode) for episode in episodes])
+            progress("writing", done, source.rows)
+    return target
+
+
+def _minari_target(name: str, overwrite: bool) -> Path:
+    """The folder of a new data set in the local store, with its namespace."""
+    from minari.dataset.minari_dataset import parse_dataset_id
+    from minari.namespace import create_namespace, list_local_namespaces
+    from minari.storage import get_dataset_path
+
+    try:
+        namespace, _, version = parse_dataset_id(name)
+    except (ValueError, TypeError) as error:
+        raise HilpError(f"'{name}' is not a Minari id: give one like 'name-v0' or 'group/name-v0'") from error
+    target = Path(get_dataset_path(name))
+    storage.clean_leftovers(target)
+    if target.exists() and not overwrite:
+        raise HilpError(f"Minari already has '{name}': choose version {version + 1} or pass overwrite")
+    if namespace is not None and namespace not in list_local_namespaces():
+        create_namespace(namespace)
+    return target
+
+
+def _whole_episodes(source: Source) -> Iterator[tuple[int, list[Rows]]]:
+    """Whole episodes, as many at a time as fit in a block (but at least one), and the rows done with them."""
+    first, begin = 0, 0
+    while first < source.episodes:
+        beyond = int(np.searchsorted(source.stops, begin + source.block_rows, "right"))
+        beyond = max(beyond, first + 1)
+        stop = int(source.stops[beyond - 1])
+        rows = source.read(begin, stop)
+        edges = [0, *(int(s) - begin for s in source.stops[first:beyond])]
+        yield stop, [{name: column[a:b] for name, column in rows.items()} for a, b in pairwise(edges)]
+        first, begin = beyond, stop
+
+
+def _minari_buffer(source: Source, episode: Rows) -> Any:
+    from minari.data_collector.episode_buffer import EpisodeBuffer
+
+    steps = len(episode["actions"]) - 1
+    actions = episode["actions"][:-1]
+    if source.action_scaling is not None:
+        actions = source.action_scaling.raw(actions)
+    extras = extras_of(episode)
+    rewards = np.zeros(steps)
+    if "rewards" in extras and extras["rewards"].ndim == 1:
+        rewards = extras.pop("rewards")[:-1]
+    elif "reward" in extras and extras["reward"].size == steps + 1:
+        rewards = extras.pop("reward").reshape(-1)[1:]
+    terminations = extras.pop("terminations", np.zeros(steps + 1, bool))[:-1].astype(bool)
+    truncations = extras.pop("truncations", np.zeros(steps + 1, bool))[:-1].astype(bool)
+    truncations[-1] |= not terminations[-1]  # every episode ends somehow
+    infos: dict[str, Any] = {}
+    for name, column in extras.items():
+        *path, leaf = name.removeprefix("infos/").split("/")
+        inner = infos
+        for part in path:
+            inner = inner.setdefault(part, {})
+        inner[leaf] = column
+    return EpisodeBuffer(
+        observations=episode["observations"],
+        actions=actions,
+        rewards=rewards,
+        terminations=terminations,
+        truncations=truncations,
+        infos=infos,
+    )
+
+
+def write_exorl(
+    data: Dataset, folder: str | os.PathLike[str], domain: str | None = None, algorithm: str | None = None
+) -> Path:
+    """Write `data` below `folder`; returns `<folder>/<domain>/<algorithm>`, which appears whole or not at all.
+
+    Domain and algorithm are those that hilp collected the data with, unless named. Rewards are the extra column
+    "reward" (at the state it was paid for), or 0 where there is none: ExORL's users label by physics.
+    """
+    domain = domain or data.task
+    if algorithm is None and domain is not None and data.name.startswith(f"{domain}-"):
+        algorithm = data.name.removeprefix(f"{domain}-")
+    if not domain or not algorithm:
+        raise HilpError(f"{data.name} does not say its domain and algorithm: pass domain=... and algorithm=...")
+    _require_plain(data, data.observations, "ExORL")
+    target = path_of(folder) / domain / algorithm
+    storage.clean_leftovers(target)
+    if target.exists():
+        raise HilpError(f"{target} already exists: choose another folder")
+    digits = len(str(max(data.episodes - 1, 0)))  # ExORL is read in the order of names
+    with storage.new_folder(target) as temporary:
+        (temporary / "buffer").mkdir()
+        for number, rows in enumerate(data.iter_episodes()):
+            steps = rows.stop - rows.start - 1
+            actions = np.asarray(data.actions[rows])
+            columns: dict[str, Any] = {
+                "reward": np.zeros((steps + 1, 1), np.float32),
+                "discount": np.ones((steps + 1, 1), np.float32),
+                **{name: np.asarray(column[rows]) for name, column in data.extras.items()},
+                "observation": np.asarray(data.observations[rows]),
+                "action": np.concatenate([np.zeros_like(actions[:1]), actions[:-1]]),
+            }
+            np.savez(temporary / "buffer" / f"{EXORL_TIME}_{number:0{digits}d}_{steps}.npz", **columns)
+    return target

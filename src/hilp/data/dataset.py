@@ -18,7 +18,7 @@ import numpy as np
 from hilp import trees
 from hilp.data import native, transforms
 from hilp.data.columns import fingerprint_of
-from hilp.data.transforms import ActionScaling, Metadata
+from hilp.data.transforms import ActionScaling, Metadata, TransformedRows
 from hilp.errors import HilpError, nearest
 
 
@@ -60,7 +60,7 @@ class Dataset(Metadata):
     @property
     def network_inputs(self) -> Any:
         """Observations as networks see them before they are normalised: through the transform, where there is one."""
-        return self.observations if self.transform is None else self.transform.of(self.observations)
+        return self.observations if self.transform is None else TransformedRows(self.observations, self.transform)
 
     @property
     def is_checked(self) -> bool:

@@ -22,7 +22,7 @@ from hilp.data import checks, native, tables, timescale
 from hilp.data.checks import TIME, Repairs, is_split
 from hilp.data.columns import open_npz
 from hilp.data.dataset import Dataset
-from hilp.data.formats import arrays, csv, exorl, groups, minari, parquet
+from hilp.data.formats import arrays, episodes, logs
 from hilp.data.source import Source, gather, of_dataset, of_folder, rows_text, select, with_extras
 from hilp.errors import HilpError, nearest, path_of, require_count, some
 
@@ -32,13 +32,13 @@ LOADED = "data set"
 FORMATS: dict[str, Callable[..., Any]] = {
     "native": of_folder,
     "d4rl": arrays.read_d4rl,
-    "minari": minari.read,
+    "minari": episodes.read_minari,
     "ogbench": arrays.read_ogbench,
-    "exorl": exorl.read,
-    "lerobot": parquet.read_lerobot,
-    "groups": groups.read,
-    "csv": csv.read,
-    "parquet": parquet.read,
+    "exorl": episodes.read_exorl,
+    "lerobot": logs.read_lerobot,
+    "groups": episodes.read_groups,
+    "csv": logs.read_csv,
+    "parquet": logs.read_parquet,
     "npz": arrays.read,
     "hdf5": arrays.read,
     "arrays": arrays.read,
@@ -81,7 +81,7 @@ def load(
             checks.examine_dataset(data, where=where)
         return data.as_checked()
     health = checks.examine_dataset(data, rescale=True, where=where)
-    return data.rescaled(health.low, health.high).as_checked()
+    return data.rescaled(health.acted.low, health.acted.high).as_checked()
 
 
 def _read(source: Any, format: str | None, options: dict[str, Any]) -> tuple[Dataset, Callable[[np.ndarray], str]]:
@@ -116,8 +116,8 @@ def open_source(source: Any, format: str | None = None, **options: Any) -> Sourc
         # The time is needed to split at gaps, whether or not it is to be kept.
         options["extras"] = [*kept, *({TIME} - set(kept) if "gap" in repairs.split else ())]
     found = _as_source(reader(_fitting(source, format), **options), format, source)
-    if (episodes := common.get("episodes")) is not None:
-        found = select(found, np.arange(min(require_count("episodes", episodes), found.episodes)))
+    if (first := common.get("episodes")) is not None:
+        found = select(found, np.arange(min(require_count("episodes", first), found.episodes)))
     found = repairs.apply(found)
     return found if kept is None or list(kept) == list(found.extras) else with_extras(found, kept)
 
@@ -181,10 +181,10 @@ def recognise(source: Any, options: Collection[str] = ()) -> str:
             if theirs is None:
                 raise
             return theirs
-    if minari.data_folder(path) is not None:
+    if episodes.minari_folder(path) is not None:
         return "minari"
     if is_name(path):
-        close = nearest(str(source), ids) if (ids := minari.local_ids()) else "give a path"
+        close = nearest(str(source), ids) if (ids := episodes.minari_ids()) else "give a path"
         raise HilpError(f"there is no file and no Minari data set '{source}': {close}")
     raise HilpError(f"there is no file or folder {path}")
 
@@ -200,21 +200,21 @@ def is_missing(source: Any) -> bool:
         return False
     path = path_of(source)
     storage.restore_aside(path)
-    return not path.exists() and minari.data_folder(path) is None
+    return not path.exists() and episodes.minari_folder(path) is None
 
 
 def _recognise_folder(path: Path) -> str:
-    tests = {"native": native.is_native, "minari": minari.data_folder, "lerobot": parquet.is_lerobot}
+    tests = {"native": native.is_native, "minari": episodes.minari_folder, "lerobot": logs.is_lerobot}
     for format, test in tests.items():
         if test(path):
             return format
-    files = exorl.episode_files(path)
+    files = episodes.exorl_files(path)
     if files and {"observation", "action"} <= open_npz(files[0]).keys():
         return "exorl"
     inside = sorted(str(child.parent.relative_to(path)) for child in path.glob("*/buffer"))
     if inside:
         raise HilpError(f"{path} holds several ExORL data sets: name one of them, {some(inside)}")
-    for format, endings in (("csv", csv.ENDINGS), ("parquet", parquet.ENDINGS)):
+    for format, endings in (("csv", logs.CSV_ENDINGS), ("parquet", logs.PARQUET_ENDINGS)):
         if any(file.suffix.lower() in endings for file in path.iterdir()):
             return _recognised(path) or format
     raise HilpError(
@@ -226,9 +226,13 @@ def _recognise_folder(path: Path) -> str:
 def _recognise_file(path: Path, plain: bool) -> str:
     """plain: columns are named by the user, so that names say nothing about the format."""
     kind = tables.magic(path)
+    if kind == "npz" and not plain:
+        return _recognise_npz(path)
+    if kind == "hdf5":
+        return _recognise_hdf5(path, plain)
     if kind is not None:
-        return kind if kind == "parquet" else _recognise_arrays(path, kind, plain)
-    if csv.looks_like(path):
+        return kind
+    if logs.looks_like_csv(path):
         return _recognised(path) or "csv"  # a reader of the user's knows better than "several fields"
     raise HilpError(
         f"{path} is not a file hilp can read: it reads .npz, HDF5, CSV and Parquet files; load other files "
@@ -236,23 +240,24 @@ def _recognise_file(path: Path, plain: bool) -> str:
     )
 
 
-def _recognise_arrays(path: Path, kind: str, plain: bool) -> str:
-    """The format of an .npz or HDF5 file, by the names of its arrays."""
-    if plain and kind == "npz":
-        return kind
-    names = set(tables.open_table(path).columns)
+def _recognise_npz(path: Path) -> str:
+    names = open_npz(path).keys()
+    if {"observation", "action"} <= names and "observations" not in names:
+        raise HilpError(f"{path} is one episode of an ExORL folder: give the folder")
     structure = names & {*arrays.STRUCTURE, "timeouts", "next_observations"}
-    whole = {"observations", "actions"} <= names
-    if kind == "npz":
-        if {"observation", "action"} <= names and "observations" not in names:
-            raise HilpError(f"{path} is one episode of an ExORL folder: give the folder")
-        return "ogbench" if whole and structure == {"terminals"} else kind
-    minari_part = any(name.startswith("episode_0/") for name in names)
-    if not minari_part and not names & {"observations", "actions"} and groups.episode_groups(names):
+    return "ogbench" if {"observations", "actions"} <= names and structure == {"terminals"} else "npz"
+
+
+def _recognise_hdf5(path: Path, plain: bool) -> str:
+    names = set(tables.open_table(path).columns)
+    named = {"observations", "actions"} & names
+    if any(name.startswith("episode_0/") for name in names):
+        if not plain:
+            raise HilpError(f"{path} is a part of a Minari data set: give its folder or its id")
+    elif not named and episodes.episode_groups(names):
         return "groups"
-    if minari_part and not plain:
-        raise HilpError(f"{path} is a part of a Minari data set: give its folder or its id")
-    return "d4rl" if whole and not plain and structure - {"next_observations"} in D4RL_FLAGS else kind
+    ends = names & {*arrays.STRUCTURE, "timeouts"} in D4RL_FLAGS
+    return "d4rl" if len(named) == 2 and not plain and ends else "hdf5"
 
 
 def name_of(source: Any) -> str:

@@ -91,13 +91,7 @@ def seal(
     for path in paths:
         with open(path, "r+b") as file:
             os.fsync(file.fileno())
-    text = _text({**manifest, CHECKSUM: _checksum(manifest)})
-    temporary = folder / f".{MANIFEST}.writing"  # no other process knows the name of this folder yet
-    with open(temporary, "w") as sealed:
-        sealed.write(text)
-        sealed.flush()
-        os.fsync(sealed.fileno())
-    os.replace(temporary, folder / MANIFEST)
+    storage.write_text(folder / MANIFEST, _text({**manifest, CHECKSUM: _checksum(manifest)}))
 
 
 def require_free(target: Path, overwrite: bool) -> None:

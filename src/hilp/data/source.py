@@ -21,7 +21,7 @@ from hilp.data import native, transforms
 from hilp.data.columns import BLOCK_BYTES, open_npy, row_bytes
 from hilp.data.dataset import Dataset
 from hilp.data.native import columns_of, extras_of
-from hilp.data.transforms import ActionScaling, Metadata
+from hilp.data.transforms import Metadata
 from hilp.errors import HilpError, nearest, some
 
 MOST_BLOCK_ROWS = 1 << 16
@@ -288,13 +288,5 @@ def with_numbers(source: Source, keep: Sequence[int]) -> Source:
         source,
         lambda block: {**block, "observations": np.ascontiguousarray(block["observations"][:, keep])},
         columns={**source.columns, "observations": kind},
-    )
-
-
-def rescaled(source: Source, scaling: ActionScaling) -> Source:
-    """The source with its actions mapped; the policy maps its own back."""
-    return mapped(
-        source,
-        lambda block: {**block, "actions": scaling.scaled(block["actions"])},
-        action_scaling=scaling.after(source.action_scaling),
+        observation_parts=(),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,21 +72,17 @@ def open_table(source: Mapping[str, Any] | Path) -> Table:
     """The columns of a dict of arrays, an .npz file or an HDF5 file."""
     if isinstance(source, Mapping):
         arrays: dict[str, np.ndarray] = {}
-        for name, array in _arrays(source):
-            if name in arrays:  # 1 and "1", or "a/b" and a dict "a" with "b" in it
-                raise HilpError(f"arrays: two arrays have the name '{name}': rename one of them")
-            arrays[name] = array
+        _add_arrays(arrays, source, "")
         return Table("arrays", "arrays", arrays)
     kind = magic(source)
-    if kind not in ("npz", "hdf5"):
-        raise HilpError(f"{source} is neither an .npz nor an HDF5 file, by its first bytes")
     if kind == "npz":
-        return Table(str(source), "npz", open_npz(source), files=[source])
-    columns, others = subprocess_reader.open_columns(source)
-    return Table(str(source), "hdf5", columns, others, [source])
+        return Table(str(source), kind, open_npz(source), files=[source])
+    if kind == "hdf5":
+        return Table(str(source), kind, *subprocess_reader.open_columns(source), [source])
+    raise HilpError(f"{source} is neither an .npz nor an HDF5 file, by its first bytes")
 
 
-def _arrays(source: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, np.ndarray]]:
+def _add_arrays(found: dict[str, np.ndarray], source: Mapping[str, Any], above: str) -> None:
     """The arrays of a dict; those of dicts inside it by their path, as in a file: "observations/camera"."""
     for key, value in source.items():
         name = f"{above}{key}"
@@ -95,12 +91,13 @@ def _arrays(source: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, n
             raise HilpError(f"arrays: the name {name!a} has line breaks or control characters: rename it")
         if isinstance(value, Mapping):
             if above.count("/") >= MOST_LEVELS:
-                raise HilpError(
-                    f"arrays: {above.partition('/')[0]} are dicts inside dicts without end: give arrays by name"
-                )
-            yield from _arrays(value, f"{name}/")
+                top = above.partition("/")[0]
+                raise HilpError(f"arrays: {top} are dicts inside dicts without end: give arrays by name")
+            _add_arrays(found, value, f"{name}/")
+        elif name in found:  # 1 and "1", or "a/b" and a dict "a" with "b" in it
+            raise HilpError(f"arrays: two arrays have the name '{name}': rename one of them")
         else:
-            yield name, _array(name, value)
+            found[name] = _array(name, value)
 
 
 def _array(name: str, value: Any) -> np.ndarray:
@@ -108,14 +105,16 @@ def _array(name: str, value: Any) -> np.ndarray:
         array = np.asarray(value)
     except Exception as error:  # np.asarray runs the value's own code
         raise HilpError(f"arrays: {name} are ragged or not numbers ({reason(error)}): give one 2-D array") from error
+    kind = array.dtype.kind
+    problem = None
     if _masked(value):
-        raise HilpError(f"arrays: {name} are a masked array: fill in or leave out what is masked")
-    if array.dtype.hasobject:
-        raise HilpError(f"arrays: {name} are ragged or not numbers (dtype object): give one 2-D array")
-    if array.dtype.kind in UNUSABLE:
-        raise HilpError(
-            f"arrays: {name} are {UNUSABLE[array.dtype.kind]} ({array.dtype}): turn them into plain numbers"
-        )
+        problem = "a masked array: fill in or leave out what is masked"
+    elif array.dtype.hasobject:
+        problem = "ragged or not numbers (dtype object): give one 2-D array"
+    elif kind in UNUSABLE:
+        problem = f"{UNUSABLE[kind]} ({array.dtype}): turn them into plain numbers"
+    if problem is not None:
+        raise HilpError(f"arrays: {name} are {problem}")
     return array
 
 
@@ -142,37 +141,45 @@ def vectors(table: Table, what: str, names: Sequence[str], flatten: bool = False
 
     single: a column of one number a row may stand alone, as the user named it for this.
     """
-    columns = [table[name] for name in names]
-    rows = _fewest_rows(columns)
-    for name, column in zip(names, columns, strict=True):
-        where = f"{table.name}: {what}" + f" ('{name}')" * (name != what)
-        problem = _layout_problem(column, flatten, single or len(names) > 1, what == "actions")
-        _require_numbers(where, column, rows, problem)
-    widths = [int(np.prod(column.shape[1:])) for column in columns]
-    images = any(len(column.shape) > 2 for column in columns) and all(column.dtype == np.uint8 for column in columns)
+
+    def problem(column: Column) -> str | None:
+        """Why its rows are no vectors."""
+        shape, alone = column.shape, len(names) == 1 and not single
+        if len(shape) > 2 and not flatten:
+            return (
+                f"are {'images' if column.dtype == np.uint8 else 'arrays'} of {shape[1:]} in each row: pass "
+                f"flatten=True to lay each out as {int(np.prod(shape[1:]))} numbers, or encode them first"
+            )
+        if len(shape) == 1 and what == "actions" and column.dtype.kind in "iu" and alone:
+            return "are whole numbers, one a row: hilp needs continuous actions, not discrete ones"
+        if len(shape) < (2 if alone else 1):
+            return f"are {shape}, but must be 2-D, [rows, columns]: put each row's numbers side by side"
+        return None
+
+    columns = {name: table[name] for name in names}
+    rows = _require_rows(f"{table.name}: {what}", columns, problem)
+    widths = {name: int(np.prod(column.shape[1:])) for name, column in columns.items()}
+    images = any(len(c.shape) > 2 for c in columns.values()) and all(c.dtype == np.uint8 for c in columns.values())
     dtype = np.dtype(np.uint8 if images else np.float32)
 
     def read(start: int, stop: int) -> np.ndarray:
-        pieces = [column[start:stop].reshape(-1, width) for column, width in zip(columns, widths, strict=True)]
+        pieces = [column[start:stop].reshape(-1, widths[name]) for name, column in columns.items()]
         with np.errstate(over="ignore", invalid="ignore"):  # what float32 cannot hold becomes infinite and is reported
             return np.concatenate(pieces, axis=1, dtype=dtype, casting="unsafe")
 
-    return Computed((rows, sum(widths)), dtype, read)
+    return Computed((rows, sum(widths.values())), dtype, read)
 
 
-def _named_parts(table: Table, what: str, columns: Mapping[str, Column]) -> dict[str, Column]:
-    """A named tree of columns."""
-    count = _fewest_rows(columns.values())
-    for name, column in columns.items():
-        _require_numbers(f"{table.name}: {what} ('{name}')", column, count)
+def named_parts(table: Table, what: str, columns: Mapping[str, Column]) -> dict[str, Column]:
+    """A named tree of columns: bytes stay bytes and keep their shape, everything else is float32 vectors.
+
+    But pictures whose channels come first become [height, width, channels].
+    """
+    _require_rows(f"{table.name}: {what}", columns, lambda column: None)
     return {name: _part(column) for name, column in columns.items()}
 
 
 def _part(column: Column) -> Column:
-    """Bytes stay bytes and keep their shape, everything else is float32 vectors.
-
-    But pictures whose channels come first become [height, width, channels].
-    """
     dtype = np.dtype(np.uint8 if column.dtype == np.uint8 else np.float32)
     shape = column.shape[1:] or (1,)
     turned = dtype == np.uint8 and channels_first(shape)
@@ -187,50 +194,32 @@ def _part(column: Column) -> Column:
     return Computed((column.shape[0], *shape), dtype, read)
 
 
-def _fewest_rows(columns: Iterable[Column]) -> int:
-    return min((column.shape[:1] or (0,))[0] for column in columns)
+def _require_rows(whose: str, columns: Mapping[str, Column], other: Callable[[Column], str | None]) -> int:
+    """How many rows of numbers all of these have; other: what else is wrong with one."""
+    rows = min((*column.shape, 0)[0] for column in columns.values())
+    for name, column in columns.items():
+        problem = other(column)
+        if column.dtype.kind not in NUMBERS:
+            problem = f"are not numbers (dtype {column.dtype}): give one 2-D array"
+        elif problem is None and column.shape[:1] != (rows,):
+            problem = f"are {column.shape}, but another part has {rows} rows"
+        elif problem is None and 0 in column.shape[1:]:
+            problem = f"are {column.shape}: there are no numbers in a row"
+        if problem is not None:
+            own = "" if whose.endswith(f": {name}") else f" ('{name}')"
+            raise HilpError(f"{whose}{own} {problem}")
+    return rows
 
 
-def _layout_problem(column: Column, flatten: bool, single: bool, acts: bool) -> str | None:
-    """Why the rows of a column are no vectors; single: one number a row is a vector, too."""
-    shape = column.shape
-    if len(shape) > 2 and not flatten:
-        return (
-            f"are {'images' if column.dtype == np.uint8 else 'arrays'} of {shape[1:]} in each row: pass flatten=True "
-            f"to lay each out as {int(np.prod(shape[1:]))} numbers, or encode them first"
-        )
-    if len(shape) == 1 and acts and column.dtype.kind in "iu" and not single:
-        return "are whole numbers, one a row: hilp needs continuous actions, not discrete ones"
-    if len(shape) < (1 if single else 2):
-        return f"are {shape}, but must be 2-D, [rows, columns]: put each row's numbers side by side"
-    return None
-
-
-def _require_numbers(where: str, column: Column, rows: int, problem: str | None = None) -> None:
-    """A column of so many rows of numbers; problem: what else is wrong with its shape."""
-    if column.dtype.kind not in NUMBERS:
-        problem = f"are not numbers (dtype {column.dtype}): give one 2-D array"
-    elif problem is None and column.shape[:1] != (rows,):
-        problem = f"are {column.shape}, but another part has {rows} rows"
-    elif problem is None and 0 in column.shape[1:]:
-        problem = f"are {column.shape}: there are no numbers in a row"
-    if problem is not None:
-        raise HilpError(f"{where} {problem}")
-
-
-def parts_of(table: Table, what: str, names: Sequence[str] | None, flatten: bool, single: bool) -> Tree:
-    """One array of these columns, or where there are pictures among them a tree; without names that of `what/...`."""
-    if names is None:
-        if flatten:
-            raise HilpError(f"{table.name}: {what} are named parts, which keep their shapes: leave out flatten")
-        return _named_parts(table, what, trees.unnamed(table.columns, what))
+def parts_of(table: Table, what: str, names: Sequence[str], flatten: bool, single: bool) -> Tree:
+    """One array of these columns, or where there are pictures among them a tree."""
     # A picture is a row of bytes [height, width, channels].
     if flatten or not any(table[name].dtype == np.uint8 and len(table[name].shape) == 4 for name in names):
         return vectors(table, what, names, flatten, single)
     called = [PICTURE if len(names) == 1 and "/" not in name else name.rpartition("/")[2] for name in names]
     if len(set(called)) < len(names):
         raise HilpError(f"{table.name}: two parts of {what} have one name: give each a name of its own")
-    return _named_parts(table, what, {short: table[name] for short, name in zip(called, names, strict=True)})
+    return named_parts(table, what, {short: table[name] for short, name in zip(called, names, strict=True)})
 
 
 def extra_columns(
@@ -266,22 +255,20 @@ def lay_out(
     Three layouts: an action a row; one action fewer than observations in each episode; or, with the observations
     `following` each row, rows that are whole transitions, to which each episode's final state is added.
     """
-    _require_layout(table, lengths, observations, actions, following, extras)
+    now, after = (trees.named(tree, "observations") for tree in (observations, following))
+    whole = following is not None
+    _require_layout(table.name, len(lengths), now, after if whole else now, actions, extras)
+    rows = next(iter(now.values())).shape[0]
     columns = columns_of(observations, actions, extras)
-    rows = _fewest_rows(trees.named(observations, "").values())
-    after = {} if following is None else trees.named(following, "observations")
-    whole = bool(after)
-    ends = np.cumsum(lengths + whole) - 1  # each episode's last row, as it will be
     kinds = {name: Kind(column.shape[1:], column.dtype.newbyteorder("=")) for name, column in columns.items()}
     kinds["actions"] = Kind(actions.shape[1:], np.dtype(np.float32))
+    ends = np.cumsum(lengths + whole) - 1  # each episode's last row, as it will be
     for name, column in columns.items():
-        if whole:
-            final = None if name == "actions" else column
-            if name in after:
-                final = _consecutive(column, after[name], np.cumsum(lengths) - 1, table.name)
+        final = column if whole and name != "actions" else None
+        if whole and name in now:
+            final = _consecutive(column, after[name], np.cumsum(lengths) - 1, table.name)
+        if whole or column.shape[0] != rows:
             columns[name] = _with_final_rows(column, ends, final)
-        elif column.shape[0] != rows:
-            columns[name] = _with_final_rows(column, ends)
 
     def read(start: int, stop: int) -> Rows:
         return {name: column[start:stop].astype(kinds[name].dtype, copy=False) for name, column in columns.items()}
@@ -296,33 +283,34 @@ def lay_out(
 
 
 def _require_layout(
-    table: Table,
-    lengths: np.ndarray,
-    observations: Tree,
+    name: str,
+    episodes: int,
+    now: Mapping[str, Column],
+    after: Mapping[str, Column],
     actions: Column,
-    following: Tree | None,
     extras: Mapping[str, Column],
 ) -> None:
-    """Columns fit together in one of the three layouts."""
-    now, then = (trees.named(tree, "") for tree in (observations, observations if following is None else following))
-    total, acts = _fewest_rows(now.values()), actions.shape[0]
-    if any(name not in then or (then[name].shape, then[name].dtype) != (c.shape, c.dtype) for name, c in now.items()):
-        sizes = [sum(int(np.prod(column.shape[1:])) for column in tree.values()) for tree in (now, then)]
+    """Columns fit together in one of the three layouts; after: the same as now, where nothing follows."""
+    (total, size), (others, other_size) = (
+        (next(iter(tree.values())).shape[0], sum(int(np.prod(column.shape[1:])) for column in tree.values()))
+        for tree in (now, after)
+    )
+    kinds = [{part: (tree[part].shape, tree[part].dtype) for part in now if part in tree} for tree in (now, after)]
+    if kinds[0] != kinds[1]:
         raise HilpError(
-            f"{table.name}: with next_observations every row is a transition, but there are {total} observations of "
-            f"{sizes[0]} numbers and {_fewest_rows(then.values())} next_observations of {sizes[1]}"
+            f"{name}: with next_observations every row is a transition, but there are {total} observations of "
+            f"{size} numbers and {others} next_observations of {other_size}"
         )
-    steps = total - len(lengths) if following is None and len(lengths) else total
-    if acts not in (total, steps):
+    acts = actions.shape[0]
+    if acts != total and (after is not now or acts != total - episodes):
         raise HilpError(
-            f"{table.name}: {total} observations but {acts} actions in {len(lengths)} episodes: give an action "
-            "a row" + (", or one fewer per episode" if following is None else "")
+            f"{name}: {total} observations but {acts} actions in {episodes} episodes: give an action a row"
+            + (", or one fewer per episode" if after is now else "")
         )
-    for name, column in extras.items():
+    for extra, column in extras.items():
         if column.shape[:1] not in ((total,), (acts,)):
             raise HilpError(
-                f"{table.name}: extra column '{name}' is {column.shape}, but there are {total} observations: drop "
-                "or fix it"
+                f"{name}: extra column '{extra}' is {column.shape}, but there are {total} observations: drop or fix it"
             )
 
 
@@ -365,10 +353,10 @@ def _consecutive(observations: Column, following: Column, lasts: np.ndarray, nam
     return Computed(following.shape, following.dtype, read)
 
 
-def flags(table: Table, name: str, rows: int) -> np.ndarray | None:
-    """A column of yes and no, one a row; None where there is no such column."""
+def flags(table: Table, name: str, rows: int) -> np.ndarray:
+    """A column of yes and no, one a row; never yes where there is no such column."""
     if name not in table.columns:
-        return None
+        return np.zeros(rows, bool)
     column = table[name]
     if column.shape not in ((rows,), (rows, 1)):
         raise HilpError(f"{table.name}: {rows} observations but {name} {column.shape}: give one a row")

@@ -57,10 +57,6 @@ class ObservationTransform:
         found[..., sines], found[..., sines + 1] = np.sin(angles), np.cos(angles)
         return found
 
-    def of(self, rows: Any) -> TransformedRows:
-        """All rows of a data set, transformed when they are read."""
-        return TransformedRows(rows, self)
-
     def to_json(self) -> dict[str, Any]:
         return {
             "width": self.width,
@@ -268,7 +264,8 @@ def stacked(observations: Tree, lengths: Any, count: int) -> Tree:
         raise HilpError(f"frames is how many frames networks see at once, from 1 to 64, not {count}")
     if count == 1:
         return observations
-    films = [name for name, part in _parts(observations).items() if part.dtype == np.uint8 and part.ndim == 4]
+    parts = observations.items() if isinstance(observations, Mapping) else ()
+    films = [name for name, part in parts if part.dtype == np.uint8 and part.ndim == 4]
     if not films:
         raise HilpError(f"frames={count} stacks pictures, and these observations have none: leave it out")
     first = firsts(lengths)
@@ -293,7 +290,3 @@ class Recent:
             self._frames.extend([frames] * int(self._frames.maxlen or 1))
         self._frames.append(frames)
         return np.concatenate(list(self._frames), axis=-1)
-
-
-def _parts(observations: Tree) -> dict[str, Any]:
-    return dict(observations) if isinstance(observations, Mapping) else {}

@@ -14,12 +14,14 @@ from hilp import trees
 from hilp.data import tables
 from hilp.data.columns import Column, block_rows
 from hilp.data.measures import StepSizes, jumps
-from hilp.data.source import MOST_BLOCK_ROWS, Source, chain, with_files, with_numbers, without_short
-from hilp.data.tables import Table, extra_columns, lay_out, open_table, parts_of, vectors
+from hilp.data.source import MOST_BLOCK_ROWS, Source, with_numbers, without_short
+from hilp.data.tables import Table, extra_columns, lay_out, named_parts, open_table, parts_of, vectors
+from hilp.data.transforms import Parts
 from hilp.errors import HilpError, nearest, printable, some
 from hilp.trees import Tree
 
 PARTS = ("observations", "actions", "next_observations")
+TREES = ("observations", "next_observations")
 STRUCTURE = ("episode_lengths", "episode_ends", "episode_ids", "terminals")  # columns that say where episodes end
 KNOWN = (*PARTS, *STRUCTURE, "timeouts")
 KITCHEN_COLUMNS = (60, 30)  # numbers in a row of a D4RL Kitchen file, and how many of them are not the goal
@@ -89,25 +91,25 @@ def read_d4rl(
     extras.
     """
     table = open_table(source)
-    width = (table["observations"].shape[1:] or (0,))[0]
-    _require_convention(convention, table.name, width)
-    rows = (table["observations"].shape[:1] or (0,))[0]
-    flags = {name: tables.flags(table, name, rows) for name in ("terminals", "timeouts")}
-    notes = _hints(table, width, flags["terminals"], convention)
-    keep = range(KITCHEN_COLUMNS[1]) if convention == "kitchen" else None
-    jumping = ANTMAZE_PLACE if convention == "antmaze" else keep
+    rows, width = (*table["observations"].shape, 0, 0)[:2]
+    if convention not in (None, "antmaze", "kitchen"):
+        raise HilpError(f"unknown convention '{convention}': {nearest(str(convention), ('antmaze', 'kitchen'))}")
+    if convention == "kitchen" and width != KITCHEN_COLUMNS[0]:
+        raise HilpError(f"{table.name}: Kitchen files have rows of {KITCHEN_COLUMNS[0]} numbers, this one has {width}")
+    terminals, timeouts = (tables.flags(table, name, rows) for name in ("terminals", "timeouts"))
+    notes = _hints(table, width, terminals, convention)
+    moving: Sequence[int] | None = range(KITCHEN_COLUMNS[1]) if convention == "kitchen" else None
     if convention == "antmaze":
-        flags["terminals"] = None  # they mean "at the goal", and the walk goes on
-        detect_jumps = detect_jumps or flags["timeouts"] is None
-    if not detect_jumps and flags["terminals"] is None and flags["timeouts"] is None:
+        terminals, moving = np.zeros(rows, bool), ANTMAZE_PLACE
+        detect_jumps = detect_jumps or "timeouts" not in table.columns
+    if not detect_jumps and not {"terminals", "timeouts"} & table.columns.keys():
         raise HilpError(
             f"{table.name}: nothing says where episodes end (no terminals, no timeouts): pass detect_jumps=True to cut "
             "where observations jump, or use format='hdf5' with columns"
         )
-    terminals, timeouts = (np.zeros(rows, bool) if flag is None else flag for flag in flags.values())
     ends = terminals | timeouts
     if detect_jumps:
-        jumped = _jumps_of(vectors(table, "observations", ["observations"], flatten), jumping, table.name)
+        jumped = _jumps_of(vectors(table, "observations", ["observations"], flatten), moving, table.name)
         notes.append(
             f"cut at {len(jumped)} jumps of the observations, {np.sum(~ends[jumped])} of them not flagged in the file"
         )
@@ -119,14 +121,7 @@ def read_d4rl(
     found = of_table(replace(table, kind="d4rl", columns=used), None, flatten, True, extras, lengths)
     ended = tables.endings(last[lengths >= 2], terminals, timeouts)
     found = replace(found, endings=ended, notes=(*notes, *found.notes))
-    return found if keep is None else with_numbers(found, keep)
-
-
-def _require_convention(convention: str | None, name: str, width: int) -> None:
-    if convention not in (None, "antmaze", "kitchen"):
-        raise HilpError(f"unknown convention '{convention}': {nearest(str(convention), ('antmaze', 'kitchen'))}")
-    if convention == "kitchen" and width != KITCHEN_COLUMNS[0]:
-        raise HilpError(f"{name}: Kitchen files have rows of {KITCHEN_COLUMNS[0]} numbers, this one has {width}")
+    return with_numbers(found, range(KITCHEN_COLUMNS[1])) if convention == "kitchen" else found
 
 
 def _jumps_of(observations: Column, columns: Sequence[int] | None, name: str) -> np.ndarray:
@@ -140,10 +135,10 @@ def _jumps_of(observations: Column, columns: Sequence[int] | None, name: str) ->
     return jumps(steps.sizes)
 
 
-def _hints(table: Table, width: int, terminals: np.ndarray | None, convention: str | None) -> list[str]:
+def _hints(table: Table, width: int, terminals: np.ndarray, convention: str | None) -> list[str]:
     """What the file looks like, for a person to decide on."""
     hints = []
-    if convention is None and terminals is not None and np.any(terminals[1:] & terminals[:-1]):
+    if convention is None and np.any(terminals[1:] & terminals[:-1]):
         hints.append(
             "terminals are true in rows that follow each other, as in AntMaze files, where they mean 'at the goal' and "
             "the walk goes on: if this is one, pass convention='antmaze'"
@@ -171,85 +166,51 @@ def of_table(
 
     lengths: rows of each episode, where no column is to say it; otherwise: the note where none does, and all is one.
     """
-    known = KNOWN if lengths is None else PARTS
-    renamed, parts = _renamed(table, columns, known)
-    chosen = columns or {}
-    # Of a list of columns that the user names, one number a row is enough.
-    lists = [what for what, names in chosen.items() if not isinstance(names, str)]
-    spent = {name for names in parts.values() for name in names}
-
-    def tree(what: str) -> Tree | None:
-        """Observations, or those that follow: the arrays named for them, else the tree `what/...`, if there is one."""
-        inside = {name for name in renamed.columns if name.startswith(f"{what}/")} if what not in parts else set()
-        spent.update(inside)
-        there = inside or what in parts
-        return parts_of(renamed, what, parts.get(what), flatten, what in lists) if there else None
-
-    observations, following = tree("observations"), tree("next_observations")
+    chosen: Columns = {} if columns is None else columns
+    table, parts = _renamed(table, chosen, KNOWN if lengths is None else PARTS)
+    observations, following = (_tree(table, parts, what, chosen, flatten) for what in TREES)
     if observations is None or "actions" not in parts:
-        raise _missing(table, "observations" if observations is None else "actions", columns)
-    actions = vectors(renamed, "actions", parts["actions"], single="actions" in lists)
+        raise _missing(table, "observations" if observations is None else "actions", chosen)
+    actions = vectors(table, "actions", parts["actions"], single=_is_list(chosen, "actions"))
     rows = next(iter(trees.named(observations, "").values())).shape[0]
-    endings: dict[str, int] = {}
+    spent = {name for names in parts.values() for name in names}
+    spent |= {name for name in table.columns if name.partition("/")[0] in {*TREES} - parts.keys()}
     # A file is as it is; of a dict the user can leave out what does not fit.
-    kept, notes = extra_columns(renamed, spent, (rows, actions.shape[0]), extras, strict=table.kind == "arrays")
-    if lengths is None and otherwise is not None and not parts.keys() & {*STRUCTURE, "timeouts"}:
-        lengths, notes = np.array([rows], np.int64)[: rows > 0], [otherwise, *notes]
-    elif lengths is None:
-        lengths, endings = _episode_lengths(renamed, parts, rows)
-    found = lay_out(renamed, lengths, observations, actions, following, kept)
-    seen, did = (
-        tuple((name, renamed.columns[name].shape[1:]) for name in parts[what]) if what in chosen else ()
-        for what in ("observations", "actions")
-    )
-    seen = () if isinstance(observations, Mapping) else seen
-    found = replace(found, endings=endings, notes=tuple(notes), observation_parts=seen, action_parts=did)
+    kept, notes = extra_columns(table, spent, (rows, actions.shape[0]), extras, strict=table.kind == "arrays")
+    endings: dict[str, int] = {}
+    if lengths is None:
+        lengths, endings, said = _episode_lengths(table, parts, rows, otherwise)
+        notes = [*said, *notes]
+    found = lay_out(table, lengths, observations, actions, following, kept)
+    seen = () if isinstance(observations, Mapping) else _described(table, chosen, "observations")
+    found = replace(found, endings=endings, notes=tuple(notes), observation_parts=seen)
+    found = replace(found, action_parts=_described(table, chosen, "actions"))
     return without_short(found) if drop_short else found
 
 
-def _missing(table: Table, key: str, columns: Columns | None) -> HilpError:
+def _tree(table: Table, parts: Mapping[str, list[str]], what: str, columns: Columns, flatten: bool) -> Tree | None:
+    """Observations, or those that follow: the arrays named for them, else the tree `what/...`, if there is one."""
+    if what in parts:
+        return parts_of(table, what, parts[what], flatten, _is_list(columns, what))
+    inside = {} if what in table.columns else trees.unnamed(table.columns, what)
+    if inside and flatten:
+        raise HilpError(f"{table.name}: {what} are named parts, which keep their shapes: leave out flatten")
+    return named_parts(table, what, inside) if inside else None
+
+
+def _missing(table: Table, key: str, columns: Columns) -> HilpError:
     way = f" (say which it is with columns={{'{key}': ...}} / --columns {key}=...)"
-    there = some(sorted(table.columns)) or "nothing"
-    hint = way if table.columns and not columns else ""
-    return HilpError(f"{table.name}: there is no '{key}' array among: {there}{hint}")
+    there = some(sorted(table.columns)) + ("" if columns else way)
+    return HilpError(f"{table.name}: there is no '{key}' array among: {there if table.columns else 'nothing'}")
 
 
-def of_tables(
-    tables: Sequence[Table], source: Path, columns: Columns | None, drop_short: bool, extras: Sequence[str] | None
-) -> Source:
-    """One log in several files with the same columns; without a column that tells episodes, a file is one."""
-    unknown = [name for name in columns or {} if not listed(columns, name)]
-    if unknown:
-        raise HilpError(f"{source}: columns names nothing for {unknown[0]}")
-    if len(tables) > 1 and extras is None:
-        extras = _shared_extras(tables, columns)
-    note = f"nothing names episodes, so {'each file is' if source.is_dir() else 'the file is'} one"
-    sources = [of_table(table, columns, False, drop_short, extras, otherwise=note) for table in tables]
-    if len(sources) == 1:
-        return replace(sources[0], name=str(source))
-    files = [table.files[0] for table in tables]
-    whole = chain(str(source), [one.lengths for one in sources], sources.__getitem__, [file.name for file in files])
-    notes = tuple(dict.fromkeys(note for one in sources for note in one.notes))
-    return with_files(replace(whole, notes=notes), files)
+def _described(table: Table, columns: Columns, what: str) -> Parts:
+    return tuple((name, table.columns[name].shape[1:]) for name in listed(columns, what))
 
 
-def _shared_extras(tables: Sequence[Table], columns: Columns | None) -> list[str]:
-    """The extra columns that all tables have."""
-    time = named_for(columns, "time")
-    taken = {name for what in columns or {} for name in listed(columns, what)} - {time}
-    shared = set.intersection(*(set(table.columns) for table in tables)) - taken - set(KNOWN)
-    return ["time" if name == time else name for name in tables[0].columns if name in shared]
-
-
-def log_files(source: Path, endings: Sequence[str]) -> list[Path]:
-    """The file, or those of a folder in the order of their names, in which numbers count as such."""
-    source = source.absolute()  # rows may be read as they are needed, wherever this process then is
-    if not source.is_dir():
-        return [source]
-    found = [file for file in source.iterdir() if file.suffix.lower() in endings and not file.name.startswith(".")]
-    if not found:
-        raise HilpError(f"{source} has no files that end in {' or '.join(endings)}")
-    return sorted(found, key=lambda file: natural(file.name))
+def _is_list(columns: Columns, what: str) -> bool:
+    """Of a list of columns that the user names, one number a row is enough."""
+    return not isinstance(columns.get(what, ""), str)
 
 
 def natural(name: str) -> list[tuple[int, str]]:
@@ -259,8 +220,8 @@ def natural(name: str) -> list[tuple[int, str]]:
 
 def listed(columns: Columns | None, what: str) -> list[str]:
     """The columns that the user names for something."""
-    names = (columns or {}).get(what, [])
-    return [names] if isinstance(names, str) else list(names)
+    names: Any = (columns or {}).get(what, [])
+    return list(names) if isinstance(names, list | tuple) else [names]
 
 
 def named_for(columns: Columns | None, what: str) -> str:
@@ -268,31 +229,35 @@ def named_for(columns: Columns | None, what: str) -> str:
     return next(iter(listed(columns, what)), what)
 
 
-def _renamed(table: Table, columns: Columns | None, known: Sequence[str]) -> tuple[Table, dict[str, list[str]]]:
+def _renamed(table: Table, columns: Columns, known: Sequence[str]) -> tuple[Table, dict[str, list[str]]]:
     """The table, and which of its columns are what: by their own names, or as the user says."""
-    chosen = {} if columns is None else _chosen(table, columns)
-    taken = {name for names in chosen.values() for name in names}
-    parts = {name: [name] for name in known if name in table.columns and name not in taken}
+    if not isinstance(columns, Mapping):
+        raise HilpError("columns is a mapping of what to which array, {'observations': 'state', ...}")
+    purpose = _purposes(table, columns)
+    parts = {name: [name] for name in known if name in table.columns and name not in purpose}
     renamed = dict(table.columns)
-    for what, names in chosen.items():
+    for what in columns:
+        names = listed(columns, what)
+        if purpose.get(what, what) != what:
+            problem = f"takes '{what}' for {purpose[what]} and calls {names[0]} '{what}'"
+            raise HilpError(f"{table.name}: columns {problem}: choose another name")
         if what in known:
             parts[what] = names
-        elif len(names) == 1:
-            renamed[what] = renamed.pop(names[0])
-        else:
+        elif len(names) > 1:
             raise HilpError(f"{table.name}: only observations and actions can have several arrays, not '{what}'")
+        elif what not in KNOWN and what in table.columns and names != [what]:
+            problem = f"calls {names[0]} '{what}', but there is an array '{what}' already"
+            raise HilpError(f"{table.name}: columns {problem}: choose another name")
+        else:
+            renamed[what] = renamed.pop(names[0])
     return replace(table, columns=renamed), parts
 
 
-def _chosen(table: Table, columns: Columns) -> dict[str, list[str]]:
-    """What the user says, with each array in one place only: maps that chain or repeat could be read in two ways."""
-    if not isinstance(columns, Mapping):
-        raise HilpError("columns is a mapping of what to which array, {'observations': 'state', ...}")
-    chosen: dict[str, list[Any]] = {
-        what: list(names) if isinstance(names, list | tuple) else [names] for what, names in columns.items()
-    }
-    user: dict[str, str] = {}  # array -> what it was chosen for
-    for what, names in chosen.items():
+def _purposes(table: Table, columns: Columns) -> dict[str, str]:
+    """What each array was chosen for, which is one thing only: maps that repeat could be read in two ways."""
+    purpose: dict[str, str] = {}
+    for what in columns:
+        names = listed(columns, what)
         if not isinstance(what, str) or not names or not all(isinstance(name, str) for name in names):
             raise HilpError(
                 f"{table.name}: columns must name an array, or a list of arrays, for {printable(str(what))}"
@@ -303,49 +268,37 @@ def _chosen(table: Table, columns: Columns) -> dict[str, list[str]]:
                 words = table.others if what == "episode_ids" and table.kind in ("csv", "parquet") else ()
                 close = nearest(name, [*table.columns, *words])
                 raise HilpError(f"{table.name}: there is no array '{name}' for {what}: {close}")
-            if name in user:
-                both = what if user[name] == what else f"{user[name]} and {what}"
+            if name in purpose:
+                both = what if purpose[name] == what else f"{purpose[name]} and {what}"
                 raise HilpError(f"{table.name}: columns names the array '{name}' twice, for {both}: name each once")
-            user[name] = what
-    _require_free_names(table, chosen, user)
-    return chosen
+            purpose[name] = what
+    return purpose
 
 
-def _require_free_names(table: Table, chosen: Mapping[str, list[str]], user: Mapping[str, str]) -> None:
-    """No array takes the name of another one; user: array -> what it was chosen for."""
-    for what, names in chosen.items():
-        problem = None
-        if user.get(what, what) != what:
-            problem = f"takes '{what}' for {user[what]} and calls {names[0]} '{what}'"
-        elif what not in KNOWN and what in table.columns and names != [what]:
-            problem = f"calls {names[0]} '{what}', but there is an array '{what}' already"
-        if problem is not None:
-            raise HilpError(f"{table.name}: columns {problem}: choose another name")
-
-
-def _episode_lengths(table: Table, parts: Mapping[str, list[str]], rows: int) -> tuple[np.ndarray, dict[str, int]]:
-    """Rows of each episode, and how many end in which way."""
+def _episode_lengths(
+    table: Table, parts: Mapping[str, list[str]], rows: int, otherwise: str | None
+) -> tuple[np.ndarray, dict[str, int], list[str]]:
+    """Rows of each episode, how many end in which way, and a note where nothing says it."""
     found = [key for key in STRUCTURE if key in parts] or [key for key in ("timeouts",) if key in parts]
+    if not found and otherwise is not None:
+        return np.array([rows], np.int64)[: rows > 0], {}, [otherwise]
     if len(found) != 1:
         problem = "nothing says where episodes end" if not found else f"there are both {' and '.join(found)}"
         raise HilpError(f"{table.name}: {problem}: give exactly one of {', '.join(STRUCTURE)}")
     (key,) = found
     if key in ("terminals", "timeouts"):
-        return _lengths_by_flags(table, parts, rows)
+        return *_lengths_by_flags(table, parts, rows), []
     column = table[parts[key][0]]
     if len(column.shape) != 1:
         raise HilpError(f"{table.name}: {key} must be a flat array, not {column.shape}")
     if key == "episode_ids":
-        return _lengths_by_id(column[:], rows, table.name), {}
-    return _lengths_by_number(column[:], key, rows, table.name), {}
+        return _lengths_by_id(column[:], rows, table.name), {}, []
+    return _lengths_by_number(column[:], key, rows, table.name), {}, []
 
 
 def _lengths_by_flags(table: Table, parts: Mapping[str, list[str]], rows: int) -> tuple[np.ndarray, dict[str, int]]:
-    terminals, timeouts = (
-        np.zeros(rows, bool) if what not in parts else tables.flags(table, parts[what][0], rows)
-        for what in ("terminals", "timeouts")
-    )
-    assert terminals is not None and timeouts is not None
+    names = [parts.get(what, [""])[0] for what in ("terminals", "timeouts")]
+    terminals, timeouts = (tables.flags(table, name, rows) for name in names)
     ends = np.flatnonzero(terminals | timeouts)
     if not rows or not len(ends) or ends[-1] != rows - 1:
         raise HilpError(

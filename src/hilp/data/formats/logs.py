@@ -1,7 +1,8 @@
-"""CSV logs: one file, or a folder of files, with a line of column names; no other library is needed.
+"""Logs, a file or a folder of files with a row a step: CSV, Parquet, and LeRobot's folders of Parquet files.
 
-A file is read once, from beginning to end: its numbers are kept in memory while they are few, else in a file without a
-name, and nothing else of it is kept.
+A CSV file is read once, from beginning to end: its numbers are kept in memory while they are few, else in a file
+without a name, and nothing else of it is kept. Parquet files are read by the child process of `subprocess_reader`.
+LeRobot (versions 2 and 3) has meta/info.json and data/chunk-*/*.parquet, an episode a file or many in one.
 """
 
 from __future__ import annotations
@@ -11,30 +12,81 @@ import csv
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hilp import storage
+from hilp.data import subprocess_reader
 from hilp.data.columns import ArrayCache
-from hilp.data.formats import arrays
-from hilp.data.formats.arrays import Columns
-from hilp.data.source import Source
+from hilp.data.formats.arrays import KNOWN, Columns, listed, named_for, natural, of_table
+from hilp.data.source import Source, chain, with_files
 from hilp.data.tables import Table
 from hilp.errors import HilpError, reason, some
 
-ENDINGS = (".csv", ".tsv")
+CSV_ENDINGS = (".csv", ".tsv")
+PARQUET_ENDINGS = (".parquet", ".pq")
 DELIMITERS = (",", ";", "\t", "|")
 MISSING = frozenset(("", "nan", "na", "n/a", "null", "none", "<na>", "#n/a", "-nan"))
 TRUTH = {"true": 1.0, "false": 0.0}
 CHUNK = 1 << 14  # rows that are turned into numbers at a time
 SHOWN = 40  # characters of a field in a message
 HEAD = 1 << 16  # bytes that tell whether a file is a log
+INFO = Path("meta") / "info.json"  # of LeRobot
+USUAL = {
+    "observations": "observation.state",
+    "actions": "action",
+    "episode_ids": "episode_index",
+    "time": "timestamp",
+}
+PICTURES = ("video", "image")
+VERSIONS = ("v2", "v3")
+BOOKKEEPING = ("index", "frame_index", "task_index")
 
 
-def read(
+def _of_tables(
+    tables: Sequence[Table], source: Path, columns: Columns | None, drop_short: bool, extras: Sequence[str] | None
+) -> Source:
+    """One log in several files with the same columns; without a column that tells episodes, a file is one."""
+    if len(tables) > 1 and extras is None:
+        extras = _shared_extras(tables, columns)
+    note = f"nothing names episodes, so {'each file is' if source.is_dir() else 'the file is'} one"
+    sources = [of_table(table, columns, False, drop_short, extras, otherwise=note) for table in tables]
+    if len(sources) == 1:
+        return replace(sources[0], name=str(source))
+    files = [table.files[0] for table in tables]
+    whole = chain(str(source), [one.lengths for one in sources], sources.__getitem__, [file.name for file in files])
+    notes = tuple(dict.fromkeys(note for one in sources for note in one.notes))
+    return with_files(replace(whole, notes=notes), files)
+
+
+def _shared_extras(tables: Sequence[Table], columns: Columns | None) -> list[str]:
+    """The extra columns that all files have."""
+    time = named_for(columns, "time")
+    taken = {*KNOWN, *(name for what in columns or {} for name in listed(columns, what) if what != "time")}
+    shared = set.intersection(*(set(table.columns) for table in tables)) - taken
+    return ["time" if name == time else name for name in tables[0].columns if name in shared]
+
+
+def _log_files(source: Path, endings: Sequence[str]) -> list[Path]:
+    """The file, or those of a folder in the order of their names, in which numbers count as such."""
+    source = source.absolute()  # rows may be read as they are needed, wherever this process then is
+    if not source.is_dir():
+        return [source]
+    found = [file for file in source.iterdir() if file.suffix.lower() in endings and not file.name.startswith(".")]
+    if not found:
+        raise HilpError(f"{source} has no files that end in {' or '.join(endings)}")
+    return sorted(found, key=lambda file: natural(file.name))
+
+
+# ---- CSV -------------------------------------------------------------------------------------------------------------
+
+
+def read_csv(
     source: Path, *, columns: Columns | None = None, drop_short: bool = False, extras: Sequence[str] | None = None
 ) -> Source:
     """A CSV file whose first line names its columns, or a folder of such files, read in the order of their names.
@@ -43,14 +95,13 @@ def read(
     "t"}. Without `episode_ids` (or `terminals`) a file is one episode. Fields may be quoted; empty ones are NaN. The
     time may be numbers, or dates (ISO 8601), which become seconds. Other columns of numbers become extras.
     """
-    files = arrays.log_files(source, ENDINGS)
-    ids, time = (arrays.named_for(columns, what) for what in ("episode_ids", "time"))
-    wanted = {name for what in columns or {} for name in arrays.listed(columns, what)}
-    tables = [_File(file, ids, time, wanted).table() for file in files]
-    return arrays.of_tables(tables, source, columns, drop_short, extras)
+    ids, time = (named_for(columns, what) for what in ("episode_ids", "time"))
+    wanted = {time, *(name for what in columns or {} for name in listed(columns, what))}
+    tables = [_CsvFile(file, ids, time, wanted).table() for file in _log_files(source, CSV_ENDINGS)]
+    return _of_tables(tables, source, columns, drop_short, extras)
 
 
-def looks_like(path: Path) -> bool:
+def looks_like_csv(path: Path) -> bool:
     """Whether a file begins with a line of several fields, as a CSV log does."""
     try:
         with open(path, "rb") as stream:
@@ -59,7 +110,7 @@ def looks_like(path: Path) -> bool:
     except (OSError, UnicodeDecodeError):
         return False
     first, *rest = text.splitlines() or [""]
-    whole = rest or path.suffix.lower() in ENDINGS
+    whole = rest or path.suffix.lower() in CSV_ENDINGS
     return bool(whole and first) and first.replace("\t", "").isprintable() and len(_fields(first)[1]) > 1
 
 
@@ -74,7 +125,7 @@ def _fields(line: str) -> tuple[str, list[str]]:
     return max(found, key=lambda pair: len(pair[1]), default=(",", []))
 
 
-class _File:
+class _CsvFile:
     """One file, read once."""
 
     def __init__(self, path: Path, ids: str | None, time: str | None, wanted: set[str]):
@@ -164,7 +215,7 @@ class _File:
 
     def _as_table(self, numbers: np.ndarray) -> Table:
         for name, (line, text) in self._odd.items():
-            if name in self._wanted or name == self._time:
+            if name in self._wanted:
                 hint = ": write decimal points" if re.fullmatch(r"[-+]?\d+,\d+", text) else ""
                 raise HilpError(
                     f"{self.path}, line {line}: column '{name}' holds '{text[:SHOWN]}', which is not a number{hint}"
@@ -195,3 +246,88 @@ def _number(text: str, dates: bool = False) -> float | None:
             when = datetime.fromisoformat(word)
             return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
     return None
+
+
+# ---- Parquet, and LeRobot --------------------------------------------------------------------------------------------
+
+
+def read_parquet(
+    source: Path, *, columns: Columns | None = None, drop_short: bool = False, extras: Sequence[str] | None = None
+) -> Source:
+    """A Parquet file, or a folder of such files with the same columns, read in the order of their names.
+
+    `columns` says which of them are what, as for CSV; without `episode_ids` (or `terminals`) a file is one episode. A
+    column of lists of equal length is a vector a row. Missing values are NaN, times are seconds. Other columns of
+    numbers become extras.
+    """
+    tables = _parquet_tables(_log_files(source, PARQUET_ENDINGS), named_for(columns, "episode_ids"))
+    return _of_tables(tables, source, columns, drop_short, extras)
+
+
+def _parquet_tables(files: Sequence[Path], ids: str) -> list[Table]:
+    """The columns of files that are numbers, times or vectors; that of the episodes may hold names."""
+    return [Table(str(file), "parquet", *subprocess_reader.open_columns(file, ids), [file]) for file in files]
+
+
+def read_lerobot(
+    source: Path, *, columns: Columns | None = None, drop_short: bool = False, extras: Sequence[str] | None = None
+) -> Source:
+    """A LeRobot data set, by its folder: `observation.state` and `action`, with the timestamp as `time`.
+
+    `columns={"observations": ["observation.state", "observation.environment_state"]}` chooses other vectors. Videos and
+    images are left out. Other columns of numbers (rewards, flags) become extras.
+    """
+    info, kinds = _lerobot_features(source)
+    files = sorted((source.absolute() / "data").glob("chunk-*/*.parquet"), key=lambda file: natural(str(file)))
+    if not files:
+        raise HilpError(f"{source} has no data/chunk-*/*.parquet: the data set was not downloaded whole")
+    chosen = {
+        **{what: [name] for what, name in USUAL.items()},
+        **{what: listed(columns, what) for what in columns or {}},
+    }
+    _require_vectors(source, kinds, chosen)
+    tables = _parquet_tables(files, USUAL["episode_ids"])
+    if extras is None:
+        taken = set(BOOKKEEPING).union(*chosen.values())
+        extras = ["time", *(name for name in tables[0].columns if name not in taken)]
+    found = _of_tables(tables, source, chosen, drop_short, extras)
+    if not drop_short:
+        _require_totals(source, info, {"episodes": found.episodes, "frames": found.rows})
+    notes = [f"observations are {some(chosen['observations'])}"]
+    if pictures := [name for name, kind in kinds.items() if kind in PICTURES]:
+        notes.append(f"videos and images are left out: {some(pictures)}")
+    notes += [note for note in found.notes if not note.startswith("left out")]
+    return replace(found, format="lerobot", notes=tuple(notes))
+
+
+def _require_totals(source: Path, info: Mapping[str, Any], counts: Mapping[str, int]) -> None:
+    for what, count in counts.items():
+        total = info.get(f"total_{what}")
+        if isinstance(total, int) and total != count:
+            raise HilpError(f"{source}: {INFO} says {total} {what}, but the files hold {count}: download it again")
+
+
+def is_lerobot(path: Path) -> bool:
+    return (path / INFO).is_file() and (path / "data").is_dir()
+
+
+def _lerobot_features(source: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the data set says of itself, and the type of each of its features."""
+    info = storage.read_json(source / INFO)
+    info = info if isinstance(info, dict) else {}
+    features, version = info.get("features"), str(info.get("codebase_version", ""))
+    if not isinstance(features, dict):
+        raise HilpError(f"{source / INFO} does not say which features there are: it is no LeRobot data set")
+    if not version.startswith(VERSIONS):
+        raise HilpError(f"{source} is LeRobot data of version '{version}': hilp reads v2 and v3; convert it first")
+    return info, {name: about.get("dtype") if isinstance(about, dict) else None for name, about in features.items()}
+
+
+def _require_vectors(source: Path, kinds: Mapping[str, Any], chosen: Mapping[str, Sequence[str]]) -> None:
+    for name in (*chosen["observations"], *chosen["actions"]):
+        if name not in kinds:
+            what = "observations" if name in chosen["observations"] else "actions"
+            vectors = [known for known, kind in kinds.items() if kind not in (*PICTURES, "string")]
+            raise HilpError(f"{source} has no feature '{name}' for {what}: name one of {some(vectors)}")
+        if kinds[name] in PICTURES:
+            raise HilpError(f"{source}: '{name}' is a {kinds[name]}, which hilp does not read")
