@@ -12,7 +12,8 @@ import pytest
 import scipy.stats
 
 from hilp.learning import networks
-from hilp.learning.networks import Dense, GaussianActor, LayerNorm, Trunk
+from hilp.learning.actors import GaussianActor
+from hilp.learning.networks import Dense, LayerNorm, Trunk
 
 
 def plain(trunk: Trunk, x: jax.Array) -> jax.Array:

@@ -14,7 +14,7 @@ import pytest
 
 import hilp
 from hilp import presets
-from hilp.learning import features, hilbert, losses, methods, networks, sampling
+from hilp.learning import actors, features, hilbert, losses, methods, networks, sampling
 from hilp.learning.methods import fb, gctd3, sf
 from hilp.learning.sampling import Batch
 from hilp.spec import Spec
@@ -85,7 +85,7 @@ def test_the_smaller_head_is_taken_whole() -> None:
 
 
 def test_noise_is_held_inside_the_box_and_the_gradient_is_not() -> None:
-    actor = networks.TanhActor(SPEC, 4, (8, 6), 8, jax.random.key(0))
+    actor = actors.TanhActor(SPEC, 4, (8, 6), 8, jax.random.key(0))
     s, z = numbers(5, 3), numbers(5, 4, seed=1)
     noise = jnp.full((5, 2), 5.0)
     np.testing.assert_allclose(actor.explore(s, z, noise), 1.0 - 1e-6, rtol=1e-6)
@@ -96,7 +96,7 @@ def test_noise_is_held_inside_the_box_and_the_gradient_is_not() -> None:
 
 
 def test_smoothing_noise_is_clipped_gaussian() -> None:
-    noise = np.asarray(networks.smoothing_noise(jax.random.key(0), (20_000,), 0.2, 0.3))
+    noise = np.asarray(actors.smoothing_noise(jax.random.key(0), (20_000,), 0.2, 0.3))
     assert np.abs(noise).max() == pytest.approx(0.3)
     inside = np.abs(noise) < 0.3
     assert np.mean(~inside) == pytest.approx(0.1336, abs=0.01)  # P(|N| > 1.5)
@@ -357,7 +357,7 @@ def test_the_targets_of_the_measure_are_the_smaller_ones_pair_by_pair() -> None:
     _, info = fb.update(cfg, state, b, key)
     key_skill, key_next, _ = jax.random.split(key, 3)
     z = fb.draw_skills(cfg, state.backward, b, key_skill)
-    noise = networks.smoothing_noise(key_next, (ROWS, 2), 0.2, 0.3)
+    noise = actors.smoothing_noise(key_next, (ROWS, 2), 0.2, 0.3)
     ahead = state.forward_target(b.next_observation, state.actor.explore(b.next_observation, z, noise), z)
     back = on_sphere(np.asarray(state.backward_target(b.next_observation)))
     old = np.minimum(np.asarray(ahead[0]) @ back.T, np.asarray(ahead[1]) @ back.T)

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hilp.errors import HilpError, nearest
-from hilp.learning import methods
-from hilp.learning.methods import preset_values
+from hilp.learning import methods, tables
 
 SIZES = ("laptop", "paper")
 STEPS = {"laptop": 8_000, "paper": 1_000_000}
@@ -59,7 +58,7 @@ def sources(method: str, size: str, task: str | None = None) -> dict[str, str]:
     return found
 
 
-def layers(table: preset_values.Table, size: str, task: str | None) -> list[tuple[str, dict[str, Any]]]:
+def layers(table: tables.Table, size: str, task: str | None) -> list[tuple[str, dict[str, Any]]]:
     """The entries of a table that hold for a size and a task, those that go before others last."""
     if size not in SIZES:
         raise HilpError(f"unknown preset '{size}': {nearest(size, SIZES)}")
@@ -67,13 +66,13 @@ def layers(table: preset_values.Table, size: str, task: str | None) -> list[tupl
     found = [(entry, table[entry]) for entry in ("both", size) if entry in table]
     for entry, values in table.items():
         entry_size, _, families = entry.partition(" ")
-        tasks = [known for family in families.split("+") if family for known in preset_values.FAMILIES[family]]
+        tasks = [known for family in families.split("+") if family for known in tables.FAMILIES[family]]
         if entry_size in ("both", size) and name in tasks:
             found.append((entry, values))
     return found
 
 
-def _merged(table: preset_values.Table, size: str, task: str | None) -> tuple[dict[str, Any], int]:
+def _merged(table: tables.Table, size: str, task: str | None) -> tuple[dict[str, Any], int]:
     """The config values and the updates of a table for a size and a task."""
     merged: dict[str, Any] = {"steps": STEPS[size]} if size in SIZES else {}
     for _, values in layers(table, size, task):

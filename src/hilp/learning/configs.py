@@ -14,6 +14,7 @@ LARGEST = 2**31 - 1  # of a whole number: sizes beyond it are typing errors
 ONE_WHOLE = "shares of one whole"  # fields with this note sum to at most 1
 
 Count = Annotated[int, "at least 1"]
+OfEight = Annotated[int, "at least 1", "a multiple of 8"]
 Sizes = Annotated[tuple[int, ...], "sizes of at least 1"]
 TwoSizes = Annotated[tuple[int, int], "two sizes of at least 1"]
 NonNegative = Annotated[float, "at least 0"]
@@ -26,6 +27,7 @@ Ema = Annotated[float, "above 0, at most 1"]
 
 RULES: dict[str, Callable[[Any], bool]] = {
     "at least 1": lambda v: v >= 1,
+    "a multiple of 8": lambda v: v % 8 == 0,
     "at least 0": lambda v: v >= 0,
     "above 0": lambda v: v > 0,
     "between 0 and 1": lambda v: 0 < v < 1,
@@ -54,6 +56,37 @@ class BaseConfig:
         if sum(shares.values()) > 1.0:
             keys, values = " and ".join(f"'{name}'" for name in shares), " + ".join(map(str, shares.values()))
             raise HilpError(f"config keys {keys} are {ONE_WHOLE}: together at most 1, not {values}")
+
+
+@dataclasses.dataclass(frozen=True)
+class ActorConfig(BaseConfig):
+    """Of an actor in the goal-conditioned half; the defaults are the paper's table."""
+
+    actor_hidden: Sizes = (512, 512, 512)  # layers of the policy; the paper has (256, 256) on AntMaze-large
+    batch: Count = 1024  # transitions per update
+    lr: NonNegative = 3e-4  # Adam, every network
+
+
+@dataclasses.dataclass(frozen=True)
+class TrunkConfig(ActorConfig):
+    """Of an actor and of networks that it learns from."""
+
+    hidden: Sizes = (512, 512, 512)  # layers of values, critics and features
+
+
+@dataclasses.dataclass(frozen=True)
+class SuccessorConfig(BaseConfig):
+    """Of TD3 in the zero-shot half; the defaults are the paper's table."""
+
+    preprocess_hidden: TwoSizes = (1024, 512)  # layers that (s, a), (s, z) and s go through apart
+    hidden: Count = 1024  # layer after them
+    batch: Count = 1024  # transitions per update
+    lr: NonNegative = 1e-4  # Adam, critics and actor
+    discount: Fraction = 0.98  # of what critics foretell: rewards, cumulants or the successor measure
+    tau: Share = 0.01  # EMA of their targets
+    noise: NonNegative = 0.2  # TD3's smoothing of actions
+    noise_clip: NonNegative = 0.3  # the noise is cut here
+    augment: Augment = "apart"  # random shifts of images: of s, s' and goals each their own
 
 
 Kind = tuple[Any, tuple[str, ...]]  # a type, and the notes that it was annotated with

@@ -37,23 +37,22 @@ SIDE_A_PIXEL = 21  # zero-shot half: an image is shifted by its side over this, 
 # ---- an observation as one vector ------------------------------------------------------------------------------------
 
 
-def join(observation: Tree, *others: Array) -> Array:
-    """One vector a row, as dense layers take it: an observation and more vectors.
+def join(observation: Tree, *others: Tree) -> Array:
+    """One vector a row, as dense layers take it: an observation and more, goals or skills.
 
     The parts of a named tree are joined in the order of their names; the bytes of an image become numbers from 0 to 1.
     Arrays have one batch axis (a segment's second one is `jax.vmap`'s), because only a plain vector shows where a row
     begins.
     """
-    if isinstance(observation, Mapping):
-        parts = [as_numbers(observation[name]) for name in sorted(observation)]
-        return jnp.concatenate([*parts, *others], axis=-1)
-    return jnp.concatenate([observation, *others], axis=-1) if others else observation
-
-
-def as_numbers(part: Array) -> Array:
-    """A part of an observation as one vector a row."""
-    rows = part.reshape(part.shape[0], -1)
-    return rows.astype(jnp.float32) / 255.0 if part.dtype == jnp.uint8 else rows
+    parts: list[Array] = []
+    for tree in (observation, *others):
+        if not isinstance(tree, Mapping):
+            parts.append(tree)
+            continue
+        for _, part in sorted(tree.items()):
+            rows = part.reshape(part.shape[0], -1)
+            parts.append(rows.astype(jnp.float32) / 255.0 if part.dtype == jnp.uint8 else rows)
+    return jnp.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
 
 
 # ---- what a row of input is made of ----------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ def columns(config: Any) -> tuple[str, ...]:
 
 
 def presets(name: str) -> dict[str, dict[str, Any]]:
-    """The table of a method's presets (see preset_values)."""
+    """The table of a method's presets (see hilp.learning.tables)."""
     return getattr(module(name), "PRESETS", {})
 
 

@@ -19,7 +19,6 @@ from hilp.learning import images, losses, networks, sampling
 from hilp.learning.configs import BaseConfig, Count, Fraction, NonNegative, Share, Sizes
 from hilp.learning.contract import Info
 from hilp.learning.methods import gciql
-from hilp.learning.sampling import Batch
 from hilp.spec import Spec
 from hilp.trees import Tree
 
@@ -43,8 +42,6 @@ class Config(BaseConfig):
 
 
 class State(NamedTuple):
-    """Everything that training changes."""
-
     value: networks.Ensemble
     target: networks.Ensemble
     opt: optax.OptState
@@ -57,7 +54,7 @@ class Value(eqx.Module):
 
     def values(self, observation: Tree, goal: Tree) -> Array:
         """V(s, g) of each network: ensemble x batch. How far they differ says how sure V is."""
-        return networks.apply_all(self.ensemble, networks.join(observation, networks.join(goal)))[..., 0]
+        return networks.apply_all(self.ensemble, networks.join(observation, goal))[..., 0]
 
     def value(self, observation: Tree, goal: Tree) -> Array:
         return jnp.mean(self.values(observation, goal), axis=0)
@@ -66,7 +63,7 @@ class Value(eqx.Module):
 def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
     key_at, key_goal, key_here = jax.random.split(key, 3)
     at = sampling.transitions(index, key_at, cfg.batch)
-    goal = sampling.hindsight_goals(index, key_goal, at, cfg.goal_discount, cfg.goal_random)
+    goal = sampling.hindsight_goals(index, key_goal, at, cfg.goal_random, cfg.goal_discount)
     here = jax.random.uniform(key_here, at.shape) < cfg.p_current_goal
     goal = jnp.where(here, at, goal)
     extras = {"reached": goal == at}
@@ -80,10 +77,8 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     return State(value=value, target=value, opt=optax.adam(cfg.lr).init(value))
 
 
-def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
-    shown = batch.steps_to_goal if cfg.bound_targets else None
-    value_grad = jax.value_and_grad(gciql.value_loss, has_aux=True)
-    (loss, _), grads = value_grad(state.value, cfg, state.target, batch, shown)
+def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
+    (loss, _), grads = jax.value_and_grad(gciql.value_loss, has_aux=True)(state.value, cfg, state.target, batch)
     value, opt = losses.adam_step(cfg.lr, grads, state.opt, state.value)
     target = losses.polyak(state.target, value, cfg.tau)
     return State(value=value, target=target, opt=opt), {"value_loss": loss}

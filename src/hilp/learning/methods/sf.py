@@ -18,11 +18,9 @@ import optax
 from jax import Array
 
 from hilp.errors import HilpError
-from hilp.learning import features, images, losses, networks, sampling
-from hilp.learning.configs import Augment, BaseConfig, Count, Fraction, NonNegative, Share, TwoSizes
+from hilp.learning import actors, features, images, losses, networks, sampling, skills, tables
+from hilp.learning.configs import Count, Fraction, NonNegative, Share, SuccessorConfig, TwoSizes
 from hilp.learning.contract import Info
-from hilp.learning.methods import preset_values as values
-from hilp.learning.sampling import Batch
 from hilp.spec import Spec
 from hilp.trees import Tree
 
@@ -30,17 +28,13 @@ HEADS = 2
 
 
 @dataclass(frozen=True)
-class Config(BaseConfig):
+class Config(SuccessorConfig):
     """Hyper-parameters; the defaults are the paper's table for zero-shot RL."""
 
     features: features.Kind = "hilbert"  # what phi is trained to be
     cumulant: Literal["state", "diff"] = "state"  # hilbert only: centred phi(s'), or phi(s') - phi(s)
     dim: Count = 50  # latent dimension D
     phi_hidden: TwoSizes = (512, 512)  # layers of phi
-    preprocess_hidden: TwoSizes = (1024, 512)  # layers that (s, a), (s, z) and s go through apart
-    hidden: Count = 1024  # layer after them
-    batch: Count = 1024  # transitions per update
-    lr: NonNegative = 1e-4  # Adam, successor features and actor
     phi_lr: NonNegative = 5e-4  # Adam, phi
     phi_discount: Fraction = 0.98  # hilbert only; the paper's Walker has 0.96
     phi_expectile: Fraction = 0.5  # hilbert only; 0.9 for goal prompts (HILP-G)
@@ -48,13 +42,8 @@ class Config(BaseConfig):
     mean_rate: Share = 0.005  # hilbert only: EMA of E[phi]
     goal_discount: Fraction = 0.99  # how far ahead future goals lie
     goal_random: Share = 0.375  # hilbert only: share of goals drawn from the whole data set
-    discount: Fraction = 0.98  # of the cumulants
-    tau: Share = 0.01  # EMA of the target of psi
     loss: Literal["vector", "q"] = "vector"  # fit psi, or <psi, z> only (the paper's Quadruped and Jaco)
     skill_mix: Share = 0.5  # share of skills that come from features of the data instead of the sphere
-    noise: NonNegative = 0.2  # TD3's smoothing of actions
-    noise_clip: NonNegative = 0.3  # the noise is cut here
-    augment: Augment = "apart"  # random shifts of images: of s, s' and goals each their own
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,14 +52,12 @@ class Config(BaseConfig):
 
 
 class State(NamedTuple):
-    """Everything that training changes."""
-
     phi: features.Phi
     phi_target: features.Phi  # moves for hilbert features only; for the others it stays where phi began
     phi_mean: Array  # running mean of phi(s); zero unless cumulants are centred
     psi: networks.SuccessorMap
     psi_target: networks.SuccessorMap
-    actor: networks.TanhActor
+    actor: actors.TanhActor
     phi_opt: optax.OptState
     psi_opt: optax.OptState
     actor_opt: optax.OptState
@@ -83,7 +70,7 @@ class Policy(eqx.Module):
 
     phi: networks.Feature
     phi_mean: Array
-    actor: networks.TanhActor
+    actor: actors.TanhActor
     kind: features.Kind = eqx.field(static=True)
     difference: bool = eqx.field(static=True)
     skill_dim: int = eqx.field(static=True)
@@ -120,7 +107,7 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
     if cfg.features not in features.WITH_GOALS:
         return sampling.Rows.of_transitions(at)
     p_random = cfg.goal_random if cfg.features == "hilbert" else 0.0
-    goal = sampling.hindsight_goals(index, key_goal, at, cfg.goal_discount, p_random)
+    goal = sampling.hindsight_goals(index, key_goal, at, p_random, cfg.goal_discount)
     return sampling.Rows.of_transitions(at, {"goal": goal}, reached=goal == at)
 
 
@@ -129,7 +116,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     image_encoder, spec = images.shared_encoder(cfg, spec, key)
     phi = features.init(cfg, spec, key_phi)
     psi = networks.SuccessorMap(spec, cfg.dim, cfg.preprocess_hidden, cfg.hidden, cfg.dim, HEADS, key_psi)
-    actor = networks.TanhActor(spec, cfg.dim, cfg.preprocess_hidden, cfg.hidden, key_actor)
+    actor = actors.TanhActor(spec, cfg.dim, cfg.preprocess_hidden, cfg.hidden, key_actor)
     return State(
         phi=phi,
         phi_target=phi,
@@ -145,7 +132,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     )
 
 
-def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
+def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
     """One step of phi, of psi and of the actor, in this order; phi's step is not seen before the next update.
 
     Of images all three see codes. The losses of phi and psi train the encoder together, the actor's does not.
@@ -160,7 +147,7 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     phi_mean, x = cumulants(cfg, state, batch)
     z = draw_skills(cfg, x, key_skill)
 
-    next_noise = networks.smoothing_noise(key_next, batch.action.shape, cfg.noise, cfg.noise_clip)
+    next_noise = actors.smoothing_noise(key_next, batch.action.shape, cfg.noise, cfg.noise_clip)
     next_action = state.actor.explore(batch.next_observation, z, next_noise)
     next_psi = losses.smaller_head(state.psi_target(batch.next_observation, next_action, z), z)
     target = x + cfg.discount * next_psi  # batch x dim
@@ -169,8 +156,10 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     )
     psi, psi_opt = losses.adam_step(cfg.lr, grads, state.psi_opt, state.psi)
 
-    noise = networks.smoothing_noise(key_actor, batch.action.shape, cfg.noise, cfg.noise_clip)
-    loss_actor, grads = jax.value_and_grad(losses.successor_actor_loss)(state.actor, psi, batch.observation, z, noise)
+    noise = actors.smoothing_noise(key_actor, batch.action.shape, cfg.noise, cfg.noise_clip)
+    loss_actor, grads = jax.value_and_grad(actors.td3_loss)(
+        state.actor, lambda own: losses.skill_values(psi(batch.observation, own, z), z), batch.observation, z, noise
+    )
     actor, actor_opt = losses.adam_step(cfg.lr, grads, state.actor_opt, state.actor)
 
     image_encoder, encoder_opt = images.update_encoder(
@@ -218,7 +207,7 @@ def reference(cfg: Config) -> dict[str, object]:
     }
 
 
-def cumulants(cfg: Config, state: State, batch: Batch) -> tuple[Array, Array]:
+def cumulants(cfg: Config, state: State, batch: sampling.Batch) -> tuple[Array, Array]:
     """The running mean of phi after this batch, and x(s, s') (batch x dim), for fixed phi."""
     after = features.encode(cfg.features, state.phi, batch.next_observation)
     if cfg.features != "hilbert":
@@ -232,18 +221,15 @@ def cumulants(cfg: Config, state: State, batch: Batch) -> tuple[Array, Array]:
 
 def draw_skills(cfg: Config, x: Array, key: Array) -> Array:
     """Fresh skills: uniform on the sphere, or the skill of being where another row of the batch is."""
-    key_uniform, key_rows, key_which = jax.random.split(key, 3)
-    uniform = features.sphere(jax.random.normal(key_uniform, x.shape))
-    others = jax.random.permutation(key_rows, x)
-    of_data = features.skill_of_feature(others, x.T @ x / x.shape[0])
-    return jnp.where(jax.random.uniform(key_which, (x.shape[0], 1)) < cfg.skill_mix, of_data, uniform)
+    moment = x.T @ x / x.shape[0]
+    return skills.draw_mixed(key, x.shape, cfg.skill_mix, lambda rows: features.skill_of_feature(x[rows], moment))
 
 
-def psi_loss(psi: networks.SuccessorMap, cfg: Config, batch: Batch, z: Array, target: Array) -> Array:
+def psi_loss(psi: networks.SuccessorMap, cfg: Config, batch: sampling.Batch, z: Array, target: Array) -> Array:
     """Both heads towards x + discount * psi', as vectors or as values <., z>."""
     error = psi(batch.observation, batch.action, z) - target[None]  # heads x batch x dim
     if cfg.loss == "q":
-        error = jnp.einsum("hbd,bd->hb", error, z)
+        error = losses.skill_values(error, z)
     return jnp.sum(jnp.mean(jnp.square(error), axis=tuple(range(1, error.ndim))))
 
 
@@ -252,8 +238,8 @@ def _inner(x: Array, z: Array) -> Array:
 
 
 PRESETS = {
-    **values.SUCCESSOR_IMAGES,
-    "laptop": {**values.LAPTOP_SUCCESSORS, "dim": 32, "phi_hidden": (128, 128), "phi_lr": 1e-3, "phi_tau": 0.02},
+    **tables.SUCCESSOR_IMAGES,
+    "laptop": {**tables.LAPTOP_SUCCESSORS, "dim": 32, "phi_hidden": (128, 128), "phi_lr": 1e-3, "phi_tau": 0.02},
     "both walker": {"phi_discount": 0.96},
     "both quadruped+jaco": {"loss": "q"},
 }
