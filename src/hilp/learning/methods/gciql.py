@@ -91,7 +91,7 @@ def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tupl
 
 
 def value_loss(
-    value: networks.Ensemble, cfg: Any, target: networks.Ensemble, batch: sampling.Batch
+    value: networks.Ensemble, cfg: Any, target: networks.Ensemble, batch: sampling.Batch, bounds: Array | None = None
 ) -> tuple[Array, Array]:
     """Eq. 6 with V(s, g) in the place of -|phi(s) - phi(g)|; also returns the mean of V."""
     goal = networks.join(batch.goal)
@@ -100,7 +100,7 @@ def value_loss(
     toward = networks.join(both, jnp.concatenate([goal, goal]))
     old_v, old_next_v = jnp.split(networks.apply_all(target, toward)[..., 0], 2, axis=1)
     loss = hilbert.representation_loss(
-        v, old_v, old_next_v, batch.reached, cfg.discount, cfg.expectile, steps_to_goal=batch.get("steps_to_goal")
+        v, old_v, old_next_v, batch.reached, cfg.discount, cfg.expectile, steps_to_goal=bounds
     )
     return loss, jnp.mean(v)
 

@@ -197,7 +197,7 @@ def phi_loss(
     """Eq. 6, and phi(s) of the first network so that it is computed once."""
     count = batch.reached.shape[0]
     online = networks.apply_all(phi, networks.stacked(batch.observation, batch.goal))  # ensemble x 2 batch x dim
-    n_steps, steps_to_goal = batch.get("n_steps"), batch.get("steps_to_goal")
+    n_steps, steps_to_goal = batch.get("n_steps"), batch.steps_to_goal if cfg.bound_targets else None
     following = batch.next_observation if n_steps is None else batch.n_step_observation
     old = networks.apply_all(target, networks.stacked(batch.observation, batch.goal, following))
     goal = old[:, count : 2 * count]

@@ -78,7 +78,8 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
 
 
 def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
-    (loss, _), grads = jax.value_and_grad(gciql.value_loss, has_aux=True)(state.value, cfg, state.target, batch)
+    value_grad = jax.value_and_grad(gciql.value_loss, has_aux=True)
+    (loss, _), grads = value_grad(state.value, cfg, state.target, batch, batch.get("steps_to_goal"))
     value, opt = losses.adam_step(cfg.lr, grads, state.opt, state.value)
     target = losses.polyak(state.target, value, cfg.tau)
     return State(value=value, target=target, opt=opt), {"value_loss": loss}
