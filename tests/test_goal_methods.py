@@ -497,6 +497,6 @@ def test_senseless_configs_are_told(name: str, values: dict[str, Any], message: 
 def test_configs_are_plain_values_and_back() -> None:
     config = methods.configure(gciql_q.Config(lr=1e-2), {"extraction": "ddpg+bc", "bc_weight": "1"})
     assert (config.extraction, config.bc_weight, config.lr) == ("ddpg+bc", 1.0, 1e-2)
-    assert methods.from_values("gc-iql-q", methods.config_values(config)) == config
+    assert methods.configure(methods.config("gc-iql-q"), methods.config_values(config)) == config
     with pytest.raises(HilpError, match="unknown config key 'extraction'"):
         methods.configure(gciql.Config(), {"extraction": "ddpg+bc"})

@@ -152,7 +152,7 @@ def test_gather_looks_up_what_is_asked_for_and_nothing_else(xp: Any) -> None:
     np.testing.assert_allclose(batch.other, prepared[[[1, 5]]])
     np.testing.assert_allclose(batch.latent, 10 * table[[[2, 4]]])
     np.testing.assert_array_equal(batch.told, [[2, 0]])
-    assert batch.get("action") is None
+    assert "action" not in batch
     with pytest.raises(AttributeError, match="no 'goal', its sampler drew latent, observation, other, told"):
         _ = batch.goal
 

@@ -52,7 +52,7 @@ def under_high_level(method: str, size: str, task: str | None = None) -> Preset:
 def sources(method: str, size: str, task: str | None = None) -> dict[str, str]:
     """Where each value of a preset comes from: the method's default, its name, the size, or a family of tasks."""
     found = dict.fromkeys(sorted(methods.keys(method)), f"default of {method}")
-    found |= dict.fromkeys(methods.fixed(method), f"the name {method}") | {"steps": size, "bank": size}
+    found |= dict.fromkeys(methods.MODULES[method][1], f"the name {method}") | {"steps": size, "bank": size}
     for entry, values in layers(methods.presets(method), size, task):
         found |= dict.fromkeys(values, entry)
     return found

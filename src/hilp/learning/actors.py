@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from hilp.learning import images, networks
-from hilp.learning.contract import Info
+from hilp.learning.configs import Info
 from hilp.learning.networks import Dense, Mlp, Preprocessor, join
 from hilp.spec import Spec
 from hilp.trees import Tree

@@ -1,14 +1,17 @@
-"""Configs: frozen dataclasses of hyper-parameters. The type of a field says which values make sense."""
+"""Configs, frozen dataclasses of hyper-parameters whose types say which values make sense, and stages of training."""
 
 from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, NamedTuple
+
+from jax import Array
 
 from hilp.errors import HilpError, nearest
 
+Info = dict[str, Array]  # scalar metrics of one update
 AUTO = "auto"
 LARGEST = 2**31 - 1  # of a whole number: sizes beyond it are typing errors
 ONE_WHOLE = "shares of one whole"  # fields with this note sum to at most 1
@@ -39,6 +42,20 @@ RULES: dict[str, Callable[[Any], bool]] = {
 
 Encoder = Literal["paper", "light", "none"]  # of a half of the paper; for two CPU cores; bytes as plain numbers
 Augment = Literal["rows", "apart", "none"]  # random shifts: the same for all images of a row, or each its own
+
+
+class Stage(NamedTuple):
+    """A part of training, with a sampler and an update of its own; the state goes on from one to the next.
+
+    A column is a function of (cfg, state, observations), batch x dim, that is computed once for all rows of the data
+    when the stage begins, and again when it is resumed: so it may depend only on what the stage does not train. The
+    stage's sampler draws rows of it by name, as of any other column.
+    """
+
+    sample: Callable[..., Any]
+    update: Callable[..., tuple[Any, Info]]
+    until: int | None = None  # the update that it ends before; None: the end of the run
+    columns: Mapping[str, Callable[..., Array]] = {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,12 +112,8 @@ Kind = tuple[Any, tuple[str, ...]]  # a type, and the notes that it was annotate
 def _kinds(config: type) -> dict[str, Kind]:
     """The type and the notes of each field of a config."""
     hints = typing.get_type_hints(config, include_extras=True)
-    return {
-        name: (typing.get_args(hint)[0], typing.get_args(hint)[1:])
-        if typing.get_origin(hint) is Annotated
-        else (hint, ())
-        for name, hint in hints.items()
-    }
+    plain = typing.get_type_hints(config)
+    return {name: (plain[name], getattr(hint, "__metadata__", ())) for name, hint in hints.items()}
 
 
 def _check(name: str, value: Any, kind: Any, notes: tuple[str, ...]) -> None:

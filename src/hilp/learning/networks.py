@@ -27,6 +27,7 @@ from hilp.trees import Tree
 
 LAYER_NORM_EPSILON = 1e-6  # goal-conditioned half
 PREPROCESSOR_EPSILON = 1e-5  # zero-shot half
+HEADS = 2  # of a successor map
 FOLD_FROM_ROWS = 64  # folding a LayerNorm into weights costs about this many rows; a controller's one row skips it
 GELU_LINEAR, GELU_CUBIC = math.sqrt(2.0 / math.pi), 0.044715  # gelu(x) = x / 2 * (1 + tanh(linear * (x + cubic * x^3)))
 
@@ -245,16 +246,9 @@ class SuccessorMap(eqx.Module):
     heads: tuple[Mlp, ...]
 
     def __init__(
-        self,
-        spec: Spec,
-        skill_dim: int,
-        preprocess_hidden: tuple[int, int],
-        hidden: int,
-        size_out: int,
-        heads: int,
-        key: Array,
+        self, spec: Spec, skill_dim: int, preprocess_hidden: tuple[int, int], hidden: int, size_out: int, key: Array
     ):
-        key_action, key_skill, *keys = jax.random.split(key, 2 + heads)
+        key_action, key_skill, *keys = jax.random.split(key, 2 + HEADS)
         self.state_action = Preprocessor(spec.observation_dim + spec.action_dim, preprocess_hidden, key_action)
         self.state_skill = Preprocessor(spec.observation_dim + skill_dim, preprocess_hidden, key_skill)
         self.heads = tuple(Mlp(2 * preprocess_hidden[1], (hidden,), size_out, k) for k in keys)
@@ -270,8 +264,8 @@ class SuccessorMap(eqx.Module):
 Ensemble = tuple[Trunk, ...]  # not one stacked network: on a CPU a batched matrix product is the slower one
 
 
-def ensemble(make: Callable[..., Trunk], count: int, *args: object, key: Array) -> Ensemble:
-    """`count` independent networks."""
+def ensemble(make: Callable[..., Trunk], *args: object, key: Array, count: int = 2) -> Ensemble:
+    """Independent networks, two as wherever the paper has several."""
     return tuple(make(*args, own_key) for own_key in jax.random.split(key, count))
 
 

@@ -72,9 +72,8 @@ class Batch:
             raise AttributeError(f"this batch has no '{name}', its sampler drew {some(sorted(arrays))}")
         return arrays[name]
 
-    def get(self, name: str) -> Any:
-        """What the sampler drew under this name, or None."""
-        return self._arrays.get(name)
+    def __contains__(self, name: str) -> bool:
+        return name in self._arrays
 
     def items(self) -> Iterable[tuple[str, Tree]]:
         """All that it holds, by name."""

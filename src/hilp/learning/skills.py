@@ -15,11 +15,8 @@ import optax
 from jax import Array
 
 from hilp.learning import actors, hilbert, losses, networks
-from hilp.learning.configs import Fraction, NonNegative, Positive, Share, TrunkConfig
-from hilp.learning.contract import Info
+from hilp.learning.configs import Fraction, Info, NonNegative, Positive, Share, TrunkConfig
 from hilp.learning.sampling import Batch
-
-CRITICS = 2
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ def draw_mixed(key: Array, shape: tuple[int, ...], share: float, of_rows: Callab
 def init_policy(cfg: Config, size_sz: Any, action_dim: int, keys: Sequence[Array]) -> dict[str, Any]:
     """V(s, z), the critics with their targets, the actor and their optimiser: parts of a state, by three keys."""
     value = networks.Trunk(size_sz, cfg.hidden, 1, keys[0])
-    critic = networks.ensemble(networks.Trunk, CRITICS, size_sz + action_dim, cfg.hidden, 1, key=keys[1])
+    critic = networks.ensemble(networks.Trunk, size_sz + action_dim, cfg.hidden, 1, key=keys[1])
     actor = actors.GaussianActor(size_sz, cfg.actor_hidden, action_dim, keys[2])
     opt = optax.adam(cfg.lr).init((value, critic, actor))
     return {"value": value, "critic": critic, "critic_target": critic, "actor": actor, "policy_opt": opt}

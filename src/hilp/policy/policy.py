@@ -77,7 +77,7 @@ class FoundationPolicy(PromptablePolicy):
         return self.preparation.actions(found) if name.startswith("act") else found
 
     def has_rule(self, name: str) -> bool:
-        """Whether the method behind this policy has a rule (see hilp.learning.contract)."""
+        """Whether the method behind this policy has a rule (see hilp.learning.methods)."""
         if name not in self._has:  # kept, because Equinox wraps a method anew each time that it is looked up
             self._has[name] = hasattr(self.core, name)
         return self._has[name]

@@ -1,4 +1,4 @@
-"""Rules of a method's export (hilp.learning.contract), compiled once for all exports of the same structure.
+"""Rules of a method's export (hilp.learning.methods), compiled once for all exports of the same structure.
 
 What a controller needs at every step is put together of several rules (`COMBINED`) in one compiled call: for a single
 observation the way into a compiled program and back costs more than what the program does.

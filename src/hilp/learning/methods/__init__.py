@@ -1,7 +1,33 @@
 """The registry of methods: from a name to its file, its config and its presets.
 
 A method of your own is found by an entry point of the group `hilp.methods` (name = "package.module"), or by `register`.
-The contract is in hilp.learning.contract.
+
+A method is one file with five names: `Config`, `sample(cfg, index, key)`, `init(cfg, spec, key)`,
+`update(cfg, state, batch, key) -> (state, info)` and `export(cfg, state)`. It may have more: `PRESETS`, `stages(cfg)`
+where it learns one thing after the other, `reference(cfg)` where it learns distances (config values of a V(s, g) to
+compare them with), and `COLUMNS`, the names of extra columns of the data that its sampler needs (`rewards`).
+docs/add-a-method.md goes through them with an example.
+
+What it exports is a tree of arrays with `skill_dim`, `act(observation, z)` and those rules that it has; prompts use
+a rule, never a method's name:
+
+| rule | what it gives |
+|---|---|
+| `encode(s)` | the latent of a state |
+| `goal_direction(here, there)` | goal rule by direction: the skill from one latent to another, at every step |
+| `distance(here, there)` | with `goal_direction`: of latents, where it is not |there - here| (a directed one) |
+| `discount` | with `goal_direction`: distances differ up to about 1 / (1 - discount) steps; `plan="auto"` needs it |
+| `goal_skill(goal)` | goal rule by name: the one skill of a goal |
+| `cumulant(s, s')` | reward rule: features to regress a reward on |
+| `backward(s')` | reward rule: features whose reward-weighted mean is the skill |
+| `project(z)` | the valid skill in the direction of z; methods whose skill is the goal itself have none |
+| `skill_of(observations, actions, steps)` | the skill that segments of up to k steps followed, for a high level |
+| `skill_horizon` | with `skill_of`: the k that skills were learnt for; without it any k will do |
+| `prior(s, noise)` | the skill that standard normal noise draws from p(z given s) |
+
+A segment is rows (batch x (k + 1)) and the actions between them (batch x k), of which the first `steps` are real; one
+that met its episode's end stays on the last row. An export with `skill_dim` 0 was trained for one task and takes no
+prompt.
 """
 
 from __future__ import annotations
@@ -14,19 +40,14 @@ from typing import Any
 from hilp import plugins
 from hilp.errors import HilpError, nearest
 from hilp.learning import configs
-from hilp.learning.contract import Stage
 
+OTHER_FEATURES = ("lap", "fdm", "ae", "idm", "cl", "rand")  # of successor features
 # Name on the command line -> module (imported at first use), and the config values that the name implies.
 MODULES: dict[str, tuple[str, dict[str, str]]] = {
     "hilp": ("hilp.learning.methods.hilp", {}),
     "hilp-directed": ("hilp.learning.methods.directed", {}),
     "sf-hilp": ("hilp.learning.methods.sf", {"features": "hilbert"}),
-    "sf-lap": ("hilp.learning.methods.sf", {"features": "lap"}),
-    "sf-fdm": ("hilp.learning.methods.sf", {"features": "fdm"}),
-    "sf-ae": ("hilp.learning.methods.sf", {"features": "ae"}),
-    "sf-idm": ("hilp.learning.methods.sf", {"features": "idm"}),
-    "sf-cl": ("hilp.learning.methods.sf", {"features": "cl"}),
-    "sf-rand": ("hilp.learning.methods.sf", {"features": "rand"}),
+    **{f"sf-{kind}": ("hilp.learning.methods.sf", {"features": kind}) for kind in OTHER_FEATURES},
     "fb": ("hilp.learning.methods.fb", {}),
     "gc-td3": ("hilp.learning.methods.gctd3", {}),
     "gc-bc": ("hilp.learning.methods.gcbc", {}),
@@ -36,9 +57,7 @@ MODULES: dict[str, tuple[str, dict[str, str]]] = {
     "hiql": ("hilp.learning.methods.hiql", {}),
     "qrl": ("hilp.learning.methods.qrl", {}),
     "crl": ("hilp.learning.methods.crl", {}),
-    "iql-fdm": ("hilp.learning.methods.iql", {"features": "fdm"}),
-    "iql-lap": ("hilp.learning.methods.iql", {"features": "lap"}),
-    "iql-rand": ("hilp.learning.methods.iql", {"features": "rand"}),
+    **{f"iql-{kind}": ("hilp.learning.methods.iql", {"features": kind}) for kind in ("fdm", "lap", "rand")},
     "opal": ("hilp.learning.methods.opal", {}),
     "iql": ("hilp.learning.methods.reward_iql", {}),
 }
@@ -87,12 +106,6 @@ def keys(name: str) -> set[str]:
     return {field.name for field in dataclasses.fields(module(name).Config)}
 
 
-def fixed(name: str) -> dict[str, str]:
-    """The config values that a method's name implies."""
-    module(name)
-    return MODULES[name][1]
-
-
 def of(config: Any) -> ModuleType:
     """The module whose Config this is: a method, or a model that only explains policies."""
     return importlib.import_module(type(config).__module__)
@@ -107,10 +120,10 @@ def name_of(config: Any) -> str:
     raise HilpError(f"{type(config).__name__} is not the config of a method: {nearest('', names())}")
 
 
-def stages(config: Any) -> tuple[Stage, ...]:
+def stages(config: Any) -> tuple[configs.Stage, ...]:
     """The parts that training has, one for most methods."""
     method = of(config)
-    found = method.stages(config) if hasattr(method, "stages") else (Stage(method.sample, method.update),)
+    found = method.stages(config) if hasattr(method, "stages") else (configs.Stage(method.sample, method.update),)
     if not found or found[-1].until is not None or any(stage.until is None for stage in found[:-1]):
         raise HilpError(f"{method.__name__}: every stage but the last needs an `until`, and the last must have none")
     return found
@@ -132,8 +145,3 @@ configure = configs.changed
 def config_values(config: Any) -> dict[str, Any]:
     """A config as plain values: what runs, policies and rows hold of it."""
     return dataclasses.asdict(config)
-
-
-def from_values(name: str, values: dict[str, Any]) -> Any:
-    """The config that a run, a policy or a row holds as plain values."""
-    return configs.changed(module(name).Config(), values)

@@ -17,12 +17,9 @@ import optax
 from jax import Array
 
 from hilp.learning import actors, images, losses, networks, sampling, tables
-from hilp.learning.configs import Count, Ema, Fraction, NonNegative, Share, TrunkConfig
-from hilp.learning.contract import Info
+from hilp.learning.configs import Count, Ema, Fraction, Info, NonNegative, Share, TrunkConfig
 from hilp.learning.methods import gcbc
 from hilp.spec import Spec
-
-CRITICS = 2
 
 
 @dataclass(frozen=True)
@@ -60,8 +57,8 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_phi, key_psi, key_actor = jax.random.split(key, 3)
     seen = images.layout(cfg, spec)
-    phi = networks.ensemble(networks.Trunk, CRITICS, seen + spec.action_dim, cfg.hidden, cfg.latent, key=key_phi)
-    psi = networks.ensemble(networks.Trunk, CRITICS, seen, cfg.hidden, cfg.latent, key=key_psi)
+    phi = networks.ensemble(networks.Trunk, seen + spec.action_dim, cfg.hidden, cfg.latent, key=key_phi)
+    psi = networks.ensemble(networks.Trunk, seen, cfg.hidden, cfg.latent, key=key_psi)
     actor = actors.UnitActor(2 * seen, cfg.actor_hidden, spec.action_dim, key_actor)
     average = losses.averaged(actor, actor, cfg.actor_ema)
     return State(phi, psi, actor, average, optax.adam(cfg.lr).init((phi, psi, actor)))

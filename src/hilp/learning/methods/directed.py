@@ -25,14 +25,12 @@ import optax
 from jax import Array
 
 from hilp.learning import actors, hilbert, images, losses, networks, sampling, skills, tables
-from hilp.learning.configs import AUTO, OfEight, reference_values
-from hilp.learning.contract import Info
+from hilp.learning.configs import AUTO, Info, OfEight, reference_values
 from hilp.learning.methods import hilp
 from hilp.learning.methods.qrl import INTERVALS, union_length
 from hilp.spec import Spec
 from hilp.trees import Tree
 
-LATENTS = 2  # networks of latents; the first one is kept
 Head = Literal["intervals", "heights"]
 
 
@@ -107,7 +105,7 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_latent, *keys = jax.random.split(key, 4)
     seen = images.layout(cfg, spec)
-    latent = networks.ensemble(networks.Trunk, LATENTS, seen, cfg.hidden, cfg.dim, key=key_latent)
+    latent = networks.ensemble(networks.Trunk, seen, cfg.hidden, cfg.dim, key=key_latent)
     policy = skills.init_policy(cfg, seen + cfg.dim, spec.action_dim, keys)
     return State(
         latent=latent,
@@ -157,8 +155,7 @@ def latent_loss(
 PRESETS = {
     "laptop": {
         **tables.LAPTOP_TRUNKS,
-        "phi_discount": AUTO,
-        "goal_discount": AUTO,
+        **tables.phi_horizon(AUTO),
         "discount": 0.95,  # with a plan to follow, a skill need not look far ahead
         "phi_tau": 0.02,
         "tau": 0.02,
@@ -166,10 +163,7 @@ PRESETS = {
         "bound_targets": True,  # detours of the data make ways longer, and a quasimetric believes them more easily
     },
     "laptop pointmaze+arm+noisy-arm": tables.OGBENCH_LAPTOP,
-    "laptop pointmaze-not-giant+arm+noisy-arm": {
-        "phi_discount": tables.OGBENCH_DISCOUNT,
-        "goal_discount": tables.OGBENCH_DISCOUNT,
-    },
-    "both giant": {"phi_discount": tables.OGBENCH_GIANT_DISCOUNT, "goal_discount": tables.OGBENCH_GIANT_DISCOUNT},
+    "laptop pointmaze-not-giant+arm+noisy-arm": tables.phi_horizon(tables.OGBENCH_DISCOUNT),
+    "both giant": tables.phi_horizon(tables.OGBENCH_GIANT_DISCOUNT),
     "laptop visual": tables.LAPTOP_FILMS,
 }

@@ -17,12 +17,9 @@ from jax import Array
 
 from hilp import trees
 from hilp.learning import actors, features, images, losses, networks, sampling, skills, tables
-from hilp.learning.configs import Count, NonNegative, Share, SuccessorConfig, TwoSizes
-from hilp.learning.contract import Info
+from hilp.learning.configs import Count, Info, NonNegative, Share, SuccessorConfig, TwoSizes
 from hilp.spec import Spec
 from hilp.trees import Tree
-
-HEADS = 2
 
 
 @dataclass(frozen=True)
@@ -79,22 +76,12 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_forward, key_backward, key_actor = jax.random.split(key, 3)
-    image_encoder, spec = images.shared_encoder(cfg, spec, key)
-    forward = networks.SuccessorMap(spec, cfg.dim, cfg.preprocess_hidden, cfg.hidden, cfg.dim, HEADS, key_forward)
+    image_encoder, encoder_opt, spec = images.shared_encoder(cfg, spec, key)
+    forward = networks.SuccessorMap(spec, cfg.dim, cfg.preprocess_hidden, cfg.hidden, cfg.dim, key_forward)
     backward = networks.Feature(spec.observation_dim, cfg.backward_hidden, cfg.dim, key_backward)
     actor = actors.TanhActor(spec, cfg.dim, cfg.preprocess_hidden, cfg.hidden, key_actor)
-    adam = optax.adam(cfg.lr)
-    return State(
-        forward=forward,
-        forward_target=forward,
-        backward=backward,
-        backward_target=backward,
-        actor=actor,
-        opt=adam.init((forward, backward)),
-        actor_opt=adam.init(actor),
-        image_encoder=image_encoder,
-        encoder_opt=images.init_encoder_opt(cfg.lr, image_encoder),
-    )
+    opt, actor_opt = (optax.adam(cfg.lr).init(nets) for nets in ((forward, backward), actor))
+    return State(forward, forward, backward, backward, actor, opt, actor_opt, image_encoder, encoder_opt)
 
 
 def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
@@ -109,11 +96,11 @@ def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tupl
     old_backward = features.sphere(state.backward_target(batch.next_observation))
     old_measure = jnp.min(jnp.einsum("hbd,cd->hbc", old_forward, old_backward), axis=0)  # batch x batch
     old_q = jnp.min(losses.skill_values(old_forward, z), axis=0)  # batch
-    nets = (state.forward, state.backward)
+    both = (state.forward, state.backward)
     (_, info), grads, of_codes = images.value_and_grad_with_codes(
-        state.image_encoder, lambda nets, batch: measure_loss(nets, cfg, batch, z, old_measure, old_q), nets, batch
+        state.image_encoder, lambda nets, batch: measure_loss(nets, cfg, batch, z, old_measure, old_q), both, batch
     )
-    (forward, backward), opt = losses.adam_step(cfg.lr, grads, state.opt, nets)
+    (forward, backward), opt = losses.adam_step(cfg.lr, grads, state.opt, both)
 
     noise = actors.smoothing_noise(key_actor, batch.action.shape, cfg.noise, cfg.noise_clip)
     loss_actor, grads = jax.value_and_grad(actors.td3_loss)(
@@ -121,18 +108,10 @@ def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tupl
     )
     actor, actor_opt = losses.adam_step(cfg.lr, grads, state.actor_opt, state.actor)
     image_encoder, encoder_opt = images.update_encoder(cfg.lr, state.image_encoder, state.encoder_opt, back, of_codes)
-    state = State(
-        forward=forward,
-        forward_target=losses.polyak(state.forward_target, forward, cfg.tau),
-        backward=backward,
-        backward_target=losses.polyak(state.backward_target, backward, cfg.tau),
-        actor=actor,
-        opt=opt,
-        actor_opt=actor_opt,
-        image_encoder=image_encoder,
-        encoder_opt=encoder_opt,
-    )
-    return state, {**info, "actor_loss": loss_actor}
+    forward_target = losses.polyak(state.forward_target, forward, cfg.tau)
+    backward_target = losses.polyak(state.backward_target, backward, cfg.tau)
+    nets = (forward, forward_target, backward, backward_target, actor)
+    return State(*nets, opt, actor_opt, image_encoder, encoder_opt), {**info, "actor_loss": loss_actor}
 
 
 def export(cfg: Config, state: State) -> Policy:

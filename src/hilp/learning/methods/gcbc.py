@@ -14,8 +14,7 @@ import optax
 from jax import Array
 
 from hilp.learning import actors, images, losses, networks, sampling, tables
-from hilp.learning.configs import ActorConfig, Ema, Share
-from hilp.learning.contract import Info
+from hilp.learning.configs import ActorConfig, Ema, Info, Share
 from hilp.spec import Spec
 from hilp.trees import Tree
 

@@ -20,12 +20,9 @@ import optax
 from jax import Array
 
 from hilp.learning import actors, images, losses, networks, sampling, tables
-from hilp.learning.configs import Count, Fraction, GoalShare, NonNegative, Share, TrunkConfig
-from hilp.learning.contract import Info
+from hilp.learning.configs import Count, Fraction, GoalShare, Info, NonNegative, Share, TrunkConfig
 from hilp.learning.methods import gcbc
 from hilp.spec import Spec
-
-CRITICS = 2
 
 
 @dataclass(frozen=True)
@@ -65,7 +62,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_critic, key_actor = jax.random.split(key)
     size_sg = 2 * images.layout(cfg, spec)
     size_sga = size_sg + spec.action_dim
-    critic = networks.ensemble(networks.Trunk, CRITICS, size_sga, cfg.hidden, 1, key=key_critic)
+    critic = networks.ensemble(networks.Trunk, size_sga, cfg.hidden, 1, key=key_critic)
     actor = actors.SquashedActor(size_sg, cfg.actor_hidden, spec.action_dim, key_actor)
     log_temperature = jnp.zeros(())
     critic_opt, actor_opt = optax.adam(cfg.lr).init(critic), optax.adam(cfg.actor_lr).init((actor, log_temperature))
@@ -146,17 +143,12 @@ PRESETS = {
     "laptop": {
         **tables.LAPTOP_TRUNKS,
         "actor_lr": 3e-4,
-        "discount": 0.97,
-        "goal_discount": 0.97,
+        **tables.horizon(0.97),
         "tau": 0.02,
         "samples": 4,  # 30 actions a row would be most of the work
     },
     "laptop antmaze": {**tables.ANT, **tables.ANT_GOAL_VALUES, **tables.ANT_LONG, "actor_lr": 1e-4},
-    "laptop all-kitchens": {
-        **tables.KITCHEN_LAPTOP,
-        "discount": tables.KITCHEN_DISCOUNT,
-        "goal_discount": tables.KITCHEN_DISCOUNT,
-    },
+    "laptop all-kitchens": {**tables.KITCHEN_LAPTOP, **tables.horizon(tables.KITCHEN_DISCOUNT)},
     "paper all-kitchens": tables.KITCHEN_PAPER,
     "paper visual-kitchen": tables.PAPER_IMAGES,
 }

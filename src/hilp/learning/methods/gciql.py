@@ -17,12 +17,9 @@ import optax
 from jax import Array
 
 from hilp.learning import actors, hilbert, images, losses, networks, sampling, tables
-from hilp.learning.configs import Ema, Fraction, GoalShare, NonNegative, Positive, Share, TrunkConfig
-from hilp.learning.contract import Info
+from hilp.learning.configs import Ema, Fraction, GoalShare, Info, NonNegative, Positive, Share, TrunkConfig
 from hilp.learning.methods import gcbc
 from hilp.spec import Spec
-
-VALUES = 2
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,7 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_value, _, key_actor = jax.random.split(key, 3)  # the second is the critics' in gc-iql-q
     size_sg = 2 * images.layout(cfg, spec)
-    value = networks.ensemble(networks.Trunk, VALUES, size_sg, cfg.hidden, 1, key=key_value)
+    value = networks.ensemble(networks.Trunk, size_sg, cfg.hidden, 1, key=key_value)
     actor = actors.GaussianActor(size_sg, cfg.actor_hidden, spec.action_dim, key_actor)
     average = losses.averaged(actor, actor, cfg.actor_ema)
     return State(value, value, actor, average, optax.adam(cfg.lr).init((value, actor)))
@@ -107,22 +104,16 @@ def value_loss(
 
 PRESETS = {
     **tables.RIVALS,
-    "laptop": {
-        **tables.LAPTOP_TRUNKS,
-        "discount": 0.97,  # as phi of hilp
-        "goal_discount": 0.97,
-        "tau": 0.02,
-    },
+    "laptop": {**tables.LAPTOP_TRUNKS, **tables.horizon(0.97), "tau": 0.02},  # 0.97 as phi of hilp
     "laptop antmaze": {**tables.ANT, **tables.ANT_AVERAGE, **tables.ANT_GOAL_VALUES},
-    "laptop pointmaze-not-giant+all-arms": tables.OGBENCH_GOALS,
-    "both giant": tables.OGBENCH_GIANT_GOALS,
+    "laptop pointmaze-not-giant+all-arms": tables.horizon(tables.OGBENCH_DISCOUNT),
+    "both giant": tables.horizon(tables.OGBENCH_GIANT_DISCOUNT),
     "paper antmaze-large": {"actor_hidden": (256, 256)},
     "both antmaze-ultra+all-kitchens": {"expectile": 0.7, "temperature": 1.0},
     "laptop all-kitchens": {
         **tables.KITCHEN_LAPTOP,
         **tables.KITCHEN_AVERAGE,
-        "discount": tables.KITCHEN_DISCOUNT,
-        "goal_discount": tables.KITCHEN_DISCOUNT,
+        **tables.horizon(tables.KITCHEN_DISCOUNT),
     },
     # OGBench's values; networks stay ours, its actors have GELU and a deviation of one.
     "both ogbench": {"temperature": 10.0},

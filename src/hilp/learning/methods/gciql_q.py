@@ -16,12 +16,9 @@ import optax
 from jax import Array
 
 from hilp.learning import actors, images, losses, networks, sampling
-from hilp.learning.configs import NonNegative
-from hilp.learning.contract import Info
+from hilp.learning.configs import Info, NonNegative
 from hilp.learning.methods import gciql
 from hilp.spec import Spec
-
-CRITICS = 2
 
 
 @dataclass(frozen=True)
@@ -50,7 +47,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     size_sg = 2 * images.layout(cfg, spec)
     size_sga = size_sg + spec.action_dim
     value = networks.Trunk(size_sg, cfg.hidden, 1, jax.random.split(key_value, 1)[0])
-    critic = networks.ensemble(networks.Trunk, CRITICS, size_sga, cfg.hidden, 1, key=key_critic)
+    critic = networks.ensemble(networks.Trunk, size_sga, cfg.hidden, 1, key=key_critic)
     actor = actors.GaussianActor(size_sg, cfg.actor_hidden, spec.action_dim, key_actor)
     average = losses.averaged(actor, actor, cfg.actor_ema)
     return State(value, critic, critic, actor, average, optax.adam(cfg.lr).init((value, critic, actor)))

@@ -19,12 +19,9 @@ import optax
 from jax import Array
 
 from hilp.learning import actors, images, losses, networks, sampling, tables
-from hilp.learning.configs import Fraction, SuccessorConfig
-from hilp.learning.contract import Info
+from hilp.learning.configs import Fraction, Info, SuccessorConfig
 from hilp.spec import Spec
 from hilp.trees import Tree
-
-HEADS = 2
 
 
 @dataclass(frozen=True)
@@ -71,12 +68,11 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_critic, key_actor = jax.random.split(key)
-    image_encoder, spec = images.shared_encoder(cfg, spec, key)
+    image_encoder, encoder_opt, spec = images.shared_encoder(cfg, spec, key)
     goal_dim = spec.observation_dim
-    critic = networks.SuccessorMap(spec, goal_dim, cfg.preprocess_hidden, cfg.hidden, 1, HEADS, key_critic)
+    critic = networks.SuccessorMap(spec, goal_dim, cfg.preprocess_hidden, cfg.hidden, 1, key_critic)
     actor = actors.TanhActor(spec, goal_dim, cfg.preprocess_hidden, cfg.hidden, key_actor)
     adam = optax.adam(cfg.lr)
-    encoder_opt = images.init_encoder_opt(cfg.lr, image_encoder)
     return State(critic, critic, actor, adam.init(critic), adam.init(actor), image_encoder, encoder_opt)
 
 

@@ -19,12 +19,20 @@ from jax import Array
 from hilp import trees
 from hilp.errors import HilpError
 from hilp.learning import actors, hilbert, images, losses, networks, sampling, skills, tables
-from hilp.learning.configs import AUTO, AutoFraction, Count, Ema, Fraction, NonNegative, Share, reference_values
-from hilp.learning.contract import Info, Stage
+from hilp.learning.configs import (
+    AUTO,
+    AutoFraction,
+    Count,
+    Ema,
+    Fraction,
+    Info,
+    NonNegative,
+    Share,
+    Stage,
+    reference_values,
+)
 from hilp.spec import Spec
 from hilp.trees import Tree
-
-PHIS = 2  # the first one is phi
 
 
 @dataclass(frozen=True)
@@ -132,7 +140,7 @@ def sample_policy(cfg: Config, index: sampling.Index, key: Array) -> sampling.Ro
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_phi, *keys = jax.random.split(key, 4)
     seen = images.layout(cfg, spec)
-    phi = networks.ensemble(networks.Trunk, PHIS, seen, cfg.hidden, cfg.dim, key=key_phi)
+    phi = networks.ensemble(networks.Trunk, seen, cfg.hidden, cfg.dim, key=key_phi)
     size_sz = (cfg.hidden[-1] if cfg.policy_sees == "phi" else seen) + cfg.dim
     policy = skills.init_policy(cfg, size_sz, spec.action_dim, keys)
     average = losses.averaged(policy["actor"], policy["actor"], cfg.actor_ema)
@@ -141,22 +149,25 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
 
 def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
     """`joint`: one update of phi and one of the policy, which sees the phi from before."""
-    phi_part, phi_info, phi_s = _update_phi(cfg, state, batch)
-    phi_next = state.phi[0](batch.next_observation)
-    policy_part, policy_info = _update_policy(cfg, state, batch, jax.lax.stop_gradient(phi_s), phi_next, key)
-    return state._replace(**phi_part, **policy_part), {**phi_info, **policy_info}
+    next_latent = state.phi[0](batch.next_observation)
+    state, phi_info, latent = _update_phi(cfg, state, batch)
+    batch = batch.replace(latent=jax.lax.stop_gradient(latent), next_latent=next_latent)
+    state, policy_info = update_policy(cfg, state, batch, key)
+    return state, {**phi_info, **policy_info}
 
 
 def update_phi(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
     """`sequential`, first stage."""
-    part, info, _ = _update_phi(cfg, state, batch)
-    return state._replace(**part), info
+    return _update_phi(cfg, state, batch)[:2]
 
 
 def update_policy(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
     """`sequential`, second stage: phi stays as it is."""
-    part, info = _update_policy(cfg, state, batch, batch.latent, batch.next_latent, key)
-    return state._replace(**part), info
+    z = skills.draw(key, batch.latent.shape)
+    reward = hilbert.skill_reward(batch.latent, batch.next_latent, z)
+    part, info = skills.update_policy(cfg, state, batch, z, reward)
+    average = losses.averaged(state.actor_average, part["actor"], cfg.actor_ema, part["policy_opt"][0].count)
+    return state._replace(**part, actor_average=average), info
 
 
 def stages(cfg: Config) -> tuple[Stage, ...]:
@@ -197,7 +208,8 @@ def phi_loss(
     """Eq. 6, and phi(s) of the first network so that it is computed once."""
     count = batch.reached.shape[0]
     online = networks.apply_all(phi, networks.stacked(batch.observation, batch.goal))  # ensemble x 2 batch x dim
-    n_steps, steps_to_goal = batch.get("n_steps"), batch.steps_to_goal if cfg.bound_targets else None
+    n_steps = batch.n_steps if "n_steps" in batch else None
+    steps_to_goal = batch.steps_to_goal if cfg.bound_targets else None
     following = batch.next_observation if n_steps is None else batch.n_step_observation
     old = networks.apply_all(target, networks.stacked(batch.observation, batch.goal, following))
     goal = old[:, count : 2 * count]
@@ -209,21 +221,11 @@ def phi_loss(
     return loss, ({"phi_loss": loss, "distance": -jnp.mean(v)}, online[0, :count])
 
 
-def _update_phi(cfg: Config, state: State, batch: sampling.Batch) -> tuple[dict, Info, Array]:
+def _update_phi(cfg: Config, state: State, batch: sampling.Batch) -> tuple[State, Info, Array]:
     (_, (info, phi_s)), grads = jax.value_and_grad(phi_loss, has_aux=True)(state.phi, cfg, state.phi_target, batch)
     phi, phi_opt = losses.adam_step(cfg.lr, grads, state.phi_opt, state.phi)
     phi_target = losses.polyak(state.phi_target, phi, cfg.phi_tau)
-    return {"phi": phi, "phi_target": phi_target, "phi_opt": phi_opt}, info, phi_s
-
-
-def _update_policy(
-    cfg: Config, state: State, batch: sampling.Batch, phi_s: Array, phi_next: Array, key: Array
-) -> tuple[dict, Info]:
-    z = skills.draw(key, phi_s.shape)
-    reward = hilbert.skill_reward(phi_s, phi_next, z)
-    part, info = skills.update_policy(cfg, state, batch, z, reward)
-    average = losses.averaged(state.actor_average, part["actor"], cfg.actor_ema, part["policy_opt"][0].count)
-    return {**part, "actor_average": average}, info
+    return state._replace(phi=phi, phi_target=phi_target, phi_opt=phi_opt), info, phi_s
 
 
 SEEN_THROUGH_PHI = {"schedule": "sequential", "policy_sees": "phi"}
@@ -231,8 +233,7 @@ PRESETS = {
     "laptop": {
         **tables.LAPTOP_TRUNKS,
         "dim": 8,  # few latent directions are learned sooner than many
-        "phi_discount": AUTO,  # 0.97 where the data takes up to some 45 steps across, as the built-in mazes do
-        "goal_discount": AUTO,
+        **tables.phi_horizon(AUTO),  # 0.97 where the data takes up to some 45 steps across, as the built-in mazes do
         "discount": 0.98,
         "phi_tau": 0.02,
         "tau": 0.02,
@@ -242,23 +243,21 @@ PRESETS = {
         **tables.ANT,
         **tables.ANT_AVERAGE,
         **tables.ANT_LONG,
-        "phi_discount": tables.ANT_DISCOUNT,
-        "goal_discount": tables.ANT_DISCOUNT,
+        **tables.phi_horizon(tables.ANT_DISCOUNT),
         "temperature": 3.0,  # at 10 the skills press against walls, where the data seldom walks
         "bound_targets": True,
         "schedule": "sequential",
         "phi_steps": 60_000,
     },
     "laptop pointmaze+arm+noisy-arm": tables.OGBENCH_LAPTOP,
-    "laptop all-arms": {"phi_discount": tables.OGBENCH_DISCOUNT, "goal_discount": tables.OGBENCH_DISCOUNT},
-    "paper giant": {"phi_discount": tables.OGBENCH_GIANT_DISCOUNT, "goal_discount": tables.OGBENCH_GIANT_DISCOUNT},
+    "laptop all-arms": tables.phi_horizon(tables.OGBENCH_DISCOUNT),
+    "paper giant": tables.phi_horizon(tables.OGBENCH_GIANT_DISCOUNT),
     "laptop all-kitchens": {
         "actor_hidden": (256, 256, 256),
         "normalize": False,
         **tables.KITCHEN_AVERAGE,
         "dim": 32,  # as in the paper: many things can be done in any order
-        "phi_discount": tables.KITCHEN_DISCOUNT,
-        "goal_discount": tables.KITCHEN_DISCOUNT,
+        **tables.phi_horizon(tables.KITCHEN_DISCOUNT),
         "discount": tables.KITCHEN_DISCOUNT,
         "bound_targets": True,
         "schedule": "sequential",

@@ -19,13 +19,11 @@ import optax
 from jax import Array
 
 from hilp.learning import actors, hilbert, images, losses, networks, sampling, tables
-from hilp.learning.configs import Count, Fraction, NonNegative, Share
-from hilp.learning.contract import Info
+from hilp.learning.configs import Count, Fraction, Info, NonNegative, Share
 from hilp.learning.methods import gciql
 from hilp.spec import Spec
 from hilp.trees import Tree
 
-VALUES = 2
 SQUARE_FLOOR = 1e-6  # of a representation's squared length: zero has no direction, and must not end in NaN
 
 
@@ -116,7 +114,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_rep, key_value, key_low, key_high = jax.random.split(key, 4)
     size = images.layout(cfg, spec)
     rep = Representation(size, cfg.hidden, cfg.rep_dim, key_rep)
-    value = networks.ensemble(networks.Trunk, VALUES, size + cfg.rep_dim, cfg.hidden, 1, key=key_value)
+    value = networks.ensemble(networks.Trunk, size + cfg.rep_dim, cfg.hidden, 1, key=key_value)
     both = Actors(
         low=actors.UnitActor(size + cfg.rep_dim, cfg.actor_hidden, spec.action_dim, key_low),
         high=actors.UnitActor(2 * size, cfg.actor_hidden, cfg.rep_dim, key_high),
@@ -183,12 +181,11 @@ PRESETS = {
     "laptop": {
         **tables.LAPTOP_TRUNKS,
         "subgoal_steps": 10,  # the built-in mazes are some 40 steps across
-        "discount": 0.97,  # as phi of hilp
-        "goal_discount": 0.97,
+        **tables.horizon(0.97),  # as phi of hilp
         "tau": 0.02,
     },
-    "laptop pointmaze-not-giant+all-arms+all-kitchens": tables.OGBENCH_GOALS,
-    "both giant": tables.OGBENCH_GIANT_GOALS,
+    "laptop pointmaze-not-giant+all-arms+all-kitchens": tables.horizon(tables.OGBENCH_DISCOUNT),
+    "both giant": tables.horizon(tables.OGBENCH_GIANT_DISCOUNT),
     "laptop pointmaze+antmaze": {"subgoal_steps": 25},
     "paper all-arms+all-kitchens": {"subgoal_steps": 10},
     "both antmaze-explore": {"temperature": 10.0, "high_temperature": 10.0},

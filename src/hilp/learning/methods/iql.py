@@ -19,8 +19,7 @@ import optax
 from jax import Array
 
 from hilp.learning import actors, features, hilbert, images, losses, networks, sampling, skills, tables
-from hilp.learning.configs import Count, NonNegative, Sizes
-from hilp.learning.contract import Info
+from hilp.learning.configs import Count, Info, NonNegative, Sizes
 from hilp.spec import Spec
 from hilp.trees import Tree
 

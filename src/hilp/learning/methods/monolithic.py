@@ -16,13 +16,10 @@ import optax
 from jax import Array
 
 from hilp.learning import images, losses, networks, sampling
-from hilp.learning.configs import BaseConfig, Count, Fraction, NonNegative, Share, Sizes
-from hilp.learning.contract import Info
+from hilp.learning.configs import BaseConfig, Count, Fraction, Info, NonNegative, Share, Sizes
 from hilp.learning.methods import gciql
 from hilp.spec import Spec
 from hilp.trees import Tree
-
-VALUES = 2
 
 
 @dataclass(frozen=True)
@@ -73,13 +70,15 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
-    value = networks.ensemble(networks.Trunk, VALUES, 2 * images.layout(cfg, spec), cfg.hidden, 1, key=key)
+    value = networks.ensemble(networks.Trunk, 2 * images.layout(cfg, spec), cfg.hidden, 1, key=key)
     return State(value=value, target=value, opt=optax.adam(cfg.lr).init(value))
 
 
 def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
     value_grad = jax.value_and_grad(gciql.value_loss, has_aux=True)
-    (loss, _), grads = value_grad(state.value, cfg, state.target, batch, batch.get("steps_to_goal"))
+    (loss, _), grads = value_grad(
+        state.value, cfg, state.target, batch, batch.steps_to_goal if cfg.bound_targets else None
+    )
     value, opt = losses.adam_step(cfg.lr, grads, state.opt, state.value)
     target = losses.polyak(state.target, value, cfg.tau)
     return State(value=value, target=target, opt=opt), {"value_loss": loss}

@@ -18,8 +18,7 @@ import optax
 from jax import Array
 
 from hilp.learning import actors, images, losses, networks, sampling, tables
-from hilp.learning.configs import BaseConfig, Count, NonNegative, Sizes
-from hilp.learning.contract import Info
+from hilp.learning.configs import BaseConfig, Count, Info, NonNegative, Sizes
 from hilp.spec import Spec
 from hilp.trees import Tree
 

@@ -18,8 +18,7 @@ import optax
 from jax import Array
 
 from hilp.learning import actors, images, losses, networks, sampling, tables
-from hilp.learning.configs import Ema, NonNegative, OfEight, Share, TrunkConfig
-from hilp.learning.contract import Info
+from hilp.learning.configs import Ema, Info, NonNegative, OfEight, Share, TrunkConfig
 from hilp.learning.methods import gcbc
 from hilp.spec import Spec
 from hilp.trees import Tree

@@ -16,12 +16,10 @@ import optax
 from jax import Array
 
 from hilp.learning import actors, images, losses, networks, sampling, tables
-from hilp.learning.configs import Count, Ema, Fraction, NonNegative, Positive, Share, Sizes, TrunkConfig
-from hilp.learning.contract import Info
+from hilp.learning.configs import Count, Ema, Fraction, Info, NonNegative, Positive, Share, Sizes, TrunkConfig
 from hilp.spec import Spec
 from hilp.trees import Tree
 
-CRITICS = 2
 COLUMNS = ("rewards", "terminals")  # of the transition that begins in a row
 
 
@@ -80,7 +78,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     seen = images.layout(cfg, spec)
     value = network(seen, cfg.hidden, 1, key_value)
     size_sa = seen + spec.action_dim
-    critic = networks.ensemble(network, CRITICS, size_sa, cfg.hidden, 1, key=key_critic)
+    critic = networks.ensemble(network, size_sa, cfg.hidden, 1, key=key_critic)
     actor = actors.GaussianActor(seen, cfg.actor_hidden, spec.action_dim, key_actor)
     opt = optax.adam(cfg.lr).init((value, critic, actor))
     return State(value, critic, critic, actor, losses.averaged(actor, actor, cfg.actor_ema), opt)

@@ -19,12 +19,9 @@ from jax import Array
 
 from hilp.errors import HilpError
 from hilp.learning import actors, features, images, losses, networks, sampling, skills, tables
-from hilp.learning.configs import Count, Fraction, NonNegative, Share, SuccessorConfig, TwoSizes
-from hilp.learning.contract import Info
+from hilp.learning.configs import Count, Fraction, Info, NonNegative, Share, SuccessorConfig, TwoSizes
 from hilp.spec import Spec
 from hilp.trees import Tree
-
-HEADS = 2
 
 
 @dataclass(frozen=True)
@@ -113,23 +110,13 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_phi, key_psi, key_actor = jax.random.split(key, 3)
-    image_encoder, spec = images.shared_encoder(cfg, spec, key)
+    image_encoder, encoder_opt, spec = images.shared_encoder(cfg, spec, key)
     phi = features.init(cfg, spec, key_phi)
-    psi = networks.SuccessorMap(spec, cfg.dim, cfg.preprocess_hidden, cfg.hidden, cfg.dim, HEADS, key_psi)
+    psi = networks.SuccessorMap(spec, cfg.dim, cfg.preprocess_hidden, cfg.hidden, cfg.dim, key_psi)
     actor = actors.TanhActor(spec, cfg.dim, cfg.preprocess_hidden, cfg.hidden, key_actor)
-    return State(
-        phi=phi,
-        phi_target=phi,
-        phi_mean=jnp.zeros((cfg.dim,)),
-        psi=psi,
-        psi_target=psi,
-        actor=actor,
-        phi_opt=optax.adam(cfg.phi_lr).init(phi),
-        psi_opt=optax.adam(cfg.lr).init(psi),
-        actor_opt=optax.adam(cfg.lr).init(actor),
-        image_encoder=image_encoder,
-        encoder_opt=images.init_encoder_opt(cfg.lr, image_encoder),
-    )
+    nets = (phi, phi, jnp.zeros((cfg.dim,)), psi, psi, actor)
+    opts = (optax.adam(cfg.phi_lr).init(phi), optax.adam(cfg.lr).init(psi), optax.adam(cfg.lr).init(actor))
+    return State(*nets, *opts, image_encoder, encoder_opt)
 
 
 def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
@@ -165,33 +152,16 @@ def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tupl
     image_encoder, encoder_opt = images.update_encoder(
         cfg.lr, state.image_encoder, state.encoder_opt, back, of_phi, of_psi
     )
-    hilbertian = cfg.features == "hilbert"
-    state = State(
-        phi=phi,
-        phi_target=losses.polyak(state.phi_target, phi, cfg.phi_tau) if hilbertian else state.phi_target,
-        phi_mean=phi_mean,
-        psi=psi,
-        psi_target=losses.polyak(state.psi_target, psi, cfg.tau),
-        actor=actor,
-        phi_opt=phi_opt,
-        psi_opt=psi_opt,
-        actor_opt=actor_opt,
-        image_encoder=image_encoder,
-        encoder_opt=encoder_opt,
-    )
-    return state, {**phi_info, "psi_loss": loss_psi, "actor_loss": loss_actor, "skill_reward": jnp.mean(_inner(x, z))}
+    phi_target = losses.polyak(state.phi_target, phi, cfg.phi_tau) if cfg.features == "hilbert" else state.phi_target
+    psi_target = losses.polyak(state.psi_target, psi, cfg.tau)
+    nets, opts = (phi, phi_target, phi_mean, psi, psi_target, actor), (phi_opt, psi_opt, actor_opt)
+    info = {"psi_loss": loss_psi, "actor_loss": loss_actor, "skill_reward": jnp.mean(jnp.sum(x * z, axis=-1))}
+    return State(*nets, *opts, image_encoder, encoder_opt), {**phi_info, **info}
 
 
 def export(cfg: Config, state: State) -> Policy:
-    parts = (
-        state.phi.nets[0],
-        state.phi_mean,
-        state.actor,
-        cfg.features,
-        cfg.cumulant == "diff",
-        cfg.dim,
-        state.image_encoder,
-    )
+    nets, difference = (state.phi.nets[0], state.phi_mean, state.actor), cfg.cumulant == "diff"
+    parts = (*nets, cfg.features, difference, cfg.dim, state.image_encoder)
     return HilbertPolicy(*parts, cfg.phi_discount) if cfg.features == "hilbert" else Policy(*parts)
 
 
@@ -231,10 +201,6 @@ def psi_loss(psi: networks.SuccessorMap, cfg: Config, batch: sampling.Batch, z: 
     if cfg.loss == "q":
         error = losses.skill_values(error, z)
     return jnp.sum(jnp.mean(jnp.square(error), axis=tuple(range(1, error.ndim))))
-
-
-def _inner(x: Array, z: Array) -> Array:
-    return jnp.sum(x * z, axis=-1)
 
 
 PRESETS = {
