@@ -136,10 +136,10 @@ def to_fit(config: Any) -> list[str]:
     return [name for name, (_, notes) in kinds if AUTO in notes and getattr(config, name) == AUTO]
 
 
-def reference_values(config: Any) -> dict[str, object]:
+def reference_values(config: Any, *more: str, **phi: object) -> dict[str, object]:
     """Config values of a V(s, g) to compare the distances of a phi with: phi's sizes, goals and discount."""
-    same = ("hidden", "batch", "lr", "goal_discount", "goal_random", "bound_targets", "encoder", "augment", "normalize")
-    phi = {"discount": config.phi_discount, "tau": config.phi_tau}
+    same = ("batch", "goal_discount", "goal_random", "encoder", "normalize", *more)
+    phi |= {"discount": config.phi_discount, "tau": config.phi_tau}
     return {name: getattr(config, name) for name in same} | phi
 
 

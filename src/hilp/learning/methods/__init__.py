@@ -6,24 +6,8 @@ A method is one file with five names: `Config`, `sample(cfg, index, key)`, `init
 `update(cfg, state, batch, key) -> (state, info)` and `export(cfg, state)`. It may have more: `PRESETS`, `stages(cfg)`
 where it learns one thing after the other, `reference(cfg)` where it learns distances (config values of a V(s, g) to
 compare them with), and `COLUMNS`, the names of extra columns of the data that its sampler needs (`rewards`).
-docs/add-a-method.md goes through them with an example.
-
 What it exports is a tree of arrays with `skill_dim`, `act(observation, z)` and those rules that it has; prompts use
-a rule, never a method's name:
-
-| rule | what it gives |
-|---|---|
-| `encode(s)` | the latent of a state |
-| `goal_direction(here, there)` | goal rule by direction: the skill from one latent to another, at every step |
-| `distance(here, there)` | with `goal_direction`: of latents, where it is not |there - here| (a directed one) |
-| `discount` | with `goal_direction`: distances differ up to about 1 / (1 - discount) steps; `plan="auto"` needs it |
-| `goal_skill(goal)` | goal rule by name: the one skill of a goal |
-| `cumulant(s, s')` | reward rule: features to regress a reward on |
-| `backward(s')` | reward rule: features whose reward-weighted mean is the skill |
-| `project(z)` | the valid skill in the direction of z; methods whose skill is the goal itself have none |
-| `skill_of(observations, actions, steps)` | the skill that segments of up to k steps followed, for a high level |
-| `skill_horizon` | with `skill_of`: the k that skills were learnt for; without it any k will do |
-| `prior(s, noise)` | the skill that standard normal noise draws from p(z given s) |
+a rule, never a method's name. docs/add-a-method.md goes through all of them with an example.
 
 A segment is rows (batch x (k + 1)) and the actions between them (batch x k), of which the first `steps` are real; one
 that met its episode's end stays on the last row. An export with `skill_dim` 0 was trained for one task and takes no

@@ -25,7 +25,7 @@ import optax
 from jax import Array
 
 from hilp.learning import actors, hilbert, images, losses, networks, sampling, skills, tables
-from hilp.learning.configs import AUTO, Info, OfEight, reference_values
+from hilp.learning.configs import AUTO, Info, OfEight
 from hilp.learning.methods import hilp
 from hilp.learning.methods.qrl import INTERVALS, union_length
 from hilp.spec import Spec
@@ -107,14 +107,9 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     seen = images.layout(cfg, spec)
     latent = networks.ensemble(networks.Trunk, seen, cfg.hidden, cfg.dim, key=key_latent)
     policy = skills.init_policy(cfg, seen + cfg.dim, spec.action_dim, keys)
-    return State(
-        latent=latent,
-        latent_target=latent,
-        step=jnp.ones((), jnp.float32),
-        latent_opt=optax.adam(cfg.lr).init(latent),
-        actor_average=losses.averaged(policy["actor"], policy["actor"], cfg.actor_ema),
-        **policy,
-    )
+    average, opt = losses.averaged(policy["actor"], policy["actor"], cfg.actor_ema), optax.adam(cfg.lr).init(latent)
+    step = jnp.ones((), jnp.float32)
+    return State(latent, latent, step, actor_average=average, latent_opt=opt, **policy)
 
 
 def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
@@ -142,7 +137,7 @@ def export(cfg: Config, state: State) -> Policy:
     return Policy(state.latent[0], actor, cfg.dim, False, cfg.phi_discount, state.step, cfg.head)
 
 
-reference = reference_values
+reference = hilp.reference
 
 
 def latent_loss(

@@ -195,7 +195,8 @@ def export(cfg: Config, state: State) -> Policy:
     return Policy(state.phi[0], state.actor_average or state.actor, cfg.dim, through_phi, cfg.phi_discount)
 
 
-reference = reference_values
+def reference(cfg: PhiConfig) -> dict[str, object]:
+    return reference_values(cfg, "hidden", "lr", "bound_targets", "augment")
 
 
 def phi_loss(

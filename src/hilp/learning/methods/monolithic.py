@@ -76,9 +76,8 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
 
 def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
     value_grad = jax.value_and_grad(gciql.value_loss, has_aux=True)
-    (loss, _), grads = value_grad(
-        state.value, cfg, state.target, batch, batch.steps_to_goal if cfg.bound_targets else None
-    )
+    shown = batch.steps_to_goal if cfg.bound_targets else None
+    (loss, _), grads = value_grad(state.value, cfg, state.target, batch, shown)
     value, opt = losses.adam_step(cfg.lr, grads, state.opt, state.value)
     target = losses.polyak(state.target, value, cfg.tau)
     return State(value=value, target=target, opt=opt), {"value_loss": loss}

@@ -19,7 +19,7 @@ from jax import Array
 
 from hilp.errors import HilpError
 from hilp.learning import actors, features, images, losses, networks, sampling, skills, tables
-from hilp.learning.configs import Count, Fraction, Info, NonNegative, Share, SuccessorConfig, TwoSizes
+from hilp.learning.configs import Count, Fraction, Info, NonNegative, Share, SuccessorConfig, TwoSizes, reference_values
 from hilp.spec import Spec
 from hilp.trees import Tree
 
@@ -166,15 +166,7 @@ def export(cfg: Config, state: State) -> Policy:
 
 
 def reference(cfg: Config) -> dict[str, object]:
-    """Config values of a V(s, g) to hold phi's distances against: its sizes, its goals and its discount."""
-    same = ("batch", "goal_discount", "goal_random", "encoder", "normalize")
-    return {
-        **{name: getattr(cfg, name) for name in same},
-        "hidden": cfg.phi_hidden,
-        "lr": cfg.phi_lr,
-        "discount": cfg.phi_discount,
-        "tau": cfg.phi_tau,
-    }
+    return reference_values(cfg, hidden=cfg.phi_hidden, lr=cfg.phi_lr)
 
 
 def cumulants(cfg: Config, state: State, batch: sampling.Batch) -> tuple[Array, Array]:
