@@ -76,11 +76,9 @@ class Batch:
         return name in self._arrays
 
     def items(self) -> Iterable[tuple[str, Tree]]:
-        """All that it holds, by name."""
         return self._arrays.items()
 
     def replace(self, **arrays: Tree) -> Batch:
-        """A copy of the batch with some arrays replaced."""
         return Batch(**{**self._arrays, **arrays})
 
     def tree_flatten_with_keys(self) -> tuple[list[tuple[Any, Tree]], tuple[str, ...]]:

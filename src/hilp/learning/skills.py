@@ -23,8 +23,8 @@ from hilp.learning.sampling import Batch
 class Config(TrunkConfig):
     """Hyper-parameters of the policy half; the defaults are the paper's table for goal-conditioned RL."""
 
-    discount: Fraction = 0.99  # of the skill reward
-    expectile: Fraction = 0.9  # of the skill value V(s, z)
+    discount: Fraction = 0.99  # of the reward, one step
+    expectile: Fraction = 0.9  # of the value V(s, z)
     temperature: NonNegative = 10.0  # AWR: larger trusts the critic, smaller imitates the data
     awr_clip: Positive = 100.0  # AWR weights are cut here
     tau: Share = 0.005  # EMA of the critic's target

@@ -20,6 +20,7 @@ from hilp.learning import actors, hilbert, images, losses, networks, sampling, t
 from hilp.learning.configs import Ema, Fraction, GoalShare, Info, NonNegative, Positive, Share, TrunkConfig
 from hilp.learning.methods import gcbc
 from hilp.spec import Spec
+from hilp.trees import Tree
 
 
 @dataclass(frozen=True)
@@ -71,12 +72,9 @@ def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tupl
     """One step of V and of the actor, both from the same state."""
     (loss_v, v), grad_v = jax.value_and_grad(value_loss, has_aux=True)(state.value, cfg, state.value_target, batch)
 
-    goal = networks.join(batch.actor_goal)
-    both = networks.stacked(batch.observation, batch.next_observation)
-    toward = networks.join(both, jnp.concatenate([goal, goal]))
-    before, after = jnp.split(jnp.mean(networks.apply_all(state.value, toward)[..., 0], axis=0), 2)
+    before, after = (jnp.mean(v, axis=0) for v in before_and_after(state.value, batch, batch.actor_goal))
     advantage = after - before
-    sg = networks.join(batch.observation, goal)
+    sg = networks.join(batch.observation, batch.actor_goal)
     actor_grad = jax.value_and_grad(actors.awr_loss, has_aux=True)
     (loss_a, weight), grad_a = actor_grad(state.actor, sg, batch.action, advantage, cfg.temperature, cfg.awr_clip)
 
@@ -87,15 +85,18 @@ def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tupl
     return State(value, value_target, actor, average, opt), {**info, "advantage": jnp.mean(advantage)}
 
 
+def before_and_after(value: networks.Ensemble, batch: sampling.Batch, goal: Tree) -> list[Array]:
+    """V(s, g) and V(s', g) of each network: ensemble x batch."""
+    both = networks.stacked(batch.observation, batch.next_observation)
+    return jnp.split(networks.apply_all(value, networks.join(both, networks.stacked(goal, goal)))[..., 0], 2, axis=1)
+
+
 def value_loss(
     value: networks.Ensemble, cfg: Any, target: networks.Ensemble, batch: sampling.Batch, bounds: Array | None = None
 ) -> tuple[Array, Array]:
     """Eq. 6 with V(s, g) in the place of -|phi(s) - phi(g)|; also returns the mean of V."""
-    goal = networks.join(batch.goal)
-    v = networks.apply_all(value, networks.join(batch.observation, goal))[..., 0]  # ensemble x batch
-    both = networks.stacked(batch.observation, batch.next_observation)
-    toward = networks.join(both, jnp.concatenate([goal, goal]))
-    old_v, old_next_v = jnp.split(networks.apply_all(target, toward)[..., 0], 2, axis=1)
+    v = networks.apply_all(value, networks.join(batch.observation, batch.goal))[..., 0]  # ensemble x batch
+    old_v, old_next_v = before_and_after(target, batch, batch.goal)
     loss = hilbert.representation_loss(
         v, old_v, old_next_v, batch.reached, cfg.discount, cfg.expectile, steps_to_goal=bounds
     )

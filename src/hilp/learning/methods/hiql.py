@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -43,9 +43,6 @@ class Representation(eqx.Module):
 
     net: networks.Trunk
 
-    def __init__(self, seen: Any, hidden: tuple[int, ...], size: int, key: Array):
-        self.net = networks.Trunk(2 * seen, hidden, size, key)
-
     def __call__(self, observation: Tree, goal: Tree) -> Array:
         return on_sphere(self.net(networks.join(observation, goal)))
 
@@ -57,8 +54,6 @@ def on_sphere(x: Array) -> Array:
 
 
 class Actors(NamedTuple):
-    """Both policies."""
-
     low: actors.UnitActor  # pi(a | s, rep(s, subgoal))
     high: actors.UnitActor  # pi(rep(s, subgoal) | s, g)
 
@@ -113,7 +108,7 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_rep, key_value, key_low, key_high = jax.random.split(key, 4)
     size = images.layout(cfg, spec)
-    rep = Representation(size, cfg.hidden, cfg.rep_dim, key_rep)
+    rep = Representation(networks.Trunk(2 * size, cfg.hidden, cfg.rep_dim, key_rep))
     value = networks.ensemble(networks.Trunk, size + cfg.rep_dim, cfg.hidden, 1, key=key_value)
     both = Actors(
         low=actors.UnitActor(size + cfg.rep_dim, cfg.actor_hidden, spec.action_dim, key_low),

@@ -91,10 +91,6 @@ class Networks(eqx.Module):
         seen = self.encoder(jnp.concatenate([observations, actions], axis=-1), real)
         return actors.gaussian(self.posterior(seen))
 
-    def foresee(self, observation: Tree) -> tuple[Array, Array]:
-        """Mean and log-deviation of p(z | s)."""
-        return actors.gaussian(self.prior(self.see(networks.join(observation))))
-
     def see(self, rows: Array) -> Array:
         """Observations as the networks take them."""
         return images.encode(self.image_encoder, rows)
@@ -120,7 +116,7 @@ class Policy(eqx.Module):
         return self.nets.encode(self.nets.see(side_by_side(observations)), actions, real_steps(actions, steps))[0]
 
     def prior(self, observation: Tree, noise: Array) -> Array:
-        mean, log_std = self.nets.foresee(observation)
+        mean, log_std = actors.gaussian(self.nets.prior(self.nets.see(networks.join(observation))))
         return mean + jnp.exp(log_std) * noise
 
 

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from hilp.learning import actors, images, losses, networks, sampling, tables
-from hilp.learning.configs import Count, Ema, Fraction, Info, NonNegative, Positive, Share, Sizes, TrunkConfig
+from hilp.learning import actors, images, losses, networks, sampling, skills, tables
+from hilp.learning.configs import Count, Ema, Info, NonNegative, Sizes
 from hilp.spec import Spec
 from hilp.trees import Tree
 
@@ -24,18 +24,14 @@ COLUMNS = ("rewards", "terminals")  # of the transition that begins in a row
 
 
 @dataclass(frozen=True)
-class Config(TrunkConfig):
+class Config(skills.Config):
     """Hyper-parameters; the defaults are the paper's table for hierarchical RL, but for k."""
 
     k: Count = 1  # steps that an action lasts
     value_norm: bool = False  # LayerNorm in V and Q; the paper has it for Kitchen
     actor_hidden: Sizes = (256, 256)  # layers of the policy
     batch: Count = 256  # segments per update
-    discount: Fraction = 0.99  # of one step
-    expectile: Fraction = 0.9  # of V(s)
     temperature: NonNegative = 1.0  # AWR: larger trusts the critic, smaller imitates the data
-    awr_clip: Positive = 100.0  # AWR weights are cut here
-    tau: Share = 0.005  # EMA of the critic's target
     actor_ema: Ema = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
 
 
