@@ -20,7 +20,6 @@ from hilp.spec import Spec
 from hilp.trees import Tree
 
 Kind = Literal["hilbert", "lap", "fdm", "ae", "idm", "cl", "rand"]
-HILBERT_ENSEMBLE = 2
 WITH_GOALS = ("hilbert", "cl")  # learners that need a goal with the transition
 
 
@@ -33,7 +32,7 @@ class Phi(NamedTuple):
 
 def init(cfg: Any, spec: Spec, key: Array) -> Phi:
     key_nets, key_teacher = jax.random.split(key)
-    count = HILBERT_ENSEMBLE if cfg.features == "hilbert" else 1
+    count = 2 if cfg.features == "hilbert" else 1
     sizes = (images.layout(cfg, spec), cfg.phi_hidden, cfg.dim)
     nets = tuple(networks.Feature(*sizes, k) for k in jax.random.split(key_nets, count))
     obs, act, dim, hidden = spec.observation_dim, spec.action_dim, cfg.dim, cfg.phi_hidden

@@ -127,13 +127,11 @@ def draw_skills(cfg: Config, backward: networks.Feature, batch: sampling.Batch, 
     return skills.draw_mixed(key, (len(batch.action), cfg.dim), cfg.skill_mix, of_rows)
 
 
+Nets = tuple[networks.SuccessorMap, networks.Feature]  # F and B
+
+
 def measure_loss(
-    nets: tuple[networks.SuccessorMap, networks.Feature],
-    cfg: Config,
-    batch: sampling.Batch,
-    z: Array,
-    old_measure: Array,
-    old_q: Array,
+    nets: Nets, cfg: Config, batch: sampling.Batch, z: Array, old_measure: Array, old_q: Array
 ) -> tuple[Array, Info]:
     """The Bellman equation of successor measures M = F B' over all pairs of the batch."""
     forward, backward = nets

@@ -97,9 +97,7 @@ def value_loss(
     """Eq. 6 with V(s, g) in the place of -|phi(s) - phi(g)|; also returns the mean of V."""
     v = networks.apply_all(value, networks.join(batch.observation, batch.goal))[..., 0]  # ensemble x batch
     old_v, old_next_v = before_and_after(target, batch, batch.goal)
-    loss = hilbert.representation_loss(
-        v, old_v, old_next_v, batch.reached, cfg.discount, cfg.expectile, steps_to_goal=bounds
-    )
+    loss = hilbert.representation_loss(v, old_v, old_next_v, batch.reached, cfg.discount, cfg.expectile, None, bounds)
     return loss, jnp.mean(v)
 
 
