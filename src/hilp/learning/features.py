@@ -24,8 +24,6 @@ WITH_GOALS = ("hilbert", "cl")  # learners that need a goal with the transition
 
 
 class Phi(NamedTuple):
-    """Networks of a feature learner."""
-
     nets: tuple[networks.Feature, ...]
     teacher: Any  # a decoder or a second feature map; () where there is none
 

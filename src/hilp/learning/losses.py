@@ -112,9 +112,6 @@ def smaller_head(successors: Array, z: Array) -> Array:
     return jnp.where((values[0] <= values[1])[:, None], successors[0], successors[1])
 
 
-# ---- of networks -----------------------------------------------------------------------------------------------------
-
-
 def expectile_value_loss(value: networks.Trunk, sz: Array, target_q: Array, expectile: float) -> tuple[Array, Array]:
     """IQL: expectile regression of V(s, z) towards the smaller target critic; also returns V(s, z)."""
     v = value(sz)[..., 0]

@@ -18,7 +18,6 @@ def horizon(discount: float) -> dict[str, Any]:
 
 
 def phi_horizon(discount: float | str) -> dict[str, Any]:
-    """The same for phi."""
     return {"phi_discount": discount, "goal_discount": discount}
 
 

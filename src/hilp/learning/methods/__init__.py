@@ -58,7 +58,6 @@ def names() -> list[str]:
 
 
 def module(name: str) -> ModuleType:
-    """The file of a method."""
     if name not in MODULES:
         brought = _plugins()
         if name not in brought:
@@ -86,7 +85,6 @@ def config(name: str, **values: Any) -> Any:
 
 
 def keys(name: str) -> set[str]:
-    """The config keys of a method."""
     return {field.name for field in dataclasses.fields(module(name).Config)}
 
 
@@ -96,7 +94,6 @@ def of(config: Any) -> ModuleType:
 
 
 def name_of(config: Any) -> str:
-    """The method whose Config this is."""
     for name in names():
         path, values = MODULES[name] if name in MODULES else (_plugins()[name], {})
         if type(config).__module__ == path and all(getattr(config, key) == value for key, value in values.items()):

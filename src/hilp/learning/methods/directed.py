@@ -108,8 +108,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     latent = networks.ensemble(networks.Trunk, seen, cfg.hidden, cfg.dim, key=key_latent)
     policy = skills.init_policy(cfg, seen + cfg.dim, spec.action_dim, keys)
     average, opt = losses.averaged(policy["actor"], policy["actor"], cfg.actor_ema), optax.adam(cfg.lr).init(latent)
-    step = jnp.ones((), jnp.float32)
-    return State(latent, latent, step, actor_average=average, latent_opt=opt, **policy)
+    return State(latent, latent, jnp.ones((), jnp.float32), actor_average=average, latent_opt=opt, **policy)
 
 
 def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:

@@ -70,8 +70,8 @@ class Policy(eqx.Module):
 
 
 def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
-    at = sampling.transitions(index, key, cfg.batch)
-    return sampling.Rows.of_transitions(at)  # no goals of its own: all pairs of the batch are
+    # No goals of its own: all pairs of the batch are.
+    return sampling.Rows.of_transitions(sampling.transitions(index, key, cfg.batch))
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:

@@ -61,8 +61,7 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_critic, key_actor = jax.random.split(key)
     size_sg = 2 * images.layout(cfg, spec)
-    size_sga = size_sg + spec.action_dim
-    critic = networks.ensemble(networks.Trunk, size_sga, cfg.hidden, 1, key=key_critic)
+    critic = networks.ensemble(networks.Trunk, size_sg + spec.action_dim, cfg.hidden, 1, key=key_critic)
     actor = actors.SquashedActor(size_sg, cfg.actor_hidden, spec.action_dim, key_actor)
     log_temperature = jnp.zeros(())
     critic_opt, actor_opt = optax.adam(cfg.lr).init(critic), optax.adam(cfg.actor_lr).init((actor, log_temperature))

@@ -45,9 +45,8 @@ sample = gciql.sample  # and so are the goals
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_value, key_critic, key_actor = jax.random.split(key, 3)
     size_sg = 2 * images.layout(cfg, spec)
-    size_sga = size_sg + spec.action_dim
     value = networks.Trunk(size_sg, cfg.hidden, 1, jax.random.split(key_value, 1)[0])
-    critic = networks.ensemble(networks.Trunk, size_sga, cfg.hidden, 1, key=key_critic)
+    critic = networks.ensemble(networks.Trunk, size_sg + spec.action_dim, cfg.hidden, 1, key=key_critic)
     actor = actors.GaussianActor(size_sg, cfg.actor_hidden, spec.action_dim, key_actor)
     average = losses.averaged(actor, actor, cfg.actor_ema)
     return State(value, critic, critic, actor, average, optax.adam(cfg.lr).init((value, critic, actor)))

@@ -69,9 +69,8 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_critic, key_actor = jax.random.split(key)
     image_encoder, encoder_opt, spec = images.shared_encoder(cfg, spec, key)
-    goal_dim = spec.observation_dim
-    critic = networks.SuccessorMap(spec, goal_dim, cfg.preprocess_hidden, cfg.hidden, 1, key_critic)
-    actor = actors.TanhActor(spec, goal_dim, cfg.preprocess_hidden, cfg.hidden, key_actor)
+    critic = networks.SuccessorMap(spec, spec.observation_dim, cfg.preprocess_hidden, cfg.hidden, 1, key_critic)
+    actor = actors.TanhActor(spec, spec.observation_dim, cfg.preprocess_hidden, cfg.hidden, key_actor)
     adam = optax.adam(cfg.lr)
     return State(critic, critic, actor, adam.init(critic), adam.init(actor), image_encoder, encoder_opt)
 

@@ -191,8 +191,8 @@ def views(cfg: Config, state: State, observation: Tree) -> Array:
 
 
 def export(cfg: Config, state: State) -> Policy:
-    through_phi = cfg.policy_sees == "phi"
-    return Policy(state.phi[0], state.actor_average or state.actor, cfg.dim, through_phi, cfg.phi_discount)
+    actor = state.actor_average or state.actor
+    return Policy(state.phi[0], actor, cfg.dim, cfg.policy_sees == "phi", cfg.phi_discount)
 
 
 def reference(cfg: PhiConfig) -> dict[str, object]:

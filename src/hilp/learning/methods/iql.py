@@ -64,7 +64,6 @@ class Policy(eqx.Module):
         return self.encode(next_observation)
 
     def project(self, z: Array) -> Array:
-        """Skills live on the unit sphere."""
         return hilbert.unit(z)
 
 

@@ -73,8 +73,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     network: Any = networks.Trunk if cfg.value_norm else networks.Mlp
     seen = images.layout(cfg, spec)
     value = network(seen, cfg.hidden, 1, key_value)
-    size_sa = seen + spec.action_dim
-    critic = networks.ensemble(network, size_sa, cfg.hidden, 1, key=key_critic)
+    critic = networks.ensemble(network, seen + spec.action_dim, cfg.hidden, 1, key=key_critic)
     actor = actors.GaussianActor(seen, cfg.actor_hidden, spec.action_dim, key_actor)
     opt = optax.adam(cfg.lr).init((value, critic, actor))
     return State(value, critic, critic, actor, losses.averaged(actor, actor, cfg.actor_ema), opt)
