@@ -285,7 +285,7 @@ def test_psi_loss_by_hand(loss: str) -> None:
 def test_an_update_of_psi_regresses_on_the_target_of_the_smaller_head() -> None:
     """The whole order of operations, by a second implementation in numpy."""
     cfg, state = begin("sf-fdm", lr=0.0, phi_lr=0.0)
-    other = networks.SuccessorMap(SPEC, 4, (8, 6), 8, 4, 2, jax.random.key(77))
+    other = networks.SuccessorMap(SPEC, 4, (8, 6), 8, 4, jax.random.key(77))
     state = state._replace(psi_target=other)
     b, key = batch(), jax.random.key(4)
     after, info = sf.update(cfg, state, b, key)
@@ -350,7 +350,7 @@ def test_measure_loss_by_hand() -> None:
 def test_the_targets_of_the_measure_are_the_smaller_ones_pair_by_pair() -> None:
     cfg, state = begin("fb", lr=0.0)
     state = state._replace(
-        forward_target=networks.SuccessorMap(SPEC, 4, (8, 6), 8, 4, 2, jax.random.key(7)),
+        forward_target=networks.SuccessorMap(SPEC, 4, (8, 6), 8, 4, jax.random.key(7)),
         backward_target=networks.Feature(3, (32, 32), 4, jax.random.key(8)),
     )
     b, key = batch(), jax.random.key(4)
