@@ -190,7 +190,7 @@ def together(trunks: Trunks, x: Array) -> Array:
 def trunks() -> Iterator[dict[str, Any]]:
     """phi of s and g, two networks, forward and backward."""
     x = jax.random.normal(jax.random.key(0), (2 * BATCH, OBSERVATION))
-    pair = networks.ensemble(Trunk, 2, OBSERVATION, HIDDEN, DIM, key=jax.random.key(1))
+    pair = networks.ensemble(Trunk, OBSERVATION, HIDDEN, DIM, key=jax.random.key(1))
 
     def taught(run: Callable[[Trunks, Array], Array]) -> Work:
         step = jax.jit(jax.grad(lambda pair: jnp.mean(jnp.square(run(pair, x)))))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.stats
 
-from hilp.learning import networks
+from hilp.learning import actors, networks
 from hilp.learning.sampling import Batch
 from hilp.spec import Spec
 
@@ -36,13 +36,13 @@ def plain_layers(layers: Any, x: np.ndarray) -> np.ndarray:
     return x
 
 
-def plain_gaussian(actor: networks.GaussianActor, x: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def plain_gaussian(actor: actors.GaussianActor, x: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The mean, and the log-density of an action."""
     mean = plain_layers(actor.hidden, x) @ np.asarray(actor.mean.weight, np.float64) + np.asarray(actor.mean.bias)
     return mean, scipy.stats.norm.logpdf(action, mean, np.exp(np.asarray(actor.log_std))).sum(-1)
 
 
-def plain_squashed(actor: networks.SquashedActor, x: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def plain_squashed(actor: actors.SquashedActor, x: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A drawn action and its log-density, by the change of variables."""
     out = plain_layers(actor.hidden, x) @ np.asarray(actor.mean.weight, np.float64) + np.asarray(actor.mean.bias)
     mean, std = out[..., :2], np.exp(np.clip(out[..., 2:], -5, 2))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hilp.learning import hilbert, losses
+from hilp.learning import actors, hilbert, losses
 from hilp.learning.methods import hilp
 from hilp.learning.sampling import Batch
 from hilp.prompts.midpoints import undiscounted
@@ -22,7 +22,7 @@ def test_expectile_weighs_by_the_sign_of_the_advantage_and_squares_the_error() -
 
 
 def test_awr_weight_is_cut() -> None:
-    got = losses.awr_weight(jnp.array([0.0, 0.1, 5.0, -1.0]), 10.0, 100.0)
+    got = actors.awr_weight(jnp.array([0.0, 0.1, 5.0, -1.0]), 10.0, 100.0)
     np.testing.assert_allclose(got, [1.0, np.e, 100.0, np.exp(-10.0)], rtol=1e-5)
 
 

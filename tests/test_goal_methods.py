@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hilp.errors import HilpError
-from hilp.learning import hilbert, losses, methods, networks, sampling
+from hilp.learning import actors, hilbert, losses, methods, networks, sampling
 from hilp.learning.methods import gcbc, gccql, gciql, gciql_q, iql
 from hilp.learning.methods import hilp as hilp_method
 from hilp.learning.sampling import Batch
@@ -61,10 +61,10 @@ def float64(batch: Batch) -> tuple[np.ndarray, ...]:
 
 def test_ddpg_bc_divides_by_the_mean_size_of_q_and_gives_that_no_gradient() -> None:
     q, log_prob = jnp.array([2.0, -4.0]), jnp.array([-1.0, -3.0])
-    assert float(losses.ddpg_bc(q, log_prob, 0.5)) == pytest.approx(1.0 / 3.0 + 0.5 * 2.0, rel=1e-5)
-    np.testing.assert_allclose(jax.grad(losses.ddpg_bc)(q, log_prob, 0.5), [-0.5 / 3, -0.5 / 3], rtol=1e-5)
-    np.testing.assert_allclose(losses.ddpg_bc(1000 * q, log_prob, 0.5), losses.ddpg_bc(q, log_prob, 0.5), rtol=1e-5)
-    assert np.isfinite(float(losses.ddpg_bc(jnp.zeros(2), log_prob, 0.5)))
+    assert float(actors.ddpg_bc(q, log_prob, 0.5)) == pytest.approx(1.0 / 3.0 + 0.5 * 2.0, rel=1e-5)
+    np.testing.assert_allclose(jax.grad(actors.ddpg_bc)(q, log_prob, 0.5), [-0.5 / 3, -0.5 / 3], rtol=1e-5)
+    np.testing.assert_allclose(actors.ddpg_bc(1000 * q, log_prob, 0.5), actors.ddpg_bc(q, log_prob, 0.5), rtol=1e-5)
+    assert np.isfinite(float(actors.ddpg_bc(jnp.zeros(2), log_prob, 0.5)))
 
 
 def test_conservative_is_the_log_of_weighted_exponentials_minus_q_of_the_data() -> None:
@@ -112,7 +112,7 @@ def test_bounded_targets_by_hand() -> None:
 
 
 def test_squashed_density_is_that_of_the_drawn_action() -> None:
-    actor = drawn(lambda key: networks.SquashedActor(3, (8,), 2, key), jax.random.key(0))
+    actor = drawn(lambda key: actors.SquashedActor(3, (8,), 2, key), jax.random.key(0))
     x, noise = np.random.default_rng(0).normal(size=(4, 3)), np.random.default_rng(1).normal(size=(5, 4, 2))
     action, density = actor.draw(jnp.asarray(x, jnp.float32), jnp.asarray(noise, jnp.float32))
     wanted_action, wanted_density = plain_squashed(actor, x, noise)
@@ -497,6 +497,6 @@ def test_senseless_configs_are_told(name: str, values: dict[str, Any], message: 
 def test_configs_are_plain_values_and_back() -> None:
     config = methods.configure(gciql_q.Config(lr=1e-2), {"extraction": "ddpg+bc", "bc_weight": "1"})
     assert (config.extraction, config.bc_weight, config.lr) == ("ddpg+bc", 1.0, 1e-2)
-    assert methods.from_values("gc-iql-q", methods.config_values(config)) == config
+    assert methods.configure(methods.config("gc-iql-q"), methods.config_values(config)) == config
     with pytest.raises(HilpError, match="unknown config key 'extraction'"):
         methods.configure(gciql.Config(), {"extraction": "ddpg+bc"})

@@ -12,7 +12,8 @@ import pytest
 import scipy.stats
 
 from hilp.learning import networks
-from hilp.learning.networks import Dense, GaussianActor, LayerNorm, Trunk
+from hilp.learning.actors import GaussianActor
+from hilp.learning.networks import Dense, LayerNorm, Trunk
 
 
 def plain(trunk: Trunk, x: jax.Array) -> jax.Array:
@@ -69,7 +70,7 @@ def test_trunk_survives_rows_without_variance() -> None:
 
 
 def test_vmap_over_trunks_is_each_trunk_in_turn() -> None:
-    trunks = networks.ensemble(Trunk, 3, 5, (16, 16), 2, key=jax.random.key(0))
+    trunks = networks.ensemble(Trunk, 5, (16, 16), 2, key=jax.random.key(0), count=3)
     x = jax.random.normal(jax.random.key(1), (70, 5))
 
     @jax.jit
@@ -111,7 +112,7 @@ def test_mean_head_starts_ten_times_smaller() -> None:
 
 
 def test_networks_of_an_ensemble_differ_and_match_their_own_output() -> None:
-    both = networks.ensemble(Trunk, 2, 5, (16, 16), 3, key=jax.random.key(0))
+    both = networks.ensemble(Trunk, 5, (16, 16), 3, key=jax.random.key(0))
     x = jax.random.normal(jax.random.key(1), (4, 5))
     out = networks.apply_all(both, x)
     assert out.shape == (2, 4, 3)

@@ -96,7 +96,7 @@ def test_no_gradient_passes_through_a_pixel() -> None:
 def test_a_shared_encoder_learns_from_all_losses_but_not_from_what_follows() -> None:
     """The gradient is that of both losses through the encoder, with the codes of s' held fixed."""
     cfg = methods.config("sf-hilp", encoder="light", batch=5)
-    own, behind = images.shared_encoder(cfg, SPEC, jax.random.key(0))
+    own, _, behind = images.shared_encoder(cfg, SPEC, jax.random.key(0))
     assert isinstance(own, images.ImageEncoder) and behind.parts == () and behind.observation_dim == own.size
     batch = Batch(observation=rows(seed=1), next_observation=rows(seed=2), goal=rows(seed=3), reached=np.zeros(5, bool))
     weight = jax.random.normal(jax.random.key(1), (own.size,))

@@ -9,12 +9,11 @@ import pytest
 from hilp import presets
 from hilp.cli import main
 from hilp.errors import HilpError
-from hilp.learning import methods
-from hilp.learning.methods import preset_values
+from hilp.learning import methods, tables
 
 TABLES = {name: methods.presets(name) for name in methods.names()}
 TABLES["high level"] = methods.module(presets.HIGH_LEVEL).HIGH_LEVEL_PRESETS
-TASKS = sorted({task for family in preset_values.FAMILIES.values() for task in family})
+TASKS = sorted({task for family in tables.FAMILIES.values() for task in family})
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -32,7 +31,7 @@ def test_entries_are_of_known_sizes_and_families_and_of_keys_of_the_method(name:
     for entry, values in TABLES[name].items():
         size, _, families = entry.partition(" ")
         assert size in ("both", *presets.SIZES)
-        assert not families or set(families.split("+")) <= preset_values.FAMILIES.keys()
+        assert not families or set(families.split("+")) <= tables.FAMILIES.keys()
         assert values.keys() <= methods.keys(name) | {"steps"}
 
 

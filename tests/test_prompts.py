@@ -16,7 +16,7 @@ import pytest
 
 import hilp
 from hilp import storage
-from hilp.learning import networks
+from hilp.learning import actors, networks
 from hilp.prompts import midpoints as planning
 from hilp.prompts.bank import Bank
 from hilp.prompts.reward import least_squares
@@ -424,7 +424,7 @@ def test_a_changed_prompt_is_found(tiny: hilp.FoundationPolicy, tmp_path: Path) 
 class ActsOnly(eqx.Module):
     """A core that can act on a skill and has no rule for any task."""
 
-    actor: networks.GaussianActor
+    actor: actors.GaussianActor
 
     @property
     def skill_dim(self) -> int:

@@ -17,9 +17,8 @@ import hilp
 from conftest import compiled_well
 from hilp import presets
 from hilp.errors import HilpError
-from hilp.learning import losses, methods, networks, sampling
+from hilp.learning import actors, losses, methods, sampling, tables
 from hilp.learning.methods import crl, gcbc, hiql, qrl
-from hilp.learning.methods import preset_values as values
 from hilp.learning.sampling import Batch
 from plain_networks import COUNT, NETS, SPEC, adam_first, apart, drawn, join, plain_trunk, step, used
 from test_learning import MAP
@@ -45,7 +44,7 @@ def plain(batch: Batch, *names: str) -> list[np.ndarray]:
     return [np.asarray(getattr(batch, name), np.float64) for name in names]
 
 
-def plain_unit(actor: networks.UnitActor, x: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def plain_unit(actor: actors.UnitActor, x: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The mean, and the log-density of an action at a deviation of one."""
     for dense in actor.hidden:
         x = x @ np.asarray(dense.weight, np.float64) + np.asarray(dense.bias, np.float64)
@@ -366,7 +365,7 @@ def test_hilp_sees_as_far_as_the_data_of_a_point_maze_goes() -> None:
 
 def test_presets_that_were_there_are_as_they_were() -> None:
     """The mazes of the paper keep its values, though OGBench has mazes of the same names."""
-    for task in (*values.FAMILIES["antmaze-large"], *values.FAMILIES["antmaze-ultra"]):
+    for task in (*tables.FAMILIES["antmaze-large"], *tables.FAMILIES["antmaze-ultra"]):
         assert presets.preset("gc-iql-q", "paper", task).config.extraction == "awr"
         assert presets.preset("gc-iql", "paper", task).config.actor_goal_random == 0.3
         assert presets.preset("gc-bc", "paper", task).config.actor_goal_random == 0.0

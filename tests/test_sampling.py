@@ -59,7 +59,7 @@ def test_future_goals_are_geometric_and_at_least_one_step_ahead() -> None:
 def test_the_share_of_random_goals() -> None:
     index, _ = sampling.build_index(np.array([2] * 5_000))
     at = sampling.transitions(index, jax.random.key(0), 50_000)
-    goal = sampling.hindsight_goals(index, jax.random.key(1), at, 0.99, 0.375)
+    goal = sampling.hindsight_goals(index, jax.random.key(1), at, 0.375, 0.99)
     assert np.mean(np.asarray(goal != at + 1)) == pytest.approx(0.375, abs=0.01)
 
 
@@ -76,9 +76,9 @@ def test_every_later_row_is_an_equally_likely_uniform_goal() -> None:
 def test_the_shares_of_value_goals_and_of_actor_goals() -> None:
     index, _ = sampling.build_index(np.array([2] * 5_000))
     at = sampling.transitions(index, jax.random.key(0), 50_000)
-    goal = np.asarray(sampling.value_goals(index, jax.random.key(1), at, 0.99, 0.2, 0.3) - at)
+    goal = np.asarray(sampling.hindsight_goals(index, jax.random.key(1), at, 0.3, 0.99, 0.2) - at)
     assert [np.mean(goal == 0), np.mean(goal == 1)] == pytest.approx([0.2, 0.5], abs=0.01)
-    goal = np.asarray(sampling.actor_goals(index, jax.random.key(1), at, 0.3) - at)
+    goal = np.asarray(sampling.hindsight_goals(index, jax.random.key(1), at, 0.3) - at)
     assert np.mean(goal == 1) == pytest.approx(0.7, abs=0.01)
 
 
@@ -112,7 +112,7 @@ def test_a_validation_split_shares_nothing(lengths: list[int], data: st.DataObje
     episode = np.repeat(np.arange(len(lengths)), lengths)
     for index, wanted in ((train, ~held), (validation, held)):
         at = np.asarray(sampling.transitions(index, jax.random.key(0), 200))
-        goals = np.asarray(sampling.hindsight_goals(index, jax.random.key(1), jnp.asarray(at), 0.9, 0.5))
+        goals = np.asarray(sampling.hindsight_goals(index, jax.random.key(1), jnp.asarray(at), 0.5, 0.9))
         assert wanted[episode[at]].all()
         assert wanted[episode[goals]].all()
 

@@ -14,7 +14,7 @@ import pytest
 
 import hilp
 from hilp import presets
-from hilp.learning import features, hilbert, losses, methods, networks, sampling
+from hilp.learning import actors, features, hilbert, losses, methods, networks, sampling
 from hilp.learning.methods import fb, gctd3, sf
 from hilp.learning.sampling import Batch
 from hilp.spec import Spec
@@ -85,7 +85,7 @@ def test_the_smaller_head_is_taken_whole() -> None:
 
 
 def test_noise_is_held_inside_the_box_and_the_gradient_is_not() -> None:
-    actor = networks.TanhActor(SPEC, 4, (8, 6), 8, jax.random.key(0))
+    actor = actors.TanhActor(SPEC, 4, (8, 6), 8, jax.random.key(0))
     s, z = numbers(5, 3), numbers(5, 4, seed=1)
     noise = jnp.full((5, 2), 5.0)
     np.testing.assert_allclose(actor.explore(s, z, noise), 1.0 - 1e-6, rtol=1e-6)
@@ -96,7 +96,7 @@ def test_noise_is_held_inside_the_box_and_the_gradient_is_not() -> None:
 
 
 def test_smoothing_noise_is_clipped_gaussian() -> None:
-    noise = np.asarray(networks.smoothing_noise(jax.random.key(0), (20_000,), 0.2, 0.3))
+    noise = np.asarray(actors.smoothing_noise(jax.random.key(0), (20_000,), 0.2, 0.3))
     assert np.abs(noise).max() == pytest.approx(0.3)
     inside = np.abs(noise) < 0.3
     assert np.mean(~inside) == pytest.approx(0.1336, abs=0.01)  # P(|N| > 1.5)
@@ -285,7 +285,7 @@ def test_psi_loss_by_hand(loss: str) -> None:
 def test_an_update_of_psi_regresses_on_the_target_of_the_smaller_head() -> None:
     """The whole order of operations, by a second implementation in numpy."""
     cfg, state = begin("sf-fdm", lr=0.0, phi_lr=0.0)
-    other = networks.SuccessorMap(SPEC, 4, (8, 6), 8, 4, 2, jax.random.key(77))
+    other = networks.SuccessorMap(SPEC, 4, (8, 6), 8, 4, jax.random.key(77))
     state = state._replace(psi_target=other)
     b, key = batch(), jax.random.key(4)
     after, info = sf.update(cfg, state, b, key)
@@ -350,14 +350,14 @@ def test_measure_loss_by_hand() -> None:
 def test_the_targets_of_the_measure_are_the_smaller_ones_pair_by_pair() -> None:
     cfg, state = begin("fb", lr=0.0)
     state = state._replace(
-        forward_target=networks.SuccessorMap(SPEC, 4, (8, 6), 8, 4, 2, jax.random.key(7)),
+        forward_target=networks.SuccessorMap(SPEC, 4, (8, 6), 8, 4, jax.random.key(7)),
         backward_target=networks.Feature(3, (32, 32), 4, jax.random.key(8)),
     )
     b, key = batch(), jax.random.key(4)
     _, info = fb.update(cfg, state, b, key)
     key_skill, key_next, _ = jax.random.split(key, 3)
     z = fb.draw_skills(cfg, state.backward, b, key_skill)
-    noise = networks.smoothing_noise(key_next, (ROWS, 2), 0.2, 0.3)
+    noise = actors.smoothing_noise(key_next, (ROWS, 2), 0.2, 0.3)
     ahead = state.forward_target(b.next_observation, state.actor.explore(b.next_observation, z, noise), z)
     back = on_sphere(np.asarray(state.backward_target(b.next_observation)))
     old = np.minimum(np.asarray(ahead[0]) @ back.T, np.asarray(ahead[1]) @ back.T)

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hilp.errors import HilpError, nearest
-from hilp.learning import methods
-from hilp.learning.methods import preset_values
+from hilp.learning import methods, tables
 
 SIZES = ("laptop", "paper")
 STEPS = {"laptop": 8_000, "paper": 1_000_000}
@@ -53,13 +52,13 @@ def under_high_level(method: str, size: str, task: str | None = None) -> Preset:
 def sources(method: str, size: str, task: str | None = None) -> dict[str, str]:
     """Where each value of a preset comes from: the method's default, its name, the size, or a family of tasks."""
     found = dict.fromkeys(sorted(methods.keys(method)), f"default of {method}")
-    found |= dict.fromkeys(methods.fixed(method), f"the name {method}") | {"steps": size, "bank": size}
+    found |= dict.fromkeys(methods.MODULES[method][1], f"the name {method}") | {"steps": size, "bank": size}
     for entry, values in layers(methods.presets(method), size, task):
         found |= dict.fromkeys(values, entry)
     return found
 
 
-def layers(table: preset_values.Table, size: str, task: str | None) -> list[tuple[str, dict[str, Any]]]:
+def layers(table: tables.Table, size: str, task: str | None) -> list[tuple[str, dict[str, Any]]]:
     """The entries of a table that hold for a size and a task, those that go before others last."""
     if size not in SIZES:
         raise HilpError(f"unknown preset '{size}': {nearest(size, SIZES)}")
@@ -67,13 +66,13 @@ def layers(table: preset_values.Table, size: str, task: str | None) -> list[tupl
     found = [(entry, table[entry]) for entry in ("both", size) if entry in table]
     for entry, values in table.items():
         entry_size, _, families = entry.partition(" ")
-        tasks = [known for family in families.split("+") if family for known in preset_values.FAMILIES[family]]
+        tasks = [known for family in families.split("+") if family for known in tables.FAMILIES[family]]
         if entry_size in ("both", size) and name in tasks:
             found.append((entry, values))
     return found
 
 
-def _merged(table: preset_values.Table, size: str, task: str | None) -> tuple[dict[str, Any], int]:
+def _merged(table: tables.Table, size: str, task: str | None) -> tuple[dict[str, Any], int]:
     """The config values and the updates of a table for a size and a task."""
     merged: dict[str, Any] = {"steps": STEPS[size]} if size in SIZES else {}
     for _, values in layers(table, size, task):

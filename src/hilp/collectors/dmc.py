@@ -25,7 +25,7 @@ from hilp import storage
 from hilp.collectors.collecting import Episode, Request, apart, cut, recorded
 from hilp.collectors.shards import Shards, collection
 from hilp.data.dataset import Dataset
-from hilp.learning import losses, networks
+from hilp.learning import actors, losses, networks
 from hilp.tasks import dmc
 
 KINDS = ("random", "rnd", "apt")
@@ -119,7 +119,7 @@ def _update(
 
     def acted(actor: networks.Feature, observation: Array, key: Array) -> Array:
         action = jnp.tanh(actor(observation))
-        noisy = action + networks.smoothing_noise(key, action.shape, cfg.noise, cfg.noise_clip)
+        noisy = action + actors.smoothing_noise(key, action.shape, cfg.noise, cfg.noise_clip)
         return noisy + jax.lax.stop_gradient(jnp.clip(noisy, -1.0, 1.0) - noisy)
 
     def q(critic: tuple[networks.Feature, ...], observation: Array, action: Array) -> Array:

@@ -27,12 +27,11 @@ class Flags:
 
 def run(flags: Flags) -> int:
     from hilp import presets, tasks
-    from hilp.learning import methods
-    from hilp.learning.methods import preset_values
+    from hilp.learning import methods, tables
 
     preset = presets.preset(flags.method, flags.preset, flags.task)
     if flags.task and not tasks.is_known(flags.task):
-        own = [name for names in preset_values.FAMILIES.values() for name in names]  # also what is not installed
+        own = [name for names in tables.FAMILIES.values() for name in names]  # also what is not installed
         if flags.task not in own:
             raise HilpError(f"unknown task '{flags.task}': {nearest(flags.task, {*own, *tasks.names()})}")
     values = {**methods.config_values(preset.config), "steps": preset.steps, "bank": preset.bank}

@@ -1,19 +1,23 @@
-"""Configs: frozen dataclasses of hyper-parameters. The type of a field says which values make sense."""
+"""Configs, frozen dataclasses of hyper-parameters whose types say which values make sense, and stages of training."""
 
 from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, NamedTuple
+
+from jax import Array
 
 from hilp.errors import HilpError, nearest
 
+Info = dict[str, Array]  # scalar metrics of one update
 AUTO = "auto"
 LARGEST = 2**31 - 1  # of a whole number: sizes beyond it are typing errors
 ONE_WHOLE = "shares of one whole"  # fields with this note sum to at most 1
 
 Count = Annotated[int, "at least 1"]
+OfEight = Annotated[int, "at least 1", "a multiple of 8"]
 Sizes = Annotated[tuple[int, ...], "sizes of at least 1"]
 TwoSizes = Annotated[tuple[int, int], "two sizes of at least 1"]
 NonNegative = Annotated[float, "at least 0"]
@@ -26,6 +30,7 @@ Ema = Annotated[float, "above 0, at most 1"]
 
 RULES: dict[str, Callable[[Any], bool]] = {
     "at least 1": lambda v: v >= 1,
+    "a multiple of 8": lambda v: v % 8 == 0,
     "at least 0": lambda v: v >= 0,
     "above 0": lambda v: v > 0,
     "between 0 and 1": lambda v: 0 < v < 1,
@@ -37,6 +42,20 @@ RULES: dict[str, Callable[[Any], bool]] = {
 
 Encoder = Literal["paper", "light", "none"]  # of a half of the paper; for two CPU cores; bytes as plain numbers
 Augment = Literal["rows", "apart", "none"]  # random shifts: the same for all images of a row, or each its own
+
+
+class Stage(NamedTuple):
+    """A part of training, with a sampler and an update of its own; the state goes on from one to the next.
+
+    A column is a function of (cfg, state, observations), batch x dim, that is computed once for all rows of the data
+    when the stage begins, and again when it is resumed: so it may depend only on what the stage does not train. The
+    stage's sampler draws rows of it by name, as of any other column.
+    """
+
+    sample: Callable[..., Any]
+    update: Callable[..., tuple[Any, Info]]
+    until: int | None = None  # the update that it ends before; None: the end of the run
+    columns: Mapping[str, Callable[..., Array]] = {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,18 +75,45 @@ class BaseConfig:
             raise HilpError(f"config keys {keys} are {ONE_WHOLE}: together at most 1, not {values}")
 
 
+@dataclasses.dataclass(frozen=True)
+class ActorConfig(BaseConfig):
+    """Of an actor in the goal-conditioned half; the defaults are the paper's table."""
+
+    actor_hidden: Sizes = (512, 512, 512)  # layers of the policy; the paper has (256, 256) on AntMaze-large
+    batch: Count = 1024  # transitions per update
+    lr: NonNegative = 3e-4  # Adam, every network
+
+
+@dataclasses.dataclass(frozen=True)
+class TrunkConfig(ActorConfig):
+    """Of an actor and of networks that it learns from."""
+
+    hidden: Sizes = (512, 512, 512)  # layers of values, critics and features
+
+
+@dataclasses.dataclass(frozen=True)
+class SuccessorConfig(BaseConfig):
+    """Of TD3 in the zero-shot half; the defaults are the paper's table."""
+
+    preprocess_hidden: TwoSizes = (1024, 512)  # layers that (s, a), (s, z) and s go through apart
+    hidden: Count = 1024  # layer after them
+    batch: Count = 1024  # transitions per update
+    lr: NonNegative = 1e-4  # Adam, critics and actor
+    discount: Fraction = 0.98  # of what critics foretell: rewards, cumulants or the successor measure
+    tau: Share = 0.01  # EMA of their targets
+    noise: NonNegative = 0.2  # TD3's smoothing of actions
+    noise_clip: NonNegative = 0.3  # the noise is cut here
+    augment: Augment = "apart"  # random shifts of images: of s, s' and goals each their own
+
+
 Kind = tuple[Any, tuple[str, ...]]  # a type, and the notes that it was annotated with
 
 
 def _kinds(config: type) -> dict[str, Kind]:
     """The type and the notes of each field of a config."""
     hints = typing.get_type_hints(config, include_extras=True)
-    return {
-        name: (typing.get_args(hint)[0], typing.get_args(hint)[1:])
-        if typing.get_origin(hint) is Annotated
-        else (hint, ())
-        for name, hint in hints.items()
-    }
+    plain = typing.get_type_hints(config)
+    return {name: (plain[name], getattr(hint, "__metadata__", ())) for name, hint in hints.items()}
 
 
 def _check(name: str, value: Any, kind: Any, notes: tuple[str, ...]) -> None:
@@ -90,10 +136,10 @@ def to_fit(config: Any) -> list[str]:
     return [name for name, (_, notes) in kinds if AUTO in notes and getattr(config, name) == AUTO]
 
 
-def reference_values(config: Any) -> dict[str, object]:
+def reference_values(config: Any, *more: str, **phi: object) -> dict[str, object]:
     """Config values of a V(s, g) to compare the distances of a phi with: phi's sizes, goals and discount."""
-    same = ("hidden", "batch", "lr", "goal_discount", "goal_random", "bound_targets", "encoder", "augment", "normalize")
-    phi = {"discount": config.phi_discount, "tau": config.phi_tau}
+    same = ("batch", "goal_discount", "goal_random", "encoder", "normalize", *more)
+    phi |= {"discount": config.phi_discount, "tau": config.phi_tau}
     return {name: getattr(config, name) for name in same} | phi
 
 

@@ -14,26 +14,23 @@ import jax.numpy as jnp
 from jax import Array
 
 from hilp.learning import hilbert, images, losses, networks
-from hilp.learning.contract import Info
+from hilp.learning.configs import Info
 from hilp.learning.sampling import Batch
 from hilp.spec import Spec
 from hilp.trees import Tree
 
 Kind = Literal["hilbert", "lap", "fdm", "ae", "idm", "cl", "rand"]
-HILBERT_ENSEMBLE = 2
 WITH_GOALS = ("hilbert", "cl")  # learners that need a goal with the transition
 
 
 class Phi(NamedTuple):
-    """Networks of a feature learner."""
-
     nets: tuple[networks.Feature, ...]
     teacher: Any  # a decoder or a second feature map; () where there is none
 
 
 def init(cfg: Any, spec: Spec, key: Array) -> Phi:
     key_nets, key_teacher = jax.random.split(key)
-    count = HILBERT_ENSEMBLE if cfg.features == "hilbert" else 1
+    count = 2 if cfg.features == "hilbert" else 1
     sizes = (images.layout(cfg, spec), cfg.phi_hidden, cfg.dim)
     nets = tuple(networks.Feature(*sizes, k) for k in jax.random.split(key_nets, count))
     obs, act, dim, hidden = spec.observation_dim, spec.action_dim, cfg.dim, cfg.phi_hidden
@@ -63,7 +60,8 @@ def sphere(x: Array) -> Array:
 
 def loss(phi: Phi, cfg: Any, target: Phi, batch: Batch) -> tuple[Array, Info]:
     """The loss that trains phi; `target` matters to Hilbert features only."""
-    return LOSSES[cfg.features](phi, cfg, target, batch)
+    value, info = LOSSES[cfg.features](phi, cfg, target, batch)
+    return value, {"phi_loss": value, **info}
 
 
 def hilbert_loss(phi: Phi, cfg: Any, target: Phi, batch: Batch) -> tuple[Array, Info]:
@@ -74,49 +72,39 @@ def hilbert_loss(phi: Phi, cfg: Any, target: Phi, batch: Batch) -> tuple[Array, 
     old_v = jnp.stack([hilbert.value(net(s), at_g) for net, at_g in zip(target.nets, old_g, strict=True)])
     old_next_v = jnp.stack([hilbert.value(net(next_s), at_g) for net, at_g in zip(target.nets, old_g, strict=True)])
     value = hilbert.representation_loss(v, old_v, old_next_v, batch.reached, cfg.phi_discount, cfg.phi_expectile)
-    return value, {"phi_loss": value, "distance": -jnp.mean(v)}
+    return value, {"distance": -jnp.mean(v)}
 
 
 def laplacian_loss(phi: Phi, cfg: Any, target: Phi, batch: Batch) -> tuple[Array, Info]:
     """Eigenfunctions of the graph Laplacian: neighbours are alike, features are orthonormal."""
     here, there = encode("lap", phi, batch.observation), encode("lap", phi, batch.next_observation)
     smooth = jnp.mean(jnp.square(here - there))
-    value = smooth + losses.orthonormal(here)
-    return value, {"phi_loss": value, "smoothness": smooth}
+    return smooth + losses.orthonormal(here), {"smoothness": smooth}
 
 
 def autoencoder_loss(phi: Phi, cfg: Any, target: Phi, batch: Batch) -> tuple[Array, Info]:
     """phi(s) keeps what is needed to rebuild s."""
     rebuilt = phi.teacher(encode("ae", phi, batch.observation))
-    value = jnp.mean(jnp.square(rebuilt - networks.join(batch.observation)))
-    return value, {"phi_loss": value}
+    return jnp.mean(jnp.square(rebuilt - networks.join(batch.observation))), {}
 
 
 def inverse_loss(phi: Phi, cfg: Any, target: Phi, batch: Batch) -> tuple[Array, Info]:
     """phi(s), phi(s') keep what is needed to predict the action between them."""
     pair = [encode("idm", phi, batch.observation), encode("idm", phi, batch.next_observation)]
     action = jnp.tanh(phi.teacher(jnp.concatenate(pair, axis=-1)))
-    value = jnp.mean(jnp.square(action - batch.action))
-    return value, {"phi_loss": value}
+    return jnp.mean(jnp.square(action - batch.action)), {}
 
 
 def forward_loss(phi: Phi, cfg: Any, target: Phi, batch: Batch) -> tuple[Array, Info]:
     """phi(s) and the action foretell s'."""
     known = jnp.concatenate([encode("fdm", phi, batch.observation), batch.action], axis=-1)
-    value = jnp.mean(jnp.square(phi.teacher(known) - networks.join(batch.next_observation)))
-    return value, {"phi_loss": value}
+    return jnp.mean(jnp.square(phi.teacher(known) - networks.join(batch.next_observation))), {}
 
 
 def contrastive_loss(phi: Phi, cfg: Any, target: Phi, batch: Batch) -> tuple[Array, Info]:
     """phi(s) is nearest to mu of its own future among the futures of the batch."""
     logits = hilbert.unit(phi.nets[0](batch.observation)) @ hilbert.unit(phi.teacher(batch.goal)).T  # batch x batch
-    value = losses.contrastive(logits)
-    return value, {"phi_loss": value}
-
-
-def no_loss(phi: Phi, cfg: Any, target: Phi, batch: Batch) -> tuple[Array, Info]:
-    """Random features stay as they were drawn."""
-    return jnp.zeros(()), {"phi_loss": jnp.zeros(())}
+    return losses.contrastive(logits), {}
 
 
 LOSSES: dict[str, Callable[[Phi, Any, Phi, Batch], tuple[Array, Info]]] = {
@@ -126,7 +114,7 @@ LOSSES: dict[str, Callable[[Phi, Any, Phi, Batch], tuple[Array, Info]]] = {
     "idm": inverse_loss,
     "fdm": forward_loss,
     "cl": contrastive_loss,
-    "rand": no_loss,
+    "rand": lambda *_: (jnp.zeros(()), {}),  # random features stay as they were drawn
 }
 
 

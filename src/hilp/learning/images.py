@@ -22,7 +22,7 @@ import optax
 from jax import Array
 
 from hilp import trees
-from hilp.learning.configs import BaseConfig
+from hilp.learning.configs import BaseConfig, SuccessorConfig
 from hilp.learning.sampling import Batch
 from hilp.spec import Spec
 from hilp.trees import Tree
@@ -37,23 +37,22 @@ SIDE_A_PIXEL = 21  # zero-shot half: an image is shifted by its side over this, 
 # ---- an observation as one vector ------------------------------------------------------------------------------------
 
 
-def join(observation: Tree, *others: Array) -> Array:
-    """One vector a row, as dense layers take it: an observation and more vectors.
+def join(observation: Tree, *others: Tree) -> Array:
+    """One vector a row, as dense layers take it: an observation and more, goals or skills.
 
     The parts of a named tree are joined in the order of their names; the bytes of an image become numbers from 0 to 1.
     Arrays have one batch axis (a segment's second one is `jax.vmap`'s), because only a plain vector shows where a row
     begins.
     """
-    if isinstance(observation, Mapping):
-        parts = [as_numbers(observation[name]) for name in sorted(observation)]
-        return jnp.concatenate([*parts, *others], axis=-1)
-    return jnp.concatenate([observation, *others], axis=-1) if others else observation
-
-
-def as_numbers(part: Array) -> Array:
-    """A part of an observation as one vector a row."""
-    rows = part.reshape(part.shape[0], -1)
-    return rows.astype(jnp.float32) / 255.0 if part.dtype == jnp.uint8 else rows
+    parts: list[Array] = []
+    for tree in (observation, *others):
+        if not isinstance(tree, Mapping):
+            parts.append(tree)
+            continue
+        for _, part in sorted(tree.items()):
+            rows = part.reshape(part.shape[0], -1)
+            parts.append(rows.astype(jnp.float32) / 255.0 if part.dtype == jnp.uint8 else rows)
+    return jnp.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
 
 
 # ---- what a row of input is made of ----------------------------------------------------------------------------------
@@ -97,8 +96,12 @@ def layout(cfg: BaseConfig, spec: Spec, half: Literal["goals", "rewards"] = "goa
 # ---- encoders --------------------------------------------------------------------------------------------------------
 
 
+SCALED = jax.nn.initializers.variance_scaling(1.0, "fan_avg", "uniform")
+ORTHOGONAL = jax.nn.initializers.orthogonal(math.sqrt(2.0))
+
+
 class Conv(eqx.Module):
-    """A convolution over [batch, height, width, channels]."""
+    """A convolution of 3 x 3 pixels over [batch, height, width, channels]."""
 
     weight: Array  # height x width x in x out
     bias: Array
@@ -106,31 +109,15 @@ class Conv(eqx.Module):
     padding: str = eqx.field(static=True)
 
     def __init__(
-        self,
-        size_in: int,
-        size_out: int,
-        key: Array,
-        kernel: int = 3,
-        stride: int = 1,
-        padding: str = "SAME",
-        orthogonal: bool = False,
+        self, size_in: int, size_out: int, key: Array, stride: int = 1, padding: str = "SAME", make: Any = SCALED
     ):
-        shape = (kernel, kernel, size_in, size_out)
-        make = (
-            jax.nn.initializers.orthogonal(math.sqrt(2.0))
-            if orthogonal
-            else jax.nn.initializers.variance_scaling(1.0, "fan_avg", "uniform")
-        )
-        self.weight = make(key, shape, jnp.float32)
+        self.weight = make(key, (3, 3, size_in, size_out), jnp.float32)
         self.bias = jnp.zeros((size_out,), jnp.float32)
         self.stride, self.padding = stride, padding
 
     def __call__(self, x: Array) -> Array:
-        strides = (self.stride, self.stride)
-        product = jax.lax.conv_general_dilated(
-            x, self.weight, strides, self.padding, dimension_numbers=("NHWC", "HWIO", "NHWC")
-        )
-        return product + self.bias
+        strides, axes = (self.stride, self.stride), ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(x, self.weight, strides, self.padding, dimension_numbers=axes) + self.bias
 
 
 class Impala(eqx.Module):
@@ -141,8 +128,8 @@ class Impala(eqx.Module):
 
     FILTERS = (16, 32, 32)
 
-    def __init__(self, channels: int, key: Array):
-        sizes = (channels, *self.FILTERS)
+    def __init__(self, shape: Shape, key: Array):
+        sizes = (shape[2], *self.FILTERS)
         keys = jax.random.split(key, (len(self.FILTERS), 3))
         self.first = tuple(Conv(a, b, k[0]) for a, b, k in zip(sizes, sizes[1:], keys, strict=False))
         self.residual = tuple((Conv(b, b, k[1]), Conv(b, b, k[2])) for b, k in zip(sizes[1:], keys, strict=True))
@@ -161,13 +148,14 @@ class Four(eqx.Module):
 
     FILTERS = 32
 
-    def __init__(self, side: int, channels: int, key: Array):
+    def __init__(self, shape: Shape, key: Array):
+        side = min(shape[:2])
         count = 4 if side > 48 else 3 if side == 48 else 2
         # Images of a few pixels have nothing left to cut off.
         padding = "VALID" if side >= 16 else "SAME"
-        sizes = (channels, *[self.FILTERS] * count)
+        sizes = (shape[2], *[self.FILTERS] * count)
         self.layers = tuple(
-            Conv(a, b, k, stride=1 if n else 2, padding=padding, orthogonal=True)
+            Conv(a, b, k, stride=1 if n else 2, padding=padding, make=ORTHOGONAL)
             for n, (a, b, k) in enumerate(zip(sizes, sizes[1:], jax.random.split(key, count), strict=False))
         )
 
@@ -186,8 +174,7 @@ class Patches(eqx.Module):
     side: int = eqx.field(static=True)
 
     def __init__(self, side: int, size_in: int, size_out: int, key: Array):
-        make = jax.nn.initializers.variance_scaling(1.0, "fan_avg", "uniform")
-        self.weight = make(key, (side * side * size_in, size_out), jnp.float32)
+        self.weight = SCALED(key, (side * side * size_in, size_out), jnp.float32)
         self.bias = jnp.zeros((size_out,), jnp.float32)
         self.side = side
 
@@ -213,9 +200,9 @@ class Light(eqx.Module):
     SIDES = (4, 2)
     FILTERS = 32
 
-    def __init__(self, channels: int, key: Array):
+    def __init__(self, shape: Shape, key: Array):
         keys = jax.random.split(key, len(self.SIDES))
-        sizes = (channels, *[self.FILTERS] * len(self.SIDES))
+        sizes = (shape[2], *[self.FILTERS] * len(self.SIDES))
         self.layers = tuple(
             Patches(side, a, b, k) for side, a, b, k in zip(self.SIDES, sizes, sizes[1:], keys, strict=False)
         )
@@ -226,11 +213,7 @@ class Light(eqx.Module):
         return x
 
 
-ENCODERS: dict[str, Callable[[Shape, Array], Any]] = {
-    "impala": lambda shape, key: Impala(shape[2], key),
-    "four": lambda shape, key: Four(min(shape[:2]), shape[2], key),
-    "light": lambda shape, key: Light(shape[2], key),
-}
+ENCODERS: dict[str, Callable[[Shape, Array], Any]] = {"impala": Impala, "four": Four, "light": Light}
 
 
 class ImageEncoder(eqx.Module):
@@ -292,10 +275,12 @@ SharedEncoder = ImageEncoder | tuple[()]  # () without images
 Codes = dict[str, Array]
 
 
-def shared_encoder(cfg: BaseConfig, spec: Spec, key: Array) -> tuple[SharedEncoder, Spec]:
-    """The encoder in front of all networks of the zero-shot half, and the spec of encoded data."""
+def shared_encoder(cfg: SuccessorConfig, spec: Spec, key: Array) -> tuple[SharedEncoder, optax.OptState, Spec]:
+    """The encoder in front of all networks of the zero-shot half, its optimiser, and the spec of encoded data."""
     encoder, size = image_encoder(layout(cfg, spec, "rewards"), key)
-    return ((), spec) if encoder is None else (encoder, Spec(size, spec.action_dim))
+    if encoder is None:
+        return (), (), spec
+    return encoder, optax.adam(cfg.lr).init(encoder), Spec(size, spec.action_dim)
 
 
 def encode_observation(encoder: SharedEncoder, observation: Tree) -> Tree:
@@ -328,26 +313,16 @@ def value_and_grad_with_codes(
 
     Without an encoder there are no codes, and it is `jax.value_and_grad`.
     """
-    if not isinstance(encoder, ImageEncoder):
-        return *jax.value_and_grad(loss, has_aux=True)(networks, batch), {}
-    codes = {name: rows for name, rows in batch.items() if name in ("observation", "goal")}
+    coded = ("observation", "goal") if isinstance(encoder, ImageEncoder) else ()
+    codes = {name: rows for name, rows in batch.items() if name in coded}
     found, gradients = jax.value_and_grad(
         lambda networks, codes: loss(networks, batch.replace(**codes)), argnums=(0, 1), has_aux=True
     )(networks, codes)
     return found, *gradients
 
 
-def init_encoder_opt(lr: float, encoder: SharedEncoder) -> optax.OptState:
-    """The optimiser's state of a shared encoder."""
-    return optax.adam(lr).init(encoder) if isinstance(encoder, ImageEncoder) else ()
-
-
 def update_encoder(
-    lr: float,
-    encoder: SharedEncoder,
-    opt: optax.OptState,
-    to_encoder: Callable[[Codes], Any] | None,
-    *gradients: Codes,
+    lr: float, encoder: SharedEncoder, opt: optax.OptState, to_encoder: Callable[[Codes], Any] | None, *gradients: Codes
 ) -> tuple[SharedEncoder, optax.OptState]:
     """One step of Adam on the sum of the gradients that some losses have for the codes."""
     if to_encoder is None:

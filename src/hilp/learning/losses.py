@@ -13,10 +13,8 @@ import optax
 from jax import Array
 
 from hilp.learning import networks
-from hilp.trees import Tree as Observation
 
 Tree = TypeVar("Tree")
-TINY = 1e-6  # keeps a division by a mean of zero finite
 
 
 def expectile_loss(advantage: Array, error: Array, expectile: float) -> Array:
@@ -25,20 +23,6 @@ def expectile_loss(advantage: Array, error: Array, expectile: float) -> Array:
     Plain expectile regression has advantage == error; the Hilbert loss weighs with one and squares the other.
     """
     return jnp.where(advantage < 0, 1.0 - expectile, expectile) * jnp.square(error)
-
-
-def awr_weight(advantage: Array, temperature: float, most: float) -> Array:
-    """min(exp(temperature * advantage), most): how much advantage-weighted regression imitates a sample."""
-    return jnp.minimum(jnp.exp(temperature * advantage), most)
-
-
-def ddpg_bc(q: Array, log_prob: Array, weight: float) -> Array:
-    """-E[Q(s, pi(s))] / E|Q| - weight * E[log pi(a | s)]: climb Q and stay with the data.
-
-    Dividing by E|Q|, which has no gradient, lets one weight serve rewards of any scale.
-    """
-    scale = jax.lax.stop_gradient(jnp.mean(jnp.abs(q))) + TINY
-    return -jnp.mean(q) / scale - weight * jnp.mean(log_prob)
 
 
 def conservative(q: Array, log_density: Array, data_q: Array) -> Array:
@@ -117,13 +101,15 @@ def binary_contrastive(logits: Array) -> Array:
     return jnp.mean(jax.nn.softplus(logits)) - jnp.mean(positive) / logits.shape[-1]
 
 
+def skill_values(successors: Array, z: Array) -> Array:
+    """<psi_i, z>, what heads of successor features (heads x batch x dim) say that skill z is worth: heads x batch."""
+    return jnp.einsum("hbd,bd->hb", successors, z)
+
+
 def smaller_head(successors: Array, z: Array) -> Array:
     """Of two successor features (heads x batch x dim), the whole vector of the head that values skill z less."""
-    values = jnp.einsum("hbd,bd->hb", successors, z)
+    values = skill_values(successors, z)
     return jnp.where((values[0] <= values[1])[:, None], successors[0], successors[1])
-
-
-# ---- of networks -----------------------------------------------------------------------------------------------------
 
 
 def expectile_value_loss(value: networks.Trunk, sz: Array, target_q: Array, expectile: float) -> tuple[Array, Array]:
@@ -137,25 +123,3 @@ def critic_loss(critic: networks.Ensemble, sza: Array, target: Array) -> Array:
     """Every critic of an ensemble towards one target: Q(s, a, z) towards r + gamma * V(s', z), for example."""
     q = networks.apply_all(critic, sza)[..., 0]  # critics x batch
     return jnp.mean(jnp.sum(jnp.square(q - target[None]), axis=0))
-
-
-def awr_loss(actor: networks.GaussianActor | networks.UnitActor, sz: Array, action: Array, weight: Array) -> Array:
-    """Advantage-weighted regression: -E[weight * log pi(a | s, z)]."""
-    return -jnp.mean(weight * actor.log_prob(sz, action))
-
-
-def ddpg_bc_loss(
-    actor: networks.GaussianActor, critic: networks.Ensemble, sz: Array, action: Array, weight: float
-) -> Array:
-    """DDPG+BC: the mean action climbs the smaller critic, the density stays with the data."""
-    own = jnp.clip(actor(sz), -1.0, 1.0)
-    q = jnp.min(networks.apply_all(critic, jnp.concatenate([sz, own], axis=-1))[..., 0], axis=0)
-    return ddpg_bc(q, actor.log_prob(sz, action), weight)
-
-
-def successor_actor_loss(
-    actor: networks.TanhActor, successors: networks.SuccessorMap, observation: Observation, z: Array, noise: Array
-) -> Array:
-    """-min_i <psi_i(s, pi(s, z) + noise, z), z>: the action whose successors skill z values most."""
-    psi = successors(observation, actor.explore(observation, z, noise), z)  # heads x batch x dim
-    return -jnp.mean(jnp.min(jnp.einsum("hbd,bd->hb", psi, z), axis=0))

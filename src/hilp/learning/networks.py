@@ -1,7 +1,7 @@
 """Networks: plain functions of arrays. Shapes and initialisers are those of the paper's two halves.
 
-`Trunk`, `GaussianActor` and `SquashedActor` belong to the goal-conditioned half; `Feature`, `SuccessorMap` and
-`TanhActor` to the zero-shot half; `UnitActor` to the rivals, whose trunks are those of the goal-conditioned half.
+`Trunk` belongs to the goal-conditioned half, `Feature` and `SuccessorMap` to the zero-shot half; those that give
+actions are in `hilp.learning.actors`.
 
 Every network maps the last axis and broadcasts over the others. An observation that is a named tree is laid out as one
 vector by `join`, at the input of a network and nowhere before; where images are among its parts, a network has
@@ -27,11 +27,9 @@ from hilp.trees import Tree
 
 LAYER_NORM_EPSILON = 1e-6  # goal-conditioned half
 PREPROCESSOR_EPSILON = 1e-5  # zero-shot half
+HEADS = 2  # of a successor map
 FOLD_FROM_ROWS = 64  # folding a LayerNorm into weights costs about this many rows; a controller's one row skips it
-LOG_STD_RANGE = (-5.0, 2.0)
 GELU_LINEAR, GELU_CUBIC = math.sqrt(2.0 / math.pi), 0.044715  # gelu(x) = x / 2 * (1 + tanh(linear * (x + cubic * x^3)))
-ACTION_BOX = 1.0 - 1e-6  # the zero-shot half acts inside this
-HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 def stacked(*observations: Tree) -> Tree:
@@ -159,91 +157,6 @@ def _activate_vjp(saved: tuple[Array, ...], cotangents: tuple[Array, Array]) -> 
 activate.defvjp(_activate, _activate_vjp)
 
 
-class Actor(eqx.Module):
-    """Hidden layers without LayerNorm and a small last layer: a batch of states and skills -> means of actions."""
-
-    hidden: tuple[Dense, ...]
-    mean: Dense  # of a SquashedActor: mean and log-std
-    image_encoder: images.ImageEncoder | None
-
-    def __init__(self, size_in: images.Input, hidden: Sequence[int], size_out: int, key: Array):
-        self.image_encoder, size_in = images.image_encoder(size_in, key)
-        keys = jax.random.split(key, len(hidden) + 1)
-        sizes = [size_in, *hidden]
-        self.hidden = tuple(Dense(a, b, k) for a, b, k in zip(sizes, sizes[1:], keys, strict=False))
-        self.mean = Dense(sizes[-1], size_out, keys[-1], scale=0.01)
-
-    @staticmethod
-    def activation(x: Array) -> Array:
-        return jax.nn.relu(x)
-
-    @property
-    def size_in(self) -> int:
-        """How many numbers a row of its input has."""
-        return int(self.hidden[0].weight.shape[0]) if self.image_encoder is None else self.image_encoder.size_in
-
-    def __call__(self, x: Array) -> Array:
-        """The mean action, not clipped."""
-        x = images.encode(self.image_encoder, x)
-        for dense in self.hidden:
-            x = self.activation(dense(x))
-        return self.mean(x)
-
-
-class GaussianActor(Actor):
-    """pi(a | s, z): ReLU layers, one free log-std per action dimension."""
-
-    log_std: Array
-
-    def __init__(self, size_in: images.Input, hidden: Sequence[int], action_dim: int, key: Array):
-        super().__init__(size_in, hidden, action_dim, key)
-        self.log_std = jnp.zeros((action_dim,), jnp.float32)
-
-    def log_prob(self, x: Array, action: Array) -> Array:
-        """log pi(action | x) of the diagonal Gaussian (no tanh squashing)."""
-        log_std = jnp.clip(self.log_std, *LOG_STD_RANGE)
-        standard = (action - self(x)) * jnp.exp(-log_std)
-        return jnp.sum(-0.5 * jnp.square(standard) - log_std - HALF_LOG_2PI, axis=-1)
-
-
-class UnitActor(Actor):
-    """OGBench's pi(a | s, g): GELU layers, a deviation of one."""
-
-    def __init__(self, size_in: images.Input, hidden: Sequence[int], action_dim: int, key: Array):
-        super().__init__(size_in, hidden, action_dim, key)
-
-    @staticmethod
-    def activation(x: Array) -> Array:
-        return jax.nn.gelu(x, approximate=True)
-
-    def log_prob(self, x: Array, action: Array) -> Array:
-        """log pi(action | x): a squared error, up to a constant."""
-        return jnp.sum(-0.5 * jnp.square(action - self(x)) - HALF_LOG_2PI, axis=-1)
-
-
-class SquashedActor(Actor):
-    """SAC's pi(a | s, g): a Gaussian of state-dependent mean and deviation, sent through tanh."""
-
-    def __init__(self, size_in: images.Input, hidden: Sequence[int], action_dim: int, key: Array):
-        super().__init__(size_in, hidden, 2 * action_dim, key)  # mean and log-std
-
-    def __call__(self, x: Array) -> Array:
-        """The action without noise: tanh of the mean."""
-        return jnp.tanh(self._gaussian(x)[0])
-
-    def draw(self, x: Array, noise: Array) -> tuple[Array, Array]:
-        """The action that standard normal `noise` (... x batch x act) gives, and its log-density."""
-        mean, log_std = self._gaussian(x)
-        before = mean + jnp.exp(log_std) * noise
-        log_normal = -0.5 * jnp.square(noise) - log_std - HALF_LOG_2PI
-        log_slope = 2.0 * (math.log(2.0) - before - jax.nn.softplus(-2.0 * before))  # log(1 - tanh^2), never -inf
-        return jnp.tanh(before), jnp.sum(log_normal - log_slope, axis=-1)
-
-    def _gaussian(self, x: Array) -> tuple[Array, Array]:
-        mean, log_std = jnp.split(super().__call__(x), 2, axis=-1)
-        return mean, jnp.clip(log_std, *LOG_STD_RANGE)
-
-
 class Preprocessor(eqx.Module):
     """The first two layers of every zero-shot network: LayerNorm and tanh, then ReLU."""
 
@@ -333,16 +246,9 @@ class SuccessorMap(eqx.Module):
     heads: tuple[Mlp, ...]
 
     def __init__(
-        self,
-        spec: Spec,
-        skill_dim: int,
-        preprocess_hidden: tuple[int, int],
-        hidden: int,
-        size_out: int,
-        heads: int,
-        key: Array,
+        self, spec: Spec, skill_dim: int, preprocess_hidden: tuple[int, int], hidden: int, size_out: int, key: Array
     ):
-        key_action, key_skill, *keys = jax.random.split(key, 2 + heads)
+        key_action, key_skill, *keys = jax.random.split(key, 2 + HEADS)
         self.state_action = Preprocessor(spec.observation_dim + spec.action_dim, preprocess_hidden, key_action)
         self.state_skill = Preprocessor(spec.observation_dim + skill_dim, preprocess_hidden, key_skill)
         self.heads = tuple(Mlp(2 * preprocess_hidden[1], (hidden,), size_out, k) for k in keys)
@@ -355,39 +261,11 @@ class SuccessorMap(eqx.Module):
         return jnp.stack([head(joined) for head in self.heads])
 
 
-class TanhActor(eqx.Module):
-    """The deterministic actor of the zero-shot half: (s) and (s, z) enter apart."""
-
-    state: Preprocessor
-    state_skill: Preprocessor
-    head: Mlp
-
-    def __init__(self, spec: Spec, skill_dim: int, preprocess_hidden: tuple[int, int], hidden: int, key: Array):
-        key_state, key_skill, key_head = jax.random.split(key, 3)
-        self.state = Preprocessor(spec.observation_dim, preprocess_hidden, key_state)
-        self.state_skill = Preprocessor(spec.observation_dim + skill_dim, preprocess_hidden, key_skill)
-        self.head = Mlp(2 * preprocess_hidden[1], (hidden,), spec.action_dim, key_head)
-
-    def __call__(self, observation: Tree, z: Array) -> Array:
-        joined = [self.state(join(observation)), self.state_skill(join(observation, z))]
-        return jnp.tanh(self.head(jnp.concatenate(joined, axis=-1)))
-
-    def explore(self, observation: Tree, z: Array, noise: Array) -> Array:
-        """The action with noise, held inside the open box; the gradient passes as if nothing held it."""
-        action = self(observation, z) + noise
-        return action + jax.lax.stop_gradient(jnp.clip(action, -ACTION_BOX, ACTION_BOX) - action)
-
-
-def smoothing_noise(key: Array, shape: tuple[int, ...], std: float, limit: float) -> Array:
-    """TD3's noise on actions: Gaussian, clipped."""
-    return jnp.clip(std * jax.random.normal(key, shape), -limit, limit)
-
-
 Ensemble = tuple[Trunk, ...]  # not one stacked network: on a CPU a batched matrix product is the slower one
 
 
-def ensemble(make: Callable[..., Trunk], count: int, *args: object, key: Array) -> Ensemble:
-    """`count` independent networks."""
+def ensemble(make: Callable[..., Trunk], *args: object, key: Array, count: int = 2) -> Ensemble:
+    """Independent networks, two as wherever the paper has several."""
     return tuple(make(*args, own_key) for own_key in jax.random.split(key, count))
 
 

@@ -76,11 +76,9 @@ class Batch:
         return name in self._arrays
 
     def items(self) -> Iterable[tuple[str, Tree]]:
-        """All that it holds, by name."""
         return self._arrays.items()
 
     def replace(self, **arrays: Tree) -> Batch:
-        """A copy of the batch with some arrays replaced."""
         return Batch(**{**self._arrays, **arrays})
 
     def tree_flatten_with_keys(self) -> tuple[list[tuple[Any, Tree]], tuple[str, ...]]:
@@ -153,34 +151,27 @@ def geometric_future(index: Index, key: Array, at: Array, discount: float) -> Ar
     return jnp.minimum(at + jnp.maximum(ahead, 1), index.last[at])
 
 
-def hindsight_goals(index: Index, key: Array, at: Array, discount: float, p_random: float) -> Array:
-    """Goals of the Hilbert loss: geometric future, or any state of the data with probability `p_random`."""
-    key_future, key_random, key_which = jax.random.split(key, 3)
-    future = geometric_future(index, key_future, at, discount)
-    anywhere = states(index, key_random, at.shape[0])
-    return jnp.where(jax.random.uniform(key_which, at.shape) < p_random, anywhere, future)
-
-
 def uniform_future(index: Index, key: Array, at: Array) -> Array:
     """A later row of the same episode, each one equally likely."""
     return jax.random.randint(key, at.shape, at + 1, index.last[at] + 1, at.dtype)
 
 
-def value_goals(index: Index, key: Array, at: Array, discount: float, p_current: float, p_random: float) -> Array:
-    """Goals of a value that is not zero at its goal by construction: the row itself, any state, or geometric future."""
-    key_goal, key_random, key_which = jax.random.split(key, 3)
-    future = geometric_future(index, key_goal, at, discount)
+def hindsight_goals(
+    index: Index, key: Array, at: Array, p_random: float, discount: float | None = None, p_current: float = 0.0
+) -> Array:
+    """Goals of rows: any state of the data, the row itself, or else a later row of its episode.
+
+    Later rows are geometrically far with a discount, and equally likely without one. A value that is not zero at its
+    goal by construction needs rows that are their own goal.
+    """
+    key_future, key_random, key_which = jax.random.split(key, 3)
+    if discount is None:
+        future = uniform_future(index, key_future, at)
+    else:
+        future = geometric_future(index, key_future, at, discount)
     anywhere = states(index, key_random, at.shape[0])
     which = jax.random.uniform(key_which, at.shape)
     return jnp.where(which < p_current, at, jnp.where(which < p_current + p_random, anywhere, future))
-
-
-def actor_goals(index: Index, key: Array, at: Array, p_random: float) -> Array:
-    """Goals to imitate towards: any later row of the episode, or any state with probability `p_random`."""
-    key_future, key_random, key_which = jax.random.split(key, 3)
-    future = uniform_future(index, key_future, at)
-    anywhere = states(index, key_random, at.shape[0])
-    return jnp.where(jax.random.uniform(key_which, at.shape) < p_random, anywhere, future)
 
 
 def steps_to_goal(index: Index, at: Array, goal: Array) -> Array:

@@ -206,7 +206,7 @@ def parse_description(
     values = description["config"]
     if any(isinstance(value, list) and len(value) > len(weights) for value in values.values()):
         raise ValueError(f"more layers than the {len(weights)} arrays of {WEIGHTS}")
-    config = methods.from_values(description["method"], values)
+    config = methods.configure(methods.config(description["method"]), values)
     module = methods.of(config)
     spec = Spec.from_json(description["spec"])
     preparation = Preparation.from_json(description["preparation"], spec)

@@ -1,6 +1,6 @@
 """FoundationPolicy: what training leaves behind, and how it is used. `artifact` is its folder.
 
-Rules of a method's export (hilp.learning.contract) are compiled once for all exports of the same structure. What a
+Rules of a method's export (hilp.learning.methods) are compiled once for all exports of the same structure. What a
 controller needs at every step is put together of several rules (`COMBINED`) in one compiled call: for a single
 observation the way into a compiled program and back costs more than what the program does.
 """

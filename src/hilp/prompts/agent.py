@@ -25,7 +25,7 @@ BLOCK = 4096  # images encoded at a time
 
 
 class Agent:
-    """The rules of a policy's method (hilp.learning.contract), and what is kept of its data."""
+    """The rules of a policy's method (hilp.learning.methods), and what is kept of its data."""
 
     method: str
     fingerprint: Any

@@ -1,7 +1,17 @@
 """The registry of methods: from a name to its file, its config and its presets.
 
 A method of your own is found by an entry point of the group `hilp.methods` (name = "package.module"), or by `register`.
-The contract is in hilp.learning.contract.
+
+A method is one file with five names: `Config`, `sample(cfg, index, key)`, `init(cfg, spec, key)`,
+`update(cfg, state, batch, key) -> (state, info)` and `export(cfg, state)`. It may have more: `PRESETS`, `stages(cfg)`
+where it learns one thing after the other, `reference(cfg)` where it learns distances (config values of a V(s, g) to
+compare them with), and `COLUMNS`, the names of extra columns of the data that its sampler needs (`rewards`).
+What it exports is a tree of arrays with `skill_dim`, `act(observation, z)` and those rules that it has; prompts use
+a rule, never a method's name. docs/add-a-method.md goes through all of them with an example.
+
+A segment is rows (batch x (k + 1)) and the actions between them (batch x k), of which the first `steps` are real; one
+that met its episode's end stays on the last row. An export with `skill_dim` 0 was trained for one task and takes no
+prompt.
 """
 
 from __future__ import annotations
@@ -14,19 +24,14 @@ from typing import Any
 from hilp import plugins
 from hilp.errors import HilpError, nearest
 from hilp.learning import configs
-from hilp.learning.contract import Stage
 
+OTHER_FEATURES = ("lap", "fdm", "ae", "idm", "cl", "rand")  # of successor features
 # Name on the command line -> module (imported at first use), and the config values that the name implies.
 MODULES: dict[str, tuple[str, dict[str, str]]] = {
     "hilp": ("hilp.learning.methods.hilp", {}),
     "hilp-directed": ("hilp.learning.methods.directed", {}),
     "sf-hilp": ("hilp.learning.methods.sf", {"features": "hilbert"}),
-    "sf-lap": ("hilp.learning.methods.sf", {"features": "lap"}),
-    "sf-fdm": ("hilp.learning.methods.sf", {"features": "fdm"}),
-    "sf-ae": ("hilp.learning.methods.sf", {"features": "ae"}),
-    "sf-idm": ("hilp.learning.methods.sf", {"features": "idm"}),
-    "sf-cl": ("hilp.learning.methods.sf", {"features": "cl"}),
-    "sf-rand": ("hilp.learning.methods.sf", {"features": "rand"}),
+    **{f"sf-{kind}": ("hilp.learning.methods.sf", {"features": kind}) for kind in OTHER_FEATURES},
     "fb": ("hilp.learning.methods.fb", {}),
     "gc-td3": ("hilp.learning.methods.gctd3", {}),
     "gc-bc": ("hilp.learning.methods.gcbc", {}),
@@ -36,9 +41,7 @@ MODULES: dict[str, tuple[str, dict[str, str]]] = {
     "hiql": ("hilp.learning.methods.hiql", {}),
     "qrl": ("hilp.learning.methods.qrl", {}),
     "crl": ("hilp.learning.methods.crl", {}),
-    "iql-fdm": ("hilp.learning.methods.iql", {"features": "fdm"}),
-    "iql-lap": ("hilp.learning.methods.iql", {"features": "lap"}),
-    "iql-rand": ("hilp.learning.methods.iql", {"features": "rand"}),
+    **{f"iql-{kind}": ("hilp.learning.methods.iql", {"features": kind}) for kind in ("fdm", "lap", "rand")},
     "opal": ("hilp.learning.methods.opal", {}),
     "iql": ("hilp.learning.methods.reward_iql", {}),
 }
@@ -55,7 +58,6 @@ def names() -> list[str]:
 
 
 def module(name: str) -> ModuleType:
-    """The file of a method."""
     if name not in MODULES:
         brought = _plugins()
         if name not in brought:
@@ -83,14 +85,7 @@ def config(name: str, **values: Any) -> Any:
 
 
 def keys(name: str) -> set[str]:
-    """The config keys of a method."""
     return {field.name for field in dataclasses.fields(module(name).Config)}
-
-
-def fixed(name: str) -> dict[str, str]:
-    """The config values that a method's name implies."""
-    module(name)
-    return MODULES[name][1]
 
 
 def of(config: Any) -> ModuleType:
@@ -99,7 +94,6 @@ def of(config: Any) -> ModuleType:
 
 
 def name_of(config: Any) -> str:
-    """The method whose Config this is."""
     for name in names():
         path, values = MODULES[name] if name in MODULES else (_plugins()[name], {})
         if type(config).__module__ == path and all(getattr(config, key) == value for key, value in values.items()):
@@ -107,10 +101,10 @@ def name_of(config: Any) -> str:
     raise HilpError(f"{type(config).__name__} is not the config of a method: {nearest('', names())}")
 
 
-def stages(config: Any) -> tuple[Stage, ...]:
+def stages(config: Any) -> tuple[configs.Stage, ...]:
     """The parts that training has, one for most methods."""
     method = of(config)
-    found = method.stages(config) if hasattr(method, "stages") else (Stage(method.sample, method.update),)
+    found = method.stages(config) if hasattr(method, "stages") else (configs.Stage(method.sample, method.update),)
     if not found or found[-1].until is not None or any(stage.until is None for stage in found[:-1]):
         raise HilpError(f"{method.__name__}: every stage but the last needs an `until`, and the last must have none")
     return found
@@ -122,7 +116,7 @@ def columns(config: Any) -> tuple[str, ...]:
 
 
 def presets(name: str) -> dict[str, dict[str, Any]]:
-    """The table of a method's presets (see preset_values)."""
+    """The table of a method's presets (see hilp.learning.tables)."""
     return getattr(module(name), "PRESETS", {})
 
 
@@ -132,8 +126,3 @@ configure = configs.changed
 def config_values(config: Any) -> dict[str, Any]:
     """A config as plain values: what runs, policies and rows hold of it."""
     return dataclasses.asdict(config)
-
-
-def from_values(name: str, values: dict[str, Any]) -> Any:
-    """The config that a run, a policy or a row holds as plain values."""
-    return configs.changed(module(name).Config(), values)

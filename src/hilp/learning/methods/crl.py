@@ -16,26 +16,17 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from hilp.learning import images, losses, networks, sampling
-from hilp.learning.configs import BaseConfig, Count, Ema, Fraction, NonNegative, Share, Sizes
-from hilp.learning.contract import Info
+from hilp.learning import actors, images, losses, networks, sampling, tables
+from hilp.learning.configs import Count, Ema, Fraction, Info, NonNegative, Share, TrunkConfig
 from hilp.learning.methods import gcbc
-from hilp.learning.methods import preset_values as values
-from hilp.learning.sampling import Batch
 from hilp.spec import Spec
-
-CRITICS = 2
 
 
 @dataclass(frozen=True)
-class Config(BaseConfig):
+class Config(TrunkConfig):
     """Hyper-parameters; the defaults are OGBench's for ant mazes."""
 
-    hidden: Sizes = (512, 512, 512)  # layers of phi and psi
-    actor_hidden: Sizes = (512, 512, 512)  # layers of the policy
     latent: Count = 512  # numbers that phi and psi give
-    batch: Count = 1024  # transitions per update; each is contrasted with all others
-    lr: NonNegative = 3e-4  # Adam, every network
     goal_discount: Fraction = 0.99  # how far ahead the critics' goals lie
     actor_goal_random: Share = 0.0  # share of the actor's goals drawn from the whole data set; the others lie ahead
     bc_weight: NonNegative = 0.1  # larger imitates the data
@@ -43,16 +34,14 @@ class Config(BaseConfig):
 
 
 class State(NamedTuple):
-    """Everything that training changes."""
-
     phi: networks.Ensemble  # of 2, of (s, a)
     psi: networks.Ensemble  # of 2, of g
-    actor: networks.UnitActor
-    actor_average: networks.UnitActor | tuple[()]  # () at rate 1: the actor itself is kept
+    actor: actors.UnitActor
+    actor_average: actors.UnitActor | tuple[()]  # () at rate 1: the actor itself is kept
     opt: optax.OptState
 
 
-Policy = gcbc.Policy  # what is left after training is pi(a | s, g)
+Policy, export = gcbc.Policy, gcbc.export  # what is left after training is pi(a | s, g)
 
 
 def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
@@ -60,7 +49,7 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
     key_at, key_goal, key_actor = jax.random.split(key, 3)
     at = sampling.transitions(index, key_at, cfg.batch)
     goal = sampling.geometric_future(index, key_goal, at, cfg.goal_discount)
-    actor_goal = sampling.actor_goals(index, key_actor, at, cfg.actor_goal_random)
+    actor_goal = sampling.hindsight_goals(index, key_actor, at, cfg.actor_goal_random)
     seen = {"observation": at, "goal": goal, "actor_goal": actor_goal}
     return sampling.Rows({"observations": seen, "actions": {"action": at}})
 
@@ -68,14 +57,14 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_phi, key_psi, key_actor = jax.random.split(key, 3)
     seen = images.layout(cfg, spec)
-    phi = networks.ensemble(networks.Trunk, CRITICS, seen + spec.action_dim, cfg.hidden, cfg.latent, key=key_phi)
-    psi = networks.ensemble(networks.Trunk, CRITICS, seen, cfg.hidden, cfg.latent, key=key_psi)
-    actor = networks.UnitActor(2 * seen, cfg.actor_hidden, spec.action_dim, key_actor)
+    phi = networks.ensemble(networks.Trunk, seen + spec.action_dim, cfg.hidden, cfg.latent, key=key_phi)
+    psi = networks.ensemble(networks.Trunk, seen, cfg.hidden, cfg.latent, key=key_psi)
+    actor = actors.UnitActor(2 * seen, cfg.actor_hidden, spec.action_dim, key_actor)
     average = losses.averaged(actor, actor, cfg.actor_ema)
     return State(phi, psi, actor, average, optax.adam(cfg.lr).init((phi, psi, actor)))
 
 
-def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
+def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
     """One step of the critics and of the actor, both from the same state."""
     critic = (state.phi, state.psi)
     (loss_q, right), grad_q = jax.value_and_grad(critic_loss, has_aux=True)(critic, batch)
@@ -87,14 +76,10 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     return State(phi, psi, actor, average, opt), info
 
 
-def export(cfg: Config, state: State) -> Policy:
-    return Policy(state.actor_average or state.actor)
-
-
 Critic = tuple[networks.Ensemble, networks.Ensemble]  # phi and psi
 
 
-def critic_loss(critic: Critic, batch: Batch) -> tuple[Array, Array]:
+def critic_loss(critic: Critic, batch: sampling.Batch) -> tuple[Array, Array]:
     """Which of the batch's goals lies ahead of which (s, a); also returns how often the right one scores highest."""
     phi = networks.apply_all(critic[0], networks.join(batch.observation, batch.action))
     psi = networks.apply_all(critic[1], batch.goal)
@@ -104,24 +89,26 @@ def critic_loss(critic: Critic, batch: Batch) -> tuple[Array, Array]:
     return losses.binary_contrastive(logits), jnp.mean(right)
 
 
-def actor_loss(actor: networks.UnitActor, critic: Critic, batch: Batch, weight: float) -> tuple[Array, Array]:
+def actor_loss(actor: actors.UnitActor, critic: Critic, batch: sampling.Batch, weight: float) -> tuple[Array, Array]:
     """DDPG+BC on the smaller critic; also returns its mean."""
-    sg = networks.join(batch.observation, networks.join(batch.actor_goal))
-    own = jnp.clip(actor(sg), -1.0, 1.0)
-    phi = networks.apply_all(critic[0], networks.join(batch.observation, own))
-    psi = networks.apply_all(critic[1], batch.actor_goal)
-    q = jnp.min(jnp.sum(phi * psi, axis=-1), axis=0) / math.sqrt(phi.shape[-1])
-    return losses.ddpg_bc(q, actor.log_prob(sg, batch.action), weight), jnp.mean(q)
+
+    def smaller(own: Array) -> Array:
+        phi = networks.apply_all(critic[0], networks.join(batch.observation, own))
+        psi = networks.apply_all(critic[1], batch.actor_goal)
+        return jnp.min(jnp.sum(phi * psi, axis=-1), axis=0) / math.sqrt(phi.shape[-1])
+
+    sg = networks.join(batch.observation, batch.actor_goal)
+    return actors.ddpg_bc_loss(actor, smaller, sg, batch.action, weight)
 
 
 PRESETS = {
-    **values.RIVALS,
-    "laptop": {**values.LAPTOP_TRUNKS, "latent": 128, "goal_discount": 0.97},
+    **tables.RIVALS,
+    "laptop": {**tables.LAPTOP_TRUNKS, "latent": 128, "goal_discount": 0.97},
     "both maze+pointmaze": {"bc_weight": 0.03},
     "both arm+visual-arm+all-kitchens": {"bc_weight": 3.0},
     "both antmaze-explore": {"bc_weight": 0.003},
     "both noisy-arm+visual-noisy-arm": {"bc_weight": 0.1},
-    "laptop pointmaze-not-giant+all-arms+all-kitchens": {"goal_discount": values.OGBENCH_DISCOUNT},
-    "both giant": {"goal_discount": values.OGBENCH_GIANT_DISCOUNT},
-    "laptop antmaze": {**values.ANT, **values.ANT_AVERAGE, "goal_discount": values.ANT_DISCOUNT},
+    "laptop pointmaze-not-giant+all-arms+all-kitchens": {"goal_discount": tables.OGBENCH_DISCOUNT},
+    "both giant": {"goal_discount": tables.OGBENCH_GIANT_DISCOUNT},
+    "laptop antmaze": {**tables.ANT, **tables.ANT_AVERAGE, "goal_discount": tables.ANT_DISCOUNT},
 }

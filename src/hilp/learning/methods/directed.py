@@ -24,18 +24,13 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from hilp.errors import HilpError
-from hilp.learning import hilbert, images, losses, networks, sampling, skills
-from hilp.learning.configs import AUTO, Count, reference_values
-from hilp.learning.contract import Info
+from hilp.learning import actors, hilbert, images, losses, networks, sampling, skills, tables
+from hilp.learning.configs import AUTO, Info, OfEight
 from hilp.learning.methods import hilp
-from hilp.learning.methods import preset_values as values
 from hilp.learning.methods.qrl import INTERVALS, union_length
-from hilp.learning.sampling import Batch
 from hilp.spec import Spec
 from hilp.trees import Tree
 
-LATENTS = 2  # networks of latents; the first one is kept
 Head = Literal["intervals", "heights"]
 
 
@@ -43,26 +38,19 @@ Head = Literal["intervals", "heights"]
 class Config(hilp.PhiConfig):
     """Hyper-parameters; the defaults are those of HILP."""
 
-    dim: Count = 64  # numbers of a latent: groups of eight intervals, or half phi and half heights
+    dim: OfEight = 64  # numbers of a latent: groups of eight intervals, or half phi and half heights
     head: Head = "intervals"  # what makes a distance of two latents
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.dim % INTERVALS:
-            raise HilpError(f"config key 'dim' must be a multiple of {INTERVALS}, not {self.dim}")
 
 
 class State(NamedTuple):
-    """Everything that training changes."""
-
     latent: networks.Ensemble  # of 2
     latent_target: networks.Ensemble
     step: Array  # how long a step of the data is, in latents: that of HILP's is one, by its loss
     value: networks.Trunk
     critic: networks.Ensemble  # of 2
     critic_target: networks.Ensemble
-    actor: networks.GaussianActor
-    actor_average: networks.GaussianActor | tuple[()]  # () at rate 1: the actor itself is kept
+    actor: actors.GaussianActor
+    actor_average: actors.GaussianActor | tuple[()]  # () at rate 1: the actor itself is kept
     latent_opt: optax.OptState
     policy_opt: optax.OptState
 
@@ -107,7 +95,7 @@ def direction(head: Head, here: Array, there: Array) -> Array:
 def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
     key_at, key_goal = jax.random.split(key)
     at = sampling.transitions(index, key_at, cfg.batch)
-    goal = sampling.hindsight_goals(index, key_goal, at, cfg.goal_discount, cfg.goal_random)
+    goal = sampling.hindsight_goals(index, key_goal, at, cfg.goal_random, cfg.goal_discount)
     extras = {"reached": goal == at}
     if cfg.bound_targets:
         extras["steps_to_goal"] = sampling.steps_to_goal(index, at, goal)
@@ -117,19 +105,13 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_latent, *keys = jax.random.split(key, 4)
     seen = images.layout(cfg, spec)
-    latent = networks.ensemble(networks.Trunk, LATENTS, seen, cfg.hidden, cfg.dim, key=key_latent)
+    latent = networks.ensemble(networks.Trunk, seen, cfg.hidden, cfg.dim, key=key_latent)
     policy = skills.init_policy(cfg, seen + cfg.dim, spec.action_dim, keys)
-    return State(
-        latent=latent,
-        latent_target=latent,
-        step=jnp.ones((), jnp.float32),
-        latent_opt=optax.adam(cfg.lr).init(latent),
-        actor_average=losses.averaged(policy["actor"], policy["actor"], cfg.actor_ema),
-        **policy,
-    )
+    average, opt = losses.averaged(policy["actor"], policy["actor"], cfg.actor_ema), optax.adam(cfg.lr).init(latent)
+    return State(latent, latent, jnp.ones((), jnp.float32), actor_average=average, latent_opt=opt, **policy)
 
 
-def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
+def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
     """One update of the latents and one of the policy, which sees the latents from before."""
     (_, (latent_info, here)), grad = jax.value_and_grad(latent_loss, has_aux=True)(
         state.latent, cfg, state.latent_target, batch
@@ -140,10 +122,10 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     here, after = jax.lax.stop_gradient(here), state.latent[0](batch.next_observation)
     usual = jnp.mean(jnp.linalg.norm(after - here, axis=-1))
     step = losses.polyak(state.step, usual, cfg.phi_tau)
-    z = hilbert.unit(jax.random.normal(key, here.shape))
+    z = skills.draw(key, here.shape)
     reward = hilbert.skill_reward(here, after, z) / step
 
-    part, info = skills.update_policy(cfg, state, batch, z, reward, "awr")
+    part, info = skills.update_policy(cfg, state, batch, z, reward)
     average = losses.averaged(state.actor_average, part["actor"], cfg.actor_ema, part["policy_opt"][0].count)
     parts = {"latent": latent, "latent_target": latent_target, "step": step, "latent_opt": latent_opt}
     return State(**parts, **part, actor_average=average), {**latent_info, **info, "latent_step": step}
@@ -154,46 +136,28 @@ def export(cfg: Config, state: State) -> Policy:
     return Policy(state.latent[0], actor, cfg.dim, False, cfg.phi_discount, state.step, cfg.head)
 
 
-reference = reference_values
+reference = hilp.reference
 
 
 def latent_loss(
-    latent: networks.Ensemble, cfg: Config, target: networks.Ensemble, batch: Batch
+    latent: networks.Ensemble, cfg: Config, target: networks.Ensemble, batch: sampling.Batch
 ) -> tuple[Array, tuple[Info, Array]]:
     """Eq. 6 with V(s, g) = -d(s, g), and the latents of s by the first network, so that they are computed once."""
-    count = batch.reached.shape[0]
-    online = networks.apply_all(latent, networks.stacked(batch.observation, batch.goal))  # ensemble x 2 batch x size
-    old = networks.apply_all(target, networks.stacked(batch.observation, batch.goal, batch.next_observation))
-    goal = old[:, count : 2 * count]
-    v = -distance(cfg.head, online[:, :count], online[:, count:])  # ensemble x batch
-    loss = hilbert.representation_loss(
-        v,
-        -distance(cfg.head, old[:, :count], goal),
-        -distance(cfg.head, old[:, 2 * count :], goal),
-        batch.reached,
-        cfg.phi_discount,
-        cfg.phi_expectile,
-        steps_to_goal=batch.steps_to_goal if cfg.bound_targets else None,
-    )
-    return loss, ({"phi_loss": loss, "distance": -jnp.mean(v)}, online[0, :count])
+    return hilp.phi_loss(latent, cfg, target, batch, lambda here, there: -distance(cfg.head, here, there))
 
 
 PRESETS = {
     "laptop": {
-        **values.LAPTOP_TRUNKS,
-        "phi_discount": AUTO,
-        "goal_discount": AUTO,
+        **tables.LAPTOP_TRUNKS,
+        **tables.phi_horizon(AUTO),
         "discount": 0.95,  # with a plan to follow, a skill need not look far ahead
         "phi_tau": 0.02,
         "tau": 0.02,
         "temperature": 28.0,  # a step pays a random skill of 64 numbers about a third of what it pays one of 8
         "bound_targets": True,  # detours of the data make ways longer, and a quasimetric believes them more easily
     },
-    "laptop pointmaze+arm+noisy-arm": values.OGBENCH_LAPTOP,
-    "laptop pointmaze-not-giant+arm+noisy-arm": {
-        "phi_discount": values.OGBENCH_DISCOUNT,
-        "goal_discount": values.OGBENCH_DISCOUNT,
-    },
-    "both giant": {"phi_discount": values.OGBENCH_GIANT_DISCOUNT, "goal_discount": values.OGBENCH_GIANT_DISCOUNT},
-    "laptop visual": values.LAPTOP_FILMS,
+    "laptop pointmaze+arm+noisy-arm": tables.OGBENCH_LAPTOP,
+    "laptop pointmaze-not-giant+arm+noisy-arm": tables.phi_horizon(tables.OGBENCH_DISCOUNT),
+    "both giant": tables.phi_horizon(tables.OGBENCH_GIANT_DISCOUNT),
+    "laptop visual": tables.LAPTOP_FILMS,
 }

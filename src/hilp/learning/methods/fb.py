@@ -16,45 +16,29 @@ import optax
 from jax import Array
 
 from hilp import trees
-from hilp.learning import features, images, losses, networks, sampling
-from hilp.learning.configs import Augment, BaseConfig, Count, Fraction, NonNegative, Share, TwoSizes
-from hilp.learning.contract import Info
-from hilp.learning.methods import preset_values as values
-from hilp.learning.sampling import Batch
+from hilp.learning import actors, features, images, losses, networks, sampling, skills, tables
+from hilp.learning.configs import Count, Info, NonNegative, Share, SuccessorConfig, TwoSizes
 from hilp.spec import Spec
 from hilp.trees import Tree
 
-HEADS = 2
-
 
 @dataclass(frozen=True)
-class Config(BaseConfig):
+class Config(SuccessorConfig):
     """Hyper-parameters; the defaults are the paper's table for zero-shot RL."""
 
     dim: Count = 50  # latent dimension D
     backward_hidden: TwoSizes = (512, 512)  # layers of B
-    preprocess_hidden: TwoSizes = (1024, 512)  # layers that (s, a), (s, z) and s go through apart
-    hidden: Count = 1024  # layer after them
-    batch: Count = 1024  # transitions per update
-    lr: NonNegative = 1e-4  # Adam, F, B and actor
-    discount: Fraction = 0.98  # of the successor measure
-    tau: Share = 0.01  # EMA of the targets of F and B
     orthonormality: NonNegative = 1.0  # weight of the loss that keeps B orthonormal
     q_weight: NonNegative = 0.0  # of the loss on values <F, z> with the reward that z implies; 0.01 where it helps
     skill_mix: Share = 0.5  # share of skills that are B of states of the data instead of the sphere's
-    noise: NonNegative = 0.2  # TD3's smoothing of actions
-    noise_clip: NonNegative = 0.3  # the noise is cut here
-    augment: Augment = "apart"  # random shifts of images: of s, s' and goals each their own
 
 
 class State(NamedTuple):
-    """Everything that training changes."""
-
     forward: networks.SuccessorMap
     forward_target: networks.SuccessorMap
     backward: networks.Feature
     backward_target: networks.Feature
-    actor: networks.TanhActor
+    actor: actors.TanhActor
     opt: optax.OptState  # of F and B
     actor_opt: optax.OptState
     image_encoder: images.SharedEncoder  # in front of all networks
@@ -65,7 +49,7 @@ class Policy(eqx.Module):
     """What is left after training: B, pi, and the rules that turn tasks into skills."""
 
     features: networks.Feature
-    actor: networks.TanhActor
+    actor: actors.TanhActor
     skill_dim: int = eqx.field(static=True)
     image_encoder: images.SharedEncoder
 
@@ -86,88 +70,68 @@ class Policy(eqx.Module):
 
 
 def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
-    at = sampling.transitions(index, key, cfg.batch)
-    return sampling.Rows.of_transitions(at)  # no goals of its own: all pairs of the batch are
+    # No goals of its own: all pairs of the batch are.
+    return sampling.Rows.of_transitions(sampling.transitions(index, key, cfg.batch))
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_forward, key_backward, key_actor = jax.random.split(key, 3)
-    image_encoder, spec = images.shared_encoder(cfg, spec, key)
-    forward = networks.SuccessorMap(spec, cfg.dim, cfg.preprocess_hidden, cfg.hidden, cfg.dim, HEADS, key_forward)
+    image_encoder, encoder_opt, spec = images.shared_encoder(cfg, spec, key)
+    forward = networks.SuccessorMap(spec, cfg.dim, cfg.preprocess_hidden, cfg.hidden, cfg.dim, key_forward)
     backward = networks.Feature(spec.observation_dim, cfg.backward_hidden, cfg.dim, key_backward)
-    actor = networks.TanhActor(spec, cfg.dim, cfg.preprocess_hidden, cfg.hidden, key_actor)
-    adam = optax.adam(cfg.lr)
-    return State(
-        forward=forward,
-        forward_target=forward,
-        backward=backward,
-        backward_target=backward,
-        actor=actor,
-        opt=adam.init((forward, backward)),
-        actor_opt=adam.init(actor),
-        image_encoder=image_encoder,
-        encoder_opt=images.init_encoder_opt(cfg.lr, image_encoder),
-    )
+    actor = actors.TanhActor(spec, cfg.dim, cfg.preprocess_hidden, cfg.hidden, key_actor)
+    opt, actor_opt = (optax.adam(cfg.lr).init(nets) for nets in ((forward, backward), actor))
+    return State(forward, forward, backward, backward, actor, opt, actor_opt, image_encoder, encoder_opt)
 
 
-def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
+def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
     """One step of F and B, and of the image encoder where there are images, then one of the actor."""
     key_skill, key_next, key_actor = jax.random.split(key, 3)
     batch, back = images.encode_batch(state.image_encoder, batch)
     z = draw_skills(cfg, state.backward, batch, key_skill)
 
-    next_noise = networks.smoothing_noise(key_next, batch.action.shape, cfg.noise, cfg.noise_clip)
+    next_noise = actors.smoothing_noise(key_next, batch.action.shape, cfg.noise, cfg.noise_clip)
     next_action = state.actor.explore(batch.next_observation, z, next_noise)
     old_forward = state.forward_target(batch.next_observation, next_action, z)  # heads x batch x dim
     old_backward = features.sphere(state.backward_target(batch.next_observation))
     old_measure = jnp.min(jnp.einsum("hbd,cd->hbc", old_forward, old_backward), axis=0)  # batch x batch
-    old_q = jnp.min(jnp.einsum("hbd,bd->hb", old_forward, z), axis=0)  # batch
-    nets = (state.forward, state.backward)
+    old_q = jnp.min(losses.skill_values(old_forward, z), axis=0)  # batch
+    both = (state.forward, state.backward)
     (_, info), grads, of_codes = images.value_and_grad_with_codes(
-        state.image_encoder, lambda nets, batch: measure_loss(nets, cfg, batch, z, old_measure, old_q), nets, batch
+        state.image_encoder, lambda nets, batch: measure_loss(nets, cfg, batch, z, old_measure, old_q), both, batch
     )
-    (forward, backward), opt = losses.adam_step(cfg.lr, grads, state.opt, nets)
+    (forward, backward), opt = losses.adam_step(cfg.lr, grads, state.opt, both)
 
-    noise = networks.smoothing_noise(key_actor, batch.action.shape, cfg.noise, cfg.noise_clip)
-    loss_actor, grads = jax.value_and_grad(losses.successor_actor_loss)(
-        state.actor, forward, batch.observation, z, noise
+    noise = actors.smoothing_noise(key_actor, batch.action.shape, cfg.noise, cfg.noise_clip)
+    loss_actor, grads = jax.value_and_grad(actors.td3_loss)(
+        state.actor, lambda own: losses.skill_values(forward(batch.observation, own, z), z), batch.observation, z, noise
     )
     actor, actor_opt = losses.adam_step(cfg.lr, grads, state.actor_opt, state.actor)
     image_encoder, encoder_opt = images.update_encoder(cfg.lr, state.image_encoder, state.encoder_opt, back, of_codes)
-    state = State(
-        forward=forward,
-        forward_target=losses.polyak(state.forward_target, forward, cfg.tau),
-        backward=backward,
-        backward_target=losses.polyak(state.backward_target, backward, cfg.tau),
-        actor=actor,
-        opt=opt,
-        actor_opt=actor_opt,
-        image_encoder=image_encoder,
-        encoder_opt=encoder_opt,
-    )
-    return state, {**info, "actor_loss": loss_actor}
+    forward_target = losses.polyak(state.forward_target, forward, cfg.tau)
+    backward_target = losses.polyak(state.backward_target, backward, cfg.tau)
+    nets = (forward, forward_target, backward, backward_target, actor)
+    return State(*nets, opt, actor_opt, image_encoder, encoder_opt), {**info, "actor_loss": loss_actor}
 
 
 def export(cfg: Config, state: State) -> Policy:
     return Policy(state.backward, state.actor, cfg.dim, state.image_encoder)
 
 
-def draw_skills(cfg: Config, backward: networks.Feature, batch: Batch, key: Array) -> Array:
+def draw_skills(cfg: Config, backward: networks.Feature, batch: sampling.Batch, key: Array) -> Array:
     """Fresh skills: uniform on the sphere, or B of another state of the batch."""
-    key_uniform, key_rows, key_which = jax.random.split(key, 3)
-    others = trees.over(lambda part: jax.random.permutation(key_rows, part), batch.observation)
-    of_data = features.sphere(backward(others))
-    uniform = features.sphere(jax.random.normal(key_uniform, of_data.shape))
-    return jnp.where(jax.random.uniform(key_which, (uniform.shape[0], 1)) < cfg.skill_mix, of_data, uniform)
+
+    def of_rows(rows: Array) -> Array:
+        return features.sphere(backward(trees.over(lambda part: part[rows], batch.observation)))
+
+    return skills.draw_mixed(key, (len(batch.action), cfg.dim), cfg.skill_mix, of_rows)
+
+
+Nets = tuple[networks.SuccessorMap, networks.Feature]  # F and B
 
 
 def measure_loss(
-    nets: tuple[networks.SuccessorMap, networks.Feature],
-    cfg: Config,
-    batch: Batch,
-    z: Array,
-    old_measure: Array,
-    old_q: Array,
+    nets: Nets, cfg: Config, batch: sampling.Batch, z: Array, old_measure: Array, old_q: Array
 ) -> tuple[Array, Info]:
     """The Bellman equation of successor measures M = F B' over all pairs of the batch."""
     forward, backward = nets
@@ -180,7 +144,7 @@ def measure_loss(
     loss = bellman + cfg.orthonormality * orthonormality
     info = {"measure_loss": bellman, "orthonormality": orthonormality}
     if cfg.q_weight > 0.0:
-        q = jnp.einsum("hbd,bd->hb", f, z)
+        q = losses.skill_values(f, z)
         target = implied_reward(jax.lax.stop_gradient(b), z) + cfg.discount * old_q
         info["q_loss"] = jnp.sum(jnp.mean(jnp.square(q - target), axis=1))
         loss = loss + cfg.q_weight * info["q_loss"]
@@ -193,11 +157,11 @@ def implied_reward(b: Array, z: Array) -> Array:
 
 
 PRESETS = {
-    **values.SUCCESSOR_IMAGES,
-    "laptop": {**values.LAPTOP_SUCCESSORS, "dim": 32, "backward_hidden": (128, 128)},
-    "laptop antmaze": values.ANT_LONG,
+    **tables.SUCCESSOR_IMAGES,
+    "laptop": {**tables.LAPTOP_SUCCESSORS, "dim": 32, "backward_hidden": (128, 128)},
+    "laptop antmaze": tables.ANT_LONG,
     # The goal-conditioned table lists these for all of its methods; what it leaves open stays the zero-shot table's.
     "paper antmaze+kitchen": {"dim": 32, "discount": 0.99, "lr": 3e-4, "tau": 0.005},
     "laptop kitchen": {"normalize": False},
-    "paper kitchen": values.KITCHEN_PAPER,
+    "paper kitchen": tables.KITCHEN_PAPER,
 }

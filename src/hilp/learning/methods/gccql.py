@@ -19,26 +19,17 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from hilp.learning import images, losses, networks, sampling
-from hilp.learning.configs import BaseConfig, Count, Fraction, GoalShare, NonNegative, Share, Sizes
-from hilp.learning.contract import Info
+from hilp.learning import actors, images, losses, networks, sampling, tables
+from hilp.learning.configs import Count, Fraction, GoalShare, Info, NonNegative, Share, TrunkConfig
 from hilp.learning.methods import gcbc
-from hilp.learning.methods import preset_values as values
-from hilp.learning.sampling import Batch
 from hilp.spec import Spec
-
-CRITICS = 2
 
 
 @dataclass(frozen=True)
-class Config(BaseConfig):
+class Config(TrunkConfig):
     """Hyper-parameters; sizes, batch, discount and target rate are the paper's table for goal-conditioned RL."""
 
-    hidden: Sizes = (512, 512, 512)  # layers of Q
-    actor_hidden: Sizes = (512, 512, 512)  # layers of the policy
-    batch: Count = 1024  # transitions per update
-    lr: NonNegative = 3e-4  # Adam, critics
-    actor_lr: NonNegative = 1e-4  # Adam, actor and temperature
+    actor_lr: NonNegative = 1e-4  # Adam, actor and temperature; `lr` is that of the critics
     discount: Fraction = 0.99  # of the reward
     tau: Share = 0.005  # EMA of the critic's target
     goal_discount: Fraction = 0.99  # how far ahead future goals lie
@@ -49,11 +40,9 @@ class Config(BaseConfig):
 
 
 class State(NamedTuple):
-    """Everything that training changes."""
-
     critic: networks.Ensemble  # of 2
     critic_target: networks.Ensemble
-    actor: networks.SquashedActor
+    actor: actors.SquashedActor
     log_temperature: Array  # of SAC: how much entropy is worth
     critic_opt: optax.OptState
     actor_opt: optax.OptState
@@ -65,32 +54,24 @@ Policy = gcbc.Policy  # without its noise, the actor is pi(a | s, g) as that of 
 def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
     key_at, key_goal = jax.random.split(key)
     at = sampling.transitions(index, key_at, cfg.batch)
-    goal = sampling.value_goals(index, key_goal, at, cfg.goal_discount, cfg.p_current_goal, cfg.goal_random)
+    goal = sampling.hindsight_goals(index, key_goal, at, cfg.goal_random, cfg.goal_discount, cfg.p_current_goal)
     return sampling.Rows.of_transitions(at, {"goal": goal}, reached=goal == at)
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_critic, key_actor = jax.random.split(key)
     size_sg = 2 * images.layout(cfg, spec)
-    size_sga = size_sg + spec.action_dim
-    critic = networks.ensemble(networks.Trunk, CRITICS, size_sga, cfg.hidden, 1, key=key_critic)
-    actor = networks.SquashedActor(size_sg, cfg.actor_hidden, spec.action_dim, key_actor)
+    critic = networks.ensemble(networks.Trunk, size_sg + spec.action_dim, cfg.hidden, 1, key=key_critic)
+    actor = actors.SquashedActor(size_sg, cfg.actor_hidden, spec.action_dim, key_actor)
     log_temperature = jnp.zeros(())
-    return State(
-        critic=critic,
-        critic_target=critic,
-        actor=actor,
-        log_temperature=log_temperature,
-        critic_opt=optax.adam(cfg.lr).init(critic),
-        actor_opt=optax.adam(cfg.actor_lr).init((actor, log_temperature)),
-    )
+    critic_opt, actor_opt = optax.adam(cfg.lr).init(critic), optax.adam(cfg.actor_lr).init((actor, log_temperature))
+    return State(critic, critic, actor, log_temperature, critic_opt, actor_opt)
 
 
-def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
+def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
     """One step of the critics, of the actor and of the temperature, all from the same state."""
     key_anywhere, key_here, key_next, key_actor = jax.random.split(key, 4)
-    goal = networks.join(batch.goal)
-    sg, next_sg = networks.join(batch.observation, goal), networks.join(batch.next_observation, goal)
+    sg, next_sg = (networks.join(seen, batch.goal) for seen in (batch.observation, batch.next_observation))
     shape = (cfg.samples, *batch.action.shape)
     here, here_density = state.actor.draw(sg, jax.random.normal(key_here, shape))
     after, after_density = state.actor.draw(next_sg, jax.random.normal(key_next, shape))
@@ -115,15 +96,9 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     (actor, log_temperature), actor_opt = losses.adam_step(
         cfg.actor_lr, (grad_a, grad_t), state.actor_opt, (state.actor, state.log_temperature)
     )
-    state = State(
-        critic=critic,
-        critic_target=losses.polyak(state.critic_target, critic, cfg.tau),
-        actor=actor,
-        log_temperature=log_temperature,
-        critic_opt=critic_opt,
-        actor_opt=actor_opt,
-    )
-    return state, {**info, "actor_loss": loss_a, "entropy": -jnp.mean(log_prob), "temperature": temperature}
+    critic_target = losses.polyak(state.critic_target, critic, cfg.tau)
+    info |= {"actor_loss": loss_a, "entropy": -jnp.mean(log_prob), "temperature": temperature}
+    return State(critic, critic_target, actor, log_temperature, critic_opt, actor_opt), info
 
 
 def export(cfg: Config, state: State) -> Policy:
@@ -149,7 +124,7 @@ def critic_loss(
 
 
 def actor_loss(
-    actor: networks.SquashedActor, critic: networks.Ensemble, temperature: Array, sg: Array, noise: Array
+    actor: actors.SquashedActor, critic: networks.Ensemble, temperature: Array, sg: Array, noise: Array
 ) -> tuple[Array, Array]:
     """SAC: E[temperature * log pi(a | s, g) - min_i Q_i(s, a, g)]; also returns the log-density."""
     action, log_prob = actor.draw(sg, noise)
@@ -163,21 +138,16 @@ def temperature_loss(log_temperature: Array, log_prob: Array, target_entropy: fl
 
 
 PRESETS = {
-    **values.GOAL_IMAGES,
+    **tables.GOAL_IMAGES,
     "laptop": {
-        **values.LAPTOP_TRUNKS,
+        **tables.LAPTOP_TRUNKS,
         "actor_lr": 3e-4,
-        "discount": 0.97,
-        "goal_discount": 0.97,
+        **tables.horizon(0.97),
         "tau": 0.02,
         "samples": 4,  # 30 actions a row would be most of the work
     },
-    "laptop antmaze": {**values.ANT, **values.ANT_GOAL_VALUES, **values.ANT_LONG, "actor_lr": 1e-4},
-    "laptop all-kitchens": {
-        **values.KITCHEN_LAPTOP,
-        "discount": values.KITCHEN_DISCOUNT,
-        "goal_discount": values.KITCHEN_DISCOUNT,
-    },
-    "paper all-kitchens": values.KITCHEN_PAPER,
-    "paper visual-kitchen": values.PAPER_IMAGES,
+    "laptop antmaze": {**tables.ANT, **tables.ANT_GOAL_VALUES, **tables.ANT_LONG, "actor_lr": 1e-4},
+    "laptop all-kitchens": {**tables.KITCHEN_LAPTOP, **tables.horizon(tables.KITCHEN_DISCOUNT)},
+    "paper all-kitchens": tables.KITCHEN_PAPER,
+    "paper visual-kitchen": tables.PAPER_IMAGES,
 }

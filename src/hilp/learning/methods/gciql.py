@@ -16,25 +16,17 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from hilp.learning import hilbert, images, losses, networks, sampling
-from hilp.learning.configs import BaseConfig, Count, Ema, Fraction, GoalShare, NonNegative, Positive, Share, Sizes
-from hilp.learning.contract import Info
+from hilp.learning import actors, hilbert, images, losses, networks, sampling, tables
+from hilp.learning.configs import Ema, Fraction, GoalShare, Info, NonNegative, Positive, Share, TrunkConfig
 from hilp.learning.methods import gcbc
-from hilp.learning.methods import preset_values as values
-from hilp.learning.sampling import Batch
 from hilp.spec import Spec
-
-VALUES = 2
+from hilp.trees import Tree
 
 
 @dataclass(frozen=True)
-class Config(BaseConfig):
+class Config(TrunkConfig):
     """Hyper-parameters; the defaults are the paper's table for goal-conditioned RL."""
 
-    hidden: Sizes = (512, 512, 512)  # layers of V
-    actor_hidden: Sizes = (512, 512, 512)  # layers of the policy; the paper has (256, 256) on AntMaze-large
-    batch: Count = 1024  # transitions per update
-    lr: NonNegative = 3e-4  # Adam, every network
     discount: Fraction = 0.99  # sets the longest distance V can tell apart, about 1 / (1 - discount) steps
     expectile: Fraction = 0.9  # nearer 1: values of the best path in the data, not of the usual one
     tau: Share = 0.005  # EMA of V's target
@@ -48,103 +40,79 @@ class Config(BaseConfig):
 
 
 class State(NamedTuple):
-    """Everything that training changes."""
-
     value: networks.Ensemble  # of 2
     value_target: networks.Ensemble
-    actor: networks.GaussianActor
-    actor_average: networks.GaussianActor | tuple[()]  # () at rate 1: the actor itself is kept
+    actor: actors.GaussianActor
+    actor_average: actors.GaussianActor | tuple[()]  # () at rate 1: the actor itself is kept
     opt: optax.OptState
 
 
-Policy = gcbc.Policy  # what is left after training is the same: pi(a | s, g)
+Policy, export = gcbc.Policy, gcbc.export  # what is left after training is the same: pi(a | s, g)
 
 
 def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
     """Transitions with two goals each: one to learn the value from, one for the actor."""
     key_at, key_goal, key_actor = jax.random.split(key, 3)
     at = sampling.transitions(index, key_at, cfg.batch)
-    goal = sampling.value_goals(index, key_goal, at, cfg.goal_discount, cfg.p_current_goal, cfg.goal_random)
-    actor_goal = sampling.actor_goals(index, key_actor, at, cfg.actor_goal_random)
+    goal = sampling.hindsight_goals(index, key_goal, at, cfg.goal_random, cfg.goal_discount, cfg.p_current_goal)
+    actor_goal = sampling.hindsight_goals(index, key_actor, at, cfg.actor_goal_random)
     return sampling.Rows.of_transitions(at, {"goal": goal, "actor_goal": actor_goal}, reached=goal == at)
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_value, _, key_actor = jax.random.split(key, 3)  # the second is the critics' in gc-iql-q
     size_sg = 2 * images.layout(cfg, spec)
-    value = networks.ensemble(networks.Trunk, VALUES, size_sg, cfg.hidden, 1, key=key_value)
-    actor = networks.GaussianActor(size_sg, cfg.actor_hidden, spec.action_dim, key_actor)
-    return State(
-        value=value,
-        value_target=value,
-        actor=actor,
-        actor_average=losses.averaged(actor, actor, cfg.actor_ema),
-        opt=optax.adam(cfg.lr).init((value, actor)),
-    )
+    value = networks.ensemble(networks.Trunk, size_sg, cfg.hidden, 1, key=key_value)
+    actor = actors.GaussianActor(size_sg, cfg.actor_hidden, spec.action_dim, key_actor)
+    average = losses.averaged(actor, actor, cfg.actor_ema)
+    return State(value, value, actor, average, optax.adam(cfg.lr).init((value, actor)))
 
 
-def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
+def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
     """One step of V and of the actor, both from the same state."""
     (loss_v, v), grad_v = jax.value_and_grad(value_loss, has_aux=True)(state.value, cfg, state.value_target, batch)
 
-    goal = networks.join(batch.actor_goal)
-    both = networks.stacked(batch.observation, batch.next_observation)
-    toward = networks.join(both, jnp.concatenate([goal, goal]))
-    before, after = jnp.split(jnp.mean(networks.apply_all(state.value, toward)[..., 0], axis=0), 2)
+    before, after = (jnp.mean(v, axis=0) for v in before_and_after(state.value, batch, batch.actor_goal))
     advantage = after - before
-    weight = losses.awr_weight(advantage, cfg.temperature, cfg.awr_clip)
-    sg = networks.join(batch.observation, goal)
-    loss_a, grad_a = jax.value_and_grad(losses.awr_loss)(state.actor, sg, batch.action, weight)
+    sg = networks.join(batch.observation, batch.actor_goal)
+    actor_grad = jax.value_and_grad(actors.awr_loss, has_aux=True)
+    (loss_a, weight), grad_a = actor_grad(state.actor, sg, batch.action, advantage, cfg.temperature, cfg.awr_clip)
 
     (value, actor), opt = losses.adam_step(cfg.lr, (grad_v, grad_a), state.opt, (state.value, state.actor))
-    state = State(
-        value=value,
-        value_target=losses.polyak(state.value_target, value, cfg.tau),
-        actor=actor,
-        actor_average=losses.averaged(state.actor_average, actor, cfg.actor_ema, opt[0].count),
-        opt=opt,
-    )
-    info = {"value_loss": loss_v, "value": v, "awr_weight": jnp.mean(weight)}
-    return state, {**info, "actor_loss": loss_a, "advantage": jnp.mean(advantage)}
+    value_target = losses.polyak(state.value_target, value, cfg.tau)
+    average = losses.averaged(state.actor_average, actor, cfg.actor_ema, opt[0].count)
+    info = {"value_loss": loss_v, "value": v, "awr_weight": weight, "actor_loss": loss_a}
+    return State(value, value_target, actor, average, opt), {**info, "advantage": jnp.mean(advantage)}
 
 
-def export(cfg: Config, state: State) -> Policy:
-    return Policy(state.actor_average or state.actor)
+def before_and_after(value: networks.Ensemble, batch: sampling.Batch, goal: Tree) -> list[Array]:
+    """V(s, g) and V(s', g) of each network: ensemble x batch."""
+    both = networks.stacked(batch.observation, batch.next_observation)
+    return jnp.split(networks.apply_all(value, networks.join(both, networks.stacked(goal, goal)))[..., 0], 2, axis=1)
 
 
 def value_loss(
-    value: networks.Ensemble, cfg: Any, target: networks.Ensemble, batch: Batch, steps_to_goal: Array | None = None
+    value: networks.Ensemble, cfg: Any, target: networks.Ensemble, batch: sampling.Batch, bounds: Array | None = None
 ) -> tuple[Array, Array]:
     """Eq. 6 with V(s, g) in the place of -|phi(s) - phi(g)|; also returns the mean of V."""
-    goal = networks.join(batch.goal)
-    v = networks.apply_all(value, networks.join(batch.observation, goal))[..., 0]  # ensemble x batch
-    both = networks.stacked(batch.observation, batch.next_observation)
-    toward = networks.join(both, jnp.concatenate([goal, goal]))
-    old_v, old_next_v = jnp.split(networks.apply_all(target, toward)[..., 0], 2, axis=1)
-    loss = hilbert.representation_loss(
-        v, old_v, old_next_v, batch.reached, cfg.discount, cfg.expectile, steps_to_goal=steps_to_goal
-    )
+    v = networks.apply_all(value, networks.join(batch.observation, batch.goal))[..., 0]  # ensemble x batch
+    old_v, old_next_v = before_and_after(target, batch, batch.goal)
+    loss = hilbert.representation_loss(v, old_v, old_next_v, batch.reached, cfg.discount, cfg.expectile, None, bounds)
     return loss, jnp.mean(v)
 
 
 PRESETS = {
-    **values.RIVALS,
-    "laptop": {
-        **values.LAPTOP_TRUNKS,
-        "discount": 0.97,  # as phi of hilp
-        "goal_discount": 0.97,
-        "tau": 0.02,
-    },
-    "laptop antmaze": {**values.ANT, **values.ANT_AVERAGE, **values.ANT_GOAL_VALUES},
-    "laptop pointmaze-not-giant+all-arms": values.OGBENCH_GOALS,
-    "both giant": values.OGBENCH_GIANT_GOALS,
+    **tables.RIVALS,
+    "laptop": {**tables.LAPTOP_TRUNKS, **tables.horizon(0.97), "tau": 0.02},  # 0.97 as phi of hilp
+    "laptop antmaze": {**tables.ANT, **tables.ANT_AVERAGE, **tables.ANT_GOAL_VALUES},
+    "laptop pointmaze-not-giant+all-arms": tables.horizon(tables.OGBENCH_DISCOUNT),
+    "both giant": tables.horizon(tables.OGBENCH_GIANT_DISCOUNT),
     "paper antmaze-large": {"actor_hidden": (256, 256)},
     "both antmaze-ultra+all-kitchens": {"expectile": 0.7, "temperature": 1.0},
     "laptop all-kitchens": {
-        **values.KITCHEN_LAPTOP,
-        **values.KITCHEN_AVERAGE,
-        "discount": values.KITCHEN_DISCOUNT,
-        "goal_discount": values.KITCHEN_DISCOUNT,
+        **tables.KITCHEN_LAPTOP,
+        **tables.KITCHEN_AVERAGE,
+        **tables.horizon(tables.KITCHEN_DISCOUNT),
     },
     # OGBench's values; networks stay ours, its actors have GELU and a deviation of one.
     "both ogbench": {"temperature": 10.0},

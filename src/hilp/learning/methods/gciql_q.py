@@ -15,14 +15,10 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from hilp.learning import images, losses, networks
-from hilp.learning.configs import NonNegative
-from hilp.learning.contract import Info
+from hilp.learning import actors, images, losses, networks, sampling
+from hilp.learning.configs import Info, NonNegative
 from hilp.learning.methods import gciql
-from hilp.learning.sampling import Batch
 from hilp.spec import Spec
-
-CRITICS = 2
 
 
 @dataclass(frozen=True)
@@ -34,76 +30,51 @@ class Config(gciql.Config):
 
 
 class State(NamedTuple):
-    """Everything that training changes."""
-
     value: networks.Trunk
     critic: networks.Ensemble  # of 2
     critic_target: networks.Ensemble
-    actor: networks.GaussianActor
-    actor_average: networks.GaussianActor | tuple[()]  # () at rate 1: the actor itself is kept
+    actor: actors.GaussianActor
+    actor_average: actors.GaussianActor | tuple[()]  # () at rate 1: the actor itself is kept
     opt: optax.OptState
 
 
-Policy = gciql.Policy  # what is left after training is the same: pi(a | s, g)
+Policy, export = gciql.Policy, gciql.export  # what is left after training is the same: pi(a | s, g)
 sample = gciql.sample  # and so are the goals
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_value, key_critic, key_actor = jax.random.split(key, 3)
     size_sg = 2 * images.layout(cfg, spec)
-    size_sga = size_sg + spec.action_dim
     value = networks.Trunk(size_sg, cfg.hidden, 1, jax.random.split(key_value, 1)[0])
-    critic = networks.ensemble(networks.Trunk, CRITICS, size_sga, cfg.hidden, 1, key=key_critic)
-    actor = networks.GaussianActor(size_sg, cfg.actor_hidden, spec.action_dim, key_actor)
-    return State(
-        value=value,
-        critic=critic,
-        critic_target=critic,
-        actor=actor,
-        actor_average=losses.averaged(actor, actor, cfg.actor_ema),
-        opt=optax.adam(cfg.lr).init((value, critic, actor)),
-    )
+    critic = networks.ensemble(networks.Trunk, size_sg + spec.action_dim, cfg.hidden, 1, key=key_critic)
+    actor = actors.GaussianActor(size_sg, cfg.actor_hidden, spec.action_dim, key_actor)
+    average = losses.averaged(actor, actor, cfg.actor_ema)
+    return State(value, critic, critic, actor, average, optax.adam(cfg.lr).init((value, critic, actor)))
 
 
-def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
+def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
     """One step of V, of the critics and of the actor, all from the same state."""
-    goal, actor_goal = networks.join(batch.goal), networks.join(batch.actor_goal)
-    sg, toward = networks.join(batch.observation, goal), networks.join(batch.observation, actor_goal)
+    sg, toward = (networks.join(batch.observation, goal) for goal in (batch.goal, batch.actor_goal))
     sga = jnp.concatenate([sg, batch.action], axis=-1)
     every = jnp.concatenate([sga, jnp.concatenate([toward, batch.action], axis=-1)])
     target_q, actor_q = jnp.split(jnp.min(networks.apply_all(state.critic_target, every)[..., 0], axis=0), 2)
     value_grad = jax.value_and_grad(losses.expectile_value_loss, has_aux=True)
     (loss_v, v), grad_v = value_grad(state.value, sg, target_q, cfg.expectile)
 
-    next_v = state.value(networks.join(batch.next_observation, goal))[..., 0]
+    next_v = state.value(networks.join(batch.next_observation, batch.goal))[..., 0]
     target = (batch.reached - 1.0) + cfg.discount * (1.0 - batch.reached) * next_v
     loss_q, grad_q = jax.value_and_grad(losses.critic_loss)(state.critic, sga, target)
-    advantage = actor_q - state.value(toward)[..., 0]
 
-    info = {"value_loss": loss_v, "critic_loss": loss_q, "value": jnp.mean(v), "advantage": jnp.mean(advantage)}
-    if cfg.extraction == "awr":
-        weight = losses.awr_weight(advantage, cfg.temperature, cfg.awr_clip)
-        loss_a, grad_a = jax.value_and_grad(losses.awr_loss)(state.actor, toward, batch.action, weight)
-        info["awr_weight"] = jnp.mean(weight)
-    else:
-        climb = jax.value_and_grad(losses.ddpg_bc_loss)
-        loss_a, grad_a = climb(state.actor, state.critic, toward, batch.action, cfg.bc_weight)
+    advantage = actor_q - state.value(toward)[..., 0]
+    actor_grad = jax.value_and_grad(actors.extraction_loss, has_aux=True)
+    (_, info), grad_a = actor_grad(state.actor, cfg, state.critic, toward, batch.action, advantage)
 
     nets = (state.value, state.critic, state.actor)
     (value, critic, actor), opt = losses.adam_step(cfg.lr, (grad_v, grad_q, grad_a), state.opt, nets)
-    state = State(
-        value=value,
-        critic=critic,
-        critic_target=losses.polyak(state.critic_target, critic, cfg.tau),
-        actor=actor,
-        actor_average=losses.averaged(state.actor_average, actor, cfg.actor_ema, opt[0].count),
-        opt=opt,
-    )
-    return state, {**info, "actor_loss": loss_a}
-
-
-def export(cfg: Config, state: State) -> Policy:
-    return Policy(state.actor_average or state.actor)
+    critic_target = losses.polyak(state.critic_target, critic, cfg.tau)
+    average = losses.averaged(state.actor_average, actor, cfg.actor_ema, opt[0].count)
+    info |= {"value_loss": loss_v, "critic_loss": loss_q, "value": jnp.mean(v), "advantage": jnp.mean(advantage)}
+    return State(value, critic, critic_target, actor, average, opt), info
 
 
 PRESETS = {

@@ -18,39 +18,23 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from hilp.learning import images, losses, networks, sampling
-from hilp.learning.configs import Augment, BaseConfig, Count, Fraction, NonNegative, Share, TwoSizes
-from hilp.learning.contract import Info
-from hilp.learning.methods import preset_values as values
-from hilp.learning.sampling import Batch
+from hilp.learning import actors, images, losses, networks, sampling, tables
+from hilp.learning.configs import Fraction, Info, SuccessorConfig
 from hilp.spec import Spec
 from hilp.trees import Tree
 
-HEADS = 2
-
 
 @dataclass(frozen=True)
-class Config(BaseConfig):
+class Config(SuccessorConfig):
     """Hyper-parameters; the defaults are the paper's table for zero-shot RL."""
 
-    preprocess_hidden: TwoSizes = (1024, 512)  # layers that (s, a), (s, g) and s go through apart
-    hidden: Count = 1024  # layer after them
-    batch: Count = 1024  # transitions per update
-    lr: NonNegative = 1e-4  # Adam, critic and actor
     goal_discount: Fraction = 0.99  # how far ahead future goals lie
-    discount: Fraction = 0.98  # of the reward
-    tau: Share = 0.01  # EMA of the critic's target
-    noise: NonNegative = 0.2  # TD3's smoothing of actions
-    noise_clip: NonNegative = 0.3  # the noise is cut here
-    augment: Augment = "apart"  # random shifts of images: of s, s' and goals each their own
 
 
 class State(NamedTuple):
-    """Everything that training changes."""
-
     critic: networks.SuccessorMap
     critic_target: networks.SuccessorMap
-    actor: networks.TanhActor
+    actor: actors.TanhActor
     critic_opt: optax.OptState
     actor_opt: optax.OptState
     image_encoder: images.SharedEncoder  # in front of both networks
@@ -60,7 +44,7 @@ class State(NamedTuple):
 class Policy(eqx.Module):
     """What is left after training: pi(a | s, g)."""
 
-    actor: networks.TanhActor
+    actor: actors.TanhActor
     image_encoder: images.SharedEncoder
 
     @property
@@ -84,19 +68,17 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_critic, key_actor = jax.random.split(key)
-    image_encoder, spec = images.shared_encoder(cfg, spec, key)
-    goal_dim = spec.observation_dim
-    critic = networks.SuccessorMap(spec, goal_dim, cfg.preprocess_hidden, cfg.hidden, 1, HEADS, key_critic)
-    actor = networks.TanhActor(spec, goal_dim, cfg.preprocess_hidden, cfg.hidden, key_actor)
+    image_encoder, encoder_opt, spec = images.shared_encoder(cfg, spec, key)
+    critic = networks.SuccessorMap(spec, spec.observation_dim, cfg.preprocess_hidden, cfg.hidden, 1, key_critic)
+    actor = actors.TanhActor(spec, spec.observation_dim, cfg.preprocess_hidden, cfg.hidden, key_actor)
     adam = optax.adam(cfg.lr)
-    encoder_opt = images.init_encoder_opt(cfg.lr, image_encoder)
     return State(critic, critic, actor, adam.init(critic), adam.init(actor), image_encoder, encoder_opt)
 
 
-def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
+def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
     """One step of the critic, and of the image encoder where there are images, then one of the actor."""
     key_next, key_actor = jax.random.split(key)
-    next_noise = networks.smoothing_noise(key_next, batch.action.shape, cfg.noise, cfg.noise_clip)
+    next_noise = actors.smoothing_noise(key_next, batch.action.shape, cfg.noise, cfg.noise_clip)
     batch, back = images.encode_batch(state.image_encoder, batch)
     goal = networks.join(batch.goal)
     next_action = state.actor.explore(batch.next_observation, goal, next_noise)
@@ -107,19 +89,14 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     )
     critic, critic_opt = losses.adam_step(cfg.lr, grads, state.critic_opt, state.critic)
 
-    noise = networks.smoothing_noise(key_actor, batch.action.shape, cfg.noise, cfg.noise_clip)
-    loss_actor, grads = jax.value_and_grad(actor_loss)(state.actor, critic, batch.observation, goal, noise)
+    noise = actors.smoothing_noise(key_actor, batch.action.shape, cfg.noise, cfg.noise_clip)
+    loss_actor, grads = jax.value_and_grad(actors.td3_loss)(
+        state.actor, lambda own: critic(batch.observation, own, goal)[..., 0], batch.observation, goal, noise
+    )
     actor, actor_opt = losses.adam_step(cfg.lr, grads, state.actor_opt, state.actor)
     image_encoder, encoder_opt = images.update_encoder(cfg.lr, state.image_encoder, state.encoder_opt, back, of_codes)
-    state = State(
-        critic=critic,
-        critic_target=losses.polyak(state.critic_target, critic, cfg.tau),
-        actor=actor,
-        critic_opt=critic_opt,
-        actor_opt=actor_opt,
-        image_encoder=image_encoder,
-        encoder_opt=encoder_opt,
-    )
+    critic_target = losses.polyak(state.critic_target, critic, cfg.tau)
+    state = State(critic, critic_target, actor, critic_opt, actor_opt, image_encoder, encoder_opt)
     return state, {"critic_loss": loss_critic, "actor_loss": loss_actor, "value": jnp.mean(next_q)}
 
 
@@ -127,18 +104,10 @@ def export(cfg: Config, state: State) -> Policy:
     return Policy(state.actor, state.image_encoder)
 
 
-def critic_loss(critic: networks.SuccessorMap, batch: Batch, target: Array) -> Array:
+def critic_loss(critic: networks.SuccessorMap, batch: sampling.Batch, target: Array) -> Array:
     """Both heads towards -1 + discount * Q', and towards 0 where the transition arrives."""
     q = critic(batch.observation, batch.action, networks.join(batch.goal))[..., 0]  # heads x batch
     return jnp.sum(jnp.mean(jnp.square(q - target[None]), axis=1))
 
 
-def actor_loss(
-    actor: networks.TanhActor, critic: networks.SuccessorMap, observation: Tree, goal: Array, noise: Array
-) -> Array:
-    """-min_i Q_i(s, pi(s, g) + noise, g)."""
-    action = actor.explore(observation, goal, noise)
-    return -jnp.mean(jnp.min(critic(observation, action, goal)[..., 0], axis=0))
-
-
-PRESETS = {**values.SUCCESSOR_IMAGES, "laptop": values.LAPTOP_SUCCESSORS}
+PRESETS = {**tables.SUCCESSOR_IMAGES, "laptop": tables.LAPTOP_SUCCESSORS}

@@ -6,6 +6,7 @@ goals can be an episode's true final state.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -17,15 +18,21 @@ from jax import Array
 
 from hilp import trees
 from hilp.errors import HilpError
-from hilp.learning import hilbert, images, losses, networks, sampling, skills
-from hilp.learning.configs import AUTO, AutoFraction, Count, Ema, Fraction, NonNegative, Share, reference_values
-from hilp.learning.contract import Info, Stage
-from hilp.learning.methods import preset_values as values
-from hilp.learning.sampling import Batch
+from hilp.learning import actors, hilbert, images, losses, networks, sampling, skills, tables
+from hilp.learning.configs import (
+    AUTO,
+    AutoFraction,
+    Count,
+    Ema,
+    Fraction,
+    Info,
+    NonNegative,
+    Share,
+    Stage,
+    reference_values,
+)
 from hilp.spec import Spec
 from hilp.trees import Tree
-
-PHIS = 2  # the first one is phi
 
 
 @dataclass(frozen=True)
@@ -62,15 +69,13 @@ class Config(PhiConfig):
 
 
 class State(NamedTuple):
-    """Everything that training changes."""
-
     phi: networks.Ensemble  # of 2
     phi_target: networks.Ensemble
     value: networks.Trunk
     critic: networks.Ensemble  # of 2
     critic_target: networks.Ensemble
-    actor: networks.GaussianActor
-    actor_average: networks.GaussianActor | tuple[()]  # () at rate 1: the actor itself is kept
+    actor: actors.GaussianActor
+    actor_average: actors.GaussianActor | tuple[()]  # () at rate 1: the actor itself is kept
     phi_opt: optax.OptState
     policy_opt: optax.OptState
 
@@ -79,7 +84,7 @@ class Policy(eqx.Module):
     """What is left after training: phi, pi, and the rules that turn tasks into skills."""
 
     phi: networks.Trunk
-    actor: networks.GaussianActor
+    actor: actors.GaussianActor
     skill_dim: int = eqx.field(static=True)
     through_phi: bool = eqx.field(static=True)  # whether the actor sees what phi makes of a state
     discount: float = eqx.field(static=True)  # of distances: phi tells them apart up to about 1 / (1 - discount) steps
@@ -89,7 +94,7 @@ class Policy(eqx.Module):
 
     def act(self, observation: Tree, z: Array) -> Array:
         seen = self.phi.features(observation) if self.through_phi else observation
-        return jnp.clip(self.actor(networks.join(seen, z)), -1.0, 1.0)
+        return self.actor.act(seen, z)
 
     def goal_direction(self, here: Array, there: Array) -> Array:
         """Goal rule: the unit direction from one latent to another (Eq. 9)."""
@@ -112,7 +117,7 @@ class Policy(eqx.Module):
 def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
     key_at, key_goal = jax.random.split(key)
     at = sampling.transitions(index, key_at, cfg.batch)
-    goal = sampling.hindsight_goals(index, key_goal, at, cfg.goal_discount, cfg.goal_random)
+    goal = sampling.hindsight_goals(index, key_goal, at, cfg.goal_random, cfg.goal_discount)
     seen, extras = {"goal": goal}, {"reached": goal == at}
     if cfg.bound_targets:
         extras["steps_to_goal"] = sampling.steps_to_goal(index, at, goal)
@@ -135,31 +140,34 @@ def sample_policy(cfg: Config, index: sampling.Index, key: Array) -> sampling.Ro
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_phi, *keys = jax.random.split(key, 4)
     seen = images.layout(cfg, spec)
-    phi = networks.ensemble(networks.Trunk, PHIS, seen, cfg.hidden, cfg.dim, key=key_phi)
+    phi = networks.ensemble(networks.Trunk, seen, cfg.hidden, cfg.dim, key=key_phi)
     size_sz = (cfg.hidden[-1] if cfg.policy_sees == "phi" else seen) + cfg.dim
     policy = skills.init_policy(cfg, size_sz, spec.action_dim, keys)
     average = losses.averaged(policy["actor"], policy["actor"], cfg.actor_ema)
     return State(phi=phi, phi_target=phi, phi_opt=optax.adam(cfg.lr).init(phi), actor_average=average, **policy)
 
 
-def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
+def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
     """`joint`: one update of phi and one of the policy, which sees the phi from before."""
-    phi_part, phi_info, phi_s = _update_phi(cfg, state, batch)
-    phi_next = state.phi[0](batch.next_observation)
-    policy_part, policy_info = _update_policy(cfg, state, batch, jax.lax.stop_gradient(phi_s), phi_next, key)
-    return state._replace(**phi_part, **policy_part), {**phi_info, **policy_info}
+    next_latent = state.phi[0](batch.next_observation)
+    state, phi_info, latent = _update_phi(cfg, state, batch)
+    batch = batch.replace(latent=jax.lax.stop_gradient(latent), next_latent=next_latent)
+    state, policy_info = update_policy(cfg, state, batch, key)
+    return state, {**phi_info, **policy_info}
 
 
-def update_phi(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
+def update_phi(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
     """`sequential`, first stage."""
-    part, info, _ = _update_phi(cfg, state, batch)
-    return state._replace(**part), info
+    return _update_phi(cfg, state, batch)[:2]
 
 
-def update_policy(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
+def update_policy(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
     """`sequential`, second stage: phi stays as it is."""
-    part, info = _update_policy(cfg, state, batch, batch.latent, batch.next_latent, key)
-    return state._replace(**part), info
+    z = skills.draw(key, batch.latent.shape)
+    reward = hilbert.skill_reward(batch.latent, batch.next_latent, z)
+    part, info = skills.update_policy(cfg, state, batch, z, reward)
+    average = losses.averaged(state.actor_average, part["actor"], cfg.actor_ema, part["policy_opt"][0].count)
+    return state._replace(**part, actor_average=average), info
 
 
 def stages(cfg: Config) -> tuple[Stage, ...]:
@@ -183,97 +191,84 @@ def views(cfg: Config, state: State, observation: Tree) -> Array:
 
 
 def export(cfg: Config, state: State) -> Policy:
-    through_phi = cfg.policy_sees == "phi"
-    return Policy(state.phi[0], state.actor_average or state.actor, cfg.dim, through_phi, cfg.phi_discount)
+    actor = state.actor_average or state.actor
+    return Policy(state.phi[0], actor, cfg.dim, cfg.policy_sees == "phi", cfg.phi_discount)
 
 
-reference = reference_values
+def reference(cfg: PhiConfig) -> dict[str, object]:
+    return reference_values(cfg, "hidden", "lr", "bound_targets", "augment")
 
 
 def phi_loss(
-    phi: networks.Ensemble, cfg: Config, target: networks.Ensemble, batch: Batch
+    phi: networks.Ensemble,
+    cfg: PhiConfig,
+    target: networks.Ensemble,
+    batch: sampling.Batch,
+    value: Callable[[Array, Array], Array] = hilbert.value,
 ) -> tuple[Array, tuple[Info, Array]]:
     """Eq. 6, and phi(s) of the first network so that it is computed once."""
     count = batch.reached.shape[0]
     online = networks.apply_all(phi, networks.stacked(batch.observation, batch.goal))  # ensemble x 2 batch x dim
-    following = batch.n_step_observation if cfg.n_step > 1 else batch.next_observation
+    n_steps = batch.n_steps if "n_steps" in batch else None
+    steps_to_goal = batch.steps_to_goal if cfg.bound_targets else None
+    following = batch.next_observation if n_steps is None else batch.n_step_observation
     old = networks.apply_all(target, networks.stacked(batch.observation, batch.goal, following))
-    v = hilbert.value(online[:, :count], online[:, count:])  # ensemble x batch
-    target_v = hilbert.value(old[:, :count], old[:, count : 2 * count])
-    target_next_v = hilbert.value(old[:, 2 * count :], old[:, count : 2 * count])
+    goal = old[:, count : 2 * count]
+    v = value(online[:, :count], online[:, count:])  # ensemble x batch
+    target_v, target_next_v = value(old[:, :count], goal), value(old[:, 2 * count :], goal)
     loss = hilbert.representation_loss(
-        v,
-        target_v,
-        target_next_v,
-        batch.reached,
-        cfg.phi_discount,
-        cfg.phi_expectile,
-        steps=batch.n_steps if cfg.n_step > 1 else None,
-        steps_to_goal=batch.steps_to_goal if cfg.bound_targets else None,
+        v, target_v, target_next_v, batch.reached, cfg.phi_discount, cfg.phi_expectile, n_steps, steps_to_goal
     )
     return loss, ({"phi_loss": loss, "distance": -jnp.mean(v)}, online[0, :count])
 
 
-def _update_phi(cfg: Config, state: State, batch: Batch) -> tuple[dict, Info, Array]:
+def _update_phi(cfg: Config, state: State, batch: sampling.Batch) -> tuple[State, Info, Array]:
     (_, (info, phi_s)), grads = jax.value_and_grad(phi_loss, has_aux=True)(state.phi, cfg, state.phi_target, batch)
     phi, phi_opt = losses.adam_step(cfg.lr, grads, state.phi_opt, state.phi)
     phi_target = losses.polyak(state.phi_target, phi, cfg.phi_tau)
-    return {"phi": phi, "phi_target": phi_target, "phi_opt": phi_opt}, info, phi_s
-
-
-def _update_policy(
-    cfg: Config, state: State, batch: Batch, phi_s: Array, phi_next: Array, key: Array
-) -> tuple[dict, Info]:
-    z = hilbert.unit(jax.random.normal(key, phi_s.shape))  # fresh for every element at every update
-    reward = hilbert.skill_reward(phi_s, phi_next, z)
-    part, info = skills.update_policy(cfg, state, batch, z, reward, cfg.extraction)
-    average = losses.averaged(state.actor_average, part["actor"], cfg.actor_ema, part["policy_opt"][0].count)
-    return {**part, "actor_average": average}, info
+    return state._replace(phi=phi, phi_target=phi_target, phi_opt=phi_opt), info, phi_s
 
 
 SEEN_THROUGH_PHI = {"schedule": "sequential", "policy_sees": "phi"}
 PRESETS = {
     "laptop": {
-        **values.LAPTOP_TRUNKS,
+        **tables.LAPTOP_TRUNKS,
         "dim": 8,  # few latent directions are learned sooner than many
-        "phi_discount": AUTO,  # 0.97 where the data takes up to some 45 steps across, as the built-in mazes do
-        "goal_discount": AUTO,
+        **tables.phi_horizon(AUTO),  # 0.97 where the data takes up to some 45 steps across, as the built-in mazes do
         "discount": 0.98,
         "phi_tau": 0.02,
         "tau": 0.02,
         "temperature": 3.0,
     },
     "laptop antmaze": {
-        **values.ANT,
-        **values.ANT_AVERAGE,
-        **values.ANT_LONG,
-        "phi_discount": values.ANT_DISCOUNT,
-        "goal_discount": values.ANT_DISCOUNT,
+        **tables.ANT,
+        **tables.ANT_AVERAGE,
+        **tables.ANT_LONG,
+        **tables.phi_horizon(tables.ANT_DISCOUNT),
         "temperature": 3.0,  # at 10 the skills press against walls, where the data seldom walks
         "bound_targets": True,
         "schedule": "sequential",
         "phi_steps": 60_000,
     },
-    "laptop pointmaze+arm+noisy-arm": values.OGBENCH_LAPTOP,
-    "laptop all-arms": {"phi_discount": values.OGBENCH_DISCOUNT, "goal_discount": values.OGBENCH_DISCOUNT},
-    "paper giant": {"phi_discount": values.OGBENCH_GIANT_DISCOUNT, "goal_discount": values.OGBENCH_GIANT_DISCOUNT},
+    "laptop pointmaze+arm+noisy-arm": tables.OGBENCH_LAPTOP,
+    "laptop all-arms": tables.phi_horizon(tables.OGBENCH_DISCOUNT),
+    "paper giant": tables.phi_horizon(tables.OGBENCH_GIANT_DISCOUNT),
     "laptop all-kitchens": {
         "actor_hidden": (256, 256, 256),
         "normalize": False,
-        **values.KITCHEN_AVERAGE,
+        **tables.KITCHEN_AVERAGE,
         "dim": 32,  # as in the paper: many things can be done in any order
-        "phi_discount": values.KITCHEN_DISCOUNT,
-        "goal_discount": values.KITCHEN_DISCOUNT,
-        "discount": values.KITCHEN_DISCOUNT,
+        **tables.phi_horizon(tables.KITCHEN_DISCOUNT),
+        "discount": tables.KITCHEN_DISCOUNT,
         "bound_targets": True,
         "schedule": "sequential",
     },
     "laptop kitchen": {"phi_steps": 6_000, "steps": 20_000},
-    "paper all-kitchens": values.KITCHEN_PAPER,
+    "paper all-kitchens": tables.KITCHEN_PAPER,
     "both visual-kitchen": {"phi_expectile": 0.7, "expectile": 0.7},
-    "paper visual-kitchen": values.PAPER_IMAGES,
-    "laptop maze-pixels": {**values.LAPTOP_PIXELS, **SEEN_THROUGH_PHI, "phi_steps": 3_000, "steps": 10_000},
-    "laptop visual": {**values.LAPTOP_FILMS, **SEEN_THROUGH_PHI, "phi_steps": 5_000, "steps": 15_000},
+    "paper visual-kitchen": tables.PAPER_IMAGES,
+    "laptop maze-pixels": {**tables.LAPTOP_PIXELS, **SEEN_THROUGH_PHI, "phi_steps": 3_000, "steps": 10_000},
+    "laptop visual": {**tables.LAPTOP_FILMS, **SEEN_THROUGH_PHI, "phi_steps": 5_000, "steps": 15_000},
 }
 
 # Of the skills under a high level. One that is held cannot be put right at every step: the last update of an actor may

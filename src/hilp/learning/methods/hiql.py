@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -18,39 +18,24 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from hilp.learning import hilbert, images, losses, networks, sampling
-from hilp.learning.configs import BaseConfig, Count, Ema, Fraction, GoalShare, NonNegative, Positive, Share, Sizes
-from hilp.learning.contract import Info
-from hilp.learning.methods import preset_values as values
-from hilp.learning.sampling import Batch
+from hilp.learning import actors, hilbert, images, losses, networks, sampling, tables
+from hilp.learning.configs import Count, Fraction, Info, NonNegative, Share
+from hilp.learning.methods import gciql
 from hilp.spec import Spec
 from hilp.trees import Tree
 
-VALUES = 2
 SQUARE_FLOOR = 1e-6  # of a representation's squared length: zero has no direction, and must not end in NaN
 
 
 @dataclass(frozen=True)
-class Config(BaseConfig):
-    """Hyper-parameters; the defaults are OGBench's for mazes."""
+class Config(gciql.Config):
+    """Hyper-parameters, those of `gc-iql` and of a hierarchy; the defaults are OGBench's for mazes."""
 
-    hidden: Sizes = (512, 512, 512)  # layers of V and of rep
-    actor_hidden: Sizes = (512, 512, 512)  # layers of both policies
     rep_dim: Count = 10  # numbers that represent a goal, seen from a state
     subgoal_steps: Count = 25  # how far ahead the high policy looks
-    batch: Count = 1024  # transitions per update
-    lr: NonNegative = 3e-4  # Adam, every network
-    discount: Fraction = 0.99  # sets the longest distance V can tell apart, about 1 / (1 - discount) steps
     expectile: Fraction = 0.7  # nearer 1: values of the best path in the data, not of the usual one
-    tau: Share = 0.005  # EMA of V's target
-    goal_discount: Fraction = 0.99  # how far ahead future goals of the value lie
-    p_current_goal: GoalShare = 0.2  # share of the value's goals that are the state itself: V(s, s) = 0 must be learnt
-    goal_random: GoalShare = 0.3  # share of the value's goals drawn from the whole data set
     actor_goal_random: Share = 0.0  # share of the high policy's goals drawn from the whole data set
-    temperature: NonNegative = 3.0  # AWR of the low policy: larger trusts the values, smaller imitates the data
-    high_temperature: NonNegative = 3.0  # AWR of the high policy
-    awr_clip: Positive = 100.0  # AWR weights are cut here
-    actor_ema: Ema = 1.0  # below 1: the policies kept are moving averages of their weights; not in OGBench
+    high_temperature: NonNegative = 3.0  # AWR of the high policy; `temperature` is that of the low one
 
 
 class Representation(eqx.Module):
@@ -58,11 +43,8 @@ class Representation(eqx.Module):
 
     net: networks.Trunk
 
-    def __init__(self, seen: Any, hidden: tuple[int, ...], size: int, key: Array):
-        self.net = networks.Trunk(2 * seen, hidden, size, key)
-
     def __call__(self, observation: Tree, goal: Tree) -> Array:
-        return on_sphere(self.net(networks.join(observation, networks.join(goal))))
+        return on_sphere(self.net(networks.join(observation, goal)))
 
 
 def on_sphere(x: Array) -> Array:
@@ -72,15 +54,11 @@ def on_sphere(x: Array) -> Array:
 
 
 class Actors(NamedTuple):
-    """Both policies."""
-
-    low: networks.UnitActor  # pi(a | s, rep(s, subgoal))
-    high: networks.UnitActor  # pi(rep(s, subgoal) | s, g)
+    low: actors.UnitActor  # pi(a | s, rep(s, subgoal))
+    high: actors.UnitActor  # pi(rep(s, subgoal) | s, g)
 
 
 class State(NamedTuple):
-    """Everything that training changes."""
-
     rep: Representation
     value: networks.Ensemble  # of 2, of (s, rep(s, g))
     value_target: networks.Ensemble
@@ -92,8 +70,8 @@ class State(NamedTuple):
 class Policy(eqx.Module):
     """What is left after training: a subgoal on the way to g, anew in every state, and the action that leads there."""
 
-    low: networks.UnitActor
-    high: networks.UnitActor
+    low: actors.UnitActor
+    high: actors.UnitActor
 
     @property
     def skill_dim(self) -> int:
@@ -101,7 +79,7 @@ class Policy(eqx.Module):
 
     def act(self, observation: Tree, z: Array) -> Array:
         subgoal = on_sphere(self.high(networks.join(observation, z)))
-        return jnp.clip(self.low(networks.join(observation, subgoal)), -1.0, 1.0)
+        return self.low.act(observation, subgoal)
 
     def goal_skill(self, goal: Tree) -> Array:
         """The skill of a goal is the goal."""
@@ -116,8 +94,8 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
     """
     key_at, key_goal, key_actor = jax.random.split(key, 3)
     at = sampling.transitions(index, key_at, cfg.batch)
-    goal = sampling.value_goals(index, key_goal, at, cfg.goal_discount, cfg.p_current_goal, cfg.goal_random)
-    actor_goal = sampling.actor_goals(index, key_actor, at, cfg.actor_goal_random)
+    goal = sampling.hindsight_goals(index, key_goal, at, cfg.goal_random, cfg.goal_discount, cfg.p_current_goal)
+    actor_goal = sampling.hindsight_goals(index, key_actor, at, cfg.actor_goal_random)
     more = {
         "goal": goal,
         "actor_goal": actor_goal,
@@ -130,23 +108,17 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_rep, key_value, key_low, key_high = jax.random.split(key, 4)
     size = images.layout(cfg, spec)
-    rep = Representation(size, cfg.hidden, cfg.rep_dim, key_rep)
-    value = networks.ensemble(networks.Trunk, VALUES, size + cfg.rep_dim, cfg.hidden, 1, key=key_value)
-    actors = Actors(
-        low=networks.UnitActor(size + cfg.rep_dim, cfg.actor_hidden, spec.action_dim, key_low),
-        high=networks.UnitActor(2 * size, cfg.actor_hidden, cfg.rep_dim, key_high),
+    rep = Representation(networks.Trunk(2 * size, cfg.hidden, cfg.rep_dim, key_rep))
+    value = networks.ensemble(networks.Trunk, size + cfg.rep_dim, cfg.hidden, 1, key=key_value)
+    both = Actors(
+        low=actors.UnitActor(size + cfg.rep_dim, cfg.actor_hidden, spec.action_dim, key_low),
+        high=actors.UnitActor(2 * size, cfg.actor_hidden, cfg.rep_dim, key_high),
     )
-    return State(
-        rep=rep,
-        value=value,
-        value_target=value,
-        actors=actors,
-        actors_average=losses.averaged(actors, actors, cfg.actor_ema),
-        opt=optax.adam(cfg.lr).init((rep, value, actors)),
-    )
+    average = losses.averaged(both, both, cfg.actor_ema)
+    return State(rep, value, value, both, average, optax.adam(cfg.lr).init((rep, value, both)))
 
 
-def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
+def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
     """One step of V with its representation and of both policies, all from the same state."""
     learnt = (state.rep, state.value)
     (loss_v, mean_v), grad_v = jax.value_and_grad(value_loss, has_aux=True)(learnt, cfg, state.value_target, batch)
@@ -159,34 +131,31 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     v = jnp.mean(networks.apply_all(state.value, networks.join(states, reps)[: 4 * cfg.batch])[..., 0], axis=0)
     low_before, low_after, high_before, high_after = jnp.split(v, 4)
     toward_near, _, _, _, wanted = jnp.split(reps, 5)
-    low_weight = losses.awr_weight(low_after - low_before, cfg.temperature, cfg.awr_clip)
-    high_weight = losses.awr_weight(high_after - high_before, cfg.high_temperature, cfg.awr_clip)
-    imitate = jax.value_and_grad(losses.awr_loss)
-    loss_low, grad_low = imitate(state.actors.low, networks.join(s, toward_near), batch.action, low_weight)
-    loss_high, grad_high = imitate(state.actors.high, networks.join(s, networks.join(goal)), wanted, high_weight)
+    low_sees, high_sees = networks.join(s, toward_near), networks.join(s, goal)
+    imitate = jax.value_and_grad(actors.awr_loss, has_aux=True)
+    (loss_low, low_weight), grad_low = imitate(
+        state.actors.low, low_sees, batch.action, low_after - low_before, cfg.temperature, cfg.awr_clip
+    )
+    (loss_high, high_weight), grad_high = imitate(
+        state.actors.high, high_sees, wanted, high_after - high_before, cfg.high_temperature, cfg.awr_clip
+    )
 
-    (rep, value, actors), opt = losses.adam_step(
+    (rep, value, both), opt = losses.adam_step(
         cfg.lr, (*grad_v, Actors(grad_low, grad_high)), state.opt, (*learnt, state.actors)
     )
-    state = State(
-        rep=rep,
-        value=value,
-        value_target=losses.polyak(state.value_target, value, cfg.tau),
-        actors=actors,
-        actors_average=losses.averaged(state.actors_average, actors, cfg.actor_ema, opt[0].count),
-        opt=opt,
-    )
+    value_target = losses.polyak(state.value_target, value, cfg.tau)
+    average = losses.averaged(state.actors_average, both, cfg.actor_ema, opt[0].count)
     info = {"value_loss": loss_v, "value": mean_v, "actor_loss": loss_low, "high_loss": loss_high}
-    return state, {**info, "awr_weight": jnp.mean(low_weight), "high_weight": jnp.mean(high_weight)}
+    info |= {"awr_weight": low_weight, "high_weight": high_weight}
+    return State(rep, value, value_target, both, average, opt), info
 
 
 def export(cfg: Config, state: State) -> Policy:
-    actors = state.actors_average or state.actors
-    return Policy(actors.low, actors.high)
+    return Policy(*(state.actors_average or state.actors))
 
 
 def value_loss(
-    learnt: tuple[Representation, networks.Ensemble], cfg: Config, target: networks.Ensemble, batch: Batch
+    learnt: tuple[Representation, networks.Ensemble], cfg: Config, target: networks.Ensemble, batch: sampling.Batch
 ) -> tuple[Array, Array]:
     """Eq. 6 with V(s, rep(s, g)) in the place of -|phi(s) - phi(g)|; also returns the mean of V.
 
@@ -203,18 +172,17 @@ def value_loss(
 
 
 PRESETS = {
-    **values.RIVALS,
+    **tables.RIVALS,
     "laptop": {
-        **values.LAPTOP_TRUNKS,
+        **tables.LAPTOP_TRUNKS,
         "subgoal_steps": 10,  # the built-in mazes are some 40 steps across
-        "discount": 0.97,  # as phi of hilp
-        "goal_discount": 0.97,
+        **tables.horizon(0.97),  # as phi of hilp
         "tau": 0.02,
     },
-    "laptop pointmaze-not-giant+all-arms+all-kitchens": values.OGBENCH_GOALS,
-    "both giant": values.OGBENCH_GIANT_GOALS,
+    "laptop pointmaze-not-giant+all-arms+all-kitchens": tables.horizon(tables.OGBENCH_DISCOUNT),
+    "both giant": tables.horizon(tables.OGBENCH_GIANT_DISCOUNT),
     "laptop pointmaze+antmaze": {"subgoal_steps": 25},
     "paper all-arms+all-kitchens": {"subgoal_steps": 10},
     "both antmaze-explore": {"temperature": 10.0, "high_temperature": 10.0},
-    "laptop antmaze": {**values.ANT, **values.ANT_AVERAGE, **values.ANT_GOAL_VALUES},
+    "laptop antmaze": {**tables.ANT, **tables.ANT_AVERAGE, **tables.ANT_GOAL_VALUES},
 }

@@ -18,11 +18,8 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from hilp.learning import features, hilbert, images, losses, networks, sampling, skills
-from hilp.learning.configs import Count, NonNegative, Sizes
-from hilp.learning.contract import Info
-from hilp.learning.methods import preset_values as values
-from hilp.learning.sampling import Batch
+from hilp.learning import actors, features, hilbert, images, losses, networks, sampling, skills, tables
+from hilp.learning.configs import Count, Info, NonNegative, Sizes
 from hilp.spec import Spec
 from hilp.trees import Tree
 
@@ -40,13 +37,11 @@ class Config(skills.Config):
 
 
 class State(NamedTuple):
-    """Everything that training changes."""
-
     phi: features.Phi
     value: networks.Trunk
     critic: networks.Ensemble  # of 2
     critic_target: networks.Ensemble
-    actor: networks.GaussianActor
+    actor: actors.GaussianActor
     phi_opt: optax.OptState
     policy_opt: optax.OptState
 
@@ -55,21 +50,20 @@ class Policy(eqx.Module):
     """What is left after training: phi, pi, and the reward rule."""
 
     phi: networks.Feature
-    actor: networks.GaussianActor
+    actor: actors.GaussianActor
     skill_dim: int = eqx.field(static=True)
 
     def encode(self, observation: Tree) -> Array:
         return features.sphere(self.phi(observation))
 
     def act(self, observation: Tree, z: Array) -> Array:
-        return jnp.clip(self.actor(networks.join(observation, z)), -1.0, 1.0)
+        return self.actor.act(observation, z)
 
     def cumulant(self, observation: Tree, next_observation: Tree) -> Array:
         """Features whose inner product with z is the reward that skill z maximises."""
         return self.encode(next_observation)
 
     def project(self, z: Array) -> Array:
-        """Skills live on the unit sphere."""
         return hilbert.unit(z)
 
 
@@ -84,16 +78,16 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     return State(phi=phi, phi_opt=optax.adam(cfg.lr).init(phi), **policy)
 
 
-def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
+def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
     """One step of phi and one of the policy, which sees the phi from before."""
     (_, phi_info), grads = jax.value_and_grad(features.loss, has_aux=True)(state.phi, cfg, state.phi, batch)
     phi, phi_opt = losses.adam_step(cfg.lr, grads, state.phi_opt, state.phi)
 
     x = features.encode(cfg.features, state.phi, batch.next_observation)
-    z = hilbert.unit(jax.random.normal(key, x.shape))  # fresh for every element at every update
+    z = skills.draw(key, x.shape)
     reward = jnp.sum(x * z, axis=-1)
 
-    part, info = skills.update_policy(cfg, state, batch, z, reward, cfg.extraction)
+    part, info = skills.update_policy(cfg, state, batch, z, reward)
     return State(phi=phi, phi_opt=phi_opt, **part), {**phi_info, **info}
 
 
@@ -102,10 +96,10 @@ def export(cfg: Config, state: State) -> Policy:
 
 
 PRESETS = {
-    **values.GOAL_IMAGES,
-    "laptop": {**values.LAPTOP_TRUNKS, "dim": 32, "phi_hidden": (128, 128), "discount": 0.98, "tau": 0.02},
-    "laptop antmaze": {**values.ANT, **values.ANT_LONG, "discount": 0.99},
-    "laptop all-kitchens": {**values.KITCHEN_LAPTOP, "discount": values.KITCHEN_DISCOUNT},
-    "paper all-kitchens": values.KITCHEN_PAPER,
-    "paper visual-kitchen": values.PAPER_IMAGES,
+    **tables.GOAL_IMAGES,
+    "laptop": {**tables.LAPTOP_TRUNKS, "dim": 32, "phi_hidden": (128, 128), "discount": 0.98, "tau": 0.02},
+    "laptop antmaze": {**tables.ANT, **tables.ANT_LONG, "discount": 0.99},
+    "laptop all-kitchens": {**tables.KITCHEN_LAPTOP, "discount": tables.KITCHEN_DISCOUNT},
+    "paper all-kitchens": tables.KITCHEN_PAPER,
+    "paper visual-kitchen": tables.PAPER_IMAGES,
 }

@@ -16,14 +16,10 @@ import optax
 from jax import Array
 
 from hilp.learning import images, losses, networks, sampling
-from hilp.learning.configs import BaseConfig, Count, Fraction, NonNegative, Share, Sizes
-from hilp.learning.contract import Info
+from hilp.learning.configs import BaseConfig, Count, Fraction, Info, NonNegative, Share, Sizes
 from hilp.learning.methods import gciql
-from hilp.learning.sampling import Batch
 from hilp.spec import Spec
 from hilp.trees import Tree
-
-VALUES = 2
 
 
 @dataclass(frozen=True)
@@ -43,8 +39,6 @@ class Config(BaseConfig):
 
 
 class State(NamedTuple):
-    """Everything that training changes."""
-
     value: networks.Ensemble
     target: networks.Ensemble
     opt: optax.OptState
@@ -57,7 +51,7 @@ class Value(eqx.Module):
 
     def values(self, observation: Tree, goal: Tree) -> Array:
         """V(s, g) of each network: ensemble x batch. How far they differ says how sure V is."""
-        return networks.apply_all(self.ensemble, networks.join(observation, networks.join(goal)))[..., 0]
+        return networks.apply_all(self.ensemble, networks.join(observation, goal))[..., 0]
 
     def value(self, observation: Tree, goal: Tree) -> Array:
         return jnp.mean(self.values(observation, goal), axis=0)
@@ -66,7 +60,7 @@ class Value(eqx.Module):
 def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
     key_at, key_goal, key_here = jax.random.split(key, 3)
     at = sampling.transitions(index, key_at, cfg.batch)
-    goal = sampling.hindsight_goals(index, key_goal, at, cfg.goal_discount, cfg.goal_random)
+    goal = sampling.hindsight_goals(index, key_goal, at, cfg.goal_random, cfg.goal_discount)
     here = jax.random.uniform(key_here, at.shape) < cfg.p_current_goal
     goal = jnp.where(here, at, goal)
     extras = {"reached": goal == at}
@@ -76,13 +70,13 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
-    value = networks.ensemble(networks.Trunk, VALUES, 2 * images.layout(cfg, spec), cfg.hidden, 1, key=key)
+    value = networks.ensemble(networks.Trunk, 2 * images.layout(cfg, spec), cfg.hidden, 1, key=key)
     return State(value=value, target=value, opt=optax.adam(cfg.lr).init(value))
 
 
-def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
-    shown = batch.steps_to_goal if cfg.bound_targets else None
+def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
     value_grad = jax.value_and_grad(gciql.value_loss, has_aux=True)
+    shown = batch.steps_to_goal if cfg.bound_targets else None
     (loss, _), grads = value_grad(state.value, cfg, state.target, batch, shown)
     value, opt = losses.adam_step(cfg.lr, grads, state.opt, state.value)
     target = losses.polyak(state.target, value, cfg.tau)

@@ -17,11 +17,8 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from hilp.learning import images, losses, networks, sampling
-from hilp.learning.configs import BaseConfig, Count, NonNegative, Sizes
-from hilp.learning.contract import Info
-from hilp.learning.methods import preset_values as values
-from hilp.learning.sampling import Batch
+from hilp.learning import actors, images, losses, networks, sampling, tables
+from hilp.learning.configs import BaseConfig, Count, Info, NonNegative, Sizes
 from hilp.spec import Spec
 from hilp.trees import Tree
 
@@ -86,17 +83,13 @@ class Networks(eqx.Module):
     encoder: BidirectionalGru
     posterior: networks.Dense  # the encoder's last states to mean and log-deviation
     prior: networks.Mlp
-    actor: networks.GaussianActor
+    actor: actors.GaussianActor
     image_encoder: images.ImageEncoder | None  # one for all three
 
     def encode(self, observations: Array, actions: Array, real: Array) -> tuple[Array, Array]:
         """Mean and log-deviation of q(z | segment), of batch x k encoded states and actions."""
         seen = self.encoder(jnp.concatenate([observations, actions], axis=-1), real)
-        return gaussian(self.posterior(seen))
-
-    def foresee(self, observation: Tree) -> tuple[Array, Array]:
-        """Mean and log-deviation of p(z | s)."""
-        return gaussian(self.prior(self.see(networks.join(observation))))
+        return actors.gaussian(self.posterior(seen))
 
     def see(self, rows: Array) -> Array:
         """Observations as the networks take them."""
@@ -104,8 +97,6 @@ class Networks(eqx.Module):
 
 
 class State(NamedTuple):
-    """Everything that training changes."""
-
     nets: Networks
     opt: optax.OptState
 
@@ -118,14 +109,14 @@ class Policy(eqx.Module):
     skill_horizon: int = eqx.field(static=True)  # steps that a skill was learnt for
 
     def act(self, observation: Tree, z: Array) -> Array:
-        return jnp.clip(self.nets.actor(networks.join(self.nets.see(networks.join(observation)), z)), -1.0, 1.0)
+        return self.nets.actor.act(self.nets.see(networks.join(observation)), z)
 
     def skill_of(self, observations: Tree, actions: Array, steps: Array) -> Array:
         """The posterior's mean."""
         return self.nets.encode(self.nets.see(side_by_side(observations)), actions, real_steps(actions, steps))[0]
 
     def prior(self, observation: Tree, noise: Array) -> Array:
-        mean, log_std = self.nets.foresee(observation)
+        mean, log_std = actors.gaussian(self.nets.prior(self.nets.see(networks.join(observation))))
         return mean + jnp.exp(log_std) * noise
 
 
@@ -142,13 +133,13 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
         BidirectionalGru(size + spec.action_dim, cfg.gru, cfg.gru_layers, key_encoder),
         networks.Dense(2 * cfg.gru, 2 * cfg.dim, key_posterior),
         networks.Mlp(size, cfg.hidden, 2 * cfg.dim, key_prior),
-        networks.GaussianActor(size + cfg.dim, cfg.actor_hidden, spec.action_dim, key_actor),
+        actors.GaussianActor(size + cfg.dim, cfg.actor_hidden, spec.action_dim, key_actor),
         image_encoder,
     )
     return State(nets, optax.adam(cfg.lr).init(nets))
 
 
-def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
+def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
     noise = jax.random.normal(key, (cfg.batch, cfg.dim))
     (_, info), grads = jax.value_and_grad(loss, has_aux=True)(state.nets, cfg, batch, noise)
     return State(*losses.adam_step(cfg.lr, grads, state.opt, state.nets)), info
@@ -158,11 +149,11 @@ def export(cfg: Config, state: State) -> Policy:
     return Policy(state.nets, cfg.dim, cfg.k)
 
 
-def loss(nets: Networks, cfg: Config, batch: Batch, noise: Array) -> tuple[Array, Info]:
+def loss(nets: Networks, cfg: Config, batch: sampling.Batch, noise: Array) -> tuple[Array, Info]:
     """The negative ELBO of segments, z drawn from the posterior by `noise` (batch x dim)."""
     s, real = nets.see(side_by_side(batch.observations)), real_steps(batch.actions, batch.steps)
     mean, log_std = nets.encode(s, batch.actions, real)
-    kl = jnp.mean(losses.gaussian_kl(mean, log_std, *gaussian(nets.prior(s[:, 0]))))
+    kl = jnp.mean(losses.gaussian_kl(mean, log_std, *actors.gaussian(nets.prior(s[:, 0]))))
     z = mean + jnp.exp(log_std) * noise
     held = jnp.broadcast_to(z[:, None], (*s.shape[:2], z.shape[-1]))  # one skill for all steps of a segment
     log_prob = nets.actor.log_prob(jnp.concatenate([s, held], axis=-1), batch.actions)  # batch x k
@@ -181,18 +172,12 @@ def real_steps(actions: Array, steps: Array) -> Array:
     return jnp.arange(actions.shape[1]) < jnp.asarray(steps)[:, None]
 
 
-def gaussian(outputs: Array) -> tuple[Array, Array]:
-    """Mean and log-deviation from the two halves of a network's outputs."""
-    mean, log_std = jnp.split(outputs, 2, axis=-1)
-    return mean, jnp.clip(log_std, *networks.LOG_STD_RANGE)
-
-
 PRESETS = {
-    "laptop": {**values.LAPTOP_ACTOR, "gru": 32, "hidden": (128, 128), "actor_hidden": (128, 128), "batch": 64},
+    "laptop": {**tables.LAPTOP_ACTOR, "gru": 32, "hidden": (128, 128), "actor_hidden": (128, 128), "batch": 64},
     "paper": {"steps": 500_000},
-    "laptop antmaze": {**values.ANT_ACTOR, "gru": 64, "batch": 128},
+    "laptop antmaze": {**tables.ANT_ACTOR, "gru": 64, "batch": 128},
     # 32 segments are 320 rows for the decoder, about as many as the others' batches.
-    "laptop all-kitchens": {**values.KITCHEN_LAPTOP, "batch": 32},
-    "laptop maze-pixels": values.LAPTOP_PIXELS,
+    "laptop all-kitchens": {**tables.KITCHEN_LAPTOP, "batch": 32},
+    "laptop maze-pixels": tables.LAPTOP_PIXELS,
     "laptop visual": {"encoder": "light"},
 }

@@ -17,13 +17,9 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from hilp.errors import HilpError
-from hilp.learning import images, losses, networks, sampling
-from hilp.learning.configs import BaseConfig, Count, Ema, NonNegative, Share, Sizes
-from hilp.learning.contract import Info
+from hilp.learning import actors, images, losses, networks, sampling, tables
+from hilp.learning.configs import Ema, Info, NonNegative, OfEight, Share, TrunkConfig
 from hilp.learning.methods import gcbc
-from hilp.learning.methods import preset_values as values
-from hilp.learning.sampling import Batch
 from hilp.spec import Spec
 from hilp.trees import Tree
 
@@ -33,22 +29,13 @@ SLACK = 0.05  # mean squared excess over one step that is let pass
 
 
 @dataclass(frozen=True)
-class Config(BaseConfig):
+class Config(TrunkConfig):
     """Hyper-parameters; the defaults are OGBench's for ant mazes."""
 
-    hidden: Sizes = (512, 512, 512)  # layers of phi and of the model of latents
-    actor_hidden: Sizes = (512, 512, 512)  # layers of the policy
-    latent: Count = 512  # numbers that phi gives: groups of eight intervals
-    batch: Count = 1024  # transitions per update
-    lr: NonNegative = 3e-4  # Adam, every network and the constraint's weight
+    latent: OfEight = 512  # numbers that phi gives: groups of eight intervals
     actor_goal_random: Share = 0.0  # share of the actor's goals drawn from the whole data set; the others lie ahead
     bc_weight: NonNegative = 0.003  # larger imitates the data
     actor_ema: Ema = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in OGBench
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.latent % INTERVALS:
-            raise HilpError(f"config key 'latent' must be a multiple of {INTERVALS}, not {self.latent}")
 
 
 class Quasimetric(eqx.Module):
@@ -91,17 +78,15 @@ def union_length(start: Array, end: Array) -> Array:
 
 
 class State(NamedTuple):
-    """Everything that training changes."""
-
     distance: Quasimetric
     dynamics: networks.Trunk  # (phi(s), a) -> phi(s') - phi(s)
     log_weight: Array  # of the constraint that a transition takes one step
-    actor: networks.UnitActor
-    actor_average: networks.UnitActor | tuple[()]  # () at rate 1: the actor itself is kept
+    actor: actors.UnitActor
+    actor_average: actors.UnitActor | tuple[()]  # () at rate 1: the actor itself is kept
     opt: optax.OptState
 
 
-Policy = gcbc.Policy  # what is left after training is pi(a | s, g)
+Policy, export = gcbc.Policy, gcbc.export  # what is left after training is pi(a | s, g)
 
 
 def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
@@ -109,7 +94,7 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
     key_at, key_goal, key_actor = jax.random.split(key, 3)
     at = sampling.transitions(index, key_at, cfg.batch)
     goal = sampling.states(index, key_goal, cfg.batch)
-    actor_goal = sampling.actor_goals(index, key_actor, at, cfg.actor_goal_random)
+    actor_goal = sampling.hindsight_goals(index, key_actor, at, cfg.actor_goal_random)
     return sampling.Rows.of_transitions(at, {"goal": goal, "actor_goal": actor_goal})
 
 
@@ -118,35 +103,25 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     distance = Quasimetric(images.layout(cfg, spec), cfg.hidden, cfg.latent, key_phi)
     dynamics = networks.Trunk(cfg.latent + spec.action_dim, cfg.hidden, cfg.latent, key_dynamics)
     log_weight = jnp.zeros((), jnp.float32)
-    actor = networks.UnitActor(2 * images.layout(cfg, spec), cfg.actor_hidden, spec.action_dim, key_actor)
-    return State(
-        distance=distance,
-        dynamics=dynamics,
-        log_weight=log_weight,
-        actor=actor,
-        actor_average=losses.averaged(actor, actor, cfg.actor_ema),
-        opt=optax.adam(cfg.lr).init((distance, dynamics, log_weight, actor)),
-    )
+    actor = actors.UnitActor(2 * images.layout(cfg, spec), cfg.actor_hidden, spec.action_dim, key_actor)
+    nets = (distance, dynamics, log_weight, actor)
+    return State(*nets, losses.averaged(actor, actor, cfg.actor_ema), optax.adam(cfg.lr).init(nets))
 
 
-def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
+def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
     """One step of d, its model and the constraint's weight, and one of the actor, both from the same state."""
     model = (state.distance, state.dynamics, state.log_weight)
     (_, info), grads = jax.value_and_grad(model_loss, has_aux=True)(model, batch)
-    climb = jax.value_and_grad(actor_loss)
-    loss_a, grad_a = climb(state.actor, state.distance, state.dynamics, batch, cfg.bc_weight)
+    actor_grad = jax.value_and_grad(actor_loss, has_aux=True)
+    (loss_a, _), grad_a = actor_grad(state.actor, state.distance, state.dynamics, batch, cfg.bc_weight)
 
     nets, opt = losses.adam_step(cfg.lr, (*grads, grad_a), state.opt, (*model, state.actor))
-    average = losses.averaged(state.actor_average, nets[-1], cfg.actor_ema, opt[0].count)
     distance, dynamics, log_weight, actor = nets
+    average = losses.averaged(state.actor_average, actor, cfg.actor_ema, opt[0].count)
     return State(distance, dynamics, log_weight, actor, average, opt), {**info, "actor_loss": loss_a}
 
 
-def export(cfg: Config, state: State) -> Policy:
-    return Policy(state.actor_average or state.actor)
-
-
-def model_loss(model: tuple[Quasimetric, networks.Trunk, Array], batch: Batch) -> tuple[Array, Info]:
+def model_loss(model: tuple[Quasimetric, networks.Trunk, Array], batch: sampling.Batch) -> tuple[Array, Info]:
     """Push states apart, hold transitions at one step, and foresee latents as d sees them, from both sides."""
     distance, dynamics, log_weight = model
     rows = networks.stacked(batch.observation, batch.next_observation, batch.goal)
@@ -174,22 +149,24 @@ def foreseen(dynamics: networks.Trunk, latent: Array, action: Array) -> Array:
 
 
 def actor_loss(
-    actor: networks.UnitActor, distance: Quasimetric, dynamics: networks.Trunk, batch: Batch, weight: float
-) -> Array:
+    actor: actors.UnitActor, distance: Quasimetric, dynamics: networks.Trunk, batch: sampling.Batch, weight: float
+) -> tuple[Array, Array]:
     """DDPG+BC: be nearer to the goal after the action."""
-    sg = networks.join(batch.observation, networks.join(batch.actor_goal))
-    own = jnp.clip(actor(sg), -1.0, 1.0)
     here, goal = jnp.split(distance.encode(networks.stacked(batch.observation, batch.actor_goal)), 2)
-    q = -distance(foreseen(dynamics, here, own), goal)
-    return losses.ddpg_bc(q, actor.log_prob(sg, batch.action), weight)
+
+    def nearness(own: Array) -> Array:
+        return -distance(foreseen(dynamics, here, own), goal)
+
+    sg = networks.join(batch.observation, batch.actor_goal)
+    return actors.ddpg_bc_loss(actor, nearness, sg, batch.action, weight)
 
 
 PRESETS = {
-    **values.RIVALS,
-    "laptop": {**values.LAPTOP_TRUNKS, "latent": 128},
+    **tables.RIVALS,
+    "laptop": {**tables.LAPTOP_TRUNKS, "latent": 128},
     "both maze+pointmaze": {"bc_weight": 0.0003},
     "both arm+visual-arm+all-kitchens": {"bc_weight": 0.3},
     "both antmaze-explore": {"bc_weight": 0.001},
     "both noisy-arm+visual-noisy-arm": {"bc_weight": 0.03},
-    "laptop antmaze": {**values.ANT, **values.ANT_AVERAGE},
+    "laptop antmaze": {**tables.ANT, **tables.ANT_AVERAGE},
 }

@@ -18,29 +18,20 @@ import optax
 from jax import Array
 
 from hilp.errors import HilpError
-from hilp.learning import features, images, losses, networks, sampling
-from hilp.learning.configs import Augment, BaseConfig, Count, Fraction, NonNegative, Share, TwoSizes
-from hilp.learning.contract import Info
-from hilp.learning.methods import preset_values as values
-from hilp.learning.sampling import Batch
+from hilp.learning import actors, features, images, losses, networks, sampling, skills, tables
+from hilp.learning.configs import Count, Fraction, Info, NonNegative, Share, SuccessorConfig, TwoSizes, reference_values
 from hilp.spec import Spec
 from hilp.trees import Tree
 
-HEADS = 2
-
 
 @dataclass(frozen=True)
-class Config(BaseConfig):
+class Config(SuccessorConfig):
     """Hyper-parameters; the defaults are the paper's table for zero-shot RL."""
 
     features: features.Kind = "hilbert"  # what phi is trained to be
     cumulant: Literal["state", "diff"] = "state"  # hilbert only: centred phi(s'), or phi(s') - phi(s)
     dim: Count = 50  # latent dimension D
     phi_hidden: TwoSizes = (512, 512)  # layers of phi
-    preprocess_hidden: TwoSizes = (1024, 512)  # layers that (s, a), (s, z) and s go through apart
-    hidden: Count = 1024  # layer after them
-    batch: Count = 1024  # transitions per update
-    lr: NonNegative = 1e-4  # Adam, successor features and actor
     phi_lr: NonNegative = 5e-4  # Adam, phi
     phi_discount: Fraction = 0.98  # hilbert only; the paper's Walker has 0.96
     phi_expectile: Fraction = 0.5  # hilbert only; 0.9 for goal prompts (HILP-G)
@@ -48,13 +39,8 @@ class Config(BaseConfig):
     mean_rate: Share = 0.005  # hilbert only: EMA of E[phi]
     goal_discount: Fraction = 0.99  # how far ahead future goals lie
     goal_random: Share = 0.375  # hilbert only: share of goals drawn from the whole data set
-    discount: Fraction = 0.98  # of the cumulants
-    tau: Share = 0.01  # EMA of the target of psi
     loss: Literal["vector", "q"] = "vector"  # fit psi, or <psi, z> only (the paper's Quadruped and Jaco)
     skill_mix: Share = 0.5  # share of skills that come from features of the data instead of the sphere
-    noise: NonNegative = 0.2  # TD3's smoothing of actions
-    noise_clip: NonNegative = 0.3  # the noise is cut here
-    augment: Augment = "apart"  # random shifts of images: of s, s' and goals each their own
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,14 +49,12 @@ class Config(BaseConfig):
 
 
 class State(NamedTuple):
-    """Everything that training changes."""
-
     phi: features.Phi
     phi_target: features.Phi  # moves for hilbert features only; for the others it stays where phi began
     phi_mean: Array  # running mean of phi(s); zero unless cumulants are centred
     psi: networks.SuccessorMap
     psi_target: networks.SuccessorMap
-    actor: networks.TanhActor
+    actor: actors.TanhActor
     phi_opt: optax.OptState
     psi_opt: optax.OptState
     actor_opt: optax.OptState
@@ -83,7 +67,7 @@ class Policy(eqx.Module):
 
     phi: networks.Feature
     phi_mean: Array
-    actor: networks.TanhActor
+    actor: actors.TanhActor
     kind: features.Kind = eqx.field(static=True)
     difference: bool = eqx.field(static=True)
     skill_dim: int = eqx.field(static=True)
@@ -120,32 +104,22 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
     if cfg.features not in features.WITH_GOALS:
         return sampling.Rows.of_transitions(at)
     p_random = cfg.goal_random if cfg.features == "hilbert" else 0.0
-    goal = sampling.hindsight_goals(index, key_goal, at, cfg.goal_discount, p_random)
+    goal = sampling.hindsight_goals(index, key_goal, at, p_random, cfg.goal_discount)
     return sampling.Rows.of_transitions(at, {"goal": goal}, reached=goal == at)
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_phi, key_psi, key_actor = jax.random.split(key, 3)
-    image_encoder, spec = images.shared_encoder(cfg, spec, key)
+    image_encoder, encoder_opt, spec = images.shared_encoder(cfg, spec, key)
     phi = features.init(cfg, spec, key_phi)
-    psi = networks.SuccessorMap(spec, cfg.dim, cfg.preprocess_hidden, cfg.hidden, cfg.dim, HEADS, key_psi)
-    actor = networks.TanhActor(spec, cfg.dim, cfg.preprocess_hidden, cfg.hidden, key_actor)
-    return State(
-        phi=phi,
-        phi_target=phi,
-        phi_mean=jnp.zeros((cfg.dim,)),
-        psi=psi,
-        psi_target=psi,
-        actor=actor,
-        phi_opt=optax.adam(cfg.phi_lr).init(phi),
-        psi_opt=optax.adam(cfg.lr).init(psi),
-        actor_opt=optax.adam(cfg.lr).init(actor),
-        image_encoder=image_encoder,
-        encoder_opt=images.init_encoder_opt(cfg.lr, image_encoder),
-    )
+    psi = networks.SuccessorMap(spec, cfg.dim, cfg.preprocess_hidden, cfg.hidden, cfg.dim, key_psi)
+    actor = actors.TanhActor(spec, cfg.dim, cfg.preprocess_hidden, cfg.hidden, key_actor)
+    nets = (phi, phi, jnp.zeros((cfg.dim,)), psi, psi, actor)
+    opts = (optax.adam(cfg.phi_lr).init(phi), optax.adam(cfg.lr).init(psi), optax.adam(cfg.lr).init(actor))
+    return State(*nets, *opts, image_encoder, encoder_opt)
 
 
-def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, Info]:
+def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
     """One step of phi, of psi and of the actor, in this order; phi's step is not seen before the next update.
 
     Of images all three see codes. The losses of phi and psi train the encoder together, the actor's does not.
@@ -160,7 +134,7 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     phi_mean, x = cumulants(cfg, state, batch)
     z = draw_skills(cfg, x, key_skill)
 
-    next_noise = networks.smoothing_noise(key_next, batch.action.shape, cfg.noise, cfg.noise_clip)
+    next_noise = actors.smoothing_noise(key_next, batch.action.shape, cfg.noise, cfg.noise_clip)
     next_action = state.actor.explore(batch.next_observation, z, next_noise)
     next_psi = losses.smaller_head(state.psi_target(batch.next_observation, next_action, z), z)
     target = x + cfg.discount * next_psi  # batch x dim
@@ -169,56 +143,33 @@ def update(cfg: Config, state: State, batch: Batch, key: Array) -> tuple[State, 
     )
     psi, psi_opt = losses.adam_step(cfg.lr, grads, state.psi_opt, state.psi)
 
-    noise = networks.smoothing_noise(key_actor, batch.action.shape, cfg.noise, cfg.noise_clip)
-    loss_actor, grads = jax.value_and_grad(losses.successor_actor_loss)(state.actor, psi, batch.observation, z, noise)
+    noise = actors.smoothing_noise(key_actor, batch.action.shape, cfg.noise, cfg.noise_clip)
+    loss_actor, grads = jax.value_and_grad(actors.td3_loss)(
+        state.actor, lambda own: losses.skill_values(psi(batch.observation, own, z), z), batch.observation, z, noise
+    )
     actor, actor_opt = losses.adam_step(cfg.lr, grads, state.actor_opt, state.actor)
 
     image_encoder, encoder_opt = images.update_encoder(
         cfg.lr, state.image_encoder, state.encoder_opt, back, of_phi, of_psi
     )
-    hilbertian = cfg.features == "hilbert"
-    state = State(
-        phi=phi,
-        phi_target=losses.polyak(state.phi_target, phi, cfg.phi_tau) if hilbertian else state.phi_target,
-        phi_mean=phi_mean,
-        psi=psi,
-        psi_target=losses.polyak(state.psi_target, psi, cfg.tau),
-        actor=actor,
-        phi_opt=phi_opt,
-        psi_opt=psi_opt,
-        actor_opt=actor_opt,
-        image_encoder=image_encoder,
-        encoder_opt=encoder_opt,
-    )
-    return state, {**phi_info, "psi_loss": loss_psi, "actor_loss": loss_actor, "skill_reward": jnp.mean(_inner(x, z))}
+    phi_target = losses.polyak(state.phi_target, phi, cfg.phi_tau) if cfg.features == "hilbert" else state.phi_target
+    psi_target = losses.polyak(state.psi_target, psi, cfg.tau)
+    nets, opts = (phi, phi_target, phi_mean, psi, psi_target, actor), (phi_opt, psi_opt, actor_opt)
+    info = {"psi_loss": loss_psi, "actor_loss": loss_actor, "skill_reward": jnp.mean(jnp.sum(x * z, axis=-1))}
+    return State(*nets, *opts, image_encoder, encoder_opt), {**phi_info, **info}
 
 
 def export(cfg: Config, state: State) -> Policy:
-    parts = (
-        state.phi.nets[0],
-        state.phi_mean,
-        state.actor,
-        cfg.features,
-        cfg.cumulant == "diff",
-        cfg.dim,
-        state.image_encoder,
-    )
+    nets, difference = (state.phi.nets[0], state.phi_mean, state.actor), cfg.cumulant == "diff"
+    parts = (*nets, cfg.features, difference, cfg.dim, state.image_encoder)
     return HilbertPolicy(*parts, cfg.phi_discount) if cfg.features == "hilbert" else Policy(*parts)
 
 
 def reference(cfg: Config) -> dict[str, object]:
-    """Config values of a V(s, g) to hold phi's distances against: its sizes, its goals and its discount."""
-    same = ("batch", "goal_discount", "goal_random", "encoder", "normalize")
-    return {
-        **{name: getattr(cfg, name) for name in same},
-        "hidden": cfg.phi_hidden,
-        "lr": cfg.phi_lr,
-        "discount": cfg.phi_discount,
-        "tau": cfg.phi_tau,
-    }
+    return reference_values(cfg, hidden=cfg.phi_hidden, lr=cfg.phi_lr)
 
 
-def cumulants(cfg: Config, state: State, batch: Batch) -> tuple[Array, Array]:
+def cumulants(cfg: Config, state: State, batch: sampling.Batch) -> tuple[Array, Array]:
     """The running mean of phi after this batch, and x(s, s') (batch x dim), for fixed phi."""
     after = features.encode(cfg.features, state.phi, batch.next_observation)
     if cfg.features != "hilbert":
@@ -232,28 +183,21 @@ def cumulants(cfg: Config, state: State, batch: Batch) -> tuple[Array, Array]:
 
 def draw_skills(cfg: Config, x: Array, key: Array) -> Array:
     """Fresh skills: uniform on the sphere, or the skill of being where another row of the batch is."""
-    key_uniform, key_rows, key_which = jax.random.split(key, 3)
-    uniform = features.sphere(jax.random.normal(key_uniform, x.shape))
-    others = jax.random.permutation(key_rows, x)
-    of_data = features.skill_of_feature(others, x.T @ x / x.shape[0])
-    return jnp.where(jax.random.uniform(key_which, (x.shape[0], 1)) < cfg.skill_mix, of_data, uniform)
+    moment = x.T @ x / x.shape[0]
+    return skills.draw_mixed(key, x.shape, cfg.skill_mix, lambda rows: features.skill_of_feature(x[rows], moment))
 
 
-def psi_loss(psi: networks.SuccessorMap, cfg: Config, batch: Batch, z: Array, target: Array) -> Array:
+def psi_loss(psi: networks.SuccessorMap, cfg: Config, batch: sampling.Batch, z: Array, target: Array) -> Array:
     """Both heads towards x + discount * psi', as vectors or as values <., z>."""
     error = psi(batch.observation, batch.action, z) - target[None]  # heads x batch x dim
     if cfg.loss == "q":
-        error = jnp.einsum("hbd,bd->hb", error, z)
+        error = losses.skill_values(error, z)
     return jnp.sum(jnp.mean(jnp.square(error), axis=tuple(range(1, error.ndim))))
 
 
-def _inner(x: Array, z: Array) -> Array:
-    return jnp.sum(x * z, axis=-1)
-
-
 PRESETS = {
-    **values.SUCCESSOR_IMAGES,
-    "laptop": {**values.LAPTOP_SUCCESSORS, "dim": 32, "phi_hidden": (128, 128), "phi_lr": 1e-3, "phi_tau": 0.02},
+    **tables.SUCCESSOR_IMAGES,
+    "laptop": {**tables.LAPTOP_SUCCESSORS, "dim": 32, "phi_hidden": (128, 128), "phi_lr": 1e-3, "phi_tau": 0.02},
     "both walker": {"phi_discount": 0.96},
     "both quadruped+jaco": {"loss": "q"},
 }

@@ -12,6 +12,15 @@ from typing import Any
 Table = dict[str, dict[str, Any]]
 
 
+def horizon(discount: float) -> dict[str, Any]:
+    """One discount for a value and for how far ahead its goals lie."""
+    return {"discount": discount, "goal_discount": discount}
+
+
+def phi_horizon(discount: float | str) -> dict[str, Any]:
+    return {"phi_discount": discount, "goal_discount": discount}
+
+
 def _with_kinds(names: tuple[str, ...], *kinds: str) -> tuple[str, ...]:
     """Tasks by their bare name, and by that of their data."""
     return tuple(f"{name}{kind}" for name in names for kind in ("", *kinds))
@@ -112,13 +121,11 @@ ANT_ACTOR: dict[str, Any] = {
 ANT: dict[str, Any] = {**ANT_ACTOR, "hidden": SMALL}  # many updates count for more than large networks
 ANT_AVERAGE = {"actor_ema": 2e-4}  # one update can lose or find the way round a corner
 ANT_DISCOUNT = 0.995  # at the paper's 0.99, 300 and 400 steps are 95 and 98 of at most 100: too alike for few updates
-ANT_GOAL_VALUES = {"discount": ANT_DISCOUNT, "goal_discount": ANT_DISCOUNT, "tau": 0.02}
+ANT_GOAL_VALUES = {**horizon(ANT_DISCOUNT), "tau": 0.02}
 ANT_LONG = {"steps": 160_000}
 
 # OGBench's own discounts for all its methods; ways in its mazes are hundreds of steps long.
 OGBENCH_DISCOUNT, OGBENCH_GIANT_DISCOUNT = 0.99, 0.995
-OGBENCH_GOALS = {"discount": OGBENCH_DISCOUNT, "goal_discount": OGBENCH_DISCOUNT}
-OGBENCH_GIANT_GOALS = {"discount": OGBENCH_GIANT_DISCOUNT, "goal_discount": OGBENCH_GIANT_DISCOUNT}
 OGBENCH_LAPTOP = {"steps": 20_000}
 OGBENCH_ACTOR_GOALS: Table = {
     "both stitch": {"actor_goal_random": 0.5},  # an episode of these ends before it could show a far goal

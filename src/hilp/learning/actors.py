@@ -1,0 +1,207 @@
+"""Actors: the heads that give actions, and the losses that train them.
+
+`GaussianActor` and `SquashedActor` belong to the goal-conditioned half of the paper, `TanhActor` to the zero-shot half,
+`UnitActor` to the rivals. The first argument of a loss is the actor that it trains; values come in as arrays or as a
+function of the actor's own action, so one loss serves every kind of critic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from hilp.learning import images, networks
+from hilp.learning.configs import Info
+from hilp.learning.networks import Dense, Mlp, Preprocessor, join
+from hilp.spec import Spec
+from hilp.trees import Tree
+
+LOG_STD_RANGE = (-5.0, 2.0)
+ACTION_BOX = 1.0 - 1e-6  # the zero-shot half acts inside this
+HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+TINY = 1e-6  # keeps a division by a mean of zero finite
+
+
+class Actor(eqx.Module):
+    """Hidden layers without LayerNorm and a small last layer: a batch of states and skills -> means of actions."""
+
+    hidden: tuple[Dense, ...]
+    mean: Dense  # of a SquashedActor: mean and log-std
+    image_encoder: images.ImageEncoder | None
+
+    def __init__(self, size_in: images.Input, hidden: Sequence[int], size_out: int, key: Array):
+        self.image_encoder, size_in = images.image_encoder(size_in, key)
+        keys = jax.random.split(key, len(hidden) + 1)
+        sizes = [size_in, *hidden]
+        self.hidden = tuple(Dense(a, b, k) for a, b, k in zip(sizes, sizes[1:], keys, strict=False))
+        self.mean = Dense(sizes[-1], size_out, keys[-1], scale=0.01)
+
+    @staticmethod
+    def activation(x: Array) -> Array:
+        return jax.nn.relu(x)
+
+    @property
+    def size_in(self) -> int:
+        """How many numbers a row of its input has."""
+        return int(self.hidden[0].weight.shape[0]) if self.image_encoder is None else self.image_encoder.size_in
+
+    def __call__(self, x: Array) -> Array:
+        """The mean action, not clipped."""
+        x = images.encode(self.image_encoder, x)
+        for dense in self.hidden:
+            x = self.activation(dense(x))
+        return self.mean(x)
+
+    def act(self, observation: Tree, *skill: Tree) -> Array:
+        """The action without noise, inside the box."""
+        return jnp.clip(self(join(observation, *skill)), -1.0, 1.0)
+
+
+class GaussianActor(Actor):
+    """pi(a | s, z): ReLU layers, one free log-std per action dimension."""
+
+    log_std: Array
+
+    def __init__(self, size_in: images.Input, hidden: Sequence[int], action_dim: int, key: Array):
+        super().__init__(size_in, hidden, action_dim, key)
+        self.log_std = jnp.zeros((action_dim,), jnp.float32)
+
+    def log_prob(self, x: Array, action: Array) -> Array:
+        """log pi(action | x) of the diagonal Gaussian (no tanh squashing)."""
+        log_std = jnp.clip(self.log_std, *LOG_STD_RANGE)
+        standard = (action - self(x)) * jnp.exp(-log_std)
+        return jnp.sum(-0.5 * jnp.square(standard) - log_std - HALF_LOG_2PI, axis=-1)
+
+
+class UnitActor(Actor):
+    """OGBench's pi(a | s, g): GELU layers, a deviation of one."""
+
+    def __init__(self, size_in: images.Input, hidden: Sequence[int], action_dim: int, key: Array):
+        super().__init__(size_in, hidden, action_dim, key)  # a module's fields would be its arguments without this
+
+    @staticmethod
+    def activation(x: Array) -> Array:
+        return jax.nn.gelu(x, approximate=True)
+
+    def log_prob(self, x: Array, action: Array) -> Array:
+        """log pi(action | x): a squared error, up to a constant."""
+        return jnp.sum(-0.5 * jnp.square(action - self(x)) - HALF_LOG_2PI, axis=-1)
+
+
+class SquashedActor(Actor):
+    """SAC's pi(a | s, g): a Gaussian of state-dependent mean and deviation, sent through tanh."""
+
+    def __init__(self, size_in: images.Input, hidden: Sequence[int], action_dim: int, key: Array):
+        super().__init__(size_in, hidden, 2 * action_dim, key)  # mean and log-std
+
+    def __call__(self, x: Array) -> Array:
+        """The action without noise: tanh of the mean."""
+        return jnp.tanh(gaussian(super().__call__(x))[0])
+
+    def draw(self, x: Array, noise: Array) -> tuple[Array, Array]:
+        """The action that standard normal `noise` (... x batch x act) gives, and its log-density."""
+        mean, log_std = gaussian(super().__call__(x))
+        before = mean + jnp.exp(log_std) * noise
+        log_normal = -0.5 * jnp.square(noise) - log_std - HALF_LOG_2PI
+        log_slope = 2.0 * (math.log(2.0) - before - jax.nn.softplus(-2.0 * before))  # log(1 - tanh^2), never -inf
+        return jnp.tanh(before), jnp.sum(log_normal - log_slope, axis=-1)
+
+
+def gaussian(outputs: Array) -> tuple[Array, Array]:
+    """Mean and log-deviation from the two halves of a network's outputs."""
+    mean, log_std = jnp.split(outputs, 2, axis=-1)
+    return mean, jnp.clip(log_std, *LOG_STD_RANGE)
+
+
+class TanhActor(eqx.Module):
+    """The deterministic actor of the zero-shot half: (s) and (s, z) enter apart."""
+
+    state: Preprocessor
+    state_skill: Preprocessor
+    head: Mlp
+
+    def __init__(self, spec: Spec, skill_dim: int, preprocess_hidden: tuple[int, int], hidden: int, key: Array):
+        key_state, key_skill, key_head = jax.random.split(key, 3)
+        self.state = Preprocessor(spec.observation_dim, preprocess_hidden, key_state)
+        self.state_skill = Preprocessor(spec.observation_dim + skill_dim, preprocess_hidden, key_skill)
+        self.head = Mlp(2 * preprocess_hidden[1], (hidden,), spec.action_dim, key_head)
+
+    def __call__(self, observation: Tree, z: Array) -> Array:
+        joined = [self.state(join(observation)), self.state_skill(join(observation, z))]
+        return jnp.tanh(self.head(jnp.concatenate(joined, axis=-1)))
+
+    def explore(self, observation: Tree, z: Array, noise: Array) -> Array:
+        """The action with noise, held inside the open box; the gradient passes as if nothing held it."""
+        action = self(observation, z) + noise
+        return action + jax.lax.stop_gradient(jnp.clip(action, -ACTION_BOX, ACTION_BOX) - action)
+
+
+def smoothing_noise(key: Array, shape: tuple[int, ...], std: float, limit: float) -> Array:
+    """TD3's noise on actions: Gaussian, clipped."""
+    return jnp.clip(std * jax.random.normal(key, shape), -limit, limit)
+
+
+# ---- losses ----------------------------------------------------------------------------------------------------------
+
+Density = GaussianActor | UnitActor  # actors with a log_prob
+
+
+def bc_loss(actor: Density, sz: Array, action: Array) -> Array:
+    """Behavioural cloning: -E[log pi(a | s, z)]."""
+    return -jnp.mean(actor.log_prob(sz, action))
+
+
+def awr_weight(advantage: Array, temperature: float, most: float) -> Array:
+    """min(exp(temperature * advantage), most): how much advantage-weighted regression imitates a sample."""
+    return jnp.minimum(jnp.exp(temperature * advantage), most)
+
+
+def awr_loss(
+    actor: Density, sz: Array, action: Array, advantage: Array, temperature: float, most: float
+) -> tuple[Array, Array]:
+    """Advantage-weighted regression: -E[weight * log pi(a | s, z)]; also returns the mean weight."""
+    weight = awr_weight(advantage, temperature, most)
+    return -jnp.mean(weight * actor.log_prob(sz, action)), jnp.mean(weight)
+
+
+def ddpg_bc(q: Array, log_prob: Array, weight: float) -> Array:
+    """-E[Q(s, pi(s))] / E|Q| - weight * E[log pi(a | s)]: climb Q and stay with the data.
+
+    Dividing by E|Q|, which has no gradient, lets one weight serve rewards of any scale.
+    """
+    scale = jax.lax.stop_gradient(jnp.mean(jnp.abs(q))) + TINY
+    return -jnp.mean(q) / scale - weight * jnp.mean(log_prob)
+
+
+def ddpg_bc_loss(
+    actor: Density, q: Callable[[Array], Array], sz: Array, action: Array, weight: float
+) -> tuple[Array, Array]:
+    """DDPG+BC: the mean action climbs Q, the density stays with the data; also returns the mean of Q."""
+    own = q(actor.act(sz))
+    return ddpg_bc(own, actor.log_prob(sz, action), weight), jnp.mean(own)
+
+
+def extraction_loss(
+    actor: Density, cfg: Any, critic: networks.Ensemble, sz: Array, action: Array, advantage: Array
+) -> tuple[Array, Info]:
+    """AWR, or where `cfg.extraction` is ddpg+bc, that on the smaller critic."""
+    if getattr(cfg, "extraction", "awr") == "awr":
+        loss, weight = awr_loss(actor, sz, action, advantage, cfg.temperature, cfg.awr_clip)
+        return loss, {"actor_loss": loss, "awr_weight": weight}
+
+    def smaller(own: Array) -> Array:
+        return jnp.min(networks.apply_all(critic, jnp.concatenate([sz, own], axis=-1))[..., 0], axis=0)
+
+    loss, _ = ddpg_bc_loss(actor, smaller, sz, action, cfg.bc_weight)
+    return loss, {"actor_loss": loss}
+
+
+def td3_loss(actor: TanhActor, q: Callable[[Array], Array], observation: Tree, z: Array, noise: Array) -> Array:
+    """-min_i Q_i(s, pi(s, z) + noise, z), for `q` from an action to the values of all heads: heads x batch."""
+    return -jnp.mean(jnp.min(q(actor.explore(observation, z, noise)), axis=0))
