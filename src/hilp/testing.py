@@ -188,9 +188,10 @@ def check_stream(config: Any, seeds: int = 1) -> None:
     """Streamed data gives the same batches (XLA and numpy round a division differently) and the same training."""
     device = Run(config, small_data(), TrainOptions(1, seed=3, seeds=seeds))
     host = Run(config, small_data(), TrainOptions(1, seed=3, seeds=seeds, device_budget=0))
-    assert host.streamed and not device.streamed
     key = device.keys if seeds == 1 else device.keys[1]
-    blocks = host.block(0, 5)
+    host.enter(0, host.fresh)
+    assert host.stream is not None and not device.streamed
+    blocks = host.stream.block(host.index, 5)
     own = blocks if seeds == 1 else jax.tree.map(lambda leaf: leaf[1], blocks)
     source = (device.columns, device.index)
     for i in (0, 7):

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import dataclasses
 import hashlib
+import math
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 import jax
@@ -15,18 +21,16 @@ import numpy as np
 from hilp import storage, trees
 from hilp.data import transforms
 from hilp.data.dataset import Dataset
-from hilp.errors import HilpError, TrainingDiverged
+from hilp.errors import HilpError, TrainingDiverged, reason
 from hilp.learning import methods, sampling
 from hilp.policy.artifact import Provenance
 from hilp.policy.policy import FoundationPolicy
 from hilp.policy.preparation import Preparation
 from hilp.prompts.bank import Bank
 from hilp.spec import Spec
-from hilp.training import memory
 from hilp.training.distributed import any_process, local, mesh_of, placed, writes
 from hilp.training.options import TrainOptions
-from hilp.training.program import chunk_program, column_program, initialiser
-from hilp.training.stream import BLOCK, Stream, scratch_array
+from hilp.training.program import BLOCK, Stream, chunk_program, column_program, initialiser, scratch_array
 from hilp.versions import versions
 
 VALIDATION_BATCHES = 8  # at most
@@ -52,7 +56,7 @@ class Run:
         self.method = methods.of(config)
         self.stages = methods.stages(config)
         self.spec = Spec.of(data.network_inputs, data.action_dim)  # of the networks
-        memory.require_fit(config, self.spec, self.seeds)
+        require_fit(config, self.spec, self.seeds)
         self.mesh = mesh_of(options.devices, getattr(config, "batch", options.devices))
         self.preparation = Preparation.of(data, config.normalize)
         self.about: dict[str, Any] = {}  # added to the description
@@ -61,7 +65,7 @@ class Run:
         first = jax.vmap(lambda key: jax.random.fold_in(key, 0))(keys)
         self._own_keys, first = (keys, first) if self.seeds > 1 else (keys[0], first[0])  # of this process
         self.keys = placed(self._own_keys, self.mesh)
-        budget = memory.device_memory(free=True) // 2 if options.device_budget is None else options.device_budget
+        budget = device_memory(free=True) // 2 if options.device_budget is None else options.device_budget
         size = self._bytes_on_device()
         self.streamed = any_process(size > budget)  # all run the same programs
         self.large = not self.streamed and size > MOST_PADDED
@@ -81,7 +85,7 @@ class Run:
             self.columns = placed(self.columns._replace(shared=shared), self.mesh)
             self.index, self.held_out = placed((self.index, self.held_out), self.mesh)
         self._stage = -1  # that the columns and the stream are of
-        self._stream: Stream | None = None
+        self.stream: Stream | None = None
         self.fresh = initialiser(config, self.spec, self.seeds > 1, self.mesh)(placed(first, self.mesh))
 
     # ---- updates -----------------------------------------------------------------------------------------------------
@@ -142,19 +146,13 @@ class Run:
         if begins and self.large:
             # Compile by a chunk of no updates, and give back the memory that this took before the data is read.
             state, *_ = chunk(state, (self.columns, index), self.keys, np.int32(step), np.int32(0))
-            memory.release()
+            release_memory()
         while count:
-            now = count if self._stream is None else min(count, BLOCK)
-            source = (self.columns, index) if self._stream is None else self._stream.block(index, step, now)
+            now = count if self.stream is None else min(count, BLOCK)
+            source = (self.columns, index) if self.stream is None else self.stream.block(index, step, now)
             state, sums, bad = chunk(state, source, self.keys, np.int32(step), np.int32(now))
             step, count = step + now, count - now
             yield state, now, sums, bad
-
-    def block(self, stage: int, step: int) -> Any:
-        """The batches of a block of updates from `step` on, where the data is streamed."""
-        self.enter(stage, self.fresh)
-        assert self._stream is not None, "this data is on the device"
-        return self._stream.block(self.index, step)
 
     def enter(self, stage: int, state: Any) -> None:
         """Have the columns of a stage, computed with the state that it begins with."""
@@ -166,7 +164,7 @@ class Run:
         }
         self.columns = self.columns._replace(own=own if self.streamed else placed(own, self.mesh))
         if self.streamed:
-            self._stream = Stream(self.config, self.stages[stage].sample, self.columns, self._own_keys, self.mesh)
+            self.stream = Stream(self.config, self.stages[stage].sample, self.columns, self._own_keys, self.mesh)
         self._stage = stage
 
     def _computed(self, function: Callable[..., Any], state: Any) -> np.ndarray:
@@ -252,9 +250,7 @@ class Run:
     def exports(self, state: Any) -> list[Any]:
         """What the method exports, of each seed."""
         state = local(state, self.mesh)
-        own = (
-            [state] if self.seeds == 1 else [jax.tree.map(lambda leaf, n=n: leaf[n], state) for n in range(self.seeds)]
-        )
+        own = [state] if self.seeds == 1 else [jax.tree.map(itemgetter(n), state) for n in range(self.seeds)]
         return [jax.tree.map(jnp.copy, self.method.export(self.config, one)) for one in own]
 
     def policies(self, state: Any, step: int, moving: float | None = None) -> list[FoundationPolicy]:
@@ -301,6 +297,45 @@ class Run:
             "versions": versions(),
             **({"until": self.options.until} if self.options.until else {}),
         }
+
+
+def device_memory(free: bool = False) -> int:
+    """Bytes of the device's memory; where it is the CPU, of the machine's. free: of what is free now."""
+    device = jax.devices()[0]
+    stats = device.memory_stats() if device.platform != "cpu" else None
+    if stats and "bytes_limit" in stats:
+        return int(stats["bytes_limit"])
+    return os.sysconf("SC_AVPHYS_PAGES" if free else "SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def release_memory() -> None:
+    """Give memory that was freed back to the system; the C library of Linux keeps most of what compiling took."""
+    with contextlib.suppress(OSError, AttributeError):  # another system, another C library
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def require_fit(config: Any, spec: Spec, seeds: int) -> None:
+    """Refuse what cannot fit before anything is compiled: XLA ends the process where it cannot allocate.
+
+    Networks with their optimiser are counted exactly; of a batch only its observations, the least that it takes.
+    """
+    batch = getattr(config, "batch", 1)
+    needed = seeds * (state_bytes(config, spec) + 4 * batch * 2 * spec.observation_dim)
+    if needed > device_memory():
+        raise HilpError(
+            f"training would need at least {needed / 2**30:,.1f} GiB, this device has "
+            f"{device_memory() / 2**30:,.1f}: lower batch, hidden or dim, or train fewer seeds at once"
+        )
+
+
+@lru_cache(maxsize=32)
+def state_bytes(config: Any, spec: Spec) -> int:
+    """Bytes of a method's networks and optimisers, without making them."""
+    try:
+        state = jax.eval_shape(lambda: methods.of(config).init(config, spec, jax.random.key(0)))
+    except (OverflowError, MemoryError) as error:
+        raise HilpError(f"these sizes make no network ({reason(error)}): lower them") from error
+    return sum(math.prod(leaf.shape) * jnp.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(state))
 
 
 def bucket(rows: int, size: int) -> int:
