@@ -22,9 +22,7 @@ IDENTITY = ("policy", "method", "config", "seed", "seeds", "validation", "data_f
 
 
 class RunWriter:
-    """The folder of a run in training, locked while it is open; without a folder nothing is kept. Of several processes
-    one writes.
-    """
+    """The folder of a run in training; without one nothing is kept. Of several processes one writes."""
 
     def __init__(self, run: Run) -> None:
         self.run, self.options, self.folder = run, run.options, run.options.folder
@@ -32,18 +30,14 @@ class RunWriter:
         self.own_folder = self.folder if self.writes else None
         self.waiting: list[tuple[int, Means]] = []  # chunks since the last metrics row
         self._saved_at = time.monotonic()
-        self._lock = contextlib.ExitStack()
 
-    def __enter__(self) -> RunWriter:
-        folder = self.own_folder
-        if folder is not None:
-            if folder.exists() and not folder.is_dir():
-                raise HilpError(f"{folder} exists and is not the folder of a run: choose another --out")
-            self._lock.enter_context(storage.locked(folder, self.options.command or " ".join(sys.argv)))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.close()
+    def locked(self) -> contextlib.AbstractContextManager[None]:
+        """The folder, kept from other writers."""
+        if self.own_folder is None:
+            return contextlib.nullcontext()
+        if self.own_folder.exists() and not self.own_folder.is_dir():
+            raise HilpError(f"{self.own_folder} exists and is not the folder of a run: choose another --out")
+        return storage.locked(self.own_folder, self.run.command)
 
     def begin(self) -> tuple[int, Any, dict[str, Any]]:
         """The update to go on from, the state there and its checkpoint's note; the folder is made where it is new."""
@@ -127,11 +121,10 @@ def require_own_folder(folder: Path, description: dict[str, Any], resume: bool) 
         for key in IDENTITY:
             if before.get(key) != now.get(key):
                 raise HilpError(f"cannot resume {folder}: its {_difference(key, before.get(key), now.get(key))}")
-    elif folder.exists():
-        # A process killed before it had a run leaves a lock, or the half of a description.
-        names = (path.name for path in folder.iterdir())
-        if all(name == storage.LOCK or name.startswith(f".{RUN}.") for name in names):
-            return
+        return
+    # A process killed before it had a run leaves a lock, or the half of a description.
+    names = [path.name for path in folder.iterdir()] if folder.exists() else []
+    if not all(name == storage.LOCK or name.startswith(f".{RUN}.") for name in names):
         raise HilpError(f"{folder} exists and is not the folder of a run: choose another --out")
 
 

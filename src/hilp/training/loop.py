@@ -76,7 +76,7 @@ def pretrain(
             file=sys.stderr,
         )
     session = Session(run)
-    with session.writer:
+    with session.writer.locked():
         state, steps = session.train()
         policies = session.policies(state, steps)
         session.save(policies)

@@ -83,7 +83,7 @@ def chunk_function(
         if mesh is None:
             return update(state, batch, key_update)
         state, info = update(state, distributed.shared_out(batch, mesh), key_update)
-        return distributed.on_each(state, mesh), info
+        return jax.lax.with_sharding_constraint(state, distributed.everywhere(mesh)), info
 
     def chunk(state: Any, source: Any, key: jax.Array, start: jax.Array, count: jax.Array) -> Any:
         shapes = jax.eval_shape(one, state, source, key, count)[1]

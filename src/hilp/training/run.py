@@ -10,7 +10,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import itemgetter
 from typing import Any
 
@@ -60,6 +60,7 @@ class Run:
         self.mesh = mesh_of(options.devices, getattr(config, "batch", options.devices))
         self.preparation = Preparation.of(data, config.normalize)
         self.about: dict[str, Any] = {}  # added to the description
+        self.command = options.command or " ".join(sys.argv)
         keys = jnp.stack([jax.random.key(s) for s in range(self.seed, self.seed + self.seeds)])
         # Key 0 of the stream starts the networks; updates use keys 1, 2, ...
         first = jax.vmap(lambda key: jax.random.fold_in(key, 0))(keys)
@@ -72,17 +73,13 @@ class Run:
         self.size = data.rows if self.streamed else bucket(data.rows, size)
         self._held_out_episodes = self._draw_held_out()
         self.index, self.held_out = sampling.build_index(data.lengths, self._held_out_episodes, self.size)
-        self.columns = sampling.Columns(
-            {"observations": data.network_inputs, "actions": data.actions, **self._extra_columns()},
-            {},
-            self.preparation.mean,
-            self.preparation.scale,
-        )
+        shared = {"observations": data.network_inputs, "actions": data.actions, **self._extra_columns()}
+        self.columns = sampling.Columns(shared, {}, self.preparation.mean, self.preparation.scale)
         if not self.streamed:
             # device_put, not jnp.asarray: on a CPU it shares the memory of a mapped file where it can
-            shared = {name: as_numbers(column) for name, column in self.columns.shared.items()}
-            shared = jax.tree.map(lambda part: sampling.padded(part, self.size), shared)
-            self.columns = placed(self.columns._replace(shared=shared), self.mesh)
+            numbers = {name: as_numbers(column) for name, column in shared.items()}
+            numbers = jax.tree.map(lambda part: sampling.padded(part, self.size), numbers)
+            self.columns = placed(self.columns._replace(shared=numbers), self.mesh)
             self.index, self.held_out = placed((self.index, self.held_out), self.mesh)
         self._stage = -1  # that the columns and the stream are of
         self.stream: Stream | None = None
@@ -158,14 +155,12 @@ class Run:
         """Have the columns of a stage, computed with the state that it begins with."""
         if stage == self._stage:
             return
-        own: dict[str, Any] = {
-            name: self._computed(function, local(state, self.mesh))
-            for name, function in self.stages[stage].columns.items()
-        }
-        self.columns = self.columns._replace(own=own if self.streamed else placed(own, self.mesh))
+        self._stage, own = stage, self.stages[stage]
+        here = local(state, self.mesh)
+        columns: Any = {name: self._computed(function, here) for name, function in own.columns.items()}
+        self.columns = self.columns._replace(own=columns if self.streamed else placed(columns, self.mesh))
         if self.streamed:
-            self.stream = Stream(self.config, self.stages[stage].sample, self.columns, self._own_keys, self.mesh)
-        self._stage = stage
+            self.stream = Stream(self.config, own.sample, self.columns, self._own_keys, self.mesh)
 
     def _computed(self, function: Callable[..., Any], state: Any) -> np.ndarray:
         """A column of a stage for all rows, [rows, ...], one for each of several seeds."""
@@ -174,30 +169,25 @@ class Run:
         # Data that is streamed may be larger than memory, and so may its columns.
         folder = self.options.folder if writes(self.options.devices) else None
         column = scratch_array(shape, folder) if self.streamed else np.zeros(shape, np.float32)
-        mean, scale = self.preparation.mean, self.preparation.scale
         size = min(COLUMN_BLOCK, self.size)  # of every block, padded where there are fewer rows left
         for first in range(0, self.data.rows, size):
             rows = slice(first, min(first + size, self.data.rows))
-            block = as_numbers(trees.over(lambda part, rows=rows: part[rows], self.data.network_inputs))
+            block = as_numbers(trees.over(itemgetter(rows), self.data.network_inputs))
             block = trees.over(lambda part: sampling.padded(part, size), block)
-            found = np.asarray(compute(state, sampling.normalised(block, mean, scale)))
+            prepared = sampling.normalised(block, self.preparation.mean, self.preparation.scale)
+            found = np.asarray(compute(state, prepared))
             column[..., rows, :] = found[..., : rows.stop - rows.start, :]
         return column
 
     def _column_size(self, function: Callable[..., Any]) -> int:
         """How many numbers a computed column has in a row."""
-
-        def one_row() -> Any:
-            state = self.method.init(self.config, self.spec, jax.random.key(0))
-            row = as_numbers(trees.over(lambda part: np.asarray(part[:1]), self.data.network_inputs))
-            return function(self.config, state, row)
-
-        return int(jax.eval_shape(one_row).shape[-1])
+        state = state_shapes(self.config, self.spec)
+        row = as_numbers(trees.over(lambda part: np.asarray(part[:1]), self.data.network_inputs))
+        return int(jax.eval_shape(partial(function, self.config), state, row).shape[-1])
 
     def _bytes_on_device(self) -> int:
         kept = transforms.stored(self.data.network_inputs)  # of stacks of frames each frame once
-        parts = trees.named(as_numbers(trees.over(lambda part: part[:1], kept)), "observations")
-        row = sum(part.nbytes for part in parts.values())
+        row = sum(part.nbytes for part in jax.tree.leaves(as_numbers(trees.over(lambda part: part[:1], kept))))
         row += 4 * (self.data.action_dim + len(methods.columns(self.config)))
         sizes = [sum(map(self._column_size, stage.columns.values())) for stage in self.stages]
         copies = 1 if self.mesh is None or jax.devices()[0].platform != "cpu" else self.mesh.size  # in one memory
@@ -226,8 +216,7 @@ class Run:
         share, episodes = self.options.validation, self.data.episodes
         if share == 0.0:
             return None
-        count = max(1, round(share * episodes))
-        if count >= episodes:
+        if (count := max(1, round(share * episodes))) >= episodes:
             raise HilpError(f"validation {share} of {episodes} episodes leaves none to train on")
         return np.isin(np.arange(episodes), np.random.default_rng(self.seed).choice(episodes, count, replace=False))
 
@@ -293,7 +282,7 @@ class Run:
             **({} if self.fit_line is None else {"chosen": self.fit_line}),
             "steps": self.options.updates,
             **self.about,
-            "command": self.options.command or " ".join(sys.argv),
+            "command": self.command,
             "versions": versions(),
             **({"until": self.options.until} if self.options.until else {}),
         }
@@ -319,8 +308,8 @@ def require_fit(config: Any, spec: Spec, seeds: int) -> None:
 
     Networks with their optimiser are counted exactly; of a batch only its observations, the least that it takes.
     """
-    batch = getattr(config, "batch", 1)
-    needed = seeds * (state_bytes(config, spec) + 4 * batch * 2 * spec.observation_dim)
+    state = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(state_shapes(config, spec)))
+    needed = seeds * (state + 4 * getattr(config, "batch", 1) * 2 * spec.observation_dim)
     if needed > device_memory():
         raise HilpError(
             f"training would need at least {needed / 2**30:,.1f} GiB, this device has "
@@ -329,13 +318,12 @@ def require_fit(config: Any, spec: Spec, seeds: int) -> None:
 
 
 @lru_cache(maxsize=32)
-def state_bytes(config: Any, spec: Spec) -> int:
-    """Bytes of a method's networks and optimisers, without making them."""
+def state_shapes(config: Any, spec: Spec) -> Any:
+    """The shapes of a method's networks and optimisers."""
     try:
-        state = jax.eval_shape(lambda: methods.of(config).init(config, spec, jax.random.key(0)))
+        return jax.eval_shape(lambda: methods.of(config).init(config, spec, jax.random.key(0)))
     except (OverflowError, MemoryError) as error:
         raise HilpError(f"these sizes make no network ({reason(error)}): lower them") from error
-    return sum(math.prod(leaf.shape) * jnp.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(state))
 
 
 def bucket(rows: int, size: int) -> int:
