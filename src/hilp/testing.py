@@ -240,19 +240,9 @@ def equal(a: Any, b: Any) -> bool:
 
 
 CHECKS: tuple[Callable[[Any], None], ...] = (
-    check_contract,
-    check_segments,
-    check_targets,
-    check_samples,
-    check_one_trace,
-    check_chunks,
-    check_determinism,
-    check_artifact,
-    check_resume,
-    check_seeds,
-    check_stream,
-    check_trees,
-)
+    check_contract, check_segments, check_targets, check_samples, check_one_trace, check_chunks, check_determinism,
+    check_artifact, check_resume, check_seeds, check_stream, check_trees,
+)  # fmt: skip
 
 
 # ---- tasks -----------------------------------------------------------------------------------------------------------
@@ -380,10 +370,6 @@ def _path(world: Any, seed: int, steps: int) -> np.ndarray:
 
 
 TASK_CHECKS: tuple[Callable[[Any, int], None], ...] = (
-    check_task_episodes,
-    check_task_determinism,
-    check_task_independence,
-    check_task_goals,
-    check_task_rewards,
+    check_task_episodes, check_task_determinism, check_task_independence, check_task_goals, check_task_rewards,
     check_task_pictures,
-)
+)  # fmt: skip
