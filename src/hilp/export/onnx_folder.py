@@ -50,13 +50,7 @@ def write(policy: FoundationPolicy, folder: Path) -> dict[str, Any]:
     if columns and policy.has_rule("encode"):
         columns["latents"] = policy.midpoints.latents
     storage.write_arrays(folder / BANK, columns, about)
-    graphs = {
-        name: {
-            "inputs": {one: ["rows", *shapes[one][0]] for one in program.inputs if 0 not in shapes[one][0]},
-            "output": {output[0]: ["rows", output[1]]},
-        }
-        for name, (program, output) in made.items()
-    }
+    graphs = {name: _signature(program, output, shapes) for name, (program, output) in made.items()}
     sizes = {"observation_dim": policy.spec.observation_dim, "action_dim": policy.spec.action_dim}
     note = {"format": FORMAT, "version": VERSION, **policy_programs.described(policy), **sizes, "graphs": graphs}
     storage.write_json(folder / ABOUT, note)
@@ -67,6 +61,11 @@ def write(policy: FoundationPolicy, folder: Path) -> dict[str, Any]:
     size = sum(file.stat().st_size for file in folder.iterdir())
     refused = sorted(exported.refused.values())
     return {"graphs": sorted(made), "refused": refused, "megabytes": round(size / 1e6, 2), "largest_difference": worst}
+
+
+def _signature(program: Program, output: tuple[str, int], shapes: Shapes) -> dict[str, Any]:
+    inputs = {one: ["rows", *shapes[one][0]] for one in program.inputs if 0 not in shapes[one][0]}
+    return {"inputs": inputs, "output": {output[0]: ["rows", output[1]]}}
 
 
 def require_onnx() -> Any:

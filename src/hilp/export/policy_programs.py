@@ -15,15 +15,16 @@ from hilp.errors import HilpError
 from hilp.export.programs import Builder, Operand, Program
 from hilp.learning.networks import FOLD_FROM_ROWS
 from hilp.policy.policy import FoundationPolicy, HighLevel
-from hilp.policy.preparation import ARRAYS
+from hilp.policy.preparation import Preparation
 from hilp.policy.rules import apply_rule
 
 # Rules that robots use, and what each takes. Not `skill_of`, which names the skills of segments for the training of a
 # high level.
 RULES = {"act": "observation skill", "encode": "observation", "goal_skill": "observation",
          "cumulant": "observation next_observation", "backward": "observation", "project": "skill",
-         "prior": "observation skill", "distance": "latent target", "goal_direction": "latent target"}  # fmt: skip
-BY_DIRECTION = {"act_towards": "observation target", "act_between": "observation latent target"}
+         "prior": "observation skill", "distance": "latent target", "goal_direction": "latent target",
+         "act_towards": "observation target", "act_between": "observation latent target"}  # fmt: skip
+NEEDS = {"act_towards": "goal_direction", "act_between": "goal_direction"}  # what these are put together of
 
 
 class Exported(NamedTuple):
@@ -39,21 +40,15 @@ def programs_of(policy: FoundationPolicy | HighLevel, method: str, wanted: Seque
 
     A policy that cannot act is not exported; one that lacks another rule is, and says so when it is used.
     """
-    core, preparation = policy.core, policy.preparation
-    rules = {rule: takes for rule, takes in RULES.items() if hasattr(core, rule)}
-    rules |= BY_DIRECTION if hasattr(core, "goal_direction") else {}
-    weights, prepared = storage.flatten(core), {name: getattr(preparation, name) for name in ARRAYS}
-    prepared |= trees.named(prepared.pop("mean"), "mean") | trees.named(prepared.pop("scale"), "scale")
-    if preparation.transform is not None:
-        prepared["radians"] = preparation.transform.places[-1]
-    arrays = weights | {f"preparation.{name}": np.asarray(array) for name, array in prepared.items()}
-    parts = [f"/{part}" for part, _, _ in policy.spec.parts] or [""]  # an observation of named parts is several inputs
+    rules = {rule: takes for rule, takes in RULES.items() if hasattr(policy.core, NEEDS.get(rule, rule))}
+    weights = storage.flatten(policy.core)
+    arrays = weights | _prepared_arrays(policy.preparation)
     found: dict[str, Program] = {}
     refused: dict[str, str] = {}
-    for rule in [rule for rule in rules if wanted is None or rule in wanted]:
-        takes = rules[rule].split()
-        inputs = [f"{name}{part}" for name in takes for part in (parts if "observation" in name else [""])]
-        builder = Builder(f"{method}'s rule '{rule}'", tuple(inputs))
+    for rule, takes in rules.items():
+        if wanted is not None and rule not in wanted:
+            continue
+        builder = Builder(f"{method}'s rule '{rule}'", _inputs(policy, takes))
         try:
             found[rule] = _program(builder, policy, rule, takes, weights)
         except HilpError as error:
@@ -62,8 +57,22 @@ def programs_of(policy: FoundationPolicy | HighLevel, method: str, wanted: Seque
             refused[rule] = str(error)
         else:
             arrays |= builder.constants
-    used = {one for made in found.values() for step in (*made.steps, [made.output]) for one in step if type(one) is str}
+    used = set[str]().union(*(program.arrays() for program in found.values()))
     return Exported(found, {name: array for name, array in arrays.items() if name in used}, refused)
+
+
+def _prepared_arrays(preparation: Preparation) -> dict[str, np.ndarray]:
+    found = {name: getattr(preparation, name) for name in ("action_center", "action_half_range")}
+    found |= trees.named(preparation.mean, "mean") | trees.named(preparation.scale, "scale")
+    if preparation.transform is not None:
+        found["radians"] = preparation.transform.places[-1]
+    return {f"preparation.{name}": np.asarray(array) for name, array in found.items()}
+
+
+def _inputs(policy: FoundationPolicy | HighLevel, takes: str) -> tuple[str, ...]:
+    """Names of what a rule takes; an observation of named parts is several."""
+    parts = [f"/{part}" for part, _, _ in policy.spec.parts] or [""]
+    return tuple(f"{name}{part}" for name in takes.split() for part in (parts if "observation" in name else [""]))
 
 
 def described(policy: FoundationPolicy) -> dict[str, Any]:
@@ -81,7 +90,7 @@ def _program(
     builder: Builder,
     policy: FoundationPolicy | HighLevel,
     rule: str,
-    takes: list[str],
+    takes: str,
     weights: Mapping[str, np.ndarray],
 ) -> Program:
     """A rule from the user's observations to the user's actions."""
@@ -96,7 +105,7 @@ def _program(
     arguments: list[Any] = []  # what the traced rule takes, as shapes
     operands: list[Operand] = []  # and the values that stand for it, prepared for the networks
     places = iter(range(len(builder.inputs)))
-    for name in takes:
+    for name in takes.split():
         if "observation" not in name:
             width = int(policy.core.skill_dim) if name == "skill" else latent_dim(policy)
             arguments.append(jax.ShapeDtypeStruct((count, width), np.float32))

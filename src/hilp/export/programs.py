@@ -46,6 +46,10 @@ class Program:
     steps: tuple[Step, ...]
     output: Operand
 
+    def arrays(self) -> set[str]:
+        """The names of the arrays that it asks for, among others."""
+        return {one for step in (*self.steps, [self.output]) for one in step if isinstance(one, str)}
+
 
 class NoStep(Exception):
     """A primitive that programs have no step for."""

@@ -49,7 +49,11 @@ def chunk_program(
     # Where devices share out a batch, each would need the rows of all to look some up.
     stored = partial(stored_batch, look_up=mesh is None)
     batch_of = stored if streamed else partial(drawn_batch, config, own.sample)
-    chunk = chunk_function(partial(shifted_update, config, own.update), batch_of, mesh)
+
+    def update(state: Any, batch: Any, key: jax.Array) -> Any:  # pictures, where there are some, are shifted at random
+        return own.update(config, state, images.augmented(config, batch, key), key)
+
+    chunk = chunk_function(update, batch_of, mesh)
     if several:
         source_axes: Any = 0 if streamed else (SEED_AXES, None)
         chunk = jax.vmap(chunk, in_axes=(0, source_axes, 0, None, None))
@@ -103,11 +107,6 @@ def chunk_function(
     return chunk
 
 
-def shifted_update(config: Any, update: Callable[..., Any], state: Any, batch: Any, key: jax.Array) -> Any:
-    """An update whose pictures, where there are some, are shifted at random."""
-    return update(config, state, images.augmented(config, batch, key), key)
-
-
 def drawn_batch(config: Any, sample: Callable[..., sampling.Rows], source: Any, key: jax.Array, i: jax.Array) -> Any:
     """A batch drawn from columns on the device."""
     columns, index = source
@@ -134,12 +133,7 @@ class Stream:
     """Blocks of batches from columns on the host; the next block is gathered while the device works."""
 
     def __init__(
-        self,
-        config: Any,
-        sample: Callable[..., sampling.Rows],
-        columns: sampling.Columns,
-        keys: jax.Array,
-        mesh: Mesh | None = None,
+        self, sample: Callable[..., sampling.Rows], columns: sampling.Columns, keys: jax.Array, mesh: Mesh | None
     ) -> None:
         """mesh: the devices that share out each batch."""
         self.columns, self._keys, self._mesh = columns, keys, mesh
@@ -149,7 +143,7 @@ class Stream:
         def rows(index: sampling.Index, key: jax.Array, start: jax.Array) -> sampling.Rows:
             steps = start + 1 + jnp.arange(BLOCK)
             keys = jax.vmap(lambda step: jax.random.split(jax.random.fold_in(key, step))[0])(steps)
-            return jax.vmap(partial(sample, config, index))(keys)
+            return jax.vmap(partial(sample, index))(keys)
 
         self._rows = jax.jit(rows if keys.ndim == 0 else jax.vmap(rows, in_axes=(None, 0, None)))
 

@@ -141,9 +141,11 @@ class Run:
         self.enter(stage, state)
         chunk = chunk_program(self.config, stage, self.seeds > 1, self.streamed, self.mesh)
         if begins and self.large:
-            # Compile by a chunk of no updates, and give back the memory that this took before the data is read.
+            # Compile by a chunk of no updates, and give back the memory that this took before the data is read: the C
+            # library of Linux keeps most of what is freed.
             state, *_ = chunk(state, (self.columns, index), self.keys, np.int32(step), np.int32(0))
-            release_memory()
+            with contextlib.suppress(OSError, AttributeError):  # another system, another C library
+                ctypes.CDLL(None).malloc_trim(0)
         while count:
             now = count if self.stream is None else min(count, BLOCK)
             source = (self.columns, index) if self.stream is None else self.stream.block(index, step, now)
@@ -160,7 +162,7 @@ class Run:
         columns: Any = {name: self._computed(function, here) for name, function in own.columns.items()}
         self.columns = self.columns._replace(own=columns if self.streamed else placed(columns, self.mesh))
         if self.streamed:
-            self.stream = Stream(self.config, own.sample, self.columns, self._own_keys, self.mesh)
+            self.stream = Stream(partial(own.sample, self.config), self.columns, self._own_keys, self.mesh)
 
     def _computed(self, function: Callable[..., Any], state: Any) -> np.ndarray:
         """A column of a stage for all rows, [rows, ...], one for each of several seeds."""
@@ -295,12 +297,6 @@ def device_memory(free: bool = False) -> int:
     if stats and "bytes_limit" in stats:
         return int(stats["bytes_limit"])
     return os.sysconf("SC_AVPHYS_PAGES" if free else "SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def release_memory() -> None:
-    """Give memory that was freed back to the system; the C library of Linux keeps most of what compiling took."""
-    with contextlib.suppress(OSError, AttributeError):  # another system, another C library
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def require_fit(config: Any, spec: Spec, seeds: int) -> None:
