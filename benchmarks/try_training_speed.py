@@ -31,8 +31,8 @@ from hilp.learning.networks import Trunk
 from hilp.storage import lines
 from hilp.training import program
 from hilp.training.options import TrainOptions
+from hilp.training.program import BLOCK
 from hilp.training.run import Run
-from hilp.training.stream import BLOCK
 from hilp.versions import machine, versions
 from timing import ACTION, OBSERVATION, random_data
 
@@ -217,7 +217,7 @@ def compiled(run: Run) -> Work:
     """One update after the other by a program of its own, whatever was compiled before."""
     run.enter(0, run.fresh)
     own = program.chunk_program.__wrapped__(run.config, 0, False, run.streamed)
-    source = run.block(0, 0) if run.streamed else (run.columns, run.index)
+    source = run.stream.block(run.index, 0) if run.stream else (run.columns, run.index)
     state, done = run.fresh, 0
 
     def once() -> Any:

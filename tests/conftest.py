@@ -15,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jax
 import pytest
 
 import hilp
@@ -34,6 +33,11 @@ TINY_STEPS, TINY_BANK, TINY_TASK = 300, 2_000, "maze-medium"
 
 def pytest_configure(config: pytest.Config) -> None:
     """Programs are compiled once a session: compiling is most of what a tiny training run costs."""
+    slow = config.option.markexpr == "slow"
+    if not slow:
+        use_quick_compiler()
+    import jax  # behind the flags: hilp has XLA read them where JAX is there before it
+
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # workers and subprocesses take over what is set here
         folder = tempfile.TemporaryDirectory(prefix="hilp-compiled-", ignore_cleanup_errors=True)
         config.add_cleanup(folder.cleanup)
@@ -42,9 +46,6 @@ def pytest_configure(config: pytest.Config) -> None:
         for name, value in cache.items():
             os.environ[f"JAX_{name}"] = str(value)
             jax.config.update(f"jax_{name.lower()}", value)  # JAX is imported already
-    slow = config.option.markexpr == "slow"
-    if not slow:
-        use_quick_compiler()
     compile_well(slow)
 
 
@@ -69,6 +70,8 @@ def compile_well(well: bool) -> None:
     """Whether to compile as for users, here and in processes that are started. Nearly all programs of tests run for
     milliseconds: compiling them well takes far longer than running them badly.
     """
+    import jax
+
     jax.config.update("jax_disable_most_optimizations", not well)
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(int(not well))
 
@@ -100,6 +103,8 @@ def few_programs() -> Iterator[None]:
     """Drops compiled programs when they are many; those needed again come from the cache on disk."""
     yield
     if next(_tests) % LOOK_EVERY == 0 and mapped() > MAPPED:
+        import jax
+
         jax.clear_caches()
         gc.collect()
 

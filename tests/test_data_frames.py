@@ -79,7 +79,9 @@ def test_batches_hold_stacks_on_the_device_and_streamed(budget: int | None) -> N
         TrainOptions(1, device_budget=budget),
     )
     if budget == 0:
-        batch = jax.tree.map(lambda leaf: leaf[0], run.block(0, 0))
+        run.enter(0, run.fresh)
+        assert run.stream is not None
+        batch = jax.tree.map(lambda leaf: leaf[0], run.stream.block(run.index, 0))
         key = jax.random.split(jax.random.fold_in(run.keys, 1))[0]
         rows = run.stages[0].sample(run.config, run.index, key)
     else:

@@ -15,7 +15,7 @@ from hilp import cli, runs
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, TrainingStopped
 from hilp.evaluation import explain, held_out, rows
-from hilp.training import convergence, options
+from hilp.training import loop, options
 
 SMALL = hilp.HILP(
     dim=4, hidden=(32, 32), actor_hidden=(32, 32), batch=128, lr=3e-3, phi_discount=0.95, goal_discount=0.95,
@@ -172,7 +172,7 @@ def replace_task(policy: hilp.FoundationPolicy) -> hilp.FoundationPolicy:
 
 def test_a_run_ends_when_distances_stand_still(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(options, "CONVERGENCE_EVERY", 20)
-    monkeypatch.setattr(convergence, "CONVERGED", 0.2)
+    monkeypatch.setattr(loop, "CONVERGED", 0.2)
     data = hilp.load(carts(episodes=10))
     whole = hilp.pretrain(SMALL, data, steps="auto", most_steps=1000, out=tmp_path / "whole", quiet=True)
     ended = whole.provenance.steps
@@ -195,9 +195,9 @@ def test_a_run_ends_when_distances_stand_still(monkeypatch: pytest.MonkeyPatch, 
 def test_a_run_that_ends_while_phi_moves_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(convergence, "MOVING", 0.005)
+    monkeypatch.setattr(loop, "MOVING", 0.005)
     policy = hilp.pretrain(SMALL, hilp.load(carts(episodes=10)), steps=24, out=tmp_path / "run")
-    assert policy.provenance.moving is not None and policy.provenance.moving > convergence.MOVING
+    assert policy.provenance.moving is not None and policy.provenance.moving > loop.MOVING
     assert "phi still moves" in capsys.readouterr().err
     assert hilp.FoundationPolicy.load(tmp_path / "run").provenance.moving == policy.provenance.moving
 

@@ -21,7 +21,7 @@ import pytest
 
 import hilp
 from hilp import storage
-from hilp.training import loop, program, stream
+from hilp.training import loop, program
 from hilp.training.options import TrainOptions
 from hilp.training.run import Run, bucket
 
@@ -411,7 +411,7 @@ def test_blocks_are_gathered_ahead_whatever_the_lengths_of_chunks() -> None:
     run = Run(CONFIG, walks(), TrainOptions(1, device_budget=0))
     state, step, gathered = run.fresh, 0, []
     run.enter(0, state)
-    stream = run._stream
+    stream = run.stream
     assert stream is not None
     gather = stream._gather
     stream._gather = lambda index, start: gathered.append(start) or gather(index, start)  # type: ignore[method-assign, func-returns-value]
@@ -475,8 +475,8 @@ def test_steps_that_end_before_the_policy_begins_are_worth_a_word(capsys: pytest
 
 def test_no_room_for_latents_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(hilp.HilpError, match="MiB of computed columns in"):
-        stream.scratch_array((2**20, 2**30), tmp_path)
-    kept = stream.scratch_array((3, 4), tmp_path)
+        program.scratch_array((2**20, 2**30), tmp_path)
+    kept = program.scratch_array((3, 4), tmp_path)
     kept[:] = 1.0
     assert kept.sum() == 12 and not list(tmp_path.iterdir())
 

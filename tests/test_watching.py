@@ -134,16 +134,19 @@ def test_csv_and_tensorboard_hold_each_row_once(tmp_path: Path) -> None:
 
 
 def test_a_metric_that_comes_later_gets_a_column(tmp_path: Path) -> None:
-    table = loggers.CsvLogger(tmp_path, 10, {})
-    table.log({"step": 10, "phi_loss": 0.1})
-    table.log({"step": 20, "phi_loss": 1e-17, "success": 0.5})
-    table.log({"step": 30, "success": 0.75})
+    with loggers.opened(["csv"], tmp_path) as log:
+        assert log is not None
+        log({"step": 10, "phi_loss": 0.1})
+        log({"step": 20, "phi_loss": 1e-17, "success": 0.5})
+        log({"step": 30, "success": 0.75})
     text = "step,phi_loss,success\n10,0.1,\n20,1e-17,0.5\n30,,0.75\n"
     assert (tmp_path / "metrics.csv").read_text() == text
     with open(tmp_path / "metrics.csv", "a") as file:
         file.write("40,0.")  # killed in the middle of a line
-    loggers.CsvLogger(tmp_path, 40, {})
-    assert (tmp_path / "metrics.csv").read_text() == text
+    with loggers.opened(["csv"], tmp_path) as log:
+        assert log is not None
+        log({"step": 40, "success": 1.0})
+    assert (tmp_path / "metrics.csv").read_text() == text + "40,,1.0\n"
 
 
 def test_wandb_goes_on_with_the_same_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "hilp"
 LONGEST = 450  # lines of a file
 
 # What each room may import besides itself, in the order that drawings show them. A room is a package or a lone module.
-_BASE = ("errors", "spec", "versions", "storage", "trees", "runs", "plugins", "signals", "compiler")
+_BASE = ("errors", "spec", "versions", "storage", "trees", "runs", "plugins", "compiler")
 _LEARNED = (*_BASE, "data", "learning", "presets", "prompts", "policy", "training")
 _KNOWN = (*_LEARNED, "tasks", "collectors")
 MAY_IMPORT: dict[str, tuple[str, ...]] = {

@@ -43,37 +43,28 @@ if TYPE_CHECKING:
 
 compiler.avoid_wrong_reductions()
 
-_HOMES = {
-    "Dataset": "hilp.data.dataset",
-    "Follow": "hilp.prompts.specs",
-    "FoundationPolicy": "hilp.policy.policy",
-    "Goal": "hilp.prompts.specs",
-    "HILP": "hilp.learning.methods.hilp:Config",
-    "HilpError": "hilp.errors",
-    "Prefer": "hilp.prompts.specs",
-    "Prior": "hilp.prompts.specs",
-    "PromptUnsupported": "hilp.errors",
-    "Reward": "hilp.prompts.specs",
-    "Saved": "hilp.prompts.specs",
-    "Skill": "hilp.prompts.specs",
-    "Sum": "hilp.prompts.specs",
-    "Then": "hilp.prompts.specs",
-    "adapt": "hilp.evaluation.rollouts",
-    "collect": "hilp.collectors:collect",
-    "diagnose": "hilp.evaluation.diagnosis:diagnose",
-    "episode_return": "hilp.evaluation.rollouts",
-    "evaluate": "hilp.evaluation.evaluate:evaluate",
-    "gym_task": "hilp.tasks.gym",
-    "hierarchy": "hilp.training.hierarchy",
-    "label": "hilp.data.rewards",
-    "load": "hilp.collectors.named",
-    "make_task": "hilp.tasks:make",
-    "preset": "hilp.presets",
-    "pretrain": "hilp.training.loop",
-    "register_format": "hilp.data.load:register",
-    "register_method": "hilp.learning.methods:register",
-    "register_task": "hilp.tasks:register",
+_NAMES = {  # by module; a name that is another one there comes with it
+    "hilp.collectors": "collect",
+    "hilp.collectors.named": "load",
+    "hilp.data.dataset": "Dataset",
+    "hilp.data.load": "register_format=register",
+    "hilp.data.rewards": "label",
+    "hilp.errors": "HilpError PromptUnsupported",
+    "hilp.evaluation.diagnosis": "diagnose",
+    "hilp.evaluation.evaluate": "evaluate",
+    "hilp.evaluation.rollouts": "adapt episode_return",
+    "hilp.learning.methods": "register_method=register",
+    "hilp.learning.methods.hilp": "HILP=Config",
+    "hilp.policy.policy": "FoundationPolicy",
+    "hilp.presets": "preset",
+    "hilp.prompts.specs": "Follow Goal Prefer Prior Reward Saved Skill Sum Then",
+    "hilp.tasks": "make_task=make register_task=register",
+    "hilp.tasks.gym": "gym_task",
+    "hilp.training.hierarchy": "hierarchy",
+    "hilp.training.loop": "pretrain",
 }
+_PAIRS = [(home, *name.split("=")) for home, names in _NAMES.items() for name in names.split()]
+_HOMES = {name: (home, own[0] if own else name) for home, name, *own in _PAIRS}
 __all__ = [*_HOMES, "__version__"]  # noqa: PLE0604
 
 
@@ -84,8 +75,8 @@ def __getattr__(name: str) -> Any:
         return version("hilp")
     if name not in _HOMES:
         raise AttributeError(f"module 'hilp' has no attribute '{name}'")
-    home, _, attribute = _HOMES[name].partition(":")
-    return getattr(importlib.import_module(home), attribute or name)
+    home, attribute = _HOMES[name]
+    return getattr(importlib.import_module(home), attribute)
 
 
 def __dir__() -> list[str]:

@@ -117,9 +117,5 @@ def require_utf8(name: str, what: str) -> None:
 
 def size_text(count: int) -> str:
     """A number of bytes, for people."""
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024 or unit == "GiB":
-            break
-        value /= 1024
-    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+    power = min(max(0, int(count).bit_length() - 1) // 10, 3)
+    return f"{count / 1024**power:.1f} {('KiB', 'MiB', 'GiB')[power - 1]}" if power else f"{count:.0f} B"

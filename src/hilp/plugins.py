@@ -11,7 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Literal
 
-from hilp.errors import HilpError, nearest
+from hilp.errors import HilpError, nearest, reason
 
 GROUPS = "hilp"  # and a dot: the groups of entry points are hilp.methods, hilp.tasks and hilp.formats
 
@@ -29,7 +29,7 @@ def load(entry: EntryPoint) -> Any:
     except Exception as error:  # the code of another package, which can fail in any way
         package = f" of {entry.dist.name}" if entry.dist is not None else ""
         raise HilpError(
-            f"the plugin '{entry.name}'{package} cannot be imported from {entry.value}: {_reason(error)}"
+            f"the plugin '{entry.name}'{package} cannot be imported from {entry.value}: {reason(error)}"
         ) from error
 
 
@@ -56,14 +56,10 @@ def from_file(text: str) -> Any:
             spec.loader.exec_module(module)
         except Exception as error:
             del sys.modules[key]
-            raise HilpError(f"{given} cannot be run: {type(error).__name__}: {_reason(error)}") from error
+            raise HilpError(f"{given} cannot be run: {type(error).__name__}: {reason(error)}") from error
         finally:
             sys.path.remove(str(path.parent))
     if not hasattr(sys.modules[key], name):
         known = [one for one in vars(sys.modules[key]) if not one.startswith("_")]
         raise HilpError(f"{given} has no '{name}': {nearest(name, known)}")
     return getattr(sys.modules[key], name)
-
-
-def _reason(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

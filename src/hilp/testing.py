@@ -188,9 +188,10 @@ def check_stream(config: Any, seeds: int = 1) -> None:
     """Streamed data gives the same batches (XLA and numpy round a division differently) and the same training."""
     device = Run(config, small_data(), TrainOptions(1, seed=3, seeds=seeds))
     host = Run(config, small_data(), TrainOptions(1, seed=3, seeds=seeds, device_budget=0))
-    assert host.streamed and not device.streamed
     key = device.keys if seeds == 1 else device.keys[1]
-    blocks = host.block(0, 5)
+    host.enter(0, host.fresh)
+    assert host.stream is not None and not device.streamed
+    blocks = host.stream.block(host.index, 5)
     own = blocks if seeds == 1 else jax.tree.map(lambda leaf: leaf[1], blocks)
     source = (device.columns, device.index)
     for i in (0, 7):
@@ -239,19 +240,9 @@ def equal(a: Any, b: Any) -> bool:
 
 
 CHECKS: tuple[Callable[[Any], None], ...] = (
-    check_contract,
-    check_segments,
-    check_targets,
-    check_samples,
-    check_one_trace,
-    check_chunks,
-    check_determinism,
-    check_artifact,
-    check_resume,
-    check_seeds,
-    check_stream,
-    check_trees,
-)
+    check_contract, check_segments, check_targets, check_samples, check_one_trace, check_chunks, check_determinism,
+    check_artifact, check_resume, check_seeds, check_stream, check_trees,
+)  # fmt: skip
 
 
 # ---- tasks -----------------------------------------------------------------------------------------------------------
@@ -379,10 +370,6 @@ def _path(world: Any, seed: int, steps: int) -> np.ndarray:
 
 
 TASK_CHECKS: tuple[Callable[[Any, int], None], ...] = (
-    check_task_episodes,
-    check_task_determinism,
-    check_task_independence,
-    check_task_goals,
-    check_task_rewards,
+    check_task_episodes, check_task_determinism, check_task_independence, check_task_goals, check_task_rewards,
     check_task_pictures,
-)
+)  # fmt: skip

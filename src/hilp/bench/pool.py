@@ -21,8 +21,8 @@ from hilp.bench.jobs import Cluster, Job, Processes
 from hilp.errors import HilpError, TrainingStopped, counted, printable
 from hilp.evaluation import rows as files
 from hilp.evaluation.rows import Row
-from hilp.signals import on_stop
 from hilp.storage import lines
+from hilp.training.progress import on_stop
 
 REFRESH_SECONDS = 1.0
 PLAIN_SECONDS = 60.0  # between lines in a log

@@ -9,7 +9,7 @@ import numpy as np
 
 from hilp.evaluation import stats
 from hilp.evaluation.rows import CERTIFICATES, Row
-from hilp.training.convergence import MOVING
+from hilp.training.loop import MOVING
 
 SYMMETRIC, ASYMMETRIC = 0.1, 0.3  # up to the first a metric fits; from the second on it can only average both ways
 GOOD_RANKS, POOR_RANKS = 0.95, 0.8  # rank correlations

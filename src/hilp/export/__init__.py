@@ -7,7 +7,6 @@ export.write(FoundationPolicy.load("runs/maze"), "numpy", "robot")
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import jax
 
 from hilp import storage
-from hilp.errors import HilpError, nearest
+from hilp.errors import HilpError, nearest, path_of
 from hilp.policy.policy import FoundationPolicy
 
 TARGETS = ("numpy", "onnx")
@@ -42,24 +41,15 @@ def write(
         raise HilpError(f"a policy cannot be exported to '{to}': {nearest(to, TARGETS)}")
     if to == "onnx" and prompts:
         raise HilpError("saved prompts go along with --to numpy only: an ONNX graph remembers nothing between steps")
-    folder = storage.with_a_name(Path(out))
+    folder = storage.with_a_name(path_of(out))
     _require_place(folder, overwrite)
     storage.clean_leftovers(folder)
-    temporary = storage.temporary_beside(folder)
-    try:
-        temporary.mkdir(parents=True)
-    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
-        raise HilpError(f"cannot write {folder}: {getattr(error, 'strerror', None) or error}") from error
-    try:
-        # Cards round products of float32 to fewer digits unless told otherwise, which would look like a wrong export.
-        with jax.default_matmul_precision("highest"):
-            if to == "numpy":
-                facts = numpy_folder.write(policy, temporary, [Path(prompt) for prompt in prompts])
-            else:
-                facts = onnx_folder.write(policy, temporary)
-        storage.swap_folder(temporary, folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    # Cards round products of float32 to fewer digits unless told otherwise, which would look like a wrong export.
+    with storage.new_folder(folder) as temporary, jax.default_matmul_precision("highest"):
+        if to == "numpy":
+            facts = numpy_folder.write(policy, temporary, [Path(prompt) for prompt in prompts])
+        else:
+            facts = onnx_folder.write(policy, temporary)
     return {"out": str(folder), "to": to, "method": policy.method, "fingerprint": policy.fingerprint, **facts}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,10 +27,22 @@ COPIED = ("errors.py", "trees.py", "spec.py", "data/rewards.py", "storage/arrays
 
 def write(policy: FoundationPolicy, folder: Path, prompts: list[Path]) -> dict[str, Any]:
     """Write all files into a folder; returns what was written."""
-    exported = policy_programs.of_policy(policy)
+    exported = policy_programs.programs_of(policy, policy.method)
     has_own_graph = has_graph(policy) and "act_between" in exported.programs
     graph = policy.planner.graph.columns() if has_own_graph else {}
-    storage.write_arrays(folder / runtime.POLICY, {**exported.arrays, **_kept(policy, graph)}, _note(policy, exported))
+    note = {
+        "format": runtime.FORMAT,
+        "version": runtime.VERSION,
+        **policy_programs.described(policy),
+        "spec": policy.spec.to_json(),
+        "transform": None if policy.transform is None else policy.transform.to_json(),
+        "skill_horizon": policy.skill_horizon,
+        "stride": policy.stride,
+        "trained_graph": policy.graph is not None and "act_between" in exported.programs,
+        "refused": exported.refused,
+        "programs": {name: asdict(program) for name, program in exported.programs.items()},
+    }
+    storage.write_arrays(folder / runtime.POLICY, {**exported.arrays, **_kept(policy, graph)}, note)
     copy_runtime(folder)
     module = load(folder)
     theirs = module.load(folder)
@@ -53,30 +66,10 @@ def write(policy: FoundationPolicy, folder: Path, prompts: list[Path]) -> dict[s
     }
 
 
-def _note(policy: FoundationPolicy, exported: policy_programs.Exported) -> dict[str, Any]:
-    transform = policy.transform
-    return {
-        "format": runtime.FORMAT,
-        "version": runtime.VERSION,
-        "method": policy.method,
-        "fingerprint": policy.fingerprint,
-        "skill_dim": policy.skill_dim,
-        "spec": policy.spec.to_json(),
-        "observation_parts": [[name, list(shape)] for name, shape in policy.observation_parts],
-        "transform": None if transform is None else transform.to_json(),
-        "discount": policy.discount if policy.has_rule("discount") else None,
-        "skill_horizon": policy.skill_horizon,
-        "stride": policy.stride,
-        "trained_graph": policy.graph is not None and "act_between" in exported.programs,
-        "refused": exported.refused,
-        "programs": {name: program.to_json() for name, program in exported.programs.items()},
-    }
-
-
 def _kept(policy: FoundationPolicy, graph: dict[str, Any]) -> dict[str, Any]:
     """What a policy keeps of its data; latents to the bit, because whether a state is near enough is a yes or a no."""
     kept = {f"bank.{name}": column for name, column in policy.bank.columns().items()} if len(policy.bank) else {}
-    if len(policy.bank) and policy.has_rule("goal_direction"):
+    if kept and policy.has_rule("goal_direction"):
         kept["bank.latents"] = policy.midpoints.latents
     return kept | {f"graph.{name}": column for name, column in graph.items()}
 
@@ -94,14 +87,13 @@ def copy_runtime(folder: Path) -> None:
 
 def load(folder: Path) -> Any:
     """The runtime of a folder, as a module of its own."""
-    name = f"{RUNTIME}"
     place = folder / RUNTIME / "__init__.py"
-    spec = importlib.util.spec_from_file_location(name, place, submodule_search_locations=[str(place.parent)])
+    spec = importlib.util.spec_from_file_location(RUNTIME, place, submodule_search_locations=[str(place.parent)])
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     written, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # nothing but the export in its folder
     before = {key: sys.modules.pop(key) for key in list(sys.modules) if key.partition(".")[0] == RUNTIME}
-    sys.modules[name] = module
+    sys.modules[RUNTIME] = module
     try:
         spec.loader.exec_module(module)
     finally:
@@ -123,8 +115,8 @@ def _write_prompt(policy: FoundationPolicy, path: Path, target: Path) -> None:
     def high_level(*saved: Any) -> Any:
         """The high level of a hierarchy, also of one inside of another prompt, as what is exported of it."""
         high = policy.high_level(*saved)
-        made = policy_programs.programs_of(high.core, high.spec, high.preparation, "the high level", wanted=("act",))
-        packed = made.arrays, {"steps": high.steps, "program": made.programs["act"].to_json()}
+        made = policy_programs.programs_of(high, "the high level", wanted=("act",))
+        packed = made.arrays, {"steps": high.steps, "program": asdict(made.programs["act"])}
         return SimpleNamespace(steps=high.steps, about=high.about, packed=lambda: packed)
 
     prompt = promptable.load(policy, runs.find_prompt(path) if path.is_dir() else path, high_level)

@@ -26,19 +26,22 @@ from hilp.policy.policy import FoundationPolicy
 FORMAT, VERSION = "hilp-onnx", 1
 ABOUT, BANK = "policy.json", "bank.safetensors"
 OPSET, IR_VERSION = 17, 8
+KINDS = {"float32": 1, "uint8": 2, "bool": 9, "float64": 11}  # as ONNX numbers types
 
 Made = dict[str, tuple[Program, tuple[str, int]]]  # by the name of a graph: its program, its output's name and size
-Shapes = Mapping[str, tuple[tuple[int, ...], str]]  # of a row of every input, and its type
+Shapes = dict[str, tuple[tuple[int, ...], str]]  # of a row of every input, and its type
 
 
 def write(policy: FoundationPolicy, folder: Path) -> dict[str, Any]:
     """Write all files into a folder; returns what was written."""
     require_onnx()
-    exported = policy_programs.of_policy(policy, ("act", "encode", "goal_skill", "act_towards"))
-    latents = (
-        policy_programs.latent_dim(policy.core, policy.spec, policy.preparation) if policy.has_rule("encode") else 0
-    )
-    made, shapes = _graphs(policy, exported.programs, latents), _shapes(policy, latents)
+    exported = policy_programs.programs_of(policy, policy.method, ("act", "encode", "goal_skill", "act_towards"))
+    latents = policy_programs.latent_dim(policy) if policy.has_rule("encode") else 0
+    made = _graphs(policy, exported.programs, latents)
+    vectors = {"skill": policy.skill_dim, "observation": policy.spec.observation_dim}
+    vectors["target"] = made["target"][1][1] if "target" in made else 0
+    shapes: Shapes = {name: ((size,), "float32") for name, size in vectors.items()}
+    shapes |= {f"observation/{name}": (shape, kind) for name, shape, kind in policy.spec.parts}
     about = {"method": policy.method, "fingerprint": policy.fingerprint}
     for name, (program, output) in made.items():
         model = _model(name, program, exported.arrays, shapes, output, about)
@@ -47,18 +50,22 @@ def write(policy: FoundationPolicy, folder: Path) -> dict[str, Any]:
     if columns and policy.has_rule("encode"):
         columns["latents"] = policy.midpoints.latents
     storage.write_arrays(folder / BANK, columns, about)
-    storage.write_json(folder / ABOUT, _about(policy, made, shapes))
-    by_direction = "act_towards" in exported.programs
-    rules = {
-        "act": "act",
-        "encode": "encode",
-        **({"act_towards": "goal"} if by_direction else {"goal_skill": "target"}),
-    }
+    graphs = {name: _signature(program, output, shapes) for name, (program, output) in made.items()}
+    sizes = {"observation_dim": policy.spec.observation_dim, "action_dim": policy.spec.action_dim}
+    note = {"format": FORMAT, "version": VERSION, **policy_programs.described(policy), **sizes, "graphs": graphs}
+    storage.write_json(folder / ABOUT, note)
+    goal = {"act_towards": "goal"} if "act_towards" in exported.programs else {"goal_skill": "target"}
+    rules = {"act": "act", "encode": "encode", **goal}
     sessions = {rule: _session(folder / f"{name}.onnx", made[name][0]) for rule, name in rules.items() if name in made}
     worst = checks.hold(policy, sessions)
     size = sum(file.stat().st_size for file in folder.iterdir())
     refused = sorted(exported.refused.values())
     return {"graphs": sorted(made), "refused": refused, "megabytes": round(size / 1e6, 2), "largest_difference": worst}
+
+
+def _signature(program: Program, output: tuple[str, int], shapes: Shapes) -> dict[str, Any]:
+    inputs = {one: ["rows", *shapes[one][0]] for one in program.inputs if 0 not in shapes[one][0]}
+    return {"inputs": inputs, "output": {output[0]: ["rows", output[1]]}}
 
 
 def require_onnx() -> Any:
@@ -87,35 +94,6 @@ def _graphs(policy: FoundationPolicy, programs: Mapping[str, Program], latents: 
     return made
 
 
-def _shapes(policy: FoundationPolicy, latents: int) -> Shapes:
-    spec = policy.spec
-    target = latents if policy.has_rule("goal_direction") else policy.skill_dim
-    vectors = {"skill": policy.skill_dim, "target": target, "observation": spec.observation_dim}
-    found = {name: ((size,), "float32") for name, size in vectors.items()}
-    return found | {f"observation/{name}": (shape, kind) for name, shape, kind in spec.parts}
-
-
-def _about(policy: FoundationPolicy, made: Made, shapes: Shapes) -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "method": policy.method,
-        "fingerprint": policy.fingerprint,
-        "observation_dim": policy.spec.observation_dim,
-        "action_dim": policy.spec.action_dim,
-        "skill_dim": policy.skill_dim,
-        "discount": policy.discount if policy.has_rule("discount") else None,
-        "observation_parts": [[name, list(shape)] for name, shape in policy.observation_parts],
-        "graphs": {
-            name: {
-                "inputs": {one: ["rows", *shapes[one][0]] for one in program.inputs if 0 not in shapes[one][0]},
-                "output": {output[0]: ["rows", output[1]]},
-            }
-            for name, (program, output) in made.items()
-        },
-    }
-
-
 def _session(path: Path, program: Program) -> Callable[..., np.ndarray]:
     """A graph as onnxruntime runs it."""
     import onnxruntime
@@ -134,14 +112,17 @@ def _session(path: Path, program: Program) -> Callable[..., np.ndarray]:
     return run
 
 
-# ---- programs as graphs: one node a step, any number of rows ---------------------------------------------------------
+# ---- programs as graphs: a few nodes a step, any number of rows ------------------------------------------------------
 
-NODES = {  # steps -> operators
+PLAIN = {  # steps -> operators
     "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "max": "Max", "min": "Min", "tanh": "Tanh", "exp": "Exp",
     "log": "Log", "sqrt": "Sqrt", "abs": "Abs", "sin": "Sin", "matmul": "MatMul", "where": "Where", "gt": "Greater",
     "ge": "GreaterOrEqual", "lt": "Less", "le": "LessOrEqual", "eq": "Equal",
     "and": "And", "or": "Or", "not": "Not",
 }  # fmt: skip
+Node = tuple[str, dict[str, Any], list[list[int]]]  # operator, attributes, integers that it takes as further inputs
+CHANNELS_FIRST: Node = ("Transpose", {"perm": [0, 3, 1, 2]}, [])  # as ONNX has pictures
+CHANNELS_LAST: Node = ("Transpose", {"perm": [0, 2, 3, 1]}, [])
 
 
 def _over(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -149,19 +130,32 @@ def _over(parameters: dict[str, Any]) -> dict[str, Any]:
     return {"axes": parameters.get("axes", [1]), "keepdims": int(not parameters)}
 
 
-# Steps with parameters -> operator, attributes, and integers that the operator takes as further inputs.
-WITH_PARAMETERS: dict[str, Callable[[dict[str, Any]], tuple[str, dict[str, Any], list[list[int]]]]] = {
-    "sum": lambda how: ("ReduceSum", {"keepdims": int(not how)}, [how.get("axes", [1])]),
-    "largest": lambda how: ("ReduceMax", _over(how), []),
-    "expand": lambda how: ("Expand", {}, [[1, *how["shape"]]]),  # 1: as many as there are
-    "reshape": lambda how: ("Reshape", {}, [[0, *how["shape"]]]),  # 0: as many as there are
-    "pad": lambda how: ("Pad", {}, [[0, how["before"], 0, how["behind"]]]),
-    "concat": lambda how: ("Concat", {"axis": 1}, []),
-    "flatten": lambda how: ("Flatten", {"axis": 1}, []),
-    "transpose": lambda how: ("Transpose", {"perm": how["axes"]}, []),
-    "take": lambda how: ("Gather", {"axis": 1}, [how["columns"]]),
-    "slice": lambda how: ("Slice", {}, [[how["first"]], [how["last"]], [1]]),
-}
+def _windows(how: dict[str, Any]) -> dict[str, Any]:
+    low, high = zip(*how["padding"], strict=True)
+    return {"strides": how["strides"], "pads": [*low, *high]}
+
+
+# Steps with parameters -> nodes, each of which takes what the one before it gives.
+WITH_PARAMETERS: dict[str, Callable[[dict[str, Any]], list[Node]]] = {
+    "sum": lambda how: [("ReduceSum", {"keepdims": int(not how)}, [how.get("axes", [1])])],
+    "largest": lambda how: [("ReduceMax", _over(how), [])],
+    "any": lambda how: [  # ONNX takes the largest of numbers, not of comparisons
+        ("Cast", {"to": KINDS["float32"]}, []), ("ReduceMax", _over(how), []), ("Cast", {"to": KINDS["bool"]}, []),
+    ],
+    "expand": lambda how: [("Expand", {}, [[1, *how["shape"]]])],  # 1: as many as there are
+    "reshape": lambda how: [("Reshape", {}, [[0, *how["shape"]]])],  # 0: as many as there are
+    "pad": lambda how: [("Pad", {}, [[0, how["before"], 0, how["behind"]]])],
+    "concat": lambda how: [("Concat", {"axis": 1}, [])],
+    "flatten": lambda how: [("Flatten", {"axis": 1}, [])],
+    "transpose": lambda how: [("Transpose", {"perm": how["axes"]}, [])],
+    "take": lambda how: [("Gather", {"axis": 1}, [how["columns"]])],
+    "slice": lambda how: [("Slice", {}, [[how["first"]], [how["last"]], [1]])],
+    "cast": lambda how: [("Cast", {"to": KINDS[how["to"]]}, [])],
+    "conv": lambda how: [CHANNELS_FIRST, ("Conv", _windows(how), []), CHANNELS_LAST],
+    "pool": lambda how: [
+        CHANNELS_FIRST, ("MaxPool", {"kernel_shape": how["sizes"], **_windows(how)}, []), CHANNELS_LAST,
+    ],
+}  # fmt: skip
 
 
 def _model(
@@ -179,13 +173,12 @@ def _model(
         made.add(number, step)
     made.nodes.append(onnx.helper.make_node("Identity", [made.named(program.output)], [output[0]]))
     used = {operand for node in made.nodes for operand in node.input}
-    kinds = {"float32": onnx.TensorProto.FLOAT, "uint8": onnx.TensorProto.UINT8}
     inputs = [
-        onnx.helper.make_tensor_value_info(one, kinds[shapes[one][1]], ["rows", *shapes[one][0]])
+        onnx.helper.make_tensor_value_info(one, KINDS[shapes[one][1]], ["rows", *shapes[one][0]])
         for one in program.inputs
         if one in used
     ]
-    outputs = [onnx.helper.make_tensor_value_info(output[0], onnx.TensorProto.FLOAT, ["rows", output[1]])]
+    outputs = [onnx.helper.make_tensor_value_info(output[0], KINDS["float32"], ["rows", output[1]])]
     built = onnx.helper.make_graph(made.nodes, name, inputs, outputs, list(made.initializers.values()))
     opset = [onnx.helper.make_opsetid("", OPSET)]
     model = onnx.helper.make_model(built, opset_imports=opset, producer_name="hilp", ir_version=IR_VERSION)
@@ -222,44 +215,16 @@ class _Graph:
         """The nodes of a step."""
         name, *operands = step
         how = operands.pop() if isinstance(operands[-1], dict) else {}
-        if name in ("conv", "pool"):
-            self.over_pictures(name, operands, how, number)
-        elif name == "any":
-            self.over_comparisons(operands, how, number)
-        elif name == "cast":
-            double = how["to"] == "float64"
-            kind = self.onnx.TensorProto.DOUBLE if double else self.onnx.TensorProto.FLOAT
-            self.doubles |= {number} if double else set()
-            self.node("Cast", [self.named(operands[0])], f"value.{number}", to=kind)
-        else:
-            double = any(operand in self.doubles for operand in operands if isinstance(operand, int))
-            self.doubles |= {number} if double else set()
-            operator, attributes, integers = (
-                WITH_PARAMETERS[name](how) if name in WITH_PARAMETERS else (NODES[name], {}, [])
-            )
-            inputs = [self.named(operand, double) for operand in operands]
+        kernel = operands.pop() if name == "conv" else ""
+        double = any(operand in self.doubles for operand in operands if isinstance(operand, int))
+        if how.get("to", "float64" if double else None) == "float64":
+            self.doubles.add(number)
+        nodes = WITH_PARAMETERS[name](how) if name in WITH_PARAMETERS else [(PLAIN[name], {}, [])]
+        inputs = [self.named(operand, double) for operand in operands]
+        for left, (operator, attributes, integers) in zip(reversed(range(len(nodes))), nodes, strict=True):
             inputs += [self.constant(f"integers {values}", np.array(values, np.int64)) for values in integers]
-            self.node(operator, inputs, f"value.{number}", **attributes)
-
-    def over_pictures(self, name: str, operands: list[Any], how: dict[str, Any], number: int) -> None:
-        """The nodes of a convolution or a pool; ONNX has the channels of a picture before its height."""
-        low, high = zip(*how["padding"], strict=True)
-        before, behind = f"value.{number}.before", f"value.{number}.behind"
-        windows = {"strides": how["strides"], "pads": [*low, *high]}
-        self.node("Transpose", [self.named(operands[0])], before, perm=[0, 3, 1, 2])
-        if name == "conv":
-            kernel = self.constant(f"{operands[1]}, turned", self.arrays[operands[1]].transpose(3, 2, 0, 1))
-            self.node("Conv", [before, kernel], behind, **windows)
-        else:
-            self.node("MaxPool", [before], behind, kernel_shape=how["sizes"], **windows)
-        self.node("Transpose", [behind], f"value.{number}", perm=[0, 2, 3, 1])
-
-    def over_comparisons(self, operands: list[Any], how: dict[str, Any], number: int) -> None:
-        """The nodes of `any`: ONNX takes the largest of numbers, not of comparisons."""
-        before, behind = f"value.{number}.before", f"value.{number}.behind"
-        self.node("Cast", [self.named(operands[0])], before, to=self.onnx.TensorProto.FLOAT)
-        self.node("ReduceMax", [before], behind, **_over(how))
-        self.node("Cast", [behind], f"value.{number}", to=self.onnx.TensorProto.BOOL)
-
-    def node(self, operator: str, inputs: list[str], output: str, **attributes: Any) -> None:
-        self.nodes.append(self.onnx.helper.make_node(operator, inputs, [output], **attributes))
+            if operator == "Conv":
+                inputs.append(self.constant(f"{kernel}, turned", self.arrays[kernel].transpose(3, 2, 0, 1)))
+            output = f"value.{number}.{left}" if left else f"value.{number}"
+            self.nodes.append(self.onnx.helper.make_node(operator, inputs, [output], **attributes))
+            inputs = [output]

@@ -17,22 +17,23 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax import export as symbols
 from jax.extend import core as jex
 
 from hilp.errors import HilpError
-from hilp.learning.networks import FOLD_FROM_ROWS
 
 Operand = int | float | str  # the value of a step, by its number; a number; an array, by its name
 Known = Operand | np.ndarray  # an array that is computed while the program is written, and has no name yet
 Step = list[Any]  # [name, operand, ..., {parameters}]
 
 PLAIN = {name: name for name in ("add", "sub", "mul", "div", "max", "min", "tanh", "exp", "log", "sqrt", "abs", "sin",
-                                 "gt", "ge", "lt", "le", "eq")}  # fmt: skip
+                                 "gt", "ge", "lt", "le", "eq")} | {"add_any": "add"}  # fmt: skip
 LOGICAL = ("and", "or", "not")
 # Primitives that make one number of each, whatever the shape.
 EACH = (*PLAIN, *LOGICAL, "neg", "square", "integer_pow", "rsqrt", "select_n", "convert_element_type")
 SAME = ("optimization_barrier", "copy", "copy_p", "stop_gradient")  # steps that change no number
+# Steps whose values must be as wide as JAX takes them for: what is broadcast stays narrow here.
+OF_WHOLE = ("matmul", "transpose", "conv", "pool", "sum", "largest", "any", "flatten", "pad", "concat", "slice",
+            "reshape", "expand")  # fmt: skip
 PICTURES = [(0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2)]  # where JAX finds batch, channels, height and width
 CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")  # where primitives that stand for others keep them
 
@@ -45,17 +46,18 @@ class Program:
     steps: tuple[Step, ...]
     output: Operand
 
-    def to_json(self) -> dict[str, Any]:
-        return {"inputs": list(self.inputs), "steps": [list(step) for step in self.steps], "output": self.output}
-
     def arrays(self) -> set[str]:
-        """The names of the arrays that it asks for."""
-        operands = [operand for step in self.steps for operand in step[1:]] + [self.output]
-        return {operand for operand in operands if isinstance(operand, str)}
+        """The names of the arrays that it asks for, among others."""
+        return {one for step in (*self.steps, [self.output]) for one in step if isinstance(one, str)}
 
 
 class NoStep(Exception):
     """A primitive that programs have no step for."""
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise NoStep(otherwise)
 
 
 @dataclass
@@ -70,6 +72,10 @@ class Builder:
 
     def step(self, name: str, *operands: Operand, **parameters: Any) -> int:
         """Write a step; the number of its value."""
+        if name in OF_WHOLE:
+            values = operands if name == "concat" else operands[:1]  # without weights
+            whole = all(isinstance(value, int) and value not in self.narrow for value in values)
+            _require(whole, "it puts together, cuts or sums what it broadcast before")
         self.steps.append([name, *operands, *([parameters] if parameters else [])])
         return len(self.inputs) + len(self.steps) - 1
 
@@ -112,11 +118,9 @@ class Builder:
     def _written(self, equation: Any, given: Sequence[Known]) -> Sequence[Known]:
         """The values of one primitive."""
         name, parameters = equation.primitive.name, equation.params
-        for key in CALLS:
-            if key in parameters:
-                inner = parameters[key]
-                closed = inner if hasattr(inner, "consts") else jex.ClosedJaxpr(inner, [])
-                return self._inlined(closed, given)
+        inner = next((parameters[key] for key in CALLS if key in parameters), None)
+        if inner is not None:
+            return self._inlined(inner if hasattr(inner, "consts") else jex.ClosedJaxpr(inner, []), given)
         if name in SAME:
             return given
         if (folded := _folded(equation, given)) is not None:
@@ -129,6 +133,9 @@ class Builder:
         if name in SPECIAL:
             return SPECIAL[name](self, operands, [v.aval.shape for v in equation.invars], equation)
         raise NoStep(f"it computes '{name}', which exported programs have no step for")
+
+
+Special = Callable[[Builder, list[Operand], list[Any], Any], list[Operand]]  # of the operands and their shapes
 
 
 def _needed(jaxpr: Any) -> list[Any]:
@@ -144,11 +151,8 @@ def _needed(jaxpr: Any) -> list[Any]:
 
 def _values(places: Sequence[Any], known: Mapping[Any, Known]) -> list[Known]:
     """What stands in the places of a trace: values that are known, or numbers that are written there."""
-    found: list[Known] = []
-    for place in places:
-        dtype = place.aval.dtype
-        found.append(np.asarray(place.val, dtype) if isinstance(place, jex.Literal) else known[place])
-    return found
+    literal: Any = jex.Literal
+    return [np.asarray(one.val, one.aval.dtype) if isinstance(one, literal) else known[one] for one in places]
 
 
 def _folded(equation: Any, given: Sequence[Known]) -> list[Known] | None:
@@ -183,13 +187,12 @@ def _shaped(builder: Builder, given: list[Operand], shapes: list[Any], equation:
     (shape,), out = shapes, equation.outvars[0].aval.shape
     if max(len(shape), len(out)) > 2 and isinstance(given[0], int):
         return [_laid_out(builder, given[0], shape, out, equation)]
-    wide, wider = ([size for size in sizes if not _is_one(size)] for sizes in (shape, out))
+    wide, wider = ([size for size in sizes if not (isinstance(size, int) and size == 1)] for sizes in (shape, out))
     if wide and wide != wider:
         axes = tuple(equation.params.get("broadcast_dimensions", ()))
         natural = axes == tuple(range(len(out) - len(shape), len(out)))  # as numpy broadcasts
         of_rows = axes == (0,) and not isinstance(shape[0], int)  # one number a row, which is rows x 1 here
-        if not (natural or of_rows):
-            raise NoStep(f"it lays out {shape} as {out}, which exported programs have no step for")
+        _require(natural or of_rows, f"it lays out {shape} as {out}, which exported programs have no step for")
         builder.narrow.add(given[0])
     return given[:1]
 
@@ -199,60 +202,42 @@ def _laid_out(builder: Builder, value: int, shape: Any, out: Any, equation: Any)
     kept = dict(enumerate(out))
     if equation.primitive.name == "broadcast_in_dim":
         kept = dict(zip(equation.params["broadcast_dimensions"], shape, strict=True))
-    if shape[0] != out[0] or kept.get(0) != out[0] or not all(isinstance(size, int) for size in out[1:]):
-        raise NoStep(f"it lays out {shape} as {out}, which exported programs have no step for")
-    _whole(builder, [value])
+    by_rows = shape[0] == out[0] and kept.get(0) == out[0] and all(isinstance(size, int) for size in out[1:])
+    _require(by_rows, f"it lays out {shape} as {out}, which exported programs have no step for")
     narrow, wide = [kept.get(axis, 1) for axis in range(1, len(out))], list(out[1:])
     laid = value if narrow == list(shape[1:]) else builder.step("reshape", value, shape=narrow or [1])
     return laid if narrow == wide else builder.step("expand", laid, shape=wide)
 
 
-def _whole(builder: Builder, operands: Sequence[Operand]) -> None:
-    """Raise unless values are as wide as JAX takes them for: what is broadcast stays narrow here."""
-    if not all(isinstance(operand, int) and operand not in builder.narrow for operand in operands):
-        raise NoStep("it puts together, cuts or sums what it broadcast before")
-
-
-def _is_one(size: Any) -> bool:
-    return isinstance(size, int) and size == 1
-
-
 def _product(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
     contracted, batched = equation.params["dimension_numbers"]
     plain = [tuple(axes) for axes in contracted] == [(len(shapes[0]) - 1,), (0,)] and not any(map(len, batched))
-    if not plain or len(shapes[0]) not in (2, 4) or len(shapes[1]) != 2 or not isinstance(given[1], str):
-        raise NoStep(f"it multiplies {shapes[0]} by {shapes[1]}, not rows by weights")
-    _whole(builder, given[:1])
+    by_weights = len(shapes[0]) in (2, 4) and len(shapes[1]) == 2 and isinstance(given[1], str)
+    _require(plain and by_weights, f"it multiplies {shapes[0]} by {shapes[1]}, not rows by weights")
     return [builder.step("matmul", *given)]
 
 
 def _turned(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
     axes = [int(axis) for axis in equation.params["permutation"]]
-    if axes[0] != 0 or len(axes) < 4:
-        raise NoStep(f"it turns {shapes[0]} about")
-    _whole(builder, given)
+    _require(axes[0] == 0 and len(axes) >= 4, f"it turns {shapes[0]} about")
     return [builder.step("transpose", given[0], axes=axes)]
 
 
 def _convolved(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
-    parameters = equation.params
-    layout = [tuple(spec) for spec in parameters["dimension_numbers"]]
-    dilated = {*parameters["lhs_dilation"], *parameters["rhs_dilation"]} != {1}
-    grouped = parameters["feature_group_count"] != 1 or parameters["batch_group_count"] != 1
-    if layout != PICTURES or dilated or grouped or not isinstance(given[1], str):
-        raise NoStep("it convolves something else than pictures (rows x height x width x channels) with weights")
-    _whole(builder, given[:1])
-    return [builder.step("conv", *given, **_windows(parameters["window_strides"], parameters["padding"]))]
+    how = equation.params
+    of_pictures = [tuple(spec) for spec in how["dimension_numbers"]] == PICTURES and isinstance(given[1], str)
+    factors = {*how["lhs_dilation"], *how["rhs_dilation"], how["feature_group_count"], how["batch_group_count"]}
+    what = "something else than pictures (rows x height x width x channels) with weights"
+    _require(of_pictures and factors == {1}, f"it convolves {what}")
+    return [builder.step("conv", *given, **_windows(how["window_strides"], how["padding"]))]
 
 
 def _pooled(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
-    parameters = equation.params
-    sizes, strides, padding = (parameters[key] for key in ("window_dimensions", "window_strides", "padding"))
-    dilated = {*parameters["base_dilation"], *parameters["window_dilation"]} != {1}
+    how = equation.params
+    sizes, strides, padding = (how[key] for key in ("window_dimensions", "window_strides", "padding"))
     whole = len(sizes) == 4 and all(sizes[at] == strides[at] == 1 and not any(padding[at]) for at in (0, 3))
-    if dilated or not whole:
-        raise NoStep("it takes the largest of something else than windows of pictures")
-    _whole(builder, given[:1])
+    dense = {*how["base_dilation"], *how["window_dilation"]} == {1}
+    _require(whole and dense, "it takes the largest of something else than windows of pictures")
     windows = _windows(strides[1:3], padding[1:3])
     return [builder.step("pool", given[0], sizes=[int(size) for size in sizes[1:3]], **windows)]
 
@@ -261,14 +246,12 @@ def _windows(strides: Sequence[int], padding: Sequence[Sequence[int]]) -> dict[s
     return {"strides": [int(one) for one in strides], "padding": [[int(end) for end in ends] for ends in padding]}
 
 
-def _reduced(step: str, what: str) -> Callable[[Builder, list[Operand], list[Any], Any], list[Operand]]:
+def _reduced(step: str, what: str) -> Special:
     """What writes a step over the numbers of a row, or over some axes of a value that has more."""
 
     def written(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
         axes, rank = [int(axis) for axis in equation.params["axes"]], len(shapes[0])
-        if rank < 2 or 0 in axes:
-            raise NoStep(f"it takes {what} something else than the numbers of a row")
-        _whole(builder, given)
+        _require(rank >= 2 and 0 not in axes, f"it takes {what} something else than the numbers of a row")
         if len(axes) < rank - 1:
             return [builder.step(step, given[0], axes=axes)]
         return [builder.step(step, given[0] if rank == 2 else builder.step("flatten", given[0]))]
@@ -278,8 +261,8 @@ def _reduced(step: str, what: str) -> Callable[[Builder, list[Operand], list[Any
 
 def _decided(builder: Builder, equation: Any, step: str, *given: Operand) -> int:
     """A step of logic; of integers, bit by bit, there is none."""
-    if any(v.aval.dtype != np.bool_ for v in equation.invars) or any(isinstance(one, float) for one in given):
-        raise NoStep(f"it computes '{step}' of numbers, not of comparisons")
+    of_numbers = any(v.aval.dtype != np.bool_ for v in equation.invars) or any(isinstance(one, float) for one in given)
+    _require(not of_numbers, f"it computes '{step}' of numbers, not of comparisons")
     return builder.step(step, *given)
 
 
@@ -297,40 +280,34 @@ def _chosen(builder: Builder, given: list[Operand], shapes: list[Any], equation:
 
 def _padded(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
     rows, columns = [(0, 0, 0), *equation.params["padding_config"]][-2:]
-    if len(shapes[0]) != 2 or tuple(rows) != (0, 0, 0) or columns[2] or min(columns) < 0 or given[1] != 0.0:
-        raise NoStep("it pads something else than rows with zeros")
-    _whole(builder, given[:1])
+    of_rows = len(shapes[0]) == 2 and tuple(rows) == (0, 0, 0) and not columns[2] and min(columns) >= 0
+    _require(of_rows and given[1] == 0.0, "it pads something else than rows with zeros")
     return [builder.step("pad", given[0], before=int(columns[0]), behind=int(columns[1]))]
 
 
 def _joined(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
-    if equation.params["dimension"] != 1 or any(len(shape) != 2 for shape in shapes):
-        raise NoStep("it puts together something else than rows")
+    of_rows = equation.params["dimension"] == 1 and all(len(shape) == 2 for shape in shapes)
+    _require(of_rows, "it puts together something else than rows")
     kept = [operand for operand, shape in zip(given, shapes, strict=True) if shape[1] != 0]
-    _whole(builder, kept)
     return [kept[0] if len(kept) == 1 else builder.step("concat", *kept)]
 
 
 def _split(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
-    if equation.params["axis"] != 1:
-        raise NoStep("it splits something else than rows")
-    _whole(builder, given)
+    _require(equation.params["axis"] == 1, "it splits something else than rows")
     ends = np.cumsum([0, *equation.params["sizes"]]).tolist()
     return [builder.step("slice", given[0], first=a, last=b) for a, b in pairwise(ends)]
 
 
 def _slice(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
     first, last, strides = (equation.params[key] for key in ("start_indices", "limit_indices", "strides"))
-    if len(shapes[0]) != 2 or first[0] != 0 or last[0] != shapes[0][0] or (strides and set(strides) != {1}):
-        raise NoStep("it cuts something else than the numbers of a row")
-    _whole(builder, given)
+    all_rows = len(shapes[0]) == 2 and first[0] == 0 and last[0] == shapes[0][0] and {*(strides or ()), 1} == {1}
+    _require(all_rows, "it cuts something else than the numbers of a row")
     return [builder.step("slice", given[0], first=int(first[1]), last=int(last[1]))]
 
 
 def _power(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
     exponent = equation.params["y"]
-    if not 2 <= abs(exponent) <= 8 and exponent != -1:
-        raise NoStep(f"it takes a power of {exponent}")
+    _require(2 <= abs(exponent) <= 8 or exponent == -1, f"it takes a power of {exponent}")
     value = given[0]
     for _ in range(abs(exponent) - 1):
         value = builder.step("mul", value, given[0])
@@ -341,12 +318,11 @@ def _converted(builder: Builder, given: list[Operand], shapes: list[Any], equati
     before, after = equation.invars[0].aval.dtype, np.dtype(equation.params["new_dtype"])
     if before == after or isinstance(given[0], float):
         return given[:1]
-    if after != np.float32 or before not in (np.uint8, np.bool_):
-        raise NoStep(f"it turns {before} into {after}")
+    _require(after == np.float32 and before in (np.uint8, np.bool_), f"it turns {before} into {after}")
     return [builder.step("cast", given[0], to="float32")]
 
 
-SPECIAL: dict[str, Callable[[Builder, list[Operand], list[Any], Any], list[Operand]]] = {
+SPECIAL: dict[str, Special] = {
     "broadcast_in_dim": _shaped,
     "reshape": _shaped,
     "squeeze": _shaped,
@@ -358,7 +334,6 @@ SPECIAL: dict[str, Callable[[Builder, list[Operand], list[Any], Any], list[Opera
     "reduce_max": _reduced("largest", "the largest of"),
     "reduce_or": _reduced("any", "any of"),
     "pad": _padded,
-    "add_any": lambda builder, given, *_: [builder.step("add", *given)],
     "concatenate": _joined,
     "split": _split,
     "slice": _slice,
@@ -373,8 +348,3 @@ SPECIAL: dict[str, Callable[[Builder, list[Operand], list[Any], Any], list[Opera
     "clamp": lambda builder, given, *_: [builder.step("min", builder.step("max", given[1], given[0]), given[2])],
     "select_n": _chosen,
 }
-
-
-def rows() -> Any:
-    """Any number of rows. Few enough that networks take the way of few rows; its numbers are those of the other one."""
-    return symbols.symbolic_shape("rows", constraints=(f"rows <= {FOLD_FROM_ROWS - 1}",))[0]

@@ -87,31 +87,20 @@ class Program:
 
     def __init__(self, described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]):
         self.inputs = tuple(described["inputs"])
-        constants: list[Any] = []
-        places: dict[Any, int] = {}
+        steps = [(step if isinstance(step[-1], dict) else [*step, {}]) for step in described["steps"]]
+        operands = [one for _, *several, _ in steps for one in several] + [described["output"]]
+        constants = list(dict.fromkeys(one for one in operands if not isinstance(one, int)))  # names, numbers
 
         def place(operand: Any) -> int:
-            """Where a value lies: constants first, then inputs and steps (numbered from behind the constants)."""
-            if isinstance(operand, int):
-                return operand
-            if operand not in places:
-                places[operand] = -1 - len(constants)
-                constants.append(arrays[operand] if isinstance(operand, str) else operand)
-            return places[operand]
+            """Where a value lies: constants first, then inputs and steps."""
+            return operand + len(constants) if isinstance(operand, int) else constants.index(operand)
 
-        steps = []
-        for name, *operands in described["steps"]:
-            parameters = operands.pop() if isinstance(operands[-1], dict) else {}
-            steps.append((_step(name, parameters), [place(operand) for operand in operands]))
+        self._constants = [arrays[one] if isinstance(one, str) else one for one in constants]
+        self._steps = [(_step(name, how), [place(one) for one in several]) for name, *several, how in steps]
         self._output = place(described["output"])
-        count = len(constants)
-        self._constants = constants[::-1]  # -1 is the last of them
-        self._steps = [(run, [at + count for at in operands]) for run, operands in steps]
-        self._output += count
 
     def __call__(self, *inputs: np.ndarray) -> np.ndarray:
-        values = self._constants.copy()
-        values += inputs
+        values = [*self._constants, *inputs]
         keep = values.append
         for run, operands in self._steps:
             if len(operands) == 2:
@@ -154,20 +143,16 @@ class Policy(PromptablePolicy):
             lacking = [self.refused[one] for one in needed if one in self.refused]
             if lacking and name in self.rules:
                 self.refused[name] = lacking[0]
-        for name, instead in INSTEAD.items():
-            if name in self.refused:
-                self.refused[name] += instead
+        self.refused |= {name: self.refused[name] + INSTEAD[name] for name in INSTEAD.keys() & self.refused.keys()}
 
     def rule(self, name: str, *inputs: Any) -> np.ndarray:
         if name not in self.rules:
             raise HilpError(self.refused.get(name, f"{self.method} has no rule '{name}'"))
         if name in ("distance", "goal_direction"):
             return self._in_blocks(self.rules[name], *inputs)
-        parts: list[np.ndarray] = []
         single = name == "project" and np.ndim(inputs[0]) == 1
-        for one in inputs:
-            parts += self._parts(one) if isinstance(one, Batch) else [one[None] if single else one]
-        found = self.rules[name](*parts)
+        given = [self._parts(one) if isinstance(one, Batch) else [one[None] if single else one] for one in inputs]
+        found = self.rules[name](*(part for parts in given for part in parts))
         return found[0] if single else found
 
     def _parts(self, batch: Batch) -> list[np.ndarray]:

@@ -22,42 +22,35 @@ IDENTITY = ("policy", "method", "config", "seed", "seeds", "validation", "data_f
 
 
 class RunWriter:
-    """The folder of a run in training, locked while it is open; without a folder nothing is kept. Of several processes
-    one writes.
-    """
+    """The folder of a run in training; without one nothing is kept. Of several processes one writes."""
 
     def __init__(self, run: Run) -> None:
         self.run, self.options, self.folder = run, run.options, run.options.folder
         self.writes = distributed.writes(run.options.devices)
         self.own_folder = self.folder if self.writes else None
-        self.note: dict[str, Any] = {}  # of the checkpoint that the run goes on from
-        self._waiting: list[tuple[int, Means]] = []  # chunks since the last metrics row
+        self.waiting: list[tuple[int, Means]] = []  # chunks since the last metrics row
         self._saved_at = time.monotonic()
-        self._lock = contextlib.ExitStack()
 
-    def __enter__(self) -> RunWriter:
-        folder = self.own_folder
-        if folder is not None:
-            if folder.exists() and not folder.is_dir():
-                raise HilpError(f"{folder} exists and is not the folder of a run: choose another --out")
-            self._lock.enter_context(storage.locked(folder, self.options.command or " ".join(sys.argv)))
-        return self
+    def locked(self) -> contextlib.AbstractContextManager[None]:
+        """The folder, kept from other writers."""
+        if self.own_folder is None:
+            return contextlib.nullcontext()
+        if self.own_folder.exists() and not self.own_folder.is_dir():
+            raise HilpError(f"{self.own_folder} exists and is not the folder of a run: choose another --out")
+        return storage.locked(self.own_folder, self.run.command)
 
-    def __exit__(self, *_: object) -> None:
-        self._lock.close()
-
-    def begin(self) -> tuple[int, Any]:
-        """The update to go on from and the state there; the folder is made where it is new."""
+    def begin(self) -> tuple[int, Any, dict[str, Any]]:
+        """The update to go on from, the state there and its checkpoint's note; the folder is made where it is new."""
         run, steps = self.run, self.options.updates
+        start, state, note, problem = 0, run.fresh, dict[str, Any](), None
         if self.folder is None:
-            return 0, run.fresh
+            return start, state, note
         description = run.description()
-        start, state, problem = 0, run.fresh, None
         try:
             if self.writes:
                 require_own_folder(self.folder, description, self.options.resume)
             if self.options.resume:
-                start, state, self.note = newest_checkpoint(self.folder, run.fresh)
+                start, state, note = newest_checkpoint(self.folder, run.fresh)
         except HilpError as error:
             problem = error
         identity = [description.get(key) for key in (*IDENTITY, "steps", "until")]
@@ -66,7 +59,7 @@ class RunWriter:
             raise HilpError(f"{self.folder} is already at step {start}, past the end at {steps}: ask for more steps")
         if self.writes:
             self._open(self.folder, description, start)
-        return start, state if run.mesh is None or start == 0 else distributed.placed(state, run.mesh)
+        return start, state if run.mesh is None or start == 0 else distributed.placed(state, run.mesh), note
 
     def _open(self, folder: Path, description: dict[str, Any], start: int) -> None:
         """Write the description; leave of metrics what the run goes on from."""
@@ -86,14 +79,10 @@ class RunWriter:
             raise HilpError(f"cannot write {folder}: {error.strerror or error}") from error
         trim_metrics(folder / METRICS, start)
 
-    def add(self, count: int, means: Means) -> None:
-        """Take in the metrics of some updates."""
-        self._waiting.append((count, means))
-
     def log(self, step: int, more: dict[str, float]) -> dict[str, float]:
         """A row of metrics: the means since the last one, and more; written where there is a folder."""
-        row = {"step": step, **scalars(weighted_mean(self._waiting)), **more}
-        self._waiting = []
+        row = {"step": step, **scalars(weighted_mean(self.waiting)), **more}
+        self.waiting = []
         if self.own_folder is not None:
             path = self.own_folder / METRICS
             try:
@@ -132,25 +121,20 @@ def require_own_folder(folder: Path, description: dict[str, Any], resume: bool) 
         for key in IDENTITY:
             if before.get(key) != now.get(key):
                 raise HilpError(f"cannot resume {folder}: its {_difference(key, before.get(key), now.get(key))}")
-    elif folder.exists():
-        # A process killed before it had a run leaves a lock, or the half of a description.
-        names = (path.name for path in folder.iterdir())
-        if all(name == storage.LOCK or name.startswith(f".{RUN}.") for name in names):
-            return
+        return
+    # A process killed before it had a run leaves a lock, or the half of a description.
+    names = [path.name for path in folder.iterdir()] if folder.exists() else []
+    if not all(name == storage.LOCK or name.startswith(f".{RUN}.") for name in names):
         raise HilpError(f"{folder} exists and is not the folder of a run: choose another --out")
 
 
 def read_run(folder: Path) -> dict[str, Any] | None:
     """The description of the run in a folder; None where there is none."""
-    path = folder / RUN
-    if not path.is_file():
+    if not (folder / RUN).is_file():
         return None
-    try:
-        found = json.loads(path.read_text())
-    except (ValueError, RecursionError) as error:
-        raise HilpError(f"{path} is damaged ({error}): choose another --out") from error
+    found = storage.read_json(folder / RUN)
     if not isinstance(found, dict):
-        raise HilpError(f"{path} is damaged (not an object): choose another --out")
+        raise HilpError(f"{folder / RUN} is damaged (not an object): choose another --out")
     return found
 
 

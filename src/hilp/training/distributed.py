@@ -7,6 +7,7 @@ devices is part of a run's identity.
 
 from __future__ import annotations
 
+import re
 import zlib
 from typing import Any
 
@@ -15,14 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from hilp.errors import HilpError, counted, reason, require_count, some
+from hilp.errors import HilpError, counted, reason, some
 
 ROWS = "rows"  # the axis of a mesh: rows of a batch
 
 
 def mesh_of(count: int, batch: int) -> Mesh | None:
     """The first so many devices, of all processes; None for one, which needs no mesh."""
-    require_count("devices", count)
     together = jax.process_count()
     if together > 1 and count != jax.device_count():
         have = jax.device_count()
@@ -46,17 +46,9 @@ def everywhere(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec())
 
 
-# ---- inside of programs ----------------------------------------------------------------------------------------------
-
-
 def shared_out(batch: Any, mesh: Mesh) -> Any:
     """A batch with its rows shared out."""
     return jax.tree.map(lambda leaf: jax.lax.with_sharding_constraint(leaf, _of_rows(leaf.shape, 0, mesh)), batch)
-
-
-def on_each(state: Any, mesh: Mesh) -> Any:
-    """A state that is whole on every device."""
-    return jax.lax.with_sharding_constraint(state, everywhere(mesh))
 
 
 def _of_rows(shape: tuple[int, ...], axis: int | None, mesh: Mesh) -> NamedSharding:
@@ -64,9 +56,6 @@ def _of_rows(shape: tuple[int, ...], axis: int | None, mesh: Mesh) -> NamedShard
     if axis is None or len(shape) <= axis or shape[axis] % mesh.size:
         return everywhere(mesh)
     return NamedSharding(mesh, PartitionSpec(*[None] * axis, ROWS))
-
-
-# ---- to devices, and from them ---------------------------------------------------------------------------------------
 
 
 def placed(tree: Any, mesh: Mesh | None, axis: int | None = None) -> Any:
@@ -101,13 +90,11 @@ def join(coordinator: str | None, processes: int | None, process: int | None, de
     coordinator: host:port of the first process, or "auto" under SLURM or Open MPI, which know the rest; None to train
     alone, on one device by default.
     """
+    _require_address(coordinator, processes, process)
     if coordinator is None:
-        if processes is not None or process is not None:
-            flag = "--processes" if processes is not None else "--process"
-            raise HilpError(f"{flag} is for processes that train together: name their --coordinator")
         return 1 if devices is None else devices
     try:
-        jax.distributed.initialize(**_addresses(coordinator, processes, process))
+        jax.distributed.initialize(None if coordinator == "auto" else coordinator, processes, process)
     except (RuntimeError, ValueError) as error:
         hint = " (this is no job of SLURM or Open MPI: give host:port)" if coordinator == "auto" else ""
         raise HilpError(f"cannot join the processes at {coordinator}{hint}: {reason(error)}") from error
@@ -117,20 +104,21 @@ def join(coordinator: str | None, processes: int | None, process: int | None, de
     return jax.device_count() if devices is None else devices
 
 
-def _addresses(coordinator: str, processes: int | None, process: int | None) -> dict[str, Any]:
-    """What JAX needs to find the other processes; nothing where a scheduler provides it."""
-    if coordinator == "auto":
-        if processes is not None or process is not None:
+def _require_address(coordinator: str | None, processes: int | None, process: int | None) -> None:
+    """Raise unless this says where the other processes are."""
+    if coordinator is None or coordinator == "auto":
+        if processes is None and process is None:
+            return
+        if coordinator == "auto":
             raise HilpError("--coordinator auto knows --processes and --process by itself: leave them out")
-        return {}
+        flag = "--processes" if processes is not None else "--process"
+        raise HilpError(f"{flag} is for processes that train together: name their --coordinator")
     if processes is None or process is None or not 0 <= process < processes:
         raise HilpError(
             "--coordinator host:port needs --processes (how many) and --process (which one this is, from 0)"
         )
-    host, _, port = coordinator.rpartition(":")
-    if not host or not port.isdigit():
+    if re.fullmatch(r".+:\d+", coordinator) is None:
         raise HilpError(f"--coordinator is host:port of the first process, not '{coordinator}'")
-    return {"coordinator_address": coordinator, "num_processes": processes, "process_id": process}
 
 
 def _gathered(*numbers: int) -> np.ndarray:
@@ -162,12 +150,10 @@ def require_same(start: int, identity: str, problem: HilpError | None = None) ->
         raise problem
     if problems.any():
         raise HilpError(f"process {int(np.argmax(problems))} cannot begin, and says why")
-    if len({*digests.tolist()}) > 1:
+    if np.ptp(digests):
         raise HilpError("processes that train together must have the same data, config, seeds, devices and steps")
-    if len({*starts.tolist()}) > 1:
-        raise HilpError(
-            f"processes go on from updates {some(starts.tolist())}: all must see the same folder of the run"
-        )
+    if np.ptp(starts):
+        raise HilpError(f"processes go on from updates {some(starts)}: all must see the same folder of the run")
 
 
 def agreed(chunk: int, over: bool, stop: bool) -> tuple[int, bool, bool]:

@@ -83,14 +83,14 @@ def hierarchy(
         "data_fingerprint": fingerprint_with(labelled, methods.columns(config)),
     }
     session = loop.Session(run)
-    with session.writer as writer:
+    with session.writer.locked():
         state, updates = session.train()
         spec = Spec.of(data.observations, policy.skill_dim)
         found = []
         for seed, core in enumerate(run.exports(state), options.seed):
             about = {**run.about, "data": data.name, "updates": updates, "seed": seed}
             found.append(HierarchyPrompt(policy, HighLevel(config, spec, core, run.preparation, about)))
-            if writer.own_folder is not None:
+            if session.writer.own_folder is not None:
                 options.home(seed).mkdir(exist_ok=True)
                 found[-1].save(options.home(seed) / PROMPT)
     return found[0] if options.seeds == 1 else found

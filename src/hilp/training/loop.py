@@ -1,15 +1,23 @@
 """The only training loop: chunks of updates, metrics, evaluations, checkpoints; killed and resumed, it ends in the same
 bits.
+
+Whether distances among some states of the data still change is watched: where they do not, phi has learned what it will
+learn from this data, and more updates only polish.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Literal, overload
+
+import jax
+import numpy as np
 
 from hilp.data import checks
 from hilp.data.dataset import Dataset
@@ -17,16 +25,19 @@ from hilp.errors import HilpError, TrainingStopped
 from hilp.learning import methods
 from hilp.policy.policy import FoundationPolicy, require_own_process
 from hilp.prompts.agent import has_graph
-from hilp.runs import HELD_OUT, POLICY
-from hilp.signals import on_stop
-from hilp.training import auto_config, distributed, memory
+from hilp.prompts.bank import Bank
+from hilp.runs import CHECKPOINTS, HELD_OUT, POLICY
+from hilp.training import auto_config, distributed
 from hilp.training.checkpoints import RunWriter, read_run
-from hilp.training.convergence import Convergence
 from hilp.training.options import TrainOptions
-from hilp.training.progress import Progress
+from hilp.training.progress import Progress, stop_requests
 from hilp.training.run import Means, Run, scalars
 
 CHUNK_SECONDS = 2.0  # about how long the device works between two updates of the progress line
+STATES = 64  # whose distances are watched
+CONVERGED = 0.03  # change of distances between two checks, relative to their mean, below which they stand still
+CHECKS = 2  # in a row that must find them so
+MOVING = 0.1  # change in the last part of a run that is worth a line
 
 
 @overload
@@ -64,11 +75,14 @@ def pretrain(
             file=sys.stderr,
         )
     session = Session(run)
-    with session.writer:
+    with session.writer.locked():
         state, steps = session.train()
         policies = session.policies(state, steps)
         session.save(policies)
-    session.print_advice(policies, steps)
+    if run.spec.pictures and not options.quiet:
+        print(f"hilp: the policy keeps {policies[0].keeps}", file=sys.stderr)
+    if (line := session.convergence.still_moving(steps)) and not options.quiet:
+        print(f"hilp: {line}", file=sys.stderr)
     return policies[0] if options.seeds == 1 else policies
 
 
@@ -106,25 +120,24 @@ class Session:
 
     def __init__(self, run: Run, verb: str = "training") -> None:
         self.run, self.options, self.verb = run, run.options, verb
-        self.convergence = Convergence.of(run)
+        self.convergence = Convergence(run)
         self.writer = RunWriter(run)
         self.pace = run.options.pace
         self.seconds = 0.0  # of training, time before a resume included
         self._evaluation: dict[str, float] = {}  # the latest scores
         self._evaluated: dict[str, float] = {}  # and their update, as a row of metrics has it
 
-    # ---- the loop ----------------------------------------------------------------------------------------------------
-
     def train(self) -> tuple[Any, int]:
         """Updates to the end; the state after them, and how many there were."""
-        run, options, writer = self.run, self.options, self.writer
-        step, state = writer.begin()
-        self._restore(writer.note)
+        run, options, writer, convergence = self.run, self.options, self.writer, self.convergence
+        step, state, note = writer.begin()
+        self.seconds = float(note.get("seconds", 0.0))
+        convergence.note = note.get("convergence") or convergence.note  # none where the run was not watched before
         if run.fit_line is not None and not options.quiet:
             print(f"hilp: {run.fit_line}", file=sys.stderr)
         progress = Progress(options.updates, step, options.quiet, self.verb)
         chunk, over = 1, self._over(step)
-        with progress, stop_requests() as stops, memory.enough(writer.own_folder, step):
+        with progress, stop_requests() as stops, enough_memory(writer.own_folder, step):
             while not over:
                 count = min(chunk, self.pace.boundary(step) - step, options.updates - step)
                 began = time.perf_counter()
@@ -132,29 +145,32 @@ class Session:
                 took = time.perf_counter() - began
                 step += count
                 self.seconds += took
-                if self.convergence is not None and step % self.pace.convergence == 0:
-                    self.convergence.check(state)
-                chunk = next_chunk(chunk, count, took)
+                if step % self.pace.convergence == 0:
+                    convergence.check(state)
+                # The next chunk grows slowly, because the first one compiles.
+                chunk = int(min(max(1, CHUNK_SECONDS * count / took), 2 * chunk + 8))
                 chunk, over, stop = distributed.agreed(chunk, self._over(step), bool(stops))
                 progress.advance(count, scalars(means), self._evaluation)
                 self._report(state, step, count, means, over, progress.rate)
                 if step % self.pace.checkpoint == 0 or over or writer.late or stop:
                     writer.save(state, step, self._note())
-                if stop:
-                    self._stop(step, over)
+                if stop and writer.folder is None:
+                    raise KeyboardInterrupt
+                if stop and not over:
+                    raise TrainingStopped(
+                        f"stopped at step {step} and saved; go on with --resume --out {writer.folder}"
+                    )
         return state, step
 
-    def _stop(self, step: int, over: bool) -> None:
-        """End a run that is to stop, and was saved if it can be."""
-        if self.writer.folder is None:
-            raise KeyboardInterrupt
-        if not over:
-            raise TrainingStopped(f"stopped at step {step} and saved; go on with --resume --out {self.writer.folder}")
-
     def _over(self, step: int) -> bool:
-        converged = self.options.until_converged and self.convergence is not None and self.convergence.converged
+        converged = self.options.until_converged and self.convergence.note["still"] >= CHECKS
         minutes = self.options.minutes
         return step >= self.options.updates or converged or (minutes is not None and self.seconds >= 60 * minutes)
+
+    def _note(self) -> dict[str, Any]:
+        """What a checkpoint holds besides the state."""
+        watched = {"convergence": self.convergence.note} if self.convergence.watches else {}
+        return {**watched, **({} if self.options.minutes is None else {"seconds": self.seconds})}
 
     def _report(self, state: Any, step: int, count: int, means: Means, over: bool, rate: float) -> None:
         """Evaluate the policy and write a row of metrics where these are due."""
@@ -164,16 +180,11 @@ class Session:
             self._evaluation, self._evaluated = options.evaluate(policy), {"evaluation_step": step}
         if writer.folder is None and options.on_metrics is None:
             return
-        writer.add(count, means)
+        writer.waiting.append((count, means))
         if step % self.pace.log == 0 or over:
-            moved = {} if self._change is None else {"phi_change": self._change}
+            moved = {} if self.convergence.change is None else {"phi_change": self.convergence.change}
             more = {**run.validate(state, step, self.pace.log), **self._evaluation, **self._evaluated, **moved}
             self._notify(writer.log(step, {**more, "steps_per_second": round(rate, 3)}), state)
-
-    @property
-    def _change(self) -> float | None:
-        """The latest change of distances, where they are watched."""
-        return None if self.convergence is None else self.convergence.change
 
     def _notify(self, row: dict[str, float], state: Any) -> None:
         """Call on_metrics; if it fails, save first: hours of training are not lost with it."""
@@ -184,28 +195,14 @@ class Session:
             step, folder = int(row["step"]), self.writer.folder
             self.writer.save(state, step, self._note())
             saved = "not saved (no out)" if folder is None else f"saved; go on with --resume --out {folder}"
-            if isinstance(error, HilpError):
-                raise type(error)(f"{error} (stopped at step {step} and {saved})") from error
-            what = f"on_metrics failed with {type(error).__name__}: {error}"
-            raise HilpError(f"{what} (stopped at step {step} and {saved})") from error
-
-    def _note(self) -> dict[str, Any]:
-        """What a checkpoint holds besides the state."""
-        watched = {} if self.convergence is None else {"convergence": self.convergence.note}
-        return {**watched, **({} if self.options.minutes is None else {"seconds": self.seconds})}
-
-    def _restore(self, note: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint's note."""
-        self.seconds = float(note.get("seconds", 0.0))
-        if self.convergence is not None and note.get("convergence"):  # none where the run was not watched before
-            self.convergence.note = note["convergence"]
-
-    # ---- the policies ------------------------------------------------------------------------------------------------
+            own = isinstance(error, HilpError)
+            what = str(error) if own else f"on_metrics failed with {type(error).__name__}: {error}"
+            raise (type(error) if own else HilpError)(f"{what} (stopped at step {step} and {saved})") from error
 
     def policies(self, state: Any, steps: int) -> list[FoundationPolicy]:
         """The finished policies, with latents of the data and a graph where they plan on one."""
         data, bank = self.run.trained_on, self.options.bank
-        policies = self.run.policies(state, steps, self._change)
+        policies = self.run.policies(state, steps, self.convergence.change)
         policies = [policy.with_latents(data, bank, own) for own, policy in enumerate(policies, self.run.seed)]
         return [policy.with_graph(data) if has_graph(policy) else policy for policy in policies]
 
@@ -222,32 +219,75 @@ class Session:
             for seed, policy in enumerate(policies if folder is not None else (), self.options.seed):
                 policy.save(self.options.home(seed) / POLICY)
 
-    def print_advice(self, policies: list[FoundationPolicy], steps: int) -> None:
-        """Print what a policy of pictures keeps, and whether phi still moves."""
-        if self.options.quiet:
-            return
-        if self.run.spec.pictures:
-            print(f"hilp: the policy keeps {policies[0].keeps}", file=sys.stderr)
-        if self.convergence is not None and (line := self.convergence.still_moving(steps)):
-            print(f"hilp: {line}", file=sys.stderr)
-
-
-def next_chunk(chunk: int, count: int, seconds: float) -> int:
-    """How many updates to run at once, after `count` took this long; grows slowly, because the first chunk compiles."""
-    return int(min(max(1, CHUNK_SECONDS * count / seconds), 2 * chunk + 8))
-
 
 @contextlib.contextmanager
-def stop_requests() -> Iterator[list[int]]:
-    """A list that fills with signals to stop, so that the chunk under way can end and be saved; a second one stops the
-    process at once.
+def enough_memory(folder: Path | None, start: int) -> Iterator[None]:
+    """Raise one line where the device has not enough memory, and leave no folder of a run that never began."""
+    try:
+        yield
+    except (jax.errors.JaxRuntimeError, MemoryError) as error:
+        if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        if folder is not None and start == 0 and not any((folder / CHECKPOINTS).iterdir()):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise HilpError(
+            "training does not fit in memory: lower batch or hidden, or train fewer seeds at once"
+        ) from None
+
+
+@jax.jit
+def _encode(core: Any, observations: Any) -> jax.Array:
+    return core.encode(observations)
+
+
+class Convergence:
+    """Checks distances now and then, where a run is watched and trains them all the time: not where phi is trained
+    first and then frozen.
     """
-    received: list[int] = []
 
-    def receive(number: int, frame: object) -> None:
-        if received:
-            raise KeyboardInterrupt
-        received.append(number)
+    def __init__(self, run: Run) -> None:
+        self._run, auto = run, run.options.until_converged
+        # Of the latest check; in checkpoints, so that a run that is killed and resumed stops where it would have.
+        self.note: dict[str, Any] = {"distances": None, "change": None, "still": 0}
+        self.watches = (
+            (auto or run.options.folder is not None)
+            and len(run.stages) == 1
+            and hasattr(run.exports(run.fresh)[0], "goal_direction")
+        )
+        if self.watches:
+            self._observations = run.preparation.observations(Bank.draw(run.data, STATES, run.seed).observations)
+        elif auto:
+            name = methods.name_of(run.config)
+            raise HilpError(f"steps='auto' watches distances, which {name} does not train all the time: give a number")
 
-    with on_stop(receive):
-        yield received
+    @property
+    def change(self) -> float | None:
+        """The latest change of distances, where they are watched."""
+        return self.note["change"]
+
+    def check(self, state: Any) -> None:
+        """Compare distances with those of the last check."""
+        if not self.watches:
+            return
+        core = self._run.exports(state)[0]
+        latents = np.asarray(_encode(core, self._observations), np.float64)
+        one, other = np.triu_indices(len(latents), 1)
+        if hasattr(core, "distance"):
+            now = np.asarray(core.distance(latents[one], latents[other]), np.float64)
+        else:
+            now = np.linalg.norm(latents[one] - latents[other], axis=-1)
+        before, change, still = (self.note[name] for name in ("distances", "change", "still"))
+        if before is not None and now.mean() > 0:
+            change = float(np.abs(now - np.asarray(before)).mean() / now.mean())
+            still = still + 1 if change < CONVERGED else 0
+        self.note = {"distances": now.tolist(), "change": change, "still": still}
+
+    def still_moving(self, steps: int) -> str | None:
+        """A line about a run that ended after so many updates while phi moved; None where it stood still."""
+        if self.change is None or self.change <= MOVING:
+            return None
+        return (
+            f"phi still moves: distances among states of the data changed by {self.change:.0%} in the last "
+            f"{self._run.options.pace.convergence:,} updates; go on with --resume --steps {2 * steps}, or with "
+            "--resume --steps auto"
+        )

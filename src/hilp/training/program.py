@@ -1,22 +1,31 @@
-"""The compiled program of a stage: any number of updates in one loop, sampling inside.
+"""The compiled program of a stage: any number of updates in one loop, sampling inside; or on the host, where the data
+stays there: a thread gathers batches ahead.
 
 The randomness of update i is fold_in(seed key, i) and nothing else, so a run killed and resumed ends in the same bits.
 """
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache, partial
+from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
 
+from hilp.errors import HilpError
 from hilp.learning import images, methods, sampling
 from hilp.spec import Spec
 from hilp.training import distributed
 
+BLOCK = 32  # updates whose batches are gathered at a time
 SEED_AXES = sampling.Columns(shared=None, own=0, mean=None, scale=None)  # type: ignore[arg-type]
 
 
@@ -40,7 +49,11 @@ def chunk_program(
     # Where devices share out a batch, each would need the rows of all to look some up.
     stored = partial(stored_batch, look_up=mesh is None)
     batch_of = stored if streamed else partial(drawn_batch, config, own.sample)
-    chunk = chunk_function(partial(shifted_update, config, own.update), batch_of, mesh)
+
+    def update(state: Any, batch: Any, key: jax.Array) -> Any:  # pictures, where there are some, are shifted at random
+        return own.update(config, state, images.augmented(config, batch, key), key)
+
+    chunk = chunk_function(update, batch_of, mesh)
     if several:
         source_axes: Any = 0 if streamed else (SEED_AXES, None)
         chunk = jax.vmap(chunk, in_axes=(0, source_axes, 0, None, None))
@@ -74,7 +87,7 @@ def chunk_function(
         if mesh is None:
             return update(state, batch, key_update)
         state, info = update(state, distributed.shared_out(batch, mesh), key_update)
-        return distributed.on_each(state, mesh), info
+        return jax.lax.with_sharding_constraint(state, distributed.everywhere(mesh)), info
 
     def chunk(state: Any, source: Any, key: jax.Array, start: jax.Array, count: jax.Array) -> Any:
         shapes = jax.eval_shape(one, state, source, key, count)[1]
@@ -92,11 +105,6 @@ def chunk_function(
         return jax.lax.fori_loop(start, start + count, body, (state, sums, bad))
 
     return chunk
-
-
-def shifted_update(config: Any, update: Callable[..., Any], state: Any, batch: Any, key: jax.Array) -> Any:
-    """An update whose pictures, where there are some, are shifted at random."""
-    return update(config, state, images.augmented(config, batch, key), key)
 
 
 def drawn_batch(config: Any, sample: Callable[..., sampling.Rows], source: Any, key: jax.Array, i: jax.Array) -> Any:
@@ -119,3 +127,55 @@ def stored_batch(source: Any, key: jax.Array, i: jax.Array, look_up: bool = True
         return jax.lax.dynamic_index_in_dim(stack, i, keepdims=False)
 
     return jax.tree.map(cut, source)
+
+
+class Stream:
+    """Blocks of batches from columns on the host; the next block is gathered while the device works."""
+
+    def __init__(
+        self, sample: Callable[..., sampling.Rows], columns: sampling.Columns, keys: jax.Array, mesh: Mesh | None
+    ) -> None:
+        """mesh: the devices that share out each batch."""
+        self.columns, self._keys, self._mesh = columns, keys, mesh
+        self._ahead: tuple[Any, Future[Any]] | None = None  # what is being gathered
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hilp-stream")
+
+        def rows(index: sampling.Index, key: jax.Array, start: jax.Array) -> sampling.Rows:
+            steps = start + 1 + jnp.arange(BLOCK)
+            keys = jax.vmap(lambda step: jax.random.split(jax.random.fold_in(key, step))[0])(steps)
+            return jax.vmap(partial(sample, index))(keys)
+
+        self._rows = jax.jit(rows if keys.ndim == 0 else jax.vmap(rows, in_axes=(None, 0, None)))
+
+    def block(self, index: sampling.Index, start: int, used: int = BLOCK) -> Any:
+        """The batches of updates start, start + 1, ..., of which so many are used; begins to gather what follows."""
+        ready = self._ahead[1] if self._ahead is not None and self._ahead[0] == (id(index), start) else None
+        batches = self._gather(index, start) if ready is None else ready.result()
+        after = start + used
+        self._ahead = ((id(index), after), self._worker.submit(self._gather, index, after))
+        return batches
+
+    def _gather(self, index: sampling.Index, start: int) -> Any:
+        rows = jax.tree.map(np.asarray, self._rows(index, self._keys, jnp.int32(start)))
+        if self._keys.ndim == 0 or not self.columns.own:
+            return distributed.placed(sampling.gather(self.columns, rows, np), self._mesh, axis=1 + self._keys.ndim)
+        batches = []
+        for own in map(itemgetter, range(len(self._keys))):  # what is a seed's own
+            columns = self.columns._replace(own=jax.tree.map(own, self.columns.own))
+            batches.append(sampling.gather(columns, jax.tree.map(own, rows), np))
+        return distributed.placed(jax.tree.map(lambda *parts: np.stack(parts), *batches), self._mesh, axis=2)
+
+
+def scratch_array(shape: tuple[int, ...], folder: Path | None) -> np.ndarray:
+    """A float32 array in a file without a name, gone once it is no longer used."""
+    size = 4 * int(np.prod(shape))
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            if hasattr(os, "posix_fallocate"):  # a disk that fills up later would end the process without a message
+                os.posix_fallocate(file.fileno(), 0, size)
+            return np.memmap(file, np.float32, "w+", shape=shape)
+    except OSError as error:
+        where = folder or tempfile.gettempdir()
+        raise HilpError(
+            f"no room for {size / 2**20:.0f} MiB of computed columns in {where}: {error.strerror or error}"
+        ) from error

@@ -1,13 +1,19 @@
-"""A live line for long work: rate, time left, the loss that matters. Plain lines where there is no terminal."""
+"""Long work: a live line with rate, time left and losses, or plain ones where there is no terminal; and what ends it
+politely: Ctrl-C, the end of a job's time, a closed terminal.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Any
 
+STOP_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
 PLAIN_SECONDS = 15.0  # between lines in a log file
 RATE_SECONDS = 60.0  # that a rate is taken over: phases of a run differ in speed
 
@@ -80,3 +86,35 @@ def bars(quiet: bool = False) -> Iterator[Callable[[str, int, int], None]]:
             line.advance(done - line.done, {}, {})
 
         yield show
+
+
+@contextlib.contextmanager
+def on_stop(handler: Callable[[int, Any], object]) -> Iterator[None]:
+    """Handle signals to stop so; the earlier handlers come back at the end."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals reach the main thread only
+        return
+    numbers = [getattr(signal, name) for name in STOP_SIGNALS if hasattr(signal, name)]
+    numbers = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # nohup's, say
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+
+
+@contextlib.contextmanager
+def stop_requests() -> Iterator[list[int]]:
+    """A list that fills with signals to stop, so that the chunk under way can end and be saved; a second one stops the
+    process at once.
+    """
+    received: list[int] = []
+
+    def receive(number: int, frame: object) -> None:
+        if received:
+            raise KeyboardInterrupt
+        received.append(number)
+
+    with on_stop(receive):
+        yield received

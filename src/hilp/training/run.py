@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import dataclasses
 import hashlib
+import math
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache, partial
+from operator import itemgetter
 from typing import Any
 
 import jax
@@ -15,18 +21,16 @@ import numpy as np
 from hilp import storage, trees
 from hilp.data import transforms
 from hilp.data.dataset import Dataset
-from hilp.errors import HilpError, TrainingDiverged
+from hilp.errors import HilpError, TrainingDiverged, reason
 from hilp.learning import methods, sampling
 from hilp.policy.artifact import Provenance
 from hilp.policy.policy import FoundationPolicy
 from hilp.policy.preparation import Preparation
 from hilp.prompts.bank import Bank
 from hilp.spec import Spec
-from hilp.training import memory
 from hilp.training.distributed import any_process, local, mesh_of, placed, writes
 from hilp.training.options import TrainOptions
-from hilp.training.program import chunk_program, column_program, initialiser
-from hilp.training.stream import BLOCK, Stream, scratch_array
+from hilp.training.program import BLOCK, Stream, chunk_program, column_program, initialiser, scratch_array
 from hilp.versions import versions
 
 VALIDATION_BATCHES = 8  # at most
@@ -52,36 +56,33 @@ class Run:
         self.method = methods.of(config)
         self.stages = methods.stages(config)
         self.spec = Spec.of(data.network_inputs, data.action_dim)  # of the networks
-        memory.require_fit(config, self.spec, self.seeds)
+        require_fit(config, self.spec, self.seeds)
         self.mesh = mesh_of(options.devices, getattr(config, "batch", options.devices))
         self.preparation = Preparation.of(data, config.normalize)
         self.about: dict[str, Any] = {}  # added to the description
+        self.command = options.command or " ".join(sys.argv)
         keys = jnp.stack([jax.random.key(s) for s in range(self.seed, self.seed + self.seeds)])
         # Key 0 of the stream starts the networks; updates use keys 1, 2, ...
         first = jax.vmap(lambda key: jax.random.fold_in(key, 0))(keys)
         self._own_keys, first = (keys, first) if self.seeds > 1 else (keys[0], first[0])  # of this process
         self.keys = placed(self._own_keys, self.mesh)
-        budget = memory.device_memory(free=True) // 2 if options.device_budget is None else options.device_budget
+        budget = device_memory(free=True) // 2 if options.device_budget is None else options.device_budget
         size = self._bytes_on_device()
         self.streamed = any_process(size > budget)  # all run the same programs
         self.large = not self.streamed and size > MOST_PADDED
         self.size = data.rows if self.streamed else bucket(data.rows, size)
         self._held_out_episodes = self._draw_held_out()
         self.index, self.held_out = sampling.build_index(data.lengths, self._held_out_episodes, self.size)
-        self.columns = sampling.Columns(
-            {"observations": data.network_inputs, "actions": data.actions, **self._extra_columns()},
-            {},
-            self.preparation.mean,
-            self.preparation.scale,
-        )
+        shared = {"observations": data.network_inputs, "actions": data.actions, **self._extra_columns()}
+        self.columns = sampling.Columns(shared, {}, self.preparation.mean, self.preparation.scale)
         if not self.streamed:
             # device_put, not jnp.asarray: on a CPU it shares the memory of a mapped file where it can
-            shared = {name: as_numbers(column) for name, column in self.columns.shared.items()}
-            shared = jax.tree.map(lambda part: sampling.padded(part, self.size), shared)
-            self.columns = placed(self.columns._replace(shared=shared), self.mesh)
+            numbers = {name: as_numbers(column) for name, column in shared.items()}
+            numbers = jax.tree.map(lambda part: sampling.padded(part, self.size), numbers)
+            self.columns = placed(self.columns._replace(shared=numbers), self.mesh)
             self.index, self.held_out = placed((self.index, self.held_out), self.mesh)
         self._stage = -1  # that the columns and the stream are of
-        self._stream: Stream | None = None
+        self.stream: Stream | None = None
         self.fresh = initialiser(config, self.spec, self.seeds > 1, self.mesh)(placed(first, self.mesh))
 
     # ---- updates -----------------------------------------------------------------------------------------------------
@@ -140,34 +141,28 @@ class Run:
         self.enter(stage, state)
         chunk = chunk_program(self.config, stage, self.seeds > 1, self.streamed, self.mesh)
         if begins and self.large:
-            # Compile by a chunk of no updates, and give back the memory that this took before the data is read.
+            # Compile by a chunk of no updates, and give back the memory that this took before the data is read: the C
+            # library of Linux keeps most of what is freed.
             state, *_ = chunk(state, (self.columns, index), self.keys, np.int32(step), np.int32(0))
-            memory.release()
+            with contextlib.suppress(OSError, AttributeError):  # another system, another C library
+                ctypes.CDLL(None).malloc_trim(0)
         while count:
-            now = count if self._stream is None else min(count, BLOCK)
-            source = (self.columns, index) if self._stream is None else self._stream.block(index, step, now)
+            now = count if self.stream is None else min(count, BLOCK)
+            source = (self.columns, index) if self.stream is None else self.stream.block(index, step, now)
             state, sums, bad = chunk(state, source, self.keys, np.int32(step), np.int32(now))
             step, count = step + now, count - now
             yield state, now, sums, bad
-
-    def block(self, stage: int, step: int) -> Any:
-        """The batches of a block of updates from `step` on, where the data is streamed."""
-        self.enter(stage, self.fresh)
-        assert self._stream is not None, "this data is on the device"
-        return self._stream.block(self.index, step)
 
     def enter(self, stage: int, state: Any) -> None:
         """Have the columns of a stage, computed with the state that it begins with."""
         if stage == self._stage:
             return
-        own: dict[str, Any] = {
-            name: self._computed(function, local(state, self.mesh))
-            for name, function in self.stages[stage].columns.items()
-        }
-        self.columns = self.columns._replace(own=own if self.streamed else placed(own, self.mesh))
+        self._stage, own = stage, self.stages[stage]
+        here = local(state, self.mesh)
+        columns: Any = {name: self._computed(function, here) for name, function in own.columns.items()}
+        self.columns = self.columns._replace(own=columns if self.streamed else placed(columns, self.mesh))
         if self.streamed:
-            self._stream = Stream(self.config, self.stages[stage].sample, self.columns, self._own_keys, self.mesh)
-        self._stage = stage
+            self.stream = Stream(partial(own.sample, self.config), self.columns, self._own_keys, self.mesh)
 
     def _computed(self, function: Callable[..., Any], state: Any) -> np.ndarray:
         """A column of a stage for all rows, [rows, ...], one for each of several seeds."""
@@ -176,30 +171,25 @@ class Run:
         # Data that is streamed may be larger than memory, and so may its columns.
         folder = self.options.folder if writes(self.options.devices) else None
         column = scratch_array(shape, folder) if self.streamed else np.zeros(shape, np.float32)
-        mean, scale = self.preparation.mean, self.preparation.scale
         size = min(COLUMN_BLOCK, self.size)  # of every block, padded where there are fewer rows left
         for first in range(0, self.data.rows, size):
             rows = slice(first, min(first + size, self.data.rows))
-            block = as_numbers(trees.over(lambda part, rows=rows: part[rows], self.data.network_inputs))
+            block = as_numbers(trees.over(itemgetter(rows), self.data.network_inputs))
             block = trees.over(lambda part: sampling.padded(part, size), block)
-            found = np.asarray(compute(state, sampling.normalised(block, mean, scale)))
+            prepared = sampling.normalised(block, self.preparation.mean, self.preparation.scale)
+            found = np.asarray(compute(state, prepared))
             column[..., rows, :] = found[..., : rows.stop - rows.start, :]
         return column
 
     def _column_size(self, function: Callable[..., Any]) -> int:
         """How many numbers a computed column has in a row."""
-
-        def one_row() -> Any:
-            state = self.method.init(self.config, self.spec, jax.random.key(0))
-            row = as_numbers(trees.over(lambda part: np.asarray(part[:1]), self.data.network_inputs))
-            return function(self.config, state, row)
-
-        return int(jax.eval_shape(one_row).shape[-1])
+        state = state_shapes(self.config, self.spec)
+        row = as_numbers(trees.over(lambda part: np.asarray(part[:1]), self.data.network_inputs))
+        return int(jax.eval_shape(partial(function, self.config), state, row).shape[-1])
 
     def _bytes_on_device(self) -> int:
         kept = transforms.stored(self.data.network_inputs)  # of stacks of frames each frame once
-        parts = trees.named(as_numbers(trees.over(lambda part: part[:1], kept)), "observations")
-        row = sum(part.nbytes for part in parts.values())
+        row = sum(part.nbytes for part in jax.tree.leaves(as_numbers(trees.over(lambda part: part[:1], kept))))
         row += 4 * (self.data.action_dim + len(methods.columns(self.config)))
         sizes = [sum(map(self._column_size, stage.columns.values())) for stage in self.stages]
         copies = 1 if self.mesh is None or jax.devices()[0].platform != "cpu" else self.mesh.size  # in one memory
@@ -228,8 +218,7 @@ class Run:
         share, episodes = self.options.validation, self.data.episodes
         if share == 0.0:
             return None
-        count = max(1, round(share * episodes))
-        if count >= episodes:
+        if (count := max(1, round(share * episodes))) >= episodes:
             raise HilpError(f"validation {share} of {episodes} episodes leaves none to train on")
         return np.isin(np.arange(episodes), np.random.default_rng(self.seed).choice(episodes, count, replace=False))
 
@@ -252,9 +241,7 @@ class Run:
     def exports(self, state: Any) -> list[Any]:
         """What the method exports, of each seed."""
         state = local(state, self.mesh)
-        own = (
-            [state] if self.seeds == 1 else [jax.tree.map(lambda leaf, n=n: leaf[n], state) for n in range(self.seeds)]
-        )
+        own = [state] if self.seeds == 1 else [jax.tree.map(itemgetter(n), state) for n in range(self.seeds)]
         return [jax.tree.map(jnp.copy, self.method.export(self.config, one)) for one in own]
 
     def policies(self, state: Any, step: int, moving: float | None = None) -> list[FoundationPolicy]:
@@ -297,10 +284,42 @@ class Run:
             **({} if self.fit_line is None else {"chosen": self.fit_line}),
             "steps": self.options.updates,
             **self.about,
-            "command": self.options.command or " ".join(sys.argv),
+            "command": self.command,
             "versions": versions(),
             **({"until": self.options.until} if self.options.until else {}),
         }
+
+
+def device_memory(free: bool = False) -> int:
+    """Bytes of the device's memory; where it is the CPU, of the machine's. free: of what is free now."""
+    device = jax.devices()[0]
+    stats = device.memory_stats() if device.platform != "cpu" else None
+    if stats and "bytes_limit" in stats:
+        return int(stats["bytes_limit"])
+    return os.sysconf("SC_AVPHYS_PAGES" if free else "SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def require_fit(config: Any, spec: Spec, seeds: int) -> None:
+    """Refuse what cannot fit before anything is compiled: XLA ends the process where it cannot allocate.
+
+    Networks with their optimiser are counted exactly; of a batch only its observations, the least that it takes.
+    """
+    state = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(state_shapes(config, spec)))
+    needed = seeds * (state + 4 * getattr(config, "batch", 1) * 2 * spec.observation_dim)
+    if needed > device_memory():
+        raise HilpError(
+            f"training would need at least {needed / 2**30:,.1f} GiB, this device has "
+            f"{device_memory() / 2**30:,.1f}: lower batch, hidden or dim, or train fewer seeds at once"
+        )
+
+
+@lru_cache(maxsize=32)
+def state_shapes(config: Any, spec: Spec) -> Any:
+    """The shapes of a method's networks and optimisers."""
+    try:
+        return jax.eval_shape(lambda: methods.of(config).init(config, spec, jax.random.key(0)))
+    except (OverflowError, MemoryError) as error:
+        raise HilpError(f"these sizes make no network ({reason(error)}): lower them") from error
 
 
 def bucket(rows: int, size: int) -> int:
