@@ -118,7 +118,7 @@ def _main(words: list[str]) -> int:
     file = first if first == "bench" else verb.replace(" ", "_")
     command = importlib.import_module(f"hilp.commands.{file}")  # this verb's file and no other
     flags = command.FLAGS[second] if first == "bench" else command.Flags
-    return int(command.run(_parse(flags, verb, words[len(verb.split()) :])))
+    return int(command.run(_parse(flags, verb, words[len(verb.split()) :])) or 0)
 
 
 def _parse(flags: type, verb: str, words: list[str]) -> Any:

@@ -1,4 +1,4 @@
-"""Cells: a policy of a table, trained and prompted by the ordinary functions.
+"""The lines of a table, and its cells: policies that are trained and prompted by the ordinary functions.
 
 A run resumes and its rows name the cell, so a cell can be tried again at any time, by any process.
 """
@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
@@ -18,11 +18,10 @@ from typing import Any, Literal
 import jax
 
 from hilp import presets, runs, tasks
-from hilp.bench.entries import ADAPTED, ENTRIES, Entry
 from hilp.collectors import named
 from hilp.data import rewards
 from hilp.data.dataset import Dataset
-from hilp.errors import FolderBusy, HilpError, some
+from hilp.errors import FolderBusy, HilpError, nearest, some
 from hilp.evaluation import diagnosis, evaluate, setup
 from hilp.evaluation import rows as files
 from hilp.evaluation.rows import Row
@@ -37,6 +36,64 @@ from hilp.training.hierarchy import hierarchy
 Kind = Literal["rewards", "goals", "hierarchy"]
 GOAL_PLANS: tuple[int | str, ...] = (0, 1, 2, 3, "midpoints", "graph", "auto")
 VALUE_SEED = 0  # of V(s, g): all policies on a data set are compared with the same one, on the same pairs
+METHODS: dict[Kind, tuple[str, ...]] = {  # in the paper's order, which has no flat IQL
+    "goals": ("gc-bc", "gc-iql", "gc-cql", "fb", "iql-fdm", "iql-lap", "iql-rand", "hilp"),
+    "rewards": ("gc-td3", "sf-cl", "sf-rand", "sf-idm", "sf-ae", "sf-lap", "sf-fdm", "fb", "sf-hilp"),
+    "hierarchy": ("iql", "opal", "hilp"),
+}
+ADAPTED = "-adapted"  # ends the name of a line whose prompts are searched for with a few episodes
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of a table."""
+
+    method: str
+    values: dict[str, Any] = field(default_factory=dict)  # of its config, over the preset's
+    rule: str = "skill"  # how rewards become prompts
+    adapt: int = 0  # episodes of a search around each prompt
+
+
+# Entries that are not the bare name of a method.
+ENTRIES = {
+    "sf-hilp-g": Entry("sf-hilp", {"cumulant": "diff", "phi_expectile": 0.9}, rule="goal"),
+    "hilp-graph": Entry("hilp", rule="graph"),
+    "sf-hilp-graph": Entry("sf-hilp", rule="graph"),
+}
+
+
+def entry(name: str) -> Entry:
+    known = {*ENTRIES, *methods.names()}
+    if name not in known:
+        raise HilpError(f"unknown method '{name}': {nearest(name, known)}")
+    return ENTRIES.get(name, Entry(name))
+
+
+def entries(
+    names: Sequence[str],
+    values: Mapping[str, str],
+    changes: Sequence[tuple[str, Mapping[str, str]]] = (("", {}),),
+    adapt: int = 0,
+) -> dict[str, Entry]:
+    """The lines of a table by label: each method as often as it is changed, by a label and config values each time.
+
+    A method that lacks a key, say dim where the skill is the goal itself, has no such line.
+    adapt: one more line of the same policies each, their prompts moved by a search with so many episodes.
+    """
+    made = {}
+    for name in names:
+        for ending, episodes in (("", 0), (ADAPTED, adapt)) if adapt else (("", 0),):
+            base = replace(entry(name), adapt=episodes)
+            for label, own in changes:
+                if methods.keys(base.method) >= own.keys():
+                    made[f"{name}{ending} {label}".strip()] = replace(base, values={**base.values, **values, **own})
+    for label, own in changes:
+        if not any(f"{name} {label}".strip() in made for name in names):
+            raise HilpError(f"none of these methods has the config keys of '{label}' ({some(list(own))})")
+    return made
+
+
+# ---- cells -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -108,6 +165,7 @@ class Cell:
     @property
     def identity(self) -> dict[str, Any]:
         """What tells this cell's rows from others."""
+        options = {"intercept": self.table.intercept, "errors": self.table.errors, "adapt": self.entry.adapt}
         return {
             "kind": self.table.kind,
             "label": self.label,
@@ -118,9 +176,7 @@ class Cell:
             "preset": self.table.size,
             "updates": self.updates,
             "episodes": self.table.episodes,
-            **({"intercept": True} if self.table.intercept else {}),
-            **({"errors": True} if self.table.errors else {}),
-            **({"adapt": self.entry.adapt} if self.entry.adapt else {}),
+            **{name: value for name, value in options.items() if value},
         }
 
     def has_rule(self, name: str) -> bool:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
+from concurrent import futures
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,13 +18,14 @@ from rich import progress as bars
 from rich.console import Console
 
 from hilp.bench.cells import Cell
-from hilp.bench.jobs import Cluster, Job, Processes
+from hilp.bench.jobs import Cluster, Job, Processes, answer
 from hilp.errors import HilpError, TrainingStopped, counted, printable
 from hilp.evaluation import rows as files
 from hilp.evaluation.rows import Row
 from hilp.signals import on_stop
 from hilp.storage import lines
 
+WAIT_SECONDS = 0.5  # for the next job to end
 REFRESH_SECONDS = 1.0
 PLAIN_SECONDS = 60.0  # between lines in a log
 PACE_SECONDS = 3600.0  # of the past that the time left is estimated from
@@ -36,7 +38,6 @@ def fill(
     file: Path,
     out: Path,
     command: str,
-    *,
     quiet: bool,
     engine: Engine | None = None,
     retries: int = 0,
@@ -69,18 +70,18 @@ def run_jobs(jobs: Sequence[Job], engine: Engine, retries: int, progress: Progre
     A job that fails does not keep others from running; all that failed are named in the end.
     """
     waiting, tries = deque(jobs), Counter[int]()
-    running: dict[int, Job] = {}
+    running: dict[futures.Future[str], Job] = {}
     failed: dict[str, str] = {}  # the problem, by title
     try:
         with on_stop(signal.default_int_handler), progress.bars:
             while waiting or running:
-                while engine.has_room and (job := next_job(waiting, running.values())) is not None:
+                while len(running) < engine.slots and (job := next_job(waiting, running.values())) is not None:
                     waiting.remove(job)
-                    job.start_log()
-                    engine.start(job)
-                    running[job.number] = job
-                for job, rows, problem, final in engine.ended():
-                    del running[job.number]
+                    start_log(job.log)
+                    running[engine.submit(job)] = job
+                futures.wait(running, WAIT_SECONDS, futures.FIRST_COMPLETED)
+                for future in [one for one in running if one.done()]:
+                    job, (rows, problem, final) = running.pop(future), answer(future)
                     tries[job.number] += 1
                     state = "waiting"
                     if rows is not None:
@@ -110,6 +111,15 @@ def run_jobs(jobs: Sequence[Job], engine: Engine, retries: int, progress: Progre
             f"{counted(len(failed), 'cell')} of {len(jobs)} failed{others}; {title}: {problem} (rows of others are "
             "kept: give the command again to go on)"
         )
+
+
+def start_log(log: Path) -> None:
+    """Make room for the log of a new try."""
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.unlink(missing_ok=True)
+    except OSError as error:
+        raise HilpError(f"cannot write {log}: {error.strerror or error}") from error
 
 
 def next_job(waiting: Collection[Job], running: Collection[Job]) -> Job | None:

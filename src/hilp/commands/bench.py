@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hilp.commands import common
-from hilp.errors import HilpError, printable, require_count
+from hilp.errors import HilpError, printable, require_count, some
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -122,23 +124,16 @@ class HierarchyFlags(TableFlags):
 FLAGS = {"rewards": RewardFlags, "goals": GoalFlags, "hierarchy": HierarchyFlags}
 
 
-def run(flags: RewardFlags | GoalFlags | HierarchyFlags) -> int:
-    if isinstance(flags, RewardFlags):
-        rewards(flags)
-    elif isinstance(flags, GoalFlags):
-        goals(flags)
-    else:
-        hierarchy(flags)
-    return 0
+def run(flags: RewardFlags | GoalFlags | HierarchyFlags) -> None:
+    {RewardFlags: rewards, GoalFlags: goals, HierarchyFlags: hierarchy}[type(flags)](flags)
 
 
-def rewards(flags: RewardFlags) -> None:
+def rewards(flags: Any) -> None:
     """Methods by rewards."""
-    from hilp.bench import entries, tables
+    from hilp.bench import tables
 
     common.require_counts(flags, "adapt")
-    options = {"intercept": flags.intercept, "adapt": flags.adapt or 0}
-    rows, swept = fill("rewards", flags, entries.REWARD_METHODS, **options)
+    rows, swept = fill("rewards", flags, flags.adapt or 0, intercept=flags.intercept)
     groups = tables.grouped(rows, tables.data_of)
     ours = {name: tables.table(own) for name, own in groups.items()}
     theirs = {name: tables.paper_table(own) for name, own in groups.items()}
@@ -151,13 +146,12 @@ def rewards(flags: RewardFlags) -> None:
     save_pictures(flags, tables.reward_figures(rows, swept))
 
 
-def goals(flags: GoalFlags) -> None:
+def goals(flags: Any) -> None:
     """Methods by data sets: goals reached."""
-    from hilp.bench import entries, tables
+    from hilp.bench import tables
 
     require_count("--curve-points", flags.curve_points, 0)
-    options = {"errors": flags.errors, "curve_points": flags.curve_points}
-    rows, swept = fill("goals", flags, entries.GOAL_METHODS, **options)
+    rows, swept = fill("goals", flags, errors=flags.errors, curve_points=flags.curve_points)
     show(flags, rows, tables.goal_table(rows), "100 x success", "pairs")
     if flags.json:
         return
@@ -170,44 +164,34 @@ def goals(flags: GoalFlags) -> None:
     save_pictures(flags, tables.goal_figures(rows, swept))
 
 
-def hierarchy(flags: HierarchyFlags) -> None:
+def hierarchy(flags: Any) -> None:
     """Methods by data sets: one sparse reward."""
-    from hilp.bench import entries, tables
+    from hilp.bench import tables
 
     common.require_counts(flags, "high_steps")
     high: dict[str, Any] = {"high_steps": flags.high_steps, "high_values": common.config_values(flags.high_set)}
-    rows, _ = fill("hierarchy", flags, entries.HIERARCHY_METHODS, reward=flags.reward, **high)
+    rows, _ = fill("hierarchy", flags, reward=flags.reward, **high)
     scores = dict.fromkeys("return" if row["metric"] == "return" else f"100 x {row['metric']}" for row in rows)
     show(flags, rows, tables.hierarchy_table(rows), " or ".join(scores), "episodes")
 
 
-def fill(
-    kind: Kind, flags: Any, usual: tuple[str, ...], adapt: int = 0, **options: Any
-) -> tuple[list[Row], str | None]:
+def fill(kind: Kind, flags: Any, adapt: int = 0, **options: Any) -> tuple[list[Row], str | None]:
     """The rows of a table, made where they are missing (by one process at a time), and the config key of its sweep."""
     from hilp import storage
-    from hilp.bench import cells, entries, pool
+    from hilp.bench import cells, pool
 
     common.require_counts(flags, "steps", "seeds", "episodes", "jobs")
     require_count("--retries", flags.retries, 0)
     engine = _engine(flags)
-    sweep = _sweep(flags.sweep)
-    variants = [_variant(text) for text in flags.variants]
-    lines = entries.entries(flags.methods or usual, common.config_values(flags.set), sweep, variants, adapt)
+    swept, changes = _changes(flags)
+    lines = cells.entries(flags.methods or cells.METHODS[kind], common.config_values(flags.set), changes, adapt)
     recipes = [flags.recipe(source) | {"task": flags.task} for source in dict.fromkeys(flags.data)]
     table = cells.Table(kind, flags.preset, flags.steps, flags.episodes, **options)
     out, command = Path(flags.out), common.command()
     with storage.locked(out, command):
-        rows = pool.fill(
-            cells.cells(table, lines, recipes, range(flags.seed, flags.seed + flags.seeds)),
-            Path(flags.rows) if flags.rows else out / f"{kind}.jsonl",
-            out,
-            command,
-            quiet=flags.json,
-            engine=engine,
-            retries=flags.retries,
-        )
-    return rows, None if sweep is None else sweep[0]
+        made = cells.cells(table, lines, recipes, range(flags.seed, flags.seed + flags.seeds))
+        file = Path(flags.rows) if flags.rows else out / f"{kind}.jsonl"
+        return pool.fill(made, file, out, command, flags.json, engine, flags.retries), swept
 
 
 def show(flags: Any, rows: list[Row], table: Table, score: str, episodes: str) -> None:
@@ -215,8 +199,7 @@ def show(flags: Any, rows: list[Row], table: Table, score: str, episodes: str) -
     from hilp.bench import tables
 
     if flags.json:
-        common.print_json({"table": table})
-        return
+        return common.print_json({"table": table})
     title = f"{score}, {flags.preset}, {flags.episodes} {episodes}, {tables.spread_words(rows)}"
     common.print_table(*table, title=title + (" (ours / paper)" if tables.has_paper_numbers(table) else ""))
 
@@ -250,15 +233,26 @@ def _engine(flags: Any) -> Engine | None:
     return engine
 
 
-def _sweep(text: str | None) -> tuple[str, list[str]] | None:
-    if text is None:
-        return None
-    key, values = common.key_value(text, "--sweep")
-    return key, [value for value in values.split(",") if value]
+def _changes(flags: Any) -> tuple[str | None, list[tuple[str, dict[str, str]]]]:
+    """The config key of --sweep, and the lines of each method: a label and the config values that it changes."""
+    variants = [_variant(text) for text in flags.variants]
+    if len(dict(variants)) < len(variants):
+        raise HilpError(f"two variants have one name: {some([label for label, _ in variants])}")
+    if flags.sweep is None:
+        return None, [("", {}), *variants]
+    key, text = common.key_value(flags.sweep, "--sweep")
+    values = [value for value in text.split(",") if value]
+    if variants:
+        raise HilpError("--sweep and --variants are two tables: ask for one after the other")
+    if not values:
+        raise HilpError(f"--sweep has no values of '{key}': name some as {key}=2,8,32")
+    with contextlib.suppress(ValueError):
+        if all(math.isfinite(float(value)) for value in values):
+            return key, [(f"{key}={value}", {key: value}) for value in values]
+    raise HilpError(f"a sweep is drawn against numbers, not {some(values)}: compare them with --variants")
 
 
 def _variant(text: str) -> tuple[str, dict[str, str]]:
-    """A row of a table: its name and the config values that it changes."""
     name, colon, values = text.partition(":")
     if not colon or not name.strip():
         raise HilpError(f"--variants takes name:key=value,key=value, not '{text}'")
