@@ -121,7 +121,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The cells that were run; nothing is trained, their rows are made up."""
     found: list[str] = []
 
-    def run(cell: cells.Cell, out: Path, **_: Any) -> list[files.Row]:
+    def run(cell: cells.Cell) -> list[files.Row]:
         found.append(f"{cell.label} {cell.seed}")
         goals = cell.table.kind == "goals"
         about = {"task": cell.world.name, "method": cell.entry.method, "policy": "p", "episodes": cell.table.episodes,

@@ -62,7 +62,7 @@ def fake_job(folder: Path, number: int = 1, **more: Any) -> Job:
 
 
 def cell_of(data: hilp.Dataset, kind: cells.Kind = "goals", label: str = "hilp", **table: Any) -> cells.Cell:
-    options = {"size": "laptop", "steps": 20, "episodes": 2} | table
+    options = {"size": "laptop", "steps": 20, "episodes": 2, "out": "out", "command": "hilp"} | table
     recipe = {"source": "data"}
     world = hilp.tasks.make("maze-medium")
     entry = Entry(label, {"dim": "4"} if label == "hilp" else {})
@@ -78,8 +78,8 @@ def test_a_job_is_text_and_its_cell_is_the_same_again(
     kind: cells.Kind, more: dict[str, Any], updates: int, tiny_data: hilp.Dataset, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    cell = cell_of(tiny_data, kind, **more)
-    job = Job.of(1, cell, tmp_path, "hilp")
+    cell = cell_of(tiny_data, kind, out=str(tmp_path), **more)
+    job = Job.of(1, cell)
     known = json.loads(job.text)
     monkeypatch.setattr(cells, "load_source", lambda kind, recipe: (cell.data, cell.world))
     assert cells.load(known["cell"]) == cell and len(job.text) < 4096
@@ -88,8 +88,8 @@ def test_a_job_is_text_and_its_cell_is_the_same_again(
 
 
 def test_a_job_on_other_data_is_refused(tiny_data: hilp.Dataset, tiny_data_folder: Path, tmp_path: Path) -> None:
-    cell = replace(cell_of(tiny_data, label="gc-bc"), recipe={"source": str(tiny_data_folder), "episodes": 20})
-    job = Job.of(1, cell, tmp_path, "hilp")
+    cell = cell_of(tiny_data, label="gc-bc", out=str(tmp_path))
+    job = Job.of(1, replace(cell, recipe={"source": str(tiny_data_folder), "episodes": 20}))
     before = Path.cwd()
     result = json.loads(jobs.run(job.text))
     assert "is not the same data on" in result["problem"] and result["final"] and result["rows"] is None
@@ -122,21 +122,21 @@ def test_cells_train_a_shared_value_while_others_train_policies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hilp.collect(FIELD, "navigate", 2_000).save(tmp_path / "data")
-    table = cells.Table("goals", "laptop", 20, 2, errors=True)
+    table = cells.Table("goals", "laptop", 20, 2, str(tmp_path / "out"), "hilp", errors=True)
     values = {"hidden": "8,8", "actor_hidden": "8,8", "batch": "32"}
     recipe = {"source": str(tmp_path / "data")}
     source = cells.load_source("goals", recipe)
     cell = cells.GoalCell(table, "hilp", Entry("hilp", values), recipe, 0, *source)
-    where, value = cell.value(methods.of(cell.config).reference(cell.config), tmp_path / "out")
+    where, value = cell.value(methods.of(cell.config).reference(cell.config))
     order: list[str] = []
     monkeypatch.setattr(cells.Cell, "train", lambda *_: order.append("policy") or hilp.HilpError)
     monkeypatch.setattr(cells.Cell, "evaluate", lambda *_, **__: [])
     monkeypatch.setattr(cells.GoalCell, "embedding_error", lambda *_: {})
     monkeypatch.setattr(diagnosis.Reference, "train", lambda *_: order.append("V") or {"a": np.zeros(1)})
     with storage.locked(where, "another cell"):
-        cell.run(tmp_path / "out", quiet=True, command="hilp")
+        cell.run()
     assert order == ["policy"] and not value.is_in(where), "another process trains it"
-    cell.run(tmp_path / "out", quiet=True, command="hilp")
+    cell.run()
     assert order == ["policy", "V", "policy"] and value.is_in(where)
 
 

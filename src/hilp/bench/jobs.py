@@ -47,12 +47,11 @@ class Job:
     trainings: Mapping[Path, int]  # folders that it trains in (the last name a pattern), and the updates of each
 
     @staticmethod
-    def of(number: int, cell: cells.Cell, out: Path, command: str) -> Job:
-        folder = cell.folder(out)
-        log = folder.with_name(f"{folder.name}.{cells.file_name(cell.label)}.log")
-        known = {"title": cell.title, "cell": cell.settings, "identity": cell.identity, "command": command}
-        places = {"folder": str(Path.cwd()), "out": str(out), "log": str(log)}
-        return Job(number, cell.title, json.dumps(known | places, allow_nan=False), log, cell.trainings(out))
+    def of(number: int, cell: cells.Cell) -> Job:
+        log = cell.folder.with_name(f"{cell.folder.name}.{cells.file_name(cell.label)}.log")
+        known = {"title": cell.title, "cell": cell.settings, "identity": cell.identity}
+        places = {"folder": str(Path.cwd()), "log": str(log)}
+        return Job(number, cell.title, json.dumps(known | places, allow_nan=False), log, cell.trainings)
 
     @property
     def updates(self) -> int:
@@ -96,7 +95,7 @@ def _rows(job: Mapping[str, Any]) -> list[Row]:
     until = time.monotonic() + BUSY_SECONDS
     while True:
         try:
-            return cell.run(Path(job["out"]), quiet=True, command=job["command"])
+            return cell.run()
         except FolderBusy:  # by the process of an earlier try that is ending
             if time.monotonic() > until:
                 raise
@@ -105,20 +104,19 @@ def _rows(job: Mapping[str, Any]) -> list[Row]:
 
 def require_same(job: Mapping[str, Any], found: Mapping[str, Any]) -> None:
     """Raise where this machine makes another cell of a job than was meant."""
-    here, ours = socket.gethostname(), job["identity"]
+    ours = job["identity"]
     for key in ("data_fingerprint", *ours, *found):
-        if found.get(key) == ours.get(key):
-            continue
-        values = f"{found.get(key)}, not {ours.get(key)}"
-        if key == "data_fingerprint":
-            raise HilpError(
-                f"{job['cell']['recipe']['source']} is not the same data on {here} (fingerprint {values}): give all "
-                "machines the same files"
-            )
-        raise HilpError(
-            f"{job['title']} is not the same on {here} ({key}: {values}): install the same version of hilp on all "
-            "machines"
+        what, name, advice = (
+            f"{job['title']} is not the same",
+            f"{key}:",
+            "install the same version of hilp on all machines",
         )
+        if key == "data_fingerprint":
+            what = f"{job['cell']['recipe']['source']} is not the same data"
+            name, advice = "fingerprint", "give all machines the same files"
+        if found.get(key) != ours.get(key):
+            values = f"{name} {found.get(key)}, not {ours.get(key)}"
+            raise HilpError(f"{what} on {socket.gethostname()} ({values}): {advice}")
 
 
 def _last_step(run: Path) -> int:

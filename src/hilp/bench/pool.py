@@ -33,15 +33,7 @@ Keep = Callable[[int, list[Row]], None]  # takes the rows of a cell, by its numb
 Engine = Processes | Cluster  # where jobs run
 
 
-def fill(
-    cells: Sequence[Cell],
-    file: Path,
-    out: Path,
-    command: str,
-    quiet: bool,
-    engine: Engine | None = None,
-    retries: int = 0,
-) -> list[Row]:
+def fill(cells: Sequence[Cell], file: Path, quiet: bool, engine: Engine | None = None, retries: int = 0) -> list[Row]:
     """Run the cells that the file of rows lacks; all rows of this table. Rows are added to the file here only."""
     lines.require_writable(file)  # before hours of training
     known = files.read_rows(file) if file.is_file() else []
@@ -54,13 +46,13 @@ def fill(
         kept[number] = rows
 
     if engine is not None:
-        jobs = [Job.of(number, cell, out, command) for number, cell in missing.items()]
+        jobs = [Job.of(number, cell) for number, cell in missing.items()]
         run_jobs(jobs, engine, retries, Progress(jobs, len(cells), quiet), keep)
     else:
         for number, cell in missing.items():
             if not quiet:
                 print(printable(f"cell {number} of {len(cells)}: {cell.title}"), flush=True)
-            keep(number, cell.run(out, quiet=quiet, command=command))
+            keep(number, cell.run())
     return [row for rows in kept.values() for row in rows or ()]
 
 

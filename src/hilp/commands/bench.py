@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TableFlags(common.Reading):
+class TableFlags(common.Printing, common.Reading):
     """What all tables of methods take."""
 
     task: str | None = None
@@ -46,8 +46,6 @@ class TableFlags(common.Reading):
     """folder of the runs and of the pictures"""
     rows: str | None = None
     """JSONL file of rows to add to (default: named after the table, in --out)"""
-    json: bool = False
-    """print the table as JSON, and no progress"""
     engine: Literal["local", "ray"] = "local"
     """where cells are run: on this machine, or on a Ray cluster (pip install 'hilp[ray]')"""
     jobs: int = 1
@@ -63,7 +61,7 @@ class TableFlags(common.Reading):
 
 
 @dataclass(frozen=True)
-class RewardFlags(TableFlags):
+class Rewards(TableFlags):
     """Train methods on unlabeled data and prompt each with every reward of the task: the paper's zero-shot RL table.
 
     Run the command again to continue after an interruption: cells whose rows exist are skipped.
@@ -80,9 +78,25 @@ class RewardFlags(TableFlags):
     adapt: int | None = None
     """one more row of each: its prompts after a search with so many episodes, which are not those that are counted"""
 
+    def __call__(self) -> None:
+        from hilp.bench import tables
+
+        common.require_counts(self, "adapt")
+        rows, swept = fill("rewards", self, self.adapt or 0, intercept=self.intercept)
+        groups = tables.grouped(rows, tables.data_of)
+        ours = {name: tables.table(own) for name, own in groups.items()}
+        theirs = {name: tables.paper_table(own) for name, own in groups.items()}
+        if self.json:
+            return common.print_json({"tables": ours, "paper": theirs})
+        for name, table in ours.items():
+            common.print_table(*table, title=f"{name}, {self.preset}, {tables.spread_words(rows)}")
+            if (paper := theirs[name]) is not None:
+                common.print_table(*paper, title=f"{name}, ours and the paper's")
+        save_pictures(self, tables.reward_figures(rows, swept))
+
 
 @dataclass(frozen=True)
-class GoalFlags(TableFlags):
+class Goals(TableFlags):
     """Train methods on unlabeled data and send each to the goals of the task: the paper's goal-conditioned table.
 
     Run the command again to continue after an interruption: cells whose rows exist are skipped.
@@ -99,9 +113,25 @@ class GoalFlags(TableFlags):
     errors: bool = False
     """also compare each policy's distances with the true ones, or with a learned V(s, g) where those are unknown"""
 
+    def __call__(self) -> None:
+        from hilp.bench import tables
+
+        require_count("--curve-points", self.curve_points, 0)
+        rows, swept = fill("goals", self, errors=self.errors, curve_points=self.curve_points)
+        show(self, rows, tables.goal_table(rows), "100 x success", "pairs")
+        if self.json:
+            return
+        notes = tables.value_notes(rows)
+        for name, own in tables.grouped(rows, tables.data_of).items() if self.curve_points else ():
+            if not any("curve" in row for row in own):
+                notes.append(f"note: no learning curve of {name}: its policies were trained without --curve-points")
+        for note in notes:
+            print(printable(note))
+        save_pictures(self, tables.goal_figures(rows, swept))
+
 
 @dataclass(frozen=True)
-class HierarchyFlags(TableFlags):
+class Hierarchy(TableFlags):
     """Train skills, a high level over them for one sparse reward, and flat IQL: the paper's hierarchical table.
 
     Run the command again to continue after an interruption: cells whose rows exist are skipped.
@@ -120,59 +150,14 @@ class HierarchyFlags(TableFlags):
     episodes: int = 100
     """episodes of each policy"""
 
+    def __call__(self) -> None:
+        from hilp.bench import tables
 
-FLAGS = {"rewards": RewardFlags, "goals": GoalFlags, "hierarchy": HierarchyFlags}
-
-
-def run(flags: RewardFlags | GoalFlags | HierarchyFlags) -> None:
-    {RewardFlags: rewards, GoalFlags: goals, HierarchyFlags: hierarchy}[type(flags)](flags)
-
-
-def rewards(flags: Any) -> None:
-    """Methods by rewards."""
-    from hilp.bench import tables
-
-    common.require_counts(flags, "adapt")
-    rows, swept = fill("rewards", flags, flags.adapt or 0, intercept=flags.intercept)
-    groups = tables.grouped(rows, tables.data_of)
-    ours = {name: tables.table(own) for name, own in groups.items()}
-    theirs = {name: tables.paper_table(own) for name, own in groups.items()}
-    if flags.json:
-        return common.print_json({"tables": ours, "paper": theirs})
-    for name, table in ours.items():
-        common.print_table(*table, title=f"{name}, {flags.preset}, {tables.spread_words(rows)}")
-        if (paper := theirs[name]) is not None:
-            common.print_table(*paper, title=f"{name}, ours and the paper's")
-    save_pictures(flags, tables.reward_figures(rows, swept))
-
-
-def goals(flags: Any) -> None:
-    """Methods by data sets: goals reached."""
-    from hilp.bench import tables
-
-    require_count("--curve-points", flags.curve_points, 0)
-    rows, swept = fill("goals", flags, errors=flags.errors, curve_points=flags.curve_points)
-    show(flags, rows, tables.goal_table(rows), "100 x success", "pairs")
-    if flags.json:
-        return
-    notes = tables.value_notes(rows)
-    for name, own in tables.grouped(rows, tables.data_of).items() if flags.curve_points else ():
-        if not any("curve" in row for row in own):
-            notes.append(f"note: no learning curve of {name}: its policies were trained without --curve-points")
-    for note in notes:
-        print(printable(note))
-    save_pictures(flags, tables.goal_figures(rows, swept))
-
-
-def hierarchy(flags: Any) -> None:
-    """Methods by data sets: one sparse reward."""
-    from hilp.bench import tables
-
-    common.require_counts(flags, "high_steps")
-    high: dict[str, Any] = {"high_steps": flags.high_steps, "high_values": common.config_values(flags.high_set)}
-    rows, _ = fill("hierarchy", flags, reward=flags.reward, **high)
-    scores = dict.fromkeys("return" if row["metric"] == "return" else f"100 x {row['metric']}" for row in rows)
-    show(flags, rows, tables.hierarchy_table(rows), " or ".join(scores), "episodes")
+        common.require_counts(self, "high_steps")
+        high: dict[str, Any] = {"high_steps": self.high_steps, "high_values": common.config_values(self.high_set)}
+        rows, _ = fill("hierarchy", self, reward=self.reward, **high)
+        scores = dict.fromkeys("return" if row["metric"] == "return" else f"100 x {row['metric']}" for row in rows)
+        show(self, rows, tables.hierarchy_table(rows), " or ".join(scores), "episodes")
 
 
 def fill(kind: Kind, flags: Any, adapt: int = 0, **options: Any) -> tuple[list[Row], str | None]:
@@ -186,12 +171,12 @@ def fill(kind: Kind, flags: Any, adapt: int = 0, **options: Any) -> tuple[list[R
     swept, changes = _changes(flags)
     lines = cells.entries(flags.methods or cells.METHODS[kind], common.config_values(flags.set), changes, adapt)
     recipes = [flags.recipe(source) | {"task": flags.task} for source in dict.fromkeys(flags.data)]
-    table = cells.Table(kind, flags.preset, flags.steps, flags.episodes, **options)
-    out, command = Path(flags.out), common.command()
-    with storage.locked(out, command):
+    about = {"out": flags.out, "command": common.command(), "quiet": flags.json}
+    table = cells.Table(kind, flags.preset, flags.steps, flags.episodes, **about, **options)
+    with storage.locked(Path(flags.out), table.command):
         made = cells.cells(table, lines, recipes, range(flags.seed, flags.seed + flags.seeds))
-        file = Path(flags.rows) if flags.rows else out / f"{kind}.jsonl"
-        return pool.fill(made, file, out, command, flags.json, engine, flags.retries), swept
+        file = Path(flags.rows or f"{flags.out}/{kind}.jsonl")
+        return pool.fill(made, file, flags.json, engine, flags.retries), swept
 
 
 def show(flags: Any, rows: list[Row], table: Table, score: str, episodes: str) -> None:
