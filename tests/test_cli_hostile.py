@@ -431,7 +431,7 @@ def test_flags_that_change_nothing(words: str, says: str, refused: Refused, tiny
 def test_flags_take_a_dash_or_an_underscore(monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
     seen = []
 
-    def fill(kind: str, flags: Any, usual: Any, **extra: Any) -> Any:
+    def fill(kind: str, flags: Any, **extra: Any) -> Any:
         seen.append(flags.curve_points)
         raise hilp.HilpError("enough")
 
