@@ -12,7 +12,7 @@ import pytest
 
 import hilp
 from hilp import cli
-from hilp.bench import cells, entries, tables
+from hilp.bench import cells, tables
 from hilp.evaluation import rows as files
 from hilp.evaluation import stats
 from hilp.learning import methods
@@ -79,7 +79,7 @@ def test_ways_to_ask_one_policy_are_rows_of_their_own(
 
 
 def test_swept_rows_that_are_adapted_have_a_line_of_their_own() -> None:
-    found = entries.entries(["fb"], {}, ("dim", ["2", "4"]), adapt=5)
+    found = cells.entries(["fb"], {}, [("dim=2", {"dim": "2"}), ("dim=4", {"dim": "4"})], adapt=5)
     assert list(found) == ["fb dim=2", "fb dim=4", "fb-adapted dim=2", "fb-adapted dim=4"]
     assert [(entry.values["dim"], entry.adapt) for entry in found.values()] == [("2", 0), ("4", 0), ("2", 5), ("4", 5)]
 
@@ -95,7 +95,7 @@ def test_swept_rows_that_are_adapted_have_a_line_of_their_own() -> None:
         (["--sweep", "dim=2,4", "--methods", "gc-td3"], "none of these methods"),
         (["--variants", "dim=2"], "--variants takes name:key=value"),
         (["--variants", "small:dim"], "--variants takes key=value"),
-        (["--variants", "small:dmi=2"], "none of these methods has the config keys of the variant 'small'"),
+        (["--variants", "small:dmi=2"], "none of these methods has the config keys of 'small' (dmi)"),
         (["--variants", "a:dim=2", "a:dim=3"], "two variants have one name"),
         (["--variants", "a:dim=2", "--sweep", "dim=2,4"], "two tables"),
         (["--seeds", "0"], "--seeds must be at least 1"),
@@ -121,7 +121,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The cells that were run; nothing is trained, their rows are made up."""
     found: list[str] = []
 
-    def run(cell: cells.Cell, out: Path, **_: Any) -> list[files.Row]:
+    def run(cell: cells.Cell) -> list[files.Row]:
         found.append(f"{cell.label} {cell.seed}")
         goals = cell.table.kind == "goals"
         about = {"task": cell.world.name, "method": cell.entry.method, "policy": "p", "episodes": cell.table.episodes,
@@ -263,7 +263,7 @@ def test_variants_are_rows_of_their_own_and_evaluations_make_a_learning_curve(
 
 
 def test_a_variant_is_a_row_of_each_method_that_has_its_keys() -> None:
-    found = entries.entries(["gc-bc", "hilp"], {"lr": "0.1"}, None, [("flat", {"dim": "2"}), ("slow", {"lr": "1"})])
+    found = cells.entries(["gc-bc", "hilp"], {"lr": "0.1"}, [("", {}), ("flat", {"dim": "2"}), ("slow", {"lr": "1"})])
     assert {label: entry.values for label, entry in found.items()} == {
         "gc-bc": {"lr": "0.1"}, "gc-bc slow": {"lr": "1"},
         "hilp": {"lr": "0.1"}, "hilp flat": {"lr": "0.1", "dim": "2"}, "hilp slow": {"lr": "1"},

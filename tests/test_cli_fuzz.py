@@ -6,7 +6,6 @@ Every command has something wrong that ends it before work begins, so that hundr
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
 import os
 import typing
@@ -18,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from conftest import tree
+from hilp import cli
 from hilp.cli import VERBS, main
 
 # What ends a verb: these words come last, and their flags are left alone.
@@ -56,10 +56,7 @@ VALUES = st.one_of(st.sampled_from(NASTY), st.text(st.characters(exclude_charact
 
 def flags_of(verb: str) -> dict[str, Any]:
     """Names and types of the options of a verb, without those that its fatal words give."""
-    first, _, second = verb.partition(" ")
-    name = first if first == "bench" else verb.replace(" ", "_")
-    command = importlib.import_module(f"hilp.commands.{name}")
-    hints = typing.get_type_hints(command.FLAGS[second] if first == "bench" else command.Flags)
+    hints = typing.get_type_hints(cli.flags_of(verb))
     own = {f"--{name.replace('_', '-')}": kind for name, kind in hints.items()}
     return {name: kind for name, kind in own.items() if name not in FATAL[verb]}
 

@@ -259,7 +259,7 @@ def without_task(data: hilp.Dataset, task: str | None = None) -> hilp.Dataset:
 
 def test_what_to_try_next(tiny_data: hilp.Dataset, tiny: hilp.FoundationPolicy) -> None:
     """An evaluation only where there is a task to evaluate in."""
-    flags = pretrain.Flags(data="my log.npz", out="runs/a", format="npz", rescale_actions=True)
+    flags = pretrain.Pretrain(data="my log.npz", out="runs/a", format="npz", rescale_actions=True)
     assert pretrain.next_command(flags, tiny_data, tiny) == "hilp evaluate runs/a"
     for task in (None, "a-task-of-another-day", "antmaze-large"):  # the last has other observations
         said = pretrain.next_command(flags, without_task(tiny_data, task), tiny)
@@ -274,7 +274,7 @@ def test_what_to_try_next_works(
     homeless.save(tmp_path / "own run")
     data = without_task(tiny_data)
     data.save(tmp_path / "data")
-    flags = pretrain.Flags(data=str(tmp_path / "data"), out=str(tmp_path / "own run"))
+    flags = pretrain.Pretrain(data=str(tmp_path / "data"), out=str(tmp_path / "own run"))
     for said in pretrain.next_command(flags, data, homeless).split("` or `"):
         code, _, err = run(*shlex.split(said)[1:], *(["--steps", "2"] if "diagnose" in said else []))
         assert code == 0 and "hilp:" not in err
@@ -431,7 +431,7 @@ def test_flags_that_change_nothing(words: str, says: str, refused: Refused, tiny
 def test_flags_take_a_dash_or_an_underscore(monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
     seen = []
 
-    def fill(kind: str, flags: Any, usual: Any, **extra: Any) -> Any:
+    def fill(kind: str, flags: Any, **extra: Any) -> Any:
         seen.append(flags.curve_points)
         raise hilp.HilpError("enough")
 

@@ -15,8 +15,7 @@ from rich.console import Console
 import hilp
 from data_samples import LENGTHS, d4rl_arrays, end_flags, outcome, walk, write_exorl, write_hdf5, write_minari
 from hilp.collectors import named
-from hilp.commands import data_inspect
-from hilp.commands.data_inspect import render
+from hilp.commands.data import Inspect, render
 from hilp.data import source as sources
 from hilp.data.audit import AuditReport, inspect
 from hilp.data.measures import Moments
@@ -266,7 +265,7 @@ def test_pictures(tmp_path, width):
     assert path.stat().st_size > 5000
     assert len(report.paths) == 20
     with pytest.raises(HilpError, match=r"--picture takes a file that ends in \.png, \.svg, \.pdf, not"):
-        data_inspect.run(data_inspect.Flags("nowhere", picture=str(tmp_path / "preview.gif")))
+        Inspect("nowhere", picture=str(tmp_path / "preview.gif"))()
     (tmp_path / "file").write_text("")
     with pytest.raises(HilpError, match="cannot write"):
         figures.save_data_picture(report, tmp_path / "file" / "preview.png")

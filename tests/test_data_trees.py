@@ -14,7 +14,7 @@ from rich.console import Console
 
 import hilp
 from data_samples import LENGTHS, end_flags, walk, write_hdf5
-from hilp.commands.data_inspect import render
+from hilp.commands.data import render
 from hilp.data import native
 from hilp.data import source as sources
 from hilp.data.audit import inspect

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,8 @@ import pytest
 import hilp
 from hilp import cli, storage
 from hilp.bench import cells, jobs, pool
-from hilp.bench.entries import Entry
-from hilp.bench.jobs import Ended, Job
+from hilp.bench.cells import Entry
+from hilp.bench.jobs import Job
 from hilp.errors import HilpError, TrainingStopped
 from hilp.evaluation import diagnosis
 from hilp.evaluation import rows as files
@@ -61,7 +62,7 @@ def fake_job(folder: Path, number: int = 1, **more: Any) -> Job:
 
 
 def cell_of(data: hilp.Dataset, kind: cells.Kind = "goals", label: str = "hilp", **table: Any) -> cells.Cell:
-    options = {"size": "laptop", "steps": 20, "episodes": 2} | table
+    options = {"size": "laptop", "steps": 20, "episodes": 2, "out": "out", "command": "hilp"} | table
     recipe = {"source": "data"}
     world = hilp.tasks.make("maze-medium")
     entry = Entry(label, {"dim": "4"} if label == "hilp" else {})
@@ -77,8 +78,8 @@ def test_a_job_is_text_and_its_cell_is_the_same_again(
     kind: cells.Kind, more: dict[str, Any], updates: int, tiny_data: hilp.Dataset, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    cell = cell_of(tiny_data, kind, **more)
-    job = Job.of(1, cell, tmp_path, "hilp")
+    cell = cell_of(tiny_data, kind, out=str(tmp_path), **more)
+    job = Job.of(1, cell)
     known = json.loads(job.text)
     monkeypatch.setattr(cells, "load_source", lambda kind, recipe: (cell.data, cell.world))
     assert cells.load(known["cell"]) == cell and len(job.text) < 4096
@@ -87,8 +88,8 @@ def test_a_job_is_text_and_its_cell_is_the_same_again(
 
 
 def test_a_job_on_other_data_is_refused(tiny_data: hilp.Dataset, tiny_data_folder: Path, tmp_path: Path) -> None:
-    cell = replace(cell_of(tiny_data, label="gc-bc"), recipe={"source": str(tiny_data_folder), "episodes": 20})
-    job = Job.of(1, cell, tmp_path, "hilp")
+    cell = cell_of(tiny_data, label="gc-bc", out=str(tmp_path))
+    job = Job.of(1, replace(cell, recipe={"source": str(tiny_data_folder), "episodes": 20}))
     before = Path.cwd()
     result = json.loads(jobs.run(job.text))
     assert "is not the same data on" in result["problem"] and result["final"] and result["rows"] is None
@@ -121,21 +122,21 @@ def test_cells_train_a_shared_value_while_others_train_policies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hilp.collect(FIELD, "navigate", 2_000).save(tmp_path / "data")
-    table = cells.Table("goals", "laptop", 20, 2, errors=True)
+    table = cells.Table("goals", "laptop", 20, 2, str(tmp_path / "out"), "hilp", errors=True)
     values = {"hidden": "8,8", "actor_hidden": "8,8", "batch": "32"}
     recipe = {"source": str(tmp_path / "data")}
     source = cells.load_source("goals", recipe)
     cell = cells.GoalCell(table, "hilp", Entry("hilp", values), recipe, 0, *source)
-    where, value = cell.value(methods.of(cell.config).reference(cell.config), tmp_path / "out")
+    where, value = cell.value(methods.of(cell.config).reference(cell.config))
     order: list[str] = []
     monkeypatch.setattr(cells.Cell, "train", lambda *_: order.append("policy") or hilp.HilpError)
     monkeypatch.setattr(cells.Cell, "evaluate", lambda *_, **__: [])
     monkeypatch.setattr(cells.GoalCell, "embedding_error", lambda *_: {})
     monkeypatch.setattr(diagnosis.Reference, "train", lambda *_: order.append("V") or {"a": np.zeros(1)})
     with storage.locked(where, "another cell"):
-        cell.run(tmp_path / "out", quiet=True, command="hilp")
+        cell.run()
     assert order == ["policy"] and not value.is_in(where), "another process trains it"
-    cell.run(tmp_path / "out", quiet=True, command="hilp")
+    cell.run()
     assert order == ["policy", "V", "policy"] and value.is_in(where)
 
 
@@ -158,29 +159,30 @@ def test_waiting_for_who_writes_a_folder(tmp_path: Path) -> None:
 # ---- handing out -----------------------------------------------------------------------------------------------------
 
 
-class Pretended:
-    """An engine that ends every try as a test says."""
+Answer = dict[str, Any]
+DONE: Answer = {"rows": []}
 
-    def __init__(self, ends: Callable[[Job, int], Ended], interrupt: bool = False) -> None:
-        self.ends, self.interrupt = ends, interrupt
-        self.taken: list[Job] = []
+
+class Pretended:
+    """An engine that ends every try as a test says: by an answer, or by an error; None: not at all."""
+
+    slots = 2
+
+    def __init__(self, ends: Callable[[Job, int], Answer | Exception | None]) -> None:
+        self.ends = ends
         self.tries: list[int] = []
         self.calls: list[str] = []
 
-    @property
-    def has_room(self) -> bool:
-        return len(self.taken) < 2
-
-    def start(self, job: Job) -> None:
-        self.taken.append(job)
+    def submit(self, job: Job) -> Future[str]:
         job.log.touch()
-
-    def ended(self) -> list[Ended]:
-        if self.interrupt and len(self.tries) == 1:
-            raise KeyboardInterrupt
-        one = self.taken.pop(0)
-        self.tries.append(one.number)
-        return [self.ends(one, self.tries.count(one.number))]
+        self.tries.append(job.number)
+        found: Future[str] = Future()
+        answer = self.ends(job, self.tries.count(job.number))
+        if isinstance(answer, Exception):
+            found.set_exception(answer)
+        elif answer is not None:
+            found.set_result(json.dumps(answer))
+        return found
 
     def stop(self) -> None:
         self.calls.append("stop")
@@ -202,20 +204,20 @@ def pooled(tmp_path: Path) -> Callable[..., dict[int, list[files.Row]]]:
     return run
 
 
-def lost(job: Job) -> Ended:
-    return Ended(job, None, "lost")
+LOST = HilpError("lost")
 
 
 def test_a_lost_process_is_tried_again_so_many_times(pooled: Any) -> None:
-    engine = Pretended(lambda one, n: lost(one) if one.number == 2 and n < 3 else Ended(one, []))
+    engine = Pretended(lambda one, n: LOST if one.number == 2 and n < 3 else DONE)
     assert pooled(engine) == {1: [], 2: [], 3: []}
     assert engine.tries.count(2) == 3 and engine.tries.count(1) == 1
     with pytest.raises(HilpError, match=r"1 cell of 3 failed; cell \[2\]: lost"):
-        pooled(Pretended(lambda one, n: lost(one) if one.number == 2 else Ended(one, [])), retries=1)
+        pooled(Pretended(lambda one, n: LOST if one.number == 2 else DONE), retries=1)
 
 
 def test_a_mistake_is_not_tried_again_and_keeps_no_other_cell_from_its_rows(pooled: Any, tmp_path: Path) -> None:
-    engine = Pretended(lambda one, n: Ended(one, None, "no such thing", True) if one.number < 3 else Ended(one, []))
+    mistake = {"rows": None, "problem": "no such thing", "final": True}
+    engine = Pretended(lambda one, n: mistake if one.number < 3 else DONE)
     with pytest.raises(HilpError, match=r"2 cells of 3 failed \(cell \[1\], cell \[2\]\); cell \[1\]: no such thing"):
         pooled(engine)
     assert sorted(engine.tries) == [1, 2, 3]
@@ -223,7 +225,12 @@ def test_a_mistake_is_not_tried_again_and_keeps_no_other_cell_from_its_rows(pool
 
 
 def test_ctrl_c_lets_cells_save_themselves(pooled: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    engine = Pretended(lambda one, n: Ended(one, []), interrupt=True)
+    def ends(one: Job, tries: int) -> Answer | None:
+        if one.number == 3:
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        return DONE if one.number == 1 else None
+
+    engine = Pretended(ends)
     with pytest.raises(TrainingStopped, match="stopped with 1 of 3 missing cells done: give the command again"):
         pooled(engine)
     assert engine.calls == ["stop", "close"] and "2 cells will be saved" in capsys.readouterr().out
@@ -233,7 +240,7 @@ def test_rows_that_cannot_be_kept_stop_the_table(pooled: Any) -> None:
     def full(number: int, rows: list[files.Row]) -> None:
         raise HilpError("the disk is full")
 
-    engine = Pretended(lambda one, n: Ended(one, []))
+    engine = Pretended(lambda one, n: DONE)
     with pytest.raises(HilpError, match="the disk is full"):
         pooled(engine, keep=full)
     assert engine.calls == ["stop", "close"]
@@ -244,7 +251,7 @@ def test_what_a_process_says_last_is_what_users_read(tmp_path: Path, monkeypatch
                 3: "print('noise'); print('{\"rows\": []}')"}  # fmt: skip
     engine = jobs.Processes(3)
     real = subprocess.Popen
-    found: dict[int, Ended] = {}
+    ended: dict[int, Future[str]] = {}
     try:
         for number, program in programs.items():
             job = fake_job(tmp_path, number)
@@ -252,15 +259,15 @@ def test_what_a_process_says_last_is_what_users_read(tmp_path: Path, monkeypatch
             monkeypatch.setattr(
                 subprocess, "Popen", lambda words, program=program, **more: real([words[0], "-c", program], **more)
             )
-            engine.start(job)
-        while len(found) < 3:
-            found |= {ended.job.number: ended for ended in engine.ended()}
+            ended[number] = engine.submit(job)
+        wait(ended.values())
     finally:
         engine.close()
-    assert found[3].rows == [] and not found[3].problem
-    assert found[1].rows is None and not found[1].final
-    assert f"ended with code 1 ({tmp_path / 'out' / '1.log'}: no such module)" in found[1].problem
-    assert "ended by SIGKILL" in found[2].problem and not found[2].final
+    found = {number: jobs.answer(future) for number, future in ended.items()}
+    assert found[3] == ([], "", False)
+    assert found[1][0] is None and not found[1][2]
+    assert f"ended with code 1 ({tmp_path / 'out' / '1.log'}: no such module)" in found[1][1]
+    assert "ended by SIGKILL" in found[2][1] and not found[2][2]
 
 
 def test_the_live_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -350,9 +357,9 @@ def environments(engine: jobs.Processes, folder: Path, count: int) -> list[dict[
         for number in range(count):
             job = fake_job(folder, number)
             job.log.parent.mkdir(exist_ok=True)
-            engine.start(job)
-        for process in engine._running:
-            text = Path(f"/proc/{process.pid}/environ").read_text()
+            engine.submit(job)
+        for process in list(engine._running):
+            text = wait_for(Path(f"/proc/{process.pid}/environ").read_text)  # empty until it has begun
             found.append(dict(pair.split("=", 1) for pair in text.split("\0") if pair))
     finally:
         engine.close()

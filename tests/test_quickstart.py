@@ -13,7 +13,7 @@ import hilp
 from hilp import versions
 from hilp.cli import main
 from hilp.commands import quickstart
-from hilp.commands.quickstart import Flags
+from hilp.commands.quickstart import Quickstart
 from hilp.evaluation import trajectories
 
 
@@ -21,7 +21,7 @@ def test_every_file_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(quickstart, "TRANSITIONS", 5000)
     monkeypatch.setattr(quickstart, "PAIRS", 20)
     monkeypatch.setattr("sys.argv", ["hilp", "as", "typed"])
-    told = quickstart.quickstart(Flags(str(tmp_path / "q"), task="maze-medium", steps=30, json=True))
+    told = quickstart.quickstart(Quickstart(out=str(tmp_path / "q"), task="maze-medium", steps=30, json=True))
     results = json.loads((tmp_path / "q" / "results.json").read_text())
     assert results == json.loads(json.dumps(told))
     assert {"pairs", "success", "rank_correlation", "reward_gain", "seconds", "versions", "command"} <= results.keys()
@@ -34,7 +34,7 @@ def test_every_file_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert len(trajectories.read(tmp_path / "q" / "trajectories.safetensors")) == 9, "four plans and five rewards"
     assert hilp.FoundationPolicy.load(tmp_path / "q" / "policy").provenance.task == "maze-medium"
     with pytest.raises(hilp.HilpError, match="--overwrite"):
-        quickstart.quickstart(Flags(str(tmp_path / "q"), json=True))
+        quickstart.quickstart(Quickstart(out=str(tmp_path / "q"), json=True))
 
 
 def test_the_new_one_takes_the_place_of_the_old(run_copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,15 +47,18 @@ def test_the_new_one_takes_the_place_of_the_old(run_copy: Path, monkeypatch: pyt
     monkeypatch.setattr(quickstart, "story", story)
     beside = set(run_copy.parent.iterdir())
     with pytest.raises(hilp.HilpError, match="--overwrite"):
-        quickstart.quickstart(Flags(str(run_copy), task="maze-medium"))
-    assert quickstart.quickstart(Flags(str(run_copy), task="maze-medium", overwrite=True))["made"] != run_copy.name
+        quickstart.quickstart(Quickstart(out=str(run_copy), task="maze-medium"))
+    assert (
+        quickstart.quickstart(Quickstart(out=str(run_copy), task="maze-medium", overwrite=True))["made"]
+        != run_copy.name
+    )
     assert {path.name for path in run_copy.iterdir()} == {"policy", "results.json"}
     assert set(run_copy.parent.iterdir()) == beside, "and nothing is left beside it"
 
 
 @pytest.mark.slow
 def test_the_promises_of_the_readme(tmp_path: Path) -> None:
-    results = quickstart.quickstart(Flags(str(tmp_path / "q"), json=True))
+    results = quickstart.quickstart(Quickstart(out=str(tmp_path / "q"), json=True))
     success, gains = results["success"], results["reward_gain"]
     assert success["3"] >= 0.75
     assert success["auto"] >= 0.80
@@ -69,7 +72,7 @@ def test_the_promises_of_the_readme(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_promises_of_the_page_about_pixels(tmp_path: Path) -> None:
-    results = quickstart.quickstart(Flags(str(tmp_path / "q"), task="maze-large-pixels", json=True))
+    results = quickstart.quickstart(Quickstart(out=str(tmp_path / "q"), task="maze-large-pixels", json=True))
     assert results["success"]["auto"] >= 0.6
     assert results["rank_correlation"] >= 0.9
     assert "Plans in pictures" in (tmp_path / "q" / "report.html").read_text()
@@ -79,7 +82,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Quickstarts that only say what they would; the seeds they were asked for."""
     asked: list[int] = []
 
-    def story(folder: Path, flags: Flags, world: Any) -> dict[str, Any]:
+    def story(folder: Path, flags: Quickstart, world: Any) -> dict[str, Any]:
         asked.append(flags.seed)
         (folder / "policy").mkdir(parents=True)
         (folder / "run.json").write_text("{}")

@@ -1,7 +1,7 @@
 """The `hilp` command: finds the verb, reads its flags, and turns a user's mistake into one line and exit code 2.
 
 Nothing heavy is imported before a verb is known, so that `hilp --help` answers at once; then only the file of that verb
-(`hilp.commands`), whose `Flags` are what it takes and whose `run` is what it does.
+(`hilp.commands`). A verb is a class: its fields are the flags, calling it does the work.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ VERBS = {  # in the order a new user meets them
     "data convert": "write any readable data set as a native folder, for Minari or as ExORL does",
     "data collect": "collect unlabeled trajectories in a task",
 }
+
+FILES = dict.fromkeys(("preset", "diagnose", "map", "report", "export"), "views")  # others have files of their name
 
 HELP = """usage: hilp VERB [options]
 
@@ -115,10 +117,13 @@ def _main(words: list[str]) -> int:
     verb = f"{first} {second}" if first == "data" or f"{first} {second}" in VERBS else first
     if verb not in VERBS:
         raise HilpError(f"unknown verb '{verb}': {nearest(verb, VERBS)}")
-    file = first if first == "bench" else verb.replace(" ", "_")
-    command = importlib.import_module(f"hilp.commands.{file}")  # this verb's file and no other
-    flags = command.FLAGS[second] if first == "bench" else command.Flags
-    return int(command.run(_parse(flags, verb, words[len(verb.split()) :])))
+    return int(_parse(flags_of(verb), verb, words[len(verb.split()) :])() or 0)
+
+
+def flags_of(verb: str) -> Any:
+    """The class of a verb, from its file and no other."""
+    first, last = verb.split()[0], verb.split()[-1]
+    return getattr(importlib.import_module(f"hilp.commands.{FILES.get(first, first)}"), last.title())
 
 
 def _parse(flags: type, verb: str, words: list[str]) -> Any:

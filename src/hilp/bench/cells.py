@@ -1,4 +1,4 @@
-"""Cells: a policy of a table, trained and prompted by the ordinary functions.
+"""The lines of a table, and its cells: policies that are trained and prompted by the ordinary functions.
 
 A run resumes and its rows name the cell, so a cell can be tried again at any time, by any process.
 """
@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
@@ -18,11 +18,10 @@ from typing import Any, Literal
 import jax
 
 from hilp import presets, runs, tasks
-from hilp.bench.entries import ADAPTED, ENTRIES, Entry
 from hilp.collectors import named
 from hilp.data import rewards
 from hilp.data.dataset import Dataset
-from hilp.errors import FolderBusy, HilpError, some
+from hilp.errors import FolderBusy, HilpError, nearest, some
 from hilp.evaluation import diagnosis, evaluate, setup
 from hilp.evaluation import rows as files
 from hilp.evaluation.rows import Row
@@ -37,6 +36,64 @@ from hilp.training.hierarchy import hierarchy
 Kind = Literal["rewards", "goals", "hierarchy"]
 GOAL_PLANS: tuple[int | str, ...] = (0, 1, 2, 3, "midpoints", "graph", "auto")
 VALUE_SEED = 0  # of V(s, g): all policies on a data set are compared with the same one, on the same pairs
+METHODS: dict[Kind, tuple[str, ...]] = {  # in the paper's order, which has no flat IQL
+    "goals": ("gc-bc", "gc-iql", "gc-cql", "fb", "iql-fdm", "iql-lap", "iql-rand", "hilp"),
+    "rewards": ("gc-td3", "sf-cl", "sf-rand", "sf-idm", "sf-ae", "sf-lap", "sf-fdm", "fb", "sf-hilp"),
+    "hierarchy": ("iql", "opal", "hilp"),
+}
+ADAPTED = "-adapted"  # ends the name of a line whose prompts are searched for with a few episodes
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of a table."""
+
+    method: str
+    values: dict[str, Any] = field(default_factory=dict)  # of its config, over the preset's
+    rule: str = "skill"  # how rewards become prompts
+    adapt: int = 0  # episodes of a search around each prompt
+
+
+# Entries that are not the bare name of a method.
+ENTRIES = {
+    "sf-hilp-g": Entry("sf-hilp", {"cumulant": "diff", "phi_expectile": 0.9}, rule="goal"),
+    "hilp-graph": Entry("hilp", rule="graph"),
+    "sf-hilp-graph": Entry("sf-hilp", rule="graph"),
+}
+
+
+def entry(name: str) -> Entry:
+    known = {*ENTRIES, *methods.names()}
+    if name not in known:
+        raise HilpError(f"unknown method '{name}': {nearest(name, known)}")
+    return ENTRIES.get(name, Entry(name))
+
+
+def entries(
+    names: Sequence[str],
+    values: Mapping[str, str],
+    changes: Sequence[tuple[str, Mapping[str, str]]] = (("", {}),),
+    adapt: int = 0,
+) -> dict[str, Entry]:
+    """The lines of a table by label: each method as often as it is changed, by a label and config values each time.
+
+    A method that lacks a key, say dim where the skill is the goal itself, has no such line.
+    adapt: one more line of the same policies each, their prompts moved by a search with so many episodes.
+    """
+    made = {}
+    for name in names:
+        for ending, episodes in (("", 0), (ADAPTED, adapt)) if adapt else (("", 0),):
+            base = replace(entry(name), adapt=episodes)
+            for label, own in changes:
+                if methods.keys(base.method) >= own.keys():
+                    made[f"{name}{ending} {label}".strip()] = replace(base, values={**base.values, **values, **own})
+    for label, own in changes:
+        if not any(f"{name} {label}".strip() in made for name in names):
+            raise HilpError(f"none of these methods has the config keys of '{label}' ({some(list(own))})")
+    return made
+
+
+# ---- cells -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -47,6 +104,9 @@ class Table:
     size: str
     steps: int | None
     episodes: int
+    out: str  # folder of the runs
+    command: str  # that the table is made by
+    quiet: bool = True
     intercept: bool = False  # rewards: prompt with a constant, too
     errors: bool = False  # goals: compare distances of policies with the true ones
     curve_points: int = 0  # goals: evaluations while training; no part of a cell's identity, as they change nothing
@@ -90,7 +150,7 @@ class Cell:
     def settings(self) -> dict[str, Any]:
         """The cell without its data, for another process (`load`)."""
         own = {"label": self.label, "recipe": self.recipe, "seed": self.seed}
-        return {**own, "table": asdict(self.table), "entry": asdict(self.entry)}
+        return {**own, "table": asdict(replace(self.table, quiet=True)), "entry": asdict(self.entry)}
 
     @property
     def preset(self) -> presets.Preset:
@@ -108,6 +168,7 @@ class Cell:
     @property
     def identity(self) -> dict[str, Any]:
         """What tells this cell's rows from others."""
+        options = {"intercept": self.table.intercept, "errors": self.table.errors, "adapt": self.entry.adapt}
         return {
             "kind": self.table.kind,
             "label": self.label,
@@ -118,9 +179,7 @@ class Cell:
             "preset": self.table.size,
             "updates": self.updates,
             "episodes": self.table.episodes,
-            **({"intercept": True} if self.table.intercept else {}),
-            **({"errors": True} if self.table.errors else {}),
-            **({"adapt": self.entry.adapt} if self.entry.adapt else {}),
+            **{name: value for name, value in options.items() if value},
         }
 
     def has_rule(self, name: str) -> bool:
@@ -141,7 +200,8 @@ class Cell:
         own = {files.prompt_of(row)[-1]: row for row in rows if row.get("cell") == identity}
         return [own[name] for name in self.prompts] if own.keys() >= {*self.prompts} else None
 
-    def folder(self, out: Path) -> Path:
+    @property
+    def folder(self) -> Path:
         """Of the run; entries that differ only in how they are prompted share it."""
         label = self.label.replace(ADAPTED, "", 1) if self.entry.adapt else self.label
         if label in ENTRIES and not ENTRIES[label].values:
@@ -149,41 +209,41 @@ class Cell:
         usual = presets.preset(self.entry.method, self.table.size, self.data.task).config
         changed = self.entry.values or self.preset.config != usual
         own = f"-{digest(methods.config_values(self.config))}" if changed else ""
-        return out / file_name(self.data.name) / f"{file_name(label)}{own}" / f"seed-{self.seed}"
+        return self.of_data / f"{file_name(label)}{own}" / f"seed-{self.seed}"
 
-    def trainings(self, out: Path) -> dict[Path, int]:
+    @property
+    def of_data(self) -> Path:
+        """The folder of all runs on the same data."""
+        return Path(self.table.out) / file_name(self.data.name)
+
+    @property
+    def trainings(self) -> dict[Path, int]:
         """The folders that this cell trains in, the last name a pattern, and the updates of each."""
-        return {self.folder(out): self.updates}
+        return {self.folder: self.updates}
 
-    def run(self, out: Path, *, quiet: bool, command: str) -> list[Row]:
+    def run(self) -> list[Row]:
         """Train the policy, or go on with it, and prompt it."""
         raise NotImplementedError
 
-    def train(self, folder: Path, quiet: bool, command: str, data: Dataset | None = None) -> FoundationPolicy:
+    def training(self, folder: Path) -> dict[str, Any]:
+        """What trainings in a folder are told."""
+        resume = (folder / runs.RUN).is_file()
+        about = {"quiet": self.table.quiet, "command": self.table.command}
+        return {"seed": self.seed, "out": folder, "resume": resume, **about}
+
+    def train(self, data: Dataset | None = None) -> FoundationPolicy:
         """The policy; `data` replaces the cell's where it learns from more, rewards say."""
-        points = self.table.curve_points
-        in_training = partial(evaluate.evaluate_in_training, world=self.world, seed=self.seed)
-        policy: FoundationPolicy = loop.pretrain(
-            self.config,
-            data or self.data,
-            steps=self.updates,
-            seed=self.seed,
-            out=folder,
-            resume=(folder / runs.RUN).is_file(),
-            bank=self.preset.bank,
-            evaluate=in_training if points else None,
-            eval_every=max(1, self.updates // points) if points else None,
-            quiet=quiet,
-            command=command,
-        )
+        options = {"steps": self.updates, "bank": self.preset.bank, **self.training(self.folder)}
+        if points := self.table.curve_points:
+            options["evaluate"] = partial(evaluate.evaluate_in_training, world=self.world, seed=self.seed)
+            options["eval_every"] = max(1, self.updates // points)
+        policy: FoundationPolicy = loop.pretrain(self.config, data or self.data, **options)
         return policy
 
-    def evaluate(self, policy: FoundationPolicy, command: str, **prompts: Any) -> list[Row]:
-        options: dict[str, Any] = {"episodes": self.table.episodes, "seed": self.seed, "command": command}
+    def evaluate(self, policy: FoundationPolicy, **prompts: Any) -> list[Row]:
+        options: dict[str, Any] = {"episodes": self.table.episodes, "seed": self.seed, "command": self.table.command}
         found = evaluate.evaluate(policy, self.world, **options, **prompts)
-        for row in found:
-            row["cell"] = self.identity
-        return found
+        return [{**row, "cell": self.identity} for row in found]
 
 
 class RewardCell(Cell):
@@ -193,11 +253,10 @@ class RewardCell(Cell):
     def prompts(self) -> tuple[int | str, ...]:
         return tuple(self.world.rewards)
 
-    def run(self, out: Path, *, quiet: bool, command: str) -> list[Row]:
-        policy = self.train(self.folder(out), quiet, command)
+    def run(self) -> list[Row]:
         rule, intercept = self.entry.rule, self.table.intercept
         prompts = [Reward(str(name), rule=rule, intercept=intercept) for name in self.prompts]
-        return self.evaluate(policy, command, prompts=prompts, data=self.data, adapt=self.entry.adapt, random=True)
+        return self.evaluate(self.train(), prompts=prompts, data=self.data, adapt=self.entry.adapt, random=True)
 
 
 class GoalCell(Cell):
@@ -207,35 +266,34 @@ class GoalCell(Cell):
     def prompts(self) -> tuple[int | str, ...]:
         return GOAL_PLANS if self.has_rule("goal_direction") else (0,)
 
-    def run(self, out: Path, *, quiet: bool, command: str) -> list[Row]:
-        folder = self.folder(out)
+    def run(self) -> list[Row]:
         compared = self.table.errors and self.has_rule("goal_direction")
         needs = getattr(methods.of(self.config), "reference", None)
         if compared and needs is not None and self.world.finite() is None:
-            where, value = self.value(needs(self.config), out)
+            where, value = self.value(needs(self.config))
             with contextlib.suppress(FolderBusy):  # another cell trains it while this one trains its policy
-                value.train_once(where, quiet)
-        policy = self.train(folder, quiet, command)
-        errors = {"embedding": self.embedding_error(policy, out, quiet)} if compared else {}
-        found = [row | errors for row in self.evaluate(policy, command, plan=self.prompts, rewards=())]
+                value.train_once(where, self.table.quiet)
+        policy = self.train()
+        errors = {"embedding": self.embedding_error(policy)} if compared else {}
+        found = [row | errors for row in self.evaluate(policy, plan=self.prompts, rewards=())]
         if self.table.curve_points:
-            found[0]["curve"] = files.evaluations(folder / runs.METRICS)
+            found[0]["curve"] = files.evaluations(self.folder / runs.METRICS)
         return found
 
-    def embedding_error(self, policy: FoundationPolicy, out: Path, quiet: bool) -> diagnosis.Numbers:
+    def embedding_error(self, policy: FoundationPolicy) -> diagnosis.Numbers:
         """How far |phi(s) - phi(g)| is from the exact distance, or from V(s, g) where that is unknown."""
         exact = diagnosis.exact_error(policy, self.world)
         if exact is not None:
             return exact
-        folder, value = self.value(policy.reference, out)
-        found = diagnosis.value_error(policy, value, value.train_once(folder, quiet, wait=True))
+        folder, value = self.value(policy.reference)
+        found = diagnosis.value_error(policy, value, value.train_once(folder, self.table.quiet, wait=True))
         return {**found, "value": folder.name}
 
-    def value(self, needs: Mapping[str, Any], out: Path) -> tuple[Path, diagnosis.Reference]:
+    def value(self, needs: Mapping[str, Any]) -> tuple[Path, diagnosis.Reference]:
         """The V(s, g) of these config values to compare with, and its folder: one for all cells that need the same."""
         steps = diagnosis.phi_updates(self.config, self.updates)
         value = diagnosis.Reference(self.data, diagnosis.value_config(needs), steps, VALUE_SEED)
-        return out / file_name(self.data.name) / f"value-{digest(value.identity)}", value
+        return self.of_data / f"value-{digest(value.identity)}", value
 
 
 class HierarchyCell(Cell):
@@ -295,42 +353,31 @@ class HierarchyCell(Cell):
     def prompts(self) -> tuple[int | str, ...]:
         return (self.reward,)
 
-    def folder(self, out: Path) -> Path:
+    @property
+    def folder(self) -> Path:
         """Flat policies are trained for one reward, skills for any."""
-        own = super().folder(out)
+        own = super().folder
         return own.with_name(f"{own.name}-{file_name(self.reward)}") if self.is_flat else own
 
-    def trainings(self, out: Path) -> dict[Path, int]:
-        high = self.folder(out) / f"high-{file_name(self.reward)}-*"
-        return super().trainings(out) | ({} if self.is_flat else {high: self.high.steps})
+    @property
+    def trainings(self) -> dict[Path, int]:
+        high = self.folder / f"high-{file_name(self.reward)}-*"
+        return super().trainings | ({} if self.is_flat else {high: self.high.steps})
 
-    def run(self, out: Path, *, quiet: bool, command: str) -> list[Row]:
-        folder = self.folder(out)
+    def run(self) -> list[Row]:
         function = setup.reward_function(self.world, self.reward)
         shift = setup.reward_shift(self.world, self.reward)
         labelled = rewards.label(self.data, function, **shift)  # first: a reward that is constant is refused
-        policy = self.train(folder, quiet, command, labelled if self.is_flat else None)
+        policy = self.train(labelled if self.is_flat else None)
         if self.is_flat:
             prompt: Any = policy.skill()
         else:
             # Skills that were trained on are other skills: their high level begins anew.
             about = {"policy": policy.fingerprint, **methods.config_values(self.high.config)}
-            high = folder / f"high-{file_name(self.reward)}-{digest(about)}"
-            prompt = hierarchy(
-                policy,
-                self.data,
-                function,
-                **shift,
-                steps=self.high.steps,
-                config=self.high.config,
-                seed=self.seed,
-                out=high,
-                resume=(high / runs.RUN).is_file(),
-                quiet=quiet,
-                command=command,
-                named=self.reward,
-            )
-        return self.evaluate(policy, command, prompts=prompt, rewards=self.reward, random=True)
+            options = self.training(self.folder / f"high-{file_name(self.reward)}-{digest(about)}")
+            options |= {"steps": self.high.steps, "config": self.high.config, "named": self.reward}
+            prompt = hierarchy(policy, self.data, function, **shift, **options)
+        return self.evaluate(policy, prompts=prompt, rewards=self.reward, random=True)
 
 
 CELLS: dict[Kind, type[Cell]] = {"rewards": RewardCell, "goals": GoalCell, "hierarchy": HierarchyCell}

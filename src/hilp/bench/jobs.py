@@ -1,4 +1,4 @@
-"""Jobs: cells for other processes, as JSON; `python -m hilp.bench.jobs` runs the one on its standard input.
+"""Jobs: cells for other processes, as JSON; `python -m hilp.bench.jobs JOB` runs one.
 
 Data sets do not travel: whoever runs a job loads the data and compares it with what the job says.
 """
@@ -17,9 +17,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 from hilp import runs
 from hilp.bench import cells
@@ -27,9 +28,7 @@ from hilp.errors import FolderBusy, HilpError, TrainingDiverged, TrainingStopped
 from hilp.evaluation.rows import Row
 
 BUSY_SECONDS = 120.0  # that a folder may be held by a process that is ending: one whose machine was lost, say
-POLL_SECONDS = 0.1
 SAVE_SECONDS = 300.0  # that jobs have to save themselves when the table is stopped
-WAIT_SECONDS = 0.5  # for the next task of a cluster to end
 CANCEL_SECONDS = 60.0
 ANSWER_SECONDS = 10.0  # for the head of a cluster to answer at all
 VISIBLE_CARDS = "CUDA_VISIBLE_DEVICES"
@@ -48,20 +47,11 @@ class Job:
     trainings: Mapping[Path, int]  # folders that it trains in (the last name a pattern), and the updates of each
 
     @staticmethod
-    def of(number: int, cell: cells.Cell, out: Path, command: str) -> Job:
-        folder = cell.folder(out)
-        log = folder.with_name(f"{folder.name}.{cells.file_name(cell.label)}.log")
-        known = {"title": cell.title, "cell": cell.settings, "identity": cell.identity, "command": command}
-        places = {"folder": str(Path.cwd()), "out": str(out), "log": str(log)}
-        return Job(number, cell.title, json.dumps(known | places, allow_nan=False), log, cell.trainings(out))
-
-    def start_log(self) -> None:
-        """Make room for the log of a new try."""
-        try:
-            self.log.parent.mkdir(parents=True, exist_ok=True)
-            self.log.unlink(missing_ok=True)
-        except OSError as error:
-            raise HilpError(f"cannot write {self.log}: {error.strerror or error}") from error
+    def of(number: int, cell: cells.Cell) -> Job:
+        log = cell.folder.with_name(f"{cell.folder.name}.{cells.file_name(cell.label)}.log")
+        known = {"title": cell.title, "cell": cell.settings, "identity": cell.identity}
+        places = {"folder": str(Path.cwd()), "log": str(log)}
+        return Job(number, cell.title, json.dumps(known | places, allow_nan=False), log, cell.trainings)
 
     @property
     def updates(self) -> int:
@@ -71,15 +61,6 @@ class Job:
     def trained(self) -> int:
         """Updates that the metrics of its runs end with; those on other machines may be seen late."""
         return sum(min(_last_step(run), most) for run, most in self.trainings.items())
-
-
-class Ended(NamedTuple):
-    """How a try ended."""
-
-    job: Job
-    rows: list[Row] | None  # None where it failed
-    problem: str = ""
-    final: bool = False  # another try would end the same way
 
 
 # ---- in the process of a job -----------------------------------------------------------------------------------------
@@ -114,7 +95,7 @@ def _rows(job: Mapping[str, Any]) -> list[Row]:
     until = time.monotonic() + BUSY_SECONDS
     while True:
         try:
-            return cell.run(Path(job["out"]), quiet=True, command=job["command"])
+            return cell.run()
         except FolderBusy:  # by the process of an earlier try that is ending
             if time.monotonic() > until:
                 raise
@@ -123,20 +104,19 @@ def _rows(job: Mapping[str, Any]) -> list[Row]:
 
 def require_same(job: Mapping[str, Any], found: Mapping[str, Any]) -> None:
     """Raise where this machine makes another cell of a job than was meant."""
-    here, ours = socket.gethostname(), job["identity"]
-    other = next((key for key in ("data_fingerprint", *ours, *found) if found.get(key) != ours.get(key)), None)
-    if other is None:
-        return
-    values = f"{found.get(other)}, not {ours.get(other)}"
-    if other == "data_fingerprint":
-        source = job["cell"]["recipe"]["source"]
-        raise HilpError(
-            f"{source} is not the same data on {here} (fingerprint {values}): give all machines the same files"
+    ours = job["identity"]
+    for key in ("data_fingerprint", *ours, *found):
+        what, name, advice = (
+            f"{job['title']} is not the same",
+            f"{key}:",
+            "install the same version of hilp on all machines",
         )
-    raise HilpError(
-        f"{job['title']} is not the same on {here} ({other}: {values}): install the same version of hilp on all "
-        "machines"
-    )
+        if key == "data_fingerprint":
+            what = f"{job['cell']['recipe']['source']} is not the same data"
+            name, advice = "fingerprint", "give all machines the same files"
+        if found.get(key) != ours.get(key):
+            values = f"{name} {found.get(key)}, not {ours.get(key)}"
+            raise HilpError(f"{what} on {socket.gethostname()} ({values}): {advice}")
 
 
 def _last_step(run: Path) -> int:
@@ -166,7 +146,7 @@ class Processes:
     """A process for each job, so many at once; losing one loses no other."""
 
     def __init__(self, count: int) -> None:
-        self._count, self._cards = count, cards()
+        self.slots, self._cards = count, cards()
         on_a_card = math.ceil(count / max(1, len(self._cards)))
         # What one job has compiled another need not compile again; what the user has set overrides all of this.
         self._compiled = tempfile.TemporaryDirectory(prefix="hilp-compiled-", ignore_cleanup_errors=True)
@@ -177,75 +157,55 @@ class Processes:
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
             **os.environ,
         }
-        self._running: dict[subprocess.Popen[bytes], tuple[Job, IO[bytes], str | None]] = {}  # result, card
+        self._threads = ThreadPoolExecutor(count)  # one waits for each process
+        self._running: dict[subprocess.Popen[bytes], str | None] = {}  # and the card of each
 
-    @property
-    def has_room(self) -> bool:
-        """Whether one more job can start now."""
-        return len(self._running) < self._count
-
-    def start(self, job: Job) -> None:
-        taken = [card for _, _, card in self._running.values()]
+    def submit(self, job: Job) -> Future[str]:
+        taken = [*self._running.values()]
         card = min(self._cards, key=taken.count, default=None)
-        result = tempfile.TemporaryFile()  # noqa: SIM115  # `_end` closes it
+        result = tempfile.TemporaryFile()  # noqa: SIM115  # `_answer` closes it
         with open(job.log, "ab") as log:
             process = subprocess.Popen(
                 # -P: Python would look for packages in the current folder first, where the user may have anything.
-                [sys.executable, "-P", "-m", "hilp.bench.jobs"],
+                [sys.executable, "-P", "-m", "hilp.bench.jobs", job.text],
                 stdin=subprocess.PIPE,  # stays open: its end tells the job that this process is gone
                 stdout=result,
                 stderr=log,
                 env=self._environment | ({} if card is None else {VISIBLE_CARDS: card}),
                 start_new_session=True,  # Ctrl-C is for this process, which then lets jobs save themselves
             )
-        self._running[process] = job, result, card
-        with contextlib.suppress(BrokenPipeError):  # it is gone already, which `ended` will see
-            assert process.stdin is not None
-            process.stdin.write(job.text.encode() + b"\n")
-            process.stdin.flush()
+        self._running[process] = card
+        return self._threads.submit(self._answer, process, result, job.log)
 
-    def ended(self) -> list[Ended]:
-        """Tries that ended since the last call; waits a moment where there are none."""
-        found = [self._end(process) for process in list(self._running) if process.poll() is not None]
-        if not found:
-            time.sleep(POLL_SECONDS)
-        return found
-
-    def _end(self, process: subprocess.Popen[bytes]) -> Ended:
-        (job, result, _), code = self._running.pop(process), process.returncode
-        self._close(process)
+    def _answer(self, process: subprocess.Popen[bytes], result: IO[bytes], log: Path) -> str:
+        """Wait for a process, and raise where it is lost."""
         with result:
+            code = process.wait()
+            process.communicate()
+            del self._running[process]
             result.seek(0)
             *_, answer, _ = b"", *result.read().split(b"\n")  # the last whole line
         if code == 0 and answer:
-            return Ended(job, **json.loads(answer))
+            return answer.decode()
         if code < 0:
-            return Ended(job, None, f"its process was ended by {signal.Signals(-code).name} ({job.log})")
-        said = job.log.read_text(errors="replace") if job.log.exists() else ""
-        *_, last = "", *said.strip().splitlines()
-        return Ended(job, None, f"its process ended with code {code} ({job.log}: {last})")
-
-    @staticmethod
-    def _close(process: subprocess.Popen[bytes]) -> None:
-        with contextlib.suppress(BrokenPipeError):  # of what it did not read any more
-            process.communicate()
+            raise HilpError(f"its process was ended by {signal.Signals(-code).name} ({log})")
+        *_, last = "", *log.read_text(errors="replace").strip().splitlines()
+        raise HilpError(f"its process ended with code {code} ({log}: {last})")
 
     def stop(self) -> None:
         """Let what runs save itself, and end."""
-        for process in self._running:
+        running, until = list(self._running), time.monotonic() + SAVE_SECONDS
+        for process in running:
             process.send_signal(signal.SIGTERM)
-        until = time.monotonic() + SAVE_SECONDS
         with contextlib.suppress(KeyboardInterrupt, subprocess.TimeoutExpired):
-            for process in self._running:
+            for process in running:
                 process.wait(max(0.1, until - time.monotonic()))
 
     def close(self) -> None:
         """End what is left at once."""
-        for process, (_, result, _) in self._running.items():
+        for process in list(self._running):
             process.kill()
-            self._close(process)
-            result.close()
-        self._running.clear()
+        self._threads.shutdown()
         self._compiled.cleanup()
 
 
@@ -276,18 +236,6 @@ def limits(threads: int, share: float) -> dict[str, str]:
 # what its memory monitor ends.
 
 
-def require_ray() -> Any:
-    """The package, where it is installed."""
-    try:
-        # Nothing is sent to Ray's makers by default; and its warning about how cards will be hidden is not for users.
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        import ray
-    except ImportError as error:
-        raise HilpError(f"--engine ray needs Ray ({error}): pip install 'hilp[ray]'") from error
-    return ray
-
-
 def require_answer(address: str | None) -> None:
     """Raise where nothing listens at host:port: Ray itself would try for a quarter of an hour."""
     host, _, port = (address or "").rpartition(":")
@@ -301,25 +249,36 @@ def require_answer(address: str | None) -> None:
 
 def environment(cpus: float, gpus: float) -> dict[str, str]:
     """Of a task. Ray shows a task no card that it did not ask for, but JAX would still look for one."""
-    own = limits(max(1, int(cpus)), gpus if 0 < gpus < 1 else 1.0)
+    own = limits(max(1, int(cpus)), gpus or 1.0)
     return own if gpus else {**own, "JAX_PLATFORMS": "cpu"}
 
 
 class Cluster:
     """Tasks of a Ray cluster: the one at an address, or one that runs on this machine already, or one of our own."""
 
-    has_room = True  # Ray queues tasks
+    slots = math.inf  # Ray queues tasks
 
     def __init__(self, address: str | None, cpus: float, gpus: float) -> None:
-        self._ray = require_ray()
+        # Nothing is sent to Ray's makers by default; and its warning about how cards will be hidden is not for users.
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        try:
+            import ray
+        except ImportError as error:
+            raise HilpError(f"--engine ray needs Ray ({error}): pip install 'hilp[ray]'") from error
+        self._ray: Any = ray
         self._address, self._cpus, self._gpus = address, cpus, gpus
-        self._running: dict[Any, Job] = {}  # by Ray's reference to the result
+        self._running: dict[Any, Any] = {}  # Ray's reference to a result, by its future
         self._task: Any = None
 
-    def start(self, job: Job) -> None:
+    def submit(self, job: Job) -> Future[str]:
         if self._task is None:
             self._task = self._connect()
-        self._running[self._task.remote(job.text)] = job
+        result = self._task.remote(job.text)
+        future: Future[str] = result.future()
+        self._running[future] = result
+        future.add_done_callback(lambda done: self._running.pop(done, None))
+        return future
 
     def _connect(self) -> Any:
         """Join the cluster; the remote function that runs a job."""
@@ -350,25 +309,12 @@ class Cluster:
             runtime_env={"env_vars": environment(self._cpus, self._gpus)},
         )(run_in_task)
 
-    def ended(self) -> list[Ended]:
-        ready, _ = self._ray.wait(list(self._running), num_returns=1, timeout=WAIT_SECONDS)
-        return [self._end(result) for result in ready]
-
-    def _end(self, result: Any) -> Ended:
-        job = self._running.pop(result)
-        try:
-            return Ended(job, **json.loads(self._ray.get(result)))
-        except self._ray.exceptions.RayTaskError as error:  # no mistake of the user's: those come back as a problem
-            return Ended(job, None, f"{type(error.cause).__name__}: {' '.join(str(error.cause).split())[:200]}")
-        except self._ray.exceptions.RayError as error:  # the process or its machine is gone
-            return Ended(job, None, f"its process was lost ({type(error).__name__})")
-
     def stop(self) -> None:
-        if not self._running:  # waiting for nothing, a Ray that is not connected yet would start a cluster
-            return
-        for result in self._running:
+        running = list(self._running.values())
+        for result in running:
             self._ray.cancel(result, force=False)
-        self._ray.wait(list(self._running), num_returns=len(self._running), timeout=CANCEL_SECONDS)
+        if running:  # waiting for nothing, a Ray that is not connected yet would start a cluster
+            self._ray.wait(running, num_returns=len(running), timeout=CANCEL_SECONDS)
 
     def close(self) -> None:
         self._running.clear()
@@ -384,7 +330,19 @@ def run_in_task(text: str) -> str:
     return run(text)
 
 
+def answer(ended: Future[str]) -> tuple[list[Row] | None, str, bool]:
+    """The rows of a try, or None, what went wrong, and whether another try would end the same way."""
+    error = ended.exception()
+    if error is None:
+        found = json.loads(ended.result())
+        return found["rows"], found.get("problem", ""), found.get("final", False)
+    if isinstance(error, HilpError):
+        return None, str(error), False
+    if (cause := getattr(error, "cause", None)) is not None:  # of a task, and no mistake of the user's
+        return None, f"{type(cause).__name__}: {' '.join(str(cause).split())[:200]}", False
+    return None, f"its process was lost ({type(error).__name__})", False  # or its machine
+
+
 if __name__ == "__main__":
-    line = sys.stdin.readline()
     threading.Thread(target=_stop_at_end_of_input, daemon=True).start()
-    print(run(line), flush=True)
+    print(run(sys.argv[1]), flush=True)

@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
+from concurrent import futures
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,13 +18,14 @@ from rich import progress as bars
 from rich.console import Console
 
 from hilp.bench.cells import Cell
-from hilp.bench.jobs import Cluster, Job, Processes
+from hilp.bench.jobs import Cluster, Job, Processes, answer
 from hilp.errors import HilpError, TrainingStopped, counted, printable
 from hilp.evaluation import rows as files
 from hilp.evaluation.rows import Row
 from hilp.storage import lines
 from hilp.training.progress import on_stop
 
+WAIT_SECONDS = 0.5  # for the next job to end
 REFRESH_SECONDS = 1.0
 PLAIN_SECONDS = 60.0  # between lines in a log
 PACE_SECONDS = 3600.0  # of the past that the time left is estimated from
@@ -31,16 +33,7 @@ Keep = Callable[[int, list[Row]], None]  # takes the rows of a cell, by its numb
 Engine = Processes | Cluster  # where jobs run
 
 
-def fill(
-    cells: Sequence[Cell],
-    file: Path,
-    out: Path,
-    command: str,
-    *,
-    quiet: bool,
-    engine: Engine | None = None,
-    retries: int = 0,
-) -> list[Row]:
+def fill(cells: Sequence[Cell], file: Path, quiet: bool, engine: Engine | None = None, retries: int = 0) -> list[Row]:
     """Run the cells that the file of rows lacks; all rows of this table. Rows are added to the file here only."""
     lines.require_writable(file)  # before hours of training
     known = files.read_rows(file) if file.is_file() else []
@@ -53,13 +46,13 @@ def fill(
         kept[number] = rows
 
     if engine is not None:
-        jobs = [Job.of(number, cell, out, command) for number, cell in missing.items()]
+        jobs = [Job.of(number, cell) for number, cell in missing.items()]
         run_jobs(jobs, engine, retries, Progress(jobs, len(cells), quiet), keep)
     else:
         for number, cell in missing.items():
             if not quiet:
                 print(printable(f"cell {number} of {len(cells)}: {cell.title}"), flush=True)
-            keep(number, cell.run(out, quiet=quiet, command=command))
+            keep(number, cell.run())
     return [row for rows in kept.values() for row in rows or ()]
 
 
@@ -69,18 +62,18 @@ def run_jobs(jobs: Sequence[Job], engine: Engine, retries: int, progress: Progre
     A job that fails does not keep others from running; all that failed are named in the end.
     """
     waiting, tries = deque(jobs), Counter[int]()
-    running: dict[int, Job] = {}
+    running: dict[futures.Future[str], Job] = {}
     failed: dict[str, str] = {}  # the problem, by title
     try:
         with on_stop(signal.default_int_handler), progress.bars:
             while waiting or running:
-                while engine.has_room and (job := next_job(waiting, running.values())) is not None:
+                while len(running) < engine.slots and (job := next_job(waiting, running.values())) is not None:
                     waiting.remove(job)
-                    job.start_log()
-                    engine.start(job)
-                    running[job.number] = job
-                for job, rows, problem, final in engine.ended():
-                    del running[job.number]
+                    start_log(job.log)
+                    running[engine.submit(job)] = job
+                futures.wait(running, WAIT_SECONDS, futures.FIRST_COMPLETED)
+                for future in [one for one in running if one.done()]:
+                    job, (rows, problem, final) = running.pop(future), answer(future)
                     tries[job.number] += 1
                     state = "waiting"
                     if rows is not None:
@@ -110,6 +103,15 @@ def run_jobs(jobs: Sequence[Job], engine: Engine, retries: int, progress: Progre
             f"{counted(len(failed), 'cell')} of {len(jobs)} failed{others}; {title}: {problem} (rows of others are "
             "kept: give the command again to go on)"
         )
+
+
+def start_log(log: Path) -> None:
+    """Make room for the log of a new try."""
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.unlink(missing_ok=True)
+    except OSError as error:
+        raise HilpError(f"cannot write {log}: {error.strerror or error}") from error
 
 
 def next_job(waiting: Collection[Job], running: Collection[Job]) -> Job | None:

@@ -9,8 +9,7 @@ from operator import itemgetter
 import numpy as np
 from matplotlib.figure import Figure
 
-from hilp.bench.cells import GOAL_PLANS, file_name
-from hilp.bench.entries import entry
+from hilp.bench.cells import GOAL_PLANS, entry, file_name
 from hilp.evaluation import explain, stats
 from hilp.evaluation.rows import Row, interval_of
 from hilp.report import figures, paper

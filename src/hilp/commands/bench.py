@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hilp.commands import common
-from hilp.errors import HilpError, printable, require_count
+from hilp.errors import HilpError, printable, require_count, some
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TableFlags(common.Reading):
+class TableFlags(common.Printing, common.Reading):
     """What all tables of methods take."""
 
     task: str | None = None
@@ -44,8 +46,6 @@ class TableFlags(common.Reading):
     """folder of the runs and of the pictures"""
     rows: str | None = None
     """JSONL file of rows to add to (default: named after the table, in --out)"""
-    json: bool = False
-    """print the table as JSON, and no progress"""
     engine: Literal["local", "ray"] = "local"
     """where cells are run: on this machine, or on a Ray cluster (pip install 'hilp[ray]')"""
     jobs: int = 1
@@ -61,7 +61,7 @@ class TableFlags(common.Reading):
 
 
 @dataclass(frozen=True)
-class RewardFlags(TableFlags):
+class Rewards(TableFlags):
     """Train methods on unlabeled data and prompt each with every reward of the task: the paper's zero-shot RL table.
 
     Run the command again to continue after an interruption: cells whose rows exist are skipped.
@@ -78,9 +78,25 @@ class RewardFlags(TableFlags):
     adapt: int | None = None
     """one more row of each: its prompts after a search with so many episodes, which are not those that are counted"""
 
+    def __call__(self) -> None:
+        from hilp.bench import tables
+
+        common.require_counts(self, "adapt")
+        rows, swept = fill("rewards", self, self.adapt or 0, intercept=self.intercept)
+        groups = tables.grouped(rows, tables.data_of)
+        ours = {name: tables.table(own) for name, own in groups.items()}
+        theirs = {name: tables.paper_table(own) for name, own in groups.items()}
+        if self.json:
+            return common.print_json({"tables": ours, "paper": theirs})
+        for name, table in ours.items():
+            common.print_table(*table, title=f"{name}, {self.preset}, {tables.spread_words(rows)}")
+            if (paper := theirs[name]) is not None:
+                common.print_table(*paper, title=f"{name}, ours and the paper's")
+        save_pictures(self, tables.reward_figures(rows, swept))
+
 
 @dataclass(frozen=True)
-class GoalFlags(TableFlags):
+class Goals(TableFlags):
     """Train methods on unlabeled data and send each to the goals of the task: the paper's goal-conditioned table.
 
     Run the command again to continue after an interruption: cells whose rows exist are skipped.
@@ -97,9 +113,25 @@ class GoalFlags(TableFlags):
     errors: bool = False
     """also compare each policy's distances with the true ones, or with a learned V(s, g) where those are unknown"""
 
+    def __call__(self) -> None:
+        from hilp.bench import tables
+
+        require_count("--curve-points", self.curve_points, 0)
+        rows, swept = fill("goals", self, errors=self.errors, curve_points=self.curve_points)
+        show(self, rows, tables.goal_table(rows), "100 x success", "pairs")
+        if self.json:
+            return
+        notes = tables.value_notes(rows)
+        for name, own in tables.grouped(rows, tables.data_of).items() if self.curve_points else ():
+            if not any("curve" in row for row in own):
+                notes.append(f"note: no learning curve of {name}: its policies were trained without --curve-points")
+        for note in notes:
+            print(printable(note))
+        save_pictures(self, tables.goal_figures(rows, swept))
+
 
 @dataclass(frozen=True)
-class HierarchyFlags(TableFlags):
+class Hierarchy(TableFlags):
     """Train skills, a high level over them for one sparse reward, and flat IQL: the paper's hierarchical table.
 
     Run the command again to continue after an interruption: cells whose rows exist are skipped.
@@ -118,96 +150,33 @@ class HierarchyFlags(TableFlags):
     episodes: int = 100
     """episodes of each policy"""
 
+    def __call__(self) -> None:
+        from hilp.bench import tables
 
-FLAGS = {"rewards": RewardFlags, "goals": GoalFlags, "hierarchy": HierarchyFlags}
-
-
-def run(flags: RewardFlags | GoalFlags | HierarchyFlags) -> int:
-    if isinstance(flags, RewardFlags):
-        rewards(flags)
-    elif isinstance(flags, GoalFlags):
-        goals(flags)
-    else:
-        hierarchy(flags)
-    return 0
+        common.require_counts(self, "high_steps")
+        high: dict[str, Any] = {"high_steps": self.high_steps, "high_values": common.config_values(self.high_set)}
+        rows, _ = fill("hierarchy", self, reward=self.reward, **high)
+        scores = dict.fromkeys("return" if row["metric"] == "return" else f"100 x {row['metric']}" for row in rows)
+        show(self, rows, tables.hierarchy_table(rows), " or ".join(scores), "episodes")
 
 
-def rewards(flags: RewardFlags) -> None:
-    """Methods by rewards."""
-    from hilp.bench import entries, tables
-
-    common.require_counts(flags, "adapt")
-    options = {"intercept": flags.intercept, "adapt": flags.adapt or 0}
-    rows, swept = fill("rewards", flags, entries.REWARD_METHODS, **options)
-    groups = tables.grouped(rows, tables.data_of)
-    ours = {name: tables.table(own) for name, own in groups.items()}
-    theirs = {name: tables.paper_table(own) for name, own in groups.items()}
-    if flags.json:
-        return common.print_json({"tables": ours, "paper": theirs})
-    for name, table in ours.items():
-        common.print_table(*table, title=f"{name}, {flags.preset}, {tables.spread_words(rows)}")
-        if (paper := theirs[name]) is not None:
-            common.print_table(*paper, title=f"{name}, ours and the paper's")
-    save_pictures(flags, tables.reward_figures(rows, swept))
-
-
-def goals(flags: GoalFlags) -> None:
-    """Methods by data sets: goals reached."""
-    from hilp.bench import entries, tables
-
-    require_count("--curve-points", flags.curve_points, 0)
-    options = {"errors": flags.errors, "curve_points": flags.curve_points}
-    rows, swept = fill("goals", flags, entries.GOAL_METHODS, **options)
-    show(flags, rows, tables.goal_table(rows), "100 x success", "pairs")
-    if flags.json:
-        return
-    notes = tables.value_notes(rows)
-    for name, own in tables.grouped(rows, tables.data_of).items() if flags.curve_points else ():
-        if not any("curve" in row for row in own):
-            notes.append(f"note: no learning curve of {name}: its policies were trained without --curve-points")
-    for note in notes:
-        print(printable(note))
-    save_pictures(flags, tables.goal_figures(rows, swept))
-
-
-def hierarchy(flags: HierarchyFlags) -> None:
-    """Methods by data sets: one sparse reward."""
-    from hilp.bench import entries, tables
-
-    common.require_counts(flags, "high_steps")
-    high: dict[str, Any] = {"high_steps": flags.high_steps, "high_values": common.config_values(flags.high_set)}
-    rows, _ = fill("hierarchy", flags, entries.HIERARCHY_METHODS, reward=flags.reward, **high)
-    scores = dict.fromkeys("return" if row["metric"] == "return" else f"100 x {row['metric']}" for row in rows)
-    show(flags, rows, tables.hierarchy_table(rows), " or ".join(scores), "episodes")
-
-
-def fill(
-    kind: Kind, flags: Any, usual: tuple[str, ...], adapt: int = 0, **options: Any
-) -> tuple[list[Row], str | None]:
+def fill(kind: Kind, flags: Any, adapt: int = 0, **options: Any) -> tuple[list[Row], str | None]:
     """The rows of a table, made where they are missing (by one process at a time), and the config key of its sweep."""
     from hilp import storage
-    from hilp.bench import cells, entries, pool
+    from hilp.bench import cells, pool
 
     common.require_counts(flags, "steps", "seeds", "episodes", "jobs")
     require_count("--retries", flags.retries, 0)
     engine = _engine(flags)
-    sweep = _sweep(flags.sweep)
-    variants = [_variant(text) for text in flags.variants]
-    lines = entries.entries(flags.methods or usual, common.config_values(flags.set), sweep, variants, adapt)
+    swept, changes = _changes(flags)
+    lines = cells.entries(flags.methods or cells.METHODS[kind], common.config_values(flags.set), changes, adapt)
     recipes = [flags.recipe(source) | {"task": flags.task} for source in dict.fromkeys(flags.data)]
-    table = cells.Table(kind, flags.preset, flags.steps, flags.episodes, **options)
-    out, command = Path(flags.out), common.command()
-    with storage.locked(out, command):
-        rows = pool.fill(
-            cells.cells(table, lines, recipes, range(flags.seed, flags.seed + flags.seeds)),
-            Path(flags.rows) if flags.rows else out / f"{kind}.jsonl",
-            out,
-            command,
-            quiet=flags.json,
-            engine=engine,
-            retries=flags.retries,
-        )
-    return rows, None if sweep is None else sweep[0]
+    about = {"out": flags.out, "command": common.command(), "quiet": flags.json}
+    table = cells.Table(kind, flags.preset, flags.steps, flags.episodes, **about, **options)
+    with storage.locked(Path(flags.out), table.command):
+        made = cells.cells(table, lines, recipes, range(flags.seed, flags.seed + flags.seeds))
+        file = Path(flags.rows or f"{flags.out}/{kind}.jsonl")
+        return pool.fill(made, file, flags.json, engine, flags.retries), swept
 
 
 def show(flags: Any, rows: list[Row], table: Table, score: str, episodes: str) -> None:
@@ -215,8 +184,7 @@ def show(flags: Any, rows: list[Row], table: Table, score: str, episodes: str) -
     from hilp.bench import tables
 
     if flags.json:
-        common.print_json({"table": table})
-        return
+        return common.print_json({"table": table})
     title = f"{score}, {flags.preset}, {flags.episodes} {episodes}, {tables.spread_words(rows)}"
     common.print_table(*table, title=title + (" (ours / paper)" if tables.has_paper_numbers(table) else ""))
 
@@ -250,15 +218,26 @@ def _engine(flags: Any) -> Engine | None:
     return engine
 
 
-def _sweep(text: str | None) -> tuple[str, list[str]] | None:
-    if text is None:
-        return None
-    key, values = common.key_value(text, "--sweep")
-    return key, [value for value in values.split(",") if value]
+def _changes(flags: Any) -> tuple[str | None, list[tuple[str, dict[str, str]]]]:
+    """The config key of --sweep, and the lines of each method: a label and the config values that it changes."""
+    variants = [_variant(text) for text in flags.variants]
+    if len(dict(variants)) < len(variants):
+        raise HilpError(f"two variants have one name: {some([label for label, _ in variants])}")
+    if flags.sweep is None:
+        return None, [("", {}), *variants]
+    key, text = common.key_value(flags.sweep, "--sweep")
+    values = [value for value in text.split(",") if value]
+    if variants:
+        raise HilpError("--sweep and --variants are two tables: ask for one after the other")
+    if not values:
+        raise HilpError(f"--sweep has no values of '{key}': name some as {key}=2,8,32")
+    with contextlib.suppress(ValueError):
+        if all(math.isfinite(float(value)) for value in values):
+            return key, [(f"{key}={value}", {key: value}) for value in values]
+    raise HilpError(f"a sweep is drawn against numbers, not {some(values)}: compare them with --variants")
 
 
 def _variant(text: str) -> tuple[str, dict[str, str]]:
-    """A row of a table: its name and the config values that it changes."""
     name, colon, values = text.partition(":")
     if not colon or not name.strip():
         raise HilpError(f"--variants takes name:key=value,key=value, not '{text}'")

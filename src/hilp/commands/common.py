@@ -91,6 +91,25 @@ def plan(text: str) -> int | str:
     return int(text)
 
 
+# ---- flags of many verbs ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Printing:
+    """What every verb takes that prints a result."""
+
+    json: bool = False
+    """print JSON, a line a result, and no progress"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfPolicy(Printing):
+    """What verbs about a trained policy take."""
+
+    run: RunFolder
+    """folder of a run or of a policy"""
+
+
 # ---- data, policies and tasks ----------------------------------------------------------------------------------------
 
 
@@ -273,8 +292,12 @@ def print_result(result: dict[str, Any], as_json: bool) -> None:
     if as_json:
         return print_json(result)
     for name, value in result.items():
-        shown = " ".join(f"{v:.3g}" for v in value) if isinstance(value, list) else value
-        print(f"{name}: {printable(str(shown))}")
+        if isinstance(value, list) and value and isinstance(value[0], str):
+            value = ", ".join(value)
+        elif isinstance(value, list):
+            value = " ".join(f"{number:.3g}" for number in value)
+        if value != "":
+            print(f"{name}: {printable(str(value))}")
 
 
 def print_table(headers: list[str], lines: list[list[Any]], title: str) -> None:

@@ -20,11 +20,9 @@ OF_A_TASK = ("rewards", "video", "goal", "load", "random")  # flags that change 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flags(common.PromptOptions):
+class Evaluate(common.OfPolicy, common.PromptOptions):
     """Prompt a policy with random goals, and with named rewards, in a task."""
 
-    run: common.RunFolder
-    """folder of a run or of a policy"""
     task: str | None = None
     """task, map or map file (default: the one its data was collected in)"""
     plan: tuple[str, ...] | None = None  # type: ignore[assignment]  # several
@@ -49,37 +47,33 @@ class Flags(common.PromptOptions):
     """seed of starts and goals"""
     rows: str | None = None
     """JSONL file to append the rows to (default: rows.jsonl next to the policy)"""
-    json: bool = False
-    """print one JSON line a row instead of a table"""
 
     @property
     def plans(self) -> list[int | str] | None:
         return None if self.plan is None else [common.plan(text) for text in self.plan]
 
+    def __call__(self) -> None:
+        from hilp import runs
 
-def run(flags: Flags) -> int:
-    from hilp import runs
-
-    check(flags)
-    seeds = runs.seed_folders(Path(flags.run))
-    if flags.load is not None and seeds:
-        raise HilpError(f"a prompt belongs to one policy: name one of the seeds, e.g. {seeds[0]}")
-    found = [(folder, *common.load_policy(folder)) for folder in seeds or [Path(flags.run)]]
-    unseen = held_out_data(flags, found[0][1])
-    data = None
-    if unseen is None and flags.data is not None:
-        data = common.read_as_trained(flags.run, flags.data, flags)
-    rows: list[Row] = []
-    for folder, policy, home in found:
-        if unseen is not None:
-            rows += measure(flags, policy, unseen, home)
-        else:
-            rows += evaluate(flags, policy, data, home, folder if seeds else None)
-    show(flags, rows, len(seeds))
-    return 0
+        check(self)
+        seeds = runs.seed_folders(Path(self.run))
+        if self.load is not None and seeds:
+            raise HilpError(f"a prompt belongs to one policy: name one of the seeds, e.g. {seeds[0]}")
+        found = [(folder, *common.load_policy(folder)) for folder in seeds or [Path(self.run)]]
+        unseen = held_out_data(self, found[0][1])
+        data = None
+        if unseen is None and self.data is not None:
+            data = common.read_as_trained(self.run, self.data, self)
+        rows: list[Row] = []
+        for folder, policy, home in found:
+            if unseen is not None:
+                rows += measure(self, policy, unseen, home)
+            else:
+                rows += evaluate(self, policy, data, home, folder if seeds else None)
+        show(self, rows, len(seeds))
 
 
-def check(flags: Flags) -> None:
+def check(flags: Evaluate) -> None:
     """Raise where flags do not go together, before anything is read."""
     common.require_counts(flags, "episodes")
     plans = flags.plans
@@ -92,7 +86,7 @@ def check(flags: Flags) -> None:
         raise HilpError(f"a prompt that is loaded is as it was made: leave out {words}")
 
 
-def show(flags: Flags, rows: list[Row], seeds: int) -> None:
+def show(flags: Evaluate, rows: list[Row], seeds: int) -> None:
     """Print rows as JSON, or as a table with what held-out data says."""
     from hilp.evaluation import explain
     from hilp.report import page
@@ -108,7 +102,7 @@ def show(flags: Flags, rows: list[Row], seeds: int) -> None:
             print(f"- {printable(sentence)}")
 
 
-def held_out_data(flags: Flags, policy: FoundationPolicy) -> Dataset | None:
+def held_out_data(flags: Evaluate, policy: FoundationPolicy) -> Dataset | None:
     """Data to measure a policy on where there is no simulator: a file, or what its run kept from training."""
     from hilp import runs
     from hilp.data.dataset import Dataset
@@ -125,7 +119,7 @@ def held_out_data(flags: Flags, policy: FoundationPolicy) -> Dataset | None:
     return None if kept is None else Dataset.open(kept)
 
 
-def measure(flags: Flags, policy: FoundationPolicy, data: Dataset, home: Path) -> list[Row]:
+def measure(flags: Evaluate, policy: FoundationPolicy, data: Dataset, home: Path) -> list[Row]:
     """The rows of one policy on data that it has not seen, appended to their file."""
     from hilp import runs
     from hilp.evaluation import held_out
@@ -140,7 +134,7 @@ def measure(flags: Flags, policy: FoundationPolicy, data: Dataset, home: Path) -
     return rows
 
 
-def prompts_of(flags: Flags, policy: FoundationPolicy, world: Any) -> list[Any]:
+def prompts_of(flags: Evaluate, policy: FoundationPolicy, world: Any) -> list[Any]:
     """The specs that the flags ask for: a goal a plan, a prompt a reward, with the options of each."""
     from hilp.evaluation.evaluate import default_prompts
 
@@ -158,11 +152,11 @@ def prompts_of(flags: Flags, policy: FoundationPolicy, world: Any) -> list[Any]:
     return found
 
 
-def rewards_of(flags: Flags, world: Any) -> tuple[str, ...] | None:
+def rewards_of(flags: Evaluate, world: Any) -> tuple[str, ...] | None:
     return (*world.potentials, *world.rewards) if flags.rewards == ("all",) else flags.rewards
 
 
-def evaluate(flags: Flags, policy: FoundationPolicy, data: Any, home: Path, seed_folder: Path | None) -> list[Row]:
+def evaluate(flags: Evaluate, policy: FoundationPolicy, data: Any, home: Path, seed_folder: Path | None) -> list[Row]:
     """The rows of one policy, appended to their file; its videos where --video names a file."""
     from hilp import runs
     from hilp.evaluation import rows as files
@@ -175,17 +169,9 @@ def evaluate(flags: Flags, policy: FoundationPolicy, data: Any, home: Path, seed
     best = files.best_evaluation((home.parent if seed_folder else home) / runs.METRICS)  # before it takes any time
     prompts = prompts_of(flags, policy, world)
     others = not all(isinstance(one, Goal | Reward) for one in prompts)  # which rewards score
-    found = evaluate_with_rollouts(
-        policy,
-        world,
-        prompts,
-        rewards=rewards_of(flags, world) if others else None,
-        data=data,
-        episodes=flags.episodes,
-        seed=flags.seed,
-        command=common.command(),
-        random=flags.random,
-    )
+    options: dict[str, Any] = {"episodes": flags.episodes, "seed": flags.seed, "random": flags.random, "data": data}
+    options |= {"rewards": rewards_of(flags, world) if others else None, "command": common.command()}
+    found = evaluate_with_rollouts(policy, world, prompts, **options)
     rows = [row for row, _ in found]
     for row in rows:
         row["best_evaluation"] = best

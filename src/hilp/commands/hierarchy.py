@@ -12,7 +12,7 @@ from hilp.training.options import RunOptions
 
 
 @dataclass(frozen=True)
-class Flags(common.Reading, RunOptions):
+class Hierarchy(common.Printing, common.Reading, RunOptions):
     """Train a high level that chooses one of a policy's skills every k steps, from data with rewards."""
 
     run: common.RunFolder
@@ -41,51 +41,36 @@ class Flags(common.Reading, RunOptions):
     """share of episodes held out for validation losses"""
     devices: int = 1
     """devices that share out each batch"""
-    json: bool = False
-    """print a JSON line about the trained prompt, and no progress"""
 
+    def __call__(self) -> None:
+        from hilp import presets
+        from hilp.evaluation import setup
+        from hilp.learning import methods
+        from hilp.runs import PROMPT, seed_folder
+        from hilp.training.hierarchy import hierarchy
 
-def run(flags: Flags) -> int:
-    from hilp import presets
-    from hilp.evaluation import setup
-    from hilp.learning import methods
-    from hilp.runs import PROMPT, seed_folder
-    from hilp.training.hierarchy import hierarchy
-
-    common.require_counts(flags, "steps", "seeds", "k", "checkpoint_every", "keep", "devices")
-    policy, _ = common.load_policy(flags.run)
-    data = common.read_as_trained(flags.run, flags.data, flags, task=flags.task)
-    preset = presets.high_level(flags.preset, data.task)
-    config = methods.configure(preset.config, common.config_values(flags.set))
-    steps = preset.steps if flags.steps is None else flags.steps
-    reward: dict[str, Any] = {"reward": None, "shift": flags.shift or 0.0, "ends": flags.ends}
-    if flags.reward is not None:
-        world = setup.task_if_known(policy, flags.task)
-        reward = {"reward": setup.reward_of(flags.reward, policy, world), "named": flags.reward}
-        reward |= setup.reward_shift(world, flags.reward, flags.shift, flags.ends)
-    made = hierarchy(
-        policy,
-        data,
-        steps=steps,
-        k=flags.k,
-        config=config,
-        **reward,
-        **flags.run_options(),
-        out=flags.out,
-        validation=flags.validation,
-        devices=flags.devices,
-        quiet=flags.json,
-        command=common.command(),
-    )
-    prompts = made if isinstance(made, list) else [made]
-    out = Path(flags.out)
-    files = [str((out if flags.seeds == 1 else seed_folder(out, p.high.about["seed"])) / PROMPT) for p in prompts]
-    if flags.json:
-        found = {"out": flags.out, "prompts": files, "policy": policy.fingerprint, "k": prompts[0].high.k}
-        common.print_json({**found, "steps": steps, "preset": flags.preset})
-    else:
-        count = "a high level" if len(files) == 1 else f"{len(files)} high levels"
-        verb = "evaluate" if flags.task or policy.provenance.task else "prompt"  # what needs a task to act in
-        next_command = f"hilp {verb} {common.quoted(flags.run)} --load {common.quoted(files[0])}"
-        print(f"trained {count} in {printable(flags.out)}: try `{next_command}`")
-    return 0
+        common.require_counts(self, "steps", "seeds", "k", "checkpoint_every", "keep", "devices")
+        policy, _ = common.load_policy(self.run)
+        data = common.read_as_trained(self.run, self.data, self, task=self.task)
+        preset = presets.high_level(self.preset, data.task)
+        config = methods.configure(preset.config, common.config_values(self.set))
+        steps = preset.steps if self.steps is None else self.steps
+        reward: dict[str, Any] = {"reward": None, "shift": self.shift or 0.0, "ends": self.ends}
+        if self.reward is not None:
+            world = setup.task_if_known(policy, self.task)
+            reward = {"reward": setup.reward_of(self.reward, policy, world), "named": self.reward}
+            reward |= setup.reward_shift(world, self.reward, self.shift, self.ends)
+        options = {"steps": steps, "k": self.k, "config": config, "validation": self.validation, **self.run_options()}
+        options |= {"out": self.out, "devices": self.devices, "quiet": self.json, "command": common.command()}
+        made = hierarchy(policy, data, **reward, **options)
+        prompts = made if isinstance(made, list) else [made]
+        out = Path(self.out)
+        files = [str((out if self.seeds == 1 else seed_folder(out, p.high.about["seed"])) / PROMPT) for p in prompts]
+        if self.json:
+            found = {"out": self.out, "prompts": files, "policy": policy.fingerprint, "k": prompts[0].high.k}
+            common.print_json({**found, "steps": steps, "preset": self.preset})
+        else:
+            count = "a high level" if len(files) == 1 else f"{len(files)} high levels"
+            verb = "evaluate" if self.task or policy.provenance.task else "prompt"  # what needs a task to act in
+            next_command = f"hilp {verb} {common.quoted(self.run)} --load {common.quoted(files[0])}"
+            print(f"trained {count} in {printable(self.out)}: try `{next_command}`")

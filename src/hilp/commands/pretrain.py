@@ -22,7 +22,7 @@ HELD_OUT = 0.1  # of the episodes, where no task can measure a policy
 
 
 @dataclass(frozen=True)
-class Flags(common.Reading, RunOptions):
+class Pretrain(common.Printing, common.Reading, RunOptions):
     """Train a policy on unlabeled trajectories."""
 
     data: str
@@ -75,37 +75,35 @@ class Flags(common.Reading, RunOptions):
     """updates between two evaluations (default: a fifth of the run)"""
     log: tuple[Literal["csv", "tensorboard", "wandb"], ...] = ()
     """where metrics go besides metrics.jsonl: csv, tensorboard, wandb (the last two are extras)"""
-    json: bool = False
-    """print a JSON line about the trained policy, and no progress"""
+
+    def __call__(self) -> None:
+        from hilp import presets, tasks
+        from hilp.evaluation import setup
+        from hilp.learning import methods
+        from hilp.training import distributed
+
+        check(self)
+        devices = distributed.join(self.coordinator, self.processes, self.process, self.devices)
+        presets.preset(self.method, self.preset)  # a wrong name is an error before data is read
+        world = None if self.eval_task is None else tasks.make(self.eval_task)
+        more = {"stride": self.stride, "stride_actions": self.stride_actions, "task": self.task}
+        data = common.load_data(self.data, self, self.verify, **more)
+        preset = presets.preset(self.method, self.preset, data.task)
+        config = methods.configure(preset.config, common.config_values(self.set))
+        options = replace(train_options(self, preset, config, data), devices=devices)
+        if methods.columns(config):
+            data = setup.label(data, self.reward, self.shift, self.ends)
+        elif self.reward is not None or self.shift is not None or self.ends:
+            raise HilpError(
+                f"{self.method} learns without rewards: leave out --reward, --shift and --ends, or take iql"
+            )
+        rows: list[Any] = []  # of held-out episodes
+        policies = train(self, data, config, options, world, rows)
+        if distributed.writes(devices):
+            finish(self, data, policies, rows)
 
 
-def run(flags: Flags) -> int:
-    from hilp import presets, tasks
-    from hilp.evaluation import setup
-    from hilp.learning import methods
-    from hilp.training import distributed
-
-    check(flags)
-    devices = distributed.join(flags.coordinator, flags.processes, flags.process, flags.devices)
-    presets.preset(flags.method, flags.preset)  # a wrong name is an error before data is read
-    world = None if flags.eval_task is None else tasks.make(flags.eval_task)
-    more = {"stride": flags.stride, "stride_actions": flags.stride_actions, "task": flags.task}
-    data = common.load_data(flags.data, flags, flags.verify, **more)
-    preset = presets.preset(flags.method, flags.preset, data.task)
-    config = methods.configure(preset.config, common.config_values(flags.set))
-    options = replace(train_options(flags, preset, config, data), devices=devices)
-    if methods.columns(config):
-        data = setup.label(data, flags.reward, flags.shift, flags.ends)
-    elif flags.reward is not None or flags.shift is not None or flags.ends:
-        raise HilpError(f"{flags.method} learns without rewards: leave out --reward, --shift and --ends, or take iql")
-    rows: list[Any] = []  # of held-out episodes
-    policies = train(flags, data, config, options, world, rows)
-    if distributed.writes(devices):
-        finish(flags, data, policies, rows)
-    return 0
-
-
-def finish(flags: Flags, data: Dataset, policies: list[FoundationPolicy], rows: list[Any]) -> None:
+def finish(flags: Pretrain, data: Dataset, policies: list[FoundationPolicy], rows: list[Any]) -> None:
     """Write the rows of held-out episodes, and print what was trained and what to try next."""
     from hilp import runs
     from hilp.evaluation import explain
@@ -124,7 +122,7 @@ def finish(flags: Flags, data: Dataset, policies: list[FoundationPolicy], rows: 
     print(f"trained {count} in {printable(flags.out)}: try `{next_command(flags, data, policies[0])}`")
 
 
-def check(flags: Flags) -> None:
+def check(flags: Pretrain) -> None:
     """Raise where a number makes no sense, by the name of its flag and before anything is read."""
     from hilp.training import loggers
 
@@ -140,27 +138,24 @@ def check(flags: Flags) -> None:
         raise HilpError(f"--device-budget must be a number of MiB from 0 on, not {flags.device_budget}")
 
 
-def train_options(flags: Flags, preset: Preset, config: Any, data: Dataset) -> TrainOptions:
+def train_options(flags: Pretrain, preset: Preset, config: Any, data: Dataset) -> TrainOptions:
     """The options as the flags say, else as the run began, else the preset's for such data.
 
     Of data that no task can measure a policy on, some episodes are held out.
     """
     from hilp.training import auto_config
-    from hilp.training.checkpoints import read_run
 
-    before = (read_run(Path(flags.out)) or {}) if flags.resume else {}
-    until = before.get("until") if flags.steps is None and flags.minutes is None else None
-    until = until if isinstance(until, dict) else {}
-    steps: Any = "auto" if until.get("converged") else flags.steps or before.get("steps")
-    if steps != "auto" and not (isinstance(steps, int) and steps):
+    begun = as_begun(flags) if flags.resume else {}
+    steps = begun.get("steps", flags.steps)
+    if steps is None:
         steps = MOST_AUTO * preset.steps if flags.minutes else auto_config.updates(preset, config, data, flags.json)
-    validation = flags.validation if flags.validation is not None else before.get("validation")
-    if not isinstance(validation, float):
+    validation = begun.get("validation") if flags.validation is None else flags.validation
+    if validation is None:
         validation = HELD_OUT if data.task is None and data.episodes * HELD_OUT >= 1 else 0.0
     return TrainOptions(
         steps=steps,
         most_steps=MOST_AUTO * preset.steps,
-        minutes=flags.minutes or until.get("minutes"),
+        minutes=flags.minutes or begun.get("minutes"),
         out=flags.out,
         bank=preset.bank if flags.bank is None else flags.bank,
         validation=validation,
@@ -172,8 +167,22 @@ def train_options(flags: Flags, preset: Preset, config: Any, data: Dataset) -> T
     )
 
 
+def as_begun(flags: Pretrain) -> dict[str, Any]:
+    """Steps, minutes and validation that a run was begun with, as far as it says so and the flags do not."""
+    from hilp.training.checkpoints import read_run
+
+    found = read_run(Path(flags.out)) or {}
+    begun = {"validation": found["validation"]} if isinstance(found.get("validation"), float) else {}
+    if flags.steps is None and isinstance(found.get("steps"), int):
+        begun["steps"] = found["steps"]
+    until = found.get("until")
+    if flags.steps is None and flags.minutes is None and isinstance(until, dict):
+        begun |= {"minutes": until.get("minutes")} | ({"steps": "auto"} if until.get("converged") else {})
+    return begun
+
+
 def train(
-    flags: Flags, data: Dataset, config: Any, options: TrainOptions, world: Any | None, rows: list[Any]
+    flags: Pretrain, data: Dataset, config: Any, options: TrainOptions, world: Any | None, rows: list[Any]
 ) -> list[FoundationPolicy]:
     """The policies, one a seed; with a task to evaluate in, they are sent to its goals while they are trained."""
     from hilp.evaluation import setup
@@ -197,7 +206,7 @@ def train(
 
 
 def measure(
-    flags: Flags, data: Dataset, rows: list[Any], policies: list[FoundationPolicy], held: Dataset | None
+    flags: Pretrain, data: Dataset, rows: list[Any], policies: list[FoundationPolicy], held: Dataset | None
 ) -> None:
     """Measure the first policy on held-out episodes where no task can, and keep the plan that is best there in it."""
     from hilp.evaluation import held_out
@@ -209,7 +218,7 @@ def measure(
     policy.provenance = replace(policy.provenance, plan=rows[0]["held_out"]["advised_plan"])
 
 
-def next_command(flags: Flags, data: Dataset, policy: FoundationPolicy) -> str:
+def next_command(flags: Pretrain, data: Dataset, policy: FoundationPolicy) -> str:
     """What to try with the policy: an evaluation where its task is known, else what works without one."""
     from hilp import runs, tasks
 

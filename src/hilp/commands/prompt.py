@@ -8,14 +8,12 @@ from hilp.commands import common
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flags(common.PromptOptions):
+class Prompt(common.OfPolicy, common.PromptOptions):
     """Prompt a policy once and watch it run in its task.
 
     Give one of --goal, --reward, --labels, --skill, --load, --follow, --prefer.
     """
 
-    run: common.RunFolder
-    """folder of a run or of a policy"""
     goal: str | None = None
     """goal: task3 (a name of the task), row:1234 (of --data, or of the policy's states), x=3,y=4, all numbers, or
     photo.png"""
@@ -61,12 +59,8 @@ class Flags(common.PromptOptions):
     """PNG, SVG or PDF file to draw the trajectory to"""
     video: str | None = None
     """GIF, WebP or MP4 file to record the episode to; in a maze next to the same goal without a plan"""
-    json: bool = False
-    """print JSON"""
 
+    def __call__(self) -> None:
+        from hilp.commands import prompt_run
 
-def run(flags: Flags) -> int:
-    from hilp.commands import prompt_run
-
-    common.print_result(prompt_run.result_of(flags), flags.json)
-    return 0
+        common.print_result(prompt_run.result_of(self), self.json)

@@ -22,7 +22,6 @@ from hilp.versions import machine, versions
 if TYPE_CHECKING:
     from hilp import tasks
     from hilp.data.dataset import Dataset
-    from hilp.evaluation.rows import Row
     from hilp.policy.policy import FoundationPolicy
 
 KIND, TRANSITIONS = "navigate", 300_000
@@ -34,7 +33,7 @@ RESULTS, PICTURE = "results.json", "trajectories.png"
 
 
 @dataclass(frozen=True)
-class Flags:
+class Quickstart(common.Printing):
     """Collect maze data, pretrain, evaluate and write a report: a few minutes on two cores."""
 
     out: str = "runs/quickstart"
@@ -51,30 +50,25 @@ class Flags:
     """JSONL file to add results to (default with --seeds: in --out); what it has from this machine is not made again"""
     overwrite: bool = False
     """replace an earlier quickstart in the same folder"""
-    json: bool = False
-    """print results.json instead of tables"""
+
+    def __call__(self) -> None:
+        from hilp import runs
+        from hilp.evaluation.rows import read_rows
+        from hilp.report import page
+
+        common.require_counts(self, "steps", "seeds")
+        if self.seeds > 1 or self.rows:
+            return run_several(self)
+        results = quickstart(self)
+        if self.json:
+            return common.print_json(results)
+        common.print_table(*page.results_table(read_rows(f"{self.out}/{runs.ROWS}")), title=self.task)
+        seconds = ", ".join(f"{name} {value:.0f} s" for name, value in results["seconds"].items())
+        print(f"rank correlation of |phi(s) - phi(g)| with the exact distance: {results['rank_correlation']:.3f}")
+        print(f"{seconds}\npictures: {printable(self.out)}/{runs.PAGE}")
 
 
-def run(flags: Flags) -> int:
-    from hilp import runs
-    from hilp.evaluation.rows import read_rows
-    from hilp.report import page
-
-    common.require_counts(flags, "steps", "seeds")
-    if flags.seeds > 1 or flags.rows:
-        return run_several(flags)
-    results = quickstart(flags)
-    if flags.json:
-        common.print_json(results)
-        return 0
-    common.print_table(*page.results_table(read_rows(f"{flags.out}/{runs.ROWS}")), title=flags.task)
-    seconds = ", ".join(f"{name} {value:.0f} s" for name, value in results["seconds"].items())
-    print(f"rank correlation of |phi(s) - phi(g)| with the exact distance: {results['rank_correlation']:.3f}")
-    print(f"{seconds}\npictures: {printable(flags.out)}/{runs.PAGE}")
-    return 0
-
-
-def run_several(flags: Flags) -> int:
+def run_several(flags: Quickstart) -> None:
     """One quickstart after the other, and what they say together; what is finished is not made again."""
     from hilp import presets, runs
     from hilp.storage import lines
@@ -90,10 +84,10 @@ def run_several(flags: Flags) -> int:
     if flags.steps is None and preset.for_any_data:
         steps = auto_config.updates(preset, preset.config, collected(flags.task, world, flags.seed))
     alike = {"task": flags.task, "steps": steps, "pairs": PAIRS}
-    config = json.loads(json.dumps(dataclasses.asdict(preset.config)))
+    alike["config"] = json.loads(json.dumps(dataclasses.asdict(preset.config)))
 
     def is_alike(line: dict[str, Any], **own: Any) -> bool:
-        return line.get("config") == config and all(line.get(key) == value for key, value in {**alike, **own}.items())
+        return {**line, **alike, **own} == line
 
     def finished(**own: Any) -> list[dict[str, Any]]:
         return [line for _, line in lines.read(file) if is_alike(line, **own)] if file.is_file() else []
@@ -107,14 +101,7 @@ def run_several(flags: Flags) -> int:
         overwrite = flags.overwrite or not (place / RESULTS).exists()  # one that was stopped begins anew
         results = quickstart(replace(flags, out=str(place), steps=steps, seed=seed, overwrite=overwrite))
         lines.append(file, [results], instead_of=functools.partial(is_alike, **own))
-    show_several(flags, finished(), file)
-    return 0
-
-
-def show_several(flags: Flags, found: list[dict[str, Any]], file: Path) -> None:
-    """Print several results as JSON lines, or as one table."""
-    from hilp import runs
-
+    found = finished()
     if flags.json:
         for line in found:
             common.print_json(line)
@@ -140,7 +127,7 @@ def summary(found: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     return [*lines, line("rank correlation", [one["rank_correlation"] for one in found], ".3f")]
 
 
-def quickstart(flags: Flags) -> dict[str, Any]:
+def quickstart(flags: Quickstart) -> dict[str, Any]:
     """Run the whole story in a folder and return what results.json holds.
 
     With --overwrite an earlier quickstart stays as it is until the new one has taken its place.
@@ -167,7 +154,7 @@ def quickstart(flags: Flags) -> dict[str, Any]:
     return results
 
 
-def story(folder: Path, flags: Flags, world: tasks.Task) -> dict[str, Any]:
+def story(folder: Path, flags: Quickstart, world: tasks.Task) -> dict[str, Any]:
     """Collect, pretrain, evaluate and draw."""
     from hilp import presets, runs, storage
     from hilp.evaluation import evaluate, trajectories
@@ -198,12 +185,18 @@ def story(folder: Path, flags: Flags, world: tasks.Task) -> dict[str, Any]:
         goals = [trajectories.first_episodes(*pair) for pair in found if pair[0]["prompt"] == "goal"]
         figures.save(page.trajectory_figure(world, goals), folder / PICTURE)
         page.write(folder)
+    by_goal, by_reward = ([row for row in rows if row["prompt"] == kind] for kind in ("goal", "reward"))
     results = {
         "task": flags.task,
         "preset": "laptop",
         "config": dataclasses.asdict(preset.config),
         "steps": updates,
-        **scores(rows),
+        "pairs": PAIRS,
+        "success": {str(row["plan"]): row["score"] for row in by_goal},
+        "success_interval": {str(row["plan"]): row["interval"] for row in by_goal},
+        "reward_gain": {row["reward"]: row["score"] for row in by_reward},
+        "reward_r2": {row["reward"]: row["r2"] for row in by_reward},
+        "reward_rule": {row["reward"]: row["rule"] for row in by_reward},
         "rank_correlation": correlation,
         "seconds": {name: round(value, 1) for name, value in seconds.items()},
         "seed": seed,
@@ -241,20 +234,6 @@ def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
     start = time.perf_counter()
     yield
     seconds[name] = time.perf_counter() - start
-
-
-def scores(rows: list[Row]) -> dict[str, Any]:
-    """What the rows say, by plan and by reward."""
-    goals = [row for row in rows if row["prompt"] == "goal"]
-    rewards = [row for row in rows if row["prompt"] == "reward"]
-    return {
-        "pairs": PAIRS,
-        "success": {str(row["plan"]): row["score"] for row in goals},
-        "success_interval": {str(row["plan"]): row["interval"] for row in goals},
-        "reward_gain": {row["reward"]: row["score"] for row in rewards},
-        "reward_r2": {row["reward"]: row["r2"] for row in rewards},
-        "reward_rule": {row["reward"]: row["rule"] for row in rewards},
-    }
 
 
 def rank_correlation(policy: FoundationPolicy, world: tasks.Task, seed: int) -> float:
