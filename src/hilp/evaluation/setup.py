@@ -27,12 +27,6 @@ def reward_names(world: tasks.Task) -> list[str]:
     return sorted({*world.potentials, *world.rewards, *target})
 
 
-def require_reward(world: tasks.Task, name: str) -> None:
-    """Raise unless a task has a reward of this name."""
-    if name not in reward_names(world):
-        raise HilpError(f"task {world.name} has no reward '{name}': {nearest(name, reward_names(world))}")
-
-
 def reward_shift(world: Any, name: str, shift: float | None = None, ends: bool = False) -> dict[str, Any]:
     """How a task's reward is learnt from, by default that of a far place as in the paper's AntMaze.
 
@@ -43,14 +37,15 @@ def reward_shift(world: Any, name: str, shift: float | None = None, ends: bool =
 
 
 def reward_function(world: Any, name: str) -> RewardFunction:
-    """A task's reward of this name, as a function of (s, a, s') or (s, a, s', extras)."""
-    require_reward(world, name)
+    """A task's reward of this name, as a function of (s, a, s') or (s, a, s', extras); an error where it has none."""
+    if name not in reward_names(world):
+        raise HilpError(f"task {world.name} has no reward '{name}': {nearest(name, reward_names(world))}")
     if name in world.rewards:
         return world.rewards[name]
     if name not in world.potentials:
         return world.at_target
-    f = world.potentials[name]
-    return lambda s, a, s2: f(s2) - f(s)
+    potential = world.potentials[name]
+    return lambda s, a, s2: potential(s2) - potential(s)
 
 
 def reward_of(text: str, policy: FoundationPolicy, world: Any | None) -> Any:
@@ -65,17 +60,16 @@ def reward_of(text: str, policy: FoundationPolicy, world: Any | None) -> Any:
 
 def named_reward(text: str, parts: Iterable[str], world: Any | None) -> RewardFunction | None:
     """The reward of a task that a text names; None where it is a formula over these parts of an observation."""
-    if world is not None and text in reward_names(world):
+    known = world is not None and text in reward_names(world)
+    if not known and (text in parts or not text.isidentifier()):
+        return None
+    if world is None:
+        raise HilpError(f"'{text}' is a name: name the task whose reward it is with --task, or give a formula")
+    try:
         return reward_function(world, text)
-    if text.isidentifier() and text not in parts:
-        if world is None:
-            raise HilpError(f"'{text}' is a name: name the task whose reward it is with --task, or give a formula")
-        try:
-            require_reward(world, text)  # says which names there are
-        except HilpError as error:
-            known = next(iter(world.columns), "observation[0]")
-            raise HilpError(f"{error}; or give a formula, e.g. '{known} - before({known})'") from None
-    return None
+    except HilpError as error:  # says which names there are
+        column = next(iter(world.columns), "observation[0]")
+        raise HilpError(f"{error}; or give a formula, e.g. '{column} - before({column})'") from None
 
 
 def label(data: Dataset, reward: str | None, shift: float | None = None, ends: bool = False) -> Dataset:
