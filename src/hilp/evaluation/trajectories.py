@@ -49,19 +49,16 @@ class SavedRollout:
 
 def save(path: Path, found: Sequence[tuple[Row, Rollout]]) -> None:
     """Put the first episodes of each rollout into a file, in the place of earlier ones of the same prompt."""
-    try:
-        with storage.in_turn(path.parent):
-            latest: dict[tuple[Any, ...], SavedRollout] = {}
-            for one in [*_saved_before(path), *(first_episodes(row, rollout) for row, rollout in found)]:
-                key = (one.policy, *one.prompt_of)
-                latest.pop(key, None)  # the later one goes to the end
-                latest[key] = one
-            kept = list(latest.values())[-MOST_PROMPTS:]
-            arrays = {f"{i}.{name}": getattr(one.rollout, name) for i, one in enumerate(kept) for name in ARRAYS}
-            about = [{f.name: getattr(one, f.name) for f in dataclasses.fields(SavedRollout)[:-1]} for one in kept]
-            storage.write_arrays(path, arrays, {"prompts": about})
-    except OSError as error:
-        raise HilpError(f"cannot write {path}: {error.strerror or error}") from error
+    with storage.told(f"cannot write {path}"), storage.in_turn(path.parent):
+        latest: dict[tuple[Any, ...], SavedRollout] = {}
+        for one in [*_saved_before(path), *(first_episodes(row, rollout) for row, rollout in found)]:
+            key = (one.policy, *one.prompt_of)
+            latest.pop(key, None)  # the later one goes to the end
+            latest[key] = one
+        kept = list(latest.values())[-MOST_PROMPTS:]
+        arrays = {f"{i}.{name}": getattr(one.rollout, name) for i, one in enumerate(kept) for name in ARRAYS}
+        about = [{f.name: getattr(one, f.name) for f in dataclasses.fields(SavedRollout)[:-1]} for one in kept]
+        storage.write_arrays(path, arrays, {"prompts": about})
 
 
 def _saved_before(path: Path) -> list[SavedRollout]:
