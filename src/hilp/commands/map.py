@@ -35,7 +35,7 @@ class Flags(common.Reading):
 
 
 def run(flags: Flags) -> int:
-    from hilp.evaluation import goals, setup
+    from hilp.evaluation import setup
     from hilp.prompts.bank import Bank
     from hilp.report import figures, page
     from hilp.spec import Spec
@@ -53,7 +53,7 @@ def run(flags: Flags) -> int:
     goal = None
     if flags.goal is not None:
         policy.require_rule("goal_direction", "does not learn distances: leave out --goal")
-        goal = goals.find(flags.goal, policy, world, seed=flags.seed).observation
+        goal = setup.find_goal(flags.goal, policy, world, seed=flags.seed).observation
     sample = policy.bank
     if flags.data is not None:
         data = common.read_as_trained(flags.run, flags.data, flags)

@@ -11,10 +11,10 @@ import numpy as np
 
 from hilp import tasks
 from hilp.errors import HilpError, require_count, require_seed, some
-from hilp.evaluation import goals, rollouts
+from hilp.evaluation import rollouts
 from hilp.evaluation.rollouts import Rollout, rollout_goals, rollout_reward
 from hilp.evaluation.rows import Row, finite
-from hilp.evaluation.setup import TARGET, acting_task, reward_function, reward_of, task_for_policy
+from hilp.evaluation.setup import TARGET, acting_task, resolve_goal, reward_function, reward_of, task_for_policy
 from hilp.policy.policy import FoundationPolicy
 from hilp.prompts import midpoints
 from hilp.prompts.agent import has_graph
@@ -41,7 +41,7 @@ def evaluate(
     """Roll out prompts in a task: one row a prompt, in their order; all goal prompts face the same starts and goals.
 
     prompts: specs, `[Goal(plan="auto"), Goal("task3"), Reward("run", rule="graph")]`, with goals as
-    `hilp.evaluation.goals` reads them, or without one those of the task; or one prompt or several of another kind (a
+    `hilp.evaluation.setup` reads them, or without one those of the task; or one prompt or several of another kind (a
     trained hierarchy, `Skill(...)`, `Saved(...)`, `Sum(...)`), which are scored under `rewards`. Without `prompts`:
     `Goal(plan=p)` for each `plan` (default: `default_plans`, where the task has goals) and `Reward(name)` for each of
     `rewards` (default: all, in a task without goals). "target" is the reward of being at one far place, in tasks that
@@ -166,7 +166,7 @@ def _jobs(
         if isinstance(one, Goal):
             if not world.has_goals:
                 raise HilpError(f"task {world.name} has no goals: prompt with its rewards, {some(list(world.rewards))}")
-            found.append((*goals.resolve(one, policy, world, seed=seed), ""))
+            found.append((*resolve_goal(one, policy, world, seed=seed), ""))
             continue
         scored_by = [str(one.reward)] if isinstance(one, Reward) else names
         for name in scored_by:
@@ -184,7 +184,7 @@ def _prompt(policy: FoundationPolicy, world: tasks.Task, one: Any, data: Dataset
         first, second = (_prompt(policy, world, part, data, seed) for part in (one.first, one.second))
         return ThenPrompt(first, second, condition_of(first, one.until, dict(world.columns)))
     if isinstance(one, Goal) and one.goal is not None:
-        spec, goal = goals.resolve(one, policy, world, seed=seed)
+        spec, goal = resolve_goal(one, policy, world, seed=seed)
         return policy.goal(goal.observation, **spec.goal_options())
     if isinstance(one, Reward) and one.reward is not None:
         return policy.reward(data, reward_of(one.reward, policy, world), **one.reward_options())

@@ -12,8 +12,8 @@ from hilp import tasks, trees
 from hilp.data.rewards import Extras, RewardFunction, apply_reward
 from hilp.errors import HilpError, some
 from hilp.evaluation import setup, stats
-from hilp.evaluation.goals import ResolvedGoal
 from hilp.evaluation.rows import GAIN, SHARE, SUCCESS
+from hilp.evaluation.setup import ResolvedGoal
 from hilp.policy.policy import FoundationPolicy
 from hilp.prompts import reward as reward_prompts
 from hilp.prompts import search
