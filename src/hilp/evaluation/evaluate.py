@@ -113,9 +113,6 @@ def _under_reward(
     return {**row, "prompt": "reward", "reward": name, **outcome, **fit}, rollout
 
 
-# ---- which prompts ---------------------------------------------------------------------------------------------------
-
-
 def default_prompts(policy: FoundationPolicy, world: tasks.Task, plan: Any = None, rewards: Any = None) -> list[Any]:
     """A goal prompt a plan and a prompt a reward; a policy that was trained for one task acts as it does."""
     plans = [] if plan is None else _listed(plan)
@@ -189,9 +186,6 @@ def _prompt(policy: FoundationPolicy, world: tasks.Task, one: Any, data: Dataset
     if isinstance(one, Reward) and one.reward is not None:
         return policy.reward(data, reward_of(one.reward, policy, world), **one.reward_options())
     return policy.prompt(one, data) if isinstance(one, Spec) else one
-
-
-# ---- rows ------------------------------------------------------------------------------------------------------------
 
 
 def describe(policy: FoundationPolicy, task: str, seed: int, command: str | None) -> dict[str, Any]:

@@ -52,8 +52,6 @@ class Rollout:
         )
 
 
-# ---- stepping --------------------------------------------------------------------------------------------------------
-
 Act = Callable[[np.ndarray], np.ndarray]  # actions of all episodes, by which of them still head for their goal
 
 
@@ -102,12 +100,7 @@ def _actor(policy: FoundationPolicy, running: tasks.Episodes, prompt: Any, to_go
 
 
 def rollout_goals(
-    policy: FoundationPolicy,
-    world: tasks.Task,
-    spec: Goal,
-    episodes: int,
-    seed: int,
-    goal: ResolvedGoal | None = None,
+    policy: FoundationPolicy, world: tasks.Task, spec: Goal, episodes: int, seed: int, goal: ResolvedGoal | None = None
 ) -> tuple[Outcome, Rollout]:
     """Goal-reaching episodes side by side, to the goals of the task or to one; an episode ends when it is reached.
 
@@ -252,23 +245,17 @@ def _returns(
 
 
 def run_returns(
-    policy: FoundationPolicy | None,
-    world: tasks.Task,
-    name: str | RewardFunction,
-    prompt: Any,
-    episodes: int,
-    seed: int,
+    policy: FoundationPolicy | None, world: Any, name: str | RewardFunction, prompt: Any, episodes: int, seed: int
 ) -> tuple[np.ndarray, Rollout, tasks.Episodes]:
     """Returns [n] of whole episodes, what they went through, and the episodes as they ended.
 
     name: of a reward of the task, or a reward. Without a policy, actions are random.
     """
     if policy is None:
-        world, act = _at_random(world, episodes, seed)
+        world, at_random = _at_random(world, episodes, seed)
     reward = setup.reward_function(world, name) if isinstance(name, str) else name
     running = world.episodes(np.random.default_rng(seed), episodes)
-    if policy is not None:
-        act = _actor(policy, running, prompt)
+    act = at_random if policy is None else _actor(policy, running, prompt)
     rollout = roll(running, act, world.max_steps, world.extra_columns)
     path, returns = rollout.observations, np.zeros(episodes)
     for step, (alive, actions) in enumerate(zip(rollout.alive, rollout.actions, strict=True)):
@@ -303,9 +290,6 @@ def adapt(
     """
     run = evaluator if callable(evaluator) else episode_return(policy, evaluator, seed=seed, **options)
     return search.search(policy, prompt, run, episodes, seed)
-
-
-# ---- one episode -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -349,9 +333,6 @@ def rewards_along(world: tasks.Task, reward: RewardFunction, episode: Episode) -
     extras = Extras({}, episode.extras, world.name)
     found = apply_reward(reward, episode.path[:-1], episode.actions, episode.path[1:], extras)
     return np.asarray(found, np.float64)
-
-
-# ---- random actions --------------------------------------------------------------------------------------------------
 
 
 def random_score(world: tasks.Task, row: Outcome, goal: ResolvedGoal | None = None) -> Outcome:

@@ -28,9 +28,6 @@ Row = dict[str, Any]
 Metrics = dict[str, Any]  # a line of a run's metrics.jsonl
 
 
-# ---- the schema ------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Kind:
     """What a value must be, in words and as a test."""
@@ -141,9 +138,6 @@ def check(value: Row, where: str) -> Row:
         if name in value and len(value[name]) != value["episodes"]:
             raise HilpError(f"{where}: '{name}' must have one entry for each of {value['episodes']} episodes")
     return value
-
-
-# ---- files -----------------------------------------------------------------------------------------------------------
 
 
 def read_rows(path: str | os.PathLike[str]) -> list[Row]:
