@@ -12,7 +12,6 @@ from hilp.storage.atomic import (
     carry_over,
     clean_leftovers,
     clean_leftovers_in,
-    fsync_folder,
     new_folder,
     read_json,
     restore_aside,
