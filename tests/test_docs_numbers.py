@@ -60,8 +60,7 @@ def mean(values: list[float]) -> str:
 
 
 def spread(values: list[float], digits: int = 0) -> str:
-    middle, std = stats.mean_std(values)
-    return f"{middle:.{digits}f} ± {std:.{digits}f}"
+    return f"{np.mean(values):.{digits}f} ± {np.std(values):.{digits}f}"
 
 
 def with_interval(strata: list[list[float]], digits: int = 0) -> str:
