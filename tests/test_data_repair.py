@@ -20,7 +20,7 @@ from hilp.data import audit, convert
 from hilp.data.dataset import Dataset
 from hilp.data.transforms import ObservationTransform
 from hilp.errors import HilpError, nearest
-from hilp.evaluation import goals
+from hilp.evaluation import setup
 
 COLUMNS = {"observations": ["base", "elbow", "grip"], "actions": ["u1", "u2"], "episode_ids": "run", "time": "t"}
 TINY = hilp.HILP(dim=4, hidden=(16, 16), actor_hidden=(16, 16), batch=32, normalize=True)
@@ -333,16 +333,16 @@ def test_a_policy_takes_raw_observations_and_knows_what_to_do_with_them(
 
 
 def test_a_goal_is_named_by_the_columns_of_the_log(policy: hilp.FoundationPolicy) -> None:
-    whole = goals.find("elbow=0.1,base=170,grip=7", policy).observation
+    whole = setup.find_goal("elbow=0.1,base=170,grip=7", policy).observation
     np.testing.assert_array_equal(whole, np.array([170.0, 0.1, 7.0], np.float32))
-    seen = goals.find("elbow=0.1,base=170", policy).observation  # no network sees the gripper
+    seen = setup.find_goal("elbow=0.1,base=170", policy).observation  # no network sees the gripper
     np.testing.assert_array_equal(seen[:2], whole[:2])
     at = [180.0, 0.2, 7.0]
     np.testing.assert_array_equal(policy.act(at, policy.goal(seen)), policy.act(at, policy.goal(whole)))
     with pytest.raises(HilpError, match="a goal of this policy also needs elbow"):
-        goals.find("base=170", policy)
+        setup.find_goal("base=170", policy)
     with pytest.raises(HilpError, match="this policy has no column 'bace': did you mean 'base'"):
-        goals.find("bace=170", policy)
+        setup.find_goal("bace=170", policy)
 
 
 def test_streamed_data_is_seen_the_same_way(policy: hilp.FoundationPolicy, data: Dataset) -> None:

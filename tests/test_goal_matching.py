@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import hilp
-from hilp.evaluation import goals
+from hilp.evaluation import setup
 from hilp.prompts.goal import Places
 
 SMALL = hilp.HILP(dim=4, hidden=(16,), actor_hidden=(16,), batch=32, normalize=True)
@@ -74,13 +74,13 @@ def test_a_saved_prompt_holds_the_state_that_was_matched(roaming: hilp.Foundatio
 
 def test_what_is_open_need_not_be_given(roaming: hilp.FoundationPolicy) -> None:
     with pytest.raises(hilp.HilpError, match=r"also needs s, c \(or say that they do not matter: --goal-dims x,y\)"):
-        goals.find("x=1,y=2", roaming)
-    assert goals.column_numbers("y, x,3", roaming, None) == (1, 0, 3)
-    assert goals.find("x=1,y=2", roaming, goal_dims=(0, 1)).observation[:2].tolist() == [1.0, 2.0]
+        setup.find_goal("x=1,y=2", roaming)
+    assert setup.column_numbers("y, x,3", roaming, None) == (1, 0, 3)
+    assert setup.find_goal("x=1,y=2", roaming, goal_dims=(0, 1)).observation[:2].tolist() == [1.0, 2.0]
     with pytest.raises(hilp.HilpError, match="also needs y"):
-        goals.find("x=1", roaming, goal_dims=(0, 1))
+        setup.find_goal("x=1", roaming, goal_dims=(0, 1))
     with pytest.raises(hilp.HilpError, match="also needs x"):
-        goals.find("x=nan,y=1", roaming, goal_dims=(0, 1))
+        setup.find_goal("x=nan,y=1", roaming, goal_dims=(0, 1))
 
 
 @pytest.mark.parametrize(

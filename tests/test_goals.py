@@ -13,8 +13,8 @@ import pytest
 
 import hilp
 from hilp import tasks
-from hilp.evaluation import goals
 from hilp.evaluation import rows as files
+from hilp.evaluation import setup
 from hilp.prompts.specs import Goal
 from hilp.tasks.base import column_names
 
@@ -25,14 +25,14 @@ simulated = pytest.mark.skipif(
 
 def test_numbers_columns_and_rows(tiny: hilp.FoundationPolicy, tiny_data: hilp.Dataset) -> None:
     world = tasks.make("maze-medium")
-    assert goals.find("1.5, 2.5", tiny).observation.tolist() == [1.5, 2.5]
-    assert goals.find("y=2.5,x=1.5", tiny, world).observation.tolist() == [1.5, 2.5]
-    kept = goals.find("row:7", tiny).observation
+    assert setup.find_goal("1.5, 2.5", tiny).observation.tolist() == [1.5, 2.5]
+    assert setup.find_goal("y=2.5,x=1.5", tiny, world).observation.tolist() == [1.5, 2.5]
+    kept = setup.find_goal("row:7", tiny).observation
     assert (kept == tiny.bank.observations[7]).all()
-    of_data = goals.find("row:7", tiny, world, tiny_data)
+    of_data = setup.find_goal("row:7", tiny, world, tiny_data)
     assert (of_data.observation == tiny_data.observations[7]).all() and of_data.named is None
     assert (
-        goals.find(f"row:{tiny_data.rows - 1}", tiny, data=tiny_data).observation == tiny_data.observations[-1]
+        setup.find_goal(f"row:{tiny_data.rows - 1}", tiny, data=tiny_data).observation == tiny_data.observations[-1]
     ).all()
 
 
@@ -55,14 +55,14 @@ def test_numbers_columns_and_rows(tiny: hilp.FoundationPolicy, tiny_data: hilp.D
 )
 def test_what_is_no_goal_is_told_in_one_line(text: str, told: str, tiny: hilp.FoundationPolicy) -> None:
     with pytest.raises(hilp.HilpError, match=told) as error:
-        goals.find(text, tiny, tasks.make("maze-medium"))
+        setup.find_goal(text, tiny, tasks.make("maze-medium"))
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("text", ["task3", "x=3,y=4"])
 def test_names_need_a_task(text: str, tiny: hilp.FoundationPolicy) -> None:
     with pytest.raises(hilp.HilpError, match="with --task"):
-        goals.find(text, tiny)
+        setup.find_goal(text, tiny)
 
 
 def test_a_task_without_names_says_so(tiny: hilp.FoundationPolicy) -> None:
@@ -70,7 +70,7 @@ def test_a_task_without_names_says_so(tiny: hilp.FoundationPolicy) -> None:
         name, columns = "nameless", {}
 
     with pytest.raises(hilp.HilpError, match="the columns of nameless have no names"):
-        goals.find("x=3", tiny, Nameless())  # type: ignore[arg-type]
+        setup.find_goal("x=3", tiny, Nameless())  # type: ignore[arg-type]
 
 
 def test_parts_become_columns() -> None:
@@ -119,12 +119,12 @@ def test_prompts_from_the_command_line(
 @simulated
 def test_an_ant_is_sent_somewhere_by_x_and_y(tiny: hilp.FoundationPolicy) -> None:
     world = tasks.make("antmaze-large")
-    goal = goals.find("x=12,y=8", tiny, world).observation
+    goal = setup.find_goal("x=12,y=8", tiny, world).observation
     assert goal[:2].tolist() == [12.0, 8.0] and (goal[2:] == world.proprioception.astype(np.float32)).all()
     running = world.episodes(np.random.default_rng(0), 1, goal=goal)
     assert running.goals[0].tolist() == goal.tolist()
     ogbench = tasks.make("antmaze-medium")
-    goal = goals.find("x=0,y=4", tiny, ogbench, seed=3).observation
+    goal = setup.find_goal("x=0,y=4", tiny, ogbench, seed=3).observation
     drawn = ogbench.goal_named("task1", np.random.default_rng(3))
     assert goal[:2].tolist() == [0.0, 4.0] and (goal[2:] == drawn[2:]).all()
 
@@ -133,14 +133,14 @@ def test_an_ant_is_sent_somewhere_by_x_and_y(tiny: hilp.FoundationPolicy) -> Non
 def test_a_goal_by_its_name(tiny: hilp.FoundationPolicy) -> None:
     """The prompt's goal is the one of the episode, and the episode starts where the task does."""
     world = tasks.make("pointmaze-medium")
-    found = goals.find("task3", tiny, world, seed=5)
+    found = setup.find_goal("task3", tiny, world, seed=5)
     running = world.episodes(np.random.default_rng(5), 1, goal=found.for_task)
     assert found.named == "task3" and (running.goals[0] == found.observation).all()
     assert np.abs(running.observations[0] - world.env.task_infos[2]["init_xy"]).max() <= 1.0
     with pytest.raises(hilp.HilpError, match="did you mean 'task5'"):
-        goals.find("task9", tiny, world)
+        setup.find_goal("task9", tiny, world)
     with pytest.raises(hilp.HilpError, match="also needs y"):
-        goals.find("x=9", tiny, world)
+        setup.find_goal("x=9", tiny, world)
 
 
 @simulated
@@ -159,11 +159,11 @@ def test_rows_tell_success_by_goal(tiny: hilp.FoundationPolicy) -> None:
 @pytest.mark.skipif(not importlib.util.find_spec("gymnasium_robotics"), reason="needs the kitchen")
 def test_goals_of_the_kitchen(tiny: hilp.FoundationPolicy) -> None:
     world = tasks.make("kitchen-mixed")
-    found = goals.find("microwave", tiny, world)
+    found = setup.find_goal("microwave", tiny, world)
     running = world.episodes(np.random.default_rng(0), 1, goal=found.for_task)
     assert (running.goals[0] == found.observation.astype(np.float32)).all()
     assert world.subtasks_of(found.observation) == ("microwave",)
-    slid = goals.find("slide_cabinet=0.37", tiny, world).observation
+    slid = setup.find_goal("slide_cabinet=0.37", tiny, world).observation
     assert world.subtasks_of(slid) == ("slide cabinet",)
     with pytest.raises(hilp.HilpError, match="did you mean 'kettle'"):
-        goals.find("ketle", tiny, world)
+        setup.find_goal("ketle", tiny, world)

@@ -15,7 +15,7 @@ import hilp
 from hilp import tasks
 from hilp.cli import main
 from hilp.errors import HilpError
-from hilp.evaluation import goals
+from hilp.evaluation import setup
 from hilp.learning import methods
 from hilp.report import page
 from hilp.tasks import rendering
@@ -71,18 +71,18 @@ def test_goals_are_known_by_their_state_or_only_acted_towards(world: Any) -> Non
     """By name, by columns, by a row with states; a photo shows no state, and nothing tells when it is reached."""
     spec = rendering.policy_spec(world)
     policy: Any = SimpleNamespace(spec=spec, bank=SimpleNamespace(observations={}))
-    named = goals.find("task1", policy, world, seed=3)
+    named = setup.find_goal("task1", policy, world, seed=3)
     assert named.for_task == "task1" and named.observation["pixels"].shape == (64, 64, 3)
-    moved = goals.find("block_0_x=0.5,block_0_y=-1", policy, world, seed=3)
+    moved = setup.find_goal("block_0_x=0.5,block_0_y=-1", policy, world, seed=3)
     np.testing.assert_array_equal(moved.observation["pixels"], rendering.observe_states(world, moved.state)["pixels"])
     assert moved.state is not None and moved.state[world.columns["block_0_y"]] == -1
     running = world.episodes(np.random.default_rng(0), 1, goal=moved.for_task)
     np.testing.assert_allclose(running.goals[0], moved.state)
     states = np.stack([named.state, moved.state])
     film = hilp.Dataset(world.render_states(states), np.zeros((2, world.action_dim)), np.array([2]), {"states": states})
-    row = goals.find("row:1", policy, world, film)
+    row = setup.find_goal("row:1", policy, world, film)
     np.testing.assert_array_equal(row.state, moved.state)
-    assert goals.find("row:1", policy, world, replace(film, extras={})).state is None
+    assert setup.find_goal("row:1", policy, world, replace(film, extras={})).state is None
     with pytest.raises(HilpError, match="decided by states, which an image does not"):
         world.episodes(np.random.default_rng(0), 1, goal=moved.observation)
 

@@ -224,8 +224,9 @@ def test_three_states_by_hand() -> None:
     assert numbers["condition_share"] == numbers["optimal_share"] == 0.5  # 4 * 0.1 + 0.1 < 1 < 4 * 0.1 + 1
     assert numbers["optimal_where_condition"] == 1.0
     assert numbers["median_local_error"] == pytest.approx(0.1)
-    assert theory.greedy_optimal(successors, steps, latents, everywhere(steps)) == 1.0  # with the long motion, too
-    assert theory.random_motion_optimal(successors, steps, everywhere(steps)) == pytest.approx(1 / 3)
+    whole = theory.examine(successors, steps, latents, discount=0.99)
+    assert whole["greedy_motion_optimal"] == 1.0  # with the long motion, too
+    assert whole["random_motion_optimal"] == pytest.approx(1 / 3)
 
 
 def test_a_scaled_isometry_is_found_again() -> None:

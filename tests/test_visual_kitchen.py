@@ -19,7 +19,7 @@ from hilp.cli import main
 from hilp.collectors import kitchen as collector
 from hilp.data.rewards import Extras, apply_reward
 from hilp.errors import HilpError
-from hilp.evaluation import goals, rollouts, setup
+from hilp.evaluation import rollouts, setup
 from hilp.learning import methods
 from hilp.prompts.bank import Bank
 from hilp.prompts.specs import Goal
@@ -137,15 +137,15 @@ def test_what_is_seen_are_the_states_and_what_rests_is_not_drawn_again(
 
 def test_goals_by_name_columns_and_row_are_states_that_are_seen(world: Any) -> None:
     policy: Any = SimpleNamespace(spec=rendering.policy_spec(world), bank=SimpleNamespace(observations={}))
-    named = goals.find("microwave+kettle", policy, world)
-    moved = goals.find("microwave=-0.5", policy, world)
+    named = setup.find_goal("microwave+kettle", policy, world)
+    moved = setup.find_goal("microwave=-0.5", policy, world)
     assert named.for_task == "microwave+kettle" and moved.state is not None and moved.state[22] == -0.5
     assert (moved.observation["pixels"] == rendering.observe_states(world, moved.state)["pixels"]).all()
     assert world.episodes(np.random.default_rng(0), 1, goal=moved.for_task).subtasks == ("microwave",)
     states = np.stack([named.state, moved.state])
     pictures = {"pixels": np.stack([named.observation["pixels"], moved.observation["pixels"]])}
     film = hilp.Dataset(pictures, np.zeros((2, 9)), np.array([2]), {"physics": states})
-    row = goals.find("row:1", policy, world, film)
+    row = setup.find_goal("row:1", policy, world, film)
     assert row.state is not None and row.state.tolist() == moved.state.tolist()
     with pytest.raises(HilpError, match="decided by states, which an image does not"):
         world.episodes(np.random.default_rng(0), 1, goal=row.observation)

@@ -16,10 +16,10 @@ from hilp import tasks, trees
 from hilp.commands import common
 from hilp.data import columns
 from hilp.errors import HilpError, some
-from hilp.evaluation import goals, rollouts, setup
-from hilp.evaluation.goals import ResolvedGoal
+from hilp.evaluation import rollouts, setup
 from hilp.evaluation.rollouts import Episode
 from hilp.evaluation.rows import SHARE
+from hilp.evaluation.setup import ResolvedGoal
 from hilp.policy.policy import FoundationPolicy
 from hilp.prompts import base, specs
 from hilp.tasks import rendering
@@ -70,7 +70,7 @@ def check_options(flags: Any, kind: str) -> None:
     given = {name: [name] if getattr(flags, name) is not None else [] for name in ("plan", "window", "data")}
     for names, kinds in (
         (given["plan"] + flags.given_options(specs.Goal), ("goal",)),
-        ([] if goals.is_row(flags.goal) else given["data"], ("reward", "goal row:...")),
+        ([] if setup.is_row(flags.goal) else given["data"], ("reward", "goal row:...")),
         (flags.given_options(specs.Reward), ("reward", "labels")),
         (given["window"], ("follow",)),
     ):
@@ -94,8 +94,8 @@ def check_policy(flags: Any, policy: FoundationPolicy, world: Any | None) -> Non
         setup.require_fit("this policy", policy.spec, world)
     if world is not None and flags.video:
         common.require_video(world, flags.video)
-    if policy.spec.parts and flags.goal is not None and not goals.is_row(flags.goal):
-        goals.find(flags.goal, policy, world)  # says what to give instead
+    if policy.spec.parts and flags.goal is not None and not setup.is_row(flags.goal):
+        setup.find_goal(flags.goal, policy, world)  # says what to give instead
     if world is not None:
         return
     if any((flags.picture, flags.video, flags.steps, flags.adapt)):
@@ -123,7 +123,7 @@ def make_prompt(flags: Any, kind: str, policy: FoundationPolicy, world: Any | No
     if kind == "goal":
         usual = "auto" if policy.has_rule("goal_direction") else 0
         spec = flags.with_options(specs.Goal(plan=usual if flags.plan is None else common.plan(flags.plan)))
-        spec, goal = goals.resolve(spec, policy, world, data, flags.seed)
+        spec, goal = setup.resolve_goal(spec, policy, world, data, flags.seed)
         return policy.goal(goal.observation, **spec.options()), goal
     if kind == "reward":
         options = flags.with_options(specs.Reward()).options()

@@ -107,7 +107,7 @@ class Map(common.OfPolicy, common.Reading):
     """seed of the states and of that goal"""
 
     def __call__(self) -> None:
-        from hilp.evaluation import goals, setup
+        from hilp.evaluation import setup
         from hilp.prompts.bank import Bank
         from hilp.report import figures, page
         from hilp.spec import Spec
@@ -124,7 +124,7 @@ class Map(common.OfPolicy, common.Reading):
         goal = None
         if self.goal is not None:
             policy.require_rule("goal_direction", "does not learn distances: leave out --goal")
-            goal = goals.find(self.goal, policy, world, seed=self.seed).observation
+            goal = setup.find_goal(self.goal, policy, world, seed=self.seed).observation
         sample = policy.bank
         if self.data is not None:
             data = common.read_as_trained(self.run, self.data, self)

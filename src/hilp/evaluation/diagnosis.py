@@ -35,6 +35,7 @@ PAIRS = 20_000  # random pairs of data states that phi and V are compared on
 BLOCK = 4096  # of them at a time, where an observation may hold images
 VALUE, VALUE_WEIGHTS = "value.json", "weights.safetensors"  # a V(s, g) that is kept
 Numbers = dict[str, Any]
+_values = jax.jit(monolithic.Value.values)
 
 
 def diagnose(
@@ -97,9 +98,6 @@ def training_summary(policy: FoundationPolicy, data: Dataset | None = None) -> N
         "moving": policy.provenance.moving,
         "updates": policy.provenance.steps,
     }
-
-
-# ---- a value V(s, g) to compare with ---------------------------------------------------------------------------------
 
 
 def value_config(values: Mapping[str, Any]) -> monolithic.Config:
@@ -185,14 +183,6 @@ def compare_with_value(policy: FoundationPolicy, reference: Reference, model: mo
     }
 
 
-@jax.jit
-def _values(model: monolithic.Value, s: Any, g: Any) -> jax.Array:
-    return model.values(s, g)
-
-
-# ---- the paper's embedding error analysis ----------------------------------------------------------------------------
-
-
 def exact_error(policy: FoundationPolicy, world: tasks.Task) -> Numbers | None:
     """E[(d(s, g) - |phi(s) - phi(g)|)^2] with the exact distances, on the discounted scale that phi is trained towards.
 
@@ -234,9 +224,8 @@ def phi_updates(config: Any, updates: int) -> int:
 def _in_short(found: Numbers) -> Numbers:
     """The numbers of a row; `relative` is the root of the mean squared error as a share of the mean distance."""
     error = found["error_discounted"]
-    in_steps = {"steps_off": found["error_in_steps"]["mean"]} if "error_in_steps" in found else {}
     return {
-        **in_steps,
+        **({"steps_off": found["error_in_steps"]["mean"]} if "error_in_steps" in found else {}),
         "mse": error["mse"],
         "mean_true": error["mean_true"],
         "relative": math.sqrt(error["mse"]) / abs(error["mean_true"]),

@@ -11,14 +11,14 @@ import numpy as np
 
 from hilp import tasks
 from hilp.errors import HilpError, require_count, require_seed, some
-from hilp.evaluation import goals, rollouts
-from hilp.evaluation.rollouts import Outcome, Rollout, rollout_goals, rollout_reward, rule_of
+from hilp.evaluation import rollouts
+from hilp.evaluation.rollouts import Rollout, rollout_goals, rollout_reward
 from hilp.evaluation.rows import Row, finite
-from hilp.evaluation.setup import TARGET, acting_task, require_reward, reward_of, task_for_policy
+from hilp.evaluation.setup import TARGET, acting_task, resolve_goal, reward_function, reward_of, task_for_policy
 from hilp.policy.policy import FoundationPolicy
 from hilp.prompts import midpoints
 from hilp.prompts.agent import has_graph
-from hilp.prompts.base import Prompt, SumPrompt, ThenPrompt
+from hilp.prompts.base import SumPrompt, ThenPrompt
 from hilp.prompts.specs import Goal, Reward, Spec, Sum, Then
 from hilp.versions import versions
 
@@ -41,7 +41,7 @@ def evaluate(
     """Roll out prompts in a task: one row a prompt, in their order; all goal prompts face the same starts and goals.
 
     prompts: specs, `[Goal(plan="auto"), Goal("task3"), Reward("run", rule="graph")]`, with goals as
-    `hilp.evaluation.goals` reads them, or without one those of the task; or one prompt or several of another kind (a
+    `hilp.evaluation.setup` reads them, or without one those of the task; or one prompt or several of another kind (a
     trained hierarchy, `Skill(...)`, `Saved(...)`, `Sum(...)`), which are scored under `rewards`. Without `prompts`:
     `Goal(plan=p)` for each `plan` (default: `default_plans`, where the task has goals) and `Reward(name)` for each of
     `rewards` (default: all, in a task without goals). "target" is the reward of being at one far place, in tasks that
@@ -72,19 +72,12 @@ def evaluate_with_rollouts(
     """
     world = acting_task(policy, task)
     episodes, seed, adapt = require_count("episodes", episodes), require_seed(seed), require_count("adapt", adapt, 0)
-    if prompts is not None and plan is not None:
-        raise HilpError("plan is short for prompts=[Goal(plan=...)]: give one of the two")
-    chosen = default_prompts(policy, world, plan, rewards) if prompts is None else _listed(prompts)
-    if not chosen:
-        raise HilpError("nothing to evaluate: give at least one prompt, plan or reward")
-    if prompts is not None and rewards and all(isinstance(one, Goal | Reward) for one in chosen):
-        raise HilpError("rewards score prompts of other kinds, and there is none: add Reward(...) to the prompts")
-    jobs = _resolved(chosen, policy, world, rewards, data, seed)
+    jobs = _jobs(policy, world, _chosen(policy, world, prompts, plan, rewards), rewards, data, seed)
     if adapt and all(isinstance(one, Goal) for one, _, _ in jobs):
         raise HilpError("adapt changes prompts of rewards, and there is none: name some, rewards=...")
     about = describe(policy, world.name, seed, command)
     found: list[tuple[Row, Rollout]] = []
-    by_chance: dict[str, float | None] = {}  # what random actions score, by goal or reward
+    by_chance: dict[str, Row] = {}  # what random actions score, by goal or reward
     for one, made, target in jobs:
         row = {**about, **({"spec": one.to_json()} if isinstance(one, Spec) else {})}
         if isinstance(one, Goal):
@@ -94,43 +87,49 @@ def evaluate_with_rollouts(
             with warnings.catch_warnings():  # of a bad fit of a reward: rows have its R^2
                 warnings.simplefilter("ignore")
                 prompt = _prompt(policy, world, one, data, seed) if isinstance(one, Reward) else made
-            row |= {"hierarchy": prompt.high.settings()} if hasattr(prompt, "high") else {}
-            adapted: Outcome = {}
-            if adapt:
-                prompt, adapted = _adapt(policy, world, target, prompt, adapt, seed)
-            outcome, rollout = rollout_reward(policy, world, target, prompt, episodes, seed)
-            row |= {"prompt": "reward", "reward": target, **outcome, **adapted}
+            outcome, rollout = _under_reward(policy, world, target, prompt, episodes, seed, adapt)
+            row |= outcome
         if random:
             key = target or str(one.goal)
             if key not in by_chance:
                 by_chance[key] = rollouts.random_score(world, row, made if isinstance(one, Goal) else None)
-            row |= {} if by_chance[key] is None else {"random": by_chance[key]}
+            row |= by_chance[key]
         found.append((row, rollout))
     return found
 
 
-# ---- which prompts ---------------------------------------------------------------------------------------------------
+def _under_reward(
+    policy: FoundationPolicy, world: tasks.Task, name: str, prompt: Any, episodes: int, seed: int, adapt: int
+) -> tuple[Row, Rollout]:
+    """What a row says of a prompt under a reward; of the prompt as it was before a search moved it."""
+    row = {"hierarchy": prompt.high.settings()} if hasattr(prompt, "high") else {}
+    rule = str(prompt.kind) if policy.skill_dim else "none"
+    fit: Row = {"rule": rule, "r2": finite(getattr(prompt, "r2", None))}
+    if adapt:  # a seed of their own lets these episodes begin elsewhere than those that are counted
+        own = int(np.random.default_rng([seed, SEARCH_STREAM]).integers(2**31))
+        search = rollouts.adapt(policy, prompt, world, episodes=adapt, seed=own, reward=name)
+        prompt, fit = search.prompt, {**fit, "adapted": adapt, "search": list(search.earned)}
+    outcome, rollout = rollout_reward(policy, world, name, prompt, episodes, seed)
+    return {**row, "prompt": "reward", "reward": name, **outcome, **fit}, rollout
 
 
-def default_prompts(
-    policy: FoundationPolicy,
-    world: tasks.Task,
-    plan: int | str | Sequence[int | str] | None = None,
-    rewards: str | Iterable[str] | None = None,
-) -> list[Any]:
+def default_prompts(policy: FoundationPolicy, world: tasks.Task, plan: Any = None, rewards: Any = None) -> list[Any]:
     """A goal prompt a plan and a prompt a reward; a policy that was trained for one task acts as it does."""
+    plans = [] if plan is None else _listed(plan)
     if policy.skill_dim == 0:
-        return [*([] if plan is None else (Goal(plan=one) for one in _listed(plan))), policy.skill()]
-    plans = default_plans(policy) if plan is None and world.has_goals else () if plan is None else _listed(plan)
-    names = (() if world.has_goals else tuple(world.rewards)) if rewards is None else _listed(rewards)
+        return [*(Goal(plan=one) for one in plans), policy.skill()]
+    if plan is None and world.has_goals:
+        plans = default_plans(policy)
+    usual = [] if world.has_goals else list(world.rewards)
+    names = usual if rewards is None else _listed(rewards)
     return [*(Goal(plan=one) for one in plans), *(Reward(name) for name in names)]
 
 
-def default_plans(policy: FoundationPolicy) -> tuple[int | str, ...]:
+def default_plans(policy: FoundationPolicy) -> list[int | str]:
     """The plans that are evaluated by default: as many as the policy has rules for."""
     if not policy.has_rule("goal_direction"):
-        return (0,)
-    return (0, 1, 3, "auto", "graph") if has_graph(policy) else (0, 1, 3, "auto")
+        return [0]
+    return [0, 1, 3, "auto", *(["graph"] if has_graph(policy) else [])]
 
 
 def _listed(value: Any) -> list[Any]:
@@ -138,35 +137,39 @@ def _listed(value: Any) -> list[Any]:
     return [value] if isinstance(value, int | str | Spec) or callable(value) else list(value)
 
 
-def _resolved(
-    prompts: Sequence[Any],
-    policy: FoundationPolicy,
-    world: tasks.Task,
-    rewards: str | Iterable[str] | None,
-    data: Dataset | None,
-    seed: int,
+def _chosen(policy: FoundationPolicy, world: tasks.Task, prompts: Any, plan: Any, rewards: Any) -> list[Any]:
+    if prompts is not None and plan is not None:
+        raise HilpError("plan is short for prompts=[Goal(plan=...)]: give one of the two")
+    chosen = default_prompts(policy, world, plan, rewards) if prompts is None else _listed(prompts)
+    if not chosen:
+        raise HilpError("nothing to evaluate: give at least one prompt, plan or reward")
+    if prompts is not None and rewards and all(isinstance(one, Goal | Reward) for one in chosen):
+        raise HilpError("rewards score prompts of other kinds, and there is none: add Reward(...) to the prompts")
+    return chosen
+
+
+def _jobs(
+    policy: FoundationPolicy, world: tasks.Task, chosen: list[Any], rewards: Any, data: Dataset | None, seed: int
 ) -> list[tuple[Any, Any, str]]:
-    """Each goal spec with the goal that it names, each other one with its prompt and the reward that scores it.
+    """Each goal spec with the goal that it names, each other prompt as it is made with the reward that scores it.
 
     Prompts of rewards are made later: their fit takes time. A prompt that does not go with the task is an error here,
     before the first rollout.
     """
-    names = [TARGET] if hasattr(world, "at_target") else list(world.rewards)
-    names = names if rewards is None else _listed(rewards)
+    usual = [TARGET] if hasattr(world, "at_target") else list(world.rewards)
+    names = usual if rewards is None else _listed(rewards)
     found: list[tuple[Any, Any, str]] = []
-    for one in prompts:
+    for one in chosen:
         if isinstance(one, Goal):
             if not world.has_goals:
                 raise HilpError(f"task {world.name} has no goals: prompt with its rewards, {some(list(world.rewards))}")
-            found.append((*goals.resolve(one, policy, world, seed=seed), ""))
+            found.append((*resolve_goal(one, policy, world, seed=seed), ""))
             continue
-        for name in [str(one.reward)] if isinstance(one, Reward) else names:
-            require_reward(world, name)
-        if isinstance(one, Reward):
-            found.append((one, None, str(one.reward)))
-        else:
-            made = _prompt(policy, world, one, data, seed)
-            found += [(one, made, name) for name in names]
+        scored_by = [str(one.reward)] if isinstance(one, Reward) else names
+        for name in scored_by:
+            reward_function(world, name)  # says which there are
+        made = None if isinstance(one, Reward) else _prompt(policy, world, one, data, seed)
+        found += [(one, made, name) for name in scored_by]
     return found
 
 
@@ -178,27 +181,11 @@ def _prompt(policy: FoundationPolicy, world: tasks.Task, one: Any, data: Dataset
         first, second = (_prompt(policy, world, part, data, seed) for part in (one.first, one.second))
         return ThenPrompt(first, second, one.until, dict(world.columns))
     if isinstance(one, Goal) and one.goal is not None:
-        spec, goal = goals.resolve(one, policy, world, seed=seed)
+        spec, goal = resolve_goal(one, policy, world, seed=seed)
         return policy.goal(goal.observation, **spec.options())
     if isinstance(one, Reward) and one.reward is not None:
         return policy.reward(data, reward_of(one.reward, policy, world), **one.options())
     return policy.prompt(one, data) if isinstance(one, Spec) else one
-
-
-def _adapt(
-    policy: FoundationPolicy, world: tasks.Task, name: str, prompt: Any, episodes: int, seed: int
-) -> tuple[Prompt, Outcome]:
-    """A prompt that was moved by what a few episodes earned, and what its row says of the prompt before the search.
-
-    A seed of their own lets these episodes begin elsewhere than those that are counted.
-    """
-    own = int(np.random.default_rng([seed, SEARCH_STREAM]).integers(2**31))
-    search = rollouts.adapt(policy, prompt, world, episodes=episodes, seed=own, reward=name)
-    about = {"rule": rule_of(policy, prompt), "r2": finite(getattr(prompt, "r2", None))}
-    return search.prompt, {**about, "adapted": episodes, "search": list(search.earned)}
-
-
-# ---- rows ------------------------------------------------------------------------------------------------------------
 
 
 def describe(policy: FoundationPolicy, task: str, seed: int, command: str | None) -> dict[str, Any]:

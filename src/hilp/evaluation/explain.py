@@ -21,6 +21,7 @@ POOR_TIME = 0.5  # rank correlation with observed time, which detours keep low
 AGREES = 0.6  # of actions, where chance is a half
 COLLAPSED = "All latent distances are equal: phi has collapsed or was never trained."
 ALIKE = "Latent distance and {} order pairs alike with rank correlation {:.2f}"
+DISTANCE = {False: "|phi(s) - phi(g)|", True: "d(s, g)"}  # by whether phi is directed
 NEEDS_DIRECTED = "A directed phi can: hilp pretrain --method hilp-directed."
 Numbers = dict[str, Any]
 
@@ -34,32 +35,30 @@ def explain_diagnosis(result: Numbers) -> list[str]:
 def explain_held_out(plans: Sequence[Numbers]) -> list[str]:
     """What data that a policy has not seen says of it: numbers of `held_out.measure`, a plan each."""
     first = plans[0]
-    sentences = [
-        f"Measured on {first['episodes']} episodes of {first['data']} ({first['transitions']:,} steps) without a "
-        "simulator."
-    ]
+    told = [f"Measured on {first['episodes']} episodes of {first['data']} ({first['transitions']:,} steps) without a "
+            "simulator."]  # fmt: skip
     if "time_correlation" in first and first["time_correlation"] is None:
-        sentences.append(COLLAPSED)
+        told.append(COLLAPSED)
     elif "time_correlation" in first:
         plain, detours = first["plain_correlation"], "trajectories with detours keep it below 1"
         compared = "" if plain is None else f" (plain distance of observations: {plain:.2f}); {detours}"
-        sentences.append(f"{ALIKE.format('observed time', first['time_correlation'])}{compared}.")
+        told.append(f"{ALIKE.format('observed time', first['time_correlation'])}{compared}.")
     agreeing = {plan["plan"]: plan["agreement"] for plan in plans if plan.get("agreement") is not None}
-    if agreeing:
-        best = max(agreeing, key=lambda plan: agreeing[plan])
-        sentences.append(
+    best = max(agreeing, key=lambda plan: agreeing[plan], default=None)
+    compared = "Hardly any trajectory goes anywhere without detours: there are no actions to compare with."
+    if best is not None:
+        compared = (
             f"On steps that went to a later state without detours the policy acts in the same direction in "
             f"{_percent(agreeing[best])} (plan {best}; by chance 50%)."
         )
-    else:
-        sentences.append("Hardly any trajectory goes anywhere without detours: there are no actions to compare with.")
-    sentences.append(
+    return [
+        *told,
+        compared,
         f"The estimated success is that of a world in which a command does what the most similar one did in the most "
         f"similar state, typically {first['neighbour_distance']:.1f} steps away: it tells plans apart better than it "
-        "tells how good they are, and knows nothing of what the data never tried."
-    )
-    sentences.append(f"Of the plans, it advises plan {first['advised_plan']} for this policy.")
-    return sentences
+        "tells how good they are, and knows nothing of what the data never tried.",
+        f"Of the plans, it advises plan {first['advised_plan']} for this policy.",
+    ]
 
 
 def advise(plans: Sequence[Numbers], training: Numbers) -> list[str]:
@@ -81,90 +80,81 @@ def advise(plans: Sequence[Numbers], training: Numbers) -> list[str]:
             f"Distances still changed by {_percent(moving)} in the last part of training: go on with --resume --steps "
             f"{2 * int(training.get('updates') or 1)}, or --steps auto."
         )
-    if found:
-        return found
-    correlation, plain = first.get("time_correlation"), first.get("plain_correlation")
-    if correlation is not None and correlation < POOR_TIME:
-        if not training.get("normalize", True):
-            return ["Observations are not normalised: train with --set normalize=true."]
-        if plain is not None and plain > correlation:
-            return ["Plain distances order time better than phi does: train longer, or with a smaller dim."]
-        return ["Time is hard to tell from these observations: add velocities, or columns that show progress."]
+    return found or [_first_doubt(plans, training.get("normalize", True))]
+
+
+def _first_doubt(plans: Sequence[Numbers], normalized: bool) -> str:
+    """What is wrong with a policy that was trained long enough on data of the right scale."""
+    correlation, plain = plans[0].get("time_correlation"), plans[0].get("plain_correlation")
+    poor = correlation is not None and correlation < POOR_TIME
     agreement = [plan["agreement"] for plan in plans if plan.get("agreement")]
-    if agreement and max(agreement) < AGREES:
-        return [
-            "Distances order time, but actions do not follow: check that each command is in the row of the state that "
-            "it was applied in, and try a lower temperature."
-        ]
-    if not any(plan["reached_any"] for plan in plans):
-        return ["In the world of observed transitions no goal is reached: goals are seldom hit so exactly here."]
-    return ["Nothing stands out: more data and more updates are what is left."]
+    doubts = {
+        "Observations are not normalised: train with --set normalize=true.": poor and not normalized,
+        "Plain distances order time better than phi does: train longer, or with a smaller dim.": (
+            poor and plain is not None and plain > correlation
+        ),
+        "Time is hard to tell from these observations: add velocities, or columns that show progress.": poor,
+        "Distances order time, but actions do not follow: check that each command is in the row of the state that it "
+        "was applied in, and try a lower temperature.": max(agreement, default=1.0) < AGREES,
+        "In the world of observed transitions no goal is reached: goals are seldom hit so exactly here.": (
+            not any(plan["reached_any"] for plan in plans)
+        ),
+    }
+    words = (sentence for sentence, holds in doubts.items() if holds)
+    return next(words, "Nothing stands out: more data and more updates are what is left.")
 
 
 def _exact_words(exact: Numbers, result: Numbers) -> list[str]:
-    sentences = [
+    directed, error = result.get("directed", False), exact["error_in_steps"]
+    told = [
         f"Compared with the exact distances of {exact['task']}: {exact['pairs']:,} pairs of states, "
         f"{exact['mean_steps']:.1f} steps apart on average, {exact['longest_steps']} at most."
     ]
     if exact["pairs_without_way"]:
-        sentences.append(f"{exact['pairs_without_way']:,} pairs have no way between them and are left out.")
-    directed = result.get("directed", False)
+        told.append(f"{exact['pairs_without_way']:,} pairs have no way between them and are left out.")
     if exact["asymmetry"] is not None:
-        sentences.append(_asymmetry_words(exact["asymmetry"], directed))
+        told.append(_asymmetry_words(exact["asymmetry"], directed))
     if exact["one_way_share"] > 0 and not directed:
-        sentences.append(
+        told.append(
             f"{_percent(exact['one_way_share'])} of the ways have no way back: |phi(s) - phi(g)| is the same both ways "
             f"and cannot show that. {NEEDS_DIRECTED}"
         )
-    error = exact["error_in_steps"]
-    sentences.append(
-        f"{_distance(directed)}, turned back into steps, is off by {error['mean']:.1f} steps on average (at most "
+    told.append(
+        f"{DISTANCE[directed]}, turned back into steps, is off by {error['mean']:.1f} steps on average (at most "
         f"{error['sup']:.0f})."
     )
-    sentences += _rank_words(exact["rank_correlation"], "the exact distance", result)
+    told.append(_rank_words(exact["rank_correlation"], "the exact distance", result))
     bias = exact["error_discounted"]["mean_found"] / exact["error_discounted"]["mean_true"] - 1.0
-    if bias > BIASED:
-        sentences.append(
-            f"Latent distances are {_percent(bias)} too long on average, as they are where data takes detours: a "
-            "larger phi_expectile or data with shorter ways may help."
-        )
-    if bias < -BIASED:
-        sentences.append(
-            f"Latent distances are {_percent(-bias)} too short on average, as they are before phi has spread out: "
-            "train longer, or raise dim."
-        )
+    if abs(bias) > BIASED:
+        where = "too short on average, as they are before phi has spread out: train longer, or raise dim."
+        if bias > 0:
+            where = (
+                "too long on average, as they are where data takes detours: a larger phi_expectile or data with "
+                "shorter ways may help."
+            )
+        told.append(f"Latent distances are {_percent(abs(bias))} {where}")
     horizon = 1.0 / (1.0 - result["discount"])
     if exact["longest_steps"] > 2.0 * horizon:
-        sentences.append(
+        told.append(
             f"With phi_discount {result['discount']:g} distances beyond about {horizon:.0f} steps look alike, and the "
             f"longest here is {exact['longest_steps']}: raise phi_discount."
         )
-    if "theorem_as_learned" in exact:
-        sentences += _theorem_words(exact)
-    return sentences
+    return told + (_theorem_words(exact) if "theorem_as_learned" in exact else [])
 
 
 def _learned_words(learned: Numbers, result: Numbers) -> list[str]:
-    sentences = [
+    directed, error = result.get("directed", False), learned["error_discounted"]
+    unsure = ["That is much: train V longer (--steps) before trusting what follows."]
+    return [
         f"Compared with a value V(s, g) trained for {learned['steps']:,} updates on {learned['data']}: "
         f"{learned['pairs']:,} random pairs of its states. V is an estimate itself: its two networks differ by "
-        f"{_percent(learned['disagreement'])}."
+        f"{_percent(learned['disagreement'])}.",
+        *(unsure if learned["disagreement"] > UNSURE else []),
+        _asymmetry_words(learned["asymmetry"], directed),
+        f"{DISTANCE[directed]} (mean {error['mean_found']:.3g}) and -V(s, g) (mean {error['mean_true']:.3g}) differ "
+        f"by {error['mean']:.2g} on average (mean squared difference {error['mse']:.2g}), on the discounted scale.",
+        _rank_words(learned["rank_correlation"], "V(s, g)", result),
     ]
-    if learned["disagreement"] > UNSURE:
-        sentences.append("That is much: train V longer (--steps) before trusting what follows.")
-    directed = result.get("directed", False)
-    sentences.append(_asymmetry_words(learned["asymmetry"], directed))
-    error = learned["error_discounted"]
-    sentences.append(
-        f"{_distance(directed)} (mean {error['mean_found']:.3g}) and -V(s, g) (mean {error['mean_true']:.3g}) differ "
-        f"by {error['mean']:.2g} on average (mean squared difference {error['mse']:.2g}), on the discounted scale."
-    )
-    sentences += _rank_words(learned["rank_correlation"], "V(s, g)", result)
-    return sentences
-
-
-def _distance(directed: bool) -> str:
-    return "d(s, g)" if directed else "|phi(s) - phi(g)|"
 
 
 def _asymmetry_words(asymmetry: float, directed: bool) -> str:
@@ -188,31 +178,29 @@ def _asymmetry_words(asymmetry: float, directed: bool) -> str:
     )
 
 
-def _rank_words(correlation: float | None, reference: str, result: Numbers) -> list[str]:
+def _rank_words(correlation: float | None, reference: str, result: Numbers) -> str:
     if correlation is None:
-        return [COLLAPSED]
+        return COLLAPSED
     rank = ALIKE.format(reference, correlation)
     if correlation >= GOOD_RANKS:
-        return [f"{rank}: good."]
+        return f"{rank}: good."
     if correlation >= POOR_RANKS:
-        return [f"{rank}: usable, and planning (plan 3 or auto) will help with far goals; train longer to improve it."]
+        return f"{rank}: usable, and planning (plan 3 or auto) will help with far goals; train longer to improve it."
     remedies = f"a larger phi_discount (now {result['discount']:g})"
     if result["expectile"] is not None:
         remedies += f" or a larger phi_expectile (now {result['expectile']:g})"
-    return [f"{rank}: low. Train longer, on more data between far places, or with {remedies}."]
+    return f"{rank}: low. Train longer, on more data between far places, or with {remedies}."
 
 
 def _theorem_words(exact: Numbers) -> list[str]:
     learned, scaled = exact["theorem_as_learned"], exact["theorem_scaled"]
-    if learned["optimal_where_condition"] is None:
+    promise = (
+        "no pair, so it promises nothing here: it asks for distances right to a quarter of a step all around a state."
+    )
+    if learned["optimal_where_condition"] is not None:
         promise = (
-            "The condition of the theorem (4 eps_e + eps_d < 1) holds for no pair, so it promises nothing here: it "
-            "asks for distances right to a quarter of a step all around a state."
-        )
-    else:
-        promise = (
-            f"The condition of the theorem (4 eps_e + eps_d < 1) holds for {_percent(learned['condition_share'])} of "
-            f"pairs; on these the direction is optimal for {_percent(learned['optimal_where_condition'])}."
+            f"{_percent(learned['condition_share'])} of pairs; on these the direction is optimal for "
+            f"{_percent(learned['optimal_where_condition'])}."
         )
     return [
         "What the theorem says: always make the motion that takes phi straight towards the goal's phi, and you are on "
@@ -220,8 +208,8 @@ def _theorem_words(exact: Numbers) -> list[str]:
         "largest error there) and some motion goes almost exactly that way (eps_d is by how much the best one misses).",
         f"Over all pairs the greedy latent motion is optimal for {_percent(exact['greedy_motion_optimal'])} (a random "
         f"motion: {_percent(exact['random_motion_optimal'])}).",
-        f"{promise} Motions within latent length 1, as the theorem has them, are optimal for "
-        f"{_percent(learned['optimal_share'])} of all pairs.",
+        f"The condition of the theorem (4 eps_e + eps_d < 1) holds for {promise} Motions within latent length 1, as "
+        f"the theorem has them, are optimal for {_percent(learned['optimal_share'])} of all pairs.",
         f"At its best scale ({scaled['scale']:.2f} phi) the condition holds for {_percent(scaled['condition_share'])} "
         f"of pairs, and these motions are optimal for {_percent(scaled['optimal_share'])} of all.",
     ]

@@ -37,7 +37,7 @@ DETOUR = 1.5  # a later state is reached without one where it took no longer tha
 SATURATED = 0.9  # of the longest distance that phi can express
 LEAST_DIRECT = 50  # pairs without a detour that are worth a share
 ALMOST = 1.03  # plans within this of the quickest are as good; of those the simplest is advised
-DEFAULT_PLANS: tuple[int | str, ...] = (0, 1, 3, "auto")
+SIMPLEST: tuple[int | str, ...] = (0, 1, 3, "auto")  # first
 TASK = "held-out"  # what rows are called where there is no task
 METRIC = "estimated success"
 Numbers = dict[str, Any]
@@ -56,39 +56,33 @@ def measure(
     if not policy.has_rule("goal_direction") and not policy.has_rule("goal_skill"):
         raise HilpError(f"{policy.method} has no goal rule: there is nothing to hold against observed time")
     data = as_trained(policy, data)
-    plans = tuple(default_plans(policy) if plans is None else plans)
-    if not len(policy.bank):
-        plans = tuple(plan for plan in plans if plan == 0)
+    plans = default_plans(policy) if plans is None else plans
+    plans = [plan for plan in plans if plan == 0 or len(policy.bank)]
     if not plans:
         raise HilpError("nothing to evaluate: give at least one plan (0, where a policy keeps no states: --bank 0)")
     rng = np.random.default_rng(seed)
-    first, later = later_pairs(data, PAIRS, horizon(policy), rng)
+    first = rng.choice(data.transition_rows, PAIRS)  # each with a later row of its episode, within the horizon
+    left = (data.starts + data.lengths - 1)[np.searchsorted(data.starts, first, "right") - 1] - first
+    later = first + rng.integers(1, np.minimum(left, horizon(policy)) + 1)
     found: Numbers = {
         "data": data.name,
         "episodes": data.episodes,
         "transitions": data.transitions,
         "pairs": len(first),
     }
-    direct = np.ones(len(first), bool)
+    direct = later - first > 1
     if policy.has_rule("goal_direction"):
-        distance, plain = distances(policy, data, first, later)
-        found["time_correlation"] = theory.rank_correlation(distance, (later - first).astype(float), seed)
-        found["plain_correlation"] = theory.rank_correlation(plain, (later - first).astype(float), seed)
-        expected = midpoints.undiscounted(distance, policy.discount) if policy.has_rule("discount") else distance
-        if policy.has_rule("discount"):  # random pairs so far apart that phi can no longer tell how far
-            latent, _ = distances(policy, data, *(rng.choice(data.rows, PAIRS // 4) for _ in range(2)))
-            found["saturated"] = float(np.mean(latent * (1.0 - policy.discount) > SATURATED))
-        direct = later - first <= DETOUR * np.maximum(expected, 1.0)
-    pairs = np.flatnonzero(direct & (later - first > 1))[:ACTED]
+        about_time, expected = against_time(policy, data, first, later, rng, seed)
+        found |= about_time
+        direct &= later - first <= DETOUR * np.maximum(expected, 1.0)
+    pairs = np.flatnonzero(direct)[:ACTED]
     world = Neighbours(policy, data, seed)
     starts, goals = (_at(data.observations, rng.choice(data.rows, episodes)) for _ in range(2))
     found["plans"] = [
         {"plan": plan, **agreement(policy, data, first[pairs], later[pairs], plan), **world.run(starts, goals, plan)}
         for plan in plans
     ]
-    found["neighbour_distance"] = world.typical_distance
-    found["advised_plan"] = advised(found["plans"])
-    return found
+    return {**found, "neighbour_distance": world.typical_distance, "advised_plan": advised(found["plans"])}
 
 
 def evaluate(
@@ -134,21 +128,28 @@ def horizon(policy: FoundationPolicy) -> int:
     return round(1.0 / (1.0 - policy.discount)) if policy.has_rule("discount") else 50
 
 
-def later_pairs(data: Dataset, count: int, farthest: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Rows, and for each a later one of its episode, up to `farthest` steps ahead."""
-    first = rng.choice(data.transition_rows, count)
-    ends = data.starts + data.lengths - 1
-    left = ends[np.searchsorted(data.starts, first, "right") - 1] - first
-    return first, first + rng.integers(1, np.minimum(left, farthest) + 1)
+def against_time(
+    policy: FoundationPolicy, data: Dataset, first: np.ndarray, later: np.ndarray, rng: np.random.Generator, seed: int
+) -> tuple[Numbers, np.ndarray]:
+    """How distances order pairs of a row and a later one, compared with time; and the steps that phi expects."""
 
+    def distances(some: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Between latents, and between the observations as the networks get them."""
+        s, g = _at(data.observations, some), _at(data.observations, others)
+        latent = policy.distance(policy.encode(s), policy.encode(g))
+        return latent, np.linalg.norm(_flat(policy, s) - _flat(policy, g), axis=1)
 
-def distances(
-    policy: FoundationPolicy, data: Dataset, first: np.ndarray, later: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Between latents, and between the observations as the networks get them, of pairs of rows."""
-    s, g = _at(data.observations, first), _at(data.observations, later)
-    latent = policy.distance(policy.encode(s), policy.encode(g))
-    return latent, np.linalg.norm(_flat(policy, s) - _flat(policy, g), axis=1)
+    latent, plain = distances(first, later)
+    time = (later - first).astype(float)
+    found: Numbers = {
+        "time_correlation": theory.rank_correlation(latent, time, seed),
+        "plain_correlation": theory.rank_correlation(plain, time, seed),
+    }
+    if not policy.has_rule("discount"):
+        return found, latent
+    far, _ = distances(*(rng.choice(data.rows, PAIRS // 4) for _ in range(2)))  # random pairs
+    found["saturated"] = float(np.mean(far * (1.0 - policy.discount) > SATURATED))  # phi can no longer tell how far
+    return found, midpoints.undiscounted(latent, policy.discount)
 
 
 def agreement(policy: FoundationPolicy, data: Dataset, rows: np.ndarray, goals: np.ndarray, plan: int | str) -> Numbers:
@@ -168,7 +169,9 @@ class Neighbours:
     def __init__(self, policy: FoundationPolicy, data: Dataset, seed: int):
         self.policy = policy
         banks = [bank for bank in (policy.bank, Bank.draw(data, MODEL_ROWS, seed)) if len(bank)]
-        self.bank = joined(banks).subsample(MODEL_ROWS, seed)
+        columns = [[bank.observations, bank.actions, bank.next_observations] for bank in banks]  # that all of them have
+        joined = [trees.over(lambda *all: np.concatenate(all), *each) for each in zip(*columns, strict=True)]
+        self.bank = Bank(*joined).subsample(MODEL_ROWS, seed)
         self.states = _flat(policy, self.bank.observations)
         self.squares = np.square(self.states).sum(axis=1)
         self.actions = _scaled(policy, self.bank.actions)
@@ -194,11 +197,10 @@ class Neighbours:
             here, distance = self.step(here, _scaled(self.policy, actions))
             away.append(distance)
         self.typical_distance = float(np.median(np.concatenate(away)) / self.step_length) if away else 0.0
-        low, high = stats.wilson(int(reached.sum()), count)
         return {
             "estimated_success": float(reached.mean()),
             "reached_any": bool(reached.any()),
-            "interval": [low, high],
+            "interval": [*stats.wilson(int(reached.sum()), count)],
             "estimated_steps": float(lengths.mean()),  # those of a failure count as the limit
             "outcomes": reached.astype(float).tolist(),
             "lengths": lengths.tolist(),
@@ -226,16 +228,7 @@ def advised(plans: Sequence[Numbers]) -> int | str:
     """The simplest of the plans that arrive about as soon as the quickest does, failures counted as long ways."""
     quickest = min(plan["estimated_steps"] for plan in plans)
     good = [plan["plan"] for plan in plans if plan["estimated_steps"] <= ALMOST * max(1.0, quickest)]
-    order = {plan: number for number, plan in enumerate(DEFAULT_PLANS)}
-    return min(good, key=lambda plan: order.get(plan, len(order)))
-
-
-def joined(banks: Sequence[Bank]) -> Bank:
-    """Transitions of several banks in one, without what only some of them have."""
-    names = ("observations", "actions", "next_observations")
-    return Bank(
-        *(trees.over(lambda *all: np.concatenate(all), *(getattr(one, name) for one in banks)) for name in names)
-    )
+    return next((plan for plan in SIMPLEST if plan in good), good[0])
 
 
 def _at(observations: trees.Tree, rows: np.ndarray) -> trees.Tree:

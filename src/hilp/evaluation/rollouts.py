@@ -12,8 +12,8 @@ from hilp import tasks, trees
 from hilp.data.rewards import Extras, RewardFunction, apply_reward
 from hilp.errors import HilpError, some
 from hilp.evaluation import setup, stats
-from hilp.evaluation.goals import ResolvedGoal
-from hilp.evaluation.rows import GAIN, SHARE, SUCCESS, finite
+from hilp.evaluation.rows import GAIN, SHARE, SUCCESS
+from hilp.evaluation.setup import ResolvedGoal
 from hilp.policy.policy import FoundationPolicy
 from hilp.prompts import reward as reward_prompts
 from hilp.prompts import skills
@@ -51,8 +51,6 @@ class Rollout:
             self.observations[: steps + 1, :count], self.lengths[:count], self.goals[:count], self.reached[:count]
         )
 
-
-# ---- stepping --------------------------------------------------------------------------------------------------------
 
 Act = Callable[[np.ndarray], np.ndarray]  # actions of all episodes, by which of them still head for their goal
 
@@ -102,12 +100,7 @@ def _actor(policy: FoundationPolicy, running: tasks.Episodes, prompt: Any, to_go
 
 
 def rollout_goals(
-    policy: FoundationPolicy,
-    world: tasks.Task,
-    spec: Goal,
-    episodes: int,
-    seed: int,
-    goal: ResolvedGoal | None = None,
+    policy: FoundationPolicy, world: tasks.Task, spec: Goal, episodes: int, seed: int, goal: ResolvedGoal | None = None
 ) -> tuple[Outcome, Rollout]:
     """Goal-reaching episodes side by side, to the goals of the task or to one; an episode ends when it is reached.
 
@@ -181,21 +174,19 @@ def _falls(running: tasks.Episodes) -> Outcome:
     return {"falls": int(running.fallen.sum())} if hasattr(running, "fallen") else {}
 
 
+def _shares(running: tasks.Episodes, reached: np.ndarray) -> np.ndarray:
+    """What each episode reached of its goal [n]: all or nothing, or a share where goals have parts."""
+    return running.success_fractions() if hasattr(running, "success_fractions") else reached.astype(float)
+
+
 def _goal_scores(running: tasks.Episodes, reached: np.ndarray, seed: int) -> Outcome:
-    """Goals reached; where goals have parts, each counts its share."""
+    outcomes = _shares(running, reached)
     if hasattr(running, "success_fractions"):
-        shares = running.success_fractions()
-        _, low, high = stats.stratified_bootstrap([shares], statistic="mean", seed=seed)
-        metric, outcomes = SHARE, shares
+        _, *interval = stats.stratified_bootstrap([outcomes], statistic="mean", seed=seed)
+        metric = SHARE
     else:
-        low, high = stats.wilson(int(reached.sum()), len(reached))
-        metric, outcomes = SUCCESS, reached.astype(float)
-    return {
-        "metric": metric,
-        "score": float(outcomes.mean()),
-        "interval": [low, high],
-        "outcomes": outcomes.tolist(),
-    }
+        metric, interval = SUCCESS, [*stats.wilson(int(reached.sum()), len(reached))]
+    return {"metric": metric, "score": float(outcomes.mean()), "interval": interval, "outcomes": outcomes.tolist()}
 
 
 # ---- rewards ---------------------------------------------------------------------------------------------------------
@@ -206,34 +197,23 @@ def rollout_reward(
 ) -> tuple[Outcome, Rollout]:
     """Episodes of a prompt under a reward of the task: the return, the share of the possible gain, or the success."""
     if name in world.rewards:
-        outcome, rollout = _returns(policy, world, name, prompt, episodes, seed)
-    elif name in world.potentials:
-        outcome, rollout = _gains(policy, world, name, prompt, episodes, seed)
-    else:
-        running = world.target_episodes(np.random.default_rng(seed), episodes)
-        outcome, rollout = _reach(policy, world, running, prompt, seed)
-    return {**outcome, "rule": rule_of(policy, prompt), "r2": finite(getattr(prompt, "r2", None))}, rollout
+        return _returns(policy, world, name, prompt, episodes, seed)
+    rng = np.random.default_rng(seed)
+    if name in world.potentials:
+        running = world.episodes(rng, episodes)
+        return _gains(world, name, roll(running, _actor(policy, running, prompt), REWARD_STEPS))
+    return _reach(policy, world, world.target_episodes(rng, episodes), prompt, seed)
 
 
-def rule_of(policy: FoundationPolicy, prompt: Any) -> str:
-    """How a reward became what the policy acts on, for a row."""
-    return str(prompt.kind) if policy.skill_dim else "none"
-
-
-def _gains(
-    policy: FoundationPolicy, world: tasks.Task, name: str, prompt: Any, episodes: int, seed: int
-) -> tuple[Outcome, Rollout]:
+def _gains(world: tasks.Task, name: str, rollout: Rollout) -> tuple[Outcome, Rollout]:
     """Under the reward f(s') - f(s) of a potential f of the task: the share of the possible gain that is realised."""
-    running = world.episodes(np.random.default_rng(seed), episodes)
-    rollout = roll(running, _actor(policy, running, prompt), REWARD_STEPS)
-    path = rollout.observations
-    f = world.potentials[name]
-    start = f(path[0])
-    possible, gain = world.potential_max(name) - start, f(path[-1]) - start
+    potential, path = world.potentials[name], rollout.observations
+    start = potential(path[0])
+    possible, gain = world.potential_max(name) - start, potential(path[-1]) - start
     row = {
         "metric": GAIN,
         "score": float(gain.sum() / possible.sum()),
-        "episodes": episodes,
+        "episodes": len(gain),
         "outcomes": gain.tolist(),
         "possible": possible.tolist(),
         "steps": REWARD_STEPS,
@@ -248,11 +228,11 @@ def _returns(
     returns, rollout, running = run_returns(policy, world, name, prompt, episodes, seed)
     path = rollout.observations
     best = world.best_return(name, path[0], world.max_steps)
-    _, low, high = stats.stratified_bootstrap([returns], statistic="mean", seed=seed)
+    _, *interval = stats.stratified_bootstrap([returns], statistic="mean", seed=seed)
     row = {
         "metric": "return",
         "score": float(returns.mean()),
-        "interval": [low, high],
+        "interval": interval,
         "best_possible": None if best is None else float(best.mean()),
         "score_scale": float(world.score_scale),
         "episodes": episodes,
@@ -261,26 +241,21 @@ def _returns(
         **_falls(running),
         **(world.held(name, path, running) if hasattr(world, "held") else {}),
     }
-    reached = np.zeros(episodes, bool) if best is None else returns >= 0.5 * best
-    return row, replace(rollout, reached=reached)
+    return row, replace(rollout, reached=np.zeros(episodes, bool) if best is None else returns >= 0.5 * best)
 
 
 def run_returns(
-    policy: FoundationPolicy | None,
-    world: tasks.Task,
-    name: str | RewardFunction,
-    prompt: Any,
-    episodes: int,
-    seed: int,
+    policy: FoundationPolicy | None, world: Any, name: str | RewardFunction, prompt: Any, episodes: int, seed: int
 ) -> tuple[np.ndarray, Rollout, tasks.Episodes]:
     """Returns [n] of whole episodes, what they went through, and the episodes as they ended.
 
     name: of a reward of the task, or a reward. Without a policy, actions are random.
     """
-    world = world if policy is not None else _for_random_actions(world)
+    if policy is None:
+        world, at_random = _at_random(world, episodes, seed)
     reward = setup.reward_function(world, name) if isinstance(name, str) else name
     running = world.episodes(np.random.default_rng(seed), episodes)
-    act = _random_actor(world, episodes, seed) if policy is None else _actor(policy, running, prompt)
+    act = at_random if policy is None else _actor(policy, running, prompt)
     rollout = roll(running, act, world.max_steps, world.extra_columns)
     path, returns = rollout.observations, np.zeros(episodes)
     for step, (alive, actions) in enumerate(zip(rollout.alive, rollout.actions, strict=True)):
@@ -297,14 +272,12 @@ def episode_return(
     reward: of the task, by name, or a function of (s, a, s'); none is needed where the task has one only.
     """
     world = setup.acting_task(policy, task)
-    if reward is None:
-        if len(world.rewards) != 1:
-            known = some(setup.reward_names(world))
-            raise HilpError(f"task {world.name} has more than one reward: say which one counts ({known})")
-        reward = next(iter(world.rewards))
-    if isinstance(reward, str):
-        setup.require_reward(world, reward)
-    return lambda prompt: float(run_returns(policy, world, reward, prompt, 1, seed)[0][0])
+    if reward is None and len(world.rewards) != 1:
+        known = some(setup.reward_names(world))
+        raise HilpError(f"task {world.name} has more than one reward: say which one counts ({known})")
+    reward = next(iter(world.rewards)) if reward is None else reward
+    function = setup.reward_function(world, reward) if isinstance(reward, str) else reward
+    return lambda prompt: float(run_returns(policy, world, function, prompt, 1, seed)[0][0])
 
 
 def adapt(
@@ -317,9 +290,6 @@ def adapt(
     """
     run = evaluator if callable(evaluator) else episode_return(policy, evaluator, seed=seed, **options)
     return skills.search(policy, prompt, run, episodes, seed)
-
-
-# ---- one episode -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -347,9 +317,7 @@ def run_episode(
     running = world.episodes(np.random.default_rng(seed), 1, start=start, goal=goal)
     first_seen = trees.over(np.array, rendering.policy_observations(running))
     rollout = roll(running, _actor(policy, running, prompt), steps, world.extra_columns, to_goals=goal is not None)
-    share = 1.0 if goal is None else float(rollout.reached[0])
-    if goal is not None and hasattr(running, "success_fractions"):
-        share = float(running.success_fractions()[0])
+    share = 1.0 if goal is None else float(_shares(running, rollout.reached)[0])
     return Episode(
         rollout.observations[:, 0],
         np.array([action[0] for action in rollout.actions], np.float32).reshape(-1, world.action_dim),
@@ -367,30 +335,24 @@ def rewards_along(world: tasks.Task, reward: RewardFunction, episode: Episode) -
     return np.asarray(found, np.float64)
 
 
-# ---- random actions --------------------------------------------------------------------------------------------------
-
-
-def random_score(world: tasks.Task, row: Outcome, goal: ResolvedGoal | None = None) -> float | None:
-    """What uniformly random actions score from the same starts as the episodes of a row; None of a potential's gain.
+def random_score(world: tasks.Task, row: Outcome, goal: ResolvedGoal | None = None) -> Outcome:
+    """What uniformly random actions score from the same starts as the episodes of a row; nothing of a potential's gain.
 
     goal: that all of them were sent to, where it is one.
     """
     episodes, seed = row["episodes"], row["evaluation_seed"]
     if row["metric"] == "return":
-        return float(run_returns(None, world, row["reward"], None, episodes, seed)[0].mean())
+        return {"random": float(run_returns(None, world, row["reward"], None, episodes, seed)[0].mean())}
     if row["prompt"] != "goal":
-        return None
-    world = _for_random_actions(world)
+        return {}
+    world, act = _at_random(world, episodes, seed)
     running = world.episodes(np.random.default_rng(seed), episodes, **({} if goal is None else {"goal": goal.for_task}))
-    return float(roll(running, _random_actor(world, episodes, seed), world.max_steps, to_goals=True).reached.mean())
+    return {"random": float(roll(running, act, world.max_steps, to_goals=True).reached.mean())}
 
 
-def _random_actor(world: tasks.Task, episodes: int, seed: int) -> Act:
+def _at_random(world: tasks.Task, episodes: int, seed: int) -> tuple[Any, Act]:
+    """The task for random actions, from -1 to 1 whatever the units of the policy and not rendered, and who acts so."""
+    world = getattr(world, "plain", world)
+    world = world.with_own_units(False) if hasattr(world, "with_own_units") else world
     rng = np.random.default_rng([seed, 1])
-    return lambda _: rng.uniform(-1, 1, (episodes, world.action_dim))
-
-
-def _for_random_actions(world: tasks.Task) -> Any:
-    """The task for random actions: from -1 to 1, whatever the units of the policy, and not rendered."""
-    world = getattr(world, "plain", world)  # no policy looks at it: it need not be rendered
-    return world.with_own_units(False) if hasattr(world, "with_own_units") else world
+    return world, lambda _: rng.uniform(-1, 1, (episodes, world.action_dim))

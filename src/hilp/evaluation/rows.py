@@ -28,9 +28,6 @@ Row = dict[str, Any]
 Metrics = dict[str, Any]  # a line of a run's metrics.jsonl
 
 
-# ---- the schema ------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Kind:
     """What a value must be, in words and as a test."""
@@ -49,13 +46,8 @@ class Kind:
     def listed(self, words: str) -> Kind:
         return Kind(words, lambda value: isinstance(value, list) and all(map(self.holds, value)))
 
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) <= LARGEST  # not so for NaN
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 2**63
+    def named(self, words: str) -> Kind:
+        return Kind(words, lambda value: isinstance(value, dict) and all(map(self.holds, value.values())))
 
 
 def _is_spec(value: Any) -> bool:
@@ -67,34 +59,29 @@ def _is_spec(value: Any) -> bool:
 
 def _object(words: str, needed: Iterable[str] = (), **kinds: Kind) -> Kind:
     """An object that has the needed keys, and in which these keys, where it has them, make sense."""
-    return Kind(
-        words,
-        lambda value: (
-            isinstance(value, dict)
-            and {*needed} <= value.keys()
-            and all(kind.holds(value[key]) for key, kind in kinds.items() if key in value)
-        ),
-    )
+
+    def holds(value: Any) -> bool:
+        known = isinstance(value, dict) and {*needed} <= value.keys()
+        return known and all(kind.holds(value[key]) for key, kind in kinds.items() if key in value)
+
+    return Kind(words, holds)
 
 
+CERTIFICATES = ("yes", "unknown", "no")  # whether the data shows a way to a goal
 TEXT = Kind("text", lambda value: isinstance(value, str))
 FLAG = Kind("true or false", lambda value: isinstance(value, bool))
-NUMBER = Kind(f"a number within ±{LARGEST:g}", _is_number)
-COUNT = Kind("a whole number from 0 on", _is_count)
+NUMBER = Kind(f"a number within ±{LARGEST:g}", lambda value: type(value) in (int, float) and abs(value) <= LARGEST)
+COUNT = Kind("a whole number from 0 on", lambda value: type(value) is int and 0 <= value < 2**63)
 COUNTS = COUNT.listed("a list of whole numbers from 0 on")
 NUMBERS = NUMBER.listed(f"a list of numbers within ±{LARGEST:g}")
 INTERVAL = Kind(
-    "two numbers, the lower first", lambda value: NUMBERS.holds(value) and len(value) == 2 and value[0] <= value[1]
+    "two numbers, the lower first", lambda pair: NUMBERS.holds(pair) and len(pair) == 2 and pair[0] <= pair[1]
 )
 PLAN = Kind(
-    f"a number of recursions, or one of {some(specs.PLANS)}", lambda value: _is_count(value) or value in specs.PLANS
+    f"a number of recursions, or one of {some(specs.PLANS)}", lambda value: COUNT.holds(value) or value in specs.PLANS
 )
+SHARES = Kind("", lambda value: NUMBER.holds(value) and 0 <= value <= 1).named("an object of numbers from 0 to 1")
 OBJECT = _object("an object")
-TEXTS = Kind("an object of texts", lambda value: isinstance(value, dict) and all(map(TEXT.holds, value.values())))
-SHARES = Kind(
-    "an object of numbers from 0 to 1",
-    lambda value: isinstance(value, dict) and all(_is_number(v) and 0 <= v <= 1 for v in value.values()),
-)
 CELL = _object(
     "an object with kind, label, data, seed and more", ("label", "data"),
     kind=TEXT, label=TEXT, config=TEXT, data=TEXT, data_fingerprint=TEXT, seed=COUNT, preset=TEXT, updates=COUNT,
@@ -105,56 +92,34 @@ EMBEDDING = _object(
     against=TEXT, mse=NUMBER, steps_off=NUMBER, mean_true=NUMBER, relative=NUMBER, rank_correlation=NUMBER.or_null(),
     disagreement=NUMBER, asymmetry=NUMBER, value_expectile=NUMBER, value_steps=COUNT, value=TEXT,
 )  # fmt: skip
-POINT = _object("", ("step", "success"), step=COUNT, success=NUMBER, success_plan=NUMBER)
-CERTIFICATES = ("yes", "unknown", "no")  # whether the data shows a way to a goal
 ALWAYS = ("task", "method", "policy", "prompt", "metric", "score", "episodes")  # a row without one of them is none
 FIELDS: dict[str, Kind] = {
-    "task": TEXT,
-    "method": TEXT,
-    "policy": TEXT,
-    "prompt": Kind("'goal' or 'reward'", lambda v: v in (specs.Goal.kind, specs.Reward.kind)),
-    "metric": TEXT,
-    "score": NUMBER,
-    "episodes": Kind("a whole number from 1 on", lambda v: _is_count(v) and v >= 1),
-    "spec": Kind("a spec of a prompt", _is_spec),
-    "plan": PLAN,
-    "by_goal": SHARES,
-    "reward": TEXT,
-    "interval": INTERVAL,
-    "outcomes": NUMBERS,
-    "lengths": COUNTS,
-    "mean_length_of_successes": NUMBER.or_null(),
-    "radius": NUMBER.or_null(),
+    "task": TEXT, "method": TEXT, "policy": TEXT,
+    "prompt": Kind("'goal' or 'reward'", lambda value: value in (specs.Goal.kind, specs.Reward.kind)),
+    "metric": TEXT, "score": NUMBER,
+    "episodes": Kind("a whole number from 1 on", lambda value: COUNT.holds(value) and value >= 1),
+    "spec": Kind("a spec of a prompt", _is_spec), "plan": PLAN,
+    "by_goal": SHARES, "reward": TEXT, "interval": INTERVAL, "outcomes": NUMBERS, "lengths": COUNTS,
+    "mean_length_of_successes": NUMBER.or_null(), "radius": NUMBER.or_null(),
     "expected_steps": NUMBER.or_null().listed("a list of numbers and nulls"),
-    "reachable": Kind("", lambda v: v in CERTIFICATES).listed("a list of 'yes', 'unknown' and 'no'"),
-    "falls": COUNT,
-    "held": COUNT,
-    "speed_errors": NUMBERS,
-    "rule": TEXT,
-    "r2": NUMBER.or_null(),
-    "adapted": COUNT,
-    "search": NUMBERS,
-    "best_possible": NUMBER.or_null(),
-    "score_scale": NUMBER,
-    "random": NUMBER,
-    "possible": NUMBERS,
-    "steps": COUNT,
-    "config": OBJECT,
-    "train_seed": COUNT.or_null(),
-    "train_steps": COUNT.or_null(),
-    "data": TEXT.or_null(),
-    "data_fingerprint": TEXT.or_null(),
-    "checkpoint": TEXT,
-    "evaluation_seed": COUNT,
+    "reachable": Kind("", lambda value: value in CERTIFICATES).listed("a list of 'yes', 'unknown' and 'no'"),
+    "falls": COUNT, "held": COUNT, "speed_errors": NUMBERS, "rule": TEXT, "r2": NUMBER.or_null(),
+    "adapted": COUNT, "search": NUMBERS, "best_possible": NUMBER.or_null(), "score_scale": NUMBER, "random": NUMBER,
+    "possible": NUMBERS, "steps": COUNT,
+    # ---- what made it
+    "config": OBJECT, "train_seed": COUNT.or_null(), "train_steps": COUNT.or_null(), "data": TEXT.or_null(),
+    "data_fingerprint": TEXT.or_null(), "checkpoint": TEXT, "evaluation_seed": COUNT,
     "best_evaluation": _object("an object with step and success", step=COUNT, success=NUMBER).or_null(),
-    "command": TEXT,
-    "versions": TEXTS,
-    "cell": CELL,
-    "hierarchy": OBJECT,
+    "command": TEXT, "versions": TEXT.named("an object of texts"), "cell": CELL, "hierarchy": OBJECT,
     "embedding": EMBEDDING,
-    "curve": POINT.listed("a list of objects with step and success"),
+    "curve": _object("", ("step", "success"), step=COUNT, success=NUMBER, success_plan=NUMBER).listed(
+        "a list of objects with step and success"
+    ),
     "held_out": OBJECT,
-}
+}  # fmt: skip
+# Of the lines that training writes: a loss may be anything, the others go into rows.
+METRICS = {"step": COUNT, "evaluation_step": COUNT, "success": NUMBER, "success_plan": NUMBER}
+LOSS = Kind("a number", lambda value: type(value) is float or NUMBER.holds(value))
 
 
 def check(value: Row, where: str) -> Row:
@@ -175,9 +140,6 @@ def check(value: Row, where: str) -> Row:
     return value
 
 
-# ---- files -----------------------------------------------------------------------------------------------------------
-
-
 def read_rows(path: str | os.PathLike[str]) -> list[Row]:
     """The rows of a JSONL file."""
     return [check(value, f"{path} line {number}") for number, value in lines.read(path)]
@@ -194,21 +156,11 @@ def append_rows(
 
 def read_metrics(path: str | os.PathLike[str]) -> list[Metrics]:
     """The lines that training wrote: a step, and numbers by name."""
-    found = []
-    for number, value in lines.read(path):
-        kinds = {"step": COUNT} | {name: _METRICS.get(name, FINITE_OR_NOT) for name in value}
-        for name, kind in kinds.items():
-            kind.require(value.get(name), f"{path} line {number}: '{name}'")
-        found.append(value)
-    return found
-
-
-FINITE_OR_NOT = Kind("a number", lambda value: type(value) is float or _is_number(value))
-# A loss may be anything; these go into rows.
-_METRICS = {"step": COUNT, "evaluation_step": COUNT, "success": NUMBER, "success_plan": NUMBER}
-
-
-# ---- while training --------------------------------------------------------------------------------------------------
+    found = lines.read(path)
+    for number, value in found:
+        for name in ("step", *value):
+            METRICS.get(name, LOSS).require(value.get(name), f"{path} line {number}: '{name}'")
+    return [value for _, value in found]
 
 
 def evaluations(metrics: str | os.PathLike[str]) -> list[Metrics]:
@@ -248,8 +200,8 @@ def options(row: Row) -> str:
 def option_words(options: str) -> str:
     """Options as a title has them: ", smooth 3". A rule and adapting have columns of their own."""
     found = json.loads(options) if options else {}
-    words = (f", {key.replace('_', ' ')} {value!s:.30}" for key, value in found.items())
-    return "".join(word for key, word in zip(found, words, strict=True) if key not in ("rule", "adapted"))
+    shown = {key: value for key, value in found.items() if key not in ("rule", "adapted")}
+    return "".join(f", {key.replace('_', ' ')} {value!s:.30}" for key, value in shown.items())
 
 
 def prompt_of(row: Row) -> tuple[str, str, str, Any]:
@@ -273,9 +225,8 @@ def aggregate(rows: Sequence[Row], by: Sequence[str] = GROUP_BY) -> list[dict[st
     """
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        groups.setdefault(tuple(options(row) or None if key == "options" else row.get(key) for key in by), []).append(
-            row
-        )
+        about = {**row, "options": options(row) or None}
+        groups.setdefault(tuple(about.get(key) for key in by), []).append(row)
     return [
         {**{name: value for name, value in zip(by, key, strict=True) if value is not None}, **_summary(group)}
         for key, group in groups.items()
@@ -284,22 +235,18 @@ def aggregate(rows: Sequence[Row], by: Sequence[str] = GROUP_BY) -> list[dict[st
 
 def _summary(group: Sequence[Row]) -> dict[str, Any]:
     """The scores of some rows together."""
-    strata: dict[str, list[Row]] = {}
+    by_task: dict[str, list[Row]] = {}
     for row in group:
-        strata.setdefault(row["task"], []).append(row)
+        by_task.setdefault(row["task"], []).append(row)
     values = np.array([row["score"] for row in group])
-    scores = [[row["score"] for row in own] for own in strata.values()]
-    episodes = [None if own[0].get("metric") == GAIN else own[0].get("outcomes") or None for own in strata.values()]
-    iqm, low, high = stats.stratified_bootstrap(scores, episodes=episodes)
-    alone = len(group) == 1
-    return {
-        "runs": len(group),
-        "mean": float(values.mean()),
-        "std": None if alone else float(values.std()),
-        "iqm": iqm,
-        "interval": interval_of(group[0]) if alone else [low, high],
-        "interval_over": "episodes" if alone else "runs",
-    }
+    scores = [[row["score"] for row in own] for own in by_task.values()]
+    first = [own[0] for own in by_task.values()]
+    episodes = [None if row.get("metric") == GAIN else row.get("outcomes") or None for row in first]
+    iqm, *interval = stats.stratified_bootstrap(scores, episodes=episodes)
+    found = {"runs": len(group), "mean": float(values.mean())}
+    if len(group) == 1:
+        return found | {"std": None, "iqm": iqm, "interval": interval_of(group[0]), "interval_over": "episodes"}
+    return found | {"std": float(values.std()), "iqm": iqm, "interval": interval, "interval_over": "runs"}
 
 
 def interval_of(row: Row) -> list[float] | None:

@@ -46,13 +46,20 @@ def stratified_bootstrap(
     pooled = np.concatenate(strata)
     rng = np.random.default_rng(seed)
 
+    def drawn(values: np.ndarray, rows: int) -> np.ndarray:
+        """rows x values, with replacement."""
+        return values[rng.integers(len(values), size=(rows, len(values)))]
+
     def resample(rows: int) -> np.ndarray:
         """rows x all scores: each stratum resampled within itself, or its score as the mean of resampled outcomes."""
-        draws = [
-            _resampled(rng, stratum, rows) if own is None else _resampled_means(rng, own, rows)[:, None]
-            for stratum, own in zip(strata, outcomes, strict=True)
-        ]
-        return np.concatenate(draws, axis=1)
+        found = []
+        for stratum, own in zip(strata, outcomes, strict=True):
+            if own is None:
+                found.append(drawn(stratum, rows))
+            else:
+                means = [drawn(own, count).mean(axis=1) for count in _chunks(rows, len(own))]
+                found.append(np.concatenate(means)[:, None])
+        return np.concatenate(found, axis=1)
 
     resampled = np.concatenate([aggregate(resample(rows)) for rows in _chunks(reps, len(pooled))])
     low, high = np.quantile(resampled, _TAILS)
@@ -86,16 +93,6 @@ def spearman(x: Any, y: Any) -> float:
     from scipy.stats import spearmanr
 
     return float(np.clip(spearmanr(x, y).statistic, -1.0, 1.0))
-
-
-def _resampled(rng: np.random.Generator, values: np.ndarray, rows: int) -> np.ndarray:
-    """rows x values, drawn with replacement."""
-    return values[rng.integers(len(values), size=(rows, len(values)))]
-
-
-def _resampled_means(rng: np.random.Generator, values: np.ndarray, rows: int) -> np.ndarray:
-    """Means of resamples of many values, a few at a time: [rows]."""
-    return np.concatenate([_resampled(rng, values, count).mean(axis=1) for count in _chunks(rows, len(values))])
 
 
 def _chunks(rows: int, width: int) -> list[int]:

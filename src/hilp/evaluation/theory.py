@@ -63,8 +63,7 @@ def embedding(
     """
     ways = steps[starts] > 0
     exact = steps[starts][ways].astype(np.float64)
-    found = latent_distances(latents, starts) if distance is None else _in_blocks(distance, latents, starts)
-    latent = np.asarray(found, np.float64)[ways]
+    latent = np.asarray(latent_distances(latents, starts, distance), np.float64)[ways]
     return {
         "rank_correlation": rank_correlation(latent, exact, seed),
         "error_discounted": errors(latent, hilbert.discounted(exact, discount)),
@@ -94,16 +93,16 @@ def rank_correlation(x: np.ndarray, y: np.ndarray, seed: int = 0) -> float | Non
     return None if np.isnan(found) else found
 
 
-def _in_blocks(distance: Distance, latents: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """The distance from each start to every state, starts x states, without all pairs of latents at a time."""
-    blocks = [starts[first : first + BLOCK] for first in range(0, len(starts), BLOCK)]
-    return np.concatenate([np.asarray(distance(latents[block][:, None], latents[None])) for block in blocks])
+def latent_distances(latents: np.ndarray, starts: np.ndarray, distance: Distance | None = None) -> np.ndarray:
+    """|phi(s) - phi(g)|, or another distance of latents, from each start to every state: starts x states."""
+    if distance is None:
+        phi = _centred(latents)
+        return _distances(phi, starts, phi[starts] @ phi.T)
+    return np.concatenate([np.asarray(distance(latents[block][:, None], latents[None])) for block in _blocks(starts)])
 
 
-def latent_distances(latents: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """|phi(s) - phi(g)| from each start to every state: starts x states."""
-    phi = _centred(latents)
-    return _distances(phi, starts, phi[starts] @ phi.T)
+def _blocks(starts: np.ndarray) -> list[np.ndarray]:
+    return [starts[first : first + BLOCK] for first in range(0, len(starts), BLOCK)]
 
 
 class Directed(NamedTuple):
@@ -122,8 +121,7 @@ def direct(
     The theorem is about motions of length at most 1; the policy that training aims at has no such limit.
     """
     phi = _centred(latents)
-    blocks = [starts[first : first + BLOCK] for first in range(0, len(starts), BLOCK)]
-    parts = [_direct_block(successors[block], steps, phi, block, longest) for block in blocks]
+    parts = [_direct_block(successors[block], steps, phi, block, longest) for block in _blocks(starts)]
     return Directed(*(np.concatenate(tables) for tables in zip(*parts, strict=True)))
 
 
@@ -171,12 +169,10 @@ def theorem(successors: np.ndarray, steps: np.ndarray, latents: np.ndarray, star
     """
     directed = direct(successors, steps, latents, starts)
     ways = steps[starts] > 0
-    count = int(ways.sum())
-    defined = directed.motion >= 0
+    count, with_motion = int(ways.sum()), ways & (directed.motion >= 0)
     optimal = is_optimal(successors, steps, starts, directed.motion)
     condition = ways & (4.0 * directed.local_error + directed.movement_error < 1.0 - MARGIN)
     met = int(condition.sum())
-    with_motion = ways & defined
     return {
         "condition_share": met / count,
         "optimal_where_condition": int((optimal & condition).sum()) / met if met else None,
@@ -191,22 +187,6 @@ def is_optimal(successors: np.ndarray, steps: np.ndarray, starts: np.ndarray, mo
     """Whether each of these motions (starts x goals, -1 for none) takes the state one step nearer to its goal."""
     reached = successors[starts[:, None], np.maximum(motion, 0)]
     return (motion >= 0) & (steps[reached, np.arange(len(steps))] == steps[starts] - 1) & (steps[starts] > 0)
-
-
-def greedy_optimal(successors: np.ndarray, steps: np.ndarray, latents: np.ndarray, starts: np.ndarray) -> float:
-    """How often the motion that gets farthest in direction phi(g) - phi(s), however long, is optimal."""
-    directed = direct(successors, steps, latents, starts, longest=np.inf)
-    return int(is_optimal(successors, steps, starts, directed.motion).sum()) / int((steps[starts] > 0).sum())
-
-
-def random_motion_optimal(successors: np.ndarray, steps: np.ndarray, starts: np.ndarray) -> float:
-    """How often a motion drawn at random is optimal: what `optimal_share` is to be measured against."""
-    hits = ways = 0
-    for s in starts:
-        goals = np.flatnonzero(steps[s] > 0)
-        hits += int((steps[successors[s]][:, goals] == steps[s, goals] - 1).sum())
-        ways += len(goals)
-    return hits / (ways * successors.shape[1])
 
 
 def examine(
@@ -241,14 +221,17 @@ def examine(
     }
     if distance is not None:
         return numbers
+    count, motions = int(ways.sum()), successors.shape[1]
+    greedy = direct(successors, steps, latents, starts, longest=np.inf).motion  # however long
+    at_random = sum(int(is_optimal(successors, steps, starts, np.array([[motion]])).sum()) for motion in range(motions))
     latent = latent_distances(latents, starts)[ways]
     square = float(latent @ latent)
     # The c that makes |c phi(s) - c phi(g)| fit the exact steps best, by least squares.
     scale = float(latent @ from_starts[ways]) / square if square > 0 else 1.0
     return {
         **numbers,
-        "greedy_motion_optimal": greedy_optimal(successors, steps, latents, starts),
-        "random_motion_optimal": random_motion_optimal(successors, steps, starts),
+        "greedy_motion_optimal": int(is_optimal(successors, steps, starts, greedy).sum()) / count,
+        "random_motion_optimal": at_random / (count * motions),  # what any other is to be measured against
         "theorem_as_learned": {"scale": 1.0, **theorem(successors, steps, latents, starts)},
         "theorem_scaled": {"scale": scale, **theorem(successors, steps, scale * np.asarray(latents), starts)},
     }

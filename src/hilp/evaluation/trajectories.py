@@ -42,10 +42,6 @@ class SavedRollout:
         return self.task, self.prompt, self.options, self.name
 
     @property
-    def key(self) -> tuple[Any, ...]:
-        return self.policy, *self.prompt_of
-
-    @property
     def title(self) -> str:
         kind = "plan" if self.prompt == "goal" else "reward"
         return f"{kind} {self.name}{option_words(self.options)}"
@@ -53,18 +49,16 @@ class SavedRollout:
 
 def save(path: Path, found: Sequence[tuple[Row, Rollout]]) -> None:
     """Put the first episodes of each rollout into a file, in the place of earlier ones of the same prompt."""
-    try:
-        with storage.in_turn(path.parent):
-            latest: dict[tuple[Any, ...], SavedRollout] = {}
-            for one in [*_saved_before(path), *(first_episodes(row, rollout) for row, rollout in found)]:
-                latest.pop(one.key, None)  # the later one goes to the end
-                latest[one.key] = one
-            kept = list(latest.values())[-MOST_PROMPTS:]
-            arrays = {f"{i}.{name}": getattr(one.rollout, name) for i, one in enumerate(kept) for name in ARRAYS}
-            about = [{f.name: getattr(one, f.name) for f in dataclasses.fields(SavedRollout)[:-1]} for one in kept]
-            storage.write_arrays(path, arrays, {"prompts": about})
-    except OSError as error:
-        raise HilpError(f"cannot write {path}: {error.strerror or error}") from error
+    with storage.told(f"cannot write {path}"), storage.in_turn(path.parent):
+        latest: dict[tuple[Any, ...], SavedRollout] = {}
+        for one in [*_saved_before(path), *(first_episodes(row, rollout) for row, rollout in found)]:
+            key = (one.policy, *one.prompt_of)
+            latest.pop(key, None)  # the later one goes to the end
+            latest[key] = one
+        kept = list(latest.values())[-MOST_PROMPTS:]
+        arrays = {f"{i}.{name}": getattr(one.rollout, name) for i, one in enumerate(kept) for name in ARRAYS}
+        about = [{f.name: getattr(one, f.name) for f in dataclasses.fields(SavedRollout)[:-1]} for one in kept]
+        storage.write_arrays(path, arrays, {"prompts": about})
 
 
 def _saved_before(path: Path) -> list[SavedRollout]:
@@ -101,17 +95,16 @@ def read(path: Path) -> list[SavedRollout]:
 
 def _makes_sense(one: SavedRollout) -> bool:
     rollout = one.rollout
-    if not all(isinstance(text, str) for text in (one.policy, one.task, one.prompt, one.options)):
-        return False
-    if rollout.observations.ndim != 3 or not isinstance(one.name, int | str) or one.prompt not in ("goal", "reward"):
-        return False
     steps, episodes, width = rollout.observations.shape
-    shapes = {"goals": (episodes, width), "lengths": (episodes,), "reached": (episodes,)}
-    kinds = {"observations": "f", "lengths": "i", "reached": "b"}
+    shapes = {"observations": (steps, episodes, width), "goals": (episodes, width)}
+    kinds = {"observations": "f", "goals": "f", "lengths": "i", "reached": "b"}
+    arrays = [(getattr(rollout, name), kinds[name], shapes.get(name, (episodes,))) for name in ARRAYS]
     return (
-        episodes > 0
-        and all(getattr(rollout, name).shape == shape for name, shape in shapes.items())
-        and all(getattr(rollout, name).dtype.kind == kind for name, kind in kinds.items())
+        all(isinstance(text, str) for text in (one.policy, one.task, one.options))
+        and isinstance(one.name, int | str)
+        and one.prompt in ("goal", "reward")
+        and episodes > 0
+        and all(array.dtype.kind == kind and array.shape == shape for array, kind, shape in arrays)
         and bool(np.isfinite(rollout.observations).all())
         and bool(((rollout.lengths >= 0) & (rollout.lengths < steps)).all())
     )

@@ -29,6 +29,15 @@ WRITING, ASIDE = "writing", "replaced"  # names of what is not finished, and of 
 LONGEST_NAME = 180  # bytes of a file's name that leave room for ours around it
 
 
+@contextlib.contextmanager
+def told(what: str, refused: type[Exception] | tuple[type[Exception], ...] = OSError) -> Iterator[None]:
+    """Say on one line what cannot be done, and why."""
+    try:
+        yield
+    except refused as error:
+        raise HilpError(f"{what}: {getattr(error, 'strerror', None) or error}") from error
+
+
 def write_text(path: Path, text: str) -> None:
     """Replace a text file in one step."""
     write_bytes(path, [text.encode(errors="backslashreplace")])  # a file name that is not UTF-8 may be in it
@@ -40,10 +49,10 @@ def write_json(path: Path, value: Any) -> None:
 
 def read_json(path: Path) -> Any:
     """What a JSON file says; one line about a file that is none."""
+    with told(f"cannot read {path}"):
+        text = path.read_bytes()
     try:
-        return json.loads(path.read_bytes())
-    except OSError as error:
-        raise HilpError(f"cannot read {path}: {error.strerror or error}") from error
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         why = "it is nested too deep" if isinstance(error, RecursionError) else error
         raise HilpError(f"{path} is damaged ({why}): restore it from a copy") from error
@@ -53,14 +62,12 @@ def write_bytes(path: Path, pieces: Iterable[Any]) -> None:
     """Give a file this content in one step; it is flushed to disk before it takes its name."""
     temporary = temporary_beside(path)
     try:
-        with open(temporary, "xb") as file:
-            for piece in pieces:
-                file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
-        raise HilpError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from error
+        with told(f"cannot write {path}", (OSError, ValueError)):  # of a zero byte in the name
+            with open(temporary, "xb") as file:
+                file.writelines(pieces)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
     finally:
         with contextlib.suppress(OSError, ValueError):
             temporary.unlink()
@@ -75,13 +82,11 @@ def with_a_name(path: Path) -> Path:
 # ---- one step --------------------------------------------------------------------------------------------------------
 
 
-def temporary_beside(path: Path, ending: str = "") -> Path:
+def temporary_beside(path: Path, ending: str = "", kind: str = WRITING) -> Path:
     """A hidden name in the same folder that cannot be guessed, and that says which process writes there."""
-    return _hidden(_followed(path), WRITING, ending)
-
-
-def _hidden(path: Path, kind: str, ending: str = "") -> Path:
-    return path.with_name(f".{_stem(path)}.{kind}-{_owner()}-{secrets.token_hex(8)}{ending}")
+    path = _followed(path)
+    owner = f"{os.getpid()}-{_began(os.getpid())}-{_machine()}"  # a number alone is given to another process one day
+    return path.with_name(f".{_stem(path)}.{kind}-{owner}-{secrets.token_hex(8)}{ending}")
 
 
 def fsync_folder(path: Path) -> None:
@@ -100,27 +105,24 @@ def swap_folder(temporary: Path, target: Path) -> None:
     Where the system can exchange two names (Linux), the target is at every instant the old folder or the new one. Where
     it cannot, the old one is renamed aside for a moment; whoever is killed in it leaves it to `clean_leftovers`.
     """
-    target = _followed(target)
-    try:
+    target, old = _followed(target), None
+    with told(f"cannot write {target}"):
         fsync_folder(temporary)
         if not target.exists():
             os.rename(temporary, target)
         elif _exchange(temporary, target):
-            fsync_folder(target.parent)
-            shutil.rmtree(temporary, ignore_errors=True)
+            old = temporary
         else:
-            aside = _hidden(target, ASIDE)
-            os.rename(target, aside)
+            old = temporary_beside(target, kind=ASIDE)
+            os.rename(target, old)
             try:
                 os.rename(temporary, target)
             except OSError:
-                os.rename(aside, target)
+                os.rename(old, target)
                 raise
-            fsync_folder(target.parent)
-            shutil.rmtree(aside, ignore_errors=True)
         fsync_folder(target.parent)
-    except OSError as error:
-        raise HilpError(f"cannot write {target}: {error.strerror or error}") from error
+    if old is not None:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -128,11 +130,10 @@ def new_folder(target: Path) -> Iterator[Path]:
     """A hidden folder to fill: it takes the target's name in the end, and is removed where that does not happen."""
     temporary = temporary_beside(target)
     try:
-        temporary.mkdir(parents=True)
-        yield temporary
-        swap_folder(temporary, target)
-    except OSError as error:
-        raise HilpError(f"cannot write {target}: {error.strerror or error}") from error
+        with told(f"cannot write {target}"):
+            temporary.mkdir(parents=True)
+            yield temporary
+            swap_folder(temporary, target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -141,7 +142,7 @@ def carry_over(source: Path, target: Path) -> None:
     """Give a folder all that another has and it has not: further names of the same files, or copies of them."""
     for entry in os.scandir(source):
         name = target / entry.name
-        if name.exists() or name.is_symlink():
+        if os.path.lexists(name):
             continue
         if entry.is_dir(follow_symlinks=False):
             shutil.copytree(entry.path, name, symlinks=True, copy_function=_link)
@@ -165,12 +166,17 @@ def clean_leftovers(path: Path) -> None:
     """
     path = _followed(path)
     restore_aside(path)
-    _remove(_dead(path.parent, re.escape(_stem(path)), f"{WRITING}|{ASIDE}"))
+    clean_leftovers_in(path.parent, re.escape(_stem(path)), f"{WRITING}|{ASIDE}")
 
 
-def clean_leftovers_in(folder: Path) -> None:
+def clean_leftovers_in(folder: Path, stem: str = ".+?", kinds: str = WRITING) -> None:
     """Remove what dead processes were writing in a folder when they were killed, whatever its name."""
-    _remove(_dead(folder, ".+?", WRITING))
+    for path in _dead(folder, stem, kinds):
+        with contextlib.suppress(OSError):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
 
 def restore_aside(path: Path) -> None:
@@ -181,15 +187,6 @@ def restore_aside(path: Path) -> None:
             with contextlib.suppress(OSError):
                 os.rename(aside, path)
                 return
-
-
-def _remove(leftovers: list[Path]) -> None:
-    for path in leftovers:
-        with contextlib.suppress(OSError):
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
 
 
 def _dead(folder: Path, stem: str, kinds: str) -> list[Path]:
@@ -215,15 +212,10 @@ def _stem(path: Path) -> str:
     return path.name if len(name) <= LONGEST_NAME else hashlib.sha256(name).hexdigest()[:32]
 
 
-@cache
-def _exchange_function() -> Any:
-    return getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if sys.platform == "linux" else None
-
-
 def _exchange(one: Path, two: Path) -> bool:
     """Exchange two names in one step; False where this system or disk cannot."""
     here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-    function = _exchange_function()
+    function = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if sys.platform == "linux" else None
     if function is None:
         return False
     if function(here, os.fsencode(one), here, os.fsencode(two), exchange) == 0:
@@ -235,11 +227,6 @@ def _exchange(one: Path, two: Path) -> bool:
 
 
 # ---- processes -------------------------------------------------------------------------------------------------------
-
-
-def _owner() -> str:
-    """This process, in the name of a file: a number alone would be given to another process one day."""
-    return f"{os.getpid()}-{_began(os.getpid())}-{_machine()}"
 
 
 @cache

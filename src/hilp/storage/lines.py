@@ -1,4 +1,6 @@
-"""Files of JSON lines that grow: what is appended together is there together or not at all.
+"""What several processes write: files of JSON lines that grow, and folders that one of them locks at a time.
+
+What is appended together is there together or not at all.
 
 A process that is killed or a disk that fills may still leave a torn last line: an object that ends too early. It is
 left out when the file is read and cut off when it is added to, and one line says so. Any other damage is an error that
@@ -12,16 +14,23 @@ import contextlib
 import json
 import os
 import re
+import socket
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hilp.errors import HilpError, printable
-from hilp.storage.atomic import fsync_folder, write_bytes
-from hilp.storage.locks import wait_for
+from hilp.errors import FolderBusy, HilpError, printable
+from hilp.storage.atomic import fsync_folder, told, write_bytes
 
+if sys.platform != "win32":  # which goes without locks
+    import fcntl
+
+LOCK = ".lock"  # in the folder, as long as a process writes it
+POLL_SECONDS = 0.5  # between two tries of a lock that is waited for
 Line = dict[str, Any]
 # What may be left behind the place of an error where a text only stops: a piece of a word or of a number.
 _WORDS = [word[:end] for word in ("true", "false", "null", "NaN", "-Infinity", "Infinity") for end in range(len(word))]
@@ -31,18 +40,15 @@ _SCRAP = re.compile("|".join([*_WORDS, r"[.]?", r"[eE][+-]?"]))
 class _Content(NamedTuple):
     lines: list[tuple[int, bytes, Line]]  # number, bytes without the line's end, value
     end: int  # bytes of the file that are whole lines
-    torn: int  # bytes behind them
+    torn: bool  # whether there are others behind them
     ended: bool  # whether the last line has its end
 
 
 def read(path: str | os.PathLike[str]) -> list[tuple[int, Line]]:
     """The objects of a file, each with the number of its line."""
-    try:
-        with open(path, "rb") as file:
-            wait_for(file.fileno(), shared=True)
-            content = _parse(file.read(), path)
-    except OSError as error:
-        raise HilpError(f"cannot read {path}: {error.strerror or error}") from error
+    with told(f"cannot read {path}"), open(path, "rb") as file:
+        _wait_for(file.fileno(), shared=True)
+        content = _parse(file.read(), path)
     if content.torn:
         _tell(path, "is left out")
     return [(number, value) for number, _, value in content.lines]
@@ -69,23 +75,22 @@ def append(
     """
     path = Path(path)
     added = "".join(json.dumps(value, allow_nan=False) + "\n" for value in values).encode()
-    try:
+    with told(f"cannot write {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         with _opened(path) as handle:
             if not stat.S_ISREG(os.fstat(handle).st_mode):  # a terminal or a pipe keeps nothing
                 os.write(handle, added)
                 return
-            content = _parse(_all(handle), path)
+            with open(handle, "rb", closefd=False) as file:
+                content = _parse(file.read(), path)
             if content.torn:
                 os.ftruncate(handle, content.end)
                 _tell(path, "was cut off")
             if instead_of is not None and any(instead_of(value) for _, _, value in content.lines):
                 kept = [raw + b"\n" for _, raw, value in content.lines if not instead_of(value)]
-                write_bytes(path, [b"".join(kept), added])
+                write_bytes(path, [*kept, added])
             else:
                 _extend(handle, content.end, (b"" if content.ended else b"\n") + added)
-    except OSError as error:
-        raise HilpError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def _extend(handle: int, end: int, added: bytes) -> None:
@@ -102,24 +107,17 @@ def _extend(handle: int, end: int, added: bytes) -> None:
 
 
 def _parse(data: bytes, path: str | os.PathLike[str]) -> _Content:
-    parts = data.split(b"\n")
-    last = parts.pop()  # behind the last end of a line: empty, torn, or a line that an editor left without one
+    parts = data.split(b"\n")  # behind the last end of a line: nothing, a torn line, or one that an editor left so
     lines: list[tuple[int, bytes, Line]] = []
     for number, raw in enumerate(parts, 1):
         try:
             if raw.strip():
                 lines.append((number, raw, _value(raw)))
         except ValueError as error:
+            if number == len(parts) and _ends_too_early(raw):
+                return _Content(lines, len(data) - len(raw), torn=True, ended=True)
             raise HilpError(f"{path} line {number} is damaged: {error}") from None
-    if not last.strip():
-        return _Content(lines, len(data), 0, True)
-    try:
-        value = _value(last)
-    except ValueError as error:
-        if _ends_too_early(last):
-            return _Content(lines, len(data) - len(last), len(last), True)
-        raise HilpError(f"{path} line {len(parts) + 1} is damaged: {error}") from None
-    return _Content([*lines, (len(parts) + 1, last, value)], len(data), 0, False)
+    return _Content(lines, len(data), torn=False, ended=not parts[-1].strip())
 
 
 def _value(raw: bytes) -> Line:
@@ -161,12 +159,6 @@ def _tell(path: str | os.PathLike[str], what: str) -> None:
     )
 
 
-def _all(handle: int) -> bytes:
-    with open(os.dup(handle), "rb") as file:
-        file.seek(0)
-        return file.read()
-
-
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
     """A file to add to, made where it is missing; other processes wait until it is closed."""
@@ -174,7 +166,7 @@ def _opened(path: Path) -> Iterator[int]:
         made = not path.exists()
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            wait_for(handle)
+            _wait_for(handle)
             if not os.path.samestat(os.fstat(handle), os.stat(path)):
                 continue  # written anew while we waited
             yield handle
@@ -183,3 +175,100 @@ def _opened(path: Path) -> Iterator[int]:
             return
         finally:
             os.close(handle)
+
+
+# ---- one writer for each folder --------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def locked(folder: Path, what: str, wait: bool = False) -> Iterator[None]:
+    """Keep other processes from writing this folder (it is made where it is missing); the lock ends with the process.
+
+    `what` is told to a second writer, e.g. the command. wait: for the first, instead of an error.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    made, path = not folder.exists(), folder / LOCK
+    with told(f"cannot write {folder}"):
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = _lock(path, wait)
+        now = datetime.now(UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        about = {"pid": os.getpid(), "host": socket.gethostname(), "since": now, "what": what}
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, json.dumps(about).encode(), 0)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            if _is_same(handle, path):
+                path.unlink()
+        os.close(handle)
+        if made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # where nothing came of it
+
+
+def _lock(path: Path, wait: bool) -> int:
+    """An open file that no other process has locked."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _holder(handle)
+            os.close(handle)
+            if not wait:
+                raise FolderBusy(
+                    f"{path.parent} is being written by {holder}: wait for it, or choose another folder"
+                ) from None
+            time.sleep(POLL_SECONDS)
+            continue
+        except OSError:  # a disk that knows no locks
+            return handle
+        if _is_same(handle, path):
+            return handle
+        os.close(handle)  # the one before has just removed it
+
+
+def _holder(handle: int) -> str:
+    """Who holds a lock, as they said."""
+    try:
+        about = json.loads(os.pread(handle, 1 << 16, 0))
+        text = f"process {about['pid']} on {about['host']} since {about['since']} ({about['what']})"
+        return " ".join(text.split())
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return "another process"
+
+
+def _is_same(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(path))
+    except OSError:
+        return False
+
+
+def _wait_for(handle: int, shared: bool = False) -> None:
+    """Wait until an open file or folder is ours; closing it ends that, and so does the end of the process."""
+    if sys.platform != "win32":
+        with contextlib.suppress(OSError):  # a disk that knows no locks
+            fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+
+
+@contextlib.contextmanager
+def in_turn(folder: Path) -> Iterator[None]:
+    """Wait for others who change something in this folder in turn, and let them wait; it is made where it is missing.
+
+    The folder itself is what is locked: nothing is left behind, and who trains into it (`locked`) does not mind.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:  # Windows opens no folders
+        yield
+        return
+    try:
+        _wait_for(handle)
+        yield
+    finally:
+        os.close(handle)
