@@ -4,8 +4,6 @@ Nothing heavy is imported before a verb is known, so that `hilp --help` answers 
 (`hilp.commands`). A verb is a class: its fields are the flags, calling it does the work.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import io

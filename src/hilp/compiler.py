@@ -1,7 +1,5 @@
 """The compiler under JAX: known errors of a jaxlib are avoided before it starts. Imports nothing that is slow."""
 
-from __future__ import annotations
-
 import os
 import sys
 import warnings

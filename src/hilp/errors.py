@@ -1,7 +1,5 @@
 """Errors for people: what was wrong, where, and what to do, in one line."""
 
-from __future__ import annotations
-
 import difflib
 import math
 import os

@@ -1,7 +1,5 @@
 """Code of others: methods, tasks and readers of installed packages, by entry points; and files named by the user."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import os

@@ -4,8 +4,6 @@
 are in the file of their method (`PRESETS`); a method that has none for a size gets its Config's own.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Any

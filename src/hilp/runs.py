@@ -15,8 +15,6 @@
 | `report.html` | the page |
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -8,8 +8,6 @@ A check of a method takes a config with small networks and a small batch. docs/a
 written, docs/your-own-task.md how a task is.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import tempfile
 from collections.abc import Callable, Mapping

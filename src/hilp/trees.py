@@ -3,8 +3,6 @@
 Code that takes either is written with these functions. They serve numpy and jax alike.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which software made a number, and on what: processors round differently, and training carries that far."""
 
-from __future__ import annotations
-
 import os
 import platform
 from functools import cache

@@ -3,8 +3,6 @@
 A run resumes and its rows name the cell, so a cell can be tried again at any time, by any process.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

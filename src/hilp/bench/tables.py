@@ -1,7 +1,5 @@
 """Reading a table: rows in; headers, lines and pictures out, with the paper's numbers where it has any."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter

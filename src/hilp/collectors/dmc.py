@@ -8,8 +8,6 @@ Episodes run in blocks side by side. At the end of a block its episodes and the 
 randomness of a block comes from (seed, block), so a collection that was killed goes on as if nothing had happened.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass
 from functools import partial

@@ -4,8 +4,6 @@
 folder is named after.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`hilp hierarchy`: a high-level policy that sequences the skills of a trained one, for a reward."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

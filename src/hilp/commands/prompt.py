@@ -1,7 +1,5 @@
 """`hilp prompt`: prompt a policy once and watch it run."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from hilp.commands import common

@@ -1,7 +1,5 @@
 """What `hilp prompt` does: it makes a prompt of the flags and acts on it, once or for an episode."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import re

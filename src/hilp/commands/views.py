@@ -1,7 +1,5 @@
 """What methods are trained with and what came of it: `hilp preset`, `diagnose`, `map`, `report` and `export`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal

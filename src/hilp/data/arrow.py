@@ -3,8 +3,6 @@
 A file is decoded batch by batch going forward, all columns in use at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 

@@ -4,8 +4,6 @@ One pass, block by block, whatever the format; a second one for jumps where angl
 refuse. Warnings are what may hurt: what was found, where, and what to do about it.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace

@@ -3,8 +3,6 @@
 Anything with `shape`, `dtype` and row slices is a column; so an array is one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import struct

@@ -5,8 +5,6 @@ is complete and hashed. A conversion that was killed goes on where it stopped wh
 the options have changed since, it starts over.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

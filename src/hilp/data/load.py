@@ -6,8 +6,6 @@ a Source. Where its module, or what is registered, also says `recognises(path)`,
 recognised by content; else users name the format.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 from collections.abc import Callable, Collection, Mapping

@@ -1,7 +1,5 @@
 """What can be measured of a data set in one pass over its blocks."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import math

@@ -4,8 +4,6 @@ dataset.json names every file with its size and SHA-256, and carries a checksum 
 sizes when the folder is opened, hashes with `verify=True`. Observations that are a named tree have a file a part.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

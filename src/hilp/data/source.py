@@ -4,8 +4,6 @@ Readers make sources; `gather` turns one into a Dataset in memory, `convert` wri
 block, `inspect` looks at it block by block. Rows are laid out as in a Dataset.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

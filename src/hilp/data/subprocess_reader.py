@@ -6,8 +6,6 @@ reads, and when it dies or stalls, that is an error message here. The child is s
 files, and ends with this process.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Tables: named columns from a dict, an .npz or an HDF5 file, and how they become rows of a data set."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass

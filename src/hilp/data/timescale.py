@@ -14,8 +14,6 @@ of the log. Averaged commands (speeds, forces, targets) are just that; summed on
 n on their way out (`policy.preparation`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 

@@ -4,8 +4,6 @@ Against exact distances where the task knows them. Where there is only data, aga
 which is no metric and so can say what a metric cannot.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass

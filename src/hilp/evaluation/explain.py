@@ -1,7 +1,5 @@
 """A diagnosis in words: sentences that a user can act on."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -6,8 +6,6 @@ And what would it reach in a world made of nothing but the observed transitions?
 a command does what the most similar command did in the most similar state, and nothing else exists.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -9,8 +9,6 @@
 | `photo.png` | a picture, where policies see one; it is brought to their size |
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Aggregates for tables and figures. Every draw is seeded; nothing here keeps state."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, Literal

@@ -5,8 +5,6 @@ the state that each motion leads to, `steps` [n, n] the fewest steps from row to
 Everything is measured from `starts`, some or all of the states, to every state as a goal.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

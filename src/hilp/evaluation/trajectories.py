@@ -3,8 +3,6 @@
 A prompt that is evaluated again replaces what was saved of it for the same policy and task.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ from hilp import FoundationPolicy, export
 export.write(FoundationPolicy.load("runs/maze"), "numpy", "robot")
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ directed distance jumps where one interval ends at another: actions are held to 
 that are off by as much as latents may be. At the goal itself, nearer than AT_GOAL, every runtime has the skill zero.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 The runtime is a package `hilp_runtime`: copies of `hilp.prompts` and of the few numpy-only modules that it builds on.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import sys

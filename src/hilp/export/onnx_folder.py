@@ -8,8 +8,6 @@
 | `goal.onnx` | observation, target | action, on the way to the goal |
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What an exported policy is made of: programs of its rules, from the user's observations to the user's actions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -8,8 +8,6 @@ Every value of a program is rows x numbers, or one number a row, kept as rows x 
 Values of more axes, such as pictures (rows x height x width x channels), have them all, as JAX has them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise

@@ -5,8 +5,6 @@
 function of the actor's own action, so one loss serves every kind of critic.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

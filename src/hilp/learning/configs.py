@@ -1,7 +1,5 @@
 """Configs, frozen dataclasses of hyper-parameters whose types say which values make sense, and stages of training."""
 
-from __future__ import annotations
-
 import dataclasses
 import typing
 from collections.abc import Callable, Mapping

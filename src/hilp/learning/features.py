@@ -4,8 +4,6 @@ A learner is a network and, for some, a head that is only there to teach it. Hil
 (the first one is phi) with a target; the other learners rescale phi to norm sqrt(dim) and need no target.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 

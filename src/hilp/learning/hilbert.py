@@ -1,7 +1,5 @@
 """The paper's mathematics: V(s, g) = -|phi(s) - phi(g)| (Eq. 4), its loss (Eq. 6), directions (Eq. 9), discounting."""
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 import jax.numpy as jnp

@@ -3,8 +3,6 @@
 All are pure; none moves a target or draws a random number. The first argument of a network's loss is what it trains.
 """
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 import jax

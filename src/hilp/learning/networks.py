@@ -9,8 +9,6 @@ an image encoder (`hilp.learning.images`). An ensemble is a tuple of networks; `
 first in the output.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

@@ -3,8 +3,6 @@
 HILP's directed version and the IQL baselines of the paper differ from HILP's policy in the reward only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ SIZE is laptop, paper or both; without a family an entry holds for all tasks. An
 without, one of a size before one of both; two entries with families never set one key to two values.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 Table = dict[str, dict[str, Any]]

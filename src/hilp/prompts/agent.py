@@ -3,8 +3,6 @@
 A backend gives the attributes below and `rule`; all else is here, so both act on prompts by the same code.
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Any
 

@@ -3,8 +3,6 @@
 And demonstrations, which are goals one after the other.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What prompts remember of agents side by side: one `AgentMemory`, and the two habits that goals build on it."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

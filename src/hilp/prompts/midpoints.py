@@ -6,8 +6,6 @@ keep the rest small: no midpoint farther from the state than the k-th best seen 
 by selection, not by sorting.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

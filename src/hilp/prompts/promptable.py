@@ -3,8 +3,6 @@
 What users know of every policy, whatever its backend. Loading runs no code.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

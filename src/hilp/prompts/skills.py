@@ -4,8 +4,6 @@ Those that are held are chosen by a trained high level, or drawn from a prior. S
 searched through by what they earn.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

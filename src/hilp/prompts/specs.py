@@ -4,8 +4,6 @@
 resolved by whoever has the task, before that.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Rows, trajectories and a policy in; tables, figures and one self-contained HTML page out. Nothing is run for it."""
 
-from __future__ import annotations
-
 import html as escape
 import itertools
 import json

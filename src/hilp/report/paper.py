@@ -8,8 +8,6 @@ A method goes by the paper's name in lower case (`hilp`, `lap`, `gc-td3`, ...), 
 itself is trained both ways under one name: the zero-shot tables have our `sf-hilp`, the others our `hilp`.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

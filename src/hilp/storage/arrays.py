@@ -4,8 +4,6 @@ A safetensors file is the length of a header, the header (JSON) and the bytes. B
 the library, whose metadata has another order in every process, so that equal arrays had unequal files.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -5,8 +5,6 @@ the target's place in one step: `os.replace` for files, `swap_folder` for folder
 most such a name behind; the name says whose it was, and `clean_leftovers` removes those of the dead.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import errno

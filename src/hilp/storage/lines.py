@@ -7,8 +7,6 @@ left out when the file is read and cut off when it is added to, and one line say
 names its line: the file may be something else, which must not be cut.
 """
 
-from __future__ import annotations
-
 import codecs
 import contextlib
 import json

@@ -6,8 +6,6 @@ where some of its tasks are one reward each. Tasks of your own come by an entry 
 `register`.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -3,8 +3,6 @@
 Without an import, `gymnasium.make("hilp.tasks.gym_maze:hilp/Maze-v0")` does the same.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium

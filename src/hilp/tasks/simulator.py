@@ -1,7 +1,5 @@
 """MuJoCo and other simulators: imported when a task is made, stepped in threads, and rendered in memory."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

@@ -4,8 +4,6 @@ Numbers of the user always win. What was chosen is written down as numbers, so a
 were trained with, and a run that is resumed goes on with what it began with.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections.abc import Mapping

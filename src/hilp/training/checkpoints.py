@@ -1,7 +1,5 @@
 """What a run writes while it trains: its description, its metrics, its checkpoints. Checked when it is resumed."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import sys

@@ -5,8 +5,6 @@ Sums over a batch are then taken in another order: results are those of one devi
 devices is part of a run's identity.
 """
 
-from __future__ import annotations
-
 import re
 import zlib
 from typing import Any

@@ -4,8 +4,6 @@ Every segment of k steps is labelled with the skill that it followed, once for a
 actions, k steps for one, in the loop that trains everything else.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any, Literal, overload

@@ -5,8 +5,6 @@ run's folder is there and it is known where a resumed run goes on; nothing is im
 logged beyond that step will be logged again, and is dropped as far as the other side can.
 """
 
-from __future__ import annotations
-
 import csv
 import importlib.util
 import io

@@ -5,8 +5,6 @@ Whether distances among some states of the data still change is watched: where t
 learn from this data, and more updates only polish.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import shutil

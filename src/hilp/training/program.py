@@ -4,8 +4,6 @@ stays there: a thread gathers batches ahead.
 The randomness of update i is fold_in(seed key, i) and nothing else, so a run killed and resumed ends in the same bits.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Run: a config, its data and its compiled programs. It turns a state into the state some updates later."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import dataclasses

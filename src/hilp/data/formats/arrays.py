@@ -1,7 +1,5 @@
 """Named arrays: a dict, an .npz or an HDF5 file; OGBench's .npz and D4RL's HDF5 among them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

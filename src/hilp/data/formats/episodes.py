@@ -4,8 +4,6 @@ Episodes are read as they are needed. HDF5 and Minari are read by the child proc
 lies outside of their files is not followed.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import re

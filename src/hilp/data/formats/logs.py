@@ -5,8 +5,6 @@ without a name, and nothing else of it is kept. Parquet files are read by the ch
 LeRobot (versions 2 and 3) has meta/info.json and data/chunk-*/*.parquet, an episode a file or many in one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import itertools

@@ -14,8 +14,6 @@ that met its episode's end stays on the last row. An export with `skill_dim` 0 w
 prompt.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 from types import ModuleType

@@ -5,8 +5,6 @@ the likelier g is reached. Values of where the data goes, not of the best way th
 is extracted by DDPG+BC.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import NamedTuple

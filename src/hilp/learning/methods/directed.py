@@ -13,8 +13,6 @@ Two heads make a distance of latents x (of s) and y (of g):
   2022): what a metric can express, and what it costs to come down.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 

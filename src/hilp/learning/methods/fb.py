@@ -4,8 +4,6 @@ F(s, a, z)' B(s') is the density of successor states under skill z, so z = E[r B
 z = B(g) that of a goal. Both come from one Bellman equation on pairs of the batch; B is kept orthonormal.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

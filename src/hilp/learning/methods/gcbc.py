@@ -3,8 +3,6 @@
 pi(a | s, g) imitates what the data did in s on its way to g, a later state of the same episode. No values, no targets.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

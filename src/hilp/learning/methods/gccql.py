@@ -8,8 +8,6 @@ same goal relabeling" for both, and serve critic and actor alike. So the reward 
 the goals that are the state itself anchor Q(s, a, s) at 0: no other goal's value is known without bootstrapping.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import NamedTuple

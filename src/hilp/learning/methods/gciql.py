@@ -6,8 +6,6 @@ expectile and no temperature: ours are those that the code it builds on has for 
 AntMaze-ultra and Kitchen).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 

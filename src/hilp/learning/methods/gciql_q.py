@@ -5,8 +5,6 @@ values of states only (`gc-iql`): with critics, the policy can also be extracted
 those of `gc-iql`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 

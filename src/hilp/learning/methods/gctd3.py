@@ -7,8 +7,6 @@ observation has), and a goal is reached by row number, because two rows of noisy
 the numbers of the goal with those of s').
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

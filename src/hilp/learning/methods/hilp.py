@@ -4,8 +4,6 @@ Deviations from the authors' code: skills are drawn afresh at every update (thei
 goals can be an episode's true final state.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple

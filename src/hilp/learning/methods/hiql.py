@@ -6,8 +6,6 @@ over many steps, which is what the high one looks at. V sees a goal only through
 what the high policy gives.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -7,8 +7,6 @@ unit sphere, as HILP's, so that rewards have about unit deviation whatever dim i
 There is no goal rule: a goal is a reward here.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 

@@ -4,8 +4,6 @@ The paper's estimate of the true distance where it is not known (embedding error
 it may differ there and back, so it also shows how asymmetric the data is. For diagnosis only: it has no policy.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

@@ -6,8 +6,6 @@ beta 0.1. Ours to settle: 256 units a direction, means and deviations straight f
 log-deviations clipped as the actor's are; a segment that its episode's end cuts short counts its real steps only.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

@@ -6,8 +6,6 @@ and no value is ever bootstrapped. A model of the latents says where an action l
 DDPG+BC.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

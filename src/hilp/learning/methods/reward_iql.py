@@ -4,8 +4,6 @@ Flat, k = 1, it is the baseline of both hierarchies. With k > 1 it is the paper'
 skills that last k steps, its transitions are segments (s_t, z, what k steps earned, s_t+k) of a semi-MDP.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Curves, bars and scatters of numbers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ A task is known here only through `draw(ax)`, which draws its ground plan, and `
 on it an observation lies.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import math
 from collections.abc import Mapping, Sequence

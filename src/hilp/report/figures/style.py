@@ -1,7 +1,5 @@
 """How figures look and leave: colours, frames, titles, checks of what they are given, and files."""
 
-from __future__ import annotations
-
 import base64
 import io
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Rewards are functions of what a domain measures, for many states at once. Where 
 (walker flip, cheetah backward, quadruped jump, ...) the reward is written here, on what the shipped model measures.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Environments of Gymnasium: found by an id, an object or what makes one; their observations and actions as vectors."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import difflib

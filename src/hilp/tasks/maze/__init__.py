@@ -5,8 +5,6 @@ is red, so how red a pixel is says how much of it the robot covers, and the midd
 is drawn far larger than it is: a robot of a quarter of a pixel would be lost on a small network.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from functools import cached_property

@@ -6,8 +6,6 @@ Names are OGBench's, with or without the version at the end: `pointmaze-large-v0
 `antmaze-large` needs it, because without it the name is D4RL's, which has the same maze and another evaluation.
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Any
 
