@@ -21,7 +21,7 @@ from hilp.data import rewards
 from hilp.data.transforms import ActionScaling
 from hilp.errors import HilpError
 from hilp.export import runtime
-from hilp.learning import losses, methods, sampling
+from hilp.learning import actors, losses, methods, sampling
 from hilp.learning.methods import opal, reward_iql
 from hilp.prompts.observations import Batch
 from hilp.prompts.skills import HeldSkills
@@ -217,7 +217,7 @@ def test_opal_loses_what_its_equation_says() -> None:
         mean, log_std = state.nets.encode(s, a, jnp.ones((1, n), bool))
         z = mean + jnp.exp(log_std) * noise[i]
         log_prob = [state.nets.actor.log_prob(jnp.concatenate([s[0, t], z[0]]), a[0, t]) for t in range(n)]
-        kls.append(losses.gaussian_kl(mean, log_std, *opal.gaussian(state.nets.prior(s[:, 0])))[0])
+        kls.append(losses.gaussian_kl(mean, log_std, *actors.gaussian(state.nets.prior(s[:, 0])))[0])
         wanted.append(-sum(log_prob))
     np.testing.assert_allclose(info["kl"], np.mean(kls), rtol=1e-4)
     np.testing.assert_allclose(total, np.mean(wanted) + 0.1 * np.mean(kls), rtol=1e-4)
