@@ -12,7 +12,7 @@ import pytest
 
 from hilp.collectors import ant_controller, antmaze, collect
 from hilp.collectors.ant_controller import Controller, actual, canonical, quarter_turns
-from hilp.collectors.antmaze import KINDS, Walk, play_cells
+from hilp.collectors.antmaze import Walk, kinds, play_cells
 from hilp.errors import HilpError
 from hilp.tasks.antmaze import AntMaze, make
 from hilp.tasks.maze import SUCCESS_RADIUS
@@ -149,7 +149,7 @@ def test_play_walks_to_few_cells(tmp_path: Path) -> None:
         assert int(large.free_cell(walk.goal)) in play_cells(large)
     data = collect(large, "play", 3, 0, out=tmp_path / "play", workers=1)
     assert data.name == data.task == "antmaze-large-play"
-    assert set(KINDS) == {"diverse", "play"}
+    assert set(kinds(large)) == {"diverse", "play"}
 
 
 def test_mistakes_are_told(world: AntMaze, tmp_path: Path) -> None:

@@ -19,8 +19,7 @@ from hilp.collectors import ogbench as scripts
 from hilp.collectors.collecting import script_outcome
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError
-from hilp.tasks.ogbench.manipulation import Manipulation
-from hilp.tasks.ogbench.mazes import OgbenchMaze, Points
+from hilp.tasks.ogbench import Manipulation, OgbenchMaze, Points
 from hilp.tasks.ogbench.task import make_env
 
 if not all(importlib.util.find_spec(package) for package in ("mujoco", "ogbench", "dm_control")):
@@ -160,7 +159,7 @@ def test_an_interrupted_collection_goes_on(maze: OgbenchMaze, tmp_path: Path) ->
 def test_a_collection_that_was_stopped_at_its_very_end_has_no_episode_twice(
     maze: OgbenchMaze, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hilp.collectors.shards import Shards
+    from hilp.collectors.collecting import Shards
 
     def full_disk(*given: object) -> None:
         raise HilpError("no space left")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 COLLECTORS: dict[str, str] = {  # family of tasks -> file, imported alone: some bring a learner along
     "maze": "hilp.collectors.maze",
     "antmaze": "hilp.collectors.antmaze",
-    "ant-open": "hilp.collectors.ant_open",
+    "ant-open": "hilp.collectors.antmaze",
     "kitchen": "hilp.collectors.kitchen",
     "dmc": "hilp.collectors.dmc",
     "ogbench": "hilp.collectors.ogbench",
@@ -89,7 +89,7 @@ def _collect_images(collector: Any, world: Any, request: Request) -> Dataset:
     A transition counts half when its state is collected.
     """
     from hilp import storage
-    from hilp.collectors.shards import IDENTITY
+    from hilp.collectors.collecting import IDENTITY
     from hilp.data import native
     from hilp.data.dataset import Dataset
 

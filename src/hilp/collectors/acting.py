@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hilp import plugins
-from hilp.collectors.collecting import Episode, Request, apart, cut, recorded
-from hilp.collectors.shards import collection
+from hilp.collectors.collecting import Episode, Request, apart, collection, cut, recorded
 from hilp.errors import HilpError
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ import optax
 from jax import Array
 
 from hilp import storage
-from hilp.collectors.collecting import Episode, Request, apart, cut, recorded
-from hilp.collectors.shards import Shards, collection
+from hilp.collectors.collecting import Episode, Request, Shards, apart, collection, cut, recorded
 from hilp.data.dataset import Dataset
 from hilp.learning import actors, losses, networks
 from hilp.tasks import dmc

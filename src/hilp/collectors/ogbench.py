@@ -29,11 +29,9 @@ from hilp.collectors.collecting import Block, Episode, Request, apart, at_target
 from hilp.errors import HilpError
 from hilp.tasks import ogbench
 from hilp.tasks.antmaze import AntEpisodes
-from hilp.tasks.ogbench import VERSION, OgbenchTask
-from hilp.tasks.ogbench.manipulation import SCALES, Manipulation
-from hilp.tasks.ogbench.mazes import OgbenchMaze, Points
+from hilp.tasks.base import import_simulator
+from hilp.tasks.ogbench import SCALES, VERSION, Manipulation, OgbenchMaze, OgbenchTask, Points
 from hilp.tasks.ogbench.task import EXTRA, make_env, seeded
-from hilp.tasks.simulator import import_simulator
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset

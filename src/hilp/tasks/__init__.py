@@ -16,7 +16,6 @@ from hilp.tasks.base import Episodes, Finite, Task
 
 FAMILIES: dict[str, str] = {  # imported when needed
     "antmaze": "hilp.tasks.antmaze",  # before maze, which takes any text of several lines
-    "ant-open": "hilp.tasks.ant_open",
     "maze": "hilp.tasks.maze",
     "kitchen": "hilp.tasks.kitchen",
     "dmc": "hilp.tasks.dmc",

@@ -1,10 +1,19 @@
-"""What a task is to the rest of the package: an object with the attributes of `Task`, and episodes that run in it."""
+"""What a task is to the rest of the package: an object with the attributes of `Task`, and episodes that run in it.
+
+MuJoCo and other simulators are imported when a task is made, and stepped in threads.
+"""
 
 from __future__ import annotations
 
 import copy
+import importlib
+import os
+import sys
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from ctypes.util import find_library
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
@@ -175,3 +184,57 @@ def column_names(parts: Parts) -> dict[str, int]:
         for number in range(size):
             columns[name if size == 1 else f"{name}_{number}"] = len(columns)
     return columns
+
+
+# ---- simulators ------------------------------------------------------------------------------------------------------
+
+
+def import_simulator(needed_by: str, module: str = "mujoco") -> Any:
+    """MuJoCo or another module of its extra."""
+    choose_rendering()  # before the import, by which simulators choose how to render
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise HilpError(f"{needed_by} needs {error.name or error}: pip install 'hilp[mujoco]'") from error
+
+
+def choose_rendering() -> None:
+    """Let simulators render in memory where there is no screen."""
+    screenless = sys.platform == "linux" and not os.environ.get("DISPLAY")
+    if screenless and "mujoco" not in sys.modules and "MUJOCO_GL" not in os.environ:
+        os.environ["MUJOCO_GL"] = "egl" if find_library("EGL") else "disable"
+    if screenless and "pygame" not in sys.modules:
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+        os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
+
+
+@cache
+def pool(threads: int) -> ThreadPoolExecutor:
+    """The threads of this process, shared by all its tasks."""
+    return ThreadPoolExecutor(threads, "hilp-simulator")
+
+
+class Threaded(BaseTask):
+    """A task whose episodes are simulated by several threads: MuJoCo runs outside Python's lock."""
+
+    threads = 1
+
+    def with_threads(self, threads: int) -> Self:
+        return self.changed(threads=threads)
+
+    def share_out(self, advance: Callable[[Any, Any], None], episodes: np.ndarray, actions: np.ndarray) -> None:
+        """Advance these episodes by one action each, each thread some of them."""
+
+        def simulate(some: np.ndarray) -> None:
+            for episode in some:
+                advance(episode, actions[episode])
+
+        if self.threads < 2 or len(episodes) < 2:
+            simulate(episodes)
+        else:
+            list(pool(self.threads).map(simulate, np.array_split(episodes, min(self.threads, len(episodes)))))
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks.base import AnyGoal, BaseEpisodes, Given, column_names
+from hilp.tasks.base import AnyGoal, BaseEpisodes, Given, Threaded, column_names, cores, import_simulator, pool
 from hilp.tasks.maze.maps import bare_axes
-from hilp.tasks.rendering import VISUAL, ImageTask
-from hilp.tasks.simulator import Threaded, cores, drawing, import_simulator, offscreen, pool, render
+from hilp.tasks.rendering import VISUAL, ImageTask, drawing, offscreen, render
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,10 +19,9 @@ import numpy as np
 
 from hilp.data.transforms import Recent
 from hilp.errors import HilpError, nearest, some
-from hilp.tasks.base import BaseEpisodes, Given, column_names
+from hilp.tasks.base import BaseEpisodes, Given, Threaded, column_names, cores
 from hilp.tasks.dmc.domains import DOMAINS, NAMES, TASKS, Arrays, Domain
-from hilp.tasks.rendering import SUFFIX, render_in_blocks, with_images
-from hilp.tasks.simulator import Threaded, cores, drawing, render
+from hilp.tasks.rendering import SUFFIX, drawing, render, render_in_blocks, with_images
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

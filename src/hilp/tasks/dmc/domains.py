@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hilp.data.transforms import Parts
-from hilp.tasks.simulator import import_simulator
+from hilp.tasks.base import import_simulator
 
 GAUSSIAN_AT_MARGIN = 0.1
 Reward = Callable[..., np.ndarray]

@@ -18,7 +18,7 @@ from gymnasium import spaces
 
 from hilp.data.transforms import Parts
 from hilp.errors import HilpError, reason
-from hilp.tasks.simulator import choose_rendering
+from hilp.tasks.base import choose_rendering
 
 # Packages whose environments are known to Gymnasium only once they are imported.
 PACKAGES = ("gymnasium_robotics", "ogbench", "hilp.tasks.gym_maze")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,9 +19,8 @@ from typing import Any, Self
 import numpy as np
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks.base import AnyGoal, BaseEpisodes, BaseTask, Given
-from hilp.tasks.rendering import VISUAL
-from hilp.tasks.simulator import import_simulator, rendering_errors
+from hilp.tasks.base import AnyGoal, BaseEpisodes, BaseTask, Given, import_simulator
+from hilp.tasks.rendering import VISUAL, rendering_errors
 
 EXTRA = "OGBench"  # what needs the simulator, in error messages
 FILM_STRIDE = 4  # one frame in so many steps
@@ -114,7 +112,7 @@ def _known(name: str) -> Environment | None:
     return ENVIRONMENTS.get(plain) or of_data(name)
 
 
-class OgbenchTask(BaseTask, ABC):
+class OgbenchTask(BaseTask):
     """An environment of OGBench with its five evaluation tasks; episodes take them in turn."""
 
     family = "ogbench"
@@ -129,21 +127,10 @@ class OgbenchTask(BaseTask, ABC):
 
     columns: Mapping[str, int]
     simulation: tuple[str, str]  # what an environment calls its model and its data
-
-    @abstractmethod
-    def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray:
-        """Whether each observation counts as at the goal."""
-
-    @abstractmethod
-    def set_state(self, env: Any, observation: np.ndarray) -> None:
-        """Put an environment into the state that an observation tells of."""
-
-    @abstractmethod
-    def _observe(self, env: Any) -> np.ndarray: ...
-
-    @abstractmethod
-    def _succeeds(self, env: Any) -> bool:
-        """OGBench's success, now."""
+    near: Callable[[np.ndarray, np.ndarray], np.ndarray]  # whether each observation counts as at the goal
+    set_state: Callable[[Any, np.ndarray], None]  # put an environment into the state that an observation tells of
+    _observe: Callable[[Any], np.ndarray]
+    _succeeds: Callable[[Any], bool]  # OGBench's success, now
 
     # The environment
 
