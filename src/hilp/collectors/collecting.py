@@ -192,7 +192,7 @@ def collection(out: Path, identity: dict[str, Any], overwrite: bool = False) -> 
     """
     from hilp.data.native import require_free
 
-    out = storage.with_a_name(Path(out))
+    out = storage.with_a_name(out)
     require_free(out, overwrite)
     folder = _beside(out)
     with storage.locked(folder, f"collecting {_listed(identity)}"):
@@ -205,8 +205,7 @@ class Shards:
     """The finished episodes of a collection, in a folder next to its target `out`."""
 
     def __init__(self, out: Path, identity: dict[str, Any], overwrite: bool = False) -> None:
-        self.out, self._overwrite = storage.with_a_name(out), overwrite
-        self.folder = _beside(self.out)
+        self.out, self.folder, self._overwrite = out, _beside(out), overwrite
         with storage.told(f"cannot write {self.folder}"):
             self.folder.mkdir(parents=True, exist_ok=True)
         known = self.folder / IDENTITY

@@ -164,7 +164,7 @@ class PointEpisodes(OgbenchEpisodes):
         self.observations = self._points.observations
 
     def reached(self) -> np.ndarray:
-        return self._world.near(self._points.xy, self._goal_xy)
+        return self._world.near(self._points.states, self._goal_xy)
 
 
 class Points:
@@ -179,26 +179,26 @@ class Points:
         """Points at xy [n, 2] in the compiled model of a maze with these walls [rows, columns]."""
         self._mujoco, self._model, self._walls = import_simulator(EXTRA), model, walls
         self._data = self._mujoco.MjData(model)
-        self.xy = np.array(xy, np.float64)
-        self._warm = np.zeros_like(self.xy)
+        self.states = np.array(xy, np.float64)
+        self._warm = np.zeros_like(self.states)
 
     @property
     def observations(self) -> np.ndarray:
-        return self.xy.astype(np.float32)
+        return self.states.astype(np.float32)
 
     def step(self, actions: np.ndarray) -> None:
-        self.xy = self.xy + STEP * np.asarray(actions, np.float64)
+        self.states = self.states + STEP * np.asarray(actions, np.float64)
         touching = self.touching()
         for i in np.flatnonzero(touching):
             data = self._data
-            data.qpos[:], data.qvel[:], data.qacc_warmstart[:] = self.xy[i], 0.0, self._warm[i]
+            data.qpos[:], data.qvel[:], data.qacc_warmstart[:] = self.states[i], 0.0, self._warm[i]
             self._mujoco.mj_step(self._model, data, SUBSTEPS)
-            self.xy[i], self._warm[i] = data.qpos, data.qacc_warmstart
+            self.states[i], self._warm[i] = data.qpos, data.qacc_warmstart
         self._warm[~touching] = 0.0
 
     def touching(self) -> np.ndarray:
         """Which points are within their radius of a wall, or a hair farther."""
-        cells = self.xy / CELL + 1.5  # (column, row), with a cell from one whole number to the next
+        cells = self.states / CELL + 1.5  # (column, row), with a cell from one whole number to the next
         reach = (RADIUS + FREE) / CELL
         low, high = np.floor(cells - reach).astype(np.intp), np.floor(cells + reach).astype(np.intp)
         touching = np.zeros(len(cells), bool)
