@@ -215,13 +215,17 @@ class ArmSimulation:
             seed = int(np.random.SeedSequence([self._seed, number, attempt]).generate_state(1)[0])
             with seeded(seed, self._env.action_space):
                 self._seen, self._number = self._env.reset(seed=seed), 0
-                stacked = STACKED.get(self._world.cubes) if self._world.about.body == "cube" else None
-                self._chances = {"p_stack": np.random.default_rng(seed).uniform(*stacked)} if stacked else {}
+                self._chances = self._of_targets(seed)
                 self._take_up()
                 found = recorded(self._row, self._step, steps)
             if self._world.about.body != "scene" or stays_in_view(self._world, found["observations"]):
                 return found
         raise HilpError(f"no episode of {self._world.name} keeps its cube in view: choose another seed")
+
+    def _of_targets(self, seed: int) -> dict[str, float]:
+        """What the targets of an episode are drawn with, apart from the environment's own values."""
+        stacked = STACKED.get(self._world.cubes) if self._world.about.body == "cube" else None
+        return {"p_stack": np.random.default_rng(seed).uniform(*stacked)} if stacked else {}
 
     def _take_up(self) -> None:
         """Begin the script of the target that there is now."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks.base import BaseEpisodes, Given, Threaded, import_simulator
+from hilp.tasks.base import BaseEpisodes, Given, Threaded, changed, import_simulator, require_observation
 from hilp.tasks.maze import MAZES, Grid, Places, maps, read_map
 from hilp.tasks.rendering import render
 
@@ -141,8 +141,8 @@ class Ant(Threaded, Places):
 
     def for_data(self, first: np.ndarray) -> Self:
         """The same task with D4RL's goals: they look like the first observation of the data but for x and y."""
-        return self.changed(
-            proprioception=self.require_observation(first, "first observation", finite=False)[2:].copy()
+        return changed(
+            self, proprioception=require_observation(self, first, "first observation", finite=False)[2:].copy()
         )
 
     @cached_property
@@ -222,7 +222,7 @@ class AntMaze(Ant, Grid):
         self.play_goals = layout.play_goals if layout else ()
 
     @cached_property
-    def max_steps(self) -> int:
+    def max_steps(self) -> int:  # type: ignore[override]
         """The step limit: the layout's, else 1000 for each time that the longest way is that of the large map."""
         if self._layout is not None:
             return self._layout.max_steps

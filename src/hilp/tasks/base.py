@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ctypes.util import find_library
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -56,7 +56,7 @@ class Finite:
 
 
 class Task(Protocol):
-    """What every task offers. `finite` and `best_return` may return None, the mappings may be empty.
+    """What every task offers; a subclass has what tasks usually answer. `finite` and `best_return` may return None.
 
     Where a goal can be given by a few columns of an observation, a task also has `goal_base(rng)`: what the others are,
     NaN where they must be given. Where it can be given by a name, also `goal_names`, which its `episodes` take as goal,
@@ -75,44 +75,15 @@ class Task(Protocol):
     action_dim: int
     has_goals: bool  # whether goal prompts make sense
     columns: Mapping[str, int]  # numbers of an observation that have a name, e.g. "x"
-    extra_columns: tuple[str, ...]  # what `Episodes.extra` knows
-    score_scale: float  # brings returns of different tasks to one scale for aggregates
-    potentials: Mapping[str, Callable[[np.ndarray], np.ndarray]]  # rewards f(s') - f(s) of getting somewhere
-    rewards: Mapping[str, Callable[..., np.ndarray]]  # rewards of (s, a, s') or (s, a, s', extras) of being somewhere
+    extra_columns: tuple[str, ...] = ()  # what `Episodes.extra` knows
+    score_scale: float = 1.0  # brings returns of different tasks to one scale for aggregates
+    potentials: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {}  # rewards f(s') - f(s) of getting somewhere
+    rewards: Mapping[str, Callable[..., np.ndarray]] = {}  # rewards of (s, a, s') or (s, a, s', extras) of being there
 
     def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: Any = None) -> Episodes: ...
 
-    def for_data(self, first: np.ndarray) -> Task: ...  # as it is evaluated on data with this first observation
-
-    def potential_max(self, name: str) -> float: ...
-
-    def best_return(self, name: str, observations: np.ndarray, steps: int) -> np.ndarray | None: ...
-
-    def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray: ...  # bool [n]: counts as at the goal
-
-    def finite(self) -> Finite | None: ...
-
-    def draw(self, ax: Axes) -> None: ...
-
-    def place(self, observations: np.ndarray) -> np.ndarray: ...  # [n, 2]: where to draw an observation
-
-
-class BaseTask:
-    """What tasks usually answer: no rewards, no exact distances, the same task for all data."""
-
-    name: str
-    observation_dim: int
-    extra_columns: tuple[str, ...] = ()
-    score_scale = 1.0
-    potentials: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {}
-    rewards: Mapping[str, Callable[..., np.ndarray]] = {}
-
-    def changed(self, **attributes: Any) -> Self:
-        other = copy.copy(self)
-        vars(other).update(attributes)
-        return other
-
-    def for_data(self, first: np.ndarray) -> Self:
+    def for_data(self, first: np.ndarray) -> Task:
+        """As it is evaluated on data with this first observation."""
         return self
 
     def potential_max(self, name: str) -> float:
@@ -125,27 +96,39 @@ class BaseTask:
     def best_return(self, name: str, observations: np.ndarray, steps: int) -> np.ndarray | None:
         return None
 
+    def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray: ...  # bool [n]: counts as at the goal
+
     def finite(self) -> Finite | None:
         return None
 
+    def draw(self, ax: Axes) -> None: ...
+
     def place(self, observations: np.ndarray) -> np.ndarray:
-        """Where to draw each observation: at its x and y."""
+        """Where to draw each observation [n, 2]: at its x and y."""
         return np.asarray(observations)[:, :2]
 
-    def require_observation(self, value: Any, what: str, finite: bool = True) -> np.ndarray:
-        """A start or goal of a user's as float64 [obs]; images are refused where only states say what is reached."""
-        if isinstance(value, Mapping):
-            raise HilpError(
-                f"whether an episode of {self.name} is at its {what} is decided by states, which an image does not "
-                "show: name one of its own goals, give columns, or a row of data that also has states"
-            )
-        value = np.asarray(value, np.float64)
-        if value.shape != (self.observation_dim,) or (finite and not np.isfinite(value).all()):
-            raise HilpError(
-                f"the {what} of {self.name} must be an observation of {self.observation_dim} finite numbers, not of "
-                f"shape {value.shape}"
-            )
-        return value
+
+def changed(task: Any, **attributes: Any) -> Any:
+    """The same task, but for these attributes."""
+    other = copy.copy(task)
+    vars(other).update(attributes)
+    return other
+
+
+def require_observation(task: Task, value: Any, what: str, finite: bool = True) -> np.ndarray:
+    """A start or goal of a user's as float64 [obs]; images are refused where only states say what is reached."""
+    if isinstance(value, Mapping):
+        raise HilpError(
+            f"whether an episode of {task.name} is at its {what} is decided by states, which an image does not "
+            "show: name one of its own goals, give columns, or a row of data that also has states"
+        )
+    value = np.asarray(value, np.float64)
+    if value.shape != (task.observation_dim,) or (finite and not np.isfinite(value).all()):
+        raise HilpError(
+            f"the {what} of {task.name} must be an observation of {task.observation_dim} finite numbers, not of "
+            f"shape {value.shape}"
+        )
+    return value
 
 
 class BaseEpisodes:
@@ -214,13 +197,13 @@ def pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, "hilp-simulator")
 
 
-class Threaded(BaseTask):
+class Threaded(Task):
     """A task whose episodes are simulated by several threads: MuJoCo runs outside Python's lock."""
 
     threads = 1
 
-    def with_threads(self, threads: int) -> Self:
-        return self.changed(threads=threads)
+    def with_threads(self, threads: int) -> Any:
+        return changed(self, threads=threads)
 
     def share_out(self, advance: Callable[[Any, Any], None], episodes: np.ndarray, actions: np.ndarray) -> None:
         """Advance these episodes by one action each, each thread some of them."""

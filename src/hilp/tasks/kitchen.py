@@ -20,7 +20,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks.base import AnyGoal, BaseEpisodes, Given, Threaded, column_names, cores, import_simulator, pool
+from hilp.tasks.base import (
+    AnyGoal,
+    BaseEpisodes,
+    Given,
+    Threaded,
+    changed,
+    column_names,
+    cores,
+    import_simulator,
+    pool,
+    require_observation,
+)
 from hilp.tasks.maze.maps import bare_axes
 from hilp.tasks.rendering import VISUAL, ImageTask, drawing, offscreen, render
 
@@ -157,8 +168,8 @@ class Kitchen(Threaded):
 
     def for_data(self, first: np.ndarray) -> Kitchen:
         """The same task with D4RL's goals: the arm is as in the first observation of the data."""
-        return self.changed(
-            robot_pose=self.require_observation(first, "first observation", finite=False)[:ROBOT].copy()
+        return changed(
+            self, robot_pose=require_observation(self, first, "first observation", finite=False)[:ROBOT].copy()
         )
 
     # Goals
@@ -230,10 +241,10 @@ class Kitchen(Threaded):
 
     def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: AnyGoal = None) -> KitchenEpisodes:
         """n episodes; they differ by the noise of what is read, as every episode begins in the same kitchen."""
-        begin = self.simulator.resting if start is None else self.require_observation(start, "start")
+        begin = self.simulator.resting if start is None else require_observation(self, start, "start")
         if isinstance(goal, str):
             goal = None if goal == self.name else self.goal_named(goal, rng)
-        target = self.goal if goal is None else self.require_observation(goal, "goal")
+        target = self.goal if goal is None else require_observation(self, goal, "goal")
         subtasks = self.subtasks if goal is None else self.subtasks_of(target)
         return KitchenEpisodes(self, rng.spawn(n), begin, target, subtasks)
 

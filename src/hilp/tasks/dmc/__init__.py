@@ -76,7 +76,7 @@ class Dmc(Threaded):
         return self.kind()
 
     @cached_property
-    def action_dim(self) -> int:
+    def action_dim(self) -> int:  # type: ignore[override]
         return int(self.domain.model.nu)
 
     @cached_property

@@ -18,7 +18,7 @@ import numpy as np
 
 from hilp import plugins
 from hilp.errors import HilpError, reason, require_count
-from hilp.tasks.base import BaseEpisodes, BaseTask, Given, column_names
+from hilp.tasks.base import BaseEpisodes, Given, Task, changed, column_names, require_observation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -134,7 +134,7 @@ def task_from(made: Any, name: str) -> Any:
     return found
 
 
-class GymTask(BaseTask):
+class GymTask(Task):
     """An environment with its goals or rewards, made by `gym_task`. Episodes take environments from `pool`."""
 
     family = "gym"
@@ -192,7 +192,7 @@ class GymTask(BaseTask):
             for _ in range(PROBE_STEPS):
                 observation, _, _, _, info = env.step(self.actions.raw(rng.uniform(-1, 1, self.actions.dim)))
                 seen.append(observation)
-                told = any(flag in info for flag in FLAGS)
+                told |= any(flag in info for flag in FLAGS)
         return copy.deepcopy(seen), told
 
     def _columns_to_draw(self, place: Sequence[int] | None) -> list[int]:
@@ -258,17 +258,17 @@ class GymTask(BaseTask):
 
     def for_states(self, states: np.ndarray) -> GymTask:
         """The same task with goals that look like states [n, obs] of the data, but for what is to be achieved."""
-        return self.changed(_states=np.asarray(states, np.float64)) if self.goal_dim and len(states) else self
+        return changed(self, _states=np.asarray(states, np.float64)) if self.goal_dim and len(states) else self
 
     def for_data(self, first: np.ndarray) -> GymTask:
         """The same task with goals that look like the first observation of the data."""
         if not self.goal_dim:
             return self
-        return self.for_states(self.require_observation(first, "first observation", finite=False)[None])
+        return self.for_states(require_observation(self, first, "first observation", finite=False)[None])
 
     def with_own_units(self, own: bool) -> GymTask:
         """The same task for policies that act in the environment's own units, or in [-1, 1]."""
-        return self.changed(own_units=own)
+        return changed(self, own_units=own)
 
     def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray:
         """Whether observations count as at the goal: by the rule given, else where the goal's own reward is paid."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hilp.errors import HilpError
-from hilp.tasks.base import BaseTask
+from hilp.tasks.base import Task
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -259,7 +259,7 @@ def at_goal(xy: np.ndarray, goals: np.ndarray) -> np.ndarray:
     return np.linalg.norm(xy - goals, axis=-1) <= SUCCESS_RADIUS
 
 
-class Places(BaseTask):
+class Places(Task):
     """A task whose goals are places, and so given by x and y."""
 
     has_goals = True

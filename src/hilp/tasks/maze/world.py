@@ -109,7 +109,7 @@ class Maze(Grid):
         return value[self.nearest(observations)]
 
     @cached_property
-    def max_steps(self) -> int:
+    def max_steps(self) -> int:  # type: ignore[override]
         """The step limit, where none is given: four times the longest distance, rounded up to a multiple of 50."""
         finite = self.finite()
         longest = float(self.cell_steps.max() / STEP if finite is None else finite.steps.max())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +19,7 @@ from typing import Any, Self
 import numpy as np
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks.base import AnyGoal, BaseEpisodes, BaseTask, Given, import_simulator
+from hilp.tasks.base import AnyGoal, BaseEpisodes, Given, Task, import_simulator, require_observation
 from hilp.tasks.rendering import VISUAL, rendering_errors
 
 EXTRA = "OGBench"  # what needs the simulator, in error messages
@@ -112,7 +112,7 @@ def _known(name: str) -> Environment | None:
     return ENVIRONMENTS.get(plain) or of_data(name)
 
 
-class OgbenchTask(BaseTask):
+class OgbenchTask(Task):
     """An environment of OGBench with its five evaluation tasks; episodes take them in turn."""
 
     family = "ogbench"
@@ -125,9 +125,7 @@ class OgbenchTask(BaseTask):
 
     # What the families differ in
 
-    columns: Mapping[str, int]
     simulation: tuple[str, str]  # what an environment calls its model and its data
-    near: Callable[[np.ndarray, np.ndarray], np.ndarray]  # whether each observation counts as at the goal
     set_state: Callable[[Any, np.ndarray], None]  # put an environment into the state that an observation tells of
     _observe: Callable[[Any], np.ndarray]
     _succeeds: Callable[[Any], bool]  # OGBench's success, now
@@ -201,7 +199,7 @@ class OgbenchTask(BaseTask):
         return self.goal_named(self.goal_names[0], rng)
 
     def _given(self, value: np.ndarray | None, what: str) -> np.ndarray | None:
-        return None if value is None else self.require_observation(value, what)
+        return None if value is None else require_observation(self, value, what)
 
     def for_data(self, first: np.ndarray) -> Self:
         """The same task: its goals are drawn by the environment, whatever the data."""
