@@ -266,16 +266,17 @@ class Shards:
 
     def load_state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
         """The state last saved; drops the episodes that it has not seen, which are all of them where there is none."""
-        if not (self.folder / STATE).exists():
-            self._drop_from(0)
-            return None
-        arrays, saved = storage.read_arrays(self.folder / STATE)
+        there = (self.folder / STATE).exists()
+        arrays, saved = storage.read_arrays(self.folder / STATE) if there else ({}, {"episodes": 0})
         if saved["episodes"] > self.episodes():
             raise HilpError(
                 f"{self.folder} has lost episodes that its state has seen: delete the folder and collect again"
             )
-        self._drop_from(saved["episodes"])
-        return arrays, saved["note"]
+        for file in self._files():
+            if int(file.stem) >= saved["episodes"]:
+                file.unlink()
+        self._lengths = self._lengths[: saved["episodes"]]
+        return (arrays, saved["note"]) if there else None
 
     def finish(
         self,
@@ -314,12 +315,6 @@ class Shards:
     def _files(self) -> list[Path]:
         """One a call of `add`, named after the number of its first episode."""
         return sorted(self.folder.glob("[0-9]*.safetensors"))
-
-    def _drop_from(self, episodes: int) -> None:
-        for file in self._files():
-            if int(file.stem) >= episodes:
-                file.unlink()
-        self._lengths = self._lengths[:episodes]
 
 
 def _beside(out: Path) -> Path:

@@ -24,6 +24,14 @@ BUILT_IN = "built-in"
 BUILT_IN_STEPS = 300_000  # transitions of a built-in data set
 BUILT_IN_FRAMES = 100_000  # the same where they are pictures, which are 300 MB then
 BUILT_IN_KIND = "navigate"  # what "maze-large" stands for
+KITCHENS = {  # what names of files of D4RL and of data sets of Minari have in them -> the task
+    "mixed": "mixed",
+    "bottomburner_light": "mixed",
+    "mini_kitchen": "complete",
+    "complete": "complete",
+    "partial": "partial",
+    "light_slider": "partial",
+}
 
 Data = TypeVar("Data", Dataset, Source)
 
@@ -124,7 +132,14 @@ def _with_task(data: Data, source: Any, convention: str | None) -> Data:
     """The data with the task that its folder or file is named after, where the sizes fit."""
     path = Path(source) if isinstance(source, str | os.PathLike) else None
     if convention == "kitchen":
-        return _of_kitchen(data, path or Path())
+        path = path or Path()
+        data = replace(data, observation_parts=kitchen.PARTS)
+        for text in (path.name, path.parent.name):  # of Minari's .../mixed-v2/data
+            for word, kind in KITCHENS.items():
+                if word in text:
+                    return _named_after(data, "file", f"kitchen-{kind}", data.observation_dim)
+        note = f"nothing says which subtasks count: name the task, one of {', '.join(kitchen.names())}"
+        return replace(data, notes=(note, *data.notes))
     if path is None:
         return data
     if data.format == "ogbench" and data.task is None:
@@ -151,13 +166,3 @@ def _named_after(data: Data, what: str, task: str, size: int, parts: Parts = ())
         return replace(data, notes=(note, *data.notes))
     note = f"taken as data of the task {task}, after its {what}"
     return replace(data, task=task, observation_parts=parts or data.observation_parts, notes=(note, *data.notes))
-
-
-def _of_kitchen(data: Data, path: Path) -> Data:
-    """Kitchen data with the names of its columns, and with its task where the file's name says it."""
-    data = replace(data, observation_parts=kitchen.PARTS)
-    task = kitchen.task_of_file(path.name) or kitchen.task_of_file(path.parent.name)  # Minari: .../mixed-v2/data
-    if task is not None:
-        return _named_after(data, "file", task, data.observation_dim)
-    note = f"nothing says which subtasks count: name the task, one of {', '.join(kitchen.names())}"
-    return replace(data, notes=(note, *data.notes))

@@ -129,13 +129,6 @@ def make(name: str, threads: int | None = None) -> Kitchen:
     return kind(name, NAMES[name.removeprefix(VISUAL)], threads)
 
 
-def task_of_file(name: str) -> str | None:
-    """The task that a file of D4RL or a data set of Minari is named after, None where the name does not say."""
-    words = {"mixed": "mixed", "bottomburner_light": "mixed", "mini_kitchen": "complete", "complete": "complete"}
-    words |= {"partial": "partial", "light_slider": "partial"}
-    return next((f"kitchen-{kind}" for word, kind in words.items() if word in name), None)
-
-
 class Kitchen(Threaded):
     """The kitchen, and the subtasks that count."""
 
@@ -399,7 +392,4 @@ class Camera:
         return found
 
 
-@cache
-def camera(threads: int) -> Camera:
-    """The camera of this process, shared by all its kitchens."""
-    return Camera(threads)
+camera = cache(Camera)  # of this process, shared by all its kitchens

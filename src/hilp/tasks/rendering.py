@@ -92,25 +92,27 @@ def for_data(world: Any, data: Dataset) -> Any:
     return world if states is None else world.for_data(np.asarray(states[0]))
 
 
-def render_in_blocks(
+def with_images(
+    data: Dataset,
+    part: str,
     draw: Callable[[np.ndarray], np.ndarray],
     states: np.ndarray,
     shape: tuple[int, ...],
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] | None,
     block: int = 100,
-) -> np.ndarray:
-    """Images uint8 [n, *shape] of many states [n, ...], a block at a time; calls `progress` with how many are done."""
+    **changes: Any,
+) -> Dataset:
+    """Data with images uint8 [n, *shape] of states [n, ...] as observations, drawn a block at a time.
+
+    Calls `progress` with how many are done. They are no longer what was checked and prepared.
+    """
     images = np.empty((len(states), *shape), np.uint8)
     for first in range(0, len(states), block):
         images[first : first + block] = draw(np.asarray(states[first : first + block]))
         if progress:
             progress(min(first + block, len(states)))
-    return images
-
-
-def with_images(data: Dataset, images: dict[str, np.ndarray], **changes: Any) -> Dataset:
-    """Data with images as observations, which are no longer what was checked and prepared."""
-    return replace(data, observations=images, observation_parts=(), transform=None, checked=(), **changes)
+    fresh: dict[str, Any] = {"observation_parts": (), "transform": None, "checked": ()}
+    return replace(data, observations={part: images}, **fresh, **changes)
 
 
 class ImageTask:
@@ -137,9 +139,13 @@ class ImageTask:
                 f"rendered from {self.observation_dim}{self.data_hint}"
             )
         ((part, shape, _),) = self.image_parts
-        images = render_in_blocks(lambda states: self.render_states(states)[part], data.observations, shape, progress)
         extras = {**data.extras, self.state_column: np.asarray(data.observations, np.float32)}
-        return with_images(data, {part: images}, extras=extras, task=self._task_of(data), name=VISUAL + data.name)
+        named: dict[str, Any] = {"task": self._task_of(data), "name": VISUAL + data.name, "extras": extras}
+
+        def draw(states: np.ndarray) -> np.ndarray:
+            return self.render_states(states)[part]
+
+        return with_images(data, part, draw, data.observations, shape, progress, **named)
 
     def _task_of(self, data: Dataset) -> str:
         """The task of rendered data: a data set's own task also says its kind of data."""

@@ -21,7 +21,7 @@ from hilp.data.transforms import Recent
 from hilp.errors import HilpError, nearest, some
 from hilp.tasks.base import BaseEpisodes, Given, Threaded, column_names, cores
 from hilp.tasks.dmc.domains import DOMAINS, NAMES, TASKS, Arrays, Domain
-from hilp.tasks.rendering import SUFFIX, drawing, render, render_in_blocks, with_images
+from hilp.tasks.rendering import SUFFIX, drawing, render, with_images
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -216,10 +216,9 @@ class PixelDmc(Dmc):
             raise HilpError(
                 f"{data.name} has no column '{PHYSICS}', from which images are rendered: keep it in the data"
             )
-        physics = data.extras[PHYSICS]
-        images = render_in_blocks(self.frames, physics, (SIDE, SIDE, 3), progress, BLOCK)
-        name = re.sub(rf"^{self.domain_name}\b", self.name, data.name)
-        return with_images(data, {PART: images}, task=self.name, name=name).in_frames(FRAMES)
+        named = {"task": self.name, "name": re.sub(rf"^{self.domain_name}\b", self.name, data.name)}
+        physics, shape = data.extras[PHYSICS], (SIDE, SIDE, 3)
+        return with_images(data, PART, self.frames, physics, shape, progress, BLOCK, **named).in_frames(FRAMES)
 
 
 class PixelDmcEpisodes(DmcEpisodes):

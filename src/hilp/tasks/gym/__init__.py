@@ -90,21 +90,14 @@ def gym_task(
 
 
 def make(name: str) -> Any:
-    """The task of a name: gym:ID, gym:ID?key=value&key=value, gym:module:ID, or what a file's function gives."""
+    """The task of a name: gym:ID, gym:ID?key=value&key=value, gym:module:ID, or what a file's function gives.
+
+    Values are JSON where they can be.
+    """
     given = name.removeprefix(PREFIX)
-    if not plugins.names_code(given):
-        identity, values = with_values(given)
-        for key in NOT_TYPED & values.keys():
-            raise HilpError(f"'{key}' of a Gymnasium task is no text: write the task in a file, path/to/file.py:make")
-        found = gym_task(identity, **values, name=name)
-        found.task = name
-        return found
-    return task_from(plugins.from_file(given), given)
-
-
-def with_values(text: str) -> tuple[str, dict[str, Any]]:
-    """An id and the values for its constructor: ID?key=value&key=value, values as JSON where they are."""
-    identity, _, query = text.partition("?")
+    if plugins.names_code(given):
+        return task_from(plugins.from_file(given), given)
+    identity, _, query = given.partition("?")
     values: dict[str, Any] = {}
     for part in filter(None, query.split("&")):
         key, equals, value = part.partition("=")
@@ -112,11 +105,15 @@ def with_values(text: str) -> tuple[str, dict[str, Any]]:
             raise HilpError(
                 f"values of an environment are given as {PREFIX}{identity}?key=value&key=value, not '{part}'"
             )
+        if key in NOT_TYPED:
+            raise HilpError(f"'{key}' of a Gymnasium task is no text: write the task in a file, path/to/file.py:make")
         try:
             values[key] = json.loads(value)
         except ValueError:
             values[key] = value
-    return identity, values
+    found = gym_task(identity, **values, name=name)
+    found.task = name
+    return found
 
 
 def task_from(made: Any, name: str) -> Any:

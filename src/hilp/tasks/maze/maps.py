@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hilp.errors import HilpError
+from hilp.storage import told
 from hilp.tasks.base import Task
 
 if TYPE_CHECKING:
@@ -109,14 +110,10 @@ MAZES: dict[str, tuple[str, int]] = {
 
 def read_map(path: str) -> tuple[str, str]:
     """The name and the text of the map in a file."""
-    try:
+    with told(f"cannot read the map {path}, which must be a text file", (OSError, UnicodeDecodeError)):
         text = Path(path).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise HilpError(f"cannot read the map {path}: it must be a text file ({error})") from error
-    try:
+    with told(path, HilpError):
         parse_cells(text)
-    except HilpError as error:
-        raise HilpError(f"{path}: {error}") from error
     # A name goes into rows and pages; the file's own may be no text at all.
     return os.fsencode(Path(path).stem).decode("utf-8", "replace"), text
 
