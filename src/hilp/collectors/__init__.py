@@ -6,22 +6,19 @@ request may not fit a task, `require(world, request)` raises. A collector with `
 to write to.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hilp import plugins
-from hilp.collectors.collecting import Request
+from hilp import plugins, storage
+from hilp.collectors.collecting import IDENTITY, Request
+from hilp.data.dataset import Dataset
+from hilp.data.native import require_free
 from hilp.errors import HilpError, nearest, require_count, require_seed
-
-if TYPE_CHECKING:
-    from hilp.data.dataset import Dataset
-    from hilp.tasks import Task
+from hilp.tasks import Task
 
 COLLECTORS: dict[str, str] = {  # family of tasks -> file, imported alone: some bring a learner along
     "maze": "hilp.collectors.maze",
@@ -88,12 +85,7 @@ def _collect_images(collector: Any, world: Any, request: Request) -> Dataset:
 
     A transition counts half when its state is collected.
     """
-    from hilp import storage
-    from hilp.collectors.collecting import IDENTITY
-    from hilp.data import native
-    from hilp.data.dataset import Dataset
-
-    native.require_free(request.folder, request.overwrite)
+    require_free(request.folder, request.overwrite)
     beside, progress = request.folder.with_name(f"{request.folder.name}-states"), request.report
     note, identity = beside / IDENTITY, request.identity(world.name, config=repr(request.config))
     if note.is_file() and storage.read_json(note) == identity:

@@ -4,24 +4,20 @@ Actions are in [-1, 1], as everywhere. An episode depends on the seed and its nu
 continues with the same data.
 """
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hilp import plugins
 from hilp.collectors.collecting import Episode, Request, apart, collection, cut, recorded
+from hilp.data.dataset import Dataset
 from hilp.errors import HilpError
-
-if TYPE_CHECKING:
-    from hilp.data.dataset import Dataset
-    from hilp.tasks import Task
+from hilp.tasks import Task
 
 IN_MEMORY = True
 KINDS = ("wander", "random")  # and path/to/file.py:act

@@ -11,22 +11,18 @@ share of the speed, and no action at all is to stand. There is little noise, so 
 and hardly anything else.
 """
 
-from __future__ import annotations
-
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hilp.collectors.ant_controller import Controller, fingerprint
 from hilp.collectors.collecting import Block, Episode, Request, Simulate, apart, collect_blocks, recorded
 from hilp.collectors.maze import routes
+from hilp.data.dataset import Dataset
 from hilp.tasks import antmaze
 from hilp.tasks.antmaze import SPEED, AntMaze, AntOpen, OpenEpisodes
 from hilp.tasks.maze import at_goal
-
-if TYPE_CHECKING:
-    from hilp.data.dataset import Dataset
 
 EPISODE_STEPS = 1000  # 1001 rows
 ACTION_NOISE = 0.2  # standard deviation of the Gaussian added to each action before it is clipped to [-1, 1]

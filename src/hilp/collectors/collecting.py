@@ -3,8 +3,6 @@
 Finished episodes are kept next to the target folder until the collection is complete. Every call of `Shards.add` leaves
 one checked file, written whole or not at all. A learner's state says how many episodes it has seen, and later ones are
 dropped when it is loaded. So a killed collection continues without torn or doubled episodes.
-
-Worker processes import this file, so it leaves what reads data to functions that only the parent calls.
 """
 
 from __future__ import annotations
@@ -19,16 +17,15 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hilp import storage
+from hilp.data.dataset import Dataset
+from hilp.data.native import require_free
+from hilp.data.transforms import Parts
 from hilp.errors import HilpError
-
-if TYPE_CHECKING:
-    from hilp.data.dataset import Dataset
-    from hilp.data.transforms import Parts
 
 UNGUARDED = "in a script, call this under `if __name__ == '__main__':`, or use workers=1"
 Episode = dict[str, Any]  # columns of an episode: observations [T + 1, obs], actions [T, act], extras [T + 1, ...]
@@ -190,8 +187,6 @@ def collection(out: Path, identity: dict[str, Any], overwrite: bool = False) -> 
 
     identity: what tells it from others (task, kind, steps, seed, ...).
     """
-    from hilp.data.native import require_free
-
     out = storage.with_a_name(out)
     require_free(out, overwrite)
     folder = _beside(out)
@@ -286,8 +281,6 @@ class Shards:
         measure: Callable[[Dataset], dict[str, Any]] | None = None,
     ) -> Dataset:
         """Write the native folder and remove what led to it."""
-        from hilp.data.dataset import Dataset
-
         files = self._files()
         if not files:
             raise HilpError(f"{self.folder} holds no episode: there is nothing to write")

@@ -10,23 +10,19 @@ added to the action; joints at their limits are left out of the Jacobian, becaus
 joints that are free to choose go back to a middle pose, or a script ends in a pose that the next one cannot begin in.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hilp.collectors.collecting import NO_TARGET, Episode, Request, Simulate, at_target, collect_blocks, recorded
+from hilp.data.dataset import Dataset
 from hilp.errors import HilpError
 from hilp.tasks import kitchen
 from hilp.tasks.kitchen import HAND, HANDLES, MAX_STEPS, NAMES, PARTS, ROBOT, Kitchen, Simulator
 from hilp.tasks.rendering import VISUAL
-
-if TYPE_CHECKING:
-    from hilp.data.dataset import Dataset
 
 KINDS = ("partial", "mixed", "complete")
 EPISODE_STEPS = MAX_STEPS  # 281 rows

@@ -1,19 +1,15 @@
 """Scripted data for the built-in maze: many robots side by side, each step one pass of numpy over all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hilp.collectors.collecting import Request
+from hilp.data.dataset import Dataset
 from hilp.tasks import rendering
 from hilp.tasks.maze import RADIUS, STEP, Grid, Maze
-
-if TYPE_CHECKING:
-    from hilp.data.dataset import Dataset
 
 IN_MEMORY = True
 

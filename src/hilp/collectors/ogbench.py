@@ -16,26 +16,22 @@ of its last cell for the goal. An arm follows the scripts that come with OGBench
 correlated in time, and a new target whenever one is done.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hilp.collectors.ant_controller import Controller
 from hilp.collectors.collecting import Block, Episode, Request, apart, at_target, collect_blocks, recorded
 from hilp.collectors.maze import routes
+from hilp.data.dataset import Dataset
 from hilp.errors import HilpError
 from hilp.tasks import ogbench
 from hilp.tasks.antmaze import AntEpisodes, AntMaze
 from hilp.tasks.base import import_simulator
 from hilp.tasks.ogbench import SCALES, VERSION, Manipulation, OgbenchMaze, OgbenchTask, Points
 from hilp.tasks.ogbench.task import EXTRA, make_env, seeded
-
-if TYPE_CHECKING:
-    from hilp.data.dataset import Dataset
 
 KINDS = {"navigate": 1000, "stitch": 200, "explore": 500, "play": 1000}  # kind -> steps of an episode
 # Body -> kind -> episodes in one piece of work, which run side by side in mazes.

@@ -17,17 +17,14 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks.base import BaseEpisodes, Given, Threaded, changed, import_simulator, require_observation
+from hilp.tasks.base import Axes, BaseEpisodes, Given, Threaded, changed, import_simulator, require_observation
 from hilp.tasks.maze import MAZES, Grid, Places, maps, read_map
 from hilp.tasks.rendering import render
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 CELL = 4.0  # side of a cell
 WALL_HEIGHT = 2.0

@@ -22,7 +22,9 @@ from hilp.data.transforms import Parts
 from hilp.errors import HilpError, nearest, some
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.axes import Axes as Axes
+else:
+    Axes = Any  # matplotlib is imported where something is drawn
 
 
 Given = np.ndarray | None  # a start or goal as an observation; None: a random one

@@ -15,13 +15,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, redirect_stderr
 from functools import cache, cached_property
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from hilp.data.dataset import Dataset
+from hilp.data.rewards import Extras
 from hilp.errors import HilpError, nearest
 from hilp.tasks.base import (
     AnyGoal,
+    Axes,
     BaseEpisodes,
     Given,
     Threaded,
@@ -34,12 +37,6 @@ from hilp.tasks.base import (
 )
 from hilp.tasks.maze.maps import bare_axes
 from hilp.tasks.rendering import VISUAL, ImageTask, drawing, offscreen, render
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from hilp.data.dataset import Dataset
-    from hilp.data.rewards import Extras
 
 MAX_STEPS = 280
 THRESHOLD = 0.3  # a subtask is done where its numbers are less than this far from its goal's

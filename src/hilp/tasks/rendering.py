@@ -8,24 +8,20 @@ is a function of the state, it also has `render_states(states)`, and where an im
 Simulators are rendered in memory.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hilp import trees
+from hilp.data.dataset import Dataset
 from hilp.errors import HilpError
 from hilp.spec import Spec
 from hilp.trees import Tree
-
-if TYPE_CHECKING:
-    from hilp.data.dataset import Dataset
 
 SUFFIX = "-pixels"  # ends the name of a task with image observations
 VISUAL = "visual-"  # begins it, where papers name tasks so

@@ -13,21 +13,16 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from hilp.data.dataset import Dataset
 from hilp.data.transforms import Recent
 from hilp.errors import HilpError, nearest, some
-from hilp.tasks.base import BaseEpisodes, Given, Threaded, column_names, cores
+from hilp.tasks.base import Axes, BaseEpisodes, Given, Threaded, column_names, cores
 from hilp.tasks.dmc.domains import DOMAINS, NAMES, TASKS, Arrays, Domain
 from hilp.tasks.rendering import SUFFIX, drawing, render, with_images
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from hilp.data.dataset import Dataset
-
 
 SIDE, FRAMES = 64, 3  # pixels of an image along each side; images that policies see at once
 PART, PHYSICS = "pixels", "physics"

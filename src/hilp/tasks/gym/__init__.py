@@ -12,18 +12,13 @@ import json
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hilp import plugins
 from hilp.errors import HilpError, reason, require_count
-from hilp.tasks.base import BaseEpisodes, Given, Task, changed, column_names, require_observation
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from hilp.tasks.gym.environments import Maker
+from hilp.tasks.base import Axes, BaseEpisodes, Given, Task, changed, column_names, require_observation
 
 PREFIX = "gym:"
 FLAGS = ("is_success", "success")  # of info: what environments call it
@@ -140,7 +135,7 @@ class GymTask(Task):
     _states: np.ndarray | None = None  # [n, obs] of the data, one of which a goal looks like
 
     def __init__(
-        self, maker: Maker, name: str, goal: Any, reward: Any, success: Any, max_steps: Any, place: Any
+        self, maker: Callable[..., Any], name: str, goal: Any, reward: Any, success: Any, max_steps: Any, place: Any
     ) -> None:
         from hilp.tasks.gym.environments import Actions, Layout, is_goal_space
 

@@ -4,23 +4,17 @@ A one-way door is a cell that can be entered and left in one direction only. It 
 a side of the cell in the door's direction or not at all. Inside the cell it may move freely.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import textwrap
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hilp.errors import HilpError
 from hilp.storage import told
-from hilp.tasks.base import Task
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from hilp.tasks.base import Axes, Task
 
 SIDES = {">": (0, 1), "<": (0, -1), "^": (-1, 0), "v": (1, 0)}  # rows and columns to the cell behind each side
 DOORS = "".join(SIDES)

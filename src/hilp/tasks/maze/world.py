@@ -11,16 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks.base import BaseEpisodes, Finite, Given
+from hilp.tasks.base import Axes, BaseEpisodes, Finite, Given
 from hilp.tasks.maze.maps import MAZES, Grid, at_goal, closed, draw_doors, draw_walls, fewest_steps
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 RADIUS = 0.1  # half the width of the robot
 STEP = 0.4  # how far an action of 1 moves the robot along its axis

@@ -12,17 +12,15 @@ Names are OGBench's, with or without the version at the end: `pointmaze-large-v0
 `antmaze-large` needs it, because without it the name is D4RL's, which has the same maze and another evaluation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hilp.errors import HilpError
 from hilp.tasks.antmaze import CELL, AntMaze, draw_walls, require_free
-from hilp.tasks.base import import_simulator
+from hilp.tasks.base import Axes, import_simulator
 from hilp.tasks.maze.maps import bare_axes
 from hilp.tasks.ogbench.task import (
     EXTRA,
@@ -37,9 +35,6 @@ from hilp.tasks.ogbench.task import (
     takes,
 )
 from hilp.tasks.rendering import VISUAL, ImageTask
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # Of mazes
 STEP, SUBSTEPS = 0.2, 5  # how far an action of 1 moves a point along its axis; steps of the simulator for it
