@@ -97,9 +97,6 @@ def _side_by_side(world: Task, make: Make, seed: int, first: int) -> list[Episod
     return apart(recorded(row, step, world.max_steps), ends)
 
 
-# ---- who acts --------------------------------------------------------------------------------------------------------
-
-
 def _actors(kind: str, world: Task) -> Make:
     if kind == "random":
         return lambda rng: lambda observation: rng.uniform(-1, 1, world.action_dim)

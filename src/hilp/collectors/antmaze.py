@@ -142,9 +142,6 @@ def play_cells(world: AntMaze) -> np.ndarray:
     return np.sort(np.random.default_rng(0).permutation(len(free))[:count])
 
 
-# ---- on open ground --------------------------------------------------------------------------------------------------
-
-
 def walk(controller: Controller, states: np.ndarray, asked: np.ndarray) -> np.ndarray:
     """Actions [n, 8] that walk ants in states [n, 29] with these velocities [n, 2], in m/s."""
     speed = np.linalg.norm(asked, axis=1, keepdims=True)

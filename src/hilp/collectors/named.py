@@ -19,6 +19,7 @@ from hilp.data.source import Source, of_dataset
 from hilp.data.transforms import Parts
 from hilp.errors import HilpError, nearest
 from hilp.tasks import dmc, kitchen, maze, ogbench, rendering
+from hilp.tasks.ogbench.task import VERSION, of_data
 
 BUILT_IN = "built-in"
 BUILT_IN_STEPS = 300_000  # transitions of a built-in data set
@@ -144,10 +145,10 @@ def _with_task(data: Data, source: Any, convention: str | None) -> Data:
         return data
     if data.format == "ogbench" and data.task is None:
         # Like pointmaze-large-stitch-v0-val.npz.
-        name = path.name.removesuffix(".npz").removesuffix("-val").removesuffix(ogbench.VERSION)
-        about = ogbench.of_data(name.removeprefix(ogbench.VISUAL))
+        name = path.name.removesuffix(".npz").removesuffix("-val").removesuffix(VERSION)
+        about = of_data(name.removeprefix(rendering.VISUAL))
         if about is not None:
-            visual = name.startswith(ogbench.VISUAL)
+            visual = name.startswith(rendering.VISUAL)
             size = rendering.policy_spec(ogbench.make(name)).observation_dim if visual else about.observation_dim
             return _named_after(data, "file", name, size)
     if data.format == "exorl":

@@ -30,8 +30,8 @@ from hilp.errors import HilpError
 from hilp.tasks import ogbench
 from hilp.tasks.antmaze import AntEpisodes, AntMaze
 from hilp.tasks.base import import_simulator
-from hilp.tasks.ogbench import SCALES, VERSION, Manipulation, OgbenchMaze, OgbenchTask, Points
-from hilp.tasks.ogbench.task import EXTRA, make_env, seeded
+from hilp.tasks.ogbench import SCALES, Manipulation, OgbenchMaze, OgbenchTask, Points
+from hilp.tasks.ogbench.task import EXTRA, VERSION, make_env, seeded
 
 KINDS = {"navigate": 1000, "stitch": 200, "explore": 500, "play": 1000}  # kind -> steps of an episode
 # Body -> kind -> episodes in one piece of work, which run side by side in mazes.

@@ -171,9 +171,6 @@ def column_names(parts: Parts) -> dict[str, int]:
     return columns
 
 
-# ---- simulators ------------------------------------------------------------------------------------------------------
-
-
 def import_simulator(needed_by: str, module: str = "mujoco") -> Any:
     """MuJoCo or another module of its extra."""
     choose_rendering()  # before the import, by which simulators choose how to render

@@ -119,10 +119,7 @@ class ImageTask:
     name: str
     observation_dim: int
     data_hint = ""  # what to do where data has other states
-
-    def render_states(self, states: np.ndarray) -> dict[str, np.ndarray]:
-        """Images of states [n, obs]."""
-        raise NotImplementedError
+    render_states: Callable[[np.ndarray], dict[str, np.ndarray]]  # images of states [n, obs]
 
     def episodes(self, *args: Any, **kwargs: Any) -> Any:
         return RenderedEpisodes(self, super().episodes(*args, **kwargs))  # type: ignore[misc]
@@ -182,9 +179,6 @@ class RenderedEpisodes:
     def extra(self, name: str) -> np.ndarray:
         known = name == self._world.state_column and name in self._world.extra_columns
         return self._plain.observations if known else self._plain.extra(name)
-
-
-# ---- pictures of simulations -----------------------------------------------------------------------------------------
 
 
 def offscreen() -> bool:

@@ -99,6 +99,8 @@ class Domain:
     task: tuple[str, dict[str, Any]]  # of the suite's module: a class that begins episodes, and its arguments
     camera: int | str = 0
     axes: Mapping[str, int]  # the two columns of an observation that pictures show, by what they are
+    observe: Callable[[Arrays], Sequence[np.ndarray]]  # the parts [n, k] of observations, which stand side by side
+    measure: Callable[[Any], Sequence[float]]  # what rewards are made of, from qpos and qvel: by the stages it takes
 
     def __init__(self) -> None:
         import_simulator("a DeepMind Control task", "dm_control.suite")  # `build` will want it
@@ -122,14 +124,6 @@ class Domain:
         name, values = self.task
         with self.physics.reset_context():
             getattr(self.suite, name)(**values, random=seed).initialize_episode(self.physics)
-
-    def observe(self, now: Arrays) -> Sequence[np.ndarray]:
-        """The parts [n, k] of observations, which stand side by side in them."""
-        raise NotImplementedError
-
-    def measure(self, data: Any) -> Sequence[float]:
-        """What rewards are made of, from qpos and qvel alone: only the stages of the physics that it takes."""
-        raise NotImplementedError
 
     def putting(self, *stages: Callable[[Any, Any], None]) -> Callable[[np.ndarray], Any]:
         """A function that puts a physics state (positions, velocities, activations) into a simulation of its own.

@@ -110,9 +110,6 @@ def _call(function: Callable[..., Any], values: Mapping[str, Any], **drawn: str)
     return env
 
 
-# ---- observations and actions ----------------------------------------------------------------------------------------
-
-
 def is_goal_space(space: Any) -> bool:
     """Whether observations are dicts of an observation, an achieved goal and a desired one."""
     return {OBSERVATION, ACHIEVED, DESIRED} <= set(getattr(space, "spaces", ()))

@@ -312,6 +312,22 @@ def fewest_steps(successors: np.ndarray) -> np.ndarray:
     return steps
 
 
+def longest_corridor(walls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Centres of the first and last cell of the longest straight run of free cells; the first found among equals."""
+    rows = walls.shape[0]
+    best: list[tuple[int, int]] = []
+    lines = [[(row, column) for column in range(walls.shape[1])] for row in range(rows)]
+    lines += [[(row, column) for row in range(rows)] for column in range(walls.shape[1])]
+    for line in lines:
+        run: list[tuple[int, int]] = []
+        for cell in line:
+            run = [] if walls[cell] else [*run, cell]
+            if len(run) > len(best):
+                best = run
+    ends = np.array([(column + 0.5, rows - row - 0.5) for row, column in (best[0], best[-1])])
+    return ends[0], ends[1]
+
+
 def draw_walls(walls: np.ndarray, ax: Axes, corner: tuple[float, float], cell: float, origin: str) -> None:
     """Draw walls [rows, columns] from above; origin: "upper" where row 0 is at the top, else "lower"."""
     from matplotlib.colors import ListedColormap

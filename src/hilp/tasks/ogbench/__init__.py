@@ -22,18 +22,7 @@ from hilp.errors import HilpError
 from hilp.tasks.antmaze import CELL, AntMaze, draw_walls, require_free
 from hilp.tasks.base import Axes, import_simulator
 from hilp.tasks.maze.maps import bare_axes
-from hilp.tasks.ogbench.task import (
-    EXTRA,
-    NAMES,
-    VERSION,
-    Environment,
-    OgbenchEpisodes,
-    OgbenchTask,
-    find,
-    of_data,
-    seeded,
-    takes,
-)
+from hilp.tasks.ogbench.task import EXTRA, NAMES, Environment, OgbenchEpisodes, OgbenchTask, find, seeded, takes
 from hilp.tasks.rendering import VISUAL, ImageTask
 
 # Of mazes
