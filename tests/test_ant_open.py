@@ -13,7 +13,7 @@ from hilp import tasks
 from hilp.cli import main
 from hilp.collectors import antmaze as collector
 from hilp.collectors import collect
-from hilp.collectors.ant_controller import WEIGHTS, Controller
+from hilp.collectors.antmaze import WEIGHTS, Controller
 from hilp.errors import HilpError
 from hilp.evaluation import rollouts
 from hilp.evaluation.rows import check

@@ -33,9 +33,8 @@ import optax
 from jax import Array
 
 from hilp import storage
-from hilp.collectors.ant_controller import ACTION_DIM, INPUT_DIM, WEIGHTS, Controller, actual, canonical
+from hilp.collectors.antmaze import ACTION_DIM, INPUT_DIM, WEIGHTS, Controller, Walk, actual, canonical, walk
 from hilp.collectors.antmaze import EPISODE_STEPS as WALK_STEPS
-from hilp.collectors.antmaze import Walk, walk
 from hilp.errors import HilpError
 from hilp.evaluation import stats
 from hilp.learning.networks import Dense

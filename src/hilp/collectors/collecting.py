@@ -178,9 +178,6 @@ def script_outcome(data: Dataset) -> dict[str, int | float]:
     }
 
 
-# ---- finished episodes -----------------------------------------------------------------------------------------------
-
-
 @contextmanager
 def collection(out: Path, identity: dict[str, Any], overwrite: bool = False) -> Iterator[Shards]:
     """The episodes of one collection on their way to `out`, for this process alone.

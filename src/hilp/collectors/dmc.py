@@ -51,9 +51,6 @@ class Config:
     noise_clip: float = 0.3  # when learning
 
 
-# ---- the learner -----------------------------------------------------------------------------------------------------
-
-
 class State(NamedTuple):
     """Everything that learning changes."""
 
@@ -273,9 +270,6 @@ class Seeker:
             self.replay.observations[number, : steps + 1] = episode["observations"]
             self.replay.actions[number, :steps] = episode["actions"]
         self.replay.finished = shards.episodes()
-
-
-# ---- collecting ------------------------------------------------------------------------------------------------------
 
 
 def collect(world: dmc.Dmc, request: Request) -> Dataset:

@@ -25,14 +25,9 @@ BUILT_IN = "built-in"
 BUILT_IN_STEPS = 300_000  # transitions of a built-in data set
 BUILT_IN_FRAMES = 100_000  # the same where they are pictures, which are 300 MB then
 BUILT_IN_KIND = "navigate"  # what "maze-large" stands for
-KITCHENS = {  # what names of files of D4RL and of data sets of Minari have in them -> the task
-    "mixed": "mixed",
-    "bottomburner_light": "mixed",
-    "mini_kitchen": "complete",
-    "complete": "complete",
-    "partial": "partial",
-    "light_slider": "partial",
-}
+# What names of files of D4RL and of data sets of Minari have in them -> the task.
+KITCHENS = {"mixed": "mixed", "bottomburner_light": "mixed", "mini_kitchen": "complete", "complete": "complete"}
+KITCHENS |= {"partial": "partial", "light_slider": "partial"}
 
 Data = TypeVar("Data", Dataset, Source)
 

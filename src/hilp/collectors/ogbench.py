@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from hilp.collectors.ant_controller import Controller
+from hilp.collectors.antmaze import Controller
 from hilp.collectors.collecting import Block, Episode, Request, apart, at_target, collect_blocks, recorded
 from hilp.collectors.maze import routes
 from hilp.data.dataset import Dataset

@@ -162,8 +162,6 @@ class Kitchen(Threaded):
             self, robot_pose=require_observation(self, first, "first observation", finite=False)[:ROBOT].copy()
         )
 
-    # Goals
-
     @property
     def goal(self) -> np.ndarray:
         """The goal [30] of the paper: all subtasks done, zeros for what is in none of them."""
@@ -243,8 +241,6 @@ class Kitchen(Threaded):
             f"{self.name} has no reward '{name}': 'target' counts its subtasks, or give a function of observations"
         )
 
-    # Pictures
-
     def draw(self, ax: Axes) -> None:
         """The handles as the robot sees them, from the front: x to the right, z up."""
         data = self.simulator.begin(self.simulator.resting)
@@ -282,7 +278,7 @@ class KitchenEpisodes(BaseEpisodes):
     def __init__(
         self,
         world: Kitchen,
-        rngs: Sequence[np.random.Generator],
+        rngs: list[np.random.Generator],
         start: np.ndarray,
         goal: np.ndarray,
         subtasks: Sequence[str],

@@ -197,8 +197,6 @@ class GymTask(Task):
         rest = [column for column in range(self.observation_dim) if column not in first]
         return [*first, *rest, 0][:2]
 
-    # Episodes
-
     def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: Given = None) -> GymEpisodes:
         """n episodes, each from a reset with a seed of its own; a goal may be an observation or of the goal space."""
         if start is not None:
@@ -280,8 +278,6 @@ class GymTask(Task):
             raise HilpError(f"{self.name} cannot tell whether a state is at a goal: give success=")
         pairs = zip(achieved, desired, strict=True)
         return np.array([float(env.unwrapped.compute_reward(*pair, {})) for pair in pairs])
-
-    # Pictures
 
     def draw(self, ax: Axes) -> None:
         names = [f"{name}[{i}]" for name, (size,) in self.observation_parts for i in range(size)]

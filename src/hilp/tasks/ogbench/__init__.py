@@ -106,8 +106,6 @@ class OgbenchMaze(OgbenchTask):
         """Where to draw each observation: at the x and y that count."""
         return self._counted(observations)
 
-    # Environments
-
     @property
     def _episodes_class(self) -> type[OgbenchEpisodes]:
         simple = self.about.body == "point" and self.env._teleport_info is None
@@ -254,8 +252,6 @@ class Manipulation(OgbenchTask):
         """Where to draw each observation: at its first cube, or at the arm's hand where there is none."""
         at = self._part(observations, "block_0_x" if self.cubes else "effector_x", 2)
         return at / SCALES["position"] + CENTRE[:2]
-
-    # Environments
 
     def _step(self, env: Any, action: np.ndarray) -> np.ndarray:
         # A locked drawer is a damping in the model, which twins share: each step begins with that of its own buttons.

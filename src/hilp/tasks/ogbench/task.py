@@ -123,14 +123,10 @@ class OgbenchTask(Task):
         self.max_steps = about.max_steps
         self.observation_dim, self.action_dim = about.observation_dim, about.action_dim
 
-    # What the families differ in
-
     simulation: tuple[str, str]  # what an environment calls its model and its data
     set_state: Callable[[Any, np.ndarray], None]  # put an environment into the state that an observation tells of
     _observe: Callable[[Any], np.ndarray]
     _succeeds: Callable[[Any], bool]  # OGBench's success, now
-
-    # The environment
 
     @cached_property
     def env(self) -> Any:
