@@ -128,11 +128,6 @@ class Controller:
         return actual(np.tanh(mean), direction)
 
 
-def fingerprint() -> str:
-    """Of the weights: data by another controller is other data."""
-    return hashlib.sha256(WEIGHTS.read_bytes()).hexdigest()
-
-
 class Walk:
     """One ant on its way to goals drawn from some cells; `arrivals` are the steps at which it reached one."""
 
@@ -201,7 +196,8 @@ def kinds(world: AntMaze | AntOpen) -> tuple[str, ...]:
 
 def collect(world: AntMaze | AntOpen, request: Request) -> Dataset:
     """Episodes of 1001 rows, simulated by several processes."""
-    identity = request.identity(world.task, controller=fingerprint())
+    weights = hashlib.sha256(WEIGHTS.read_bytes()).hexdigest()  # data by another controller is other data
+    identity = request.identity(world.task, controller=weights)
     if isinstance(world, AntOpen):
         make, name = partial(_open_simulation, request.seed), f"{world.name}-{request.kind}"
         measured = partial(measure, world)

@@ -76,10 +76,9 @@ def collect_blocks(
 ) -> Dataset:
     """Exactly `request.steps` transitions in episodes of `length` steps; the last episode may be shorter.
 
-    measure: what the data keeps of its own behaviour.
-
-    Each process calls `make` once. What it returns simulates a block of episodes, which depend on the seed and their
-    numbers only. So an interrupted collection continues with the same data, also with another number of workers.
+    measure: what the data keeps of its own behaviour. Each process calls `make` once. What it returns simulates a block
+    of episodes, which depend on the seed and their numbers only. So an interrupted collection continues with the same
+    data, also with another number of workers.
     """
     workers = (os.cpu_count() or 1) if request.workers is None else request.workers
     if workers > 1 and multiprocessing.parent_process() is not None:

@@ -132,9 +132,6 @@ def _simulation(kind: str, seed: int) -> Simulate:
     return lambda block: [episode(number, steps) for number, steps in block]
 
 
-# ---- what the arm does, by hand --------------------------------------------------------------------------------------
-
-
 class Hand:
     """The hand of one simulation, and the actions that move it."""
 
@@ -186,8 +183,6 @@ class Hand:
             free &= ~stuck
         weight = self.data.qfrc_bias[:JOINTS] / self._stiffness
         return np.concatenate([(motion + weight) / self._reach, np.full(ROBOT - JOINTS, fingers)])
-
-    # Pieces of scripts
 
     def go(
         self,

@@ -86,9 +86,6 @@ def collect(world: OgbenchTask, request: Request) -> Dataset:
     return collect_blocks(request, request.identity(world.name), make, length, block, name, name)
 
 
-# ---- mazes -----------------------------------------------------------------------------------------------------------
-
-
 def vertices(ground: AntMaze) -> np.ndarray:
     """The free cells that are no corridor: not open on two opposite sides alone."""
     right, left, up, down = np.arange(len(ground.neighbours)) == ground.neighbours.T  # whether there is a wall
@@ -182,9 +179,6 @@ class MazeSimulation:
             return actions
 
         return apart(recorded(row, step, max(lengths)), lengths)
-
-
-# ---- the arm ---------------------------------------------------------------------------------------------------------
 
 
 class ArmSimulation:

@@ -276,15 +276,10 @@ class KitchenEpisodes(BaseEpisodes):
     """n episodes. The physics keep float64; observations are noisy and float32."""
 
     def __init__(
-        self,
-        world: Kitchen,
-        rngs: list[np.random.Generator],
-        start: np.ndarray,
-        goal: np.ndarray,
-        subtasks: Sequence[str],
+        self, world: Kitchen, rngs: list[np.random.Generator], start: np.ndarray, goal: np.ndarray, names: Sequence[str]
     ) -> None:
         self._world, self._simulator, self._rngs = world, world.simulator, rngs
-        self._goal, self.subtasks = goal, tuple(subtasks)
+        self._goal, self.subtasks = goal, tuple(names)
         self.goals = np.tile(goal.astype(np.float32), (len(rngs), 1))
         self.data = [self._simulator.begin(start) for _ in rngs]
         self._readings = np.empty((len(rngs), world.observation_dim))  # the last, which actions are relative to
@@ -329,10 +324,6 @@ class VisualKitchen(ImageTask, Kitchen):
 
     extra_columns: tuple[str, ...] = (ImageTask.state_column,)
     data_hint = ": files of D4RL and Minari have them with --option convention=kitchen"
-
-    @property
-    def plain(self) -> Kitchen:
-        return Kitchen(self.name.removeprefix(VISUAL), self.subtasks, self.threads)
 
     def render_states(self, states: np.ndarray) -> dict[str, np.ndarray]:
         return {self.image_parts[0][0]: camera(self.threads).images(np.asarray(states, np.float64))}

@@ -57,7 +57,7 @@ class Dmc(Threaded):
 
     def __init__(self, name: str, rewards: Sequence[str], threads: int | None = None) -> None:
         self.name = name
-        self.domain_name = name.partition("_")[0]
+        self.domain_name = name.removesuffix(SUFFIX).partition("_")[0]
         self.kind = DOMAINS[self.domain_name]
         self.max_steps, self.score_scale = self.kind.max_steps, self.kind.score_scale
         self.observation_parts = self.kind.parts
@@ -193,14 +193,6 @@ class PixelDmc(Dmc):
     """A robot whose policies see images; rewards are of its physics."""
 
     image_parts = ((PART, (SIDE, SIDE, 3 * FRAMES), "uint8"),)
-
-    def __init__(self, name: str, rewards: Sequence[str], threads: int | None = None) -> None:
-        super().__init__(name.removesuffix(SUFFIX), rewards, threads)
-        self.name = name
-
-    @property
-    def plain(self) -> Dmc:
-        return Dmc(self.name.removesuffix(SUFFIX), tuple(self.rewards), self.threads)
 
     def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: Given = None) -> PixelDmcEpisodes:
         return PixelDmcEpisodes(self, super().episodes(rng, n, start, goal).simulations)

@@ -15,7 +15,6 @@ import numpy as np
 from hilp.data.transforms import Parts
 from hilp.tasks.base import import_simulator
 
-GAUSSIAN_AT_MARGIN = 0.1
 Reward = Callable[..., np.ndarray]
 
 
@@ -27,7 +26,7 @@ def at_least(x: np.ndarray, bound: float, margin: float, value: float) -> np.nda
 def near(distance: np.ndarray, margin: float) -> np.ndarray:
     """1 up to distance 0, falling as a Gaussian to 0.1 at `margin`."""
     away = np.maximum(distance, 0.0) / margin
-    return np.exp(away**2 * np.log(GAUSSIAN_AT_MARGIN))
+    return np.exp(away**2 * np.log(0.1))
 
 
 def standing(height: np.ndarray, upright: np.ndarray) -> np.ndarray:

@@ -151,8 +151,6 @@ class Maze(Grid):
         longest = float(self.cell_steps.max() / STEP if finite is None else finite.steps.max())
         return 50 * math.ceil(4 * longest / 50)
 
-    # Physics
-
     def step(self, xy: np.ndarray, action: np.ndarray) -> np.ndarray:
         """Where the robots at xy [n, 2] are after one action [n, 2] each; float64."""
         xy = np.asarray(xy, np.float64)
@@ -205,8 +203,6 @@ class Maze(Grid):
         slack = 2 * TOUCH  # what the physics allow may still be rounded to float32
         corners = [column * self._height + row for column in _span(x, slack) for row in _span(y, slack)]
         return on_map & ~np.any([self._wall_at.take(corner, mode="clip") for corner in corners], axis=0)
-
-    # Places
 
     @cached_property
     def _rooms(self) -> np.ndarray:

@@ -305,10 +305,6 @@ class Visual(ImageTask, OgbenchTask):
         super().__init__(about)
         self.name = VISUAL + about.name
 
-    @property
-    def plain(self) -> OgbenchTask:
-        return Manipulation(self.about) if isinstance(self, Manipulation) else OgbenchMaze(self.about)
-
     @cached_property
     def _visual_env(self) -> Any:
         import_simulator(EXTRA, "ogbench")
