@@ -104,8 +104,7 @@ def _actors(kind: str, world: Task) -> Make:
         return lambda rng: Wanderer(rng, world.action_dim)
     act: Any = plugins.from_file(kind)
     if isinstance(act, type):
-        made: Make = act
-        return made
+        return act
     if not callable(act):
         raise HilpError(f"{kind} is no function of an observation")
     if len(inspect.signature(act).parameters) > 1:

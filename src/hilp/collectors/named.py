@@ -128,14 +128,7 @@ def _with_task(data: Data, source: Any, convention: str | None) -> Data:
     """The data with the task that its folder or file is named after, where the sizes fit."""
     path = Path(source) if isinstance(source, str | os.PathLike) else None
     if convention == "kitchen":
-        path = path or Path()
-        data = replace(data, observation_parts=kitchen.PARTS)
-        for text in (path.name, path.parent.name):  # of Minari's .../mixed-v2/data
-            for word, kind in KITCHENS.items():
-                if word in text:
-                    return _named_after(data, "file", f"kitchen-{kind}", data.observation_dim)
-        note = f"nothing says which subtasks count: name the task, one of {', '.join(kitchen.names())}"
-        return replace(data, notes=(note, *data.notes))
+        return _of_kitchen(data, path or Path())
     if path is None:
         return data
     if data.format == "ogbench" and data.task is None:
@@ -162,3 +155,13 @@ def _named_after(data: Data, what: str, task: str, size: int, parts: Parts = ())
         return replace(data, notes=(note, *data.notes))
     note = f"taken as data of the task {task}, after its {what}"
     return replace(data, task=task, observation_parts=parts or data.observation_parts, notes=(note, *data.notes))
+
+
+def _of_kitchen(data: Data, path: Path) -> Data:
+    data = replace(data, observation_parts=kitchen.PARTS)
+    for text in (path.name, path.parent.name):  # of Minari's .../mixed-v2/data
+        for word, kind in KITCHENS.items():
+            if word in text:
+                return _named_after(data, "file", f"kitchen-{kind}", data.observation_dim)
+    note = f"nothing says which subtasks count: name the task, one of {', '.join(kitchen.names())}"
+    return replace(data, notes=(note, *data.notes))

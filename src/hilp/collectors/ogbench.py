@@ -138,10 +138,6 @@ class Errands:
         way = to - xy
         return way / (np.linalg.norm(way, axis=1, keepdims=True) + 1e-6)
 
-    def arrive(self, xy: np.ndarray) -> None:
-        """After a step: see who is there."""
-        self.reached = np.linalg.norm(xy - self.goals, axis=1) <= self._world.radius
-
 
 class MazeSimulation:
     """What a process needs to collect blocks of a kind of data: it makes a world of its own."""
@@ -175,7 +171,7 @@ class MazeSimulation:
             noisy = intended + width * rng.standard_normal(intended.shape)
             actions: np.ndarray = noisy.clip(-1, 1).astype(np.float32)
             bodies.step(actions)
-            errands.arrive(bodies.states[:, :2])
+            errands.reached = np.linalg.norm(bodies.states[:, :2] - errands.goals, axis=1) <= self._world.radius
             return actions
 
         return apart(recorded(row, step, max(lengths)), lengths)

@@ -221,14 +221,11 @@ class Maze(Grid):
                         found.append((column + x, self._height - 1 - row + y, width, height))
         return np.array(found)
 
-    @cached_property
-    def _room_bounds(self) -> np.ndarray:
-        area = self._rooms[:, 2] * self._rooms[:, 3]
-        return np.cumsum(area) / area.sum()
-
     def starts(self, rng: np.random.Generator, n: int) -> np.ndarray:
         """n positions [n, 2] uniform over all valid ones."""
-        room = self._rooms[np.searchsorted(self._room_bounds[:-1], rng.random(n), side="right")]
+        area = self._rooms[:, 2] * self._rooms[:, 3]
+        bounds = np.cumsum(area) / area.sum()
+        room = self._rooms[np.searchsorted(bounds[:-1], rng.random(n), side="right")]
         return room[:, :2] + room[:, 2:] * rng.random((n, 2))
 
     def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: Given = None) -> MazeEpisodes:

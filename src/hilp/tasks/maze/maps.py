@@ -278,7 +278,6 @@ class Grid(Places):
 
     @cached_property
     def neighbours(self) -> np.ndarray:
-        """[cells, 4]: the free cell to the right, left, top and bottom; the cell itself where there is no way."""
         return neighbours(self.cells)
 
     @cached_property

@@ -249,6 +249,8 @@ def make_env(registered: str, **changes: Any) -> Any:
     import_simulator(EXTRA)
     import_simulator(EXTRA, "ogbench")
     registration = import_simulator(EXTRA, "gymnasium.envs.registration")
+    if registered not in registration.registry:
+        raise HilpError(f"OGBench has no {registered}: take {registered.removeprefix(VISUAL)}, which has states")
     spec = registration.registry[registered]
     maker = registration.load_env_creator(spec.entry_point)
     actions = getattr(maker, "action_space", None)
