@@ -11,15 +11,15 @@ import pytest
 import hilp
 from hilp import tasks
 from hilp.cli import main
-from hilp.collectors import ant_open as collector
+from hilp.collectors import antmaze as collector
 from hilp.collectors import collect
-from hilp.collectors.ant_controller import WEIGHTS, Controller
+from hilp.collectors.antmaze import WEIGHTS, Controller
 from hilp.errors import HilpError
 from hilp.evaluation import rollouts
 from hilp.evaluation.rows import check
 from hilp.report import page
-from hilp.tasks import ant_open
-from hilp.tasks.ant_open import SPEED, VELOCITIES, AntOpen
+from hilp.tasks import antmaze
+from hilp.tasks.antmaze import SPEED, VELOCITIES, AntOpen
 from hilp.testing import check_task
 
 if not all(importlib.util.find_spec(package) for package in ("mujoco", "ogbench")):
@@ -37,7 +37,7 @@ def world() -> AntOpen:
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Episodes of 101 rows, two in a block."""
     monkeypatch.setattr(collector, "EPISODE_STEPS", 100)
-    monkeypatch.setattr(collector, "BLOCK", 2)
+    monkeypatch.setattr(collector, "OPEN_BLOCK", 2)
 
 
 def walking(world: AntOpen, asked: Any, steps: int, goal: Any = None) -> tuple[np.ndarray, Any]:
@@ -93,8 +93,8 @@ def test_falls_are_seen_and_end_the_episode(world: AntOpen) -> None:
         return state
 
     states = np.stack([lying(0, 0.75), lying(1.5, 0.6), lying(1.6, 0.6), lying(np.pi, 0.3), lying(0, 0.29)])
-    assert ant_open.fallen(states).tolist() == [False, False, True, True, True]
-    running = ant_open.OpenEpisodes(world, states, np.full((5, 2), 50.0))
+    assert antmaze.fallen(states).tolist() == [False, False, True, True, True]
+    running = antmaze.OpenEpisodes(world, states, np.full((5, 2), 50.0))
     before = running.states.copy()
     running.step(np.full((5, 8), 0.5))
     assert ((running.states == before).all(axis=1) == [False, False, True, True, True]).all()
@@ -123,8 +123,8 @@ def test_goals_are_two_to_four_metres_away(world: AntOpen) -> None:
 
 def test_the_controller_walks_as_asked_and_holds_every_velocity(world: AntOpen) -> None:
     path, running = walking(world, list(VELOCITIES.values()), 100)
-    assert not running.fallen.any() and ant_open.fallen(path[-1]).sum() == 0
-    walked = ant_open.velocities(path[50], path[-1], 50)
+    assert not running.fallen.any() and antmaze.fallen(path[-1]).sum() == 0
+    walked = antmaze.velocities(path[50], path[-1], 50)
     for number, (name, asked) in enumerate(VELOCITIES.items()):
         assert walked[number] == pytest.approx(asked, abs=0.35), name
         found = world.held(name, path, running)
@@ -147,13 +147,13 @@ def test_the_log_and_its_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[s
     data = hilp.load(tmp_path / "data")
     assert data.task == "ant-open" and data.name == "ant-open-wander"
     assert data.lengths.tolist() == [101] * 5 + [31] and data.observations.shape == (536, 29)
-    assert not ant_open.fallen(data.observations).any()
+    assert not antmaze.fallen(data.observations).any()
     asked, at = data.extra("asked"), data.transition_rows
     shares = np.linalg.norm(asked, axis=1) / SPEED
     assert {*shares.round(3).tolist()} <= {0.0, 0.5, 1.0}
     held = np.diff(np.flatnonzero((np.diff(asked[:101], axis=0) != 0).any(axis=1)))
     assert len(held) and (held >= 10).all() and (held <= 30 * 3).all()  # a pause may be followed by another
-    velocity = ant_open.velocities(data.observations[at], data.observations[at + 1])
+    velocity = antmaze.velocities(data.observations[at], data.observations[at + 1])
     for name, asks in VELOCITIES.items():
         mean = np.maximum(0, 1 - np.linalg.norm(velocity - asks, axis=1) / (2 * SPEED)).mean()
         assert data.measured[f"reward_{name}"] == pytest.approx(mean)
@@ -178,13 +178,13 @@ def test_seed_and_number_decide_an_episode(world: AntOpen, tmp_path: Path) -> No
 @pytest.mark.usefixtures("short")
 def test_an_episode_with_a_fall_is_begun_anew(world: AntOpen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = collect(world, "wander", 100, 0, out=tmp_path / "plain", workers=1)
-    fallen, calls = ant_open.fallen, []
+    fallen, calls = antmaze.fallen, []
 
     def once(states: np.ndarray) -> np.ndarray:
         calls.append(1)
         return fallen(states) | (len(calls) == 50)
 
-    monkeypatch.setattr(ant_open, "fallen", once)
+    monkeypatch.setattr(antmaze, "fallen", once)
     again = collect(world, "wander", 100, 0, out=tmp_path / "again", workers=1)
     assert again.lengths.tolist() == [101] and (again.observations[1:] != plain.observations[1:]).any()
     moved = np.linalg.norm(np.diff(again.observations, axis=0), axis=1)

@@ -163,7 +163,7 @@ def test_episodes_depend_on_the_seed_only(large: AntMaze) -> None:
         return running.states
 
     assert (run(large, 0) == run(large, 0)).all()
-    assert (run(large, 0) == run(antmaze.make("antmaze-large", threads=2), 0)).all()
+    assert (run(large, 0) == run(antmaze.make("antmaze-large").with_threads(2), 0)).all()
     assert (run(large, 0) != run(large, 1)).any()
 
 

@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hilp.collectors import ant_controller, antmaze, collect
-from hilp.collectors.ant_controller import Controller, actual, canonical, quarter_turns
-from hilp.collectors.antmaze import KINDS, Walk, play_cells
+from hilp.collectors import antmaze, collect
+from hilp.collectors.antmaze import Controller, Walk, actual, canonical, kinds, play_cells, quarter_turns
 from hilp.errors import HilpError
 from hilp.tasks.antmaze import AntMaze, make
 from hilp.tasks.maze import SUCCESS_RADIUS
@@ -149,7 +148,7 @@ def test_play_walks_to_few_cells(tmp_path: Path) -> None:
         assert int(large.free_cell(walk.goal)) in play_cells(large)
     data = collect(large, "play", 3, 0, out=tmp_path / "play", workers=1)
     assert data.name == data.task == "antmaze-large-play"
-    assert set(KINDS) == {"diverse", "play"}
+    assert set(kinds(large)) == {"diverse", "play"}
 
 
 def test_mistakes_are_told(world: AntMaze, tmp_path: Path) -> None:
@@ -266,7 +265,7 @@ def test_numpy_acts_as_the_trained_network() -> None:
 def test_the_shipped_controller_is_small_walks_and_keeps_its_heading(world: AntMaze) -> None:
     from train_ant_controller import heading
 
-    assert ant_controller.WEIGHTS.stat().st_size < 1_000_000
+    assert antmaze.WEIGHTS.stat().st_size < 1_000_000
     controller = Controller.load()
     corridor = make("#" * 22 + "\n#" + "." * 20 + "#\n" + "#" * 22)
     hall = make("###\n" + "#.#\n" * 20 + "###")

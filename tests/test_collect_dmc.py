@@ -16,8 +16,7 @@ import pytest
 import hilp
 from hilp import collectors
 from hilp.collectors import dmc as collector
-from hilp.collectors.collecting import Request
-from hilp.collectors.shards import Shards, collection
+from hilp.collectors.collecting import Request, Shards, collection
 from hilp.data.convert import write_exorl as export_exorl
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError
@@ -149,7 +148,7 @@ def test_shards_mistakes(tmp_path):
 def test_another_process_is_kept_out_and_told_by_whom(tmp_path):
     code = """
 import sys, pathlib
-from hilp.collectors.shards import collection
+from hilp.collectors.collecting import collection
 with collection(pathlib.Path(sys.argv[1]), {}):
     pass
 """
@@ -169,7 +168,7 @@ def test_what_the_dead_left_of_a_finished_collection_is_removed(tmp_path, monkey
         raise Interrupted
 
     with monkeypatch.context() as patched:
-        patched.setattr("hilp.collectors.shards.shutil", SimpleNamespace(rmtree=killed))
+        patched.setattr("hilp.collectors.collecting.shutil", SimpleNamespace(rmtree=killed))
         with collection(tmp_path / "data", {}) as shards:
             shards.add([episode(0)])
             with pytest.raises(Interrupted):

@@ -17,10 +17,10 @@ from hilp import tasks
 from hilp.collectors import collect
 from hilp.collectors import ogbench as scripts
 from hilp.collectors.collecting import script_outcome
+from hilp.collectors.maze import routes
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError
-from hilp.tasks.ogbench.manipulation import Manipulation
-from hilp.tasks.ogbench.mazes import OgbenchMaze, Points
+from hilp.tasks.ogbench import Manipulation, OgbenchMaze, Points
 from hilp.tasks.ogbench.task import make_env
 
 if not all(importlib.util.find_spec(package) for package in ("mujoco", "ogbench", "dm_control")):
@@ -48,8 +48,8 @@ def cube() -> Manipulation:
 def test_points_move_as_in_the_environment_to_the_bit(maze: OgbenchMaze) -> None:
     """Also along walls, in corners and after them: the simulator is skipped only where it would change nothing."""
     rng = np.random.default_rng(0)
-    ways = scripts.Ways(maze)
-    starts = ways.centres[rng.integers(len(ways.cells), size=12)] + rng.uniform(-1.2, 1.2, (12, 2))
+    cells = maze.ground.free_cells
+    starts = maze.ground.centres(cells)[rng.integers(len(cells), size=12)] + rng.uniform(-1.2, 1.2, (12, 2))
     points = Points(maze.env.model, maze.walls, starts)
     envs = [maze._twin(maze.env) for _ in starts]
     for env, xy in zip(envs, starts, strict=True):
@@ -63,23 +63,22 @@ def test_points_move_as_in_the_environment_to_the_bit(maze: OgbenchMaze) -> None
         points.step(actions)
         touched += int(points.touching().sum())
         for i, env in enumerate(envs):
-            assert (env.step(actions[i].astype(np.float64))[0] == points.xy[i]).all(), (step, i)
+            assert (env.step(actions[i].astype(np.float64))[0] == points.states[i]).all(), (step, i)
     assert 200 < touched < 2800  # of 3000: both ways to move were taken
 
 
 def test_the_way_is_the_oracles(giant: OgbenchMaze) -> None:
-    ways = scripts.Ways(giant)
-    rng = np.random.default_rng(0)
-    for here, goal in rng.integers(len(ways.cells), size=(100, 2)):
-        at = ways.centres[here] + rng.uniform(-1.9, 1.9, 2)
-        subgoal, steps = giant.env.get_oracle_subgoal(at, ways.centres[goal])
-        assert (ways.centres[ways.ahead[goal, here]] == subgoal).all()
-        assert steps[tuple(ways.cells[here])] == ways.steps[here, goal]
+    cells, ahead = giant.ground.free_cells, routes(giant.ground)
+    centres, rng = giant.ground.centres(cells), np.random.default_rng(0)
+    for here, goal in rng.integers(len(cells), size=(100, 2)):
+        at = centres[here] + rng.uniform(-1.9, 1.9, 2)
+        subgoal, steps = giant.env.get_oracle_subgoal(at, centres[goal])
+        assert (centres[ahead[goal, here]] == subgoal).all()
+        assert steps[tuple(cells[here])] == giant.ground.cell_steps[here, goal]
 
 
 def test_cells_that_are_no_corridor(maze: OgbenchMaze) -> None:
-    ways = scripts.Ways(maze)
-    vertices = {tuple(cell) for cell in ways.cells[ways.vertices].tolist()}
+    vertices = {tuple(cell) for cell in maze.ground.free_cells[scripts.vertices(maze.ground)].tolist()}
     assert (1, 1) in vertices and (2, 2) in vertices  # corners of a room
     assert (4, 1) in vertices  # the end of a way
     assert (5, 1) not in vertices and (5, 6) not in vertices  # open above and below alone
@@ -105,11 +104,10 @@ def test_giant_episodes_are_twice_as_long(giant: OgbenchMaze) -> None:
 def test_stitch_goes_four_cells_and_stays(maze: OgbenchMaze) -> None:
     collector = scripts.MazeSimulation("pointmaze-medium", "stitch", 0)
     episodes = collector([(number, 200) for number in range(100)])
-    ways = scripts.Ways(maze)
     went = []
     for episode in episodes:
         start, end = (int(maze.ground.free_cell(episode["observations"][[row]])[0]) for row in (0, -1))
-        went.append(ways.steps[start, end])
+        went.append(maze.ground.cell_steps[start, end])
         assert (episode["target"] == 0).all()
     assert np.mean(np.array(went) == 4) > 0.9
     assert np.mean([episode["target_reached"].any() for episode in episodes]) > 0.85
@@ -160,7 +158,7 @@ def test_an_interrupted_collection_goes_on(maze: OgbenchMaze, tmp_path: Path) ->
 def test_a_collection_that_was_stopped_at_its_very_end_has_no_episode_twice(
     maze: OgbenchMaze, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hilp.collectors.shards import Shards
+    from hilp.collectors.collecting import Shards
 
     def full_disk(*given: object) -> None:
         raise HilpError("no space left")

@@ -60,6 +60,25 @@ class Reach(gymnasium.Env):
         return -float(np.abs(achieved - desired).max() > 0.2)
 
 
+class Hasty(Reach):
+    """Tells of success in the first step of an episode alone."""
+
+    def reset(self, **given: Any) -> Any:
+        self.steps = 0
+        return super().reset(**given)
+
+    def step(self, action: np.ndarray) -> Any:
+        *seen, info = super().step(action)
+        self.steps += 1
+        return *seen, info if self.steps == 1 else {}
+
+
+def test_a_flag_that_was_seen_once_is_known() -> None:
+    assert hilp.gym_task(Hasty).has_goals
+    with pytest.raises(hilp.HilpError, match="does not say in info when a goal is reached"):
+        hilp.gym_task(Reach, flag="arrived")
+
+
 # ---- conformance -----------------------------------------------------------------------------------------------------
 
 

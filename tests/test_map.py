@@ -169,7 +169,7 @@ def pictures(page: str) -> list[bytes]:
 def test_a_report_without_exact_distances(
     tiny: FoundationPolicy, change: Change, monkeypatch: pytest.MonkeyPatch, drawn: list[dict[str, Any]]
 ) -> None:
-    monkeypatch.setattr("hilp.tasks.maze.world.FINITE_LIMIT", 0)
+    monkeypatch.setattr("hilp.tasks.maze.FINITE_LIMIT", 0)
     text = page.build(tiny, [], [], tasks.make("maze-medium"))
     assert "What phi has learned" in text and "Rank correlation" not in text
     assert [picture[:4] for picture in pictures(text)] == [PNG, PNG]

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from hilp import tasks
 from hilp.errors import HilpError
 from hilp.tasks import antmaze, gym_maze, maze
-from hilp.tasks.maze import RADIUS, STEP, SUCCESS_RADIUS, Maze
-from hilp.tasks.maze.world import MOTIONS
+from hilp.tasks.maze import MOTIONS, RADIUS, STEP, SUCCESS_RADIUS, Maze
 
 CORRIDOR = "######\n#....#\n######"
 CORNER = "####\n#..#\n##.#\n####"
@@ -103,7 +102,7 @@ def test_the_robot_never_moves_against_its_action() -> None:
     world, rng = Maze("corner", CORNER), np.random.default_rng(0)
     # Positions a hair beyond the walls they touch, as rounding may leave them, and any other.
     xy = np.concatenate([rng.choice([1.1, 1.9, 2.1, 2.9], (5000, 2)), world.starts(rng, 5000)])
-    xy = xy + rng.uniform(-2, 2, xy.shape) * maze.world.TOUCH
+    xy = xy + rng.uniform(-2, 2, xy.shape) * maze.TOUCH
     xy = xy[world.valid(xy)]
     action = rng.uniform(-1, 1, xy.shape) * rng.choice([1, 1e-6], xy.shape)
     moved = world.step(xy, action) - xy
@@ -120,7 +119,7 @@ def test_never_in_a_wall(name: str, mazes: dict[str, Maze]) -> None:
         before, xy = xy, world.step(xy, rng.uniform(-1.5, 1.5, (200, 2)))
         assert world.valid(xy).all()
         assert (abs(xy - before) <= STEP + 1e-12).all()
-    assert not any(overlaps_wall(world, x, y, 1.01 * maze.world.TOUCH) for x, y in xy)
+    assert not any(overlaps_wall(world, x, y, 1.01 * maze.TOUCH) for x, y in xy)
 
 
 @settings(max_examples=40, deadline=None)
@@ -132,7 +131,7 @@ def test_never_in_a_wall_on_random_maps(text: str, seed: int) -> None:
     for _ in range(50):
         xy = world.step(xy, rng.choice([-1, -0.5, 0, 0.3, 1], (20, 2)))
         assert world.valid(xy).all()
-    assert not any(overlaps_wall(world, x, y, 1.01 * maze.world.TOUCH) for x, y in xy)
+    assert not any(overlaps_wall(world, x, y, 1.01 * maze.TOUCH) for x, y in xy)
 
 
 def test_starts_are_uniform_over_the_valid_positions() -> None:
@@ -336,7 +335,7 @@ def test_episodes_reproduce_and_start_away_from_the_goal(mazes: dict[str, Maze])
 def test_reached_is_the_euclidean_radius() -> None:
     world = Maze("open", OPEN)
     goals = np.array([[2.5, 2.5]] * 3)
-    episodes = maze.world.MazeEpisodes(world, np.array([[2.5 + SUCCESS_RADIUS, 2.5], [2.5, 3.01], [2.86, 2.86]]), goals)
+    episodes = maze.MazeEpisodes(world, np.array([[2.5 + SUCCESS_RADIUS, 2.5], [2.5, 3.01], [2.86, 2.86]]), goals)
     assert episodes.reached().tolist() == [True, False, False]
     episodes.step(np.array([[1, 0], [0, -1], [-1, 0]]))
     assert episodes.reached().tolist() == [False, True, True]

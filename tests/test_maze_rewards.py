@@ -10,7 +10,7 @@ from hilp import tasks
 from hilp.evaluation import rollouts
 from hilp.prompts.specs import Reward
 from hilp.tasks.maze import Maze
-from hilp.tasks.maze.world import longest_corridor
+from hilp.tasks.maze.maps import longest_corridor
 
 HALL = Maze("hall", "#######\n#.....#\n###.###\n#######")
 

@@ -11,9 +11,8 @@ import pytest
 from hilp import tasks
 from hilp.errors import HilpError
 from hilp.tasks import ogbench
+from hilp.tasks.ogbench import Manipulation, OgbenchMaze
 from hilp.tasks.ogbench import task as environments
-from hilp.tasks.ogbench.manipulation import Manipulation
-from hilp.tasks.ogbench.mazes import OgbenchMaze
 from hilp.tasks.ogbench.task import make_env, seeded
 
 if not all(importlib.util.find_spec(package) for package in ("mujoco", "ogbench", "dm_control")):

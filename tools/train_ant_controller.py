@@ -33,16 +33,14 @@ import optax
 from jax import Array
 
 from hilp import storage
-from hilp.collectors.ant_controller import ACTION_DIM, INPUT_DIM, WEIGHTS, Controller, actual, canonical
-from hilp.collectors.ant_open import walk
+from hilp.collectors.antmaze import ACTION_DIM, INPUT_DIM, WEIGHTS, Controller, Walk, actual, canonical, walk
 from hilp.collectors.antmaze import EPISODE_STEPS as WALK_STEPS
-from hilp.collectors.antmaze import Walk
 from hilp.errors import HilpError
 from hilp.evaluation import stats
 from hilp.learning.networks import Dense
 from hilp.storage import lines
-from hilp.tasks import ant_open, antmaze
-from hilp.tasks.simulator import import_simulator
+from hilp.tasks import antmaze
+from hilp.tasks.base import import_simulator
 from hilp.versions import versions
 
 COMMAND = "python tools/train_ant_controller.py"
@@ -262,7 +260,7 @@ class Floor:
         moved = (self.observations[:, :2] - before[:, :2]) / antmaze.STEP_SECONDS
         along = (moved * directions).sum(axis=1)
         drift = moved[:, 1] * directions[:, 0] - moved[:, 0] * directions[:, 1]
-        height = ant_open.upright(self.observations)
+        height = antmaze.upright(self.observations)
         fell = height < FALLEN
         cost = DRIFT_COST * np.abs(drift) + TILT_COST * (1 - height) + EFFORT_COST * np.square(action).sum(axis=1)
         cost += HEADING_COST * np.abs(heading(proprioception))
@@ -365,9 +363,9 @@ def measure(task: str, episodes: int, seed: int, weights: Path, report: Callable
 
 def measure_velocities(episodes: int, seed: int, weights: Path, report: Callable[[str], None]) -> dict[str, Any]:
     """How well an ant holds the velocities that the rewards of ant-open ask for, in as many episodes each."""
-    world, controller = ant_open.AntOpen(), Controller.load(weights)
-    each, found = max(1, episodes // len(ant_open.VELOCITIES)), {}
-    for name, asked in ant_open.VELOCITIES.items():
+    world, controller = antmaze.AntOpen(), Controller.load(weights)
+    each, found = max(1, episodes // len(antmaze.VELOCITIES)), {}
+    for name, asked in antmaze.VELOCITIES.items():
         running: Any = world.episodes(np.random.default_rng(seed), each)
         steps = [running.observations.copy()]
         for _ in range(world.max_steps):
@@ -414,7 +412,7 @@ def main() -> None:
         if args.evaluate is None:
             train(args.steps, args.seed, args.out, say)
         else:
-            if args.evaluate == ant_open.NAME:
+            if args.evaluate == antmaze.OPEN:
                 row = measure_velocities(args.episodes, args.seed, args.weights, say)
                 told = f"{row['held']} of {row['episodes']} velocities held, {row['falls']} falls"
             else:

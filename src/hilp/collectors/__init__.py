@@ -6,27 +6,25 @@ request may not fit a task, `require(world, request)` raises. A collector with `
 to write to.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hilp import plugins
-from hilp.collectors.collecting import Request
+from hilp import plugins, storage, tasks
+from hilp.collectors.collecting import IDENTITY, Request
+from hilp.data.dataset import Dataset
+from hilp.data.native import require_free
 from hilp.errors import HilpError, nearest, require_count, require_seed
-
-if TYPE_CHECKING:
-    from hilp.data.dataset import Dataset
-    from hilp.tasks import Task
+from hilp.tasks import Task
+from hilp.tasks.rendering import SUFFIX, VISUAL
 
 COLLECTORS: dict[str, str] = {  # family of tasks -> file, imported alone: some bring a learner along
     "maze": "hilp.collectors.maze",
     "antmaze": "hilp.collectors.antmaze",
-    "ant-open": "hilp.collectors.ant_open",
+    "ant-open": "hilp.collectors.antmaze",
     "kitchen": "hilp.collectors.kitchen",
     "dmc": "hilp.collectors.dmc",
     "ogbench": "hilp.collectors.ogbench",
@@ -53,8 +51,6 @@ def collect(
     out: folder to write. Mazes need none; simulators do, because they take minutes: an interrupted collection continues
     when it is called again with the same arguments. workers: processes or threads that simulate.
     """
-    from hilp import tasks
-
     steps, seed = require_count("steps", steps), require_seed(seed)
     workers = None if workers is None else require_count("workers", workers)
     world = tasks.make(task) if isinstance(task, str) else task
@@ -72,35 +68,27 @@ def collect(
 
 
 def run(collector: Any, world: Any, request: Request) -> Dataset:
-    """What a collector gives for a request. Where policies see images, it collects states, which are then rendered."""
+    """What a collector gives for a request.
+
+    Where policies see images, states are collected first, in a folder of their own, which a later call renders where
+    this one is interrupted. A transition counts half when its state is collected.
+    """
     if hasattr(collector, "require"):
         collector.require(world, request)
     if request.workers is not None and hasattr(world, "with_threads"):
         world = world.with_threads(request.workers)
-    if hasattr(world, "render_dataset") and collector.__name__ != ACTING:
-        return _collect_images(collector, world, request)
-    done: Dataset = collector.collect(world, request)
-    return done
-
-
-def _collect_images(collector: Any, world: Any, request: Request) -> Dataset:
-    """States are collected first, in a folder of their own, which a later call renders where this one is interrupted.
-
-    A transition counts half when its state is collected.
-    """
-    from hilp import storage
-    from hilp.collectors.shards import IDENTITY
-    from hilp.data import native
-    from hilp.data.dataset import Dataset
-
-    native.require_free(request.folder, request.overwrite)
+    if not hasattr(world, "render_dataset") or collector.__name__ == ACTING:
+        done: Dataset = collector.collect(world, request)
+        return done
+    require_free(request.folder, request.overwrite)
     beside, progress = request.folder.with_name(f"{request.folder.name}-states"), request.report
     note, identity = beside / IDENTITY, request.identity(world.name, config=repr(request.config))
     if note.is_file() and storage.read_json(note) == identity:
         states = Dataset.open(beside)
     else:
         half = replace(request, out=beside, progress=lambda done: progress(done // 2))
-        states = collector.collect(world.plain, half)
+        plain = tasks.make(world.name.removeprefix(VISUAL).removesuffix(SUFFIX))
+        states = run(collector, plain, half)
         storage.write_json(note, identity)
     images = world.render_dataset(states, lambda done: progress((request.steps + min(done, request.steps)) // 2))
     return Dataset.open(images.save(request.folder, overwrite=request.overwrite))

@@ -4,25 +4,20 @@ Actions are in [-1, 1], as everywhere. An episode depends on the seed and its nu
 continues with the same data.
 """
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hilp import plugins
-from hilp.collectors.collecting import Episode, Request, apart, cut, recorded
-from hilp.collectors.shards import collection
+from hilp.collectors.collecting import Episode, Request, apart, collection, cut, recorded
+from hilp.data.dataset import Dataset
 from hilp.errors import HilpError
-
-if TYPE_CHECKING:
-    from hilp.data.dataset import Dataset
-    from hilp.tasks import Task
+from hilp.tasks import Task
 
 IN_MEMORY = True
 KINDS = ("wander", "random")  # and path/to/file.py:act
@@ -102,9 +97,6 @@ def _side_by_side(world: Task, make: Make, seed: int, first: int) -> list[Episod
     return apart(recorded(row, step, world.max_steps), ends)
 
 
-# ---- who acts --------------------------------------------------------------------------------------------------------
-
-
 def _actors(kind: str, world: Task) -> Make:
     if kind == "random":
         return lambda rng: lambda observation: rng.uniform(-1, 1, world.action_dim)
@@ -112,8 +104,7 @@ def _actors(kind: str, world: Task) -> Make:
         return lambda rng: Wanderer(rng, world.action_dim)
     act: Any = plugins.from_file(kind)
     if isinstance(act, type):
-        made: Make = act
-        return made
+        return act
     if not callable(act):
         raise HilpError(f"{kind} is no function of an observation")
     if len(inspect.signature(act).parameters) > 1:

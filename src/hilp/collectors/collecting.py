@@ -1,31 +1,37 @@
-"""What collectors share: what is to be collected, episodes simulated by several processes, data of images, targets.
+"""What collectors share: what is to be collected, episodes simulated by several processes and kept, and targets.
 
-Worker processes import this file, so it leaves what reads and writes data to functions that only the parent calls.
+Finished episodes are kept next to the target folder until the collection is complete. Every call of `Shards.add` leaves
+one checked file, written whole or not at all. A learner's state says how many episodes it has seen, and later ones are
+dropped when it is loaded. So a killed collection continues without torn or doubled episodes.
 """
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from hilp import storage
+from hilp.data.dataset import Dataset
+from hilp.data.native import require_free
+from hilp.data.transforms import Parts
 from hilp.errors import HilpError
-
-if TYPE_CHECKING:
-    from hilp.data.dataset import Dataset
-    from hilp.data.transforms import Parts
 
 UNGUARDED = "in a script, call this under `if __name__ == '__main__':`, or use workers=1"
 Episode = dict[str, Any]  # columns of an episode: observations [T + 1, obs], actions [T, act], extras [T + 1, ...]
 Block = list[tuple[int, int]]  # number and steps of each episode that one call simulates
 Simulate = Callable[[Block], list[Episode]]
+IDENTITY, STATE = "collection.json", "state.safetensors"
 TARGET, TARGET_REACHED = "target", "target_reached"  # extra columns of data by scripts
 NO_TARGET = -1  # of a row in which the script had none: it rests, or is going to break off
 
@@ -70,13 +76,10 @@ def collect_blocks(
 ) -> Dataset:
     """Exactly `request.steps` transitions in episodes of `length` steps; the last episode may be shorter.
 
-    measure: what the data keeps of its own behaviour.
-
-    Each process calls `make` once. What it returns simulates a block of episodes, which depend on the seed and their
-    numbers only. So an interrupted collection continues with the same data, also with another number of workers.
+    measure: what the data keeps of its own behaviour. Each process calls `make` once. What it returns simulates a block
+    of episodes, which depend on the seed and their numbers only. So an interrupted collection continues with the same
+    data, also with another number of workers.
     """
-    from hilp.collectors.shards import collection
-
     workers = (os.cpu_count() or 1) if request.workers is None else request.workers
     if workers > 1 and multiprocessing.parent_process() is not None:
         # Most likely a worker process, which runs its parent's script again.
@@ -172,3 +175,141 @@ def script_outcome(data: Dataset) -> dict[str, int | float]:
         "targets_cut_short": int((last & ~got).sum()),
         "script_success": float(got.mean()),
     }
+
+
+@contextmanager
+def collection(out: Path, identity: dict[str, Any], overwrite: bool = False) -> Iterator[Shards]:
+    """The episodes of one collection on their way to `out`, for this process alone.
+
+    identity: what tells it from others (task, kind, steps, seed, ...).
+    """
+    out = storage.with_a_name(out)
+    require_free(out, overwrite)
+    folder = _beside(out)
+    with storage.locked(folder, f"collecting {_listed(identity)}"):
+        storage.clean_leftovers(folder)
+        storage.clean_leftovers_in(folder)
+        yield Shards(out, identity, overwrite)
+
+
+class Shards:
+    """The finished episodes of a collection, in a folder next to its target `out`."""
+
+    def __init__(self, out: Path, identity: dict[str, Any], overwrite: bool = False) -> None:
+        self.out, self.folder, self._overwrite = out, _beside(out), overwrite
+        with storage.told(f"cannot write {self.folder}"):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        known = self.folder / IDENTITY
+        if not known.exists():
+            storage.write_json(known, identity)
+        try:
+            found = storage.read_json(known)
+        except HilpError as error:
+            raise HilpError(f"{error}; or delete {self.folder} and collect again") from error
+        if found != json.loads(json.dumps(identity)):
+            about = _listed(found) if isinstance(found, dict) else "something else"
+            raise HilpError(
+                f"{self.folder} holds an unfinished collection of {about}: finish it with the same command, delete the "
+                "folder or choose another target"
+            )
+        self._lengths = np.zeros(0, np.int64)  # rows of each finished episode
+        for file in self._files():
+            lengths = storage.read_arrays(file)[0]["lengths"]
+            if int(file.stem) != len(self._lengths):
+                raise HilpError(f"{self.folder} lacks episodes before {file.name}: delete the folder and collect again")
+            self._lengths = np.concatenate([self._lengths, lengths])
+
+    def episodes(self) -> int:
+        return len(self._lengths)
+
+    def transitions(self) -> int:
+        return int(self._lengths.sum()) - len(self._lengths)
+
+    def add(self, episodes: list[Episode]) -> None:
+        """Keep finished episodes: observations [T + 1, obs], actions [T, act] and extras [T + 1, ...] each."""
+        if not episodes:
+            return
+        columns: dict[str, np.ndarray] = {}
+        for name in episodes[0]:
+            parts = [episode[name] for episode in episodes]
+            if name == "actions":
+                parts = [np.concatenate([actions, np.zeros_like(actions[:1])]) for actions in parts]
+            columns[name] = np.concatenate(parts)
+        lengths = np.array([len(episode["observations"]) for episode in episodes], np.int64)
+        torn = [name for name, column in columns.items() if len(column) != lengths.sum()]
+        if torn:
+            raise ValueError(f"episodes of {lengths.sum()} observations have {len(columns[torn[0]])} rows of {torn[0]}")
+        storage.write_arrays(self.folder / f"{self.episodes():08d}.safetensors", {**columns, "lengths": lengths})
+        self._lengths = np.concatenate([self._lengths, lengths])
+
+    def stored(self) -> Iterator[Episode]:
+        """The episodes so far, as they were added."""
+        for file in self._files():
+            columns, _ = storage.read_arrays(file)
+            stops = np.cumsum(columns.pop("lengths"))
+            for start, stop in zip([0, *stops[:-1]], stops, strict=True):
+                episode = {name: column[start:stop] for name, column in columns.items()}
+                yield {**episode, "actions": episode["actions"][:-1]}
+
+    def save_state(self, arrays: dict[str, np.ndarray], note: dict[str, Any]) -> None:
+        """Keep the state of a learner that has seen all the episodes so far."""
+        storage.write_arrays(self.folder / STATE, arrays, {"note": note, "episodes": self.episodes()})
+
+    def load_state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
+        """The state last saved; drops the episodes that it has not seen, which are all of them where there is none."""
+        there = (self.folder / STATE).exists()
+        arrays, saved = storage.read_arrays(self.folder / STATE) if there else ({}, {"episodes": 0})
+        if saved["episodes"] > self.episodes():
+            raise HilpError(
+                f"{self.folder} has lost episodes that its state has seen: delete the folder and collect again"
+            )
+        for file in self._files():
+            if int(file.stem) >= saved["episodes"]:
+                file.unlink()
+        self._lengths = self._lengths[: saved["episodes"]]
+        return (arrays, saved["note"]) if there else None
+
+    def finish(
+        self,
+        name: str,
+        task: str | None,
+        observation_parts: Parts = (),
+        measure: Callable[[Dataset], dict[str, Any]] | None = None,
+    ) -> Dataset:
+        """Write the native folder and remove what led to it."""
+        files = self._files()
+        if not files:
+            raise HilpError(f"{self.folder} holds no episode: there is nothing to write")
+        rows = int(self._lengths.sum())
+        columns: dict[str, np.ndarray] = {}
+        at = 0
+        for file in files:
+            shard, _ = storage.read_arrays(file)
+            count = int(shard.pop("lengths").sum())
+            for key, values in shard.items():
+                column = columns.setdefault(key, np.empty((rows, *values.shape[1:]), values.dtype))
+                column[at : at + count] = values
+            at += count
+        data = Dataset(columns.pop("observations"), columns.pop("actions"), self._lengths, columns, name=name)
+        measured = {} if measure is None else measure(data)
+        data = replace(data, task=task, observation_parts=observation_parts, measured=measured)
+        data.save(self.out, self._overwrite)
+        # Under another name at once: the rest of a folder that was half removed would look like a torn collection.
+        leftover = storage.temporary_beside(self.folder)
+        with storage.told(f"{self.out} is complete, but {self.folder} cannot be removed"):
+            os.rename(self.folder, leftover)
+        shutil.rmtree(leftover, ignore_errors=True)
+        return Dataset.open(self.out)
+
+    def _files(self) -> list[Path]:
+        """One a call of `add`, named after the number of its first episode."""
+        return sorted(self.folder.glob("[0-9]*.safetensors"))
+
+
+def _beside(out: Path) -> Path:
+    return out.with_name(f"{out.name}.partial")
+
+
+def _listed(identity: dict[str, Any]) -> str:
+    """An identity in one line, whatever is in it: a task may be the text of a map."""
+    return ", ".join(f"{key} {' '.join(str(value).split())}" for key, value in identity.items())

@@ -20,8 +20,7 @@ import optax
 from jax import Array
 
 from hilp import storage
-from hilp.collectors.collecting import Episode, Request, apart, cut, recorded
-from hilp.collectors.shards import Shards, collection
+from hilp.collectors.collecting import Episode, Request, Shards, apart, collection, cut, recorded
 from hilp.data.dataset import Dataset
 from hilp.learning import actors, losses, networks
 from hilp.tasks import dmc
@@ -50,9 +49,6 @@ class Config:
     tau: float = 0.01
     noise: float = 0.2  # on actions, when acting and when learning
     noise_clip: float = 0.3  # when learning
-
-
-# ---- the learner -----------------------------------------------------------------------------------------------------
 
 
 class State(NamedTuple):
@@ -276,32 +272,24 @@ class Seeker:
         self.replay.finished = shards.episodes()
 
 
-# ---- collecting ------------------------------------------------------------------------------------------------------
-
-
 def collect(world: dmc.Dmc, request: Request) -> Dataset:
     """Whole episodes (the last may be shorter), with an extra column "physics"."""
-    cfg = request.config or Config()
+    cfg, episodes = request.config or Config(), -(-request.steps // world.max_steps)
     identity = request.identity(world.domain_name, config=json.loads(json.dumps(asdict(cfg))))  # lists, no tuples
     with collection(request.folder, identity, request.overwrite) as shards:
-        _collect(world, request, cfg, shards)
+        seeker = None
+        if request.kind != "random":
+            seeker = Seeker(cfg, request.kind, world, episodes, request.seed)
+            seeker.load(shards)
+        while (done := shards.episodes()) < episodes:
+            rng, count = np.random.default_rng([request.seed, done]), min(cfg.side_by_side, episodes - done)
+            block = _block(world, rng, count, seeker, request, shards.transitions())
+            if done + count == episodes:
+                block[-1] = cut(block[-1], request.steps - (episodes - 1) * world.max_steps)
+            shards.add(block)
+            if seeker:
+                seeker.save(shards)
         return shards.finish(f"{world.domain_name}-{request.kind}", world.domain_name, world.observation_parts)
-
-
-def _collect(world: dmc.Dmc, request: Request, cfg: Config, shards: Shards) -> None:
-    episodes = -(-request.steps // world.max_steps)
-    seeker = None
-    if request.kind != "random":
-        seeker = Seeker(cfg, request.kind, world, episodes, request.seed)
-        seeker.load(shards)
-    while (done := shards.episodes()) < episodes:
-        rng, count = np.random.default_rng([request.seed, done]), min(cfg.side_by_side, episodes - done)
-        block = _block(world, rng, count, seeker, request, shards.transitions())
-        if done + count == episodes:
-            block[-1] = cut(block[-1], request.steps - (episodes - 1) * world.max_steps)
-        shards.add(block)
-        if seeker:
-            seeker.save(shards)
 
 
 def _block(

@@ -10,23 +10,19 @@ added to the action; joints at their limits are left out of the Jacobian, becaus
 joints that are free to choose go back to a middle pose, or a script ends in a pose that the next one cannot begin in.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hilp.collectors.collecting import NO_TARGET, Episode, Request, Simulate, at_target, collect_blocks, recorded
+from hilp.data.dataset import Dataset
 from hilp.errors import HilpError
 from hilp.tasks import kitchen
 from hilp.tasks.kitchen import HAND, HANDLES, MAX_STEPS, NAMES, PARTS, ROBOT, Kitchen, Simulator
 from hilp.tasks.rendering import VISUAL
-
-if TYPE_CHECKING:
-    from hilp.data.dataset import Dataset
 
 KINDS = ("partial", "mixed", "complete")
 EPISODE_STEPS = MAX_STEPS  # 281 rows
@@ -136,9 +132,6 @@ def _simulation(kind: str, seed: int) -> Simulate:
     return lambda block: [episode(number, steps) for number, steps in block]
 
 
-# ---- what the arm does, by hand --------------------------------------------------------------------------------------
-
-
 class Hand:
     """The hand of one simulation, and the actions that move it."""
 
@@ -190,8 +183,6 @@ class Hand:
             free &= ~stuck
         weight = self.data.qfrc_bias[:JOINTS] / self._stiffness
         return np.concatenate([(motion + weight) / self._reach, np.full(ROBOT - JOINTS, fingers)])
-
-    # Pieces of scripts
 
     def go(
         self,

@@ -1,25 +1,22 @@
 """Scripted data for the built-in maze: many robots side by side, each step one pass of numpy over all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hilp.collectors.collecting import Request
+from hilp.data.dataset import Dataset
 from hilp.tasks import rendering
 from hilp.tasks.maze import RADIUS, STEP, Grid, Maze
-
-if TYPE_CHECKING:
-    from hilp.data.dataset import Dataset
 
 IN_MEMORY = True
 
 SIDE_BY_SIDE = 1024  # episodes that run at once: enough to hide numpy's overhead, few enough to stay in the cache
 ARRIVED = 0.25  # from its goal a follower takes a new one: less than the success radius, or corners are hardly visited
 TURN = 0.05  # chance per step that a wanderer turns without a wall in its way
+ORACLE_ORDER = (2, 1, 3, 0)  # up, left, down, right: which neighbour OGBench's oracle prefers
 BLOCKED = 0.25  # a wanderer that got less than this part of a step forward turns
 
 
@@ -146,11 +143,16 @@ def walks(
     return {**data, "episode_lengths": lengths}
 
 
-def routes(maze: Grid, rng: np.random.Generator) -> np.ndarray:
-    """[goal cell, cell] -> the next cell on a shortest path, drawn among equally short ones to vary the ways taken."""
-    distance = maze.cell_steps[maze.neighbours]  # [cell, neighbour, goal cell]
+def routes(maze: Grid, rng: np.random.Generator | None = None) -> np.ndarray:
+    """[goal cell, cell] -> the next cell on a shortest path.
+
+    Among equally short ones it is drawn, to vary the ways taken; without a generator it is that of OGBench's oracle.
+    """
+    beside = maze.neighbours if rng else maze.neighbours[:, ORACLE_ORDER]
+    distance = maze.cell_steps[beside]  # [cell, neighbour, goal cell]
     # Less than one step of noise never prefers a longer way.
-    best = (distance + rng.random(distance.shape, np.float32)).argmin(axis=1)  # [cell, goal cell]
-    ahead = np.take_along_axis(maze.neighbours, best, axis=1)
+    noise = rng.random(distance.shape, np.float32) if rng else 0
+    best = (distance + noise).argmin(axis=1)  # [cell, goal cell]
+    ahead = np.take_along_axis(beside, best, axis=1)
     np.fill_diagonal(ahead, np.arange(len(ahead)))
     return np.ascontiguousarray(ahead.T)

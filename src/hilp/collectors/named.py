@@ -19,11 +19,15 @@ from hilp.data.source import Source, of_dataset
 from hilp.data.transforms import Parts
 from hilp.errors import HilpError, nearest
 from hilp.tasks import dmc, kitchen, maze, ogbench, rendering
+from hilp.tasks.ogbench.task import VERSION, of_data
 
 BUILT_IN = "built-in"
 BUILT_IN_STEPS = 300_000  # transitions of a built-in data set
 BUILT_IN_FRAMES = 100_000  # the same where they are pictures, which are 300 MB then
 BUILT_IN_KIND = "navigate"  # what "maze-large" stands for
+# What names of files of D4RL and of data sets of Minari have in them -> the task.
+KITCHENS = {"mixed": "mixed", "bottomburner_light": "mixed", "mini_kitchen": "complete", "complete": "complete"}
+KITCHENS |= {"partial": "partial", "light_slider": "partial"}
 
 Data = TypeVar("Data", Dataset, Source)
 
@@ -129,10 +133,10 @@ def _with_task(data: Data, source: Any, convention: str | None) -> Data:
         return data
     if data.format == "ogbench" and data.task is None:
         # Like pointmaze-large-stitch-v0-val.npz.
-        name = path.name.removesuffix(".npz").removesuffix("-val").removesuffix(ogbench.VERSION)
-        about = ogbench.of_data(name.removeprefix(ogbench.VISUAL))
+        name = path.name.removesuffix(".npz").removesuffix("-val").removesuffix(VERSION)
+        about = of_data(name.removeprefix(rendering.VISUAL))
         if about is not None:
-            visual = name.startswith(ogbench.VISUAL)
+            visual = name.startswith(rendering.VISUAL)
             size = rendering.policy_spec(ogbench.make(name)).observation_dim if visual else about.observation_dim
             return _named_after(data, "file", name, size)
     if data.format == "exorl":
@@ -154,10 +158,10 @@ def _named_after(data: Data, what: str, task: str, size: int, parts: Parts = ())
 
 
 def _of_kitchen(data: Data, path: Path) -> Data:
-    """Kitchen data with the names of its columns, and with its task where the file's name says it."""
     data = replace(data, observation_parts=kitchen.PARTS)
-    task = kitchen.task_of_file(path.name) or kitchen.task_of_file(path.parent.name)  # Minari: .../mixed-v2/data
-    if task is not None:
-        return _named_after(data, "file", task, data.observation_dim)
+    for text in (path.name, path.parent.name):  # of Minari's .../mixed-v2/data
+        for word, kind in KITCHENS.items():
+            if word in text:
+                return _named_after(data, "file", f"kitchen-{kind}", data.observation_dim)
     note = f"nothing says which subtasks count: name the task, one of {', '.join(kitchen.names())}"
     return replace(data, notes=(note, *data.notes))

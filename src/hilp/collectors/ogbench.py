@@ -16,27 +16,22 @@ of its last cell for the goal. An arm follows the scripts that come with OGBench
 correlated in time, and a new target whenever one is done.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from hilp.collectors.ant_controller import Controller
+from hilp.collectors.antmaze import Controller
 from hilp.collectors.collecting import Block, Episode, Request, apart, at_target, collect_blocks, recorded
+from hilp.collectors.maze import routes
+from hilp.data.dataset import Dataset
 from hilp.errors import HilpError
 from hilp.tasks import ogbench
-from hilp.tasks.antmaze import AntEpisodes
-from hilp.tasks.ogbench import VERSION, OgbenchTask
-from hilp.tasks.ogbench.manipulation import SCALES, Manipulation
-from hilp.tasks.ogbench.mazes import OgbenchMaze, Points
-from hilp.tasks.ogbench.task import EXTRA, make_env, seeded
-from hilp.tasks.simulator import import_simulator
-
-if TYPE_CHECKING:
-    from hilp.data.dataset import Dataset
+from hilp.tasks.antmaze import AntEpisodes, AntMaze
+from hilp.tasks.base import import_simulator
+from hilp.tasks.ogbench import SCALES, Manipulation, OgbenchMaze, OgbenchTask, Points
+from hilp.tasks.ogbench.task import EXTRA, VERSION, make_env, seeded
 
 KINDS = {"navigate": 1000, "stitch": 200, "explore": 500, "play": 1000}  # kind -> steps of an episode
 # Body -> kind -> episodes in one piece of work, which run side by side in mazes.
@@ -52,7 +47,6 @@ EXPLORE_NOISE = 1.0
 EXPLORE_STEPS = 10  # in one direction
 START_NOISE = 1.0  # starts and goals are the middle of a cell and up to this much more or less along each axis
 STITCH_CELLS = 4  # from start to goal
-ORACLE_ORDER = ((-1, 0), (0, -1), (1, 0), (0, 1))  # (row, column): of equally short ways the oracle takes the first
 
 # Of the arm
 PLAN = {"noise": 0.1, "noise_smoothing": 0.5}
@@ -92,47 +86,21 @@ def collect(world: OgbenchTask, request: Request) -> Dataset:
     return collect_blocks(request, request.identity(world.name), make, length, block, name, name)
 
 
-# ---- mazes -----------------------------------------------------------------------------------------------------------
-
-
-class Ways:
-    """The oracle's ways between the free cells of a maze."""
-
-    def __init__(self, world: OgbenchMaze) -> None:
-        self.ground = world.ground
-        self.cells = self.ground.free_cells
-        self.centres = self.ground.centres(self.cells)
-        self.steps = self.ground.cell_steps
-
-    @cached_property
-    def ahead(self) -> np.ndarray:
-        """[goal cell, cell] -> the next cell on the oracle's way."""
-        index = self.ground.free_index
-        ahead = np.tile(np.arange(len(self.cells)), (len(self.cells), 1))
-        for down, right in reversed(ORACLE_ORDER):
-            beside = index[self.cells[:, 0] + down, self.cells[:, 1] + right]  # the border is all walls
-            there = np.where(beside < 0, np.arange(len(beside)), beside)
-            shorter = self.steps[:, there] < self.steps
-            ahead = np.where(shorter, there, ahead)
-        return ahead
-
-    @cached_property
-    def vertices(self) -> np.ndarray:
-        """The free cells that are no corridor: not open on two opposite sides alone."""
-        walls = self.ground.walls
-        row, column = self.cells.T
-        up, down = walls[row - 1, column], walls[row + 1, column]
-        left, right = walls[row, column - 1], walls[row, column + 1]
-        corridor = (up & down & ~left & ~right) | (left & right & ~up & ~down)
-        return np.flatnonzero(~corridor)
+def vertices(ground: AntMaze) -> np.ndarray:
+    """The free cells that are no corridor: not open on two opposite sides alone."""
+    right, left, up, down = np.arange(len(ground.neighbours)) == ground.neighbours.T  # whether there is a wall
+    corridor = (up & down & ~left & ~right) | (left & right & ~up & ~down)
+    return np.flatnonzero(~corridor)
 
 
 class Errands:
     """n robots on their errands: where each is to go, and when it is there."""
 
-    def __init__(self, world: OgbenchMaze, ways: Ways, kind: str, rng: np.random.Generator, n: int) -> None:
-        self._world, self._ways, self._kind, self._rng = world, ways, kind, rng
-        self._cell = rng.integers(len(ways.cells), size=n)
+    def __init__(self, world: OgbenchMaze, ahead: np.ndarray, kind: str, rng: np.random.Generator, n: int) -> None:
+        """ahead [goal cell, cell]: the next cell on the oracle's way."""
+        self._world, self._ahead, self._kind, self._rng = world, ahead, kind, rng
+        self._centres, self._vertices = world.ground.centres(world.ground.free_cells), vertices(world.ground)
+        self._cell = rng.integers(len(ahead), size=n)
         self.starts = self._around(self._cell)
         self._goal_cell = np.array([self._draw_goal(int(cell)) for cell in self._cell])
         self.goals = self._around(self._goal_cell)
@@ -141,12 +109,12 @@ class Errands:
         self._steps = 0
 
     def _around(self, cells: np.ndarray) -> np.ndarray:
-        return self._ways.centres[cells] + self._rng.uniform(-START_NOISE, START_NOISE, (len(cells), 2))
+        return self._centres[cells] + self._rng.uniform(-START_NOISE, START_NOISE, (len(cells), 2))
 
     def _draw_goal(self, cell: int) -> int:
-        cells = self._ways.vertices
+        cells = self._vertices
         if self._kind == "stitch":
-            cells = np.flatnonzero(self._ways.steps[cell] == STITCH_CELLS)
+            cells = np.flatnonzero(self._world.ground.cell_steps[cell] == STITCH_CELLS)
         return int(self._rng.choice(cells)) if len(cells) else cell
 
     def directions(self, xy: np.ndarray) -> np.ndarray:
@@ -159,20 +127,16 @@ class Errands:
             return self._headings
         if self._kind == "navigate":  # those who are there get a new goal
             there = np.flatnonzero(self.reached)
-            self._goal_cell[there] = self._rng.choice(self._ways.vertices, len(there))
+            self._goal_cell[there] = self._rng.choice(self._vertices, len(there))
             self.goals[there] = self._around(self._goal_cell[there])
             self.number[there] += 1
-        cell = self._ways.ground.free_cell(xy)
+        cell = self._world.ground.free_cell(xy)
         self._cell = np.where(cell < 0, self._cell, cell)  # a leg that pushes off can lift an ant over a wall's edge
-        to = self._ways.centres[self._ways.ahead[self._goal_cell, self._cell]]
+        to = self._centres[self._ahead[self._goal_cell, self._cell]]
         if self._world.about.body == "ant":  # whose goals are so small that many are not reached from the middle
             to = np.where((self._cell == self._goal_cell)[:, None], self.goals, to)
         way = to - xy
         return way / (np.linalg.norm(way, axis=1, keepdims=True) + 1e-6)
-
-    def arrive(self, xy: np.ndarray) -> None:
-        """After a step: see who is there."""
-        self.reached = np.linalg.norm(xy - self.goals, axis=1) <= self._world.radius
 
 
 class MazeSimulation:
@@ -182,12 +146,12 @@ class MazeSimulation:
         world = ogbench.make(task)
         assert isinstance(world, OgbenchMaze)
         self._world, self._kind, self._seed = world, kind, seed
-        self._ways, self._controller = Ways(world), Controller.load()
+        self._ahead, self._controller = routes(world.ground), Controller.load()
 
     def __call__(self, episodes: Block) -> list[Episode]:
         first, lengths = episodes[0][0], [steps for _, steps in episodes]
         rng = np.random.default_rng([self._seed, first // BLOCKS[self._world.about.body][self._kind]])
-        errands = Errands(self._world, self._ways, self._kind, rng, len(lengths))
+        errands = Errands(self._world, self._ahead, self._kind, rng, len(lengths))
         width = EXPLORE_NOISE if self._kind == "explore" else NOISE[self._world.about.body]
         if self._world.about.body == "point":
             bodies: Points | AntEpisodes = Points(self._world.env.model, self._world.walls, errands.starts)
@@ -201,20 +165,16 @@ class MazeSimulation:
             return {"observations": bodies.observations, **told}
 
         def step() -> np.ndarray:
-            if isinstance(bodies, Points):
-                intended = errands.directions(bodies.xy)
-            else:
-                intended = self._controller.act(bodies.states[:, 2:], errands.directions(bodies.states[:, :2]))
+            intended = errands.directions(bodies.states[:, :2])
+            if isinstance(bodies, AntEpisodes):
+                intended = self._controller.act(bodies.states[:, 2:], intended)
             noisy = intended + width * rng.standard_normal(intended.shape)
             actions: np.ndarray = noisy.clip(-1, 1).astype(np.float32)
             bodies.step(actions)
-            errands.arrive(bodies.xy if isinstance(bodies, Points) else bodies.states[:, :2])
+            errands.reached = np.linalg.norm(bodies.states[:, :2] - errands.goals, axis=1) <= self._world.radius
             return actions
 
         return apart(recorded(row, step, max(lengths)), lengths)
-
-
-# ---- the arm ---------------------------------------------------------------------------------------------------------
 
 
 class ArmSimulation:
@@ -250,9 +210,8 @@ class ArmSimulation:
 
     def _of_targets(self, seed: int) -> dict[str, float]:
         """What the targets of an episode are drawn with, apart from the environment's own values."""
-        if self._world.about.body != "cube" or self._world.cubes not in STACKED:
-            return {}
-        return {"p_stack": np.random.default_rng(seed).uniform(*STACKED[self._world.cubes])}
+        stacked = STACKED.get(self._world.cubes) if self._world.about.body == "cube" else None
+        return {"p_stack": np.random.default_rng(seed).uniform(*stacked)} if stacked else {}
 
     def _take_up(self) -> None:
         """Begin the script of the target that there is now."""

@@ -12,11 +12,11 @@ from typing import Any
 
 from hilp import plugins
 from hilp.errors import HilpError, nearest
+from hilp.tasks import gym
 from hilp.tasks.base import Episodes, Finite, Task
 
 FAMILIES: dict[str, str] = {  # imported when needed
     "antmaze": "hilp.tasks.antmaze",  # before maze, which takes any text of several lines
-    "ant-open": "hilp.tasks.ant_open",
     "maze": "hilp.tasks.maze",
     "kitchen": "hilp.tasks.kitchen",
     "dmc": "hilp.tasks.dmc",
@@ -51,8 +51,6 @@ def reward_tasks() -> tuple[str, ...]:
 
 def runs_user_code(name: str) -> bool:
     """Whether making a task runs code that its name points to, in a file or a module."""
-    from hilp.tasks import gym
-
     return name not in _registered and gym.runs_user_code(name)
 
 
@@ -68,8 +66,6 @@ def make(name: str) -> Any:
 
     `gym:ID` is any environment of Gymnasium, `path/to/file.py:make` code of the user's own.
     """
-    from hilp.tasks import gym
-
     if name in _registered:
         return gym.task_from(_registered[name], name)
     if (family := _family_of(name)) is not None:

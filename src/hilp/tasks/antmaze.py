@@ -1,28 +1,30 @@
-"""AntMaze: a four-legged robot in a maze, with D4RL's evaluation, on the ant that OGBench ships (it equals D4RL's).
+"""A four-legged robot in a maze, with D4RL's evaluation, or on open ground: the ant that OGBench ships equals D4RL's.
 
 An observation is the simulator's state: qpos (15: x, y, z, a quaternion, 8 joint angles) and qvel (14). World units are
 metres. Cell (row, column) of a map is the square of side 4 around x = 4 * column - 4, y = 4 * row - 4, so cell (1, 1)
 is around the origin and, with y upwards, row 0 is drawn at the bottom. One step is 0.1 s.
+
+On open ground the ant is asked for a velocity or sent to a place a few metres away. It keeps facing +x, so that forward
+is +x and left is +y. An episode is 10 s, from the origin. An ant that falls, on its back or its belly, has ended its
+episode: it stays where it is and earns nothing more. So that a fall never pays, no reward is below zero: a step earns 1
+at the velocity asked for, 0.5 at a distance of the full speed and nothing at twice that and beyond.
 """
 
 from __future__ import annotations
 
 import os
 import xml.etree.ElementTree as ET
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks.base import BaseEpisodes, Given
+from hilp.tasks.base import Axes, BaseEpisodes, Given, Threaded, changed, import_simulator, require_observation
 from hilp.tasks.maze import MAZES, Grid, Places, maps, read_map
-from hilp.tasks.simulator import Threaded, import_simulator, render
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from hilp.tasks.rendering import render
 
 CELL = 4.0  # side of a cell
 WALL_HEIGHT = 2.0
@@ -32,6 +34,22 @@ POSITIONS = 15  # of the 29 numbers of an observation
 MAP_PREFIX = "antmaze:"  # before a map of the user's own, or the path of one
 
 LARGE_LONGEST_WAY = 19  # cells between the two free cells of the large map that are farthest apart
+
+# On open ground
+OPEN = "ant-open"
+SPEED = 1.5  # m/s: what the controller of the collector walks at
+VELOCITIES: dict[str, tuple[float, float]] = {  # that rewards ask for, in m/s
+    "forward": (SPEED, 0.0),
+    "backward": (-SPEED, 0.0),
+    "left": (0.0, SPEED),
+    "right": (0.0, -SPEED),
+    "half": (SPEED / 2, 0.0),
+    "stand": (0.0, 0.0),
+}
+GOAL_DISTANCES = (2.0, 4.0)  # metres from the origin
+LYING = 0.3  # metres: the body of an ant that lies on the ground is below this, that of one at rest on its legs above
+STRIDE = 10  # steps, about a full stride: within one the ant sways from side to side by 0.5 m/s, whoever walks it
+HELD = 0.3  # of the full speed: a velocity that is missed by less, over the last half of an episode, is held
 
 
 @dataclass(frozen=True)
@@ -72,6 +90,35 @@ NAMES: dict[str, Layout] = {
 }
 
 
+class AntEpisodes(BaseEpisodes):
+    """n episodes. The physics keep float64; observations are float32."""
+
+    def __init__(self, world: Ant, states: np.ndarray, goal_xy: np.ndarray) -> None:
+        self._world, self._mujoco, self._goal_xy = world, import_simulator("AntMaze"), goal_xy
+        goals = np.concatenate([goal_xy, np.tile(world.proprioception, (len(goal_xy), 1))], axis=1)
+        self.goals = goals.astype(np.float32)
+        self._data = [set_state(self._mujoco, world.model, self._mujoco.MjData(world.model), s) for s in states]
+        self._observe()
+
+    def step(self, actions: np.ndarray) -> None:
+        """One step of all but the episodes that rest at their goal."""
+        actions = np.asarray(actions, np.float64)
+        self._world.share_out(self._advance, self.moving(actions), actions)
+        self._observe()
+
+    def _advance(self, episode: int, action: np.ndarray) -> None:
+        data = self._data[episode]
+        data.ctrl[:] = action  # the model clips it to [-1, 1]
+        self._mujoco.mj_step(self._world.model, data, SUBSTEPS)
+
+    def _observe(self) -> None:
+        self.states = np.stack([np.concatenate([data.qpos, data.qvel]) for data in self._data])  # [n, 29] float64
+        self.observations = self.states.astype(np.float32)
+
+    def reached(self) -> np.ndarray:
+        return self._world.near(self.states, self._goal_xy)
+
+
 class Ant(Threaded, Places):
     """An ant among walls, or on open ground, that is sent to places."""
 
@@ -80,6 +127,9 @@ class Ant(Threaded, Places):
     columns: Mapping[str, int] = {"x": 0, "y": 1, "height": 2}
     walls: np.ndarray  # bool [rows, columns]
     follow = False  # whether films are from behind the ant, not from above
+    episodes_class = AntEpisodes
+    _draw_goals: Callable[[np.random.Generator, int], np.ndarray]  # x and y [n, 2]
+    _draw_starts: Callable[[np.random.Generator, np.ndarray], np.ndarray]  # states [n, 29] to walk to goals [n, 2] from
 
     @cached_property
     def proprioception(self) -> np.ndarray:
@@ -88,8 +138,8 @@ class Ant(Threaded, Places):
 
     def for_data(self, first: np.ndarray) -> Self:
         """The same task with D4RL's goals: they look like the first observation of the data but for x and y."""
-        return self.changed(
-            proprioception=self.require_observation(first, "first observation", finite=False)[2:].copy()
+        return changed(
+            self, proprioception=require_observation(self, first, "first observation", finite=False)[2:].copy()
         )
 
     @cached_property
@@ -119,18 +169,7 @@ class Ant(Threaded, Places):
             if len(given) == 2:
                 given = np.concatenate([given, self.standing[2:]])
             states = np.tile(given, (n, 1))
-        return self._run(states, goal_xy)
-
-    def _run(self, states: np.ndarray, goal_xy: np.ndarray) -> AntEpisodes:
-        return AntEpisodes(self, states, goal_xy)
-
-    def _draw_goals(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        """x and y [n, 2] of goals."""
-        raise NotImplementedError
-
-    def _draw_starts(self, rng: np.random.Generator, goal_xy: np.ndarray) -> np.ndarray:
-        """States [n, 29] to walk to these goals [n, 2] from."""
-        raise NotImplementedError
+        return self.episodes_class(self, states, goal_xy)
 
     def _given(self, value: np.ndarray, what: str) -> np.ndarray:
         value = np.asarray(value, np.float64)
@@ -170,17 +209,17 @@ class AntMaze(Ant, Grid):
 
     family = "antmaze"
 
-    def __init__(self, name: str, map_text: str, layout: Layout | None = None, threads: int = 1) -> None:
+    def __init__(self, name: str, map_text: str, layout: Layout | None = None) -> None:
         """With a layout its evaluation, without one random free cells."""
         super().__init__(name, map_text)
         if self.has_doors:
             raise HilpError(f"the map of {name} has one-way doors, which only the built-in maze has: free those cells")
         self.task = name if name in NAMES else MAP_PREFIX + "\n" + self.map_text  # `make` gives this task again
-        self.threads, self._layout = threads, layout
+        self._layout = layout
         self.play_goals = layout.play_goals if layout else ()
 
     @cached_property
-    def max_steps(self) -> int:
+    def max_steps(self) -> int:  # type: ignore[override]
         """The step limit: the layout's, else 1000 for each time that the longest way is that of the large map."""
         if self._layout is not None:
             return self._layout.max_steps
@@ -231,53 +270,102 @@ class AntMaze(Ant, Grid):
         draw_walls(self.walls, ax)
 
 
-class AntEpisodes(BaseEpisodes):
-    """n episodes. The physics keep float64; observations are float32."""
+class OpenEpisodes(AntEpisodes):
+    """n episodes; those whose ant has fallen are over."""
 
-    def __init__(self, world: Ant, states: np.ndarray, goal_xy: np.ndarray) -> None:
-        self._world, self._mujoco, self._goal_xy = world, import_simulator("AntMaze"), goal_xy
-        goals = np.concatenate([goal_xy, np.tile(world.proprioception, (len(goal_xy), 1))], axis=1)
-        self.goals = goals.astype(np.float32)
-        self._data = [set_state(self._mujoco, world.model, self._mujoco.MjData(world.model), s) for s in states]
-        self._observe()
-
-    def step(self, actions: np.ndarray) -> None:
-        """One step of all but the episodes that rest at their goal."""
-        actions = np.asarray(actions, np.float64)
-        self._world.share_out(self._advance, self.moving(actions), actions)
-        self._observe()
-
-    def _advance(self, episode: int, action: np.ndarray) -> None:
-        data = self._data[episode]
-        data.ctrl[:] = action  # the model clips it to [-1, 1]
-        self._mujoco.mj_step(self._world.model, data, SUBSTEPS)
+    over: np.ndarray | bool = False
 
     def _observe(self) -> None:
-        self.states = np.stack([np.concatenate([data.qpos, data.qvel]) for data in self._data])  # [n, 29] float64
-        self.observations = self.states.astype(np.float32)
+        super()._observe()
+        self.over = self.fallen = self.over | fallen(self.states)
 
     def reached(self) -> np.ndarray:
-        return self._world.near(self.states, self._goal_xy)
+        """Who is at the goal, and has not fallen there."""
+        return super().reached() & ~self.over
+
+
+def velocities(s: np.ndarray, s2: np.ndarray, steps: int = 1) -> np.ndarray:
+    """The mean velocity [..., 2] of the body in m/s from observations to those so many steps later."""
+    return (np.asarray(s2, np.float64) - np.asarray(s, np.float64))[..., :2] / (steps * STEP_SECONDS)
+
+
+def upright(observations: np.ndarray) -> np.ndarray:
+    """The vertical component [n] of the z axis of each ant's body: 1 standing, 0 on the side, -1 on the back."""
+    return 1 - 2 * np.square(observations[..., 4:6]).sum(axis=-1)
+
+
+def fallen(observations: np.ndarray) -> np.ndarray:
+    """Whether each ant [n, 29] has fallen: its body lies on the ground, or its back points down."""
+    return (upright(observations) < 0) | (observations[..., 2] < LYING)
+
+
+class AntOpen(Ant):
+    """Open ground with an ant on it."""
+
+    name = task = family = OPEN
+    max_steps = 100
+    walls = np.zeros((3, 3), bool)
+    follow = True
+    episodes_class = OpenEpisodes
+
+    def __init__(self) -> None:
+        self.rewards = {name: partial(self._reward, name) for name in VELOCITIES}
+
+    @cached_property
+    def model(self) -> Any:
+        model = super().model
+        model.geom("floor").size[:2] = 0  # drawn without an end, as the physics have it
+        return model
+
+    def _draw_goals(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        angle, distance = rng.uniform(0, 2 * np.pi, n), rng.uniform(*GOAL_DISTANCES, n)
+        return distance[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+
+    def _draw_starts(self, rng: np.random.Generator, goal_xy: np.ndarray) -> np.ndarray:
+        return self.resets(rng, np.zeros_like(goal_xy))
+
+    def _reward(self, name: str, s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray:
+        """How close the mean velocity of a step is to the one that a reward asks for: from 0 to 1."""
+        error = np.linalg.norm(velocities(s, s2) - VELOCITIES[name], axis=-1)
+        return np.maximum(0.0, 1 - error / (2 * SPEED))
+
+    def speeds(self, s: np.ndarray, s2: np.ndarray) -> np.ndarray:
+        """The speed [n] of each transition, in m/s."""
+        return np.linalg.norm(velocities(s, s2), axis=-1)
+
+    def held(self, name: str, path: np.ndarray, running: OpenEpisodes) -> dict[str, Any]:
+        """Whether episodes [steps + 1, n, obs] held the velocity of a reward, and by how much each missed it, in m/s.
+
+        What counts is the mean error of the velocity over a stride, in the last half of the episode.
+        """
+        error = np.linalg.norm(velocities(path[:-STRIDE], path[STRIDE:], STRIDE) - VELOCITIES[name], axis=-1)
+        missed = error[-(len(path) // 2) :].mean(axis=0)
+        return {"held": int(((missed < HELD * SPEED) & ~running.fallen).sum()), "speed_errors": missed.tolist()}
+
+    def draw(self, ax: Axes) -> None:
+        maps.bare_axes(ax)
 
 
 def names() -> list[str]:
-    return sorted(NAMES)
+    return [*sorted(NAMES), OPEN]
 
 
 def takes(name: str) -> bool:
-    return name in NAMES or name.startswith(MAP_PREFIX)
+    return name in NAMES or name == OPEN or name.startswith(MAP_PREFIX)
 
 
-def make(name: str, threads: int = 1) -> AntMaze:
+def make(name: str) -> Any:
     """The task of this name, or `antmaze:` and a map (a text of several lines) or the path of a file that holds one."""
+    if name == OPEN:
+        return AntOpen()
     if name in NAMES:
-        return AntMaze(name, NAMES[name].map_text, NAMES[name], threads)
+        return AntMaze(name, NAMES[name].map_text, NAMES[name])
     given = name.removeprefix(MAP_PREFIX)
     if "\n" in given:
-        return AntMaze("antmaze-custom", given, threads=threads)
+        return AntMaze("antmaze-custom", given)
     if not os.path.isfile(given):
         raise HilpError(f"unknown antmaze '{name}': {nearest(name, NAMES)}; or give {MAP_PREFIX} and the path of a map")
-    return AntMaze(*read_map(given), threads=threads)
+    return AntMaze(*read_map(given))
 
 
 def cells_of(xy: np.ndarray, walls: np.ndarray) -> np.ndarray:

@@ -1,11 +1,20 @@
-"""What a task is to the rest of the package: an object with the attributes of `Task`, and episodes that run in it."""
+"""What a task is to the rest of the package: an object with the attributes of `Task`, and episodes that run in it.
+
+MuJoCo and other simulators are imported when a task is made, and stepped in threads.
+"""
 
 from __future__ import annotations
 
 import copy
+import importlib
+import os
+import sys
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from ctypes.util import find_library
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from functools import cache
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -13,7 +22,9 @@ from hilp.data.transforms import Parts
 from hilp.errors import HilpError, nearest, some
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.axes import Axes as Axes
+else:
+    Axes = Any  # matplotlib is imported where something is drawn
 
 
 Given = np.ndarray | None  # a start or goal as an observation; None: a random one
@@ -47,7 +58,7 @@ class Finite:
 
 
 class Task(Protocol):
-    """What every task offers. `finite` and `best_return` may return None, the mappings may be empty.
+    """What every task offers; a subclass has what tasks usually answer. `finite` and `best_return` may return None.
 
     Where a goal can be given by a few columns of an observation, a task also has `goal_base(rng)`: what the others are,
     NaN where they must be given. Where it can be given by a name, also `goal_names`, which its `episodes` take as goal,
@@ -66,44 +77,15 @@ class Task(Protocol):
     action_dim: int
     has_goals: bool  # whether goal prompts make sense
     columns: Mapping[str, int]  # numbers of an observation that have a name, e.g. "x"
-    extra_columns: tuple[str, ...]  # what `Episodes.extra` knows
-    score_scale: float  # brings returns of different tasks to one scale for aggregates
-    potentials: Mapping[str, Callable[[np.ndarray], np.ndarray]]  # rewards f(s') - f(s) of getting somewhere
-    rewards: Mapping[str, Callable[..., np.ndarray]]  # rewards of (s, a, s') or (s, a, s', extras) of being somewhere
+    extra_columns: tuple[str, ...] = ()  # what `Episodes.extra` knows
+    score_scale: float = 1.0  # brings returns of different tasks to one scale for aggregates
+    potentials: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {}  # rewards f(s') - f(s) of getting somewhere
+    rewards: Mapping[str, Callable[..., np.ndarray]] = {}  # rewards of (s, a, s') or (s, a, s', extras) of being there
 
     def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: Any = None) -> Episodes: ...
 
-    def for_data(self, first: np.ndarray) -> Task: ...  # as it is evaluated on data with this first observation
-
-    def potential_max(self, name: str) -> float: ...
-
-    def best_return(self, name: str, observations: np.ndarray, steps: int) -> np.ndarray | None: ...
-
-    def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray: ...  # bool [n]: counts as at the goal
-
-    def finite(self) -> Finite | None: ...
-
-    def draw(self, ax: Axes) -> None: ...
-
-    def place(self, observations: np.ndarray) -> np.ndarray: ...  # [n, 2]: where to draw an observation
-
-
-class BaseTask:
-    """What tasks usually answer: no rewards, no exact distances, the same task for all data."""
-
-    name: str
-    observation_dim: int
-    extra_columns: tuple[str, ...] = ()
-    score_scale = 1.0
-    potentials: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {}
-    rewards: Mapping[str, Callable[..., np.ndarray]] = {}
-
-    def changed(self, **attributes: Any) -> Self:
-        other = copy.copy(self)
-        vars(other).update(attributes)
-        return other
-
-    def for_data(self, first: np.ndarray) -> Self:
+    def for_data(self, first: np.ndarray) -> Task:
+        """As it is evaluated on data with this first observation."""
         return self
 
     def potential_max(self, name: str) -> float:
@@ -116,27 +98,39 @@ class BaseTask:
     def best_return(self, name: str, observations: np.ndarray, steps: int) -> np.ndarray | None:
         return None
 
+    def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray: ...  # bool [n]: counts as at the goal
+
     def finite(self) -> Finite | None:
         return None
 
+    def draw(self, ax: Axes) -> None: ...
+
     def place(self, observations: np.ndarray) -> np.ndarray:
-        """Where to draw each observation: at its x and y."""
+        """Where to draw each observation [n, 2]: at its x and y."""
         return np.asarray(observations)[:, :2]
 
-    def require_observation(self, value: Any, what: str, finite: bool = True) -> np.ndarray:
-        """A start or goal of a user's as float64 [obs]; images are refused where only states say what is reached."""
-        if isinstance(value, Mapping):
-            raise HilpError(
-                f"whether an episode of {self.name} is at its {what} is decided by states, which an image does not "
-                "show: name one of its own goals, give columns, or a row of data that also has states"
-            )
-        value = np.asarray(value, np.float64)
-        if value.shape != (self.observation_dim,) or (finite and not np.isfinite(value).all()):
-            raise HilpError(
-                f"the {what} of {self.name} must be an observation of {self.observation_dim} finite numbers, not of "
-                f"shape {value.shape}"
-            )
-        return value
+
+def changed(task: Any, **attributes: Any) -> Any:
+    """The same task, but for these attributes."""
+    other = copy.copy(task)
+    vars(other).update(attributes)
+    return other
+
+
+def require_observation(task: Task, value: Any, what: str, finite: bool = True) -> np.ndarray:
+    """A start or goal of a user's as float64 [obs]; images are refused where only states say what is reached."""
+    if isinstance(value, Mapping):
+        raise HilpError(
+            f"whether an episode of {task.name} is at its {what} is decided by states, which an image does not "
+            "show: name one of its own goals, give columns, or a row of data that also has states"
+        )
+    value = np.asarray(value, np.float64)
+    if value.shape != (task.observation_dim,) or (finite and not np.isfinite(value).all()):
+        raise HilpError(
+            f"the {what} of {task.name} must be an observation of {task.observation_dim} finite numbers, not of "
+            f"shape {value.shape}"
+        )
+    return value
 
 
 class BaseEpisodes:
@@ -175,3 +169,54 @@ def column_names(parts: Parts) -> dict[str, int]:
         for number in range(size):
             columns[name if size == 1 else f"{name}_{number}"] = len(columns)
     return columns
+
+
+def import_simulator(needed_by: str, module: str = "mujoco") -> Any:
+    """MuJoCo or another module of its extra."""
+    choose_rendering()  # before the import, by which simulators choose how to render
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise HilpError(f"{needed_by} needs {error.name or error}: pip install 'hilp[mujoco]'") from error
+
+
+def choose_rendering() -> None:
+    """Let simulators render in memory where there is no screen."""
+    screenless = sys.platform == "linux" and not os.environ.get("DISPLAY")
+    if screenless and "mujoco" not in sys.modules and "MUJOCO_GL" not in os.environ:
+        os.environ["MUJOCO_GL"] = "egl" if find_library("EGL") else "disable"
+    if screenless and "pygame" not in sys.modules:
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+        os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
+
+
+@cache
+def pool(threads: int) -> ThreadPoolExecutor:
+    """The threads of this process, shared by all its tasks."""
+    return ThreadPoolExecutor(threads, "hilp-simulator")
+
+
+class Threaded(Task):
+    """A task whose episodes are simulated by several threads: MuJoCo runs outside Python's lock."""
+
+    threads = 1
+
+    def with_threads(self, threads: int) -> Any:
+        return changed(self, threads=threads)
+
+    def share_out(self, advance: Callable[[Any, Any], None], episodes: np.ndarray, actions: np.ndarray) -> None:
+        """Advance these episodes by one action each, each thread some of them."""
+
+        def simulate(some: np.ndarray) -> None:
+            for episode in some:
+                advance(episode, actions[episode])
+
+        if self.threads < 2 or len(episodes) < 2:
+            simulate(episodes)
+        else:
+            list(pool(self.threads).map(simulate, np.array_split(episodes, min(self.threads, len(episodes)))))
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -43,7 +43,9 @@ class MazeEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Start anew; `options` may fix "start" and "goal" to a position (x, y) each, else they are drawn."""
         super().reset(seed=seed)
-        given = {name: self._position(name, value) for name, value in (options or {}).items()}
+        for name in (options or {}).keys() - {"start", "goal"}:
+            raise HilpError(f"unknown reset option '{name}': {nearest(name, ['start', 'goal'])}")
+        given = {name: self.maze.require_position(value, name) for name, value in (options or {}).items()}
         self._xy = given.get("start", self._draw())
         self._goal = given.get("goal", self._draw())
         while len(given) < 2 and mazes.at_goal(self._xy, self._goal):
@@ -85,11 +87,6 @@ class MazeEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 
     def _draw(self) -> np.ndarray:
         return self.maze.starts(self.np_random, 1)[0]
-
-    def _position(self, name: str, value: Any) -> np.ndarray:
-        if name not in ("start", "goal"):
-            raise HilpError(f"unknown reset option '{name}': {nearest(name, ['start', 'goal'])}")
-        return self.maze.require_position(value, name)
 
 
 def register() -> None:

@@ -15,21 +15,28 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, redirect_stderr
 from functools import cache, cached_property
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from hilp.data.dataset import Dataset
+from hilp.data.rewards import Extras
 from hilp.errors import HilpError, nearest
-from hilp.tasks.base import AnyGoal, BaseEpisodes, Given, column_names
+from hilp.tasks.base import (
+    AnyGoal,
+    Axes,
+    BaseEpisodes,
+    Given,
+    Threaded,
+    changed,
+    column_names,
+    cores,
+    import_simulator,
+    pool,
+    require_observation,
+)
 from hilp.tasks.maze.maps import bare_axes
-from hilp.tasks.rendering import VISUAL, ImageTask
-from hilp.tasks.simulator import Threaded, cores, drawing, import_simulator, offscreen, pool, render
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from hilp.data.dataset import Dataset
-    from hilp.data.rewards import Extras
+from hilp.tasks.rendering import VISUAL, ImageTask, drawing, offscreen, render
 
 MAX_STEPS = 280
 THRESHOLD = 0.3  # a subtask is done where its numbers are less than this far from its goal's
@@ -119,13 +126,6 @@ def make(name: str, threads: int | None = None) -> Kitchen:
     return kind(name, NAMES[name.removeprefix(VISUAL)], threads)
 
 
-def task_of_file(name: str) -> str | None:
-    """The task that a file of D4RL or a data set of Minari is named after, None where the name does not say."""
-    words = {"mixed": "mixed", "bottomburner_light": "mixed", "mini_kitchen": "complete", "complete": "complete"}
-    words |= {"partial": "partial", "light_slider": "partial"}
-    return next((f"kitchen-{kind}" for word, kind in words.items() if word in name), None)
-
-
 class Kitchen(Threaded):
     """The kitchen, and the subtasks that count."""
 
@@ -158,11 +158,9 @@ class Kitchen(Threaded):
 
     def for_data(self, first: np.ndarray) -> Kitchen:
         """The same task with D4RL's goals: the arm is as in the first observation of the data."""
-        return self.changed(
-            robot_pose=self.require_observation(first, "first observation", finite=False)[:ROBOT].copy()
+        return changed(
+            self, robot_pose=require_observation(self, first, "first observation", finite=False)[:ROBOT].copy()
         )
-
-    # Goals
 
     @property
     def goal(self) -> np.ndarray:
@@ -231,10 +229,10 @@ class Kitchen(Threaded):
 
     def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: AnyGoal = None) -> KitchenEpisodes:
         """n episodes; they differ by the noise of what is read, as every episode begins in the same kitchen."""
-        begin = self.simulator.resting if start is None else self.require_observation(start, "start")
+        begin = self.simulator.resting if start is None else require_observation(self, start, "start")
         if isinstance(goal, str):
             goal = None if goal == self.name else self.goal_named(goal, rng)
-        target = self.goal if goal is None else self.require_observation(goal, "goal")
+        target = self.goal if goal is None else require_observation(self, goal, "goal")
         subtasks = self.subtasks if goal is None else self.subtasks_of(target)
         return KitchenEpisodes(self, rng.spawn(n), begin, target, subtasks)
 
@@ -242,8 +240,6 @@ class Kitchen(Threaded):
         raise HilpError(
             f"{self.name} has no reward '{name}': 'target' counts its subtasks, or give a function of observations"
         )
-
-    # Pictures
 
     def draw(self, ax: Axes) -> None:
         """The handles as the robot sees them, from the front: x to the right, z up."""
@@ -280,15 +276,10 @@ class KitchenEpisodes(BaseEpisodes):
     """n episodes. The physics keep float64; observations are noisy and float32."""
 
     def __init__(
-        self,
-        world: Kitchen,
-        rngs: Sequence[np.random.Generator],
-        start: np.ndarray,
-        goal: np.ndarray,
-        subtasks: Sequence[str],
+        self, world: Kitchen, rngs: list[np.random.Generator], start: np.ndarray, goal: np.ndarray, names: Sequence[str]
     ) -> None:
         self._world, self._simulator, self._rngs = world, world.simulator, rngs
-        self._goal, self.subtasks = goal, tuple(subtasks)
+        self._goal, self.subtasks = goal, tuple(names)
         self.goals = np.tile(goal.astype(np.float32), (len(rngs), 1))
         self.data = [self._simulator.begin(start) for _ in rngs]
         self._readings = np.empty((len(rngs), world.observation_dim))  # the last, which actions are relative to
@@ -333,10 +324,6 @@ class VisualKitchen(ImageTask, Kitchen):
 
     extra_columns: tuple[str, ...] = (ImageTask.state_column,)
     data_hint = ": files of D4RL and Minari have them with --option convention=kitchen"
-
-    @property
-    def plain(self) -> Kitchen:
-        return Kitchen(self.name.removeprefix(VISUAL), self.subtasks, self.threads)
 
     def render_states(self, states: np.ndarray) -> dict[str, np.ndarray]:
         return {self.image_parts[0][0]: camera(self.threads).images(np.asarray(states, np.float64))}
@@ -389,7 +376,4 @@ class Camera:
         return found
 
 
-@cache
-def camera(threads: int) -> Camera:
-    """The camera of this process, shared by all its kitchens."""
-    return Camera(threads)
+camera = cache(Camera)  # of this process, shared by all its kitchens

@@ -4,27 +4,28 @@ A task that policies see through a camera keeps its states: its physics, rewards
 has `image_parts`, the parts of a policy's observation, and its episodes have `images` and `goal_images`. Where an image
 is a function of the state, it also has `render_states(states)`, and where an image shows the whole state,
 `infer_states(images)`.
+
+Simulators are rendered in memory.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hilp import trees
+from hilp.data.dataset import Dataset
 from hilp.errors import HilpError
 from hilp.spec import Spec
 from hilp.trees import Tree
 
-if TYPE_CHECKING:
-    from hilp.data.dataset import Dataset
-
 SUFFIX = "-pixels"  # ends the name of a task with image observations
 VISUAL = "visual-"  # begins it, where papers name tasks so
+Draw = Callable[[Any, Any, np.ndarray], None]  # (data, camera, image): fills the image
 ImageParts = tuple[tuple[str, tuple[int, ...], str], ...]  # name, shape and dtype of each part of an observation
 
 
@@ -87,25 +88,27 @@ def for_data(world: Any, data: Dataset) -> Any:
     return world if states is None else world.for_data(np.asarray(states[0]))
 
 
-def render_in_blocks(
+def with_images(
+    data: Dataset,
+    part: str,
     draw: Callable[[np.ndarray], np.ndarray],
     states: np.ndarray,
     shape: tuple[int, ...],
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] | None,
     block: int = 100,
-) -> np.ndarray:
-    """Images uint8 [n, *shape] of many states [n, ...], a block at a time; calls `progress` with how many are done."""
+    **changes: Any,
+) -> Dataset:
+    """Data with images uint8 [n, *shape] of states [n, ...] as observations, drawn a block at a time.
+
+    Calls `progress` with how many are done. They are no longer what was checked and prepared.
+    """
     images = np.empty((len(states), *shape), np.uint8)
     for first in range(0, len(states), block):
         images[first : first + block] = draw(np.asarray(states[first : first + block]))
         if progress:
             progress(min(first + block, len(states)))
-    return images
-
-
-def with_images(data: Dataset, images: dict[str, np.ndarray], **changes: Any) -> Dataset:
-    """Data with images as observations, which are no longer what was checked and prepared."""
-    return replace(data, observations=images, observation_parts=(), transform=None, checked=(), **changes)
+    fresh: dict[str, Any] = {"observation_parts": (), "transform": None, "checked": ()}
+    return replace(data, observations={part: images}, **fresh, **changes)
 
 
 class ImageTask:
@@ -116,10 +119,7 @@ class ImageTask:
     name: str
     observation_dim: int
     data_hint = ""  # what to do where data has other states
-
-    def render_states(self, states: np.ndarray) -> dict[str, np.ndarray]:
-        """Images of states [n, obs]."""
-        raise NotImplementedError
+    render_states: Callable[[np.ndarray], dict[str, np.ndarray]]  # images of states [n, obs]
 
     def episodes(self, *args: Any, **kwargs: Any) -> Any:
         return RenderedEpisodes(self, super().episodes(*args, **kwargs))  # type: ignore[misc]
@@ -132,9 +132,13 @@ class ImageTask:
                 f"rendered from {self.observation_dim}{self.data_hint}"
             )
         ((part, shape, _),) = self.image_parts
-        images = render_in_blocks(lambda states: self.render_states(states)[part], data.observations, shape, progress)
         extras = {**data.extras, self.state_column: np.asarray(data.observations, np.float32)}
-        return with_images(data, {part: images}, extras=extras, task=self._task_of(data), name=VISUAL + data.name)
+        named: dict[str, Any] = {"task": self._task_of(data), "name": VISUAL + data.name, "extras": extras}
+
+        def draw(states: np.ndarray) -> np.ndarray:
+            return self.render_states(states)[part]
+
+        return with_images(data, part, draw, data.observations, shape, progress, **named)
 
     def _task_of(self, data: Dataset) -> str:
         """The task of rendered data: a data set's own task also says its kind of data."""
@@ -175,3 +179,72 @@ class RenderedEpisodes:
     def extra(self, name: str) -> np.ndarray:
         known = name == self._world.state_column and name in self._world.extra_columns
         return self._plain.observations if known else self._plain.extra(name)
+
+
+def offscreen() -> bool:
+    """Whether images are rendered without a desktop, by EGL, in any thread."""
+    return os.environ.get("MUJOCO_GL") == "egl"
+
+
+@contextmanager
+def drawing(model: Any, height: int, width: int, fast: bool = True) -> Iterator[Draw]:
+    """A function that fills an image; a camera is a number of the model's or a free one.
+
+    fast: without what costs most time and shows least: shadows, reflections and multisampling.
+    """
+    import mujoco
+
+    if fast:
+        model.vis.quality.offsamples = 0
+    model.vis.global_.offheight = max(model.vis.global_.offheight, height)
+    model.vis.global_.offwidth = max(model.vis.global_.offwidth, width)
+    scene, area, fixed = mujoco.MjvScene(model, maxgeom=10_000), mujoco.MjrRect(0, 0, width, height), mujoco.MjvCamera()
+    for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION) if fast else ():
+        scene.flags[flag] = 0
+    fixed.type = mujoco.mjtCamera.mjCAMERA_FIXED
+    with rendering_errors():
+        if offscreen():  # also where MuJoCo was imported before that was set
+            from mujoco.egl import GLContext
+        else:
+            from mujoco import GLContext
+        screen = GLContext(width, height)
+        screen.make_current()
+        context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100)
+    mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, context)
+
+    def draw(data: Any, view: Any, image: np.ndarray) -> None:
+        if isinstance(view, int):
+            fixed.fixedcamid = view
+        camera = fixed if isinstance(view, int) else view
+        mujoco.mjv_updateScene(model, data, mujoco.MjvOption(), None, camera, mujoco.mjtCatBit.mjCAT_ALL.value, scene)
+        mujoco.mjr_render(area, scene, context)
+        mujoco.mjr_readPixels(image, None, area, context)
+        image[:] = image[::-1].copy()  # OpenGL counts rows from the bottom
+
+    try:
+        yield draw
+    finally:
+        context.free()
+        screen.free()
+
+
+def render(
+    model: Any, states: np.ndarray, size: tuple[int, int], camera: Any, put: Callable[[Any], Any], fast: bool = True
+) -> np.ndarray:
+    """Images uint8 [n, height, width, 3] of states; `put(state)` gives a simulation that is in one."""
+    images = np.empty((len(states), *size, 3), np.uint8)
+    with drawing(model, *size, fast=fast) as draw:
+        for state, image in zip(states, images, strict=True):
+            draw(put(state), camera, image)
+    return images
+
+
+@contextmanager
+def rendering_errors() -> Iterator[None]:
+    """Turn what a GL library raises, each in its own way, into one line."""
+    try:
+        yield
+    except Exception as error:
+        raise HilpError(
+            f"there is nothing to render with ({error}): install EGL (Debian: libegl1) and set MUJOCO_GL=egl"
+        ) from error

@@ -13,22 +13,16 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from hilp.data.dataset import Dataset
 from hilp.data.transforms import Recent
 from hilp.errors import HilpError, nearest, some
-from hilp.tasks.base import BaseEpisodes, Given, column_names
+from hilp.tasks.base import Axes, BaseEpisodes, Given, Threaded, column_names, cores
 from hilp.tasks.dmc.domains import DOMAINS, NAMES, TASKS, Arrays, Domain
-from hilp.tasks.rendering import SUFFIX, render_in_blocks, with_images
-from hilp.tasks.simulator import Threaded, cores, drawing, render
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from hilp.data.dataset import Dataset
-
+from hilp.tasks.rendering import SUFFIX, drawing, render, with_images
 
 SIDE, FRAMES = 64, 3  # pixels of an image along each side; images that policies see at once
 PART, PHYSICS = "pixels", "physics"
@@ -63,7 +57,7 @@ class Dmc(Threaded):
 
     def __init__(self, name: str, rewards: Sequence[str], threads: int | None = None) -> None:
         self.name = name
-        self.domain_name = name.partition("_")[0]
+        self.domain_name = name.removesuffix(SUFFIX).partition("_")[0]
         self.kind = DOMAINS[self.domain_name]
         self.max_steps, self.score_scale = self.kind.max_steps, self.kind.score_scale
         self.observation_parts = self.kind.parts
@@ -77,7 +71,7 @@ class Dmc(Threaded):
         return self.kind()
 
     @cached_property
-    def action_dim(self) -> int:
+    def action_dim(self) -> int:  # type: ignore[override]
         return int(self.domain.model.nu)
 
     @cached_property
@@ -200,14 +194,6 @@ class PixelDmc(Dmc):
 
     image_parts = ((PART, (SIDE, SIDE, 3 * FRAMES), "uint8"),)
 
-    def __init__(self, name: str, rewards: Sequence[str], threads: int | None = None) -> None:
-        super().__init__(name.removesuffix(SUFFIX), rewards, threads)
-        self.name = name
-
-    @property
-    def plain(self) -> Dmc:
-        return Dmc(self.name.removesuffix(SUFFIX), tuple(self.rewards), self.threads)
-
     def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: Given = None) -> PixelDmcEpisodes:
         return PixelDmcEpisodes(self, super().episodes(rng, n, start, goal).simulations)
 
@@ -217,10 +203,9 @@ class PixelDmc(Dmc):
             raise HilpError(
                 f"{data.name} has no column '{PHYSICS}', from which images are rendered: keep it in the data"
             )
-        physics = data.extras[PHYSICS]
-        images = render_in_blocks(self.frames, physics, (SIDE, SIDE, 3), progress, BLOCK)
-        name = re.sub(rf"^{self.domain_name}\b", self.name, data.name)
-        return with_images(data, {PART: images}, task=self.name, name=name).in_frames(FRAMES)
+        named = {"task": self.name, "name": re.sub(rf"^{self.domain_name}\b", self.name, data.name)}
+        physics, shape = data.extras[PHYSICS], (SIDE, SIDE, 3)
+        return with_images(data, PART, self.frames, physics, shape, progress, BLOCK, **named).in_frames(FRAMES)
 
 
 class PixelDmcEpisodes(DmcEpisodes):

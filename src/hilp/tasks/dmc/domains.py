@@ -7,14 +7,14 @@ Rewards are functions of what a domain measures, for many states at once. Where 
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from hilp.data.transforms import Parts
-from hilp.tasks.simulator import import_simulator
+from hilp.tasks.base import import_simulator
 
-GAUSSIAN_AT_MARGIN = 0.1
 Reward = Callable[..., np.ndarray]
 
 
@@ -26,36 +26,24 @@ def at_least(x: np.ndarray, bound: float, margin: float, value: float) -> np.nda
 def near(distance: np.ndarray, margin: float) -> np.ndarray:
     """1 up to distance 0, falling as a Gaussian to 0.1 at `margin`."""
     away = np.maximum(distance, 0.0) / margin
-    return np.exp(away**2 * np.log(GAUSSIAN_AT_MARGIN))
+    return np.exp(away**2 * np.log(0.1))
 
 
-def walker_stand(height: np.ndarray, upright: np.ndarray, speed: np.ndarray, spin: np.ndarray) -> np.ndarray:
+def standing(height: np.ndarray, upright: np.ndarray) -> np.ndarray:
+    """How much a walker stands, from 0 to 1."""
     return (3 * near(1.2 - height, 0.6) + (1 + upright) / 2) / 4
 
 
-def _while_standing(rate: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Reward:
-    """A reward of a walker's speed and spin that counts while it stands."""
-
-    def reward(height: np.ndarray, upright: np.ndarray, speed: np.ndarray, spin: np.ndarray) -> np.ndarray:
-        return walker_stand(height, upright, speed, spin) * (5 * rate(speed, spin) + 1) / 6
-
-    return reward
-
-
-def _while_upright(rate: Callable[[np.ndarray, np.ndarray], np.ndarray | float]) -> Reward:
-    """A reward of a quadruped's speed and height that counts while it is upright."""
-
-    def reward(upright: np.ndarray, speed: np.ndarray, height: np.ndarray) -> np.ndarray:
-        return at_least(upright, 1.0, 2.0, 0.0) * rate(speed, height)
-
-    return reward
+def moving(height: np.ndarray, upright: np.ndarray, rate: np.ndarray) -> np.ndarray:
+    """The reward of a walker for a rate of moving that counts while it stands."""
+    return standing(height, upright) * (5 * rate + 1) / 6
 
 
 WALKER: dict[str, Reward] = {
-    "stand": walker_stand,
-    "walk": _while_standing(lambda speed, spin: at_least(speed, 1.0, 0.5, 0.5)),
-    "run": _while_standing(lambda speed, spin: at_least(speed, 8.0, 4.0, 0.5)),
-    "flip": _while_standing(lambda speed, spin: at_least(spin, 5.0, 5.0, 0.0)),
+    "stand": lambda height, upright, speed, spin: standing(height, upright),
+    "walk": lambda height, upright, speed, spin: moving(height, upright, at_least(speed, 1.0, 0.5, 0.5)),
+    "run": lambda height, upright, speed, spin: moving(height, upright, at_least(speed, 8.0, 4.0, 0.5)),
+    "flip": lambda height, upright, speed, spin: moving(height, upright, at_least(spin, 5.0, 5.0, 0.0)),
 }
 CHEETAH: dict[str, Reward] = {
     "run": lambda speed: at_least(speed, 10.0, 10.0, 0.0),
@@ -63,11 +51,11 @@ CHEETAH: dict[str, Reward] = {
     "walk": lambda speed: at_least(speed, 2.0, 2.0, 0.0),
     "walk_backward": lambda speed: at_least(-speed, 2.0, 2.0, 0.0),
 }
-QUADRUPED: dict[str, Reward] = {
-    "stand": _while_upright(lambda speed, height: 1.0),
-    "walk": _while_upright(lambda speed, height: at_least(speed, 0.5, 0.5, 0.5)),
-    "run": _while_upright(lambda speed, height: at_least(speed, 5.0, 5.0, 0.5)),
-    "jump": _while_upright(lambda speed, height: at_least(height, 1.0, 1.0, 0.5)),
+QUADRUPED: dict[str, Reward] = {  # that counts while it is upright
+    "stand": lambda upright, speed, height: at_least(upright, 1.0, 2.0, 0.0),
+    "walk": lambda upright, speed, height: at_least(upright, 1.0, 2.0, 0.0) * at_least(speed, 0.5, 0.5, 0.5),
+    "run": lambda upright, speed, height: at_least(upright, 1.0, 2.0, 0.0) * at_least(speed, 5.0, 5.0, 0.5),
+    "jump": lambda upright, speed, height: at_least(upright, 1.0, 2.0, 0.0) * at_least(height, 1.0, 1.0, 0.5),
 }
 JACO_TARGETS = {
     f"reach_{vertical}_{side}": np.array([0.09 * x, 0.09 * y, 0.001])
@@ -77,17 +65,13 @@ JACO_TARGETS = {
 JACO_TARGET_RADIUS = 0.05
 
 
-def reach(target: np.ndarray) -> Reward:
+def reach(target: np.ndarray, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
     """The reward of holding the pinch at a target."""
-
-    def reward(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
-        distance = np.linalg.norm(np.stack([x, y, z], axis=-1) - target, axis=-1)
-        return near(distance - JACO_TARGET_RADIUS, JACO_TARGET_RADIUS)
-
-    return reward
+    distance = np.linalg.norm(np.stack([x, y, z], axis=-1) - target, axis=-1)
+    return near(distance - JACO_TARGET_RADIUS, JACO_TARGET_RADIUS)
 
 
-JACO: dict[str, Reward] = {name: reach(target) for name, target in JACO_TARGETS.items()}
+JACO: dict[str, Reward] = {name: partial(reach, target) for name, target in JACO_TARGETS.items()}
 
 
 class Arrays:
@@ -114,6 +98,8 @@ class Domain:
     task: tuple[str, dict[str, Any]]  # of the suite's module: a class that begins episodes, and its arguments
     camera: int | str = 0
     axes: Mapping[str, int]  # the two columns of an observation that pictures show, by what they are
+    observe: Callable[[Arrays], Sequence[np.ndarray]]  # the parts [n, k] of observations, which stand side by side
+    measure: Callable[[Any], Sequence[float]]  # what rewards are made of, from qpos and qvel: by the stages it takes
 
     def __init__(self) -> None:
         import_simulator("a DeepMind Control task", "dm_control.suite")  # `build` will want it
@@ -137,14 +123,6 @@ class Domain:
         name, values = self.task
         with self.physics.reset_context():
             getattr(self.suite, name)(**values, random=seed).initialize_episode(self.physics)
-
-    def observe(self, now: Arrays) -> Sequence[np.ndarray]:
-        """The parts [n, k] of observations, which stand side by side in them."""
-        raise NotImplementedError
-
-    def measure(self, data: Any) -> Sequence[float]:
-        """What rewards are made of, from qpos and qvel alone: only the stages of the physics that it takes."""
-        raise NotImplementedError
 
     def putting(self, *stages: Callable[[Any, Any], None]) -> Callable[[np.ndarray], Any]:
         """A function that puts a physics state (positions, velocities, activations) into a simulation of its own.

@@ -12,18 +12,13 @@ import json
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hilp import plugins
 from hilp.errors import HilpError, reason, require_count
-from hilp.tasks.base import BaseEpisodes, BaseTask, Given, column_names
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from hilp.tasks.gym.environments import Maker
+from hilp.tasks.base import Axes, BaseEpisodes, Given, Task, changed, column_names, require_observation
 
 PREFIX = "gym:"
 FLAGS = ("is_success", "success")  # of info: what environments call it
@@ -90,21 +85,14 @@ def gym_task(
 
 
 def make(name: str) -> Any:
-    """The task of a name: gym:ID, gym:ID?key=value&key=value, gym:module:ID, or what a file's function gives."""
+    """The task of a name: gym:ID, gym:ID?key=value&key=value, gym:module:ID, or what a file's function gives.
+
+    Values are JSON where they can be.
+    """
     given = name.removeprefix(PREFIX)
-    if not plugins.names_code(given):
-        identity, values = with_values(given)
-        for key in NOT_TYPED & values.keys():
-            raise HilpError(f"'{key}' of a Gymnasium task is no text: write the task in a file, path/to/file.py:make")
-        found = gym_task(identity, **values, name=name)
-        found.task = name
-        return found
-    return task_from(plugins.from_file(given), given)
-
-
-def with_values(text: str) -> tuple[str, dict[str, Any]]:
-    """An id and the values for its constructor: ID?key=value&key=value, values as JSON where they are."""
-    identity, _, query = text.partition("?")
+    if plugins.names_code(given):
+        return task_from(plugins.from_file(given), given)
+    identity, _, query = given.partition("?")
     values: dict[str, Any] = {}
     for part in filter(None, query.split("&")):
         key, equals, value = part.partition("=")
@@ -112,11 +100,15 @@ def with_values(text: str) -> tuple[str, dict[str, Any]]:
             raise HilpError(
                 f"values of an environment are given as {PREFIX}{identity}?key=value&key=value, not '{part}'"
             )
+        if key in NOT_TYPED:
+            raise HilpError(f"'{key}' of a Gymnasium task is no text: write the task in a file, path/to/file.py:make")
         try:
             values[key] = json.loads(value)
         except ValueError:
             values[key] = value
-    return identity, values
+    found = gym_task(identity, **values, name=name)
+    found.task = name
+    return found
 
 
 def task_from(made: Any, name: str) -> Any:
@@ -134,7 +126,7 @@ def task_from(made: Any, name: str) -> Any:
     return found
 
 
-class GymTask(BaseTask):
+class GymTask(Task):
     """An environment with its goals or rewards, made by `gym_task`. Episodes take environments from `pool`."""
 
     family = "gym"
@@ -143,7 +135,7 @@ class GymTask(BaseTask):
     _states: np.ndarray | None = None  # [n, obs] of the data, one of which a goal looks like
 
     def __init__(
-        self, maker: Maker, name: str, goal: Any, reward: Any, success: Any, max_steps: Any, place: Any
+        self, maker: Callable[..., Any], name: str, goal: Any, reward: Any, success: Any, max_steps: Any, place: Any
     ) -> None:
         from hilp.tasks.gym.environments import Actions, Layout, is_goal_space
 
@@ -192,7 +184,7 @@ class GymTask(BaseTask):
             for _ in range(PROBE_STEPS):
                 observation, _, _, _, info = env.step(self.actions.raw(rng.uniform(-1, 1, self.actions.dim)))
                 seen.append(observation)
-                told = any(flag in info for flag in FLAGS)
+                told |= any(flag in info for flag in FLAGS)
         return copy.deepcopy(seen), told
 
     def _columns_to_draw(self, place: Sequence[int] | None) -> list[int]:
@@ -204,8 +196,6 @@ class GymTask(BaseTask):
         first = self.layout.goal_columns[:2].tolist()
         rest = [column for column in range(self.observation_dim) if column not in first]
         return [*first, *rest, 0][:2]
-
-    # Episodes
 
     def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: Given = None) -> GymEpisodes:
         """n episodes, each from a reset with a seed of its own; a goal may be an observation or of the goal space."""
@@ -258,17 +248,17 @@ class GymTask(BaseTask):
 
     def for_states(self, states: np.ndarray) -> GymTask:
         """The same task with goals that look like states [n, obs] of the data, but for what is to be achieved."""
-        return self.changed(_states=np.asarray(states, np.float64)) if self.goal_dim and len(states) else self
+        return changed(self, _states=np.asarray(states, np.float64)) if self.goal_dim and len(states) else self
 
     def for_data(self, first: np.ndarray) -> GymTask:
         """The same task with goals that look like the first observation of the data."""
         if not self.goal_dim:
             return self
-        return self.for_states(self.require_observation(first, "first observation", finite=False)[None])
+        return self.for_states(require_observation(self, first, "first observation", finite=False)[None])
 
     def with_own_units(self, own: bool) -> GymTask:
         """The same task for policies that act in the environment's own units, or in [-1, 1]."""
-        return self.changed(own_units=own)
+        return changed(self, own_units=own)
 
     def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray:
         """Whether observations count as at the goal: by the rule given, else where the goal's own reward is paid."""
@@ -288,8 +278,6 @@ class GymTask(BaseTask):
             raise HilpError(f"{self.name} cannot tell whether a state is at a goal: give success=")
         pairs = zip(achieved, desired, strict=True)
         return np.array([float(env.unwrapped.compute_reward(*pair, {})) for pair in pairs])
-
-    # Pictures
 
     def draw(self, ax: Axes) -> None:
         names = [f"{name}[{i}]" for name, (size,) in self.observation_parts for i in range(size)]

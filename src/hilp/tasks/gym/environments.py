@@ -18,7 +18,7 @@ from gymnasium import spaces
 
 from hilp.data.transforms import Parts
 from hilp.errors import HilpError, reason
-from hilp.tasks.simulator import choose_rendering
+from hilp.tasks.base import choose_rendering
 
 # Packages whose environments are known to Gymnasium only once they are imported.
 PACKAGES = ("gymnasium_robotics", "ogbench", "hilp.tasks.gym_maze")
@@ -70,7 +70,10 @@ def _make_by_id(identity: str, values: Mapping[str, Any], **drawn: str) -> Any:
         return _quietly_made(identity, **values, **drawn)
     except Exception as error:  # its code is not ours
         if isinstance(error, gymnasium.error.UnregisteredEnv) or type(error) is gymnasium.error.Error:
-            raise HilpError(f"there is no Gymnasium environment '{identity}': {_near(identity)}") from error
+            near = difflib.get_close_matches(identity, gymnasium.registry, n=3, cutoff=0.6)
+            meant = f"did you mean {' or '.join(repr(f'gym:{name}') for name in near)}?"
+            listed = "`python -c 'import gymnasium; gymnasium.pprint_registry()'` lists those that are installed"
+            raise HilpError(f"there is no Gymnasium environment '{identity}': {meant if near else listed}") from error
         raise HilpError(f"the environment {identity} cannot be made: {reason(error)}") from error
 
 
@@ -79,14 +82,6 @@ def _quietly_made(spec: Any, **values: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return gymnasium.make(spec, disable_env_checker=True, **values)
-
-
-def _near(identity: str) -> str:
-    """The end of the message about an id that is not known: the ids most like it."""
-    close = difflib.get_close_matches(identity, gymnasium.registry, n=3, cutoff=0.6)
-    if not close:
-        return "`python -c 'import gymnasium; gymnasium.pprint_registry()'` lists those that are installed"
-    return f"did you mean {' or '.join(repr(f'gym:{name}') for name in close)}?"
 
 
 def _copy(env: Any, **drawn: str) -> Any:
@@ -113,9 +108,6 @@ def _call(function: Callable[..., Any], values: Mapping[str, Any], **drawn: str)
     if not isinstance(env, gymnasium.Env):
         raise HilpError(f"{name} gives a {type(env).__name__}, not a Gymnasium environment")
     return env
-
-
-# ---- observations and actions ----------------------------------------------------------------------------------------
 
 
 def is_goal_space(space: Any) -> bool:

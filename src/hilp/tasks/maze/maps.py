@@ -4,22 +4,17 @@ A one-way door is a cell that can be entered and left in one direction only. It 
 a side of the cell in the door's direction or not at all. Inside the cell it may move freely.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import textwrap
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hilp.errors import HilpError
-from hilp.tasks.base import BaseTask
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from hilp.storage import told
+from hilp.tasks.base import Axes, Task
 
 SIDES = {">": (0, 1), "<": (0, -1), "^": (-1, 0), "v": (1, 0)}  # rows and columns to the cell behind each side
 DOORS = "".join(SIDES)
@@ -109,14 +104,10 @@ MAZES: dict[str, tuple[str, int]] = {
 
 def read_map(path: str) -> tuple[str, str]:
     """The name and the text of the map in a file."""
-    try:
+    with told(f"cannot read the map {path}, which must be a text file", (OSError, UnicodeDecodeError)):
         text = Path(path).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise HilpError(f"cannot read the map {path}: it must be a text file ({error})") from error
-    try:
+    with told(path, HilpError):
         parse_cells(text)
-    except HilpError as error:
-        raise HilpError(f"{path}: {error}") from error
     # A name goes into rows and pages; the file's own may be no text at all.
     return os.fsencode(Path(path).stem).decode("utf-8", "replace"), text
 
@@ -259,7 +250,7 @@ def at_goal(xy: np.ndarray, goals: np.ndarray) -> np.ndarray:
     return np.linalg.norm(xy - goals, axis=-1) <= SUCCESS_RADIUS
 
 
-class Places(BaseTask):
+class Places(Task):
     """A task whose goals are places, and so given by x and y."""
 
     has_goals = True
@@ -287,7 +278,6 @@ class Grid(Places):
 
     @cached_property
     def neighbours(self) -> np.ndarray:
-        """[cells, 4]: the free cell to the right, left, top and bottom; the cell itself where there is no way."""
         return neighbours(self.cells)
 
     @cached_property
@@ -319,6 +309,22 @@ def fewest_steps(successors: np.ndarray) -> np.ndarray:
         some = dijkstra(graph, unweighted=True, indices=np.arange(first, min(first + 512, n)))
         steps[first : first + 512] = np.where(np.isinf(some), -1, some)
     return steps
+
+
+def longest_corridor(walls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Centres of the first and last cell of the longest straight run of free cells; the first found among equals."""
+    rows = walls.shape[0]
+    best: list[tuple[int, int]] = []
+    lines = [[(row, column) for column in range(walls.shape[1])] for row in range(rows)]
+    lines += [[(row, column) for row in range(rows)] for column in range(walls.shape[1])]
+    for line in lines:
+        run: list[tuple[int, int]] = []
+        for cell in line:
+            run = [] if walls[cell] else [*run, cell]
+            if len(run) > len(best):
+                best = run
+    ends = np.array([(column + 0.5, rows - row - 0.5) for row, column in (best[0], best[-1])])
+    return ends[0], ends[1]
 
 
 def draw_walls(walls: np.ndarray, ax: Axes, corner: tuple[float, float], cell: float, origin: str) -> None:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,9 +19,8 @@ from typing import Any, Self
 import numpy as np
 
 from hilp.errors import HilpError, nearest
-from hilp.tasks.base import AnyGoal, BaseEpisodes, BaseTask, Given
-from hilp.tasks.rendering import VISUAL
-from hilp.tasks.simulator import import_simulator, rendering_errors
+from hilp.tasks.base import AnyGoal, BaseEpisodes, Given, Task, import_simulator, require_observation
+from hilp.tasks.rendering import VISUAL, rendering_errors
 
 EXTRA = "OGBench"  # what needs the simulator, in error messages
 FILM_STRIDE = 4  # one frame in so many steps
@@ -114,7 +112,7 @@ def _known(name: str) -> Environment | None:
     return ENVIRONMENTS.get(plain) or of_data(name)
 
 
-class OgbenchTask(BaseTask, ABC):
+class OgbenchTask(Task):
     """An environment of OGBench with its five evaluation tasks; episodes take them in turn."""
 
     family = "ogbench"
@@ -125,27 +123,10 @@ class OgbenchTask(BaseTask, ABC):
         self.max_steps = about.max_steps
         self.observation_dim, self.action_dim = about.observation_dim, about.action_dim
 
-    # What the families differ in
-
-    columns: Mapping[str, int]
     simulation: tuple[str, str]  # what an environment calls its model and its data
-
-    @abstractmethod
-    def near(self, observations: np.ndarray, goal: np.ndarray) -> np.ndarray:
-        """Whether each observation counts as at the goal."""
-
-    @abstractmethod
-    def set_state(self, env: Any, observation: np.ndarray) -> None:
-        """Put an environment into the state that an observation tells of."""
-
-    @abstractmethod
-    def _observe(self, env: Any) -> np.ndarray: ...
-
-    @abstractmethod
-    def _succeeds(self, env: Any) -> bool:
-        """OGBench's success, now."""
-
-    # The environment
+    set_state: Callable[[Any, np.ndarray], None]  # put an environment into the state that an observation tells of
+    _observe: Callable[[Any], np.ndarray]
+    _succeeds: Callable[[Any], bool]  # OGBench's success, now
 
     @cached_property
     def env(self) -> Any:
@@ -214,7 +195,7 @@ class OgbenchTask(BaseTask, ABC):
         return self.goal_named(self.goal_names[0], rng)
 
     def _given(self, value: np.ndarray | None, what: str) -> np.ndarray | None:
-        return None if value is None else self.require_observation(value, what)
+        return None if value is None else require_observation(self, value, what)
 
     def for_data(self, first: np.ndarray) -> Self:
         """The same task: its goals are drawn by the environment, whatever the data."""
@@ -268,6 +249,8 @@ def make_env(registered: str, **changes: Any) -> Any:
     import_simulator(EXTRA)
     import_simulator(EXTRA, "ogbench")
     registration = import_simulator(EXTRA, "gymnasium.envs.registration")
+    if registered not in registration.registry:
+        raise HilpError(f"OGBench has no {registered}: take {registered.removeprefix(VISUAL)}, which has states")
     spec = registration.registry[registered]
     maker = registration.load_env_creator(spec.entry_point)
     actions = getattr(maker, "action_space", None)
