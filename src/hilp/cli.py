@@ -37,7 +37,8 @@ VERBS = {  # in the order a new user meets them
     "data collect": "collect unlabeled trajectories in a task",
 }
 
-FILES = dict.fromkeys(("preset", "diagnose", "map", "report", "export"), "views")  # others have files of their name
+# Others have files of their name.
+FILES = {"hierarchy": "pretrain", **dict.fromkeys(("preset", "diagnose", "map", "report", "export"), "views")}
 
 HELP = """usage: hilp VERB [options]
 

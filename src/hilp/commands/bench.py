@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,14 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from hilp.commands import common
 from hilp.errors import HilpError, printable, require_count, some
 
+with common.when_used():
+    from hilp import storage
+    from hilp.bench import cells, jobs, pool, tables
+    from hilp.report import figures
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from matplotlib.figure import Figure
-
-    from hilp.bench.cells import Kind
-    from hilp.bench.pool import Engine
-    from hilp.bench.tables import Table
     from hilp.evaluation.rows import Row
 
 
@@ -79,8 +77,6 @@ class Rewards(TableFlags):
     """one more row of each: its prompts after a search with so many episodes, which are not those that are counted"""
 
     def __call__(self) -> None:
-        from hilp.bench import tables
-
         common.require_counts(self, "adapt")
         rows, swept = fill("rewards", self, self.adapt or 0, intercept=self.intercept)
         groups = tables.grouped(rows, tables.data_of)
@@ -114,8 +110,6 @@ class Goals(TableFlags):
     """also compare each policy's distances with the true ones, or with a learned V(s, g) where those are unknown"""
 
     def __call__(self) -> None:
-        from hilp.bench import tables
-
         require_count("--curve-points", self.curve_points, 0)
         rows, swept = fill("goals", self, errors=self.errors, curve_points=self.curve_points)
         show(self, rows, tables.goal_table(rows), "100 x success", "pairs")
@@ -151,8 +145,6 @@ class Hierarchy(TableFlags):
     """episodes of each policy"""
 
     def __call__(self) -> None:
-        from hilp.bench import tables
-
         common.require_counts(self, "high_steps")
         high: dict[str, Any] = {"high_steps": self.high_steps, "high_values": common.config_values(self.high_set)}
         rows, _ = fill("hierarchy", self, reward=self.reward, **high)
@@ -160,11 +152,8 @@ class Hierarchy(TableFlags):
         show(self, rows, tables.hierarchy_table(rows), " or ".join(scores), "episodes")
 
 
-def fill(kind: Kind, flags: Any, adapt: int = 0, **options: Any) -> tuple[list[Row], str | None]:
+def fill(kind: cells.Kind, flags: Any, adapt: int = 0, **options: Any) -> tuple[list[Row], str | None]:
     """The rows of a table, made where they are missing (by one process at a time), and the config key of its sweep."""
-    from hilp import storage
-    from hilp.bench import cells, pool
-
     common.require_counts(flags, "steps", "seeds", "episodes", "jobs")
     require_count("--retries", flags.retries, 0)
     engine = _engine(flags)
@@ -179,28 +168,22 @@ def fill(kind: Kind, flags: Any, adapt: int = 0, **options: Any) -> tuple[list[R
         return pool.fill(made, file, flags.json, engine, flags.retries), swept
 
 
-def show(flags: Any, rows: list[Row], table: Table, score: str, episodes: str) -> None:
+def show(flags: Any, rows: list[Row], table: tables.Table, score: str, episodes: str) -> None:
     """Print a table of data sets, or its JSON."""
-    from hilp.bench import tables
-
     if flags.json:
         return common.print_json({"table": table})
     title = f"{score}, {flags.preset}, {flags.episodes} {episodes}, {tables.spread_words(rows)}"
     common.print_table(*table, title=title + (" (ours / paper)" if tables.has_paper_numbers(table) else ""))
 
 
-def save_pictures(flags: Any, made: Iterable[tuple[str, Figure]]) -> None:
-    from hilp.report import figures
-
+def save_pictures(flags: Any, made: Iterable[tuple[str, Any]]) -> None:
     for name, figure in made:
         figures.save(figure, Path(flags.out) / f"{name}.png")
     print(f"pictures: {printable(flags.out)}")
 
 
-def _engine(flags: Any) -> Engine | None:
+def _engine(flags: Any) -> pool.Engine | None:
     """What runs missing cells: processes of this machine, or a cluster; None: this process."""
-    from hilp.bench import jobs
-
     cpus, gpus = flags.cpus_per_cell, flags.gpus_per_cell
     if flags.engine == "local":
         for name in ("address", "cpus_per_cell", "gpus_per_cell"):

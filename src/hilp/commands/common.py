@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import shlex
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import LazyLoader
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
+from hilp import runs
 from hilp.errors import MOST as MOST_STEPS
 from hilp.errors import HilpError, printable, require_count, require_seed, some
 from hilp.prompts import specs
@@ -23,15 +28,40 @@ if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
     from hilp.policy.policy import FoundationPolicy
 
+
+class _ReadLater:
+    """Finds modules of hilp that are read when they are first used."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path, target) if name.startswith("hilp.") else None
+        if spec is not None and spec.loader is not None:
+            spec.loader = LazyLoader(spec.loader)
+        return spec
+
+
+@contextlib.contextmanager
+def when_used() -> Iterator[None]:
+    """What is imported here is read once a verb uses it, so that its --help answers at once; modules, not their names.
+
+    Not those inside `storage`, `tasks` and `collectors`: a package is read before what is in it, and these take numpy.
+    """
+    sys.meta_path.insert(0, _ReadLater)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(_ReadLater)
+
+
+with when_used():
+    from hilp import storage
+    from hilp.data import native
+    from hilp.report import markup, video
+
 RunFolder = Annotated[Positional[str], arg(metavar="RUN")]
 PICTURES = (".png", ".svg", ".pdf")
 VIDEO_FPS = 30.0
-MOST = {
-    "seeds": 10_000,
-    "episodes": 1_000_000,
-    "workers": 10_000,
-    "jobs": 1_000,
-}  # each takes memory before it is begun
+MOST = {"seeds": 10_000, "episodes": 1_000_000, "workers": 10_000, "jobs": 1_000}  # each takes memory as it begins
 
 
 # ---- values of flags -------------------------------------------------------------------------------------------------
@@ -53,8 +83,6 @@ def require_picture(flag: str, path: str | None) -> None:
 
 def require_video(world: Any, path: str) -> None:
     """Raise where a task cannot be filmed or the file has no such ending, before anything is run for it."""
-    from hilp.report import video
-
     if not hasattr(world, "film") and not world.has_goals:  # what has goals has a plan to draw a film on
         raise HilpError(f"{world.name} cannot be recorded as a video: draw it with `hilp prompt --picture`")
     if Path(path).suffix.lower() not in video.ENDINGS:
@@ -161,8 +189,6 @@ class Reading:
 
     def keep_in(self, run: str, source: str) -> None:
         """Note in a run how its data was read, for other data of the kind."""
-        from hilp import runs, storage
-
         if self.words():
             values = {known.name: getattr(self, known.name) for known in fields(Reading)}
             storage.write_json(Path(run) / runs.READING, {"data": source, **values})
@@ -209,9 +235,6 @@ def read_as_trained(run: str, source: str, flags: Reading, **more: Any) -> Datas
 
 
 def _kept_reading(run: Path, source: Path) -> Reading | None:
-    from hilp import runs
-    from hilp.data import native
-
     path = runs.reading(run)
     if path is None or not source.exists() or native.is_native(source):
         return None
@@ -264,7 +287,6 @@ def reader_options(texts: tuple[str, ...]) -> dict[str, Any]:
 
 def load_policy(run: str | Path) -> tuple[FoundationPolicy, Path]:
     """A policy and the folder that its rows belong to."""
-    from hilp import runs
     from hilp.policy.policy import FoundationPolicy
 
     folder = runs.find(Path(run))
@@ -301,9 +323,7 @@ def print_result(result: dict[str, Any], as_json: bool) -> None:
 
 
 def print_table(headers: list[str], lines: list[list[Any]], title: str) -> None:
-    from hilp.report.markup import rich_table
-
-    show(rich_table(headers, lines, title))
+    show(markup.rich_table(headers, lines, title))
 
 
 def show(renderable: Any) -> None:

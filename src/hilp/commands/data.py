@@ -12,12 +12,17 @@ from tyro.conf import Positional, arg
 
 from hilp.commands import common
 from hilp.errors import HilpError, printable, size_text
+from hilp.training.progress import Progress, bars
+from hilp.versions import versions
+
+with common.when_used():
+    from hilp import collectors, tasks
+    from hilp.data import audit, convert, measures, native
+    from hilp.learning import methods
+    from hilp.report import figures
 
 if TYPE_CHECKING:
     from rich.console import Group
-
-    from hilp.data.audit import AuditReport
-    from hilp.data.measures import ColumnStats
 
 SHOWN_COLUMNS = 24  # on the page; all of them are in the JSON
 
@@ -27,9 +32,7 @@ class List(common.Printing):
     """List the data sets and tasks that come with hilp."""
 
     def __call__(self) -> None:
-        from hilp import tasks
         from hilp.collectors import named
-        from hilp.learning import methods
 
         built_in = {name: {"task": task, "kind": kind} for name, (task, kind) in named.built_in_names().items()}
         if self.json:
@@ -48,9 +51,6 @@ class Inspect(common.Printing, common.Reading):
     """PNG, SVG or PDF file to draw some episodes to"""
 
     def __call__(self) -> int:
-        from hilp.data import audit
-        from hilp.report import figures
-
         common.require_picture("--picture", self.picture)
         source, verify = _opened(self, self.data)
         report = audit.inspect(source, rescale_actions=self.rescale_actions, verify=verify)
@@ -72,7 +72,7 @@ def _opened(flags: common.Reading, name: str) -> tuple[Any, bool]:
     return named.open_source(name, flags.format, **options), verify
 
 
-def render(report: AuditReport) -> Group:
+def render(report: audit.AuditReport) -> Group:
     """The report for a rich console."""
     from rich.console import Group
     from rich.table import Table
@@ -100,7 +100,7 @@ def render(report: AuditReport) -> Group:
     return Group(*parts, Text(*verdict))
 
 
-def _summary(report: AuditReport) -> dict[str, str]:
+def _summary(report: audit.AuditReport) -> dict[str, str]:
     lengths = report.lengths
     lines = {
         "format": report.format + {None: "", True: ", hashes agree", False: ", HASHES DIFFER"}[report.verified],
@@ -132,7 +132,7 @@ def _histogram(edges: Sequence[float], counts: Sequence[int]) -> list[Any]:
     return lines
 
 
-def _column_table(title: str, columns: list[ColumnStats], report: AuditReport) -> Any:
+def _column_table(title: str, columns: list[measures.ColumnStats], report: audit.AuditReport) -> Any:
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2))
@@ -174,8 +174,6 @@ class Convert(common.Printing, common.Reading):
 
 
 def _write_exorl(flags: Convert) -> tuple[Path, list[str]]:
-    from hilp.data import convert
-
     if flags.overwrite:
         raise HilpError("--to exorl does not overwrite: choose another folder")
     data = common.load_data(flags.source, flags)
@@ -184,10 +182,7 @@ def _write_exorl(flags: Convert) -> tuple[Path, list[str]]:
 
 def _write(flags: Convert) -> tuple[Path, list[str]]:
     """Where it was written, and what was decided or repaired on the way."""
-    from hilp import tasks
     from hilp.collectors import named
-    from hilp.data import convert
-    from hilp.training.progress import bars
 
     assert flags.to != "exorl"
     with bars(quiet=flags.json) as bar:
@@ -235,12 +230,8 @@ class Collect(common.Printing):
     behaviour was like"""
 
     def __call__(self) -> None:
-        from hilp.collectors import collect
         from hilp.collectors.collecting import script_outcome
-        from hilp.data import native
         from hilp.storage import lines
-        from hilp.training.progress import Progress
-        from hilp.versions import versions
 
         common.require_counts(self, "steps", "workers")
         if Path(self.out).exists() and not self.overwrite:
@@ -250,7 +241,7 @@ class Collect(common.Printing):
         with Progress(self.steps, quiet=self.json, verb="collecting") as progress:
             where: dict[str, Any] = {"out": self.out, "workers": self.workers, "overwrite": self.overwrite}
             where["progress"] = lambda done: progress.advance(done - progress.done, {}, {})
-            data = collect(self.task, self.kind, self.steps, self.seed, **where)
+            data = collectors.collect(self.task, self.kind, self.steps, self.seed, **where)
         counts = {"transitions": data.transitions, "episodes": data.episodes}
         result = {**counts, "fingerprint": data.fingerprint, **script_outcome(data), **data.measured}
         if self.rows:

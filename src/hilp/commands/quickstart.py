@@ -15,12 +15,20 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from hilp import runs
 from hilp.commands import common
 from hilp.errors import HilpError, TrainingStopped, printable
+from hilp.prompts.specs import Goal, Reward
 from hilp.versions import machine, versions
 
+with common.when_used():
+    from hilp import collectors, presets, storage, tasks
+    from hilp.evaluation import evaluate, stats, trajectories
+    from hilp.evaluation import rows as files
+    from hilp.report import figures, page
+    from hilp.training import auto_config, loop
+
 if TYPE_CHECKING:
-    from hilp import tasks
     from hilp.data.dataset import Dataset
     from hilp.policy.policy import FoundationPolicy
 
@@ -52,17 +60,13 @@ class Quickstart(common.Printing):
     """replace an earlier quickstart in the same folder"""
 
     def __call__(self) -> None:
-        from hilp import runs
-        from hilp.evaluation.rows import read_rows
-        from hilp.report import page
-
         common.require_counts(self, "steps", "seeds")
         if self.seeds > 1 or self.rows:
             return run_several(self)
         results = quickstart(self)
         if self.json:
             return common.print_json(results)
-        common.print_table(*page.results_table(read_rows(f"{self.out}/{runs.ROWS}")), title=self.task)
+        common.print_table(*page.results_table(files.read_rows(f"{self.out}/{runs.ROWS}")), title=self.task)
         seconds = ", ".join(f"{name} {value:.0f} s" for name, value in results["seconds"].items())
         print(f"rank correlation of |phi(s) - phi(g)| with the exact distance: {results['rank_correlation']:.3f}")
         print(f"{seconds}\npictures: {printable(self.out)}/{runs.PAGE}")
@@ -70,9 +74,7 @@ class Quickstart(common.Printing):
 
 def run_several(flags: Quickstart) -> None:
     """One quickstart after the other, and what they say together; what is finished is not made again."""
-    from hilp import presets, runs
     from hilp.storage import lines
-    from hilp.training import auto_config
 
     folder = Path(flags.out)
     if (folder / runs.RUN).is_file():
@@ -132,8 +134,6 @@ def quickstart(flags: Quickstart) -> dict[str, Any]:
 
     With --overwrite an earlier quickstart stays as it is until the new one has taken its place.
     """
-    from hilp import runs, storage
-
     folder, world = Path(flags.out), quick(flags.task)
     if not folder.exists():
         return story(folder, flags, world)
@@ -156,13 +156,6 @@ def quickstart(flags: Quickstart) -> dict[str, Any]:
 
 def story(folder: Path, flags: Quickstart, world: tasks.Task) -> dict[str, Any]:
     """Collect, pretrain, evaluate and draw."""
-    from hilp import presets, runs, storage
-    from hilp.evaluation import evaluate, trajectories
-    from hilp.evaluation import rows as files
-    from hilp.prompts.specs import Goal, Reward
-    from hilp.report import figures, page
-    from hilp.training import auto_config, loop
-
     preset, seed, command = presets.preset("hilp", "laptop", flags.task), flags.seed, common.command()
     seconds: dict[str, float] = {}
     with timed(seconds, "total"), contextlib.ExitStack() as stack:
@@ -210,8 +203,6 @@ def story(folder: Path, flags: Quickstart, world: tasks.Task) -> dict[str, Any]:
 
 def quick(task: str) -> tasks.Task:
     """The world of a quickstart; it must have exact distances to compare with."""
-    from hilp import tasks
-
     world = tasks.make(task)
     if world.finite() is None:
         raise HilpError(
@@ -222,10 +213,9 @@ def quick(task: str) -> tasks.Task:
 
 def collected(task: str, world: tasks.Task, seed: int) -> Dataset:
     """What the story is trained on."""
-    from hilp.collectors import collect
     from hilp.tasks import rendering
 
-    return collect(task, KIND, FRAMES if rendering.policy_spec(world).parts else TRANSITIONS, seed)
+    return collectors.collect(task, KIND, FRAMES if rendering.policy_spec(world).parts else TRANSITIONS, seed)
 
 
 @contextlib.contextmanager
@@ -240,7 +230,6 @@ def rank_correlation(policy: FoundationPolicy, world: tasks.Task, seed: int) -> 
     """Of |phi(s) - phi(g)| with the exact number of steps, over random pairs of the task's exact restriction."""
     import numpy as np
 
-    from hilp.evaluation import stats
     from hilp.tasks import rendering
 
     finite = world.finite()

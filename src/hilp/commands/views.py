@@ -6,8 +6,18 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
+from hilp import runs
 from hilp.commands import common
 from hilp.errors import HilpError, nearest, printable
+from hilp.spec import Spec
+
+with common.when_used():
+    from hilp import export, presets, tasks
+    from hilp.data import dataset
+    from hilp.evaluation import diagnosis, explain, held_out, setup
+    from hilp.learning import methods, tables
+    from hilp.prompts import bank
+    from hilp.report import figures, page
 
 
 @dataclass(frozen=True)
@@ -22,9 +32,6 @@ class Preset(common.Printing):
     """laptop (two cores, minutes) or paper (the paper's tables)"""
 
     def __call__(self) -> None:
-        from hilp import presets, tasks
-        from hilp.learning import methods, tables
-
         preset = presets.preset(self.method, self.preset, self.task)
         if self.task and not tasks.is_known(self.task):
             own = [name for names in tables.FAMILIES.values() for name in names]  # also what is not installed
@@ -57,16 +64,12 @@ class Diagnose(common.OfPolicy, common.Reading):
     """random seed"""
 
     def __call__(self) -> None:
-        from hilp import runs
-        from hilp.data.dataset import Dataset
-        from hilp.evaluation import diagnosis, explain, held_out, setup
-
         common.require_counts(self, "steps")
         policy, _ = common.load_policy(self.run)
         world = setup.task_if_known(policy, self.task)
         kept = runs.held_out(Path(self.run)) if policy.has_rule("goal_direction") else None
         data = common.read_as_trained(self.run, self.data, self) if self.data else None
-        unseen = None if kept is None else held_out.measure(policy, Dataset.open(kept), seed=self.seed)
+        unseen = None if kept is None else held_out.measure(policy, dataset.Dataset.open(kept), seed=self.seed)
         if world is None and data is None and unseen is not None:
             result: dict[str, Any] = {"policy": policy.fingerprint, "method": policy.method}
         else:
@@ -105,10 +108,6 @@ class Map(common.OfPolicy, common.Reading):
     """seed of the states and of that goal"""
 
     def __call__(self) -> None:
-        from hilp.evaluation import setup
-        from hilp.prompts.bank import Bank
-        from hilp.report import figures, page
-        from hilp.spec import Spec
         from hilp.tasks import rendering
 
         common.require_counts(self, "points")
@@ -127,7 +126,7 @@ class Map(common.OfPolicy, common.Reading):
         if self.data is not None:
             data = common.read_as_trained(self.run, self.data, self)
             setup.require_fit("this data", Spec.of(data.observations, data.action_dim), world)
-            sample = Bank.draw(data, max(self.points, page.FIELD_STATES), self.seed)
+            sample = bank.Bank.draw(data, max(self.points, page.FIELD_STATES), self.seed)
         if len(sample) == 0:
             raise HilpError("this policy keeps no states (--bank 0): name a data set with --data")
         target = home / "latents.png" if self.out is None else Path(self.out)
@@ -156,8 +155,6 @@ class Report:
     """task to draw in (default: the one its data was collected in)"""
 
     def __call__(self) -> None:
-        from hilp.report import page
-
         print(printable(str(page.write(self.run, self.out, self.task))))
 
 
@@ -175,8 +172,6 @@ class Export(common.OfPolicy):
     """replace an earlier export"""
 
     def __call__(self) -> None:
-        from hilp import export
-
         policy, _ = common.load_policy(self.run)
         written = export.write(policy, self.to, self.out, self.prompts, self.overwrite)
         common.print_result(written, self.json)
