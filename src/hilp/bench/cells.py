@@ -300,19 +300,17 @@ class HierarchyCell(Cell):
     @cached_property
     def reward(self) -> str:
         """As the table says, else that of the task's far place, else its only one."""
-        named, world = self.table.reward, self.world
-        if named is not None:
-            setup.reward_function(world, named)  # an error where there is none
-            if named in world.potentials:
-                raise HilpError(
-                    f"'{named}' rewards every step on the way: a table of hierarchies is of 'target' or a return"
-                )
-            return named
-        if setup.TARGET in setup.reward_names(world):
-            return setup.TARGET
-        if len(world.rewards) == 1:
-            return next(iter(world.rewards))
-        raise HilpError(f"task {world.name} has several rewards: choose one with --reward: {', '.join(world.rewards)}")
+        world = self.world
+        usual = [setup.TARGET] if setup.TARGET in setup.reward_names(world) else list(world.rewards)
+        if self.table.reward is None and len(usual) != 1:
+            raise HilpError(f"task {world.name} has several rewards: choose one with --reward: {', '.join(usual)}")
+        found = usual[0] if self.table.reward is None else self.table.reward
+        setup.reward_function(world, found)  # an error where there is none
+        if found in world.potentials:
+            raise HilpError(
+                f"'{found}' rewards every step on the way: a table of hierarchies is of 'target' or a return"
+            )
+        return found
 
     @property
     def preset(self) -> presets.Preset:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from hilp.commands import common
 from hilp.errors import HilpError, printable, require_count, some
 
-with common.when_used():
+with common.WhenUsed():
     from hilp import storage
     from hilp.bench import cells, jobs, pool, tables
     from hilp.report import figures

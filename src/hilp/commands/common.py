@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
 import shlex
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import LazyLoader
@@ -29,8 +27,11 @@ if TYPE_CHECKING:
     from hilp.policy.policy import FoundationPolicy
 
 
-class _ReadLater:
-    """Finds modules of hilp that are read when they are first used."""
+class WhenUsed:
+    """Modules imported inside are read once a verb uses them, so that its --help answers at once.
+
+    Not those of `storage`, `tasks` and `collectors`: a package is read before what is in it, and these need numpy.
+    """
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
@@ -39,21 +40,14 @@ class _ReadLater:
             spec.loader = LazyLoader(spec.loader)
         return spec
 
+    def __enter__(self) -> None:
+        sys.meta_path.insert(0, self)
 
-@contextlib.contextmanager
-def when_used() -> Iterator[None]:
-    """What is imported here is read once a verb uses it, so that its --help answers at once; modules, not their names.
-
-    Not those inside `storage`, `tasks` and `collectors`: a package is read before what is in it, and these take numpy.
-    """
-    sys.meta_path.insert(0, _ReadLater)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(_ReadLater)
+    def __exit__(self, *_: object) -> None:
+        sys.meta_path.remove(self)
 
 
-with when_used():
+with WhenUsed():
     from hilp import storage
     from hilp.data import native
     from hilp.report import markup, video

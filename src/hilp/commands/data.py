@@ -15,11 +15,11 @@ from hilp.errors import HilpError, printable, size_text
 from hilp.training.progress import Progress, bars
 from hilp.versions import versions
 
-with common.when_used():
+with common.WhenUsed():
     from hilp import collectors, tasks
     from hilp.data import audit, convert, measures, native
     from hilp.learning import methods
-    from hilp.report import figures
+    from hilp.report import figures, markup
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -133,15 +133,12 @@ def _histogram(edges: Sequence[float], counts: Sequence[int]) -> list[Any]:
 
 
 def _column_table(title: str, columns: list[measures.ColumnStats], report: audit.AuditReport) -> Any:
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2))
-    for name in ("column", "low", "high", "mean", "deviation", "at limits"):
-        table.add_column(name, justify="right")
+    lines = []
     for stats in columns[:SHOWN_COLUMNS]:
         numbers = [f"{value:.4g}" for value in (stats.low, stats.high, stats.mean, stats.deviation)]
         constant = " constant" if stats.low == stats.high else ""
-        table.add_row(stats.name, *numbers, f"{stats.at_limits:.1%}{constant}")
+        lines.append([stats.name, *numbers, f"{stats.at_limits:.1%}{constant}"])
+    table = markup.rich_table(["column", "low", "high", "mean", "deviation", "at limits"], lines, title)
     total = report.observation_dim if title == "observations" else report.action_dim
     total = len(columns) if report.images else total  # images have a line of their own
     if total > SHOWN_COLUMNS:
@@ -165,7 +162,7 @@ class Convert(common.Printing, common.Reading):
     """replace an existing data set"""
 
     def __call__(self) -> None:
-        written, notes = _write_exorl(self) if self.to == "exorl" else _write(self)
+        written, notes = _write(self)
         if self.json:
             return common.print_json({"out": str(written), "to": self.to, "notes": notes})
         for note in notes:
@@ -173,18 +170,15 @@ class Convert(common.Printing, common.Reading):
         common.print_result({"out": str(written), "to": self.to}, as_json=False)
 
 
-def _write_exorl(flags: Convert) -> tuple[Path, list[str]]:
-    if flags.overwrite:
-        raise HilpError("--to exorl does not overwrite: choose another folder")
-    data = common.load_data(flags.source, flags)
-    return convert.write_exorl(data, flags.target), list(data.notes)
-
-
 def _write(flags: Convert) -> tuple[Path, list[str]]:
     """Where it was written, and what was decided or repaired on the way."""
     from hilp.collectors import named
 
-    assert flags.to != "exorl"
+    if flags.to == "exorl":
+        if flags.overwrite:
+            raise HilpError("--to exorl does not overwrite: choose another folder")
+        data = common.load_data(flags.source, flags)
+        return convert.write_exorl(data, flags.target), list(data.notes)
     with bars(quiet=flags.json) as bar:
         if flags.task is not None and hasattr(world := tasks.make(flags.task), "render_dataset"):
             if flags.to != "native":
@@ -197,12 +191,9 @@ def _write(flags: Convert) -> tuple[Path, list[str]]:
         source, verify = _opened(flags, flags.source)
         if flags.task is not None:
             source = named.in_task(source, flags.task)
-        options: dict[str, Any] = {
-            "overwrite": flags.overwrite,
-            "rescale_actions": flags.rescale_actions,
-            "progress": bar,
-        }
-        return convert.convert(source, flags.target, verify=verify, to=flags.to, **options), list(source.notes)
+        options: dict[str, Any] = {"verify": verify, "overwrite": flags.overwrite, "progress": bar}
+        options["rescale_actions"] = flags.rescale_actions
+        return convert.convert(source, flags.target, to=flags.to, **options), list(source.notes)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from hilp.commands import common
 from hilp.errors import HilpError, printable, some
 from hilp.prompts.specs import Goal, Reward, Saved
 
-with common.when_used():
+with common.WhenUsed():
     from hilp.data import dataset
     from hilp.evaluation import evaluate, explain, held_out, setup, trajectories
     from hilp.evaluation import rows as files

@@ -14,7 +14,7 @@ from hilp.errors import HilpError, printable
 from hilp.spec import Spec
 from hilp.training.options import RunOptions, TrainOptions
 
-with common.when_used():
+with common.WhenUsed():
     from hilp import presets, tasks
     from hilp.evaluation import evaluate, explain, held_out, setup
     from hilp.evaluation import rows as files

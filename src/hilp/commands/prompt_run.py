@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hilp import tasks, trees
+from hilp import storage, tasks, trees
 from hilp.commands import common
 from hilp.data import columns
 from hilp.errors import HilpError, some
@@ -201,10 +201,8 @@ def preferences(path: str, parts: Sequence[str]) -> list[tuple[Any, Any]]:
     if parts:
         raise HilpError("--prefer takes plain vectors, and this policy has observations by name: use policy.prefer")
     wanted = "--prefer takes an npz file with 'better' and 'worse', numbers [pairs, rows, observation] each"
-    try:
+    with storage.told(wanted, HilpError):
         found = read_npz(path, ("better", "worse"), dims=3)
-    except HilpError as error:
-        raise HilpError(f"{wanted}: {error}") from error
     better, worse = found["better"], found["worse"]
     if len(better) != len(worse):
         raise HilpError(f"{wanted}: it has {len(better)} better and {len(worse)} worse segments")
@@ -215,10 +213,8 @@ def labelled_samples(path: str, parts: Sequence[str] = ()) -> tuple[Any, ...]:
     """(observations, next_observations, rewards) from an npz file; parts are in there as `observations/camera`."""
     rows = ("observations", "next_observations")
     names = [*([f"{name}/{part}" for name in rows for part in parts] or rows), "rewards"]
-    try:
+    with storage.told(f"--labels takes an npz file with {some(names)}", HilpError):
         found = read_npz(path, names)
-    except HilpError as error:
-        raise HilpError(f"--labels takes an npz file with {some(names)}: {error}") from error
     return (*(trees.unnamed(found, name) for name in rows), found["rewards"])
 
 

@@ -21,7 +21,7 @@ from hilp.errors import HilpError, TrainingStopped, printable
 from hilp.prompts.specs import Goal, Reward
 from hilp.versions import machine, versions
 
-with common.when_used():
+with common.WhenUsed():
     from hilp import collectors, presets, storage, tasks
     from hilp.evaluation import evaluate, stats, trajectories
     from hilp.evaluation import rows as files

@@ -11,7 +11,7 @@ from hilp.commands import common
 from hilp.errors import HilpError, nearest, printable
 from hilp.spec import Spec
 
-with common.when_used():
+with common.WhenUsed():
     from hilp import export, presets, tasks
     from hilp.data import dataset
     from hilp.evaluation import diagnosis, explain, held_out, setup
