@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hilp.commands import common
-from hilp.errors import HilpError, printable, require_count, some
+from hilp.errors import HilpError, printable, some
 
 with common.WhenUsed():
     from hilp import storage
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TableFlags(common.Printing, common.Reading):
+class TableFlags(common.Verb, common.Reading):
     """What all tables of methods take."""
 
     task: str | None = None
@@ -77,7 +77,6 @@ class Rewards(TableFlags):
     """one more row of each: its prompts after a search with so many episodes, which are not those that are counted"""
 
     def __call__(self) -> None:
-        common.require_counts(self, "adapt")
         rows, swept = fill("rewards", self, self.adapt or 0, intercept=self.intercept)
         groups = tables.grouped(rows, tables.data_of)
         ours = {name: tables.table(own) for name, own in groups.items()}
@@ -110,7 +109,6 @@ class Goals(TableFlags):
     """also compare each policy's distances with the true ones, or with a learned V(s, g) where those are unknown"""
 
     def __call__(self) -> None:
-        require_count("--curve-points", self.curve_points, 0)
         rows, swept = fill("goals", self, errors=self.errors, curve_points=self.curve_points)
         show(self, rows, tables.goal_table(rows), "100 x success", "pairs")
         if self.json:
@@ -145,7 +143,6 @@ class Hierarchy(TableFlags):
     """episodes of each policy"""
 
     def __call__(self) -> None:
-        common.require_counts(self, "high_steps")
         high: dict[str, Any] = {"high_steps": self.high_steps, "high_values": common.config_values(self.high_set)}
         rows, _ = fill("hierarchy", self, reward=self.reward, **high)
         scores = dict.fromkeys("return" if row["metric"] == "return" else f"100 x {row['metric']}" for row in rows)
@@ -154,8 +151,6 @@ class Hierarchy(TableFlags):
 
 def fill(kind: cells.Kind, flags: Any, adapt: int = 0, **options: Any) -> tuple[list[Row], str | None]:
     """The rows of a table, made where they are missing (by one process at a time), and the config key of its sweep."""
-    common.require_counts(flags, "steps", "seeds", "episodes", "jobs")
-    require_count("--retries", flags.retries, 0)
     engine = _engine(flags)
     swept, changes = _changes(flags)
     lines = cells.entries(flags.methods or cells.METHODS[kind], common.config_values(flags.set), changes, adapt)

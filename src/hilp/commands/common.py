@@ -53,20 +53,13 @@ with WhenUsed():
     from hilp.report import markup, video
 
 RunFolder = Annotated[Positional[str], arg(metavar="RUN")]
+MAY_BE_0 = ("bank", "curve_points", "process", "retries")
 PICTURES = (".png", ".svg", ".pdf")
 VIDEO_FPS = 30.0
 MOST = {"seeds": 10_000, "episodes": 1_000_000, "workers": 10_000, "jobs": 1_000}  # each takes memory as it begins
 
 
 # ---- values of flags -------------------------------------------------------------------------------------------------
-
-
-def require_counts(flags: Any, *names: str) -> None:
-    """Numbers of things are at least 1 and no more than makes sense, seeds what every generator takes."""
-    for name in names:
-        if (value := getattr(flags, name)) is not None:
-            require_count(f"--{name.replace('_', '-')}", value, most=MOST.get(name, MOST_STEPS))
-    require_seed(flags.seed, "--seed")
 
 
 def require_picture(flag: str, path: str | None) -> None:
@@ -117,15 +110,24 @@ def plan(text: str) -> int | str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Printing:
+class Verb:
     """What every verb takes that prints a result."""
 
     json: bool = False
     """print JSON, a line a result, and no progress"""
 
+    def __post_init__(self) -> None:
+        """Numbers of things are at least 1 and no more than makes sense, seeds what every generator takes."""
+        for field in fields(self):
+            value, flag = getattr(self, field.name), f"--{field.name.replace('_', '-')}"
+            if field.name == "seed":
+                require_seed(value, flag)
+            elif type(value) is int:
+                require_count(flag, value, int(field.name not in MAY_BE_0), MOST.get(field.name, MOST_STEPS))
+
 
 @dataclass(frozen=True, kw_only=True)
-class OfPolicy(Printing):
+class OfPolicy(Verb):
     """What verbs about a trained policy take."""
 
     run: RunFolder
@@ -210,14 +212,9 @@ class PromptOptions(Reading, specs.GoalOptions, specs.RewardOptions):
             options["goal"] = getattr(self, "goal", None)
         return replace(spec, **options)
 
-    def _changed(self, kind: type[specs.Spec]) -> dict[str, Any]:
-        options = specs.GoalOptions if kind is specs.Goal else specs.RewardOptions
-        found = {}
-        for field in fields(options):
-            value = getattr(self, field.name)
-            if field.name not in ("plan", "seed") and value != field.default:
-                found[field.name] = value
-        return found
+    def _changed(self, kind: Any) -> dict[str, Any]:
+        own = [field for field in fields(kind) if field.kw_only and field.name not in ("plan", "seed")]
+        return {field.name: getattr(self, field.name) for field in own if getattr(self, field.name) != field.default}
 
 
 def read_as_trained(run: str, source: str, flags: Reading, **more: Any) -> Dataset:

@@ -28,7 +28,7 @@ SHOWN_COLUMNS = 24  # on the page; all of them are in the JSON
 
 
 @dataclass(frozen=True)
-class List(common.Printing):
+class List(common.Verb):
     """List the data sets and tasks that come with hilp."""
 
     def __call__(self) -> None:
@@ -42,7 +42,7 @@ class List(common.Printing):
 
 
 @dataclass(frozen=True)
-class Inspect(common.Printing, common.Reading):
+class Inspect(common.Verb, common.Reading):
     """Say what is in a data set and what is wrong with it. Exit code 1 when it cannot be trained on."""
 
     data: Annotated[Positional[str], arg(metavar="DATA")]
@@ -147,7 +147,7 @@ def _column_table(title: str, columns: list[measures.ColumnStats], report: audit
 
 
 @dataclass(frozen=True)
-class Convert(common.Printing, common.Reading):
+class Convert(common.Verb, common.Reading):
     """Write any readable data set as a native folder (memory-mapped, with checksums), for Minari or as ExORL does."""
 
     source: Annotated[Positional[str], arg(metavar="SOURCE")]
@@ -197,7 +197,7 @@ def _write(flags: Convert) -> tuple[Path, list[str]]:
 
 
 @dataclass(frozen=True)
-class Collect(common.Printing):
+class Collect(common.Verb):
     """Collect unlabeled trajectories in a task into a native folder."""
 
     task: str
@@ -224,7 +224,6 @@ class Collect(common.Printing):
         from hilp.collectors.collecting import script_outcome
         from hilp.storage import lines
 
-        common.require_counts(self, "steps", "workers")
         if Path(self.out).exists() and not self.overwrite:
             raise HilpError(f"{self.out} already exists: pass --overwrite or choose another --out")
         if Path(self.out).exists() and not native.is_native(self.out):

@@ -78,7 +78,6 @@ class Evaluate(common.OfPolicy, common.PromptOptions):
 
 def check(flags: Evaluate) -> None:
     """Raise where flags do not go together, before anything is read."""
-    common.require_counts(flags, "episodes")
     plans = flags.plans
     if plans == [] and not flags.rewards:
         raise HilpError("nothing to evaluate: --plan takes at least one number of recursions or 'auto'")

@@ -30,7 +30,7 @@ HELD_OUT = 0.1  # of the episodes, where no task can measure a policy
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainFlags(common.Printing, common.Reading, RunOptions):
+class TrainFlags(common.Verb, common.Reading, RunOptions):
     """What verbs take that train."""
 
     data: str
@@ -94,7 +94,11 @@ class Pretrain(TrainFlags):
     def __call__(self) -> None:
         from hilp.tasks import rendering
 
-        check(self)
+        loggers.require(self.log)
+        if self.minutes is not None and not 0 < self.minutes < math.inf:
+            raise HilpError(f"--minutes must be a number above 0, not {self.minutes:g}")
+        if self.device_budget is not None and not 0 <= self.device_budget < math.inf:
+            raise HilpError(f"--device-budget must be a number of MiB from 0 on, not {self.device_budget}")
         devices = distributed.join(self.coordinator, self.processes, self.process, self.devices)
         presets.preset(self.method, self.preset)  # a wrong name is an error before data is read
         world = None if self.eval_task is None else tasks.make(self.eval_task)
@@ -136,20 +140,6 @@ def finish(flags: Pretrain, data: Dataset, policies: list[FoundationPolicy], row
         print(f"- {printable(sentence)}")
     count = "a policy" if len(policies) == 1 else f"{len(policies)} policies"
     print(f"trained {count} in {printable(flags.out)}: try `{next_command(flags, data, policies[0])}`")
-
-
-def check(flags: Pretrain) -> None:
-    """Raise where a number makes no sense, by the name of its flag and before anything is read."""
-    if flags.steps != "auto":
-        common.require_counts(flags, "steps")
-    common.require_counts(flags, "seeds", "eval_every", "checkpoint_every", "keep", "devices", "processes")
-    loggers.require(flags.log)
-    if flags.minutes is not None and not 0 < flags.minutes < math.inf:
-        raise HilpError(f"--minutes must be a number above 0, not {flags.minutes:g}")
-    if flags.bank is not None and flags.bank < 0:
-        raise HilpError(f"--bank must be at least 0, not {flags.bank}")
-    if flags.device_budget is not None and not 0 <= flags.device_budget < math.inf:
-        raise HilpError(f"--device-budget must be a number of MiB from 0 on, not {flags.device_budget}")
 
 
 def train_options(flags: Pretrain, preset: presets.Preset, config: Any, data: Dataset) -> TrainOptions:
@@ -270,7 +260,6 @@ class Hierarchy(TrainFlags):
     """devices that share out each batch"""
 
     def __call__(self) -> None:
-        common.require_counts(self, "steps", "seeds", "k", "checkpoint_every", "keep", "devices")
         policy, _ = common.load_policy(self.run)
         data = common.read_as_trained(self.run, self.data, self, task=self.task)
         preset = presets.high_level(self.preset, data.task)

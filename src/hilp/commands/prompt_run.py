@@ -78,7 +78,6 @@ def check_options(flags: Any, kind: str) -> None:
             raise HilpError(
                 f"--{flag} changes nothing about a prompt with --{kind}: leave it out, or prompt with {used}"
             )
-    common.require_counts(flags, "steps", "adapt", "window")
     if flags.until is not None and flags.then is None:
         raise HilpError("--until says when --then begins: name a saved prompt with --then")
     if flags.earn is not None and flags.adapt is None:

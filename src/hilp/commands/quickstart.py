@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import json
-import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,7 +40,7 @@ RESULTS, PICTURE = "results.json", "trajectories.png"
 
 
 @dataclass(frozen=True)
-class Quickstart(common.Printing):
+class Quickstart(common.Verb):
     """Collect maze data, pretrain, evaluate and write a report: a few minutes on two cores."""
 
     out: str = "runs/quickstart"
@@ -60,7 +59,6 @@ class Quickstart(common.Printing):
     """replace an earlier quickstart in the same folder"""
 
     def __call__(self) -> None:
-        common.require_counts(self, "steps", "seeds")
         if self.seeds > 1 or self.rows:
             return run_several(self)
         results = quickstart(self)
@@ -143,15 +141,11 @@ def quickstart(flags: Quickstart) -> dict[str, Any]:
         raise HilpError(f"{folder} is not the folder of a run, so --overwrite will not delete it: choose another --out")
     with storage.locked(folder, common.command()):
         storage.clean_leftovers(folder)
-        new = storage.temporary_beside(folder)
         try:
-            results = story(new, flags, world)
-            storage.swap_folder(new, folder)
+            with storage.new_folder(folder) as new:
+                return story(new, flags, world)
         except TrainingStopped:
             raise TrainingStopped(f"stopped: {folder} is as it was before") from None
-        finally:
-            shutil.rmtree(new, ignore_errors=True)
-    return results
 
 
 def story(folder: Path, flags: Quickstart, world: tasks.Task) -> dict[str, Any]:
@@ -163,10 +157,8 @@ def story(folder: Path, flags: Quickstart, world: tasks.Task) -> dict[str, Any]:
             data = collected(flags.task, world, seed)
         updates = flags.steps or auto_config.updates(preset, preset.config, data, quiet=flags.json)
         with timed(seconds, "pretrain"):
-            policy = loop.pretrain(
-                preset.config, data, steps=updates, seed=seed, out=folder, bank=preset.bank, quiet=flags.json,
-                command=command,
-            )  # fmt: skip
+            about: dict[str, Any] = {"seed": seed, "out": folder, "quiet": flags.json, "command": command}
+            policy = loop.pretrain(preset.config, data, steps=updates, bank=preset.bank, **about)
         stack.enter_context(storage.locked(folder, command))  # after the training, which locks for itself
         with timed(seconds, "evaluate"):
             prompts = [*(Goal(plan=plan) for plan in PLANS), *map(Reward, world.potentials)]

@@ -21,7 +21,7 @@ with common.WhenUsed():
 
 
 @dataclass(frozen=True)
-class Preset(common.Printing):
+class Preset(common.Verb):
     """Print every config value that a method is trained with, and where it comes from."""
 
     method: Annotated[Positional[str], arg(metavar="METHOD")]
@@ -64,7 +64,6 @@ class Diagnose(common.OfPolicy, common.Reading):
     """random seed"""
 
     def __call__(self) -> None:
-        common.require_counts(self, "steps")
         policy, _ = common.load_policy(self.run)
         world = setup.task_if_known(policy, self.task)
         kept = runs.held_out(Path(self.run)) if policy.has_rule("goal_direction") else None
@@ -110,7 +109,6 @@ class Map(common.OfPolicy, common.Reading):
     def __call__(self) -> None:
         from hilp.tasks import rendering
 
-        common.require_counts(self, "points")
         common.require_picture("--out", self.out)
         policy, home = common.load_policy(self.run)
         policy.require_rule("encode", "has no latent map")
