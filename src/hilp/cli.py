@@ -116,8 +116,13 @@ def _main(words: list[str]) -> int:
     verb = f"{first} {second}" if first == "data" or f"{first} {second}" in VERBS else first
     if verb not in VERBS:
         raise HilpError(f"unknown verb '{verb}': {nearest(verb, VERBS)}")
-    file = importlib.import_module(f"hilp.commands.{FILES.get(first, first)}")  # and no other
-    return int(_parse(getattr(file, verb.split()[-1].title()), verb, words[len(verb.split()) :])() or 0)
+    return int(_parse(flags_of(verb), verb, words[len(verb.split()) :])() or 0)
+
+
+def flags_of(verb: str) -> Any:
+    """The class of a verb, from its file and no other."""
+    first, last = verb.split()[0], verb.split()[-1]
+    return getattr(importlib.import_module(f"hilp.commands.{FILES.get(first, first)}"), last.title())
 
 
 def _parse(flags: type, verb: str, words: list[str]) -> Any:

@@ -120,11 +120,9 @@ def _last_step(run: Path) -> int:
     """The update that the metrics of a run end with; 0 where there are none."""
     try:
         newest = max(run.parent.glob(f"{run.name}/{runs.METRICS}"), key=lambda path: path.stat().st_mtime)
-        with open(newest, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - 8192))
-            whole_lines = file.read().split(b"\n")[:-1]
-        return int(json.loads(whole_lines[-1])["step"])
-    except (OSError, ValueError, KeyError, IndexError, TypeError):
+        *_, last, _ = newest.read_bytes().split(b"\n")  # the last whole line
+        return int(json.loads(last)["step"])
+    except (OSError, ValueError, KeyError, TypeError):
         return 0
 
 

@@ -41,7 +41,7 @@ class TableFlags(common.Verb, common.Reading):
     variants: tuple[str, ...] = ()
     """more rows for each method, with config values changed: name:key=value,key=value ... (sizes as 256x256)"""
     out: str = "runs/bench"
-    """folder of the runs and of the pictures"""
+    """folder of the runs and of the pictures; the same command goes on there: cells with rows are skipped"""
     rows: str | None = None
     """JSONL file of rows to add to (default: named after the table, in --out)"""
     engine: Literal["local", "ray"] = "local"
@@ -60,10 +60,7 @@ class TableFlags(common.Verb, common.Reading):
 
 @dataclass(frozen=True)
 class Rewards(TableFlags):
-    """Train methods on unlabeled data and prompt each with every reward of the task: the paper's zero-shot RL table.
-
-    Run the command again to continue after an interruption: cells whose rows exist are skipped.
-    """
+    """Train methods on unlabeled data and prompt each with every reward of the task: the paper's zero-shot RL table."""
 
     data: tuple[str, ...] = ("maze-large",)
     """data sets, each with a task that has rewards: mazes by name, or what `hilp data collect` wrote"""
@@ -92,10 +89,7 @@ class Rewards(TableFlags):
 
 @dataclass(frozen=True)
 class Goals(TableFlags):
-    """Train methods on unlabeled data and send each to the goals of the task: the paper's goal-conditioned table.
-
-    Run the command again to continue after an interruption: cells whose rows exist are skipped.
-    """
+    """Train methods on unlabeled data and send each to the goals of the task: the paper's goal-conditioned table."""
 
     data: tuple[str, ...] = ("maze-large", "maze-ultra")
     """data sets, each with a task that has goals: mazes by name, or what `hilp data collect` wrote"""
@@ -124,10 +118,7 @@ class Goals(TableFlags):
 
 @dataclass(frozen=True)
 class Hierarchy(TableFlags):
-    """Train skills, a high level over them for one sparse reward, and flat IQL: the paper's hierarchical table.
-
-    Run the command again to continue after an interruption: cells whose rows exist are skipped.
-    """
+    """Train skills, a high level over them for one sparse reward, and flat IQL: the paper's hierarchical table."""
 
     data: tuple[str, ...] = ("maze-large",)
     """data sets, each with a task that has a far place or a reward: mazes, or what `hilp data collect` wrote"""

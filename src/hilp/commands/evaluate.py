@@ -63,16 +63,13 @@ class Evaluate(common.OfPolicy, common.PromptOptions):
         if self.load is not None and seeds:
             raise HilpError(f"a prompt belongs to one policy: name one of the seeds, e.g. {seeds[0]}")
         found = [(folder, *common.load_policy(folder)) for folder in seeds or [Path(self.run)]]
-        unseen = held_out_data(self, found[0][1])
-        data = None
-        if unseen is None and self.data is not None:
-            data = common.read_as_trained(self.run, self.data, self)
+        data, has_task = data_of(self, found[0][1])
         rows: list[Row] = []
         for folder, policy, home in found:
-            if unseen is not None:
-                rows += measure(self, policy, unseen, home)
-            else:
+            if data is None or has_task:
                 rows += act(self, policy, data, home, folder if seeds else None)
+            else:
+                rows += measure(self, policy, data, home)
         show(self, rows, len(seeds))
 
 
@@ -101,18 +98,18 @@ def show(flags: Evaluate, rows: list[Row], seeds: int) -> None:
             print(f"- {printable(sentence)}")
 
 
-def held_out_data(flags: Evaluate, policy: FoundationPolicy) -> dataset.Dataset | None:
-    """Data to measure a policy on where there is no simulator: a file, or what its run kept from training."""
+def data_of(flags: Evaluate, policy: FoundationPolicy) -> tuple[dataset.Dataset | None, bool]:
+    """The data, and whether it is for a task: else the policy is measured on it, a file or what its run kept."""
     has_task = flags.task is not None or policy.provenance.task is not None
     if flags.data is not None and flags.data != runs.HELD_OUT:
-        return None if has_task else common.read_as_trained(flags.run, flags.data, flags)
+        return common.read_as_trained(flags.run, flags.data, flags), has_task
     kept = None if has_task and flags.data is None else runs.held_out(Path(flags.run))
     if kept is None and flags.data is not None:
         raise HilpError(
             f"{flags.run} kept no episodes from training: name a file of data that it has not seen, or train with "
             "--validation 0.1"
         )
-    return None if kept is None else dataset.Dataset.open(kept)
+    return None if kept is None else dataset.Dataset.open(kept), False
 
 
 def measure(flags: Evaluate, policy: FoundationPolicy, data: dataset.Dataset, home: Path) -> list[Row]:
