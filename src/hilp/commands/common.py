@@ -287,9 +287,10 @@ def load_policy(run: str | Path) -> tuple[FoundationPolicy, Path]:
 # ---- what is printed -------------------------------------------------------------------------------------------------
 
 
-def print_json(value: Any) -> None:
-    """One line of JSON that every parser takes: a NaN or an infinity, which JSON does not have, becomes null."""
-    print(json.dumps(_finite(value), allow_nan=False), flush=True)
+def print_json(*values: Any) -> None:
+    """A line of JSON each that every parser takes: a NaN or an infinity, which JSON does not have, becomes null."""
+    for value in values:
+        print(json.dumps(_finite(value), allow_nan=False), flush=True)
 
 
 def _finite(value: Any) -> Any:

@@ -88,9 +88,7 @@ def check(flags: Evaluate) -> None:
 def show(flags: Evaluate, rows: list[Row], seeds: int) -> None:
     """Print rows as JSON, or as a table with what held-out data says."""
     if flags.json:
-        for row in rows:
-            common.print_json(row)
-        return
+        return common.print_json(*rows)
     table = page.aggregate_table if seeds else page.results_table
     common.print_table(*table(rows), title=rows[0]["task"] + (f", {seeds} seeds" if seeds else ""))
     if "held_out" in rows[0] and not seeds:

@@ -20,6 +20,7 @@ from hilp.evaluation.rows import SHARE
 from hilp.evaluation.setup import ResolvedGoal
 from hilp.policy.policy import FoundationPolicy
 from hilp.prompts import base, specs
+from hilp.report import video
 from hilp.tasks import rendering
 
 KINDS = ("goal", "reward", "labels", "skill", "load", "follow", "prefer")  # flags that are a prompt
@@ -232,11 +233,8 @@ def act_once(flags: Any, policy: FoundationPolicy, prompt: Any) -> dict[str, Any
     at = trees.over(lambda rows: rows[0], batch)
     z = np.asarray(prompt(batch))[0].tolist()
     prompt.reset()  # the action is that of the same step
-    return {
-        **{name: shown(part) for name, part in trees.named(at, "at").items()},
-        "z": z,
-        "action": policy.act(at, prompt).tolist(),
-    }
+    found = {name: shown(part) for name, part in trees.named(at, "at").items()}
+    return {**found, "z": z, "action": policy.act(at, prompt).tolist()}
 
 
 def act_in_task(
@@ -313,8 +311,6 @@ def score(name: str | None, world: Any, path: np.ndarray, earned: float) -> dict
 
 def film(flags: Any, policy: FoundationPolicy, world: Any, prompt: Any, episode: Episode, goal: Any, steps: int) -> str:
     """Record the episode: as the simulator shows it, or on the plan, next to the same goal without a plan."""
-    from hilp.report import video
-
     fps = getattr(world, "fps", common.VIDEO_FPS)
     if hasattr(world, "film"):
         return str(video.write(str(flags.video), world.film(episode.path, episode.extras.get("physics")), fps))

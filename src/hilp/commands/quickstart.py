@@ -103,9 +103,7 @@ def run_several(flags: Quickstart) -> None:
         lines.append(file, [results], instead_of=functools.partial(is_alike, **own))
     found = finished()
     if flags.json:
-        for line in found:
-            common.print_json(line)
-        return
+        return common.print_json(*found)
     machines = {json.dumps(line.get("machine"), sort_keys=True) for line in found}
     seeds = {line["seed"] for line in found}
     title = f"{flags.task}: {len(found)} quickstarts ({len(seeds)} seeds, {len(machines)} machines)"

@@ -33,16 +33,15 @@ class Preset(common.Verb):
 
     def __call__(self) -> None:
         preset = presets.preset(self.method, self.preset, self.task)
-        if self.task and not tasks.is_known(self.task):
-            own = [name for names in tables.FAMILIES.values() for name in names]  # also what is not installed
-            if self.task not in own:
-                raise HilpError(f"unknown task '{self.task}': {nearest(self.task, {*own, *tasks.names()})}")
+        own = {name for names in tables.FAMILIES.values() for name in names}  # also what is not installed
+        if self.task and self.task not in own and not tasks.is_known(self.task):
+            raise HilpError(f"unknown task '{self.task}': {nearest(self.task, {*own, *tasks.names()})}")
         values = {**methods.config_values(preset.config), "steps": preset.steps, "bank": preset.bank}
         sources = presets.sources(self.method, self.preset, self.task)
         if self.json:
             return common.print_json({key: {"value": value, "from": sources[key]} for key, value in values.items()})
-        texts = [",".join(map(str, value)) if isinstance(value, tuple) else str(value) for value in values.values()]
-        lines = [[key, text, sources[key]] for key, text in zip(values, texts, strict=True)]
+        texts = {key: ",".join(map(str, it)) if isinstance(it, tuple) else str(it) for key, it in values.items()}
+        lines = [[key, text, sources[key]] for key, text in texts.items()]
         common.print_table(["key", "value", "from"], lines, title=f"{self.method} {self.task}".strip())
         if self.task and sources == presets.sources(self.method, self.preset):
             print(
