@@ -175,12 +175,9 @@ class Reading:
         words = []
         for field in fields(Reading):
             value, flag = getattr(self, field.name), f"--{field.name.replace('_', '-')}"
-            if value is True:
-                words.append(flag)
-            elif value not in (None, False, ()):
-                words.append(
-                    f"{flag} {' '.join(quoted(str(one)) for one in (value if type(value) is tuple else [value]))}"
-                )
+            if value != field.default:
+                several = value if isinstance(value, tuple) else (value,)
+                words.append(" ".join([flag, *(quoted(str(one)) for one in several if one is not True)]))
         return words
 
     def keep_in(self, run: str, source: str) -> None:

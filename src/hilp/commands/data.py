@@ -12,7 +12,7 @@ from tyro.conf import Positional, arg
 
 from hilp.commands import common
 from hilp.errors import HilpError, printable, size_text
-from hilp.training.progress import Progress, bars
+from hilp.training.progress import bars
 from hilp.versions import versions
 
 with common.WhenUsed():
@@ -224,13 +224,10 @@ class Collect(common.Verb):
         from hilp.collectors.collecting import script_outcome
         from hilp.storage import lines
 
-        if Path(self.out).exists() and not self.overwrite:
-            raise HilpError(f"{self.out} already exists: pass --overwrite or choose another --out")
-        if Path(self.out).exists() and not native.is_native(self.out):
-            raise HilpError(f"{self.out} is not a data set, so --overwrite will not delete it: choose another --out")
-        with Progress(self.steps, quiet=self.json, verb="collecting") as progress:
+        native.require_free(Path(self.out), self.overwrite)  # before anything is collected
+        with bars(quiet=self.json) as bar:
             where: dict[str, Any] = {"out": self.out, "workers": self.workers, "overwrite": self.overwrite}
-            where["progress"] = lambda done: progress.advance(done - progress.done, {}, {})
+            where["progress"] = lambda done: bar("collecting", done, self.steps)
             data = collectors.collect(self.task, self.kind, self.steps, self.seed, **where)
         counts = {"transitions": data.transitions, "episodes": data.episodes}
         result = {**counts, "fingerprint": data.fingerprint, **script_outcome(data), **data.measured}
