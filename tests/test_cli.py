@@ -359,7 +359,7 @@ def test_the_installed_command(run_copy: Path, tmp_path: Path) -> None:
         ("data collect --task maze-medium --out {tmp}/new --steps 0", "--steps"),
         ("data collect --task maze-medium --out {tmp}/new --seed -1", "--seed"),
         ("data collect --task maze-medium --out {tmp}/full --steps 50", "--overwrite"),
-        ("data collect --task maze-medium --out {tmp}/full --steps 50 --overwrite", "not a data set"),
+        ("data collect --task maze-medium --out {tmp}/full --steps 50 --overwrite", "not a hilp data set"),
         ("data collect --task maze-medium --out {tmp}/file --steps 50 --overwrite", "not a data set"),
         ("data collect --task maze-medium --out {tmp}/file/new --steps 50", "cannot write"),
         ("quickstart --out {tmp}/full", "already exists"),
