@@ -360,7 +360,7 @@ def test_the_installed_command(run_copy: Path, tmp_path: Path) -> None:
         ("data collect --task maze-medium --out {tmp}/new --seed -1", "--seed"),
         ("data collect --task maze-medium --out {tmp}/full --steps 50", "--overwrite"),
         ("data collect --task maze-medium --out {tmp}/full --steps 50 --overwrite", "not a hilp data set"),
-        ("data collect --task maze-medium --out {tmp}/file --steps 50 --overwrite", "not a data set"),
+        ("data collect --task maze-medium --out {tmp}/file --steps 50 --overwrite", "not a hilp data set"),
         ("data collect --task maze-medium --out {tmp}/file/new --steps 50", "cannot write"),
         ("quickstart --out {tmp}/full", "already exists"),
         ("quickstart --out {tmp}/full --overwrite", "not the folder of a run"),
