@@ -372,7 +372,7 @@ def test_an_earlier_quickstart_stays_until_the_new_one_is_done(
     error: BaseException, run: Run, run_copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stopped(*args: object, out: Path, **kwargs: object) -> None:
-        out.mkdir()
+        out.mkdir(exist_ok=True)
         (out / "run.json").write_text("half")
         raise error
 

@@ -37,7 +37,8 @@ VERBS = {  # in the order a new user meets them
     "data collect": "collect unlabeled trajectories in a task",
 }
 
-FILES = dict.fromkeys(("preset", "diagnose", "map", "report", "export"), "views")  # others have files of their name
+# Others have files of their name.
+FILES = {"hierarchy": "pretrain", **dict.fromkeys(("preset", "diagnose", "map", "report", "export"), "views")}
 
 HELP = """usage: hilp VERB [options]
 
@@ -128,10 +129,9 @@ def _parse(flags: type, verb: str, words: list[str]) -> Any:
     """The dataclass of a verb from its words; tyro's error box becomes one line."""
     import tyro
 
-    words = _join_texts(
-        words, {f"--{name}" for name, kind in typing.get_type_hints(flags).items() if kind == str | None}
-    )
-    known = _known_options(flags)
+    hints = typing.get_type_hints(flags)
+    words = _join_texts(words, {f"--{name}" for name, kind in hints.items() if kind == str | None})
+    known = {"--help", *(f"--{name.replace('_', '-')}" for name in hints)}
     for word in words:
         option = word.partition("=")[0].replace("_", "-")
         if option.startswith("--") and option not in known:
@@ -147,15 +147,6 @@ def _parse(flags: type, verb: str, words: list[str]) -> Any:
             sys.stdout.flush()
             raise
         raise HilpError(f"{_one_line(errors.getvalue())} (see hilp {verb} --help)") from None
-
-
-def _known_options(flags: type) -> set[str]:
-    """The options of a verb, with their aliases."""
-    known = {"--help"}
-    for name, kind in typing.get_type_hints(flags, include_extras=True).items():
-        known.add(f"--{name.replace('_', '-')}")
-        known |= {alias for note in getattr(kind, "__metadata__", ()) for alias in getattr(note, "aliases", None) or ()}
-    return known
 
 
 def _one_line(box: str) -> str:

@@ -130,7 +130,7 @@ def load_source(kind: Kind, recipe: Mapping[str, Any]) -> tuple[Dataset, tasks.T
 
 @dataclass(frozen=True)
 class Cell:
-    """A policy of a table of some kind, and its rows."""
+    """A policy of a table, and its rows: it is prompted with every reward of its task, where its kind says no other."""
 
     table: Table
     label: str
@@ -190,7 +190,7 @@ class Cell:
     @property
     def prompts(self) -> tuple[int | str, ...]:
         """The plans or rewards that the policy is prompted with: a row each."""
-        raise NotImplementedError
+        return tuple(self.world.rewards)
 
     def complete(self, rows: Sequence[Row]) -> list[Row] | None:
         """This cell's rows in the order of its prompts, None where one is missing."""
@@ -221,7 +221,9 @@ class Cell:
 
     def run(self) -> list[Row]:
         """Train the policy, or go on with it, and prompt it."""
-        raise NotImplementedError
+        rule, intercept = self.entry.rule, self.table.intercept
+        prompts = [Reward(str(name), rule=rule, intercept=intercept) for name in self.prompts]
+        return self.evaluate(self.train(), prompts=prompts, data=self.data, adapt=self.entry.adapt, random=True)
 
     def training(self, folder: Path) -> dict[str, Any]:
         """What trainings in a folder are told."""
@@ -242,19 +244,6 @@ class Cell:
         options: dict[str, Any] = {"episodes": self.table.episodes, "seed": self.seed, "command": self.table.command}
         found = evaluate.evaluate(policy, self.world, **options, **prompts)
         return [{**row, "cell": self.identity} for row in found]
-
-
-class RewardCell(Cell):
-    """A policy that is prompted with every reward of its task."""
-
-    @property
-    def prompts(self) -> tuple[int | str, ...]:
-        return tuple(self.world.rewards)
-
-    def run(self) -> list[Row]:
-        rule, intercept = self.entry.rule, self.table.intercept
-        prompts = [Reward(str(name), rule=rule, intercept=intercept) for name in self.prompts]
-        return self.evaluate(self.train(), prompts=prompts, data=self.data, adapt=self.entry.adapt, random=True)
 
 
 class GoalCell(Cell):
@@ -300,19 +289,17 @@ class HierarchyCell(Cell):
     @cached_property
     def reward(self) -> str:
         """As the table says, else that of the task's far place, else its only one."""
-        named, world = self.table.reward, self.world
-        if named is not None:
-            setup.reward_function(world, named)  # an error where there is none
-            if named in world.potentials:
-                raise HilpError(
-                    f"'{named}' rewards every step on the way: a table of hierarchies is of 'target' or a return"
-                )
-            return named
-        if setup.TARGET in setup.reward_names(world):
-            return setup.TARGET
-        if len(world.rewards) == 1:
-            return next(iter(world.rewards))
-        raise HilpError(f"task {world.name} has several rewards: choose one with --reward: {', '.join(world.rewards)}")
+        world = self.world
+        usual = [setup.TARGET] if setup.TARGET in setup.reward_names(world) else list(world.rewards)
+        if self.table.reward is None and len(usual) != 1:
+            raise HilpError(f"task {world.name} has several rewards: choose one with --reward: {', '.join(usual)}")
+        found = usual[0] if self.table.reward is None else self.table.reward
+        setup.reward_function(world, found)  # an error where there is none
+        if found in world.potentials:
+            raise HilpError(
+                f"'{found}' rewards every step on the way: a table of hierarchies is of 'target' or a return"
+            )
+        return found
 
     @property
     def preset(self) -> presets.Preset:
@@ -378,7 +365,7 @@ class HierarchyCell(Cell):
         return self.evaluate(policy, prompts=prompt, rewards=self.reward, random=True)
 
 
-CELLS: dict[Kind, type[Cell]] = {"rewards": RewardCell, "goals": GoalCell, "hierarchy": HierarchyCell}
+CELLS: dict[Kind, type[Cell]] = {"rewards": Cell, "goals": GoalCell, "hierarchy": HierarchyCell}
 
 
 def cells(

@@ -26,6 +26,7 @@ from hilp import runs
 from hilp.bench import cells
 from hilp.errors import FolderBusy, HilpError, TrainingDiverged, TrainingStopped, printable
 from hilp.evaluation.rows import Row
+from hilp.tasks.simulator import cores
 
 BUSY_SECONDS = 120.0  # that a folder may be held by a process that is ending: one whose machine was lost, say
 SAVE_SECONDS = 300.0  # that jobs have to save themselves when the table is stopped
@@ -104,30 +105,24 @@ def _rows(job: Mapping[str, Any]) -> list[Row]:
 
 def require_same(job: Mapping[str, Any], found: Mapping[str, Any]) -> None:
     """Raise where this machine makes another cell of a job than was meant."""
-    ours = job["identity"]
+    ours, here = job["identity"], socket.gethostname()
     for key in ("data_fingerprint", *ours, *found):
-        what, name, advice = (
-            f"{job['title']} is not the same",
-            f"{key}:",
-            "install the same version of hilp on all machines",
-        )
-        if key == "data_fingerprint":
-            what = f"{job['cell']['recipe']['source']} is not the same data"
-            name, advice = "fingerprint", "give all machines the same files"
+        values = f"{found.get(key)}, not {ours.get(key)}"
+        if found.get(key) != ours.get(key) and key == "data_fingerprint":
+            what = f"{job['cell']['recipe']['source']} is not the same data on {here}"
+            raise HilpError(f"{what} (fingerprint {values}): give all machines the same files")
         if found.get(key) != ours.get(key):
-            values = f"{name} {found.get(key)}, not {ours.get(key)}"
-            raise HilpError(f"{what} on {socket.gethostname()} ({values}): {advice}")
+            version = "install the same version of hilp on all machines"
+            raise HilpError(f"{job['title']} is not the same on {here} ({key}: {values}): {version}")
 
 
 def _last_step(run: Path) -> int:
     """The update that the metrics of a run end with; 0 where there are none."""
     try:
         newest = max(run.parent.glob(f"{run.name}/{runs.METRICS}"), key=lambda path: path.stat().st_mtime)
-        with open(newest, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - 8192))
-            whole_lines = file.read().split(b"\n")[:-1]
-        return int(json.loads(whole_lines[-1])["step"])
-    except (OSError, ValueError, KeyError, IndexError, TypeError):
+        *_, last, _ = newest.read_bytes().split(b"\n")  # the last whole line
+        return int(json.loads(last)["step"])
+    except (OSError, ValueError, KeyError, TypeError):
         return 0
 
 
@@ -207,11 +202,6 @@ class Processes:
             process.kill()
         self._threads.shutdown()
         self._compiled.cleanup()
-
-
-def cores() -> int:
-    """That this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cards() -> list[str]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from rich import progress as bars
 from rich.console import Console
 
+from hilp import storage
 from hilp.bench.cells import Cell
 from hilp.bench.jobs import Cluster, Job, Processes, answer
 from hilp.errors import HilpError, TrainingStopped, counted, printable
@@ -69,7 +70,9 @@ def run_jobs(jobs: Sequence[Job], engine: Engine, retries: int, progress: Progre
             while waiting or running:
                 while len(running) < engine.slots and (job := next_job(waiting, running.values())) is not None:
                     waiting.remove(job)
-                    start_log(job.log)
+                    with storage.told(f"cannot write {job.log}"):  # make room for the log of a new try
+                        job.log.parent.mkdir(parents=True, exist_ok=True)
+                        job.log.unlink(missing_ok=True)
                     running[engine.submit(job)] = job
                 futures.wait(running, WAIT_SECONDS, futures.FIRST_COMPLETED)
                 for future in [one for one in running if one.done()]:
@@ -103,15 +106,6 @@ def run_jobs(jobs: Sequence[Job], engine: Engine, retries: int, progress: Progre
             f"{counted(len(failed), 'cell')} of {len(jobs)} failed{others}; {title}: {problem} (rows of others are "
             "kept: give the command again to go on)"
         )
-
-
-def start_log(log: Path) -> None:
-    """Make room for the log of a new try."""
-    try:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        log.unlink(missing_ok=True)
-    except OSError as error:
-        raise HilpError(f"cannot write {log}: {error.strerror or error}") from error
 
 
 def next_job(waiting: Collection[Job], running: Collection[Job]) -> Job | None:

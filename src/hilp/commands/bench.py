@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hilp.commands import common
-from hilp.errors import HilpError, printable, require_count, some
+from hilp.errors import HilpError, printable, some
 
+with common.WhenUsed():
+    from hilp import storage
+    from hilp.bench import cells, jobs, pool, tables
+    from hilp.report import figures
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from matplotlib.figure import Figure
-
-    from hilp.bench.cells import Kind
-    from hilp.bench.pool import Engine
-    from hilp.bench.tables import Table
     from hilp.evaluation.rows import Row
 
 
 @dataclass(frozen=True)
-class TableFlags(common.Printing, common.Reading):
+class TableFlags(common.Verb, common.Reading):
     """What all tables of methods take."""
 
     task: str | None = None
@@ -43,7 +41,7 @@ class TableFlags(common.Printing, common.Reading):
     variants: tuple[str, ...] = ()
     """more rows for each method, with config values changed: name:key=value,key=value ... (sizes as 256x256)"""
     out: str = "runs/bench"
-    """folder of the runs and of the pictures"""
+    """folder of the runs and of the pictures; the same command goes on there: cells with rows are skipped"""
     rows: str | None = None
     """JSONL file of rows to add to (default: named after the table, in --out)"""
     engine: Literal["local", "ray"] = "local"
@@ -62,10 +60,7 @@ class TableFlags(common.Printing, common.Reading):
 
 @dataclass(frozen=True)
 class Rewards(TableFlags):
-    """Train methods on unlabeled data and prompt each with every reward of the task: the paper's zero-shot RL table.
-
-    Run the command again to continue after an interruption: cells whose rows exist are skipped.
-    """
+    """Train methods on unlabeled data and prompt each with every reward of the task: the paper's zero-shot RL table."""
 
     data: tuple[str, ...] = ("maze-large",)
     """data sets, each with a task that has rewards: mazes by name, or what `hilp data collect` wrote"""
@@ -79,9 +74,6 @@ class Rewards(TableFlags):
     """one more row of each: its prompts after a search with so many episodes, which are not those that are counted"""
 
     def __call__(self) -> None:
-        from hilp.bench import tables
-
-        common.require_counts(self, "adapt")
         rows, swept = fill("rewards", self, self.adapt or 0, intercept=self.intercept)
         groups = tables.grouped(rows, tables.data_of)
         ours = {name: tables.table(own) for name, own in groups.items()}
@@ -97,10 +89,7 @@ class Rewards(TableFlags):
 
 @dataclass(frozen=True)
 class Goals(TableFlags):
-    """Train methods on unlabeled data and send each to the goals of the task: the paper's goal-conditioned table.
-
-    Run the command again to continue after an interruption: cells whose rows exist are skipped.
-    """
+    """Train methods on unlabeled data and send each to the goals of the task: the paper's goal-conditioned table."""
 
     data: tuple[str, ...] = ("maze-large", "maze-ultra")
     """data sets, each with a task that has goals: mazes by name, or what `hilp data collect` wrote"""
@@ -114,9 +103,6 @@ class Goals(TableFlags):
     """also compare each policy's distances with the true ones, or with a learned V(s, g) where those are unknown"""
 
     def __call__(self) -> None:
-        from hilp.bench import tables
-
-        require_count("--curve-points", self.curve_points, 0)
         rows, swept = fill("goals", self, errors=self.errors, curve_points=self.curve_points)
         show(self, rows, tables.goal_table(rows), "100 x success", "pairs")
         if self.json:
@@ -132,10 +118,7 @@ class Goals(TableFlags):
 
 @dataclass(frozen=True)
 class Hierarchy(TableFlags):
-    """Train skills, a high level over them for one sparse reward, and flat IQL: the paper's hierarchical table.
-
-    Run the command again to continue after an interruption: cells whose rows exist are skipped.
-    """
+    """Train skills, a high level over them for one sparse reward, and flat IQL: the paper's hierarchical table."""
 
     data: tuple[str, ...] = ("maze-large",)
     """data sets, each with a task that has a far place or a reward: mazes, or what `hilp data collect` wrote"""
@@ -151,22 +134,14 @@ class Hierarchy(TableFlags):
     """episodes of each policy"""
 
     def __call__(self) -> None:
-        from hilp.bench import tables
-
-        common.require_counts(self, "high_steps")
         high: dict[str, Any] = {"high_steps": self.high_steps, "high_values": common.config_values(self.high_set)}
         rows, _ = fill("hierarchy", self, reward=self.reward, **high)
         scores = dict.fromkeys("return" if row["metric"] == "return" else f"100 x {row['metric']}" for row in rows)
         show(self, rows, tables.hierarchy_table(rows), " or ".join(scores), "episodes")
 
 
-def fill(kind: Kind, flags: Any, adapt: int = 0, **options: Any) -> tuple[list[Row], str | None]:
+def fill(kind: cells.Kind, flags: Any, adapt: int = 0, **options: Any) -> tuple[list[Row], str | None]:
     """The rows of a table, made where they are missing (by one process at a time), and the config key of its sweep."""
-    from hilp import storage
-    from hilp.bench import cells, pool
-
-    common.require_counts(flags, "steps", "seeds", "episodes", "jobs")
-    require_count("--retries", flags.retries, 0)
     engine = _engine(flags)
     swept, changes = _changes(flags)
     lines = cells.entries(flags.methods or cells.METHODS[kind], common.config_values(flags.set), changes, adapt)
@@ -179,28 +154,22 @@ def fill(kind: Kind, flags: Any, adapt: int = 0, **options: Any) -> tuple[list[R
         return pool.fill(made, file, flags.json, engine, flags.retries), swept
 
 
-def show(flags: Any, rows: list[Row], table: Table, score: str, episodes: str) -> None:
+def show(flags: Any, rows: list[Row], table: tables.Table, score: str, episodes: str) -> None:
     """Print a table of data sets, or its JSON."""
-    from hilp.bench import tables
-
     if flags.json:
         return common.print_json({"table": table})
     title = f"{score}, {flags.preset}, {flags.episodes} {episodes}, {tables.spread_words(rows)}"
     common.print_table(*table, title=title + (" (ours / paper)" if tables.has_paper_numbers(table) else ""))
 
 
-def save_pictures(flags: Any, made: Iterable[tuple[str, Figure]]) -> None:
-    from hilp.report import figures
-
+def save_pictures(flags: Any, made: Iterable[tuple[str, Any]]) -> None:
     for name, figure in made:
         figures.save(figure, Path(flags.out) / f"{name}.png")
     print(f"pictures: {printable(flags.out)}")
 
 
-def _engine(flags: Any) -> Engine | None:
+def _engine(flags: Any) -> pool.Engine | None:
     """What runs missing cells: processes of this machine, or a cluster; None: this process."""
-    from hilp.bench import jobs
-
     cpus, gpus = flags.cpus_per_cell, flags.gpus_per_cell
     if flags.engine == "local":
         for name in ("address", "cpus_per_cell", "gpus_per_cell"):

@@ -8,11 +8,14 @@ import os
 import shlex
 import sys
 from dataclasses import dataclass, fields, replace
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import LazyLoader
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
+from hilp import runs
 from hilp.errors import MOST as MOST_STEPS
 from hilp.errors import HilpError, printable, require_count, require_seed, some
 from hilp.prompts import specs
@@ -23,26 +26,40 @@ if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
     from hilp.policy.policy import FoundationPolicy
 
+
+class WhenUsed:
+    """Modules imported inside are read once a verb uses them, so that its --help answers at once.
+
+    Not those of `storage`, `tasks` and `collectors`: a package is read before what is in it, and these need numpy.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path, target) if name.startswith("hilp.") else None
+        if spec is not None and spec.loader is not None:
+            spec.loader = LazyLoader(spec.loader)
+        return spec
+
+    def __enter__(self) -> None:
+        sys.meta_path.insert(0, self)
+
+    def __exit__(self, *_: object) -> None:
+        sys.meta_path.remove(self)
+
+
+with WhenUsed():
+    from hilp import storage
+    from hilp.data import native
+    from hilp.report import markup, video
+
 RunFolder = Annotated[Positional[str], arg(metavar="RUN")]
+MAY_BE_0 = ("bank", "curve_points", "process", "retries")
 PICTURES = (".png", ".svg", ".pdf")
 VIDEO_FPS = 30.0
-MOST = {
-    "seeds": 10_000,
-    "episodes": 1_000_000,
-    "workers": 10_000,
-    "jobs": 1_000,
-}  # each takes memory before it is begun
+MOST = {"seeds": 10_000, "episodes": 1_000_000, "workers": 10_000, "jobs": 1_000}  # each takes memory as it begins
 
 
 # ---- values of flags -------------------------------------------------------------------------------------------------
-
-
-def require_counts(flags: Any, *names: str) -> None:
-    """Numbers of things are at least 1 and no more than makes sense, seeds what every generator takes."""
-    for name in names:
-        if (value := getattr(flags, name)) is not None:
-            require_count(f"--{name.replace('_', '-')}", value, most=MOST.get(name, MOST_STEPS))
-    require_seed(flags.seed, "--seed")
 
 
 def require_picture(flag: str, path: str | None) -> None:
@@ -53,8 +70,6 @@ def require_picture(flag: str, path: str | None) -> None:
 
 def require_video(world: Any, path: str) -> None:
     """Raise where a task cannot be filmed or the file has no such ending, before anything is run for it."""
-    from hilp.report import video
-
     if not hasattr(world, "film") and not world.has_goals:  # what has goals has a plan to draw a film on
         raise HilpError(f"{world.name} cannot be recorded as a video: draw it with `hilp prompt --picture`")
     if Path(path).suffix.lower() not in video.ENDINGS:
@@ -95,15 +110,24 @@ def plan(text: str) -> int | str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Printing:
+class Verb:
     """What every verb takes that prints a result."""
 
     json: bool = False
     """print JSON, a line a result, and no progress"""
 
+    def __post_init__(self) -> None:
+        """Numbers of things are at least 1 and no more than makes sense, seeds what every generator takes."""
+        for field in fields(self):
+            value, flag = getattr(self, field.name), f"--{field.name.replace('_', '-')}"
+            if field.name == "seed":
+                require_seed(value, flag)
+            elif type(value) is int:
+                require_count(flag, value, int(field.name not in MAY_BE_0), MOST.get(field.name, MOST_STEPS))
+
 
 @dataclass(frozen=True, kw_only=True)
-class OfPolicy(Printing):
+class OfPolicy(Verb):
     """What verbs about a trained policy take."""
 
     run: RunFolder
@@ -151,18 +175,13 @@ class Reading:
         words = []
         for field in fields(Reading):
             value, flag = getattr(self, field.name), f"--{field.name.replace('_', '-')}"
-            if value is True:
-                words.append(flag)
-            elif value not in (None, False, ()):
-                words.append(
-                    f"{flag} {' '.join(quoted(str(one)) for one in (value if type(value) is tuple else [value]))}"
-                )
+            if value != field.default:
+                several = value if isinstance(value, tuple) else (value,)
+                words.append(" ".join([flag, *(quoted(str(one)) for one in several if one is not True)]))
         return words
 
     def keep_in(self, run: str, source: str) -> None:
         """Note in a run how its data was read, for other data of the kind."""
-        from hilp import runs, storage
-
         if self.words():
             values = {known.name: getattr(self, known.name) for known in fields(Reading)}
             storage.write_json(Path(run) / runs.READING, {"data": source, **values})
@@ -190,14 +209,9 @@ class PromptOptions(Reading, specs.GoalOptions, specs.RewardOptions):
             options["goal"] = getattr(self, "goal", None)
         return replace(spec, **options)
 
-    def _changed(self, kind: type[specs.Spec]) -> dict[str, Any]:
-        options = specs.GoalOptions if kind is specs.Goal else specs.RewardOptions
-        found = {}
-        for field in fields(options):
-            value = getattr(self, field.name)
-            if field.name not in ("plan", "seed") and value != field.default:
-                found[field.name] = value
-        return found
+    def _changed(self, kind: Any) -> dict[str, Any]:
+        own = [field for field in fields(kind) if field.kw_only and field.name not in ("plan", "seed")]
+        return {field.name: getattr(self, field.name) for field in own if getattr(self, field.name) != field.default}
 
 
 def read_as_trained(run: str, source: str, flags: Reading, **more: Any) -> Dataset:
@@ -209,9 +223,6 @@ def read_as_trained(run: str, source: str, flags: Reading, **more: Any) -> Datas
 
 
 def _kept_reading(run: Path, source: Path) -> Reading | None:
-    from hilp import runs
-    from hilp.data import native
-
     path = runs.reading(run)
     if path is None or not source.exists() or native.is_native(source):
         return None
@@ -264,7 +275,6 @@ def reader_options(texts: tuple[str, ...]) -> dict[str, Any]:
 
 def load_policy(run: str | Path) -> tuple[FoundationPolicy, Path]:
     """A policy and the folder that its rows belong to."""
-    from hilp import runs
     from hilp.policy.policy import FoundationPolicy
 
     folder = runs.find(Path(run))
@@ -274,9 +284,10 @@ def load_policy(run: str | Path) -> tuple[FoundationPolicy, Path]:
 # ---- what is printed -------------------------------------------------------------------------------------------------
 
 
-def print_json(value: Any) -> None:
-    """One line of JSON that every parser takes: a NaN or an infinity, which JSON does not have, becomes null."""
-    print(json.dumps(_finite(value), allow_nan=False), flush=True)
+def print_json(*values: Any) -> None:
+    """A line of JSON each that every parser takes: a NaN or an infinity, which JSON does not have, becomes null."""
+    for value in values:
+        print(json.dumps(_finite(value), allow_nan=False), flush=True)
 
 
 def _finite(value: Any) -> Any:
@@ -301,9 +312,7 @@ def print_result(result: dict[str, Any], as_json: bool) -> None:
 
 
 def print_table(headers: list[str], lines: list[list[Any]], title: str) -> None:
-    from hilp.report.markup import rich_table
-
-    show(rich_table(headers, lines, title))
+    show(markup.rich_table(headers, lines, title))
 
 
 def show(renderable: Any) -> None:

@@ -12,24 +12,27 @@ from tyro.conf import Positional, arg
 
 from hilp.commands import common
 from hilp.errors import HilpError, printable, size_text
+from hilp.training.progress import bars
+from hilp.versions import versions
+
+with common.WhenUsed():
+    from hilp import collectors, tasks
+    from hilp.data import audit, convert, measures, native
+    from hilp.learning import methods
+    from hilp.report import figures, markup
 
 if TYPE_CHECKING:
     from rich.console import Group
-
-    from hilp.data.audit import AuditReport
-    from hilp.data.measures import ColumnStats
 
 SHOWN_COLUMNS = 24  # on the page; all of them are in the JSON
 
 
 @dataclass(frozen=True)
-class List(common.Printing):
+class List(common.Verb):
     """List the data sets and tasks that come with hilp."""
 
     def __call__(self) -> None:
-        from hilp import tasks
         from hilp.collectors import named
-        from hilp.learning import methods
 
         built_in = {name: {"task": task, "kind": kind} for name, (task, kind) in named.built_in_names().items()}
         if self.json:
@@ -39,7 +42,7 @@ class List(common.Printing):
 
 
 @dataclass(frozen=True)
-class Inspect(common.Printing, common.Reading):
+class Inspect(common.Verb, common.Reading):
     """Say what is in a data set and what is wrong with it. Exit code 1 when it cannot be trained on."""
 
     data: Annotated[Positional[str], arg(metavar="DATA")]
@@ -48,9 +51,6 @@ class Inspect(common.Printing, common.Reading):
     """PNG, SVG or PDF file to draw some episodes to"""
 
     def __call__(self) -> int:
-        from hilp.data import audit
-        from hilp.report import figures
-
         common.require_picture("--picture", self.picture)
         source, verify = _opened(self, self.data)
         report = audit.inspect(source, rescale_actions=self.rescale_actions, verify=verify)
@@ -72,7 +72,7 @@ def _opened(flags: common.Reading, name: str) -> tuple[Any, bool]:
     return named.open_source(name, flags.format, **options), verify
 
 
-def render(report: AuditReport) -> Group:
+def render(report: audit.AuditReport) -> Group:
     """The report for a rich console."""
     from rich.console import Group
     from rich.table import Table
@@ -100,7 +100,7 @@ def render(report: AuditReport) -> Group:
     return Group(*parts, Text(*verdict))
 
 
-def _summary(report: AuditReport) -> dict[str, str]:
+def _summary(report: audit.AuditReport) -> dict[str, str]:
     lengths = report.lengths
     lines = {
         "format": report.format + {None: "", True: ", hashes agree", False: ", HASHES DIFFER"}[report.verified],
@@ -132,16 +132,13 @@ def _histogram(edges: Sequence[float], counts: Sequence[int]) -> list[Any]:
     return lines
 
 
-def _column_table(title: str, columns: list[ColumnStats], report: AuditReport) -> Any:
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2))
-    for name in ("column", "low", "high", "mean", "deviation", "at limits"):
-        table.add_column(name, justify="right")
+def _column_table(title: str, columns: list[measures.ColumnStats], report: audit.AuditReport) -> Any:
+    lines = []
     for stats in columns[:SHOWN_COLUMNS]:
         numbers = [f"{value:.4g}" for value in (stats.low, stats.high, stats.mean, stats.deviation)]
         constant = " constant" if stats.low == stats.high else ""
-        table.add_row(stats.name, *numbers, f"{stats.at_limits:.1%}{constant}")
+        lines.append([stats.name, *numbers, f"{stats.at_limits:.1%}{constant}"])
+    table = markup.rich_table(["column", "low", "high", "mean", "deviation", "at limits"], lines, title)
     total = report.observation_dim if title == "observations" else report.action_dim
     total = len(columns) if report.images else total  # images have a line of their own
     if total > SHOWN_COLUMNS:
@@ -150,7 +147,7 @@ def _column_table(title: str, columns: list[ColumnStats], report: AuditReport) -
 
 
 @dataclass(frozen=True)
-class Convert(common.Printing, common.Reading):
+class Convert(common.Verb, common.Reading):
     """Write any readable data set as a native folder (memory-mapped, with checksums), for Minari or as ExORL does."""
 
     source: Annotated[Positional[str], arg(metavar="SOURCE")]
@@ -165,7 +162,7 @@ class Convert(common.Printing, common.Reading):
     """replace an existing data set"""
 
     def __call__(self) -> None:
-        written, notes = _write_exorl(self) if self.to == "exorl" else _write(self)
+        written, notes = _write(self)
         if self.json:
             return common.print_json({"out": str(written), "to": self.to, "notes": notes})
         for note in notes:
@@ -173,23 +170,15 @@ class Convert(common.Printing, common.Reading):
         common.print_result({"out": str(written), "to": self.to}, as_json=False)
 
 
-def _write_exorl(flags: Convert) -> tuple[Path, list[str]]:
-    from hilp.data import convert
-
-    if flags.overwrite:
-        raise HilpError("--to exorl does not overwrite: choose another folder")
-    data = common.load_data(flags.source, flags)
-    return convert.write_exorl(data, flags.target), list(data.notes)
-
-
 def _write(flags: Convert) -> tuple[Path, list[str]]:
     """Where it was written, and what was decided or repaired on the way."""
-    from hilp import tasks
     from hilp.collectors import named
-    from hilp.data import convert
-    from hilp.training.progress import bars
 
-    assert flags.to != "exorl"
+    if flags.to == "exorl":
+        if flags.overwrite:
+            raise HilpError("--to exorl does not overwrite: choose another folder")
+        data = common.load_data(flags.source, flags)
+        return convert.write_exorl(data, flags.target), list(data.notes)
     with bars(quiet=flags.json) as bar:
         if flags.task is not None and hasattr(world := tasks.make(flags.task), "render_dataset"):
             if flags.to != "native":
@@ -202,16 +191,13 @@ def _write(flags: Convert) -> tuple[Path, list[str]]:
         source, verify = _opened(flags, flags.source)
         if flags.task is not None:
             source = named.in_task(source, flags.task)
-        options: dict[str, Any] = {
-            "overwrite": flags.overwrite,
-            "rescale_actions": flags.rescale_actions,
-            "progress": bar,
-        }
-        return convert.convert(source, flags.target, verify=verify, to=flags.to, **options), list(source.notes)
+        options: dict[str, Any] = {"verify": verify, "overwrite": flags.overwrite, "progress": bar}
+        options["rescale_actions"] = flags.rescale_actions
+        return convert.convert(source, flags.target, to=flags.to, **options), list(source.notes)
 
 
 @dataclass(frozen=True)
-class Collect(common.Printing):
+class Collect(common.Verb):
     """Collect unlabeled trajectories in a task into a native folder."""
 
     task: str
@@ -235,22 +221,14 @@ class Collect(common.Printing):
     behaviour was like"""
 
     def __call__(self) -> None:
-        from hilp.collectors import collect
         from hilp.collectors.collecting import script_outcome
-        from hilp.data import native
         from hilp.storage import lines
-        from hilp.training.progress import Progress
-        from hilp.versions import versions
 
-        common.require_counts(self, "steps", "workers")
-        if Path(self.out).exists() and not self.overwrite:
-            raise HilpError(f"{self.out} already exists: pass --overwrite or choose another --out")
-        if Path(self.out).exists() and not native.is_native(self.out):
-            raise HilpError(f"{self.out} is not a data set, so --overwrite will not delete it: choose another --out")
-        with Progress(self.steps, quiet=self.json, verb="collecting") as progress:
+        native.require_free(Path(self.out), self.overwrite)  # before anything is collected
+        with bars(quiet=self.json) as bar:
             where: dict[str, Any] = {"out": self.out, "workers": self.workers, "overwrite": self.overwrite}
-            where["progress"] = lambda done: progress.advance(done - progress.done, {}, {})
-            data = collect(self.task, self.kind, self.steps, self.seed, **where)
+            where["progress"] = lambda done: bar("collecting", done, self.steps)
+            data = collectors.collect(self.task, self.kind, self.steps, self.seed, **where)
         counts = {"transitions": data.transitions, "episodes": data.episodes}
         result = {**counts, "fingerprint": data.fingerprint, **script_outcome(data), **data.measured}
         if self.rows:

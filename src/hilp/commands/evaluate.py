@@ -6,13 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hilp import runs
 from hilp.commands import common
 from hilp.errors import HilpError, printable, some
 from hilp.prompts.specs import Goal, Reward, Saved
 
+with common.WhenUsed():
+    from hilp.data import dataset
+    from hilp.evaluation import evaluate, explain, held_out, setup, trajectories
+    from hilp.evaluation import rows as files
+    from hilp.report import page, video
+
 if TYPE_CHECKING:
-    from hilp.data.dataset import Dataset
-    from hilp.evaluation.rollouts import Rollout
     from hilp.evaluation.rows import Row
     from hilp.policy.policy import FoundationPolicy
 
@@ -53,29 +58,23 @@ class Evaluate(common.OfPolicy, common.PromptOptions):
         return None if self.plan is None else [common.plan(text) for text in self.plan]
 
     def __call__(self) -> None:
-        from hilp import runs
-
         check(self)
         seeds = runs.seed_folders(Path(self.run))
         if self.load is not None and seeds:
             raise HilpError(f"a prompt belongs to one policy: name one of the seeds, e.g. {seeds[0]}")
         found = [(folder, *common.load_policy(folder)) for folder in seeds or [Path(self.run)]]
-        unseen = held_out_data(self, found[0][1])
-        data = None
-        if unseen is None and self.data is not None:
-            data = common.read_as_trained(self.run, self.data, self)
+        data, has_task = data_of(self, found[0][1])
         rows: list[Row] = []
         for folder, policy, home in found:
-            if unseen is not None:
-                rows += measure(self, policy, unseen, home)
+            if data is None or has_task:
+                rows += act(self, policy, data, home, folder if seeds else None)
             else:
-                rows += evaluate(self, policy, data, home, folder if seeds else None)
+                rows += measure(self, policy, data, home)
         show(self, rows, len(seeds))
 
 
 def check(flags: Evaluate) -> None:
     """Raise where flags do not go together, before anything is read."""
-    common.require_counts(flags, "episodes")
     plans = flags.plans
     if plans == [] and not flags.rewards:
         raise HilpError("nothing to evaluate: --plan takes at least one number of recursions or 'auto'")
@@ -88,13 +87,8 @@ def check(flags: Evaluate) -> None:
 
 def show(flags: Evaluate, rows: list[Row], seeds: int) -> None:
     """Print rows as JSON, or as a table with what held-out data says."""
-    from hilp.evaluation import explain
-    from hilp.report import page
-
     if flags.json:
-        for row in rows:
-            common.print_json(row)
-        return
+        return common.print_json(*rows)
     table = page.aggregate_table if seeds else page.results_table
     common.print_table(*table(rows), title=rows[0]["task"] + (f", {seeds} seeds" if seeds else ""))
     if "held_out" in rows[0] and not seeds:
@@ -102,29 +96,22 @@ def show(flags: Evaluate, rows: list[Row], seeds: int) -> None:
             print(f"- {printable(sentence)}")
 
 
-def held_out_data(flags: Evaluate, policy: FoundationPolicy) -> Dataset | None:
-    """Data to measure a policy on where there is no simulator: a file, or what its run kept from training."""
-    from hilp import runs
-    from hilp.data.dataset import Dataset
-
+def data_of(flags: Evaluate, policy: FoundationPolicy) -> tuple[dataset.Dataset | None, bool]:
+    """The data, and whether it is for a task: else the policy is measured on it, a file or what its run kept."""
     has_task = flags.task is not None or policy.provenance.task is not None
     if flags.data is not None and flags.data != runs.HELD_OUT:
-        return None if has_task else common.read_as_trained(flags.run, flags.data, flags)
+        return common.read_as_trained(flags.run, flags.data, flags), has_task
     kept = None if has_task and flags.data is None else runs.held_out(Path(flags.run))
     if kept is None and flags.data is not None:
         raise HilpError(
             f"{flags.run} kept no episodes from training: name a file of data that it has not seen, or train with "
             "--validation 0.1"
         )
-    return None if kept is None else Dataset.open(kept)
+    return None if kept is None else dataset.Dataset.open(kept), False
 
 
-def measure(flags: Evaluate, policy: FoundationPolicy, data: Dataset, home: Path) -> list[Row]:
+def measure(flags: Evaluate, policy: FoundationPolicy, data: dataset.Dataset, home: Path) -> list[Row]:
     """The rows of one policy on data that it has not seen, appended to their file."""
-    from hilp import runs
-    from hilp.evaluation import held_out
-    from hilp.evaluation import rows as files
-
     for flag in [name for name in OF_A_TASK if getattr(flags, name)] + flags.given_options():
         raise HilpError(f"--{flag.replace('_', '-')} needs a task to act in (--task): held-out data has none")
     rows = held_out.evaluate(
@@ -136,11 +123,10 @@ def measure(flags: Evaluate, policy: FoundationPolicy, data: Dataset, home: Path
 
 def prompts_of(flags: Evaluate, policy: FoundationPolicy, world: Any) -> list[Any]:
     """The specs that the flags ask for: a goal a plan, a prompt a reward, with the options of each."""
-    from hilp.evaluation.evaluate import default_prompts
-
     if flags.load is not None:
         return [Saved(flags.load)]
-    found = [flags.with_options(spec) for spec in default_prompts(policy, world, flags.plans, rewards_of(flags, world))]
+    specs = evaluate.default_prompts(policy, world, flags.plans, rewards_of(flags, world))
+    found = [flags.with_options(spec) for spec in specs]
     goal = [*(["goal"] if flags.goal is not None else []), *flags.given_options(Goal)]
     reward = [*(["data"] if flags.data is not None else []), *flags.given_options(Reward)]
     for given, kind, ask in ((goal, Goal, "--plan 0"), (reward, Reward, "--rewards all")):
@@ -156,13 +142,8 @@ def rewards_of(flags: Evaluate, world: Any) -> tuple[str, ...] | None:
     return (*world.potentials, *world.rewards) if flags.rewards == ("all",) else flags.rewards
 
 
-def evaluate(flags: Evaluate, policy: FoundationPolicy, data: Any, home: Path, seed_folder: Path | None) -> list[Row]:
+def act(flags: Evaluate, policy: FoundationPolicy, data: Any, home: Path, seed_folder: Path | None) -> list[Row]:
     """The rows of one policy, appended to their file; its videos where --video names a file."""
-    from hilp import runs
-    from hilp.evaluation import rows as files
-    from hilp.evaluation import setup, trajectories
-    from hilp.evaluation.evaluate import evaluate_with_rollouts
-
     world = setup.task_for_policy(policy, setup.task_of(policy, flags.task))
     if flags.video:
         common.require_video(world, flags.video)
@@ -171,7 +152,7 @@ def evaluate(flags: Evaluate, policy: FoundationPolicy, data: Any, home: Path, s
     others = not all(isinstance(one, Goal | Reward) for one in prompts)  # which rewards score
     options: dict[str, Any] = {"episodes": flags.episodes, "seed": flags.seed, "random": flags.random, "data": data}
     options |= {"rewards": rewards_of(flags, world) if others else None, "command": common.command()}
-    found = evaluate_with_rollouts(policy, world, prompts, **options)
+    found = evaluate.evaluate_with_rollouts(policy, world, prompts, **options)
     rows = [row for row, _ in found]
     for row in rows:
         row["best_evaluation"] = best
@@ -183,10 +164,8 @@ def evaluate(flags: Evaluate, policy: FoundationPolicy, data: Any, home: Path, s
     return rows
 
 
-def record(policy: FoundationPolicy, world: Any, found: list[tuple[Row, Rollout]], target: Path, suffix: str) -> None:
+def record(policy: FoundationPolicy, world: Any, found: list[tuple[Row, Any]], target: Path, suffix: str) -> None:
     """Film the first episode of each rollout; the prompt's name goes before the file's ending."""
-    from hilp.report import video
-
     for row, rollout in found:
         name = f"plan-{row['plan']}" if row["prompt"] == "goal" else f"reward-{row['reward']}"
         stem = f"{target.stem}-{name.replace(' ', '-')}{suffix}"

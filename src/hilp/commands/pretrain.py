@@ -1,4 +1,4 @@
-"""`hilp pretrain`: unlabeled trajectories in, a promptable policy out."""
+"""What trains: `hilp pretrain`, unlabeled trajectories in and a promptable policy out, and `hilp hierarchy`."""
 
 from __future__ import annotations
 
@@ -8,44 +8,59 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from hilp import runs
 from hilp.commands import common
 from hilp.errors import HilpError, printable
+from hilp.spec import Spec
 from hilp.training.options import RunOptions, TrainOptions
+
+with common.WhenUsed():
+    from hilp import presets, tasks
+    from hilp.evaluation import evaluate, explain, held_out, setup
+    from hilp.evaluation import rows as files
+    from hilp.learning import methods
+    from hilp.training import auto_config, checkpoints, distributed, hierarchy, loggers, loop
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
     from hilp.policy.policy import FoundationPolicy
-    from hilp.presets import Preset
 
 MOST_AUTO = 5  # times the preset's updates that --steps auto and --minutes go on for at most
 HELD_OUT = 0.1  # of the episodes, where no task can measure a policy
 
 
-@dataclass(frozen=True)
-class Pretrain(common.Printing, common.Reading, RunOptions):
-    """Train a policy on unlabeled trajectories."""
+@dataclass(frozen=True, kw_only=True)
+class TrainFlags(common.Verb, common.Reading, RunOptions):
+    """What verbs take that train."""
 
     data: str
     """a built-in name (see `hilp data list`), a native folder or a file"""
     out: str
-    """folder of the run"""
-    method: str = "hilp"
-    """what to train"""
+    """folder of the run; the policy or the prompt is written there"""
     reward: str | None = None
-    """for iql, which learns from rewards: one of the task, 'target', or a formula (default: the data's own)"""
+    """for iql and hierarchies, which learn from rewards: one of the task ('target': its far place or its subtasks) or a
+    formula (default: the data's own)"""
     shift: float | None = None
-    """for iql: added to every reward (default: 0; with 'target' of a place -1, so that time counts)"""
+    """added to every reward (default: 0; with 'target' of a place -1, so that time counts)"""
     ends: bool = False
-    """for iql: an episode is over once it has earned more than 0 (always so with 'target' of a place)"""
+    """an episode is over once it has earned more than 0 (always so with 'target' of a place)"""
     preset: str = "laptop"
     """laptop (two cores, minutes) or paper (the paper's tables)"""
+    set: tuple[str, ...] = ()
+    """config values to change: key=value ..."""
+
+
+@dataclass(frozen=True)
+class Pretrain(TrainFlags):
+    """Train a policy on unlabeled trajectories."""
+
+    method: str = "hilp"
+    """what to train"""
     steps: int | Literal["auto"] | None = None
     """gradient updates, or 'auto': until distances among states stop changing (default: the preset's, more where data
     takes long to cross; with --resume what the run was begun with)"""
     minutes: float | None = None
     """stop after so many minutes of training, those before --resume included"""
-    set: tuple[str, ...] = ()
-    """config values to change: key=value ..."""
     bank: int | None = None
     """states kept in the policy for planning (default: the preset's)"""
     validation: float | None = None
@@ -77,20 +92,21 @@ class Pretrain(common.Printing, common.Reading, RunOptions):
     """where metrics go besides metrics.jsonl: csv, tensorboard, wandb (the last two are extras)"""
 
     def __call__(self) -> None:
-        from hilp import presets, tasks
-        from hilp.evaluation import setup
-        from hilp.learning import methods
-        from hilp.training import distributed
+        from hilp.tasks import rendering
 
-        check(self)
+        loggers.require(self.log)
+        if self.minutes is not None and not 0 < self.minutes < math.inf:
+            raise HilpError(f"--minutes must be a number above 0, not {self.minutes:g}")
+        if self.device_budget is not None and not 0 <= self.device_budget < math.inf:
+            raise HilpError(f"--device-budget must be a number of MiB from 0 on, not {self.device_budget}")
         devices = distributed.join(self.coordinator, self.processes, self.process, self.devices)
         presets.preset(self.method, self.preset)  # a wrong name is an error before data is read
         world = None if self.eval_task is None else tasks.make(self.eval_task)
-        more = {"stride": self.stride, "stride_actions": self.stride_actions, "task": self.task}
+        more: dict[str, Any] = {"stride": self.stride, "stride_actions": self.stride_actions, "task": self.task}
         data = common.load_data(self.data, self, self.verify, **more)
         preset = presets.preset(self.method, self.preset, data.task)
         config = methods.configure(preset.config, common.config_values(self.set))
-        options = replace(train_options(self, preset, config, data), devices=devices)
+        options = train_options(self, preset, config, data)
         if methods.columns(config):
             data = setup.label(data, self.reward, self.shift, self.ends)
         elif self.reward is not None or self.shift is not None or self.ends:
@@ -98,17 +114,21 @@ class Pretrain(common.Printing, common.Reading, RunOptions):
                 f"{self.method} learns without rewards: leave out --reward, --shift and --ends, or take iql"
             )
         rows: list[Any] = []  # of held-out episodes
-        policies = train(self, data, config, options, world, rows)
-        if distributed.writes(devices):
-            finish(self, data, policies, rows)
+        more = {"devices": devices, "on_policies": partial(measure, self, data, rows)}
+        if world is not None:  # policies are sent to its goals while they are trained
+            setup.require_fit("this data", Spec.of(data.observations, data.action_dim), world)
+            seen = rendering.for_data(world, data)
+            more["evaluate"] = partial(evaluate.evaluate_in_training, world=seen, seed=self.seed)
+        about = {"method": self.method, "data": data.name, "seed": self.seed, "steps": options.steps}
+        writes = distributed.writes(devices)
+        with loggers.opened(self.log if writes else (), self.out, about | methods.config_values(config)) as on_metrics:
+            trained = loop.pretrain(config, data, replace(options, on_metrics=on_metrics, **more))
+        if writes:
+            finish(self, data, trained if isinstance(trained, list) else [trained], rows)
 
 
 def finish(flags: Pretrain, data: Dataset, policies: list[FoundationPolicy], rows: list[Any]) -> None:
     """Write the rows of held-out episodes, and print what was trained and what to try next."""
-    from hilp import runs
-    from hilp.evaluation import explain
-    from hilp.evaluation import rows as files
-
     flags.keep_in(flags.out, flags.data)
     if rows:
         folder = Path(flags.out)
@@ -122,29 +142,11 @@ def finish(flags: Pretrain, data: Dataset, policies: list[FoundationPolicy], row
     print(f"trained {count} in {printable(flags.out)}: try `{next_command(flags, data, policies[0])}`")
 
 
-def check(flags: Pretrain) -> None:
-    """Raise where a number makes no sense, by the name of its flag and before anything is read."""
-    from hilp.training import loggers
-
-    if flags.steps != "auto":
-        common.require_counts(flags, "steps")
-    common.require_counts(flags, "seeds", "eval_every", "checkpoint_every", "keep", "devices", "processes")
-    loggers.require(flags.log)
-    if flags.minutes is not None and not 0 < flags.minutes < math.inf:
-        raise HilpError(f"--minutes must be a number above 0, not {flags.minutes:g}")
-    if flags.bank is not None and flags.bank < 0:
-        raise HilpError(f"--bank must be at least 0, not {flags.bank}")
-    if flags.device_budget is not None and not 0 <= flags.device_budget < math.inf:
-        raise HilpError(f"--device-budget must be a number of MiB from 0 on, not {flags.device_budget}")
-
-
-def train_options(flags: Pretrain, preset: Preset, config: Any, data: Dataset) -> TrainOptions:
+def train_options(flags: Pretrain, preset: presets.Preset, config: Any, data: Dataset) -> TrainOptions:
     """The options as the flags say, else as the run began, else the preset's for such data.
 
     Of data that no task can measure a policy on, some episodes are held out.
     """
-    from hilp.training import auto_config
-
     begun = as_begun(flags) if flags.resume else {}
     steps = begun.get("steps", flags.steps)
     if steps is None:
@@ -169,9 +171,7 @@ def train_options(flags: Pretrain, preset: Preset, config: Any, data: Dataset) -
 
 def as_begun(flags: Pretrain) -> dict[str, Any]:
     """Steps, minutes and validation that a run was begun with, as far as it says so and the flags do not."""
-    from hilp.training.checkpoints import read_run
-
-    found = read_run(Path(flags.out)) or {}
+    found = checkpoints.read_run(Path(flags.out)) or {}
     begun = {"validation": found["validation"]} if isinstance(found.get("validation"), float) else {}
     if flags.steps is None and isinstance(found.get("steps"), int):
         begun["steps"] = found["steps"]
@@ -181,36 +181,10 @@ def as_begun(flags: Pretrain) -> dict[str, Any]:
     return begun
 
 
-def train(
-    flags: Pretrain, data: Dataset, config: Any, options: TrainOptions, world: Any | None, rows: list[Any]
-) -> list[FoundationPolicy]:
-    """The policies, one a seed; with a task to evaluate in, they are sent to its goals while they are trained."""
-    from hilp.evaluation import setup
-    from hilp.evaluation.evaluate import evaluate_in_training
-    from hilp.learning import methods
-    from hilp.spec import Spec
-    from hilp.tasks import rendering
-    from hilp.training import distributed, loggers, loop
-
-    options = replace(options, on_policies=partial(measure, flags, data, rows))
-    if world is not None:
-        setup.require_fit("this data", Spec.of(data.observations, data.action_dim), world)
-        world = rendering.for_data(world, data)
-        options = replace(options, evaluate=partial(evaluate_in_training, world=world, seed=flags.seed))
-    about = {"method": flags.method, "data": data.name, "seed": flags.seed, "steps": options.steps}
-    about |= methods.config_values(config)
-    kinds = flags.log if distributed.writes(options.devices) else ()
-    with loggers.opened(kinds, flags.out, about) as on_metrics:
-        trained = loop.pretrain(config, data, replace(options, on_metrics=on_metrics))
-    return trained if isinstance(trained, list) else [trained]
-
-
 def measure(
     flags: Pretrain, data: Dataset, rows: list[Any], policies: list[FoundationPolicy], held: Dataset | None
 ) -> None:
     """Measure the first policy on held-out episodes where no task can, and keep the plan that is best there in it."""
-    from hilp.evaluation import held_out
-
     policy = policies[0]
     if held is None or has_task(data) or not has_goals(policy):
         return
@@ -220,8 +194,6 @@ def measure(
 
 def next_command(flags: Pretrain, data: Dataset, policy: FoundationPolicy) -> str:
     """What to try with the policy: an evaluation where its task is known, else what works without one."""
-    from hilp import runs, tasks
-
     out = common.quoted(flags.out)
     if data.task is not None and tasks.runs_user_code(data.task):
         return f"hilp evaluate {out} --task {common.quoted(data.task)}"
@@ -262,13 +234,54 @@ def has_goals(policy: FoundationPolicy) -> bool:
 
 def has_task(data: Dataset) -> bool:
     """Whether policies trained on a data set can be evaluated without naming a task."""
-    from hilp import tasks
-    from hilp.evaluation import setup
-    from hilp.spec import Spec
-
     try:
         if data.task is not None:
             setup.require_fit("this data", Spec.of(data.observations, data.action_dim), tasks.make_recorded(data.task))
         return data.task is not None
     except HilpError:  # a task that this installation does not have
         return False
+
+
+@dataclass(frozen=True)
+class Hierarchy(TrainFlags):
+    """Train a high level that chooses one of a policy's skills every k steps, from data of its task."""
+
+    run: common.RunFolder
+    """folder of a run or of a policy whose skills are those of segments: hilp, opal"""
+    task: str | None = None
+    """task whose reward it is (default: the one the policy's data was collected in)"""
+    k: int | None = None
+    """steps that a skill lasts (default: as it was learnt, else 10)"""
+    steps: int | None = None
+    """gradient updates (default: the preset's)"""
+    validation: float = 0.0
+    """share of episodes held out for validation losses"""
+    devices: int = 1
+    """devices that share out each batch"""
+
+    def __call__(self) -> None:
+        policy, _ = common.load_policy(self.run)
+        data = common.read_as_trained(self.run, self.data, self, task=self.task)
+        preset = presets.high_level(self.preset, data.task)
+        config = methods.configure(preset.config, common.config_values(self.set))
+        steps = preset.steps if self.steps is None else self.steps
+        reward: dict[str, Any] = {"reward": None, "shift": self.shift or 0.0, "ends": self.ends}
+        if self.reward is not None:
+            world = setup.task_if_known(policy, self.task)
+            reward = {"reward": setup.reward_of(self.reward, policy, world), "named": self.reward}
+            reward |= setup.reward_shift(world, self.reward, self.shift, self.ends)
+        options = {"steps": steps, "k": self.k, "config": config, "validation": self.validation, **self.run_options()}
+        options |= {"out": self.out, "devices": self.devices, "quiet": self.json, "command": common.command()}
+        made = hierarchy.hierarchy(policy, data, **reward, **options)
+        prompts = made if isinstance(made, list) else [made]
+        out = Path(self.out)
+        homes = [out if self.seeds == 1 else runs.seed_folder(out, prompt.high.about["seed"]) for prompt in prompts]
+        written = [str(home / runs.PROMPT) for home in homes]
+        if self.json:
+            found = {"out": self.out, "prompts": written, "policy": policy.fingerprint, "k": prompts[0].high.k}
+            common.print_json({**found, "steps": steps, "preset": self.preset})
+        else:
+            count = "a high level" if len(written) == 1 else f"{len(written)} high levels"
+            verb = "evaluate" if self.task or policy.provenance.task else "prompt"  # what needs a task to act in
+            next_command = f"hilp {verb} {common.quoted(self.run)} --load {common.quoted(written[0])}"
+            print(f"trained {count} in {printable(self.out)}: try `{next_command}`")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hilp import tasks, trees
+from hilp import storage, tasks, trees
 from hilp.commands import common
 from hilp.data import columns
 from hilp.errors import HilpError, some
@@ -20,6 +20,7 @@ from hilp.evaluation.rows import SHARE
 from hilp.evaluation.setup import ResolvedGoal
 from hilp.policy.policy import FoundationPolicy
 from hilp.prompts import base, specs
+from hilp.report import video
 from hilp.tasks import rendering
 
 KINDS = ("goal", "reward", "labels", "skill", "load", "follow", "prefer")  # flags that are a prompt
@@ -78,7 +79,6 @@ def check_options(flags: Any, kind: str) -> None:
             raise HilpError(
                 f"--{flag} changes nothing about a prompt with --{kind}: leave it out, or prompt with {used}"
             )
-    common.require_counts(flags, "steps", "adapt", "window")
     if flags.until is not None and flags.then is None:
         raise HilpError("--until says when --then begins: name a saved prompt with --then")
     if flags.earn is not None and flags.adapt is None:
@@ -201,10 +201,8 @@ def preferences(path: str, parts: Sequence[str]) -> list[tuple[Any, Any]]:
     if parts:
         raise HilpError("--prefer takes plain vectors, and this policy has observations by name: use policy.prefer")
     wanted = "--prefer takes an npz file with 'better' and 'worse', numbers [pairs, rows, observation] each"
-    try:
+    with storage.told(wanted, HilpError):
         found = read_npz(path, ("better", "worse"), dims=3)
-    except HilpError as error:
-        raise HilpError(f"{wanted}: {error}") from error
     better, worse = found["better"], found["worse"]
     if len(better) != len(worse):
         raise HilpError(f"{wanted}: it has {len(better)} better and {len(worse)} worse segments")
@@ -215,10 +213,8 @@ def labelled_samples(path: str, parts: Sequence[str] = ()) -> tuple[Any, ...]:
     """(observations, next_observations, rewards) from an npz file; parts are in there as `observations/camera`."""
     rows = ("observations", "next_observations")
     names = [*([f"{name}/{part}" for name in rows for part in parts] or rows), "rewards"]
-    try:
+    with storage.told(f"--labels takes an npz file with {some(names)}", HilpError):
         found = read_npz(path, names)
-    except HilpError as error:
-        raise HilpError(f"--labels takes an npz file with {some(names)}: {error}") from error
     return (*(trees.unnamed(found, name) for name in rows), found["rewards"])
 
 
@@ -237,11 +233,8 @@ def act_once(flags: Any, policy: FoundationPolicy, prompt: Any) -> dict[str, Any
     at = trees.over(lambda rows: rows[0], batch)
     z = np.asarray(prompt(batch))[0].tolist()
     prompt.reset()  # the action is that of the same step
-    return {
-        **{name: shown(part) for name, part in trees.named(at, "at").items()},
-        "z": z,
-        "action": policy.act(at, prompt).tolist(),
-    }
+    found = {name: shown(part) for name, part in trees.named(at, "at").items()}
+    return {**found, "z": z, "action": policy.act(at, prompt).tolist()}
 
 
 def act_in_task(
@@ -318,8 +311,6 @@ def score(name: str | None, world: Any, path: np.ndarray, earned: float) -> dict
 
 def film(flags: Any, policy: FoundationPolicy, world: Any, prompt: Any, episode: Episode, goal: Any, steps: int) -> str:
     """Record the episode: as the simulator shows it, or on the plan, next to the same goal without a plan."""
-    from hilp.report import video
-
     fps = getattr(world, "fps", common.VIDEO_FPS)
     if hasattr(world, "film"):
         return str(video.write(str(flags.video), world.film(episode.path, episode.extras.get("physics")), fps))

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import json
-import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,12 +14,20 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from hilp import runs
 from hilp.commands import common
 from hilp.errors import HilpError, TrainingStopped, printable
+from hilp.prompts.specs import Goal, Reward
 from hilp.versions import machine, versions
 
+with common.WhenUsed():
+    from hilp import collectors, presets, storage, tasks
+    from hilp.evaluation import evaluate, stats, trajectories
+    from hilp.evaluation import rows as files
+    from hilp.report import figures, page
+    from hilp.training import auto_config, loop
+
 if TYPE_CHECKING:
-    from hilp import tasks
     from hilp.data.dataset import Dataset
     from hilp.policy.policy import FoundationPolicy
 
@@ -33,7 +40,7 @@ RESULTS, PICTURE = "results.json", "trajectories.png"
 
 
 @dataclass(frozen=True)
-class Quickstart(common.Printing):
+class Quickstart(common.Verb):
     """Collect maze data, pretrain, evaluate and write a report: a few minutes on two cores."""
 
     out: str = "runs/quickstart"
@@ -52,17 +59,12 @@ class Quickstart(common.Printing):
     """replace an earlier quickstart in the same folder"""
 
     def __call__(self) -> None:
-        from hilp import runs
-        from hilp.evaluation.rows import read_rows
-        from hilp.report import page
-
-        common.require_counts(self, "steps", "seeds")
         if self.seeds > 1 or self.rows:
             return run_several(self)
         results = quickstart(self)
         if self.json:
             return common.print_json(results)
-        common.print_table(*page.results_table(read_rows(f"{self.out}/{runs.ROWS}")), title=self.task)
+        common.print_table(*page.results_table(files.read_rows(f"{self.out}/{runs.ROWS}")), title=self.task)
         seconds = ", ".join(f"{name} {value:.0f} s" for name, value in results["seconds"].items())
         print(f"rank correlation of |phi(s) - phi(g)| with the exact distance: {results['rank_correlation']:.3f}")
         print(f"{seconds}\npictures: {printable(self.out)}/{runs.PAGE}")
@@ -70,9 +72,7 @@ class Quickstart(common.Printing):
 
 def run_several(flags: Quickstart) -> None:
     """One quickstart after the other, and what they say together; what is finished is not made again."""
-    from hilp import presets, runs
     from hilp.storage import lines
-    from hilp.training import auto_config
 
     folder = Path(flags.out)
     if (folder / runs.RUN).is_file():
@@ -103,9 +103,7 @@ def run_several(flags: Quickstart) -> None:
         lines.append(file, [results], instead_of=functools.partial(is_alike, **own))
     found = finished()
     if flags.json:
-        for line in found:
-            common.print_json(line)
-        return
+        return common.print_json(*found)
     machines = {json.dumps(line.get("machine"), sort_keys=True) for line in found}
     seeds = {line["seed"] for line in found}
     title = f"{flags.task}: {len(found)} quickstarts ({len(seeds)} seeds, {len(machines)} machines)"
@@ -132,8 +130,6 @@ def quickstart(flags: Quickstart) -> dict[str, Any]:
 
     With --overwrite an earlier quickstart stays as it is until the new one has taken its place.
     """
-    from hilp import runs, storage
-
     folder, world = Path(flags.out), quick(flags.task)
     if not folder.exists():
         return story(folder, flags, world)
@@ -143,26 +139,15 @@ def quickstart(flags: Quickstart) -> dict[str, Any]:
         raise HilpError(f"{folder} is not the folder of a run, so --overwrite will not delete it: choose another --out")
     with storage.locked(folder, common.command()):
         storage.clean_leftovers(folder)
-        new = storage.temporary_beside(folder)
         try:
-            results = story(new, flags, world)
-            storage.swap_folder(new, folder)
+            with storage.new_folder(folder) as new:
+                return story(new, flags, world)
         except TrainingStopped:
             raise TrainingStopped(f"stopped: {folder} is as it was before") from None
-        finally:
-            shutil.rmtree(new, ignore_errors=True)
-    return results
 
 
 def story(folder: Path, flags: Quickstart, world: tasks.Task) -> dict[str, Any]:
     """Collect, pretrain, evaluate and draw."""
-    from hilp import presets, runs, storage
-    from hilp.evaluation import evaluate, trajectories
-    from hilp.evaluation import rows as files
-    from hilp.prompts.specs import Goal, Reward
-    from hilp.report import figures, page
-    from hilp.training import auto_config, loop
-
     preset, seed, command = presets.preset("hilp", "laptop", flags.task), flags.seed, common.command()
     seconds: dict[str, float] = {}
     with timed(seconds, "total"), contextlib.ExitStack() as stack:
@@ -170,10 +155,8 @@ def story(folder: Path, flags: Quickstart, world: tasks.Task) -> dict[str, Any]:
             data = collected(flags.task, world, seed)
         updates = flags.steps or auto_config.updates(preset, preset.config, data, quiet=flags.json)
         with timed(seconds, "pretrain"):
-            policy = loop.pretrain(
-                preset.config, data, steps=updates, seed=seed, out=folder, bank=preset.bank, quiet=flags.json,
-                command=command,
-            )  # fmt: skip
+            about: dict[str, Any] = {"seed": seed, "out": folder, "quiet": flags.json, "command": command}
+            policy = loop.pretrain(preset.config, data, steps=updates, bank=preset.bank, **about)
         stack.enter_context(storage.locked(folder, command))  # after the training, which locks for itself
         with timed(seconds, "evaluate"):
             prompts = [*(Goal(plan=plan) for plan in PLANS), *map(Reward, world.potentials)]
@@ -210,8 +193,6 @@ def story(folder: Path, flags: Quickstart, world: tasks.Task) -> dict[str, Any]:
 
 def quick(task: str) -> tasks.Task:
     """The world of a quickstart; it must have exact distances to compare with."""
-    from hilp import tasks
-
     world = tasks.make(task)
     if world.finite() is None:
         raise HilpError(
@@ -222,10 +203,9 @@ def quick(task: str) -> tasks.Task:
 
 def collected(task: str, world: tasks.Task, seed: int) -> Dataset:
     """What the story is trained on."""
-    from hilp.collectors import collect
     from hilp.tasks import rendering
 
-    return collect(task, KIND, FRAMES if rendering.policy_spec(world).parts else TRANSITIONS, seed)
+    return collectors.collect(task, KIND, FRAMES if rendering.policy_spec(world).parts else TRANSITIONS, seed)
 
 
 @contextlib.contextmanager
@@ -240,7 +220,6 @@ def rank_correlation(policy: FoundationPolicy, world: tasks.Task, seed: int) -> 
     """Of |phi(s) - phi(g)| with the exact number of steps, over random pairs of the task's exact restriction."""
     import numpy as np
 
-    from hilp.evaluation import stats
     from hilp.tasks import rendering
 
     finite = world.finite()

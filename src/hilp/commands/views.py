@@ -6,12 +6,22 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
+from hilp import runs
 from hilp.commands import common
 from hilp.errors import HilpError, nearest, printable
+from hilp.spec import Spec
+
+with common.WhenUsed():
+    from hilp import export, presets, tasks
+    from hilp.data import dataset
+    from hilp.evaluation import diagnosis, explain, held_out, setup
+    from hilp.learning import methods, tables
+    from hilp.prompts import bank
+    from hilp.report import figures, page
 
 
 @dataclass(frozen=True)
-class Preset(common.Printing):
+class Preset(common.Verb):
     """Print every config value that a method is trained with, and where it comes from."""
 
     method: Annotated[Positional[str], arg(metavar="METHOD")]
@@ -22,20 +32,16 @@ class Preset(common.Printing):
     """laptop (two cores, minutes) or paper (the paper's tables)"""
 
     def __call__(self) -> None:
-        from hilp import presets, tasks
-        from hilp.learning import methods, tables
-
         preset = presets.preset(self.method, self.preset, self.task)
-        if self.task and not tasks.is_known(self.task):
-            own = [name for names in tables.FAMILIES.values() for name in names]  # also what is not installed
-            if self.task not in own:
-                raise HilpError(f"unknown task '{self.task}': {nearest(self.task, {*own, *tasks.names()})}")
+        own = {name for names in tables.FAMILIES.values() for name in names}  # also what is not installed
+        if self.task and self.task not in own and not tasks.is_known(self.task):
+            raise HilpError(f"unknown task '{self.task}': {nearest(self.task, {*own, *tasks.names()})}")
         values = {**methods.config_values(preset.config), "steps": preset.steps, "bank": preset.bank}
         sources = presets.sources(self.method, self.preset, self.task)
         if self.json:
             return common.print_json({key: {"value": value, "from": sources[key]} for key, value in values.items()})
-        texts = [",".join(map(str, value)) if isinstance(value, tuple) else str(value) for value in values.values()]
-        lines = [[key, text, sources[key]] for key, text in zip(values, texts, strict=True)]
+        texts = {key: ",".join(map(str, it)) if isinstance(it, tuple) else str(it) for key, it in values.items()}
+        lines = [[key, text, sources[key]] for key, text in texts.items()]
         common.print_table(["key", "value", "from"], lines, title=f"{self.method} {self.task}".strip())
         if self.task and sources == presets.sources(self.method, self.preset):
             print(
@@ -57,16 +63,11 @@ class Diagnose(common.OfPolicy, common.Reading):
     """random seed"""
 
     def __call__(self) -> None:
-        from hilp import runs
-        from hilp.data.dataset import Dataset
-        from hilp.evaluation import diagnosis, explain, held_out, setup
-
-        common.require_counts(self, "steps")
         policy, _ = common.load_policy(self.run)
         world = setup.task_if_known(policy, self.task)
         kept = runs.held_out(Path(self.run)) if policy.has_rule("goal_direction") else None
         data = common.read_as_trained(self.run, self.data, self) if self.data else None
-        unseen = None if kept is None else held_out.measure(policy, Dataset.open(kept), seed=self.seed)
+        unseen = None if kept is None else held_out.measure(policy, dataset.Dataset.open(kept), seed=self.seed)
         if world is None and data is None and unseen is not None:
             result: dict[str, Any] = {"policy": policy.fingerprint, "method": policy.method}
         else:
@@ -105,13 +106,8 @@ class Map(common.OfPolicy, common.Reading):
     """seed of the states and of that goal"""
 
     def __call__(self) -> None:
-        from hilp.evaluation import setup
-        from hilp.prompts.bank import Bank
-        from hilp.report import figures, page
-        from hilp.spec import Spec
         from hilp.tasks import rendering
 
-        common.require_counts(self, "points")
         common.require_picture("--out", self.out)
         policy, home = common.load_policy(self.run)
         policy.require_rule("encode", "has no latent map")
@@ -127,7 +123,7 @@ class Map(common.OfPolicy, common.Reading):
         if self.data is not None:
             data = common.read_as_trained(self.run, self.data, self)
             setup.require_fit("this data", Spec.of(data.observations, data.action_dim), world)
-            sample = Bank.draw(data, max(self.points, page.FIELD_STATES), self.seed)
+            sample = bank.Bank.draw(data, max(self.points, page.FIELD_STATES), self.seed)
         if len(sample) == 0:
             raise HilpError("this policy keeps no states (--bank 0): name a data set with --data")
         target = home / "latents.png" if self.out is None else Path(self.out)
@@ -156,8 +152,6 @@ class Report:
     """task to draw in (default: the one its data was collected in)"""
 
     def __call__(self) -> None:
-        from hilp.report import page
-
         print(printable(str(page.write(self.run, self.out, self.task))))
 
 
@@ -175,8 +169,6 @@ class Export(common.OfPolicy):
     """replace an earlier export"""
 
     def __call__(self) -> None:
-        from hilp import export
-
         policy, _ = common.load_policy(self.run)
         written = export.write(policy, self.to, self.out, self.prompts, self.overwrite)
         common.print_result(written, self.json)

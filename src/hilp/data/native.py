@@ -97,7 +97,7 @@ def require_free(target: Path, overwrite: bool) -> None:
     if not path_of(target).exists():
         return
     if not overwrite:
-        raise HilpError(f"{target} already exists: choose another folder or pass overwrite")
+        raise HilpError(f"{target} already exists: choose another folder, or pass overwrite (--overwrite)")
     if not is_native(target) and not (target.is_dir() and not any(target.iterdir())):
         raise HilpError(f"{target} exists and is not a hilp data set, so it is not overwritten: choose another folder")
 
