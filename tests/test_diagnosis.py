@@ -211,7 +211,7 @@ def test_nothing_to_compare_with() -> None:
 
 
 def test_mistakes() -> None:
-    with pytest.raises(HilpError, match=r"actions of 3 and 1 numbers.*has 2 and 1"):
+    with pytest.raises(HilpError, match=r"has 3 observation and 1 action numbers.*has 2 and 1"):
         diagnosis.diagnose(policy_with(Linear(jnp.eye(3)), observation_dim=3), data=ring_data(True))
     odd = ({"steps": 0}, {"steps": float("nan")}, {"pairs": 1}, {"pairs": float("nan")}, {"pairs": 2.5}, {"seed": -1})
     for options in odd:

@@ -171,7 +171,7 @@ def as_begun(flags: Pretrain) -> dict[str, Any]:
     """Steps, minutes and validation that a run was begun with, as far as it says so and the flags do not."""
     from hilp.training.checkpoints import read_run
 
-    found = read_run(Path(flags.out)) or {}
+    found = read_run(Path(flags.out))
     begun = {"validation": found["validation"]} if isinstance(found.get("validation"), float) else {}
     if flags.steps is None and isinstance(found.get("steps"), int):
         begun["steps"] = found["steps"]

@@ -14,10 +14,10 @@ import jax
 import numpy as np
 
 from hilp import storage, tasks, trees
-from hilp.data import checks, timescale
+from hilp.data import timescale
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, require_count, require_seed
-from hilp.evaluation import held_out, theory
+from hilp.evaluation import theory
 from hilp.learning import methods
 from hilp.learning.methods import monolithic
 from hilp.policy.policy import FoundationPolicy
@@ -25,6 +25,7 @@ from hilp.policy.preparation import Preparation
 from hilp.spec import Spec
 from hilp.tasks import rendering
 from hilp.training import loop
+from hilp.training.hierarchy import as_trained
 from hilp.training.run import as_numbers
 from hilp.versions import versions
 
@@ -79,7 +80,7 @@ def diagnose(
         )
         result["exact"] = {"task": world.name, **numbers}
     if data is not None:
-        data = held_out.as_trained(policy, data)
+        data = as_trained(policy, data)
         reference = Reference(data, config or value_config(policy.reference), steps, seed)
         learned = compare_with_value(policy, reference, reference.train(quiet), pairs)
         result["learned"] = {"data": data.name, "steps": steps, "pairs": pairs, **learned}
@@ -124,7 +125,6 @@ class Reference:
         }
 
     def train(self, quiet: bool) -> monolithic.Value:
-        checks.require_trainable(self.data)
         model: monolithic.Value = loop.train(
             self.config, self.data, steps=self.steps, seed=self.seed, quiet=quiet, verb="fitting V(s, g)"
         )

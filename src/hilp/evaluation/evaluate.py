@@ -133,7 +133,6 @@ def default_plans(policy: FoundationPolicy) -> list[int | str]:
 
 
 def _listed(value: Any) -> list[Any]:
-    """One value or several, as a list."""
     return [value] if isinstance(value, int | str | Spec) or callable(value) else list(value)
 
 

@@ -21,6 +21,7 @@ from hilp.prompts.base import Prompt
 from hilp.prompts.goal import GoalPrompt
 from hilp.prompts.specs import PLANS, Goal
 from hilp.tasks import rendering
+from hilp.tasks.base import AnyGoal, Given
 
 REWARD_STEPS = 300  # length of an episode under the reward of a potential
 Outcome = dict[str, Any]  # the part of a row that says what came of the episodes
@@ -305,13 +306,7 @@ class Episode:
 
 
 def run_episode(
-    policy: FoundationPolicy,
-    world: tasks.Task,
-    prompt: Any,
-    start: np.ndarray | None,
-    goal: np.ndarray | str | None,
-    steps: int,
-    seed: int,
+    policy: FoundationPolicy, world: tasks.Task, prompt: Any, start: Given, goal: AnyGoal, steps: int, seed: int
 ) -> Episode:
     """One episode under a prompt; it ends at its goal, where it has one."""
     running = world.episodes(np.random.default_rng(seed), 1, start=start, goal=goal)

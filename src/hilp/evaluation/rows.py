@@ -234,7 +234,6 @@ def aggregate(rows: Sequence[Row], by: Sequence[str] = GROUP_BY) -> list[dict[st
 
 
 def _summary(group: Sequence[Row]) -> dict[str, Any]:
-    """The scores of some rows together."""
     by_task: dict[str, list[Row]] = {}
     for row in group:
         by_task.setdefault(row["task"], []).append(row)

@@ -149,18 +149,8 @@ def task_for_policy(policy: FoundationPolicy, world: tasks.Task) -> Any:
 
 def require_fit(what: str, spec: Spec, world: tasks.Task) -> None:
     """Raise unless a policy or a data set has the observations and actions of a task."""
-    wanted = rendering.policy_spec(world)
-    if spec.parts != wanted.parts:
-        names, its = ([f"{name} {kind} {shape}" for name, shape, kind in one.parts] for one in (spec, wanted))
-        has = f"observations by name ({some(names)})" if names else "plain vectors"
-        raise HilpError(
-            f"{what} has {has}, task {world.name} has {some(its) if its else 'plain vectors'}: use it without a task"
-        )
-    if (spec.observation_dim, spec.action_dim) != (wanted.observation_dim, wanted.action_dim):
-        raise HilpError(
-            f"{what} has {spec.observation_dim} observation and {spec.action_dim} action numbers, task {world.name} "
-            f"has {wanted.observation_dim} and {wanted.action_dim}: choose the task it comes from"
-        )
+    remedy = "choose the task it comes from, or use it without one"
+    spec.require(what, rendering.policy_spec(world), f"task {world.name}", remedy)
 
 
 @dataclass(frozen=True)

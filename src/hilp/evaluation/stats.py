@@ -94,7 +94,6 @@ def spearman(x: Any, y: Any) -> float:
 
 
 def _chunks(rows: int, width: int) -> list[int]:
-    """How many rows to draw at a time."""
     chunk = max(1, _CHUNK_VALUES // width)
     return [min(chunk, rows - begin) for begin in range(0, rows, chunk)]
 

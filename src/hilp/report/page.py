@@ -149,14 +149,12 @@ def _results(rows: list[Row], title: str) -> Section:
 
 
 def _label(row: Row) -> str:
-    """A prompt in a chart."""
     if row["prompt"] == "goal":
         return f"{row['plan']}{files.option_words(files.options(row))}"
     return row["reward"] + ("" if row.get("r2") is None else f" (R² {row['r2']:.2f})")
 
 
 def _scores(rows: Sequence[Row]) -> tuple[list[float], list[float], list[float]]:
-    """Scores, and the lower and upper ends of their intervals."""
     intervals = [files.interval_of(row) or (row["score"], row["score"]) for row in rows]
     return [row["score"] for row in rows], [low for low, _ in intervals], [high for _, high in intervals]
 

@@ -208,7 +208,6 @@ def locked(folder: Path, what: str, wait: bool = False) -> Iterator[None]:
 
 
 def _lock(path: Path, wait: bool) -> int:
-    """An open file that no other process has locked."""
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -230,7 +229,6 @@ def _lock(path: Path, wait: bool) -> int:
 
 
 def _holder(handle: int) -> str:
-    """Who holds a lock, as they said."""
     try:
         about = json.loads(os.pread(handle, 1 << 16, 0))
         text = f"process {about['pid']} on {about['host']} since {about['since']} ({about['what']})"

@@ -103,7 +103,6 @@ def join(coordinator: str | None, processes: int | None, process: int | None, de
 
 
 def _require_address(coordinator: str | None, processes: int | None, process: int | None) -> None:
-    """Raise unless this says where the other processes are."""
     if coordinator is None or coordinator == "auto":
         if processes is None and process is None:
             return

@@ -27,7 +27,7 @@ from hilp.prompts.bank import Bank
 from hilp.runs import CHECKPOINTS, HELD_OUT, POLICY
 from hilp.training import auto_config, distributed
 from hilp.training.checkpoints import RunWriter, read_run
-from hilp.training.options import TrainOptions
+from hilp.training.options import Steps, TrainOptions
 from hilp.training.progress import Progress, stop_requests
 from hilp.training.run import Means, Run, scalars
 
@@ -40,17 +40,11 @@ MOVING = 0.1  # change in the last part of a run that is worth a line
 
 @overload
 def pretrain(
-    config: Any,
-    data: Dataset,
-    options: None = None,
-    *,
-    steps: int | Literal["auto"],
-    seeds: Literal[1] = 1,
-    **keywords: Any,
+    config: Any, data: Dataset, options: None = None, *, steps: Steps, seeds: Literal[1] = 1, **keywords: Any
 ) -> FoundationPolicy: ...
 @overload
 def pretrain(
-    config: Any, data: Dataset, options: None = None, *, steps: int | Literal["auto"], seeds: int, **keywords: Any
+    config: Any, data: Dataset, options: None = None, *, steps: Steps, seeds: int, **keywords: Any
 ) -> list[FoundationPolicy]: ...
 @overload
 def pretrain(config: Any, data: Dataset, options: TrainOptions) -> FoundationPolicy | list[FoundationPolicy]: ...
@@ -98,7 +92,7 @@ def prepare(config: Any, data: Dataset, options: TrainOptions) -> Run:
     require_own_process()
     require_dataset(data)
     checks.require_trainable(data)
-    before = read_run(options.folder) if options.resume and options.folder is not None else None
+    before = read_run(options.folder) if options.resume and options.folder is not None else {}
     chosen = auto_config.resolve(config, data, before)
     if not distributed.writes(options.devices):
         # All processes compute rows of metrics together: those that report to no one still take part.
@@ -166,7 +160,6 @@ class Session:
         return step >= self.options.updates or converged or (minutes is not None and self.seconds >= 60 * minutes)
 
     def _note(self) -> dict[str, Any]:
-        """What a checkpoint holds besides the state."""
         watched = {"convergence": self.convergence.note} if self.convergence.watches else {}
         return {**watched, **({} if self.options.minutes is None else {"seconds": self.seconds})}
 

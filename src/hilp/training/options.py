@@ -24,6 +24,7 @@ COUNTS = {"seed": 0, "seeds": 1, "keep": 1, "bank": 0, "devices": 1, "log_every"
           "eval_every": 1, "device_budget": 0}  # fmt: skip
 UNSAID = ("log_every", "checkpoint_every", "eval_every", "device_budget")
 
+Steps = int | Literal["auto"]
 Evaluate = Callable[["FoundationPolicy"], dict[str, float]]
 OnMetrics = Callable[[dict[str, float]], object]
 OnPolicies = Callable[[list["FoundationPolicy"], "Dataset | None"], object]
@@ -66,7 +67,7 @@ class RunOptions:
 class TrainOptions(RunOptions):
     """What `pretrain` takes besides a config and data."""
 
-    steps: int | Literal["auto"]
+    steps: Steps
     """updates, or "auto": until distances among states of the data stop changing"""
     most_steps: int = AUTO_STEPS
     """updates at most, where steps is "auto"."""

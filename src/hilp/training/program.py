@@ -18,9 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from hilp.errors import HilpError
 from hilp.learning import images, methods, sampling
 from hilp.spec import Spec
+from hilp.storage import told
 from hilp.training import distributed
 
 BLOCK = 32  # updates whose batches are gathered at a time
@@ -133,7 +133,6 @@ class Stream:
     def __init__(
         self, sample: Callable[..., sampling.Rows], columns: sampling.Columns, keys: jax.Array, mesh: Mesh | None
     ) -> None:
-        """mesh: the devices that share out each batch."""
         self.columns, self._keys, self._mesh = columns, keys, mesh
         self._ahead: tuple[Any, Future[Any]] | None = None  # what is being gathered
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hilp-stream")
@@ -167,13 +166,8 @@ class Stream:
 def scratch_array(shape: tuple[int, ...], folder: Path | None) -> np.ndarray:
     """A float32 array in a file without a name, gone once it is no longer used."""
     size = 4 * int(np.prod(shape))
-    try:
-        with tempfile.TemporaryFile(dir=folder) as file:
-            if hasattr(os, "posix_fallocate"):  # a disk that fills up later would end the process without a message
-                os.posix_fallocate(file.fileno(), 0, size)
-            return np.memmap(file, np.float32, "w+", shape=shape)
-    except OSError as error:
-        where = folder or tempfile.gettempdir()
-        raise HilpError(
-            f"no room for {size / 2**20:.0f} MiB of computed columns in {where}: {error.strerror or error}"
-        ) from error
+    what = f"no room for {size / 2**20:.0f} MiB of computed columns in {folder or tempfile.gettempdir()}"
+    with told(what), tempfile.TemporaryFile(dir=folder) as file:
+        if hasattr(os, "posix_fallocate"):  # a disk that fills up later would end the process without a message
+            os.posix_fallocate(file.fileno(), 0, size)
+        return np.memmap(file, np.float32, "w+", shape=shape)

@@ -48,8 +48,8 @@ class Run:
     def __init__(
         self, config: Any, data: Dataset, options: TrainOptions = ONE_UPDATE, fit_line: str | None = None
     ) -> None:
-        """fit_line: what was chosen for the data."""
-        self.config, self.data, self.options, self.fit_line = config, data, options, fit_line
+        self.config, self.data, self.options = config, data, options
+        self.fit_line = fit_line  # what was chosen for the data
         self.seed, self.seeds = options.seed, options.seeds
         self.method = methods.of(config)
         self.stages = methods.stages(config)
@@ -180,7 +180,6 @@ class Run:
         return column
 
     def _column_size(self, function: Callable[..., Any]) -> int:
-        """How many numbers a computed column has in a row."""
         state = state_shapes(self.config, self.spec)
         row = as_numbers(trees.over(lambda part: np.asarray(part[:1]), self.data.network_inputs))
         return int(jax.eval_shape(partial(function, self.config), state, row).shape[-1])
@@ -212,7 +211,6 @@ class Run:
         return fingerprint_with(self.data, methods.columns(self.config))
 
     def _draw_held_out(self) -> np.ndarray | None:
-        """Which episodes are held out."""
         share, episodes = self.options.validation, self.data.episodes
         if share == 0.0:
             return None
