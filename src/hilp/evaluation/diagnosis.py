@@ -75,10 +75,8 @@ def diagnose(
     if finite is not None:
         latents = policy.encode_all(rendering.observe_states(world, finite.observations))
         distance = directed_distance(policy)
-        numbers = theory.examine(
-            finite.successors, finite.steps, latents, policy.discount, seed=seed, distance=distance
-        )
-        result["exact"] = {"task": world.name, **numbers}
+        found = theory.examine(finite.successors, finite.steps, latents, policy.discount, seed=seed, distance=distance)
+        result["exact"] = {"task": world.name, **found}
     if data is not None:
         data = as_trained(policy, data)
         reference = Reference(data, config or value_config(policy.reference), steps, seed)
@@ -136,10 +134,7 @@ class Reference:
         return (folder / VALUE_WEIGHTS).is_file()
 
     def train_once(self, folder: Path, quiet: bool, wait: bool = False) -> monolithic.Value:
-        """The V that a folder keeps; trained and put there where there is none yet, by one process at a time.
-
-        wait: for another one that trains it, instead of an error.
-        """
+        """The V that a folder keeps, trained there by one process at a time; wait: for another, instead of an error."""
         with storage.locked(folder, "training V(s, g)", wait=wait):
             weights = folder / VALUE_WEIGHTS
             if not self.is_in(folder):
@@ -182,10 +177,7 @@ def compare_with_value(policy: FoundationPolicy, reference: Reference, model: mo
 
 
 def exact_error(policy: FoundationPolicy, world: tasks.Task) -> Numbers | None:
-    """E[(d(s, g) - |phi(s) - phi(g)|)^2] with the exact distances, on the discounted scale that phi is trained towards.
-
-    None for a task that does not know them.
-    """
+    """E[(d(s, g) - |phi(s) - phi(g)|)^2] on phi's discounted scale, with exact distances; None where there are none."""
     finite = world.finite()
     if finite is None:
         return None

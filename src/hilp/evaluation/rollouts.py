@@ -248,10 +248,7 @@ def _returns(
 def run_returns(
     policy: FoundationPolicy | None, world: Any, name: str | RewardFunction, prompt: Any, episodes: int, seed: int
 ) -> tuple[np.ndarray, Rollout, tasks.Episodes]:
-    """Returns [n] of whole episodes, what they went through, and the episodes as they ended.
-
-    name: of a reward of the task, or a reward. Without a policy, actions are random.
-    """
+    """Returns [n] of whole episodes, of random ones without a policy; what they went through, and as they ended."""
     if policy is None:
         world, at_random = _at_random(world, episodes, seed)
     reward = setup.reward_function(world, name) if isinstance(name, str) else name
@@ -331,10 +328,7 @@ def rewards_along(world: tasks.Task, reward: RewardFunction, episode: Episode) -
 
 
 def random_score(world: tasks.Task, row: Outcome, goal: ResolvedGoal | None = None) -> Outcome:
-    """What uniformly random actions score from the same starts as the episodes of a row; nothing of a potential's gain.
-
-    goal: that all of them were sent to, where it is one.
-    """
+    """What uniformly random actions score from the starts of a row's episodes; nothing of a potential's gain."""
     episodes, seed = row["episodes"], row["evaluation_seed"]
     if row["metric"] == "return":
         return {"random": float(run_returns(None, world, row["reward"], None, episodes, seed)[0].mean())}

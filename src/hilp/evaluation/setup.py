@@ -41,10 +41,7 @@ def reward_names(world: tasks.Task) -> list[str]:
 
 
 def reward_shift(world: Any, name: str, shift: float | None = None, ends: bool = False) -> dict[str, Any]:
-    """How a task's reward is learnt from, by default that of a far place as in the paper's AntMaze.
-
-    There every step costs 1, and the episode ends at the place.
-    """
+    """How a task's reward is learnt from; at a far place, as in the paper's AntMaze, episodes end, and steps cost 1."""
     far = name == TARGET and bool(getattr(world, "target_ends", True))
     return {"shift": (-1.0 if far else 0.0) if shift is None else shift, "ends": ends or far}
 

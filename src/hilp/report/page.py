@@ -337,9 +337,7 @@ def _against_exact(policy: FoundationPolicy, world: tasks.Task, finite: tasks.Fi
     steps = np.where(finite.steps >= 0, finite.steps, np.nan).astype(float)
     exact = hilbert.discounted(steps[:, goal], discount)
     both = {"learned": learned, "exact": exact}
-    fields = figures.distance_fields(
-        world, finite.observations, both, finite.observations[goal], "Distance to the goal"
-    )
+    field = figures.distance_fields(world, finite.observations, both, finite.observations[goal], "Distance to the goal")
     a, b = np.random.default_rng(0).integers(len(latents), size=(2, SHOWN_PAIRS))
     known = finite.steps[a, b] >= 0
     a, b = a[known], b[known]
@@ -353,7 +351,7 @@ def _against_exact(policy: FoundationPolicy, world: tasks.Task, finite: tasks.Fi
         f"{len(a):,} random pairs. The curve is the discounted distance that phi is trained towards."
     )
     pictures = [
-        (fields, "Distance to the star: learned |phi(s) - phi(g)| and exact, same scale."),
+        (field, "Distance to the star: learned |phi(s) - phi(g)| and exact, same scale."),
         (scatter, "Learned against exact distance."),
         (latent, "The latent space in its two principal directions (PCA), coloured by place."),
     ]

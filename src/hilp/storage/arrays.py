@@ -67,9 +67,7 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     notes = notes if isinstance(notes, dict) else {}
     text = notes.get("note", "{}")
     if not isinstance(text, str) or notes.get(CHECKSUM) != _seal(arrays, text):
-        raise HilpError(
-            f"{path} was changed after it was written (its checksum does not match): restore it from a copy"
-        )
+        raise HilpError(f"{path} was changed after it was written (the checksum is another): restore it from a copy")
     try:
         note = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -140,9 +138,7 @@ def unflatten(like: Tree, arrays: Mapping[str, np.ndarray], source: Path) -> Tre
     if wanted.keys() != arrays.keys():
         odd = sorted(wanted.keys() ^ arrays.keys())
         raise HilpError(f"{source} does not fit its config: array '{odd[0]}' is missing or unexpected")
-    for name, leaf in wanted.items():
-        if leaf.shape != arrays[name].shape or leaf.dtype != arrays[name].dtype:
-            raise HilpError(
-                f"{source} does not fit its config: array '{name}' is {arrays[name].shape}, not {leaf.shape}"
-            )
+    for key, leaf in wanted.items():
+        if leaf.shape != arrays[key].shape or leaf.dtype != arrays[key].dtype:
+            raise HilpError(f"{source} does not fit its config: array '{key}' is {arrays[key].shape}, not {leaf.shape}")
     return jax.tree_util.tree_unflatten(structure, jax.device_put([arrays[name] for name in wanted]))

@@ -31,10 +31,7 @@ class Resolved(NamedTuple):
 
 
 def resolve(config: Any, data: Dataset, before: Mapping[str, Any] | None = None) -> Resolved:
-    """The config with numbers for all that is "auto", and the data subsampled where it should be.
-
-    before: the description of a run that is resumed.
-    """
+    """Numbers for all that is "auto", and data subsampled to go with them; before: the description of a resumed run."""
     keys = configs.to_fit(config)
     if not keys:
         return Resolved(config, data)

@@ -111,9 +111,7 @@ def _require_address(coordinator: str | None, processes: int | None, process: in
         flag = "--processes" if processes is not None else "--process"
         raise HilpError(f"{flag} is for processes that train together: name their --coordinator")
     if processes is None or process is None or not 0 <= process < processes:
-        raise HilpError(
-            "--coordinator host:port needs --processes (how many) and --process (which one this is, from 0)"
-        )
+        raise HilpError("--coordinator host:port needs --processes (how many) and --process (which one it is, from 0)")
     if re.fullmatch(r".+:\d+", coordinator) is None:
         raise HilpError(f"--coordinator is host:port of the first process, not '{coordinator}'")
 
@@ -139,9 +137,7 @@ def writes(devices: int) -> bool:
 
 
 def require_same(start: int, identity: str, problem: HilpError | None = None) -> None:
-    """Raise where processes that train together go on from different updates or train different things, or one of them
-    cannot begin: so all of them end, and none waits for another.
-    """
+    """Raise in all processes where they would train different things, or one of them cannot begin: none then waits."""
     starts, digests, problems = _gathered(start, zlib.crc32(identity.encode()) >> 1, problem is not None).T
     if problem is not None:
         raise problem

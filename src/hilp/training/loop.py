@@ -149,9 +149,7 @@ class Session:
                 if stop and writer.folder is None:
                     raise KeyboardInterrupt
                 if stop and not over:
-                    raise TrainingStopped(
-                        f"stopped at step {step} and saved; go on with --resume --out {writer.folder}"
-                    )
+                    raise TrainingStopped(f"stopped at step {step} and saved; go on with --resume --out {options.out}")
         return state, step
 
     def _over(self, step: int) -> bool:
@@ -221,9 +219,7 @@ def enough_memory(folder: Path | None, start: int) -> Iterator[None]:
             raise
         if folder is not None and start == 0 and not any((folder / CHECKPOINTS).iterdir()):
             shutil.rmtree(folder, ignore_errors=True)
-        raise HilpError(
-            "training does not fit in memory: lower batch or hidden, or train fewer seeds at once"
-        ) from None
+        raise HilpError("training does not fit in memory: lower batch or hidden or train fewer seeds at once") from None
 
 
 @jax.jit
@@ -232,9 +228,7 @@ def _encode(core: Any, observations: Any) -> jax.Array:
 
 
 class Convergence:
-    """Checks distances now and then, where a run is watched and trains them all the time: not where phi is trained
-    first and then frozen.
-    """
+    """Checks distances now and then, where a run is watched and trains them to its end: phi may be frozen halfway."""
 
     def __init__(self, run: Run) -> None:
         self._run, auto = run, run.options.until_converged

@@ -105,9 +105,7 @@ class TrainOptions(RunOptions):
         if self.minutes is not None and not is_number(self.minutes, above=0.0):
             raise HilpError(f"minutes must be a number above 0, not {self.minutes!r:.60}")
         if not is_number(self.validation) or not 0.0 <= self.validation < 1.0:
-            raise HilpError(
-                f"validation is a share of the episodes, at least 0 and below 1, not {self.validation!r:.60}"
-            )
+            raise HilpError(f"validation is a share of episodes, at least 0 and below 1, not {self.validation!r:.60}")
         object.__setattr__(self, "minutes", None if self.minutes is None else float(self.minutes))
         object.__setattr__(self, "validation", float(self.validation))
 

@@ -23,21 +23,20 @@ from hilp.spec import Spec
 from hilp.storage import told
 from hilp.training import distributed
 
+Function = Callable[..., Any]
 BLOCK = 32  # updates whose batches are gathered at a time
 SEED_AXES = sampling.Columns(shared=None, own=0, mean=None, scale=None)  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=32)
-def initialiser(config: Any, spec: Spec, several: bool, mesh: Mesh | None = None) -> Callable[..., Any]:
+def initialiser(config: Any, spec: Spec, several: bool, mesh: Mesh | None = None) -> Function:
     """The compiled `init` of a config, for one seed or several."""
     init = partial(methods.of(config).init, config, spec)
     return jax.jit(jax.vmap(init) if several else init, **_out(mesh))
 
 
 @lru_cache(maxsize=32)
-def chunk_program(
-    config: Any, stage: int, several: bool, streamed: bool, mesh: Mesh | None = None
-) -> Callable[..., Any]:
+def chunk_program(config: Any, stage: int, several: bool, streamed: bool, mesh: Mesh | None = None) -> Function:
     """The compiled chunk of a stage of a config, for one seed or several; shared by the runs of a session.
 
     Of (state, source, keys, first update, count): the state after them, sums of the metrics, first NaN of each. Seeds
@@ -59,7 +58,7 @@ def chunk_program(
 
 
 @lru_cache(maxsize=32)
-def column_program(config: Any, function: Callable[..., Any], several: bool) -> Callable[..., Any]:
+def column_program(config: Any, function: Function, several: bool) -> Function:
     """A column of a stage, compiled: of (state, observations), one value a row, for one seed or several."""
     one = partial(function, config)
     return jax.jit(jax.vmap(one, in_axes=(0, None)) if several else one)
@@ -69,9 +68,7 @@ def _out(mesh: Mesh | None) -> dict[str, Any]:
     return {} if mesh is None else {"out_shardings": distributed.everywhere(mesh)}
 
 
-def chunk_function(
-    update: Callable[..., Any], batch_of: Callable[..., Any], mesh: Mesh | None = None
-) -> Callable[..., Any]:
+def chunk_function(update: Function, batch_of: Function, mesh: Mesh | None = None) -> Function:
     """`count` updates as one loop with a dynamic bound, so every chunk length runs the same compiled code.
 
     `batch_of(source, key, i)` is the batch of the chunk's i-th update.

@@ -106,9 +106,7 @@ def on_stop(handler: Callable[[int, Any], object]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stop_requests() -> Iterator[list[int]]:
-    """A list that fills with signals to stop, so that the chunk under way can end and be saved; a second one stops the
-    process at once.
-    """
+    """A list that fills with signals to stop: what is under way can end and be saved; a second one stops at once."""
     received: list[int] = []
 
     def receive(number: int, frame: object) -> None:

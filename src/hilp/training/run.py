@@ -36,7 +36,7 @@ VALIDATION_SHARE = 0.1  # of updates that are spent on held-out episodes; a batc
 HELD_OUT_ROWS = 20_000  # of held-out episodes, saved next to the policy
 LEAST_BUCKET = 1024  # rows of the smallest data on the device
 MOST_PADDED = 32 << 20  # bytes of data that is padded
-ONE_UPDATE = TrainOptions(steps=1)
+ONCE = TrainOptions(steps=1)
 COLUMN_BLOCK = 8192  # rows that a column is computed for at a time
 
 Means = dict[str, np.ndarray]  # of each metric over some updates, a number a seed
@@ -45,9 +45,7 @@ Means = dict[str, np.ndarray]  # of each metric over some updates, a number a se
 class Run:
     """The programs of a config and its data, on the device or streamed to it."""
 
-    def __init__(
-        self, config: Any, data: Dataset, options: TrainOptions = ONE_UPDATE, fit_line: str | None = None
-    ) -> None:
+    def __init__(self, config: Any, data: Dataset, options: TrainOptions = ONCE, fit_line: str | None = None) -> None:
         self.config, self.data, self.options = config, data, options
         self.fit_line = fit_line  # what was chosen for the data
         self.seed, self.seeds = options.seed, options.seeds
@@ -102,9 +100,7 @@ class Run:
             until = min(end, self.stages[stage].until or end)
             pieces += self._chunks(state, self.index, step, until - step, stage)
             state, step = pieces[-1][0], until
-        means = [
-            (done, {name: np.asarray(total) / done for name, total in sums.items()}) for _, done, sums, _ in pieces
-        ]
+        means = [(done, {key: np.asarray(total) / done for key, total in sums.items()}) for _, done, sums, _ in pieces]
         broken = [(int(at), name) for *_, bad in pieces for name, steps in bad.items() for at in np.ravel(steps) if at]
         if broken:
             at, name = min(broken, key=lambda first: first[0])
@@ -115,9 +111,7 @@ class Run:
         return state, weighted_mean(means)
 
     def validate(self, state: Any, step: int, every: int) -> dict[str, float]:
-        """Metrics on held-out episodes after `step` updates, computed `every` so many: by updates of the same programs
-        whose state is thrown away.
-        """
+        """Metrics on held-out episodes, wanted `every` so many updates: by further ones whose state is thrown away."""
         if self.held_out is None:
             return {}
         stage = self.stage_of(step - 1)
