@@ -57,12 +57,7 @@ def measure(
     first = rng.choice(data.transition_rows, PAIRS)  # each with a later row of its episode, within the horizon
     left = (data.starts + data.lengths - 1)[np.searchsorted(data.starts, first, "right") - 1] - first
     later = first + rng.integers(1, np.minimum(left, horizon(policy)) + 1)
-    found: Numbers = {
-        "data": data.name,
-        "episodes": data.episodes,
-        "transitions": data.transitions,
-        "pairs": len(first),
-    }
+    found: Numbers = {"data": data.name, "episodes": data.episodes, "transitions": data.transitions, "pairs": PAIRS}
     direct = later - first > 1
     if policy.has_rule("goal_direction"):
         about_time, expected = against_time(policy, data, first, later, rng, seed)

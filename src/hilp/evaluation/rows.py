@@ -7,7 +7,6 @@ ignored.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -255,8 +254,3 @@ def interval_of(row: Row) -> list[float] | None:
     if found is None or not max(map(abs, found)) <= LARGEST or found[0] >= found[1]:
         return None  # nothing to draw from, or no two episodes differ: that is no certainty
     return [float(found[0]), float(found[1])]
-
-
-def finite(value: float | None) -> float | None:
-    """A number for a row: JSON has no NaN and no infinity."""
-    return value if value is not None and math.isfinite(value) else None

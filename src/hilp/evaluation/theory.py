@@ -40,10 +40,8 @@ def asymmetry(steps: Array, starts: Array) -> Numbers:
     both = (there > 0) & (back > 0)
     one_way = 1.0 - int(both.sum()) / int((there > 0).sum())
     there, back = there[both].astype(np.float64), back[both]
-    return {
-        "asymmetry": float(np.abs(there - back).mean() / there.mean()) if len(there) else None,
-        "one_way_share": one_way,
-    }
+    share = float(np.abs(there - back).mean() / there.mean()) if len(there) else None
+    return {"asymmetry": share, "one_way_share": one_way}
 
 
 def embedding(

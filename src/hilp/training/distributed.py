@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from hilp.errors import HilpError, counted, reason, some
+from hilp.errors import HilpError, counted, some
+from hilp.storage import told
 
 ROWS = "rows"  # the axis of a mesh: rows of a batch
 
@@ -91,11 +92,9 @@ def join(coordinator: str | None, processes: int | None, process: int | None, de
     _require_address(coordinator, processes, process)
     if coordinator is None:
         return 1 if devices is None else devices
-    try:
+    hint = " (this is no job of SLURM or Open MPI: give host:port)" if coordinator == "auto" else ""
+    with told(f"cannot join the processes at {coordinator}{hint}", (RuntimeError, ValueError)):
         jax.distributed.initialize(None if coordinator == "auto" else coordinator, processes, process)
-    except (RuntimeError, ValueError) as error:
-        hint = " (this is no job of SLURM or Open MPI: give host:port)" if coordinator == "auto" else ""
-        raise HilpError(f"cannot join the processes at {coordinator}{hint}: {reason(error)}") from error
     # A first exchange, before each reads its data: on CPUs a process waits 30 seconds only for others to come to the
     # first one, and longer afterwards.
     _gathered(0)

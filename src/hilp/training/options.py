@@ -25,9 +25,6 @@ COUNTS = {"seed": 0, "seeds": 1, "keep": 1, "bank": 0, "devices": 1, "log_every"
 UNSAID = ("log_every", "checkpoint_every", "eval_every", "device_budget")
 
 Steps = int | Literal["auto"]
-Evaluate = Callable[["FoundationPolicy"], dict[str, float]]
-OnMetrics = Callable[[dict[str, float]], object]
-OnPolicies = Callable[[list["FoundationPolicy"], "Dataset | None"], object]
 
 
 class Pace(NamedTuple):
@@ -85,13 +82,13 @@ class TrainOptions(RunOptions):
     """bytes of data on the device (default: half of its memory); larger data is read from where it is while training"""
     devices: int = 1
     """how many share each batch; where several processes train together (`jax.distributed`), all devices of all"""
-    evaluate: Evaluate | None = None
+    evaluate: Callable[[FoundationPolicy], dict[str, float]] | None = None
     """called for scores of the policy every `eval_every` updates, once it has had an update"""
     eval_every: int | None = None
     """updates between two evaluations (default: a fifth of the run)"""
-    on_metrics: OnMetrics | None = None
+    on_metrics: Callable[[dict[str, float]], object] | None = None
     """called with each row of metrics (docs/metrics.md); if it raises, the run is saved and stops"""
-    on_policies: OnPolicies | None = None
+    on_policies: Callable[[list[FoundationPolicy], Dataset | None], object] | None = None
     """called with the policies and the held-out data before they are saved"""
     quiet: bool = False
     """print no progress"""

@@ -19,7 +19,7 @@ import numpy as np
 from hilp import storage, trees
 from hilp.data import transforms
 from hilp.data.dataset import Dataset
-from hilp.errors import HilpError, TrainingDiverged, reason
+from hilp.errors import HilpError, TrainingDiverged
 from hilp.learning import methods, sampling
 from hilp.policy.artifact import Provenance
 from hilp.policy.policy import FoundationPolicy
@@ -306,10 +306,8 @@ def require_fit(config: Any, spec: Spec, seeds: int) -> None:
 @lru_cache(maxsize=32)
 def state_shapes(config: Any, spec: Spec) -> Any:
     """The shapes of a method's networks and optimisers."""
-    try:
+    with storage.told("these sizes make no network, lower them", (OverflowError, MemoryError)):
         return jax.eval_shape(lambda: methods.of(config).init(config, spec, jax.random.key(0)))
-    except (OverflowError, MemoryError) as error:
-        raise HilpError(f"these sizes make no network ({reason(error)}): lower them") from error
 
 
 def bucket(rows: int, size: int) -> int:

@@ -22,15 +22,8 @@ INK, SOFT, LINE = "#1d2330", "#5b6475", "#dfe3ea"
 DISTANCE_MAP = "viridis"
 LONGEST_TITLE, LONGEST_LABEL = 70, 40  # letters
 TITLE_SIZE, TEXT_SIZE, SMALL_SIZE = 11.5, 9.5, 8.5
-
-
-PLAIN_LEGEND: dict[str, Any] = {
-    "frameon": False,
-    "fontsize": TEXT_SIZE,
-    "labelcolor": INK,
-    "handlelength": 1.6,
-    "columnspacing": 1.6,
-}
+PLAIN_LEGEND: dict[str, Any] = {"frameon": False, "fontsize": TEXT_SIZE, "labelcolor": INK, "handlelength": 1.6,
+                                "columnspacing": 1.6}  # fmt: skip
 
 
 def plain(text: object, longest: int = LONGEST_LABEL) -> str:
