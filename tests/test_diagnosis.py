@@ -27,7 +27,6 @@ from hilp.prompts.bank import Bank
 from hilp.spec import Spec
 from hilp.tasks import Finite
 from hilp.tasks.maze.maps import fewest_steps
-from hilp.training import loop
 
 RING = 10  # states
 CORRIDOR = "#######\n#.....#\n#######"
@@ -219,7 +218,7 @@ def test_mistakes() -> None:
             diagnosis.diagnose(policy_with(), data=ring_data(True), **options)
     for steps in (0, 2.5, float("nan"), True):
         with pytest.raises(HilpError, match=r"^steps must be"):
-            loop.train(monolithic.Config(), ring_data(True), steps=steps, quiet=True)
+            diagnosis.Reference(ring_data(True), monolithic.Config(), steps, seed=0).train(quiet=True)
     metricless = policy_with(SimpleNamespace(skill_dim=2))
     with pytest.raises(HilpError, match="does not learn distances"):
         diagnosis.diagnose(metricless, data=ring_data(True))

@@ -26,6 +26,7 @@ from hilp.spec import Spec
 from hilp.tasks import rendering
 from hilp.training import loop
 from hilp.training.hierarchy import as_trained
+from hilp.training.options import TrainOptions
 from hilp.training.run import as_numbers
 from hilp.versions import versions
 
@@ -123,9 +124,8 @@ class Reference:
         }
 
     def train(self, quiet: bool) -> monolithic.Value:
-        model: monolithic.Value = loop.train(
-            self.config, self.data, steps=self.steps, seed=self.seed, quiet=quiet, verb="fitting V(s, g)"
-        )
+        run = loop.prepare(self.config, self.data, TrainOptions(steps=self.steps, seed=self.seed, quiet=quiet))
+        model: monolithic.Value = run.exports(loop.Session(run, "fitting V(s, g)").train()[0])[0]
         return model
 
     @staticmethod

@@ -26,6 +26,7 @@ from hilp.prompts import formulas
 from hilp.prompts import reward as reward_prompts
 from hilp.prompts.specs import Goal
 from hilp.spec import Spec
+from hilp.storage import told
 from hilp.tasks import rendering
 
 TARGET = "target"  # the reward of being at the one far place that some tasks have, or of their subtasks
@@ -332,14 +333,12 @@ def picture_observation(path: str, spec: Spec) -> dict[str, np.ndarray]:
         raise HilpError(f"{path} is a picture, and this policy sees {channels} channels, no stack of frames in colour")
     from PIL import Image
 
-    try:
-        with Image.open(path) as picture:
-            found = picture.convert("L" if frame == 1 else "RGB")
-            if found.size != (width, height):  # then averaged over areas
-                found = found.resize((width, height), Image.Resampling.BOX)
+    if not Path(path).is_file():
+        raise HilpError(f"there is no picture {path}")
+    refused = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
+    with told(f"{path} is not a picture that can be read", refused), Image.open(path) as picture:
+        found = picture.convert("L" if frame == 1 else "RGB")
+        if found.size != (width, height):  # then averaged over areas
+            found = found.resize((width, height), Image.Resampling.BOX)
         pixels = np.asarray(found, np.uint8).reshape(height, width, frame)
         return {name: np.tile(pixels, (1, 1, channels // frame))}
-    except FileNotFoundError:
-        raise HilpError(f"there is no picture {path}") from None
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise HilpError(f"{path} is not a picture that can be read: {' '.join(str(error).split())[:120]}") from error

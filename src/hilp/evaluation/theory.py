@@ -116,10 +116,7 @@ def direct(successors: Array, steps: Array, latents: Array, starts: Array, longe
 
 
 def _direct_block(around: Array, steps: Array, phi: Array, starts: Array, longest: float) -> Directed:
-    """`goal_direction` for some starts and the states around them [starts, motions].
-
-    Neighbours are shared: what depends on one state and a goal is computed once, in tables of rows x goals.
-    """
+    """`direct` for some starts and the states around them; what one state and a goal decide is computed once."""
     rows, place = np.unique(np.column_stack([starts, around]), return_inverse=True)
     place = place.reshape(len(starts), -1)
     inner = phi[rows] @ phi.T  # rows x goals

@@ -158,10 +158,7 @@ def _link(source: str, target: str | Path) -> None:
 
 
 def clean_leftovers(path: Path) -> None:
-    """Remove what dead processes left next to a path when they were killed while writing it; living ones keep theirs.
-
-    Where the path is missing because a dead process had just renamed its old folder aside, it gets it back.
-    """
+    """Remove what dead processes left next to a path; it gets back an old folder that one had just renamed aside."""
     path = _followed(path)
     restore_aside(path)
     clean_leftovers_in(path.parent, re.escape(_stem(path)), f"{WRITING}|{ASIDE}")

@@ -118,12 +118,9 @@ def _parse(data: bytes, path: AnyPath) -> _Content:
 def _value(raw: bytes) -> Line:
     try:
         value = json.loads(raw.decode())
-    except UnicodeDecodeError:
-        raise ValueError("it is not UTF-8 text") from None
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    except ValueError as error:
-        raise ValueError(f"it is not JSON ({error})") from None
+    except (ValueError, RecursionError) as error:
+        known = {UnicodeDecodeError: "it is not UTF-8 text", RecursionError: "it is nested too deeply"}
+        raise ValueError(known.get(type(error), f"it is not JSON ({error})")) from None
     if not isinstance(value, dict):
         raise ValueError("it is not a JSON object")
     return value

@@ -158,9 +158,7 @@ def trim_metrics(path: Path, step: int) -> None:
         return
     kept = []
     for line in path.read_text(errors="replace").splitlines():
-        try:
+        with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):  # of a line torn by a kill
             if json.loads(line)["step"] <= step:
                 kept.append(line)
-        except (ValueError, KeyError, TypeError, RecursionError):
-            continue  # a line torn by a kill
     storage.write_text(path, "".join(line + "\n" for line in kept))

@@ -58,10 +58,7 @@ def _of_rows(shape: tuple[int, ...], axis: int | None, mesh: Mesh) -> NamedShard
 
 
 def placed(tree: Any, mesh: Mesh | None, axis: int | None = None) -> Any:
-    """A tree on the device, or on each of several; every process has all of it beforehand.
-
-    axis: along which rows of batches lie that are shared out among the devices.
-    """
+    """A tree that each process has, on the device or on each of several; rows along an axis are shared out."""
     if mesh is None:
         return jax.device_put(tree)
     return jax.tree.map(lambda leaf: _place(leaf, _of_rows(leaf.shape, axis, mesh)), tree)
@@ -149,9 +146,6 @@ def require_same(start: int, identity: str, problem: HilpError | None = None) ->
 
 
 def agreed(chunk: int, over: bool, stop: bool) -> tuple[int, bool, bool]:
-    """The length of the next chunk and whether the run is over, as in the first process; stop, if any process is to.
-
-    Clocks and signals differ from process to process, but all must do the same.
-    """
+    """The next chunk and whether the run is over as in the first process, whose clock counts; stop, if any is to."""
     found = _gathered(chunk, over, stop)
     return int(found[0, 0]), bool(found[0, 1]), bool(found[:, 2].any())

@@ -78,13 +78,6 @@ def pretrain(
     return policies[0] if options.seeds == 1 else policies
 
 
-def train(config: Any, data: Dataset, *, steps: int, seed: int = 0, quiet: bool = False, verb: str = "training") -> Any:
-    """Train and return the bare export of a method, with nothing written; for models that are means, not ends."""
-    run = prepare(config, data, TrainOptions(steps=steps, seed=seed, quiet=quiet))
-    state, _ = Session(run, verb).train()
-    return run.exports(state)[0]
-
-
 def prepare(config: Any, data: Dataset, options: TrainOptions) -> Run:
     """A run of a config on data: both are checked, and open values of the config are chosen by the data."""
     lists = {f.name: tuple(v) for f in dataclasses.fields(config) if isinstance(v := getattr(config, f.name), list)}

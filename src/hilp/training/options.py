@@ -118,8 +118,8 @@ class TrainOptions(RunOptions):
     @property
     def until(self) -> dict[str, Any]:
         """What else ends the run, as run.json says it."""
-        found = {"converged": self.until_converged or None, "minutes": self.minutes}
-        return {name: value for name, value in found.items() if value is not None}
+        minutes = {} if self.minutes is None else {"minutes": self.minutes}
+        return {"converged": True, **minutes} if self.until_converged else minutes
 
     @property
     def pace(self) -> Pace:

@@ -125,10 +125,7 @@ class Run:
     def _chunks(
         self, state: Any, index: sampling.Index, step: int, count: int, stage: int
     ) -> Iterator[tuple[Any, int, Any, Any]]:
-        """`count` updates, in one piece where the data is on the device and block after block where it is streamed.
-
-        Of each piece: the state after it, its updates, the sums of the metrics, the first NaN of each.
-        """
+        """Updates, block after block where data is streamed: state after it, count, sums and first NaNs of metrics."""
         begins = stage != self._stage
         self.enter(stage, state)
         chunk = chunk_program(self.config, stage, self.seeds > 1, self.streamed, self.mesh)

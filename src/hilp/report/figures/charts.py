@@ -13,8 +13,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 from numpy.typing import ArrayLike
 
+from hilp.evaluation.stats import as_vector
 from hilp.report.figures import style
-from hilp.report.figures.style import as_vector, plain, require_some, short_number
+from hilp.report.figures.style import plain, require_some, short_number
 
 # Intervals are drawn about their own centre: a bootstrap's need not hold the point estimate.
 _INTERVAL: dict[str, Any] = {"fmt": "none", "capsize": 3, "elinewidth": 1.4, "capthick": 1.2, "zorder": 3}

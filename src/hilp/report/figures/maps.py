@@ -21,8 +21,9 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
 from hilp.errors import HilpError
+from hilp.evaluation.stats import as_vector
 from hilp.report.figures import style
-from hilp.report.figures.style import as_vector, require_some
+from hilp.report.figures.style import require_some
 from hilp.tasks.base import Task
 
 TSNE_POINTS = 1500  # at most: more take minutes and show nothing new
@@ -98,10 +99,7 @@ def earnings_grid(task: Task, named: Mapping[str, tuple[Sequence[ArrayLike], Arr
 def distance_fields(
     task: Task, observations: ArrayLike, fields: Mapping[str, ArrayLike], goal: ArrayLike, title: str | None = None
 ) -> Figure:
-    """Distances from every observation to one goal, as coloured squares on the plan; nan (no way) is grey.
-
-    Several fields (say learned and exact) are side by side under one colour scale.
-    """
+    """Distances from every observation to one goal, as squares in colours that fields share; nan (no way) is grey."""
     fig, axes = _panels(task, fields, title)
     draw_fields(fig, axes, task, observations, list(fields.values()), goal)
     return fig
@@ -202,10 +200,7 @@ def draw_squares(ax: Axes, xy: np.ndarray, **options: Any) -> PolyCollection:
 
 
 def _spacing(xy: np.ndarray) -> float:
-    """Median distance to the third nearest other point.
-
-    On a lattice that is its spacing, next to a wall, too; among scattered points it is wide enough for most to touch.
-    """
+    """Median distance to the third nearest other point: the spacing of a lattice, also next to a wall."""
     distinct = np.unique(xy, axis=0)
     if len(distinct) < 2:
         return 0.2
@@ -280,10 +275,7 @@ def has_tsne() -> bool:
 
 
 def tsne(points: np.ndarray, seed: int = 0) -> np.ndarray:
-    """Places [n, 2] of points [n, D] on a plane, neighbours together (van der Maaten and Hinton, 2008).
-
-    Points that are all the same stay in one place.
-    """
+    """Places [n, 2] of points [n, D] on a plane, neighbours together (van der Maaten and Hinton, 2008)."""
     if not has_tsne():
         raise HilpError(f"t-SNE needs scikit-learn: {EXTRA}, or take principal components (pca)")
     if len(points) < LEAST_POINTS:
