@@ -75,7 +75,7 @@ def diagnose(
     }
     if finite is not None:
         latents = policy.encode_all(rendering.observe_states(world, finite.observations))
-        distance = directed_distance(policy)
+        distance = policy.distance if result["directed"] else None  # None: the Euclidean one
         found = theory.examine(finite.successors, finite.steps, latents, policy.discount, seed=seed, distance=distance)
         result["exact"] = {"task": world.name, **found}
     if data is not None:
@@ -183,13 +183,9 @@ def exact_error(policy: FoundationPolicy, world: tasks.Task) -> Numbers | None:
         return None
     starts = theory.choose_starts(len(finite.steps))
     latents = policy.encode_all(rendering.observe_states(world, finite.observations))
-    found = theory.embedding(finite.steps, latents, policy.discount, starts, distance=directed_distance(policy))
+    distance = policy.distance if policy.has_rule("distance") else None
+    found = theory.embedding(finite.steps, latents, policy.discount, starts, distance=distance)
     return {"against": "exact", **_in_short(found)}
-
-
-def directed_distance(policy: FoundationPolicy) -> theory.Distance | None:
-    """The policy's distance of latents, where it is not the Euclidean one."""
-    return policy.distance if policy.has_rule("distance") else None
 
 
 def value_error(policy: FoundationPolicy, reference: Reference, model: monolithic.Value, pairs: int = PAIRS) -> Numbers:

@@ -73,9 +73,7 @@ NUMBER = Kind(f"a number within ±{LARGEST:g}", lambda value: type(value) in (in
 COUNT = Kind("a whole number from 0 on", lambda value: type(value) is int and 0 <= value < 2**63)
 COUNTS = COUNT.listed("a list of whole numbers from 0 on")
 NUMBERS = NUMBER.listed(f"a list of numbers within ±{LARGEST:g}")
-INTERVAL = Kind(
-    "two numbers, the lower first", lambda pair: NUMBERS.holds(pair) and len(pair) == 2 and pair[0] <= pair[1]
-)
+INTERVAL = Kind("two numbers, the lower first", lambda two: NUMBERS.holds(two) and len(two) == 2 and two[0] <= two[1])
 PLAN = Kind(
     f"a number of recursions, or one of {some(specs.PLANS)}", lambda value: COUNT.holds(value) or value in specs.PLANS
 )

@@ -12,11 +12,7 @@ _TAILS = (0.025, 0.975)  # of an interval of 95%
 
 
 def iqm(values: ArrayLike) -> np.ndarray:
-    """Interquartile mean over the last axis: the mean without the lowest and highest quarter of the values.
-
-    A quarter that is no whole number is rounded down: floor(n / 4) values go at each end, none is weighted; fewer than
-    four values give their plain mean.
-    """
+    """Interquartile mean over the last axis: that without the floor(n / 4) lowest and as many of the highest values."""
     from scipy.stats import trim_mean
 
     return np.asarray(trim_mean(values, 0.25, axis=-1))

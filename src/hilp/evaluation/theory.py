@@ -183,10 +183,7 @@ def examine(
     seed: int = 0,
     distance: Distance | None = None,
 ) -> Numbers:
-    """Everything above in one dict of plain numbers; the theorem for phi as learned and at its best scale.
-
-    distance: of latents, where it is not the Euclidean one; the theorem is about that one alone.
-    """
+    """All of this in numbers; of Euclidean distances the theorem, too, for phi as learned and at its best scale."""
     starts = choose_starts(len(steps), pairs, seed)
     from_starts = steps[starts]
     ways = from_starts > 0

@@ -207,11 +207,9 @@ def _lock(path: Path, wait: bool) -> int:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = _holder(handle)
+            who = _holder(handle)
             os.close(handle)
-            raise FolderBusy(
-                f"{path.parent} is being written by {holder}: wait for it, or choose another folder"
-            ) from None
+            raise FolderBusy(f"{path.parent} is being written by {who}: wait for it or choose another folder") from None
         except OSError:  # a disk that knows no locks
             return handle
         if _is_same(handle, path):

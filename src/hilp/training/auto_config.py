@@ -49,8 +49,7 @@ def resolve(config: Any, data: Dataset, before: Mapping[str, Any] = {}) -> Resol
 
 
 def updates(preset: Preset, config: Any, data: Dataset, quiet: bool = True) -> int:
-    """A preset's updates; more of them, with a message, where data takes longer to cross, unless they were chosen for
-    its task.
+    """A preset's updates; more, with a message, where data takes longer to cross, unless they were chosen for its task.
 
     Distances grow from neighbours to neighbours of neighbours, and there are more places to learn to turn at. With a
     number for `phi_discount` the preset decides.

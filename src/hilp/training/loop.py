@@ -1,5 +1,4 @@
-"""The only training loop: chunks of updates, metrics, evaluations, checkpoints; killed and resumed, it ends in the same
-bits.
+"""The only training loop: chunks of updates, metrics, evaluations, checkpoints; resumed, it ends in the same bits.
 
 Whether distances among some states of the data still change is watched: where they do not, phi has learned what it will
 learn from this data, and more updates only polish.

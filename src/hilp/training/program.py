@@ -1,5 +1,4 @@
-"""The compiled program of a stage: any number of updates in one loop, sampling inside; or on the host, where the data
-stays there: a thread gathers batches ahead.
+"""The compiled program of a stage: any number of updates in one loop, sampling inside, or by a thread ahead.
 
 The randomness of update i is fold_in(seed key, i) and nothing else, so a run killed and resumed ends in the same bits.
 """

@@ -1,6 +1,4 @@
-"""Long work: a live line with rate, time left and losses, or plain ones where there is no terminal; and what ends it
-politely: Ctrl-C, the end of a job's time, a closed terminal.
-"""
+"""Long work: a live line with rate, time left and losses, or plain ones; and what ends it politely, such as Ctrl-C."""
 
 from __future__ import annotations
 
