@@ -27,7 +27,6 @@ from hilp.prompts.bank import Bank
 from hilp.spec import Spec
 from hilp.tasks import Finite
 from hilp.tasks.maze.maps import fewest_steps
-from hilp.training import loop
 
 RING = 10  # states
 CORRIDOR = "#######\n#.....#\n#######"
@@ -211,7 +210,7 @@ def test_nothing_to_compare_with() -> None:
 
 
 def test_mistakes() -> None:
-    with pytest.raises(HilpError, match=r"actions of 3 and 1 numbers.*has 2 and 1"):
+    with pytest.raises(HilpError, match=r"has 3 observation and 1 action numbers.*has 2 and 1"):
         diagnosis.diagnose(policy_with(Linear(jnp.eye(3)), observation_dim=3), data=ring_data(True))
     odd = ({"steps": 0}, {"steps": float("nan")}, {"pairs": 1}, {"pairs": float("nan")}, {"pairs": 2.5}, {"seed": -1})
     for options in odd:
@@ -219,7 +218,7 @@ def test_mistakes() -> None:
             diagnosis.diagnose(policy_with(), data=ring_data(True), **options)
     for steps in (0, 2.5, float("nan"), True):
         with pytest.raises(HilpError, match=r"^steps must be"):
-            loop.train(monolithic.Config(), ring_data(True), steps=steps, quiet=True)
+            diagnosis.Reference(ring_data(True), monolithic.Config(), steps, seed=0).train(quiet=True)
     metricless = policy_with(SimpleNamespace(skill_dim=2))
     with pytest.raises(HilpError, match="does not learn distances"):
         diagnosis.diagnose(metricless, data=ring_data(True))

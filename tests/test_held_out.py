@@ -79,7 +79,7 @@ def test_data_is_measured_as_it_was_trained_on(monkeypatch: pytest.MonkeyPatch) 
     fast = carts()
     policy = hilp.pretrain(SMALL, hilp.load(fast, stride=2), steps=1, quiet=True)
     assert held_out.as_trained(policy, hilp.load(fast)).stride == 2
-    with pytest.raises(HilpError, match="2 and 2 numbers"):
+    with pytest.raises(HilpError, match="this policy has 2 observation and 2 action numbers"):
         held_out.measure(policy, hilp.load({**fast, "actions": fast["actions"][:, :1]}))
     monkeypatch.setattr(policy, "has_rule", lambda rule: rule == "backward")
     with pytest.raises(HilpError, match="no goal rule"):

@@ -31,9 +31,7 @@ def avoid_wrong_reductions() -> None:
 
 
 def keep_flags_here() -> None:
-    """Have XLA read its flags, once for all, and take ours out of the environment: a process that this one starts may
-    run another jaxlib, which would end for a flag that it does not know.
-    """
+    """Have XLA read its flags, and take ours out of the environment: another jaxlib in a child might not know it."""
     if _own and _own[0] in os.environ.get("XLA_FLAGS", ""):
         from jaxlib.xla_client import CompileOptions
 

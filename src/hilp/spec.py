@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hilp.errors import HilpError, some
+
 
 @dataclass(frozen=True)
 class Spec:
@@ -30,6 +32,18 @@ class Spec:
         """The parts of an observation that are pictures, in their order in a row: height, width and channels."""
         kept = [(n, shape) for n, shape, kind in self.parts if kind == "uint8" and len(shape) == 3]
         return {name: (shape[0], shape[1], shape[2]) for name, shape in kept}
+
+    def require(self, what: str, wanted: Spec, whose: str, remedy: str) -> None:
+        """Raise unless something of this spec has the observations and actions of something else."""
+        if self.parts != wanted.parts:
+            own, its = (some([f"{n} {kind} {shape}" for n, shape, kind in one.parts]) for one in (self, wanted))
+            has = f"observations by name ({own})" if own else "plain vectors"
+            raise HilpError(f"{what} has {has}, {whose} has {its or 'plain vectors'}: {remedy}")
+        if (self.observation_dim, self.action_dim) != (wanted.observation_dim, wanted.action_dim):
+            raise HilpError(
+                f"{what} has {self.observation_dim} observation and {self.action_dim} action numbers, {whose} has "
+                f"{wanted.observation_dim} and {wanted.action_dim}: {remedy}"
+            )
 
     def to_json(self) -> dict[str, Any]:
         """As plain values; without parts where there are none."""

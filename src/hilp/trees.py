@@ -27,9 +27,7 @@ def unnamed(columns: Mapping[str, Any], prefix: str) -> Tree:
     """The tree behind the columns of `named`."""
     if prefix in columns:
         return columns[prefix]
-    return {
-        name.removeprefix(f"{prefix}/"): column for name, column in columns.items() if name.startswith(f"{prefix}/")
-    }
+    return {key.removeprefix(f"{prefix}/"): column for key, column in columns.items() if key.startswith(f"{prefix}/")}
 
 
 def rows(tree: Tree) -> int:

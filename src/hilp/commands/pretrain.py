@@ -171,7 +171,7 @@ def train_options(flags: Pretrain, preset: presets.Preset, config: Any, data: Da
 
 def as_begun(flags: Pretrain) -> dict[str, Any]:
     """Steps, minutes and validation that a run was begun with, as far as it says so and the flags do not."""
-    found = checkpoints.read_run(Path(flags.out)) or {}
+    found = checkpoints.read_run(Path(flags.out))
     begun = {"validation": found["validation"]} if isinstance(found.get("validation"), float) else {}
     if flags.steps is None and isinstance(found.get("steps"), int):
         begun["steps"] = found["steps"]

@@ -14,10 +14,10 @@ import jax
 import numpy as np
 
 from hilp import storage, tasks, trees
-from hilp.data import checks, timescale
+from hilp.data import timescale
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, require_count, require_seed
-from hilp.evaluation import held_out, theory
+from hilp.evaluation import theory
 from hilp.learning import methods
 from hilp.learning.methods import monolithic
 from hilp.policy.policy import FoundationPolicy
@@ -25,6 +25,8 @@ from hilp.policy.preparation import Preparation
 from hilp.spec import Spec
 from hilp.tasks import rendering
 from hilp.training import loop
+from hilp.training.hierarchy import as_trained
+from hilp.training.options import TrainOptions
 from hilp.training.run import as_numbers
 from hilp.versions import versions
 
@@ -73,13 +75,11 @@ def diagnose(
     }
     if finite is not None:
         latents = policy.encode_all(rendering.observe_states(world, finite.observations))
-        distance = directed_distance(policy)
-        numbers = theory.examine(
-            finite.successors, finite.steps, latents, policy.discount, seed=seed, distance=distance
-        )
-        result["exact"] = {"task": world.name, **numbers}
+        distance = policy.distance if result["directed"] else None  # None: the Euclidean one
+        found = theory.examine(finite.successors, finite.steps, latents, policy.discount, seed=seed, distance=distance)
+        result["exact"] = {"task": world.name, **found}
     if data is not None:
-        data = held_out.as_trained(policy, data)
+        data = as_trained(policy, data)
         reference = Reference(data, config or value_config(policy.reference), steps, seed)
         learned = compare_with_value(policy, reference, reference.train(quiet), pairs)
         result["learned"] = {"data": data.name, "steps": steps, "pairs": pairs, **learned}
@@ -124,10 +124,8 @@ class Reference:
         }
 
     def train(self, quiet: bool) -> monolithic.Value:
-        checks.require_trainable(self.data)
-        model: monolithic.Value = loop.train(
-            self.config, self.data, steps=self.steps, seed=self.seed, quiet=quiet, verb="fitting V(s, g)"
-        )
+        run = loop.prepare(self.config, self.data, TrainOptions(steps=self.steps, seed=self.seed, quiet=quiet))
+        model: monolithic.Value = run.exports(loop.Session(run, "fitting V(s, g)").train()[0])[0]
         return model
 
     @staticmethod
@@ -136,10 +134,7 @@ class Reference:
         return (folder / VALUE_WEIGHTS).is_file()
 
     def train_once(self, folder: Path, quiet: bool, wait: bool = False) -> monolithic.Value:
-        """The V that a folder keeps; trained and put there where there is none yet, by one process at a time.
-
-        wait: for another one that trains it, instead of an error.
-        """
+        """The V that a folder keeps, trained there by one process at a time; wait: for another, instead of an error."""
         with storage.locked(folder, "training V(s, g)", wait=wait):
             weights = folder / VALUE_WEIGHTS
             if not self.is_in(folder):
@@ -182,22 +177,15 @@ def compare_with_value(policy: FoundationPolicy, reference: Reference, model: mo
 
 
 def exact_error(policy: FoundationPolicy, world: tasks.Task) -> Numbers | None:
-    """E[(d(s, g) - |phi(s) - phi(g)|)^2] with the exact distances, on the discounted scale that phi is trained towards.
-
-    None for a task that does not know them.
-    """
+    """E[(d(s, g) - |phi(s) - phi(g)|)^2] on phi's discounted scale, with exact distances; None where there are none."""
     finite = world.finite()
     if finite is None:
         return None
     starts = theory.choose_starts(len(finite.steps))
     latents = policy.encode_all(rendering.observe_states(world, finite.observations))
-    found = theory.embedding(finite.steps, latents, policy.discount, starts, distance=directed_distance(policy))
+    distance = policy.distance if policy.has_rule("distance") else None
+    found = theory.embedding(finite.steps, latents, policy.discount, starts, distance=distance)
     return {"against": "exact", **_in_short(found)}
-
-
-def directed_distance(policy: FoundationPolicy) -> theory.Distance | None:
-    """The policy's distance of latents, where it is not the Euclidean one."""
-    return policy.distance if policy.has_rule("distance") else None
 
 
 def value_error(policy: FoundationPolicy, reference: Reference, model: monolithic.Value, pairs: int = PAIRS) -> Numbers:

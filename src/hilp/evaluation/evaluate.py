@@ -13,7 +13,7 @@ from hilp import tasks
 from hilp.errors import HilpError, require_count, require_seed, some
 from hilp.evaluation import rollouts
 from hilp.evaluation.rollouts import Rollout, rollout_goals, rollout_reward
-from hilp.evaluation.rows import Row, finite
+from hilp.evaluation.rows import Row
 from hilp.evaluation.setup import TARGET, acting_task, resolve_goal, reward_function, reward_of, task_for_policy
 from hilp.policy.policy import FoundationPolicy
 from hilp.prompts import midpoints
@@ -104,7 +104,8 @@ def _under_reward(
     """What a row says of a prompt under a reward; of the prompt as it was before a search moved it."""
     row = {"hierarchy": prompt.high.settings()} if hasattr(prompt, "high") else {}
     rule = str(prompt.kind) if policy.skill_dim else "none"
-    fit: Row = {"rule": rule, "r2": finite(getattr(prompt, "r2", None))}
+    r2 = getattr(prompt, "r2", None)
+    fit: Row = {"rule": rule, "r2": r2 if r2 is not None and np.isfinite(r2) else None}  # JSON has no NaN
     if adapt:  # a seed of their own lets these episodes begin elsewhere than those that are counted
         own = int(np.random.default_rng([seed, SEARCH_STREAM]).integers(2**31))
         search = rollouts.adapt(policy, prompt, world, episodes=adapt, seed=own, reward=name)
@@ -133,7 +134,6 @@ def default_plans(policy: FoundationPolicy) -> list[int | str]:
 
 
 def _listed(value: Any) -> list[Any]:
-    """One value or several, as a list."""
     return [value] if isinstance(value, int | str | Spec) or callable(value) else list(value)
 
 
@@ -211,9 +211,7 @@ def evaluate_in_training(
 ) -> dict[str, float]:
     """What a policy in training reaches: some goals, and with the paper's plan where it can plan."""
     world = task_for_policy(policy, world)
-    plans: dict[str, int] = {"success": 0}
+    plans = {"success": Goal(plan=0)}
     if policy.has_rule("goal_direction") and len(policy.bank):
-        plans["success_plan"] = midpoints.RECURSIONS
-    return {
-        name: rollout_goals(policy, world, Goal(plan=plan), episodes, seed)[0]["score"] for name, plan in plans.items()
-    }
+        plans["success_plan"] = Goal(plan=midpoints.RECURSIONS)
+    return {name: rollout_goals(policy, world, goal, episodes, seed)[0]["score"] for name, goal in plans.items()}

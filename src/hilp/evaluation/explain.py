@@ -192,9 +192,7 @@ def _rank_words(correlation: float | None, reference: str, result: Numbers) -> s
 
 def _theorem_words(exact: Numbers) -> list[str]:
     learned, scaled = exact["theorem_as_learned"], exact["theorem_scaled"]
-    promise = (
-        "no pair, so it promises nothing here: it asks for distances right to a quarter of a step all around a state."
-    )
+    promise = "no pair, so it promises nothing: it asks for distances right to a quarter of a step all around a state."
     if learned["optimal_where_condition"] is not None:
         promise = (
             f"{_percent(learned['condition_share'])} of pairs; on these the direction is optimal for "

@@ -12,16 +12,15 @@ from typing import Any
 import numpy as np
 
 from hilp import trees
-from hilp.data import timescale
 from hilp.data.dataset import Dataset
-from hilp.errors import HilpError, require_count, require_seed, some
+from hilp.errors import HilpError, require_count, require_seed
 from hilp.evaluation import stats, theory
 from hilp.evaluation.evaluate import default_plans, describe
 from hilp.evaluation.rows import Row
 from hilp.policy.policy import FoundationPolicy
 from hilp.prompts import midpoints
 from hilp.prompts.bank import Bank
-from hilp.spec import Spec
+from hilp.training.hierarchy import as_trained
 
 PAIRS = 4000  # of a state and a later one
 ACTED = 500  # of them that the policy acts on
@@ -39,15 +38,11 @@ SIMPLEST: tuple[int | str, ...] = (0, 1, 3, "auto")  # first
 TASK = "held-out"  # what rows are called where there is no task
 METRIC = "estimated success"
 Numbers = dict[str, Any]
+Plans = Sequence[int | str] | None  # None: those that a policy can make
 
 
 def measure(
-    policy: FoundationPolicy,
-    data: Dataset,
-    *,
-    plans: Sequence[int | str] | None = None,
-    episodes: int = EPISODES,
-    seed: int = 0,
+    policy: FoundationPolicy, data: Dataset, *, plans: Plans = None, episodes: int = EPISODES, seed: int = 0
 ) -> Numbers:
     """Numbers about a policy on data of its kind, ready for JSON; `explain.explain_held_out` says what they mean."""
     episodes, seed = require_count("episodes", episodes), require_seed(seed)
@@ -62,12 +57,7 @@ def measure(
     first = rng.choice(data.transition_rows, PAIRS)  # each with a later row of its episode, within the horizon
     left = (data.starts + data.lengths - 1)[np.searchsorted(data.starts, first, "right") - 1] - first
     later = first + rng.integers(1, np.minimum(left, horizon(policy)) + 1)
-    found: Numbers = {
-        "data": data.name,
-        "episodes": data.episodes,
-        "transitions": data.transitions,
-        "pairs": len(first),
-    }
+    found: Numbers = {"data": data.name, "episodes": data.episodes, "transitions": data.transitions, "pairs": PAIRS}
     direct = later - first > 1
     if policy.has_rule("goal_direction"):
         about_time, expected = against_time(policy, data, first, later, rng, seed)
@@ -87,10 +77,10 @@ def evaluate(
     policy: FoundationPolicy,
     data: Dataset,
     *,
-    plans: Sequence[int | str] | None = None,
     episodes: int = EPISODES,
     seed: int = 0,
     command: str | None = None,
+    plans: Plans = None,
 ) -> list[Row]:
     """`measure` as rows, one a plan: the estimated success is its score, the rest is in `held_out`."""
     found = measure(policy, data, plans=plans, episodes=episodes, seed=seed)
@@ -102,23 +92,6 @@ def evaluate(
         score = plan.pop("estimated_success")
         rows.append({**about, "plan": plan["plan"], "score": score, **own, "held_out": {**found, **plan}})
     return rows
-
-
-def as_trained(policy: FoundationPolicy, data: Dataset) -> Dataset:
-    """Data as the policy's own was: of its sizes and parts, and subsampled as that was."""
-    ours, theirs = policy.spec, Spec.of(data.observations, data.action_dim)
-    if (ours.observation_dim, ours.action_dim) != (theirs.observation_dim, theirs.action_dim):
-        raise HilpError(
-            f"this policy takes observations and actions of {ours.observation_dim} and {ours.action_dim} numbers, "
-            f"{data.name} has {theirs.observation_dim} and {theirs.action_dim}: pass data that was read as that of its "
-            "training"
-        )
-    if ours.parts != theirs.parts:
-        names = some([name for name, _, _ in ours.parts])
-        takes = f"observations by name ({names})" if names else "plain vectors as observations"
-        raise HilpError(f"this policy takes {takes}, {data.name} has others: pass the data it was trained on")
-    stride = policy.preparation.stride
-    return timescale.subsample(data, stride) if stride > 1 and (data.stride or 1) == 1 else data
 
 
 def horizon(policy: FoundationPolicy) -> int:

@@ -21,6 +21,7 @@ from hilp.prompts.base import Prompt
 from hilp.prompts.goal import GoalPrompt
 from hilp.prompts.specs import PLANS, Goal
 from hilp.tasks import rendering
+from hilp.tasks.base import AnyGoal, Given
 
 REWARD_STEPS = 300  # length of an episode under the reward of a potential
 Outcome = dict[str, Any]  # the part of a row that says what came of the episodes
@@ -247,10 +248,7 @@ def _returns(
 def run_returns(
     policy: FoundationPolicy | None, world: Any, name: str | RewardFunction, prompt: Any, episodes: int, seed: int
 ) -> tuple[np.ndarray, Rollout, tasks.Episodes]:
-    """Returns [n] of whole episodes, what they went through, and the episodes as they ended.
-
-    name: of a reward of the task, or a reward. Without a policy, actions are random.
-    """
+    """Returns [n] of whole episodes, of random ones without a policy; what they went through, and as they ended."""
     if policy is None:
         world, at_random = _at_random(world, episodes, seed)
     reward = setup.reward_function(world, name) if isinstance(name, str) else name
@@ -305,13 +303,7 @@ class Episode:
 
 
 def run_episode(
-    policy: FoundationPolicy,
-    world: tasks.Task,
-    prompt: Any,
-    start: np.ndarray | None,
-    goal: np.ndarray | str | None,
-    steps: int,
-    seed: int,
+    policy: FoundationPolicy, world: tasks.Task, prompt: Any, start: Given, goal: AnyGoal, steps: int, seed: int
 ) -> Episode:
     """One episode under a prompt; it ends at its goal, where it has one."""
     running = world.episodes(np.random.default_rng(seed), 1, start=start, goal=goal)
@@ -336,10 +328,7 @@ def rewards_along(world: tasks.Task, reward: RewardFunction, episode: Episode) -
 
 
 def random_score(world: tasks.Task, row: Outcome, goal: ResolvedGoal | None = None) -> Outcome:
-    """What uniformly random actions score from the same starts as the episodes of a row; nothing of a potential's gain.
-
-    goal: that all of them were sent to, where it is one.
-    """
+    """What uniformly random actions score from the starts of a row's episodes; nothing of a potential's gain."""
     episodes, seed = row["episodes"], row["evaluation_seed"]
     if row["metric"] == "return":
         return {"random": float(run_returns(None, world, row["reward"], None, episodes, seed)[0].mean())}

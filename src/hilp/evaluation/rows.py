@@ -7,8 +7,6 @@ ignored.
 from __future__ import annotations
 
 import json
-import math
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +18,7 @@ from hilp.errors import HilpError, some
 from hilp.evaluation import stats
 from hilp.prompts import specs
 from hilp.storage import lines
+from hilp.storage.lines import AnyPath
 
 LARGEST = 1e12  # of a number: nothing measured here is larger, and axes of figures have no room for it
 GAIN = "share of the possible gain"  # the metric of rewards that are differences of a potential
@@ -74,9 +73,7 @@ NUMBER = Kind(f"a number within ±{LARGEST:g}", lambda value: type(value) in (in
 COUNT = Kind("a whole number from 0 on", lambda value: type(value) is int and 0 <= value < 2**63)
 COUNTS = COUNT.listed("a list of whole numbers from 0 on")
 NUMBERS = NUMBER.listed(f"a list of numbers within ±{LARGEST:g}")
-INTERVAL = Kind(
-    "two numbers, the lower first", lambda pair: NUMBERS.holds(pair) and len(pair) == 2 and pair[0] <= pair[1]
-)
+INTERVAL = Kind("two numbers, the lower first", lambda two: NUMBERS.holds(two) and len(two) == 2 and two[0] <= two[1])
 PLAN = Kind(
     f"a number of recursions, or one of {some(specs.PLANS)}", lambda value: COUNT.holds(value) or value in specs.PLANS
 )
@@ -140,21 +137,19 @@ def check(value: Row, where: str) -> Row:
     return value
 
 
-def read_rows(path: str | os.PathLike[str]) -> list[Row]:
+def read_rows(path: AnyPath) -> list[Row]:
     """The rows of a JSONL file."""
     return [check(value, f"{path} line {number}") for number, value in lines.read(path)]
 
 
-def append_rows(
-    path: str | os.PathLike[str], rows: Sequence[Row], instead_of: Callable[[Row], bool] | None = None
-) -> None:
+def append_rows(path: AnyPath, rows: Sequence[Row], instead_of: Callable[[Row], bool] | None = None) -> None:
     """Add rows to a JSONL file, all or none; those that `instead_of` is true for go in the same step."""
     for number, row in enumerate(rows, 1):
         check(row, f"row {number} for {path}")
     lines.append(path, rows, instead_of)
 
 
-def read_metrics(path: str | os.PathLike[str]) -> list[Metrics]:
+def read_metrics(path: AnyPath) -> list[Metrics]:
     """The lines that training wrote: a step, and numbers by name."""
     found = lines.read(path)
     for number, value in found:
@@ -163,7 +158,7 @@ def read_metrics(path: str | os.PathLike[str]) -> list[Metrics]:
     return [value for _, value in found]
 
 
-def evaluations(metrics: str | os.PathLike[str]) -> list[Metrics]:
+def evaluations(metrics: AnyPath) -> list[Metrics]:
     """The evaluations while training in their order: step, success, success_plan; a metrics line has the latest one."""
     found: dict[int, Metrics] = {}
     for line in read_metrics(metrics) if Path(metrics).is_file() else []:
@@ -173,7 +168,7 @@ def evaluations(metrics: str | os.PathLike[str]) -> list[Metrics]:
     return [found[step] for step in sorted(found)]
 
 
-def best_evaluation(metrics: str | os.PathLike[str]) -> Metrics | None:
+def best_evaluation(metrics: AnyPath) -> Metrics | None:
     """The best evaluation while training, and when; shown besides the last policy's score, never instead of it."""
     found = evaluations(metrics)
     best = max(found, key=lambda line: line["success"], default=None)
@@ -234,7 +229,6 @@ def aggregate(rows: Sequence[Row], by: Sequence[str] = GROUP_BY) -> list[dict[st
 
 
 def _summary(group: Sequence[Row]) -> dict[str, Any]:
-    """The scores of some rows together."""
     by_task: dict[str, list[Row]] = {}
     for row in group:
         by_task.setdefault(row["task"], []).append(row)
@@ -258,8 +252,3 @@ def interval_of(row: Row) -> list[float] | None:
     if found is None or not max(map(abs, found)) <= LARGEST or found[0] >= found[1]:
         return None  # nothing to draw from, or no two episodes differ: that is no certainty
     return [float(found[0]), float(found[1])]
-
-
-def finite(value: float | None) -> float | None:
-    """A number for a row: JSON has no NaN and no infinity."""
-    return value if value is not None and math.isfinite(value) else None

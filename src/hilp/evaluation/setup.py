@@ -26,6 +26,7 @@ from hilp.prompts import formulas
 from hilp.prompts import reward as reward_prompts
 from hilp.prompts.specs import Goal
 from hilp.spec import Spec
+from hilp.storage import told
 from hilp.tasks import rendering
 
 TARGET = "target"  # the reward of being at the one far place that some tasks have, or of their subtasks
@@ -41,10 +42,7 @@ def reward_names(world: tasks.Task) -> list[str]:
 
 
 def reward_shift(world: Any, name: str, shift: float | None = None, ends: bool = False) -> dict[str, Any]:
-    """How a task's reward is learnt from, by default that of a far place as in the paper's AntMaze.
-
-    There every step costs 1, and the episode ends at the place.
-    """
+    """How a task's reward is learnt from; at a far place, as in the paper's AntMaze, episodes end, and steps cost 1."""
     far = name == TARGET and bool(getattr(world, "target_ends", True))
     return {"shift": (-1.0 if far else 0.0) if shift is None else shift, "ends": ends or far}
 
@@ -149,18 +147,8 @@ def task_for_policy(policy: FoundationPolicy, world: tasks.Task) -> Any:
 
 def require_fit(what: str, spec: Spec, world: tasks.Task) -> None:
     """Raise unless a policy or a data set has the observations and actions of a task."""
-    wanted = rendering.policy_spec(world)
-    if spec.parts != wanted.parts:
-        names, its = ([f"{name} {kind} {shape}" for name, shape, kind in one.parts] for one in (spec, wanted))
-        has = f"observations by name ({some(names)})" if names else "plain vectors"
-        raise HilpError(
-            f"{what} has {has}, task {world.name} has {some(its) if its else 'plain vectors'}: use it without a task"
-        )
-    if (spec.observation_dim, spec.action_dim) != (wanted.observation_dim, wanted.action_dim):
-        raise HilpError(
-            f"{what} has {spec.observation_dim} observation and {spec.action_dim} action numbers, task {world.name} "
-            f"has {wanted.observation_dim} and {wanted.action_dim}: choose the task it comes from"
-        )
+    remedy = "choose the task it comes from, or use it without one"
+    spec.require(what, rendering.policy_spec(world), f"task {world.name}", remedy)
 
 
 @dataclass(frozen=True)
@@ -345,14 +333,12 @@ def picture_observation(path: str, spec: Spec) -> dict[str, np.ndarray]:
         raise HilpError(f"{path} is a picture, and this policy sees {channels} channels, no stack of frames in colour")
     from PIL import Image
 
-    try:
-        with Image.open(path) as picture:
-            found = picture.convert("L" if frame == 1 else "RGB")
-            if found.size != (width, height):  # then averaged over areas
-                found = found.resize((width, height), Image.Resampling.BOX)
+    if not Path(path).is_file():
+        raise HilpError(f"there is no picture {path}")
+    refused = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
+    with told(f"{path} is not a picture that can be read", refused), Image.open(path) as picture:
+        found = picture.convert("L" if frame == 1 else "RGB")
+        if found.size != (width, height):  # then averaged over areas
+            found = found.resize((width, height), Image.Resampling.BOX)
         pixels = np.asarray(found, np.uint8).reshape(height, width, frame)
         return {name: np.tile(pixels, (1, 1, channels // frame))}
-    except FileNotFoundError:
-        raise HilpError(f"there is no picture {path}") from None
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise HilpError(f"{path} is not a picture that can be read: {' '.join(str(error).split())[:120]}") from error

@@ -12,11 +12,7 @@ _TAILS = (0.025, 0.975)  # of an interval of 95%
 
 
 def iqm(values: ArrayLike) -> np.ndarray:
-    """Interquartile mean over the last axis: the mean without the lowest and highest quarter of the values.
-
-    A quarter that is no whole number is rounded down: floor(n / 4) values go at each end, none is weighted; fewer than
-    four values give their plain mean.
-    """
+    """Interquartile mean over the last axis: that without the floor(n / 4) lowest and as many of the highest values."""
     from scipy.stats import trim_mean
 
     return np.asarray(trim_mean(values, 0.25, axis=-1))
@@ -35,9 +31,9 @@ def stratified_bootstrap(
     itself, so a resample has as many scores of every stratum as the original. A stratum of one score cannot vary,
     unless `episodes` has the outcomes whose mean it is: then these are resampled, for an interval over episodes.
     """
-    strata = [_vector(stratum, f"scores[{i}]") for i, stratum in enumerate(scores)]
+    strata = [as_vector(stratum, f"scores[{i}]") for i, stratum in enumerate(scores)]
     outcomes = [
-        None if own is None or len(stratum) > 1 else _vector(own, f"episodes[{i}]")
+        None if own is None or len(stratum) > 1 else as_vector(own, f"episodes[{i}]")
         for i, (stratum, own) in enumerate(zip(strata, episodes or [None] * len(strata), strict=True))
     ]
     aggregate = iqm if statistic == "iqm" else lambda x: np.asarray(x.mean(axis=-1))
@@ -66,7 +62,7 @@ def stratified_bootstrap(
 
 def ratio_bootstrap(parts: ArrayLike, wholes: ArrayLike, reps: int = 2000, seed: int = 0) -> tuple[float, float] | None:
     """95% bootstrap interval (low, high) of sum(parts) / sum(wholes) over pairs; None where it is undefined."""
-    part, whole = _vector(parts, "parts"), _vector(wholes, "wholes")
+    part, whole = as_vector(parts, "parts"), as_vector(wholes, "wholes")
     if (whole < 0).any() or not whole.sum() > 0:
         return None
     drawn = np.random.default_rng(seed).integers(len(part), size=(reps, len(part)))
@@ -94,13 +90,14 @@ def spearman(x: Any, y: Any) -> float:
 
 
 def _chunks(rows: int, width: int) -> list[int]:
-    """How many rows to draw at a time."""
     chunk = max(1, _CHUNK_VALUES // width)
     return [min(chunk, rows - begin) for begin in range(0, rows, chunk)]
 
 
-def _vector(values: ArrayLike, name: str) -> np.ndarray:
+def as_vector(values: ArrayLike, name: str, length: int | None = None, finite: bool = True) -> np.ndarray:
+    """The values as a vector, of this length where one is given: that of what they belong to."""
     x = np.asarray(values, dtype=np.float64)
-    if x.ndim != 1 or x.size == 0 or not np.isfinite(x).all():
-        raise ValueError(f"{name} must be a vector of finite numbers, not {x}")
+    if x.ndim != 1 or x.size == 0 or len(x) != (length or len(x)) or (finite and not np.isfinite(x).all()):
+        size = "" if length is None else f"{length} "
+        raise ValueError(f"{name} must be a vector of {size}{'finite ' if finite else ''}numbers, not shape {x.shape}")
     return x

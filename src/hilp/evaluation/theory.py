@@ -21,11 +21,12 @@ UNIT_SLACK = 1e-5  # a motion of latent length 1 is allowed although float32 mad
 MARGIN = 1e-5  # more than the rounding error of 4 eps_e + eps_d: the condition must hold by this much
 ROUNDING = 1e-13  # of a squared distance, relative to the largest squared latent
 BLOCK = 64  # start states worked on at once, so that their tables stay small
+Array = np.ndarray
 Numbers = dict[str, Any]
-Distance = Callable[[np.ndarray, np.ndarray], np.ndarray]  # from latents to latents; leading axes are broadcast
+Distance = Callable[[Array, Array], Array]  # from latents to latents; leading axes are broadcast
 
 
-def choose_starts(states: int, pairs: int = MOST_PAIRS, seed: int = 0) -> np.ndarray:
+def choose_starts(states: int, pairs: int = MOST_PAIRS, seed: int = 0) -> Array:
     """The states to measure from: all, or as many at random as keep starts x states within `pairs`."""
     count = min(states, max(1, pairs // states))
     if count == states:
@@ -33,25 +34,18 @@ def choose_starts(states: int, pairs: int = MOST_PAIRS, seed: int = 0) -> np.nda
     return np.sort(np.random.default_rng(seed).choice(states, count, replace=False))
 
 
-def asymmetry(steps: np.ndarray, starts: np.ndarray) -> Numbers:
+def asymmetry(steps: Array, starts: Array) -> Numbers:
     """mean |d(s, g) - d(g, s)| / mean d(s, g) over pairs with ways both ways; the share of ways without a way back."""
     there, back = steps[starts], steps[:, starts].T
     both = (there > 0) & (back > 0)
     one_way = 1.0 - int(both.sum()) / int((there > 0).sum())
     there, back = there[both].astype(np.float64), back[both]
-    return {
-        "asymmetry": float(np.abs(there - back).mean() / there.mean()) if len(there) else None,
-        "one_way_share": one_way,
-    }
+    share = float(np.abs(there - back).mean() / there.mean()) if len(there) else None
+    return {"asymmetry": share, "one_way_share": one_way}
 
 
 def embedding(
-    steps: np.ndarray,
-    latents: np.ndarray,
-    discount: float,
-    starts: np.ndarray,
-    seed: int = 0,
-    distance: Distance | None = None,
+    steps: Array, latents: Array, discount: float, starts: Array, seed: int = 0, distance: Distance | None = None
 ) -> Numbers:
     """How well |phi(s) - phi(g)|, or another distance of latents, tells the exact one, over all pairs with a way.
 
@@ -70,7 +64,7 @@ def embedding(
     }
 
 
-def errors(found: np.ndarray, true: np.ndarray) -> Numbers:
+def errors(found: Array, true: Array) -> Numbers:
     """Mean, largest and mean squared error, and the means of both sides to set them against."""
     off = np.abs(found - true)
     return {
@@ -82,7 +76,7 @@ def errors(found: np.ndarray, true: np.ndarray) -> Numbers:
     }
 
 
-def rank_correlation(x: np.ndarray, y: np.ndarray, seed: int = 0) -> float | None:
+def rank_correlation(x: Array, y: Array, seed: int = 0) -> float | None:
     """Spearman's, over a sample where there are very many pairs; None where one side is constant."""
     if len(x) > RANKED_PAIRS:
         rows = np.random.default_rng(seed).integers(len(x), size=RANKED_PAIRS)
@@ -91,7 +85,7 @@ def rank_correlation(x: np.ndarray, y: np.ndarray, seed: int = 0) -> float | Non
     return None if np.isnan(found) else found
 
 
-def latent_distances(latents: np.ndarray, starts: np.ndarray, distance: Distance | None = None) -> np.ndarray:
+def latent_distances(latents: Array, starts: Array, distance: Distance | None = None) -> Array:
     """|phi(s) - phi(g)|, or another distance of latents, from each start to every state: starts x states."""
     if distance is None:
         phi = _centred(latents)
@@ -99,21 +93,19 @@ def latent_distances(latents: np.ndarray, starts: np.ndarray, distance: Distance
     return np.concatenate([np.asarray(distance(latents[block][:, None], latents[None])) for block in _blocks(starts)])
 
 
-def _blocks(starts: np.ndarray) -> list[np.ndarray]:
+def _blocks(starts: Array) -> list[Array]:
     return [starts[first : first + BLOCK] for first in range(0, len(starts), BLOCK)]
 
 
 class Directed(NamedTuple):
     """The theorem's quantities for every start and goal (starts x states)."""
 
-    motion: np.ndarray  # int32: pi(s, g); -1 where it is not defined: phi(s) = phi(g), or no motion is short enough
-    movement_error: np.ndarray  # |z'* - z'|, the directional movement error; infinite where there is no motion
-    local_error: np.ndarray  # sup over s' in N(s) and s of |d(s', g) - |phi(s') - phi(g)||; infinite without a way
+    motion: Array  # int32: pi(s, g); -1 where it is not defined: phi(s) = phi(g), or no motion is short enough
+    movement_error: Array  # |z'* - z'|, the directional movement error; infinite where there is no motion
+    local_error: Array  # sup over s' in N(s) and s of |d(s', g) - |phi(s') - phi(g)||; infinite without a way
 
 
-def direct(
-    successors: np.ndarray, steps: np.ndarray, latents: np.ndarray, starts: np.ndarray, longest: float = 1.0
-) -> Directed:
+def direct(successors: Array, steps: Array, latents: Array, starts: Array, longest: float = 1.0) -> Directed:
     """pi(s, g): of the motions up to `longest` in latent length, the one that gets farthest towards phi(g) from phi(s).
 
     The theorem is about motions of length at most 1; the policy that training aims at has no such limit.
@@ -123,13 +115,8 @@ def direct(
     return Directed(*(np.concatenate(tables) for tables in zip(*parts, strict=True)))
 
 
-def _direct_block(
-    around: np.ndarray, steps: np.ndarray, phi: np.ndarray, starts: np.ndarray, longest: float
-) -> Directed:
-    """`goal_direction` for some starts and the states around them [starts, motions].
-
-    Neighbours are shared: what depends on one state and a goal is computed once, in tables of rows x goals.
-    """
+def _direct_block(around: Array, steps: Array, phi: Array, starts: Array, longest: float) -> Directed:
+    """`direct` for some starts and the states around them; what one state and a goal decide is computed once."""
     rows, place = np.unique(np.column_stack([starts, around]), return_inverse=True)
     place = place.reshape(len(starts), -1)
     inner = phi[rows] @ phi.T  # rows x goals
@@ -160,7 +147,7 @@ def _direct_block(
     return Directed(motion, movement_error, local_error)
 
 
-def theorem(successors: np.ndarray, steps: np.ndarray, latents: np.ndarray, starts: np.ndarray) -> Numbers:
+def theorem(successors: Array, steps: Array, latents: Array, starts: Array) -> Numbers:
     """Where 4 eps_e + eps_d < 1 holds (locally), and how often the directed motion is optimal there and anywhere.
 
     Optimal means that the exact distance shrinks by one. The theorem promises it wherever the condition holds.
@@ -181,25 +168,22 @@ def theorem(successors: np.ndarray, steps: np.ndarray, latents: np.ndarray, star
     }
 
 
-def is_optimal(successors: np.ndarray, steps: np.ndarray, starts: np.ndarray, motion: np.ndarray) -> np.ndarray:
+def is_optimal(successors: Array, steps: Array, starts: Array, motion: Array) -> Array:
     """Whether each of these motions (starts x goals, -1 for none) takes the state one step nearer to its goal."""
     reached = successors[starts[:, None], np.maximum(motion, 0)]
     return (motion >= 0) & (steps[reached, np.arange(len(steps))] == steps[starts] - 1) & (steps[starts] > 0)
 
 
 def examine(
-    successors: np.ndarray,
-    steps: np.ndarray,
-    latents: np.ndarray,
+    successors: Array,
+    steps: Array,
+    latents: Array,
     discount: float,
     pairs: int = MOST_PAIRS,
     seed: int = 0,
     distance: Distance | None = None,
 ) -> Numbers:
-    """Everything above in one dict of plain numbers; the theorem for phi as learned and at its best scale.
-
-    distance: of latents, where it is not the Euclidean one; the theorem is about that one alone.
-    """
+    """All of this in numbers; of Euclidean distances the theorem, too, for phi as learned and at its best scale."""
     starts = choose_starts(len(steps), pairs, seed)
     from_starts = steps[starts]
     ways = from_starts > 0
@@ -235,13 +219,13 @@ def examine(
     }
 
 
-def _centred(latents: np.ndarray) -> np.ndarray:
+def _centred(latents: Array) -> Array:
     """In float64 and around zero, so that inner products are not much larger than the differences they stand for."""
     phi = np.asarray(latents, np.float64)
     return phi - phi.mean(axis=0)
 
 
-def _distances(phi: np.ndarray, rows: np.ndarray, inner: np.ndarray) -> np.ndarray:
+def _distances(phi: Array, rows: Array, inner: Array) -> Array:
     """|phi(row) - phi(g)| from inner products (rows x states); differences within their rounding error are zero."""
     squares = np.einsum("nd,nd->n", phi, phi)
     distance = squares[rows, None] - 2.0 * inner + squares
@@ -249,7 +233,7 @@ def _distances(phi: np.ndarray, rows: np.ndarray, inner: np.ndarray) -> np.ndarr
     return np.sqrt(distance, out=distance)
 
 
-def _median(values: np.ndarray) -> float | None:
+def _median(values: Array) -> float | None:
     """None where half of the values are infinite, or there is none."""
     middle = float(np.median(values)) if len(values) else np.inf
     return middle if np.isfinite(middle) else None

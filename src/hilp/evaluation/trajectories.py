@@ -20,7 +20,7 @@ from hilp.evaluation.rows import Row, option_words, prompt_of
 EPISODES = 12  # saved of each prompt
 MOST_BYTES = 2 << 20  # of a prompt: where episodes are large, fewer are saved
 MOST_PROMPTS = 32  # the latest
-ARRAYS = ("observations", "lengths", "goals", "reached")
+ARRAYS = {"observations": "f", "lengths": "i", "goals": "f", "reached": "b"}  # of a rollout, and of which kind
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,7 @@ def _makes_sense(one: SavedRollout) -> bool:
     rollout = one.rollout
     steps, episodes, width = rollout.observations.shape
     shapes = {"observations": (steps, episodes, width), "goals": (episodes, width)}
-    kinds = {"observations": "f", "goals": "f", "lengths": "i", "reached": "b"}
-    arrays = [(getattr(rollout, name), kinds[name], shapes.get(name, (episodes,))) for name in ARRAYS]
+    arrays = [(getattr(rollout, name), kind, shapes.get(name, (episodes,))) for name, kind in ARRAYS.items()]
     return (
         all(isinstance(text, str) for text in (one.policy, one.task, one.options))
         and isinstance(one.name, int | str)

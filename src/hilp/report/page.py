@@ -15,7 +15,7 @@ from hilp import storage, tasks
 from hilp.errors import counted, printable
 from hilp.evaluation import explain, stats, trajectories
 from hilp.evaluation import rows as files
-from hilp.evaluation.rows import Row
+from hilp.evaluation.rows import Metrics, Row
 from hilp.evaluation.setup import task_of
 from hilp.evaluation.trajectories import SavedRollout
 from hilp.learning import hilbert
@@ -34,14 +34,11 @@ SHOWN_LOSSES = 24  # a method has a few
 STRIPS = 3  # plans in pictures
 HALVINGS = 3  # of the way: seven midpoints between a start and a goal
 FAR_PAIRS = 200  # that the far ones are chosen from
+Kept = Sequence[SavedRollout]
 
 
 def build(
-    policy: FoundationPolicy,
-    rows: Sequence[Row],
-    metrics: list[dict[str, Any]],
-    world: tasks.Task | None,
-    kept: Sequence[SavedRollout] = (),
+    policy: FoundationPolicy, rows: Sequence[Row], metrics: list[Metrics], world: tasks.Task | None, kept: Kept = ()
 ) -> str:
     """The page: results, trajectories a prompt, the learned distance, the latent map, the training curves."""
     by_task: dict[str, list[Row]] = {}
@@ -149,14 +146,12 @@ def _results(rows: list[Row], title: str) -> Section:
 
 
 def _label(row: Row) -> str:
-    """A prompt in a chart."""
     if row["prompt"] == "goal":
         return f"{row['plan']}{files.option_words(files.options(row))}"
     return row["reward"] + ("" if row.get("r2") is None else f" (R² {row['r2']:.2f})")
 
 
 def _scores(rows: Sequence[Row]) -> tuple[list[float], list[float], list[float]]:
-    """Scores, and the lower and upper ends of their intervals."""
     intervals = [files.interval_of(row) or (row["score"], row["score"]) for row in rows]
     return [row["score"] for row in rows], [low for low, _ in intervals], [high for _, high in intervals]
 
@@ -175,7 +170,7 @@ def aggregate_table(rows: list[Row]) -> tuple[list[str], list[list[Any]]]:
     return headers, lines
 
 
-def _trajectories(world: tasks.Task, rows: Sequence[Row], kept: Sequence[SavedRollout]) -> Section:
+def _trajectories(world: tasks.Task, rows: Sequence[Row], kept: Kept) -> Section:
     """The kept episodes of the prompts in these rows, in the order of the rows."""
     known = (world.name, world.observation_dim)
     fitting = (entry for entry in kept if (entry.task, entry.rollout.observations.shape[-1]) == known)
@@ -213,13 +208,13 @@ def _foresight(rows: Sequence[Row], where: str) -> list[Section]:
     return [Section(f"Known before acting{where}", "\n\n".join(explain.explain_forecast(row)), shown)]
 
 
-def trajectory_figure(world: tasks.Task, kept: Sequence[SavedRollout]) -> Figure:
+def trajectory_figure(world: tasks.Task, kept: Kept) -> Figure:
     """The episodes of goal prompts side by side."""
     named = {entry.title: _trials(entry) for entry in kept}
     return figures.trajectories(world, named, f"Trajectories of {kept[0].prompt} prompts")
 
 
-def _earnings_figure(world: tasks.Task, kept: Sequence[SavedRollout], rows: Sequence[Row]) -> Figure:
+def _earnings_figure(world: tasks.Task, kept: Kept, rows: Sequence[Row]) -> Figure:
     """The episodes of reward prompts side by side, coloured by what they earned of what they could."""
     by_prompt = {files.prompt_of(row): row for row in rows}
     named = {}
@@ -339,9 +334,7 @@ def _against_exact(policy: FoundationPolicy, world: tasks.Task, finite: tasks.Fi
     steps = np.where(finite.steps >= 0, finite.steps, np.nan).astype(float)
     exact = hilbert.discounted(steps[:, goal], discount)
     both = {"learned": learned, "exact": exact}
-    fields = figures.distance_fields(
-        world, finite.observations, both, finite.observations[goal], "Distance to the goal"
-    )
+    field = figures.distance_fields(world, finite.observations, both, finite.observations[goal], "Distance to the goal")
     a, b = np.random.default_rng(0).integers(len(latents), size=(2, SHOWN_PAIRS))
     known = finite.steps[a, b] >= 0
     a, b = a[known], b[known]
@@ -355,14 +348,14 @@ def _against_exact(policy: FoundationPolicy, world: tasks.Task, finite: tasks.Fi
         f"{len(a):,} random pairs. The curve is the discounted distance that phi is trained towards."
     )
     pictures = [
-        (fields, "Distance to the star: learned |phi(s) - phi(g)| and exact, same scale."),
+        (field, "Distance to the star: learned |phi(s) - phi(g)| and exact, same scale."),
         (scatter, "Learned against exact distance."),
         (latent, "The latent space in its two principal directions (PCA), coloured by place."),
     ]
     return Section("What phi has learned", text, pictures)
 
 
-def _training(metrics: list[dict[str, Any]]) -> list[Section]:
+def _training(metrics: list[Metrics]) -> list[Section]:
     names = {name for row in metrics for name in row}  # not every row has all of them where phi is learned first
     losses = sorted(name for name in names if name.endswith("_loss") and not name.startswith("validation"))
     if not losses:
@@ -377,7 +370,7 @@ def _training(metrics: list[dict[str, Any]]) -> list[Section]:
     return [Section("Training", text, [(fig, "Mean of each loss since the last point.")])]
 
 
-def _series(metrics: list[dict[str, Any]], key: str) -> tuple[list[int], list[float]]:
+def _series(metrics: list[Metrics], key: str) -> tuple[list[int], list[float]]:
     """Steps and values of a metric, within what an axis has room for; what is not finite stays a gap."""
     found = [(row["step"], row[key]) for row in metrics if key in row]
     values = [min(max(v, -files.LARGEST), files.LARGEST) if math.isfinite(v) else v for _, v in found]

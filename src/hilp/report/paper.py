@@ -19,10 +19,6 @@ Score = tuple[float, float]  # mean, standard deviation over seeds
 
 DATASETS = ("aps", "apt", "proto", "rnd")  # of the zero-shot tables
 
-# Our names -> the paper's, where they differ.
-SUCCESSOR_FEATURES = {f"sf-{name}": name for name in ("hilp", "lap", "fdm", "ae", "idm", "cl", "rand")}
-IQL_VERSIONS = {f"iql-{name}": name for name in ("lap", "fdm", "rand")}
-
 
 @cache
 def tables() -> dict[str, Any]:
@@ -42,7 +38,7 @@ def zero_shot(
     `rule` is that of the reward prompt. With `goal`, the goal that a reward points at, `sf-hilp` is HILP-G, GC-TD3 is
     itself, and the others are not in the paper.
     """
-    column = SUCCESSOR_FEATURES.get(method, method)
+    column = method.removeprefix("sf-")
     if rule == "goal" and column not in ("gc-td3", "hilp-g"):
         column = "hilp-g" if column == "hilp" else ""
     table = "zero_shot_pixel" if pixels else "zero_shot_state"
@@ -60,7 +56,7 @@ def goal_conditioned(dataset: str, method: str) -> Score | None:
 
     `hilp` is HILP without planning, `hilp-plan` with it.
     """
-    return _cell("goal_conditioned", dataset, IQL_VERSIONS.get(method, method))
+    return _cell("goal_conditioned", dataset, method.removeprefix("iql-"))
 
 
 def hierarchical(dataset: str, method: str) -> Score | None:

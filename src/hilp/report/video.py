@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hilp.errors import HilpError
-from hilp.storage.atomic import temporary_beside
+from hilp.storage.atomic import temporary_beside, told
 
 if TYPE_CHECKING:
     from hilp.policy.policy import FoundationPolicy
@@ -41,11 +41,10 @@ def write(path: str | os.PathLike[str], frames: np.ndarray, fps: float) -> Path:
         raise HilpError(f"a video has between 0 and 1000 frames a second, not {fps}")
     temporary = temporary_beside(target, ending)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        (_write_mp4 if ending == ".mp4" else _write_pictures)(temporary, frames, fps)
-        os.replace(temporary, target)
-    except OSError as error:
-        raise HilpError(f"cannot write {target}: {error.strerror or error}") from error
+        with told(f"cannot write {target}"):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (_write_mp4 if ending == ".mp4" else _write_pictures)(temporary, frames, fps)
+            os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
     return target

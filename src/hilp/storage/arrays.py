@@ -7,7 +7,6 @@ the library, whose metadata has another order in every process, so that equal ar
 import hashlib
 import json
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -61,19 +60,14 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     if not path.is_file():
         raise HilpError(f"{path} does not exist")
     try:
-        with open(path, "rb") as file:
-            header, first = _read_header(file, os.fstat(file.fileno()).st_size)
-            notes = header.pop("__metadata__", {})
-            arrays = {name: _read_array(file, first, name, about) for name, about in header.items()}
+        arrays, notes = _parsed(np.fromfile(path, np.uint8))
     except (OSError, ValueError, TypeError, KeyError, RecursionError, MemoryError) as error:
         why = "its header is nested too deep" if isinstance(error, RecursionError) else error
         raise HilpError(f"{path} is truncated or not a safetensors file ({why}): restore it from a copy") from error
     notes = notes if isinstance(notes, dict) else {}
     text = notes.get("note", "{}")
     if not isinstance(text, str) or notes.get(CHECKSUM) != _seal(arrays, text):
-        raise HilpError(
-            f"{path} was changed after it was written (its checksum does not match): restore it from a copy"
-        )
+        raise HilpError(f"{path} was changed after it was written (the checksum is another): restore it from a copy")
     try:
         note = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -81,26 +75,26 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     return arrays, note if isinstance(note, dict) else {}
 
 
-def _read_header(file: Any, size: int) -> tuple[dict[str, Any], int]:
-    """The header of a safetensors file of this many bytes, and where its arrays begin.
-
-    It is compared with the size of the file before any memory is allocated.
-    """
-    length = int.from_bytes(file.read(8), "little")
+def _parsed(content: np.ndarray) -> tuple[dict[str, np.ndarray], Any]:
+    """The arrays of a safetensors file of these bytes, and its metadata."""
+    length, size = int.from_bytes(content[:8].tobytes(), "little"), len(content)
     if size < 8 or length > size - 8:
         raise ValueError(f"it has {size} bytes, fewer than its header says")
     if length > HEADER_MOST:
         raise ValueError(f"its header has {length} bytes, at most {HEADER_MOST} are read")
-    header = json.loads(file.read(length))
+    header = json.loads(content[8 : 8 + length].tobytes())
     if not isinstance(header, dict):
         raise ValueError("its header is not an object")
-    tensors = {name: about for name, about in header.items() if name != "__metadata__"}
-    end = 0
-    for name, about in sorted(tensors.items(), key=lambda item: item[1]["data_offsets"]):
+    notes, end = header.pop("__metadata__", {}), 0
+    for name, about in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
         end = _checked_end(name, about, end)
     if 8 + length + end != size:
         raise ValueError(f"it has {size} bytes, its header says {8 + length + end}")
-    return header, 8 + length
+    arrays = {}
+    for name, about in header.items():
+        own = content[8 + length :][slice(*about["data_offsets"])]
+        arrays[name] = own.view(DTYPES[about["dtype"]]).reshape(about["shape"])
+    return arrays, notes
 
 
 def _checked_end(name: str, about: Mapping[str, Any], start: int) -> int:
@@ -113,14 +107,6 @@ def _checked_end(name: str, about: Mapping[str, Any], start: int) -> int:
     if begin != start or stop - begin != math.prod(shape) * np.dtype(DTYPES[dtype]).itemsize:
         raise ValueError(f"the place of array '{name}' does not fit its shape")
     return int(stop)
-
-
-def _read_array(file: Any, first: int, name: str, about: Mapping[str, Any]) -> np.ndarray:
-    array = np.empty(about["shape"], DTYPES[about["dtype"]])
-    file.seek(first + about["data_offsets"][0])
-    if array.nbytes and file.readinto(array.reshape(-1).view(np.uint8).data) != array.nbytes:
-        raise ValueError(f"array '{name}' ends early")
-    return array
 
 
 def _seal(arrays: Mapping[str, np.ndarray], note: str) -> str:
@@ -152,9 +138,7 @@ def unflatten(like: Tree, arrays: Mapping[str, np.ndarray], source: Path) -> Tre
     if wanted.keys() != arrays.keys():
         odd = sorted(wanted.keys() ^ arrays.keys())
         raise HilpError(f"{source} does not fit its config: array '{odd[0]}' is missing or unexpected")
-    for name, leaf in wanted.items():
-        if leaf.shape != arrays[name].shape or leaf.dtype != arrays[name].dtype:
-            raise HilpError(
-                f"{source} does not fit its config: array '{name}' is {arrays[name].shape}, not {leaf.shape}"
-            )
+    for key, leaf in wanted.items():
+        if leaf.shape != arrays[key].shape or leaf.dtype != arrays[key].dtype:
+            raise HilpError(f"{source} does not fit its config: array '{key}' is {arrays[key].shape}, not {leaf.shape}")
     return jax.tree_util.tree_unflatten(structure, jax.device_put([arrays[name] for name in wanted]))

@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hilp.errors import HilpError
+from hilp.errors import HilpError, reason
 
 WRITING, ASIDE = "writing", "replaced"  # names of what is not finished, and of what makes room for it
 LONGEST_NAME = 180  # bytes of a file's name that leave room for ours around it
@@ -33,7 +33,7 @@ def told(what: str, refused: type[Exception] | tuple[type[Exception], ...] = OSE
     try:
         yield
     except refused as error:
-        raise HilpError(f"{what}: {getattr(error, 'strerror', None) or error}") from error
+        raise HilpError(f"{what}: {getattr(error, 'strerror', None) or reason(error)}") from error
 
 
 def write_text(path: Path, text: str) -> None:
@@ -158,10 +158,7 @@ def _link(source: str, target: str | Path) -> None:
 
 
 def clean_leftovers(path: Path) -> None:
-    """Remove what dead processes left next to a path when they were killed while writing it; living ones keep theirs.
-
-    Where the path is missing because a dead process had just renamed its old folder aside, it gets it back.
-    """
+    """Remove what dead processes left next to a path; it gets back an old folder that one had just renamed aside."""
     path = _followed(path)
     restore_aside(path)
     clean_leftovers_in(path.parent, re.escape(_stem(path)), f"{WRITING}|{ASIDE}")

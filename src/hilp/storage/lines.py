@@ -15,7 +15,6 @@ import re
 import socket
 import stat
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,8 +27,8 @@ if sys.platform != "win32":  # which goes without locks
     import fcntl
 
 LOCK = ".lock"  # in the folder, as long as a process writes it
-POLL_SECONDS = 0.5  # between two tries of a lock that is waited for
 Line = dict[str, Any]
+AnyPath = str | os.PathLike[str]
 # What may be left behind the place of an error where a text only stops: a piece of a word or of a number.
 _WORDS = [word[:end] for word in ("true", "false", "null", "NaN", "-Infinity", "Infinity") for end in range(len(word))]
 _SCRAP = re.compile("|".join([*_WORDS, r"[.]?", r"[eE][+-]?"]))
@@ -42,7 +41,7 @@ class _Content(NamedTuple):
     ended: bool  # whether the last line has its end
 
 
-def read(path: str | os.PathLike[str]) -> list[tuple[int, Line]]:
+def read(path: AnyPath) -> list[tuple[int, Line]]:
     """The objects of a file, each with the number of its line."""
     with told(f"cannot read {path}"), open(path, "rb") as file:
         _wait_for(file.fileno(), shared=True)
@@ -52,7 +51,7 @@ def read(path: str | os.PathLike[str]) -> list[tuple[int, Line]]:
     return [(number, value) for number, _, value in content.lines]
 
 
-def require_writable(path: str | os.PathLike[str]) -> None:
+def require_writable(path: AnyPath) -> None:
     """Raise what `append` would raise, as far as can be told without writing anything."""
     path = Path(path)
     there = next(place for place in (path, *path.absolute().parents) if place.exists())
@@ -64,9 +63,7 @@ def require_writable(path: str | os.PathLike[str]) -> None:
         raise HilpError(f"cannot write {path}: {there} may not be written to")
 
 
-def append(
-    path: str | os.PathLike[str], values: Sequence[Line], instead_of: Callable[[Line], bool] | None = None
-) -> None:
+def append(path: AnyPath, values: Sequence[Line], instead_of: Callable[[Line], bool] | None = None) -> None:
     """Add one line a value, all in one write that has reached the disk when this returns; on an error none is added.
 
     Lines that `instead_of` is true for go in the same step: the whole file is then written anew.
@@ -104,7 +101,7 @@ def _extend(handle: int, end: int, added: bytes) -> None:
         raise
 
 
-def _parse(data: bytes, path: str | os.PathLike[str]) -> _Content:
+def _parse(data: bytes, path: AnyPath) -> _Content:
     parts = data.split(b"\n")  # behind the last end of a line: nothing, a torn line, or one that an editor left so
     lines: list[tuple[int, bytes, Line]] = []
     for number, raw in enumerate(parts, 1):
@@ -121,12 +118,9 @@ def _parse(data: bytes, path: str | os.PathLike[str]) -> _Content:
 def _value(raw: bytes) -> Line:
     try:
         value = json.loads(raw.decode())
-    except UnicodeDecodeError:
-        raise ValueError("it is not UTF-8 text") from None
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    except ValueError as error:
-        raise ValueError(f"it is not JSON ({error})") from None
+    except (ValueError, RecursionError) as error:
+        known = {UnicodeDecodeError: "it is not UTF-8 text", RecursionError: "it is nested too deeply"}
+        raise ValueError(known.get(type(error), f"it is not JSON ({error})")) from None
     if not isinstance(value, dict):
         raise ValueError("it is not a JSON object")
     return value
@@ -151,7 +145,7 @@ def _ends_too_early(raw: bytes) -> bool:
     return False
 
 
-def _tell(path: str | os.PathLike[str], what: str) -> None:
+def _tell(path: AnyPath, what: str) -> None:
     print(
         f"hilp: note: the last line of {printable(str(path))} is torn (a write was stopped) and {what}", file=sys.stderr
     )
@@ -208,20 +202,14 @@ def locked(folder: Path, what: str, wait: bool = False) -> Iterator[None]:
 
 
 def _lock(path: Path, wait: bool) -> int:
-    """An open file that no other process has locked."""
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = _holder(handle)
+            who = _holder(handle)
             os.close(handle)
-            if not wait:
-                raise FolderBusy(
-                    f"{path.parent} is being written by {holder}: wait for it, or choose another folder"
-                ) from None
-            time.sleep(POLL_SECONDS)
-            continue
+            raise FolderBusy(f"{path.parent} is being written by {who}: wait for it or choose another folder") from None
         except OSError:  # a disk that knows no locks
             return handle
         if _is_same(handle, path):
@@ -230,7 +218,6 @@ def _lock(path: Path, wait: bool) -> int:
 
 
 def _holder(handle: int) -> str:
-    """Who holds a lock, as they said."""
     try:
         about = json.loads(os.pread(handle, 1 << 16, 0))
         text = f"process {about['pid']} on {about['host']} since {about['since']} ({about['what']})"

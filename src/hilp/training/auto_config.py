@@ -30,20 +30,16 @@ class Resolved(NamedTuple):
     line: str | None = None
 
 
-def resolve(config: Any, data: Dataset, before: Mapping[str, Any] | None = None) -> Resolved:
-    """The config with numbers for all that is "auto", and the data subsampled where it should be.
-
-    before: the description of a run that is resumed.
-    """
+def resolve(config: Any, data: Dataset, before: Mapping[str, Any] = {}) -> Resolved:
+    """Numbers for all that is "auto", and data subsampled to go with them; before: the description of a resumed run."""
     keys = configs.to_fit(config)
     if not keys:
         return Resolved(config, data)
     stride_open = HORIZON in keys and _stride_open(data)
-    if before is not None:
-        values = {key: value for key, value in dict(before.get("config") or {}).items() if key in keys}
-        stride = before.get("stride", 1)
-        if len(values) == len(keys) and type(stride) is int and stride >= 1:
-            return Resolved(configs.changed(config, values), _subsampled(data, stride if stride_open else 1))
+    values = {key: value for key, value in dict(before.get("config") or {}).items() if key in keys}
+    stride = before.get("stride", 1)
+    if len(values) == len(keys) and type(stride) is int and stride >= 1:
+        return Resolved(configs.changed(config, values), _subsampled(data, stride if stride_open else 1))
     scale = timescale.of_dataset(data)
     if not stride_open:
         scale = dataclasses.replace(scale, stride=1, discount=timescale.discount_for(scale.crossing))
@@ -53,8 +49,7 @@ def resolve(config: Any, data: Dataset, before: Mapping[str, Any] | None = None)
 
 
 def updates(preset: Preset, config: Any, data: Dataset, quiet: bool = True) -> int:
-    """A preset's updates; more of them, with a message, where data takes longer to cross, unless they were chosen for
-    its task.
+    """A preset's updates; more, with a message, where data takes longer to cross, unless they were chosen for its task.
 
     Distances grow from neighbours to neighbours of neighbours, and there are more places to learn to turn at. With a
     number for `phi_discount` the preset decides.

@@ -61,20 +61,18 @@ class RunWriter:
 
     def _open(self, folder: Path, description: dict[str, Any], start: int) -> None:
         """Write the description; leave of metrics what the run goes on from."""
-        planned = (read_run(folder) or {}).get("steps")
+        planned = read_run(folder).get("steps")
         if self.options.resume and isinstance(planned, int) and description["steps"] < planned:
             print(
                 f"hilp: warning: {folder} was begun for {planned:,} updates and will now end at "
                 f"{description['steps']:,}: --resume --steps {planned} goes on to its end",
                 file=sys.stderr,
             )
-        try:
+        with storage.told(f"cannot write {folder}"):
             storage.clean_leftovers_in(folder)
             storage.write_json(folder / RUN, description)  # first: it is what makes the folder a run's
             (folder / CHECKPOINTS).mkdir(exist_ok=True)
             storage.clean_leftovers_in(folder / CHECKPOINTS)
-        except OSError as error:
-            raise HilpError(f"cannot write {folder}: {error.strerror or error}") from error
         trim_metrics(folder / METRICS, start)
 
     def log(self, step: int, more: dict[str, float]) -> dict[str, float]:
@@ -83,11 +81,8 @@ class RunWriter:
         self.waiting = []
         if self.own_folder is not None:
             path = self.own_folder / METRICS
-            try:
-                with open(path, "a") as file:
-                    file.write(json.dumps(row) + "\n")
-            except OSError as error:
-                raise HilpError(f"cannot write {path}: {error.strerror or error}") from error
+            with storage.told(f"cannot write {path}"), open(path, "a") as file:
+                file.write(json.dumps(row) + "\n")
         return row
 
     @property
@@ -114,7 +109,7 @@ def require_own_folder(folder: Path, description: dict[str, Any], resume: bool) 
     if (folder / RUN).is_file():
         if not resume:
             raise HilpError(f"{folder} already holds a run: go on with --resume, or choose another --out")
-        before = read_run(folder) or {}
+        before = read_run(folder)
         now = json.loads(json.dumps(description))  # tuples become lists, as on disk
         for key in IDENTITY:
             if before.get(key) != now.get(key):
@@ -126,11 +121,9 @@ def require_own_folder(folder: Path, description: dict[str, Any], resume: bool) 
         raise HilpError(f"{folder} exists and is not the folder of a run: choose another --out")
 
 
-def read_run(folder: Path) -> dict[str, Any] | None:
-    """The description of the run in a folder; None where there is none."""
-    if not (folder / RUN).is_file():
-        return None
-    found = storage.read_json(folder / RUN)
+def read_run(folder: Path) -> dict[str, Any]:
+    """The description of the run in a folder; nothing where there is none."""
+    found = storage.read_json(folder / RUN) if (folder / RUN).is_file() else {}
     if not isinstance(found, dict):
         raise HilpError(f"{folder / RUN} is damaged (not an object): choose another --out")
     return found
@@ -165,9 +158,7 @@ def trim_metrics(path: Path, step: int) -> None:
         return
     kept = []
     for line in path.read_text(errors="replace").splitlines():
-        try:
+        with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):  # of a line torn by a kill
             if json.loads(line)["step"] <= step:
                 kept.append(line)
-        except (ValueError, KeyError, TypeError, RecursionError):
-            continue  # a line torn by a kill
     storage.write_text(path, "".join(line + "\n" for line in kept))

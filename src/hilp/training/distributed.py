@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from hilp.errors import HilpError, counted, reason, some
+from hilp.errors import HilpError, counted, some
+from hilp.storage import told
 
 ROWS = "rows"  # the axis of a mesh: rows of a batch
 
@@ -57,10 +58,7 @@ def _of_rows(shape: tuple[int, ...], axis: int | None, mesh: Mesh) -> NamedShard
 
 
 def placed(tree: Any, mesh: Mesh | None, axis: int | None = None) -> Any:
-    """A tree on the device, or on each of several; every process has all of it beforehand.
-
-    axis: along which rows of batches lie that are shared out among the devices.
-    """
+    """A tree that each process has, on the device or on each of several; rows along an axis are shared out."""
     if mesh is None:
         return jax.device_put(tree)
     return jax.tree.map(lambda leaf: _place(leaf, _of_rows(leaf.shape, axis, mesh)), tree)
@@ -91,11 +89,9 @@ def join(coordinator: str | None, processes: int | None, process: int | None, de
     _require_address(coordinator, processes, process)
     if coordinator is None:
         return 1 if devices is None else devices
-    try:
+    hint = " (this is no job of SLURM or Open MPI: give host:port)" if coordinator == "auto" else ""
+    with told(f"cannot join the processes at {coordinator}{hint}", (RuntimeError, ValueError)):
         jax.distributed.initialize(None if coordinator == "auto" else coordinator, processes, process)
-    except (RuntimeError, ValueError) as error:
-        hint = " (this is no job of SLURM or Open MPI: give host:port)" if coordinator == "auto" else ""
-        raise HilpError(f"cannot join the processes at {coordinator}{hint}: {reason(error)}") from error
     # A first exchange, before each reads its data: on CPUs a process waits 30 seconds only for others to come to the
     # first one, and longer afterwards.
     _gathered(0)
@@ -103,7 +99,6 @@ def join(coordinator: str | None, processes: int | None, process: int | None, de
 
 
 def _require_address(coordinator: str | None, processes: int | None, process: int | None) -> None:
-    """Raise unless this says where the other processes are."""
     if coordinator is None or coordinator == "auto":
         if processes is None and process is None:
             return
@@ -112,9 +107,7 @@ def _require_address(coordinator: str | None, processes: int | None, process: in
         flag = "--processes" if processes is not None else "--process"
         raise HilpError(f"{flag} is for processes that train together: name their --coordinator")
     if processes is None or process is None or not 0 <= process < processes:
-        raise HilpError(
-            "--coordinator host:port needs --processes (how many) and --process (which one this is, from 0)"
-        )
+        raise HilpError("--coordinator host:port needs --processes (how many) and --process (which one it is, from 0)")
     if re.fullmatch(r".+:\d+", coordinator) is None:
         raise HilpError(f"--coordinator is host:port of the first process, not '{coordinator}'")
 
@@ -140,9 +133,7 @@ def writes(devices: int) -> bool:
 
 
 def require_same(start: int, identity: str, problem: HilpError | None = None) -> None:
-    """Raise where processes that train together go on from different updates or train different things, or one of them
-    cannot begin: so all of them end, and none waits for another.
-    """
+    """Raise in all processes where they would train different things, or one of them cannot begin: none then waits."""
     starts, digests, problems = _gathered(start, zlib.crc32(identity.encode()) >> 1, problem is not None).T
     if problem is not None:
         raise problem
@@ -155,9 +146,6 @@ def require_same(start: int, identity: str, problem: HilpError | None = None) ->
 
 
 def agreed(chunk: int, over: bool, stop: bool) -> tuple[int, bool, bool]:
-    """The length of the next chunk and whether the run is over, as in the first process; stop, if any process is to.
-
-    Clocks and signals differ from process to process, but all must do the same.
-    """
+    """The next chunk and whether the run is over as in the first process, whose clock counts; stop, if any is to."""
     found = _gathered(chunk, over, stop)
     return int(found[0, 0]), bool(found[0, 1]), bool(found[:, 2].any())

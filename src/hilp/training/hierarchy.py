@@ -63,7 +63,12 @@ def hierarchy(
         raise HilpError(f"a high level is trained without {name}: leave it out")
     policy.require_rule("skill_of", "cannot name the skill of a segment, so no high level can choose among its skills")
     loop.require_dataset(data)
-    data = own_data(policy, data, reward is None)
+    by_row, data = data, as_trained(policy, data)
+    if reward is None and data is not by_row:
+        raise HilpError(
+            f"steps of this policy span {data.stride} rows, and the rewards of {data.name} are of one row each: give a "
+            "reward as a function or a formula"
+        )
     usual = presets.high_level(preset, data.task)
     config = own_config(policy, data, usual.config if config is None else config, k)
     options = TrainOptions(require_count("steps", usual.steps if steps is None else steps), **keywords)
@@ -105,23 +110,12 @@ def own_config(policy: FoundationPolicy, data: Dataset, config: Any, k: int | No
     return config
 
 
-def own_data(policy: FoundationPolicy, data: Dataset, recorded: bool) -> Dataset:
-    """Data with the observations and actions that a policy takes, subsampled as that of its training was."""
-    spec = Spec.of(data.observations, data.action_dim)
-    if spec != policy.spec:
-        raise HilpError(
-            f"{data.name} has {spec.observation_dim} observation and {spec.action_dim} action numbers, this policy "
-            f"{policy.spec.observation_dim} and {policy.spec.action_dim}: use data of the task that it was trained on"
-        )
+def as_trained(policy: FoundationPolicy, data: Dataset) -> Dataset:
+    """Data as the policy's own was: of its sizes and parts, and subsampled as that was."""
+    remedy = "use data of the task that it was trained on, read as that was"
+    policy.spec.require("this policy", Spec.of(data.observations, data.action_dim), data.name, remedy)
     stride = policy.preparation.stride
-    if stride == 1 or (data.stride or 1) > 1:
-        return data
-    if recorded:
-        raise HilpError(
-            f"steps of this policy span {stride} rows, and the rewards of {data.name} are of one row each: give a "
-            "reward as a function or a formula"
-        )
-    return timescale.subsample(data, stride)
+    return timescale.subsample(data, stride) if stride > 1 and (data.stride or 1) == 1 else data
 
 
 def with_skills(policy: FoundationPolicy, data: Dataset, k: int) -> Dataset:

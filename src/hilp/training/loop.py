@@ -1,5 +1,4 @@
-"""The only training loop: chunks of updates, metrics, evaluations, checkpoints; killed and resumed, it ends in the same
-bits.
+"""The only training loop: chunks of updates, metrics, evaluations, checkpoints; resumed, it ends in the same bits.
 
 Whether distances among some states of the data still change is watched: where they do not, phi has learned what it will
 learn from this data, and more updates only polish.
@@ -27,7 +26,7 @@ from hilp.prompts.bank import Bank
 from hilp.runs import CHECKPOINTS, HELD_OUT, POLICY
 from hilp.training import auto_config, distributed
 from hilp.training.checkpoints import RunWriter, read_run
-from hilp.training.options import TrainOptions
+from hilp.training.options import Steps, TrainOptions
 from hilp.training.progress import Progress, stop_requests
 from hilp.training.run import Means, Run, scalars
 
@@ -40,17 +39,11 @@ MOVING = 0.1  # change in the last part of a run that is worth a line
 
 @overload
 def pretrain(
-    config: Any,
-    data: Dataset,
-    options: None = None,
-    *,
-    steps: int | Literal["auto"],
-    seeds: Literal[1] = 1,
-    **keywords: Any,
+    config: Any, data: Dataset, options: None = None, *, steps: Steps, seeds: Literal[1] = 1, **keywords: Any
 ) -> FoundationPolicy: ...
 @overload
 def pretrain(
-    config: Any, data: Dataset, options: None = None, *, steps: int | Literal["auto"], seeds: int, **keywords: Any
+    config: Any, data: Dataset, options: None = None, *, steps: Steps, seeds: int, **keywords: Any
 ) -> list[FoundationPolicy]: ...
 @overload
 def pretrain(config: Any, data: Dataset, options: TrainOptions) -> FoundationPolicy | list[FoundationPolicy]: ...
@@ -84,13 +77,6 @@ def pretrain(
     return policies[0] if options.seeds == 1 else policies
 
 
-def train(config: Any, data: Dataset, *, steps: int, seed: int = 0, quiet: bool = False, verb: str = "training") -> Any:
-    """Train and return the bare export of a method, with nothing written; for models that are means, not ends."""
-    run = prepare(config, data, TrainOptions(steps=steps, seed=seed, quiet=quiet))
-    state, _ = Session(run, verb).train()
-    return run.exports(state)[0]
-
-
 def prepare(config: Any, data: Dataset, options: TrainOptions) -> Run:
     """A run of a config on data: both are checked, and open values of the config are chosen by the data."""
     lists = {f.name: tuple(v) for f in dataclasses.fields(config) if isinstance(v := getattr(config, f.name), list)}
@@ -98,7 +84,7 @@ def prepare(config: Any, data: Dataset, options: TrainOptions) -> Run:
     require_own_process()
     require_dataset(data)
     checks.require_trainable(data)
-    before = read_run(options.folder) if options.resume and options.folder is not None else None
+    before = read_run(options.folder) if options.resume and options.folder is not None else {}
     chosen = auto_config.resolve(config, data, before)
     if not distributed.writes(options.devices):
         # All processes compute rows of metrics together: those that report to no one still take part.
@@ -155,9 +141,7 @@ class Session:
                 if stop and writer.folder is None:
                     raise KeyboardInterrupt
                 if stop and not over:
-                    raise TrainingStopped(
-                        f"stopped at step {step} and saved; go on with --resume --out {writer.folder}"
-                    )
+                    raise TrainingStopped(f"stopped at step {step} and saved; go on with --resume --out {options.out}")
         return state, step
 
     def _over(self, step: int) -> bool:
@@ -166,7 +150,6 @@ class Session:
         return step >= self.options.updates or converged or (minutes is not None and self.seconds >= 60 * minutes)
 
     def _note(self) -> dict[str, Any]:
-        """What a checkpoint holds besides the state."""
         watched = {"convergence": self.convergence.note} if self.convergence.watches else {}
         return {**watched, **({} if self.options.minutes is None else {"seconds": self.seconds})}
 
@@ -228,9 +211,7 @@ def enough_memory(folder: Path | None, start: int) -> Iterator[None]:
             raise
         if folder is not None and start == 0 and not any((folder / CHECKPOINTS).iterdir()):
             shutil.rmtree(folder, ignore_errors=True)
-        raise HilpError(
-            "training does not fit in memory: lower batch or hidden, or train fewer seeds at once"
-        ) from None
+        raise HilpError("training does not fit in memory: lower batch or hidden or train fewer seeds at once") from None
 
 
 @jax.jit
@@ -239,9 +220,7 @@ def _encode(core: Any, observations: Any) -> jax.Array:
 
 
 class Convergence:
-    """Checks distances now and then, where a run is watched and trains them all the time: not where phi is trained
-    first and then frozen.
-    """
+    """Checks distances now and then, where a run is watched and trains them to its end: phi may be frozen halfway."""
 
     def __init__(self, run: Run) -> None:
         self._run, auto = run, run.options.until_converged

@@ -24,9 +24,7 @@ COUNTS = {"seed": 0, "seeds": 1, "keep": 1, "bank": 0, "devices": 1, "log_every"
           "eval_every": 1, "device_budget": 0}  # fmt: skip
 UNSAID = ("log_every", "checkpoint_every", "eval_every", "device_budget")
 
-Evaluate = Callable[["FoundationPolicy"], dict[str, float]]
-OnMetrics = Callable[[dict[str, float]], object]
-OnPolicies = Callable[[list["FoundationPolicy"], "Dataset | None"], object]
+Steps = int | Literal["auto"]
 
 
 class Pace(NamedTuple):
@@ -66,7 +64,7 @@ class RunOptions:
 class TrainOptions(RunOptions):
     """What `pretrain` takes besides a config and data."""
 
-    steps: int | Literal["auto"]
+    steps: Steps
     """updates, or "auto": until distances among states of the data stop changing"""
     most_steps: int = AUTO_STEPS
     """updates at most, where steps is "auto"."""
@@ -84,13 +82,13 @@ class TrainOptions(RunOptions):
     """bytes of data on the device (default: half of its memory); larger data is read from where it is while training"""
     devices: int = 1
     """how many share each batch; where several processes train together (`jax.distributed`), all devices of all"""
-    evaluate: Evaluate | None = None
+    evaluate: Callable[[FoundationPolicy], dict[str, float]] | None = None
     """called for scores of the policy every `eval_every` updates, once it has had an update"""
     eval_every: int | None = None
     """updates between two evaluations (default: a fifth of the run)"""
-    on_metrics: OnMetrics | None = None
+    on_metrics: Callable[[dict[str, float]], object] | None = None
     """called with each row of metrics (docs/metrics.md); if it raises, the run is saved and stops"""
-    on_policies: OnPolicies | None = None
+    on_policies: Callable[[list[FoundationPolicy], Dataset | None], object] | None = None
     """called with the policies and the held-out data before they are saved"""
     quiet: bool = False
     """print no progress"""
@@ -104,9 +102,7 @@ class TrainOptions(RunOptions):
         if self.minutes is not None and not is_number(self.minutes, above=0.0):
             raise HilpError(f"minutes must be a number above 0, not {self.minutes!r:.60}")
         if not is_number(self.validation) or not 0.0 <= self.validation < 1.0:
-            raise HilpError(
-                f"validation is a share of the episodes, at least 0 and below 1, not {self.validation!r:.60}"
-            )
+            raise HilpError(f"validation is a share of episodes, at least 0 and below 1, not {self.validation!r:.60}")
         object.__setattr__(self, "minutes", None if self.minutes is None else float(self.minutes))
         object.__setattr__(self, "validation", float(self.validation))
 
@@ -122,8 +118,8 @@ class TrainOptions(RunOptions):
     @property
     def until(self) -> dict[str, Any]:
         """What else ends the run, as run.json says it."""
-        found = {"converged": self.until_converged or None, "minutes": self.minutes}
-        return {name: value for name, value in found.items() if value is not None}
+        minutes = {} if self.minutes is None else {"minutes": self.minutes}
+        return {"converged": True, **minutes} if self.until_converged else minutes
 
     @property
     def pace(self) -> Pace:

@@ -1,5 +1,4 @@
-"""The compiled program of a stage: any number of updates in one loop, sampling inside; or on the host, where the data
-stays there: a thread gathers batches ahead.
+"""The compiled program of a stage: any number of updates in one loop, sampling inside, or by a thread ahead.
 
 The randomness of update i is fold_in(seed key, i) and nothing else, so a run killed and resumed ends in the same bits.
 """
@@ -18,26 +17,25 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from hilp.errors import HilpError
 from hilp.learning import images, methods, sampling
 from hilp.spec import Spec
+from hilp.storage import told
 from hilp.training import distributed
 
+Function = Callable[..., Any]
 BLOCK = 32  # updates whose batches are gathered at a time
 SEED_AXES = sampling.Columns(shared=None, own=0, mean=None, scale=None)  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=32)
-def initialiser(config: Any, spec: Spec, several: bool, mesh: Mesh | None = None) -> Callable[..., Any]:
+def initialiser(config: Any, spec: Spec, several: bool, mesh: Mesh | None = None) -> Function:
     """The compiled `init` of a config, for one seed or several."""
     init = partial(methods.of(config).init, config, spec)
     return jax.jit(jax.vmap(init) if several else init, **_out(mesh))
 
 
 @lru_cache(maxsize=32)
-def chunk_program(
-    config: Any, stage: int, several: bool, streamed: bool, mesh: Mesh | None = None
-) -> Callable[..., Any]:
+def chunk_program(config: Any, stage: int, several: bool, streamed: bool, mesh: Mesh | None = None) -> Function:
     """The compiled chunk of a stage of a config, for one seed or several; shared by the runs of a session.
 
     Of (state, source, keys, first update, count): the state after them, sums of the metrics, first NaN of each. Seeds
@@ -59,7 +57,7 @@ def chunk_program(
 
 
 @lru_cache(maxsize=32)
-def column_program(config: Any, function: Callable[..., Any], several: bool) -> Callable[..., Any]:
+def column_program(config: Any, function: Function, several: bool) -> Function:
     """A column of a stage, compiled: of (state, observations), one value a row, for one seed or several."""
     one = partial(function, config)
     return jax.jit(jax.vmap(one, in_axes=(0, None)) if several else one)
@@ -69,9 +67,7 @@ def _out(mesh: Mesh | None) -> dict[str, Any]:
     return {} if mesh is None else {"out_shardings": distributed.everywhere(mesh)}
 
 
-def chunk_function(
-    update: Callable[..., Any], batch_of: Callable[..., Any], mesh: Mesh | None = None
-) -> Callable[..., Any]:
+def chunk_function(update: Function, batch_of: Function, mesh: Mesh | None = None) -> Function:
     """`count` updates as one loop with a dynamic bound, so every chunk length runs the same compiled code.
 
     `batch_of(source, key, i)` is the batch of the chunk's i-th update.
@@ -133,7 +129,6 @@ class Stream:
     def __init__(
         self, sample: Callable[..., sampling.Rows], columns: sampling.Columns, keys: jax.Array, mesh: Mesh | None
     ) -> None:
-        """mesh: the devices that share out each batch."""
         self.columns, self._keys, self._mesh = columns, keys, mesh
         self._ahead: tuple[Any, Future[Any]] | None = None  # what is being gathered
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hilp-stream")
@@ -167,13 +162,8 @@ class Stream:
 def scratch_array(shape: tuple[int, ...], folder: Path | None) -> np.ndarray:
     """A float32 array in a file without a name, gone once it is no longer used."""
     size = 4 * int(np.prod(shape))
-    try:
-        with tempfile.TemporaryFile(dir=folder) as file:
-            if hasattr(os, "posix_fallocate"):  # a disk that fills up later would end the process without a message
-                os.posix_fallocate(file.fileno(), 0, size)
-            return np.memmap(file, np.float32, "w+", shape=shape)
-    except OSError as error:
-        where = folder or tempfile.gettempdir()
-        raise HilpError(
-            f"no room for {size / 2**20:.0f} MiB of computed columns in {where}: {error.strerror or error}"
-        ) from error
+    what = f"no room for {size / 2**20:.0f} MiB of computed columns in {folder or tempfile.gettempdir()}"
+    with told(what), tempfile.TemporaryFile(dir=folder) as file:
+        if hasattr(os, "posix_fallocate"):  # a disk that fills up later would end the process without a message
+            os.posix_fallocate(file.fileno(), 0, size)
+        return np.memmap(file, np.float32, "w+", shape=shape)

@@ -1,6 +1,4 @@
-"""Long work: a live line with rate, time left and losses, or plain ones where there is no terminal; and what ends it
-politely: Ctrl-C, the end of a job's time, a closed terminal.
-"""
+"""Long work: a live line with rate, time left and losses, or plain ones; and what ends it politely, such as Ctrl-C."""
 
 from __future__ import annotations
 
@@ -106,9 +104,7 @@ def on_stop(handler: Callable[[int, Any], object]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stop_requests() -> Iterator[list[int]]:
-    """A list that fills with signals to stop, so that the chunk under way can end and be saved; a second one stops the
-    process at once.
-    """
+    """A list that fills with signals to stop: what is under way can end and be saved; a second one stops at once."""
     received: list[int] = []
 
     def receive(number: int, frame: object) -> None:

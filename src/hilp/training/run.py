@@ -19,7 +19,7 @@ import numpy as np
 from hilp import storage, trees
 from hilp.data import transforms
 from hilp.data.dataset import Dataset
-from hilp.errors import HilpError, TrainingDiverged, reason
+from hilp.errors import HilpError, TrainingDiverged
 from hilp.learning import methods, sampling
 from hilp.policy.artifact import Provenance
 from hilp.policy.policy import FoundationPolicy
@@ -36,7 +36,7 @@ VALIDATION_SHARE = 0.1  # of updates that are spent on held-out episodes; a batc
 HELD_OUT_ROWS = 20_000  # of held-out episodes, saved next to the policy
 LEAST_BUCKET = 1024  # rows of the smallest data on the device
 MOST_PADDED = 32 << 20  # bytes of data that is padded
-ONE_UPDATE = TrainOptions(steps=1)
+ONCE = TrainOptions(steps=1)
 COLUMN_BLOCK = 8192  # rows that a column is computed for at a time
 
 Means = dict[str, np.ndarray]  # of each metric over some updates, a number a seed
@@ -45,11 +45,9 @@ Means = dict[str, np.ndarray]  # of each metric over some updates, a number a se
 class Run:
     """The programs of a config and its data, on the device or streamed to it."""
 
-    def __init__(
-        self, config: Any, data: Dataset, options: TrainOptions = ONE_UPDATE, fit_line: str | None = None
-    ) -> None:
-        """fit_line: what was chosen for the data."""
-        self.config, self.data, self.options, self.fit_line = config, data, options, fit_line
+    def __init__(self, config: Any, data: Dataset, options: TrainOptions = ONCE, fit_line: str | None = None) -> None:
+        self.config, self.data, self.options = config, data, options
+        self.fit_line = fit_line  # what was chosen for the data
         self.seed, self.seeds = options.seed, options.seeds
         self.method = methods.of(config)
         self.stages = methods.stages(config)
@@ -102,9 +100,7 @@ class Run:
             until = min(end, self.stages[stage].until or end)
             pieces += self._chunks(state, self.index, step, until - step, stage)
             state, step = pieces[-1][0], until
-        means = [
-            (done, {name: np.asarray(total) / done for name, total in sums.items()}) for _, done, sums, _ in pieces
-        ]
+        means = [(done, {key: np.asarray(total) / done for key, total in sums.items()}) for _, done, sums, _ in pieces]
         broken = [(int(at), name) for *_, bad in pieces for name, steps in bad.items() for at in np.ravel(steps) if at]
         if broken:
             at, name = min(broken, key=lambda first: first[0])
@@ -115,9 +111,7 @@ class Run:
         return state, weighted_mean(means)
 
     def validate(self, state: Any, step: int, every: int) -> dict[str, float]:
-        """Metrics on held-out episodes after `step` updates, computed `every` so many: by updates of the same programs
-        whose state is thrown away.
-        """
+        """Metrics on held-out episodes, wanted `every` so many updates: by further ones whose state is thrown away."""
         if self.held_out is None:
             return {}
         stage = self.stage_of(step - 1)
@@ -131,10 +125,7 @@ class Run:
     def _chunks(
         self, state: Any, index: sampling.Index, step: int, count: int, stage: int
     ) -> Iterator[tuple[Any, int, Any, Any]]:
-        """`count` updates, in one piece where the data is on the device and block after block where it is streamed.
-
-        Of each piece: the state after it, its updates, the sums of the metrics, the first NaN of each.
-        """
+        """Updates, block after block where data is streamed: state after it, count, sums and first NaNs of metrics."""
         begins = stage != self._stage
         self.enter(stage, state)
         chunk = chunk_program(self.config, stage, self.seeds > 1, self.streamed, self.mesh)
@@ -180,7 +171,6 @@ class Run:
         return column
 
     def _column_size(self, function: Callable[..., Any]) -> int:
-        """How many numbers a computed column has in a row."""
         state = state_shapes(self.config, self.spec)
         row = as_numbers(trees.over(lambda part: np.asarray(part[:1]), self.data.network_inputs))
         return int(jax.eval_shape(partial(function, self.config), state, row).shape[-1])
@@ -212,7 +202,6 @@ class Run:
         return fingerprint_with(self.data, methods.columns(self.config))
 
     def _draw_held_out(self) -> np.ndarray | None:
-        """Which episodes are held out."""
         share, episodes = self.options.validation, self.data.episodes
         if share == 0.0:
             return None
@@ -314,10 +303,8 @@ def require_fit(config: Any, spec: Spec, seeds: int) -> None:
 @lru_cache(maxsize=32)
 def state_shapes(config: Any, spec: Spec) -> Any:
     """The shapes of a method's networks and optimisers."""
-    try:
+    with storage.told("these sizes make no network, lower them", (OverflowError, MemoryError)):
         return jax.eval_shape(lambda: methods.of(config).init(config, spec, jax.random.key(0)))
-    except (OverflowError, MemoryError) as error:
-        raise HilpError(f"these sizes make no network ({reason(error)}): lower them") from error
 
 
 def bucket(rows: int, size: int) -> int:

@@ -13,13 +13,14 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 from numpy.typing import ArrayLike
 
+from hilp.evaluation.stats import as_vector
 from hilp.report.figures import style
-from hilp.report.figures.style import as_vector, plain, require_some, short_number
+from hilp.report.figures.style import plain, require_some, short_number
 
 # Intervals are drawn about their own centre: a bootstrap's need not hold the point estimate.
 _INTERVAL: dict[str, Any] = {"fmt": "none", "capsize": 3, "elinewidth": 1.4, "capthick": 1.2, "zorder": 3}
 
-Series = Mapping[str, tuple[ArrayLike, ArrayLike]]  # name -> (steps, values)
+Series = Mapping[str, tuple[ArrayLike, ArrayLike]]  # name -> (steps, values), or the (lows, highs) of a band
 
 
 def success_by_depth(
@@ -44,7 +45,7 @@ def curves(
     series: Series,
     title: str,
     ylabel: str,
-    bands: Mapping[str, tuple[ArrayLike, ArrayLike]] | None = None,
+    bands: Series | None = None,
     xlabel: str = "training steps",
     xticks: Sequence[float] | None = None,
 ) -> Figure:
@@ -204,9 +205,7 @@ def _write_number(ax: Axes, text: str, at: tuple[Any, Any], offset: tuple[float,
     ax.annotate(text, at, offset, textcoords="offset points", color=style.INK, **options)
 
 
-def _draw_curves(
-    ax: Axes, series: Series, bands: Mapping[str, tuple[ArrayLike, ArrayLike]], names: Sequence[str]
-) -> None:
+def _draw_curves(ax: Axes, series: Series, bands: Series, names: Sequence[str]) -> None:
     require_some(series, "series")
     if unknown := set(bands) - set(series):
         raise ValueError(f"bands without a series: {sorted(unknown)}")

@@ -7,7 +7,7 @@ on it an observation lies.
 import importlib.util
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import matplotlib
 import numpy as np
@@ -21,8 +21,10 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
 from hilp.errors import HilpError
+from hilp.evaluation.stats import as_vector
 from hilp.report.figures import style
-from hilp.report.figures.style import as_vector, require_some
+from hilp.report.figures.style import require_some
+from hilp.tasks.base import Task
 
 TSNE_POINTS = 1500  # at most: more take minutes and show nothing new
 PERPLEXITY = 30.0  # neighbours that each point attends to
@@ -43,16 +45,8 @@ _OUTCOMES: dict[bool, dict[str, Any]] = {
 }
 
 
-class Plan(Protocol):
-    """What a figure needs of a task."""
-
-    def draw(self, ax: Axes) -> None: ...
-
-    def place(self, observations: np.ndarray) -> np.ndarray: ...
-
-
 def trajectories(
-    task: Plan, named: Mapping[str, Trials], title: str | None = None, way: ArrayLike | None = None
+    task: Task, named: Mapping[str, Trials], title: str | None = None, way: ArrayLike | None = None
 ) -> Figure:
     """A panel per prompt: its paths ([T, obs] each), blue where the goal was reached, vermillion where it was not.
 
@@ -75,7 +69,7 @@ def trajectories(
     return fig
 
 
-def earnings(task: Plan, path: ArrayLike, earned: ArrayLike, title: str = "Reward prompt") -> Figure:
+def earnings(task: Task, path: ArrayLike, earned: ArrayLike, title: str = "Reward prompt") -> Figure:
     """One path [T, obs] on the task's plan, coloured by what had been earned at each of its states [T]."""
     fig, (ax,) = _panels(task, {title: path}, None)
     xy = places_of(task, path, "path")
@@ -89,13 +83,9 @@ def earnings(task: Plan, path: ArrayLike, earned: ArrayLike, title: str = "Rewar
     return fig
 
 
-def earnings_grid(
-    task: Plan,
-    named: Mapping[str, tuple[Sequence[ArrayLike], ArrayLike, str]],
-    title: str = "Trajectories of reward prompts",
-) -> Figure:
+def earnings_grid(task: Task, named: Mapping[str, tuple[Sequence[ArrayLike], ArrayLike, str]]) -> Figure:
     """A panel per reward prompt: its paths, coloured by the share [n] of what each could have earned, and its score."""
-    fig, axes = _panels(task, named, title)
+    fig, axes = _panels(task, named, "Trajectories of reward prompts")
     for ax, (name, (paths, shares, score)) in zip(axes, named.items(), strict=True):
         lines = [places_of(task, path, f"paths[{i}]") for i, path in enumerate(paths)]
         values = np.clip(as_vector(shares, "shares (one a path)", len(lines)), 0, 1)
@@ -107,18 +97,15 @@ def earnings_grid(
 
 
 def distance_fields(
-    task: Plan, observations: ArrayLike, fields: Mapping[str, ArrayLike], goal: ArrayLike, title: str | None = None
+    task: Task, observations: ArrayLike, fields: Mapping[str, ArrayLike], goal: ArrayLike, title: str | None = None
 ) -> Figure:
-    """Distances from every observation to one goal, as coloured squares on the plan; nan (no way) is grey.
-
-    Several fields (say learned and exact) are side by side under one colour scale.
-    """
+    """Distances from every observation to one goal, as squares in colours that fields share; nan (no way) is grey."""
     fig, axes = _panels(task, fields, title)
     draw_fields(fig, axes, task, observations, list(fields.values()), goal)
     return fig
 
 
-def _panels(task: Plan, named: Mapping[str, Any], title: str | None) -> tuple[Figure, list[Axes]]:
+def _panels(task: Task, named: Mapping[str, Any], title: str | None) -> tuple[Figure, list[Axes]]:
     """A panel for each name; without a title of the figure, names are the titles."""
     require_some(named, "named")
     fig, axes = plan_panels(task, len(named), min(len(named), 3 if len(named) != 4 else 2))
@@ -129,7 +116,7 @@ def _panels(task: Plan, named: Mapping[str, Any], title: str | None) -> tuple[Fi
     return fig, axes
 
 
-def plan_panels(task: Plan, count: int, columns: int) -> tuple[Figure, list[Axes]]:
+def plan_panels(task: Task, count: int, columns: int) -> tuple[Figure, list[Axes]]:
     """A figure of `count` panels with the task's plan in each, sized to the plan's own proportions."""
     fig = Figure(layout=ConstrainedLayoutEngine(compress=True, w_pad=0.1, h_pad=0.06), facecolor="white")
     rows = math.ceil(count / columns)
@@ -147,7 +134,7 @@ def aspect_of(ax: Axes) -> float:
     return abs(top - bottom) / max(abs(right - left), 1e-9)
 
 
-def _draw_trials(ax: Axes, task: Plan, trials: Trials) -> tuple[int, int]:
+def _draw_trials(ax: Axes, task: Task, trials: Trials) -> tuple[int, int]:
     paths, starts, goals, reached = trials
     lines = [places_of(task, path, f"paths[{i}]") for i, path in enumerate(paths)]
     begin, end = places_of(task, starts, "starts"), places_of(task, goals, "goals")
@@ -176,7 +163,7 @@ def draw_stars(ax: Axes, xy: np.ndarray, colour: str, size: float) -> None:
 
 
 def draw_fields(
-    fig: Figure, axes: Sequence[Axes], task: Plan, observations: ArrayLike, fields: Sequence[ArrayLike], goal: ArrayLike
+    fig: Figure, axes: Sequence[Axes], task: Task, observations: ArrayLike, fields: Sequence[ArrayLike], goal: ArrayLike
 ) -> None:
     xy = places_of(task, observations, "observations")
     star = places_of(task, np.reshape(np.asarray(goal), (1, -1)), "goal")
@@ -213,10 +200,7 @@ def draw_squares(ax: Axes, xy: np.ndarray, **options: Any) -> PolyCollection:
 
 
 def _spacing(xy: np.ndarray) -> float:
-    """Median distance to the third nearest other point.
-
-    On a lattice that is its spacing, next to a wall, too; among scattered points it is wide enough for most to touch.
-    """
+    """Median distance to the third nearest other point: the spacing of a lattice, also next to a wall."""
     distinct = np.unique(xy, axis=0)
     if len(distinct) < 2:
         return 0.2
@@ -226,7 +210,7 @@ def _spacing(xy: np.ndarray) -> float:
     return float(np.median(np.partition(gaps, third, axis=1)[:, third]))
 
 
-def places_of(task: Plan, observations: ArrayLike, name: str) -> np.ndarray:
+def places_of(task: Task, observations: ArrayLike, name: str) -> np.ndarray:
     rows = np.asarray(observations)
     if rows.ndim != 2:
         raise ValueError(f"{name} must have two dimensions, not shape {rows.shape}")
@@ -236,13 +220,7 @@ def places_of(task: Plan, observations: ArrayLike, name: str) -> np.ndarray:
 # ---- the latent space ------------------------------------------------------------------------------------------------
 
 
-def latent_map(
-    task: Plan,
-    observations: ArrayLike,
-    latents: ArrayLike,
-    title: str = "The latent space",
-    flatten: Flatten | None = None,
-) -> Figure:
+def latent_map(task: Task, observations: ArrayLike, latents: ArrayLike, flatten: Flatten | None = None) -> Figure:
     """Places on the plan, and their latents [n, D] on a plane, in the same colours.
 
     The plane is that of the two principal directions ("pca") or one of t-SNE ("tsne", of at most TSNE_POINTS points);
@@ -282,7 +260,7 @@ def latent_map(
     style.draw_frame(cloud, grid="both")
     if flatten == "tsne":
         cloud.tick_params(labelbottom=False, labelleft=False, length=0)  # its coordinates mean nothing
-    style.draw_suptitle(fig, title)
+    style.draw_suptitle(fig, "The latent space")
     return fig
 
 
@@ -297,10 +275,7 @@ def has_tsne() -> bool:
 
 
 def tsne(points: np.ndarray, seed: int = 0) -> np.ndarray:
-    """Places [n, 2] of points [n, D] on a plane, neighbours together (van der Maaten and Hinton, 2008).
-
-    Points that are all the same stay in one place.
-    """
+    """Places [n, 2] of points [n, D] on a plane, neighbours together (van der Maaten and Hinton, 2008)."""
     if not has_tsne():
         raise HilpError(f"t-SNE needs scikit-learn: {EXTRA}, or take principal components (pca)")
     if len(points) < LEAST_POINTS:

@@ -13,6 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from hilp.errors import HilpError
 from hilp.report.figures import style
+from hilp.storage import told
 
 if TYPE_CHECKING:
     from hilp.data.audit import AuditReport
@@ -39,7 +40,6 @@ def contact_sheet(sheets: Sequence[tuple[str, np.ndarray]], title: str) -> Figur
 
 
 def _grid(lines: Sequence[np.ndarray], width: float, height: float, title: str) -> tuple[Figure, np.ndarray]:
-    """A figure with these lines of pictures, and its panels."""
     columns = max(map(len, lines))
     figure = style.new_figure(width * columns, height * len(lines) + 0.5)
     panels = figure.subplots(len(lines), columns, squeeze=False)
@@ -58,14 +58,12 @@ def _grid(lines: Sequence[np.ndarray], width: float, height: float, title: str) 
 
 def save_data_picture(report: AuditReport, path: Path) -> None:
     """Some episodes in the plane, and how long they are; of images a contact sheet, beside it where there are both."""
-    try:
+    with told(f"cannot write {path}"):
         if report.stills:
             sheet = contact_sheet(report.stills, f"{report.name}: {report.transitions:,} transitions")
             style.save(sheet, path.with_stem(f"{path.stem}-pictures") if report.observations else path)
         if report.observations or not report.stills:
             style.save(_draw_data(report), path)
-    except OSError as error:
-        raise HilpError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def _draw_data(report: AuditReport) -> Figure:

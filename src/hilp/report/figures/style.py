@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import matplotlib
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike
 
 from hilp.errors import printable
 from hilp.storage.atomic import write_bytes
@@ -22,15 +20,8 @@ INK, SOFT, LINE = "#1d2330", "#5b6475", "#dfe3ea"
 DISTANCE_MAP = "viridis"
 LONGEST_TITLE, LONGEST_LABEL = 70, 40  # letters
 TITLE_SIZE, TEXT_SIZE, SMALL_SIZE = 11.5, 9.5, 8.5
-
-
-PLAIN_LEGEND: dict[str, Any] = {
-    "frameon": False,
-    "fontsize": TEXT_SIZE,
-    "labelcolor": INK,
-    "handlelength": 1.6,
-    "columnspacing": 1.6,
-}
+PLAIN_LEGEND: dict[str, Any] = {"frameon": False, "fontsize": TEXT_SIZE, "labelcolor": INK, "handlelength": 1.6,
+                                "columnspacing": 1.6}  # fmt: skip
 
 
 def plain(text: object, longest: int = LONGEST_LABEL) -> str:
@@ -104,15 +95,6 @@ def short_number(value: float) -> str:
         if abs(value) >= unit:
             return f"{value / unit:g}{letter}"
     return f"{value:g}"
-
-
-def as_vector(values: ArrayLike, name: str, length: int | None = None, finite: bool = True) -> np.ndarray:
-    """The values as a vector, of this length where one is given: that of what they belong to."""
-    x = np.asarray(values, dtype=np.float64)
-    if x.ndim != 1 or x.size == 0 or len(x) != (length or len(x)) or (finite and not np.isfinite(x).all()):
-        size = "" if length is None else f"{length} "
-        raise ValueError(f"{name} must be a vector of {size}{'finite ' if finite else ''}numbers, not shape {x.shape}")
-    return x
 
 
 def require_some(items: Mapping[str, Any], name: str) -> None:
