@@ -17,7 +17,7 @@ import numpy as np
 
 from hilp import storage
 from hilp.errors import HilpError
-from hilp.export import checks, policy_programs
+from hilp.export import policy_programs
 from hilp.export.programs import Program
 from hilp.policy.policy import FoundationPolicy
 
@@ -55,7 +55,7 @@ def write(policy: FoundationPolicy, folder: Path) -> dict[str, Any]:
     goal = {"act_towards": "goal"} if "act_towards" in exported.programs else {"goal_skill": "target"}
     rules = {"act": "act", "encode": "encode", **goal}
     sessions = {rule: _session(folder / f"{name}.onnx", made[name][0]) for rule, name in rules.items() if name in made}
-    worst = checks.hold(policy, sessions)
+    worst = policy_programs.hold(policy, sessions)
     size = sum(file.stat().st_size for file in folder.iterdir())
     refused = sorted(exported.refused.values())
     return {"graphs": sorted(made), "refused": refused, "megabytes": round(size / 1e6, 2), "largest_difference": worst}

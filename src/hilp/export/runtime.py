@@ -16,15 +16,15 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hilp.errors import HilpError, PromptUnsupported
+from hilp.prompts.agent import Batch
 from hilp.prompts.bank import Bank
 from hilp.prompts.base import Packed
 from hilp.prompts.graph import Graph, GraphPlanner
-from hilp.prompts.observations import Batch
 from hilp.prompts.promptable import PromptablePolicy
 from hilp.spec import Spec
 from hilp.storage.arrays import read_arrays
@@ -151,13 +151,9 @@ class Policy(PromptablePolicy):
         if name in ("distance", "goal_direction"):
             return self._in_blocks(self.rules[name], *inputs)
         single = name == "project" and np.ndim(inputs[0]) == 1
-        given = [self._parts(one) if isinstance(one, Batch) else [one[None] if single else one] for one in inputs]
+        given = [one.arrays if isinstance(one, Batch) else [one[None] if single else one] for one in inputs]
         found = self.rules[name](*(part for parts in given for part in parts))
         return found[0] if single else found
-
-    def _parts(self, batch: Batch) -> list[np.ndarray]:
-        """Observations as the inputs of a program, which prepares them itself."""
-        return [batch.tree[name] for name, _, _ in self.spec.parts] if self.spec.parts else [batch.tree]
 
     def _in_blocks(self, program: Program, here: np.ndarray, there: np.ndarray) -> np.ndarray:
         """A rule of two latents, whose leading axes are broadcast."""
@@ -187,10 +183,6 @@ class Policy(PromptablePolicy):
     def bank(self) -> Bank:  # type: ignore[override]  # its columns are put together when they are first used
         columns = {name[5:]: column for name, column in self.arrays.items() if name.startswith("bank.")}
         columns.pop("latents", None)
-        if not columns:
-            empty = {name: np.zeros((0, *shape), kind) for name, shape, kind in self.spec.parts}
-            none = empty or np.zeros((0, self.spec.observation_dim), np.float32)
-            return Bank(none, np.zeros((0, self.spec.action_dim), np.float32), none)
         return Bank.from_columns(columns, self.spec)
 
     @cached_property
@@ -212,17 +204,18 @@ class Policy(PromptablePolicy):
     def high_level(self, arrays: Mapping[str, np.ndarray], note: Mapping[str, Any], path: Path) -> HighLevel:
         if "program" not in note:
             raise HilpError(f"{path} is a high level as hilp saved it: take it along with hilp export --prompts")
-        return HighLevel(self, Program(note["program"], arrays), int(note["steps"]), dict(note["about"]))
+        return HighLevel(Program(note["program"], arrays), int(note["steps"]), dict(note["about"]))
 
 
-class HighLevel:
+class HighLevel(NamedTuple):
     """The high level of a hierarchy, as a program."""
 
-    def __init__(self, policy: Policy, program: Program, steps: int, about: dict[str, Any]) -> None:
-        self.policy, self.program, self.steps, self.about = policy, program, steps, about
+    program: Program
+    steps: int
+    about: dict[str, Any]
 
     def skills(self, batch: Batch) -> np.ndarray:
-        return self.program(*self.policy._parts(batch), np.zeros((len(batch), 0), np.float32))
+        return self.program(*batch.arrays, np.zeros((len(batch), 0), np.float32))
 
     def packed(self) -> Packed:
         raise HilpError("an exported hierarchy is saved where it was exported from: copy its file")

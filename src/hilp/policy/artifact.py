@@ -86,7 +86,7 @@ def fingerprint(policy: Any) -> str:
 def save(policy: Any, path: str | os.PathLike[str]) -> Path:
     """Write the folder; a policy that was there is replaced in one step, other files in it stay."""
     folder = Path(path)
-    try:
+    with storage.told(f"cannot write {folder}", (OSError, ValueError)):  # ValueError: a zero byte in the name
         if folder.exists() and not folder.is_dir():
             raise HilpError(f"cannot write {folder}: it is a file")
         if folder.exists() and Path.cwd().is_relative_to(folder.resolve()):  # swapped, it would be gone under our feet
@@ -95,18 +95,11 @@ def save(policy: Any, path: str | os.PathLike[str]) -> Path:
             _write(policy, folder)
             return folder
         storage.clean_leftovers(folder)
-        temporary = storage.temporary_beside(folder)
-        try:
-            temporary.mkdir(parents=True)
+        with storage.new_folder(folder) as temporary:
             _write(policy, temporary)
             if folder.exists():
                 storage.carry_over(folder, temporary)
                 shutil.copymode(folder, temporary)  # a folder that is shared stays so
-            storage.swap_folder(temporary, folder)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
-        raise HilpError(f"cannot write {folder}: {getattr(error, 'strerror', None) or error}") from error
     return folder
 
 

@@ -13,12 +13,11 @@ import numpy as np
 
 from hilp import trees
 from hilp.errors import HilpError, require_count, some
-from hilp.prompts.agent import Agent, require_graph
+from hilp.prompts.agent import Agent, Batch, require_graph
 from hilp.prompts.base import Packed, Prompt
 from hilp.prompts.graph import PathInfo
 from hilp.prompts.memory import AgentMemory, LatentEma, StuckAgents
 from hilp.prompts.midpoints import Midpoints, trust_radius, undiscounted
-from hilp.prompts.observations import Batch
 from hilp.prompts.specs import Follow, Goal
 from hilp.trees import Tree
 
@@ -340,7 +339,6 @@ class FollowPrompt(Prompt):
 
 
 def follow(policy: Agent, trajectory: Any, window: int | None) -> FollowPrompt:
-    """Follow a trajectory of observations [rows, obs]."""
     by_direction = policy.has_rule("goal_direction")
     if not by_direction:
         policy.require_rule("goal_skill", "has no goal rule, so it cannot follow a trajectory")

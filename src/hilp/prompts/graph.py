@@ -229,8 +229,6 @@ class GraphPlanner:
     def stuck(self) -> StuckAgents:
         return StuckAgents(self.trust, float(undiscounted(np.asarray(self.trust), self.discount)))
 
-    # ---- goals -------------------------------------------------------------------------------------------------------
-
     def to_goals(self, goals: np.ndarray) -> np.ndarray:
         """Steps from every landmark to each goal, goals x landmarks; equal goals are searched for once."""
         unique, numbers = np.unique(goals, axis=0, return_inverse=True)

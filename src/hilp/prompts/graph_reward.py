@@ -168,11 +168,6 @@ class GraphRewardPrompt(Prompt):
         target[rows] = subgoals(self.policy.planner, self.planned, here[rows], self.best)
         return self.policy.goal_direction(here, target)
 
-    def expected(self, observation: Any) -> float:
-        """The discounted return that the plan expects from an observation on."""
-        near, shares = self.policy.planner.shares(np.atleast_2d(self.policy.encode(observation)))
-        return float(np.sum(self.planned.values[near] * shares))
-
     def packed(self) -> Packed:
         values = asdict(self.planned)
         arrays = {name: values.pop(name) for name in ARRAYS}

@@ -14,10 +14,9 @@ import numpy as np
 from hilp import trees
 from hilp.errors import HilpError
 from hilp.prompts import goal, graph_reward, reward, skills, specs
-from hilp.prompts.agent import Agent, require_graph
+from hilp.prompts.agent import Agent, Batch, numbers, require_graph
 from hilp.prompts.base import Prompt, SumPrompt, ThenPrompt, UntilPrompt
 from hilp.prompts.goal import FollowPrompt, GoalPrompt
-from hilp.prompts.observations import Batch, numbers
 from hilp.prompts.skills import AdaptedPrompt, HierarchyPrompt, PriorPrompt, SkillPrompt
 from hilp.storage.arrays import read_arrays
 
@@ -56,8 +55,6 @@ class PromptablePolicy(Agent):
         if not np.isfinite(z).all():
             raise HilpError("the skill holds a NaN or an infinity")
         return np.broadcast_to(z, wanted)
-
-    # ---- prompts -----------------------------------------------------------------------------------------------------
 
     def goal(
         self,
@@ -111,10 +108,6 @@ class PromptablePolicy(Agent):
         """Follow one latent direction: z, or a random one."""
         return skills.skill(self, z, seed)
 
-    def prior(self, k: int | None = None, seed: int = 0) -> PriorPrompt:
-        """Follow skills that the prior p(z | s) draws, a new one every k steps (as learnt, where the method says)."""
-        return PriorPrompt(self, k, seed)
-
     def follow(self, trajectory: Any, window: int | None = None) -> FollowPrompt:
         """Follow a demonstration, observations [rows, obs], at its pace or faster; a new episode may begin on its way.
 
@@ -126,6 +119,10 @@ class PromptablePolicy(Agent):
         """The skill that explains preferences: pairs (better, worse) of segments, observations [rows, obs] each."""
         return skills.prefer(self, pairs)
 
+    def prior(self, k: int | None = None, seed: int = 0) -> PriorPrompt:
+        """Follow skills that the prior p(z | s) draws, a new one every k steps (as learnt, where the method says)."""
+        return PriorPrompt(self, k, seed)
+
     def prompt(self, spec: specs.Spec, data: Any = None) -> Any:
         """The prompt of a spec (`hilp.prompts.specs`). data: whose transitions a reward is fitted on."""
         match spec:
@@ -136,16 +133,10 @@ class PromptablePolicy(Agent):
                 return self.goal(spec.goal, **spec.options())
             case specs.Reward():
                 return self.reward(data, spec.reward, **spec.options())
-            case specs.Skill():
-                return self.skill(spec.z, spec.seed)
-            case specs.Prior():
-                return self.prior(spec.k, spec.seed)
             case specs.Follow(trajectory=None | str()):
                 raise HilpError("a follow prompt needs the rows of its demonstration, not the name of a file")
-            case specs.Follow():
-                return self.follow(spec.trajectory, spec.window)
-            case specs.Prefer():
-                return self.prefer(spec.pairs)
+            case specs.Skill() | specs.Prior() | specs.Follow() | specs.Prefer():
+                return getattr(self, spec.kind)(**vars(spec))
             case specs.Saved():
                 return self.load_prompt(spec.path)
             case specs.Sum():
@@ -205,7 +196,9 @@ class _Reader:
                 require_graph(policy)
                 return graph_reward.loaded(policy, arrays, note, self._spec(note))
             case "adapted":
-                return AdaptedPrompt(policy, self._part("first", arrays, note), self._offset(arrays["offset"]))
+                return AdaptedPrompt(
+                    policy, self._part("first", arrays, note), np.asarray(arrays["offset"], np.float32)
+                )
             case "sum":
                 parts = [self._part(str(number), arrays, note) for number in range(len(note["weights"]))]
                 return SumPrompt(tuple(zip(map(float, note["weights"]), parts, strict=True)))
@@ -235,9 +228,3 @@ class _Reader:
             return self.read(own, note["parts"][name])
         finally:
             self.depth -= 1
-
-    def _offset(self, values: np.ndarray) -> np.ndarray:
-        offset = np.asarray(values, np.float32)
-        if offset.shape != (self.policy.skill_dim,) or not np.isfinite(offset).all():
-            raise ValueError("its offset is no skill of the policy")
-        return offset
