@@ -90,11 +90,7 @@ def described(policy: FoundationPolicy) -> dict[str, Any]:
 
 
 def _program(
-    builder: Builder,
-    policy: FoundationPolicy | HighLevel,
-    rule: str,
-    takes: str,
-    weights: Mapping[str, np.ndarray],
+    builder: Builder, policy: FoundationPolicy | HighLevel, rule: str, takes: str, weights: Mapping[str, np.ndarray]
 ) -> Program:
     """A rule from the user's observations to the user's actions."""
     structure = jax.tree.structure(policy.core)

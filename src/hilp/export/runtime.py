@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -96,7 +96,10 @@ class Program:
             return operand + len(constants) if isinstance(operand, int) else constants.index(operand)
 
         self._constants = [arrays[one] if isinstance(one, str) else one for one in constants]
-        self._steps = [(_step(name, how), [place(one) for one in several]) for name, *several, how in steps]
+        self._steps = [
+            (partial(STEPS[name], **how) if how else STEPS[name], [place(one) for one in several])
+            for name, *several, how in steps
+        ]
         self._output = place(described["output"])
 
     def __call__(self, *inputs: np.ndarray) -> np.ndarray:
@@ -109,11 +112,6 @@ class Program:
                 keep(run(*[values[at] for at in operands]))
         found: np.ndarray = values[self._output]
         return found
-
-
-def _step(name: str, parameters: dict[str, Any]) -> Callable[..., Any]:
-    run = STEPS[name]
-    return (lambda *x: run(*x, **parameters)) if parameters else run
 
 
 def load(folder: str | os.PathLike[str] | None = None) -> Policy:

@@ -217,7 +217,8 @@ class FoundationPolicy(PromptablePolicy):
     @cached_property
     def fingerprint(self) -> str:
         """Hash of method, config, preparation, weights and bank: equal policies have equal fingerprints."""
-        return artifact.fingerprint(self)
+        kept = [part.columns() for part in (self.bank, self.graph, self.latent_bank) if part is not None]
+        return artifact.fingerprint(artifact.describe(self), storage.flatten(self.core), *kept)
 
     @property
     def settings(self) -> dict[str, Any]:

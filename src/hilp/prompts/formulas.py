@@ -138,6 +138,10 @@ def _dot(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 MANY = LONGEST  # arguments: no formula can hold more
+PLAIN: dict[str, _Function] = {
+    "abs": np.abs, "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tanh": np.tanh,
+    "sign": np.sign,
+}  # fmt: skip
 FUNCTIONS: dict[str, tuple[_Function, int, int]] = {  # and the fewest and the most arguments
     "norm": (_over_last_axis(np.linalg.norm), 1, 1),
     "sum": (_over_last_axis(np.sum), 1, 1),
@@ -146,7 +150,7 @@ FUNCTIONS: dict[str, tuple[_Function, int, int]] = {  # and the fewest and the m
     "max": (_extreme(np.max, np.maximum), 1, MANY),
     "dot": (_dot, 2, 2),
     "clip": (np.clip, 3, 3),
-    **{name: (getattr(np, name), 1, 1) for name in ("abs", "exp", "log", "sqrt", "sin", "cos", "tanh", "sign")},
+    **{name: (function, 1, 1) for name, function in PLAIN.items()},
 }
 BEFORE = "before"
 

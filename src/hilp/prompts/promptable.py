@@ -162,8 +162,6 @@ def load(policy: PromptablePolicy, path: Path, high_level: Callable[..., Any] | 
 
 @dataclass
 class _Reader:
-    """Reads one file."""
-
     policy: PromptablePolicy
     path: Path
     high_level: Callable[..., Any]
