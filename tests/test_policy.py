@@ -23,7 +23,7 @@ from hilp import storage
 from hilp.learning import methods
 from hilp.policy.artifact import Provenance
 from hilp.policy.preparation import Preparation
-from hilp.prompts import agent as checking
+from hilp.prompts.agent import Agent
 from hilp.prompts.bank import Bank
 from hilp.spec import Spec
 
@@ -339,9 +339,10 @@ def test_a_tree_of_arrays_is_an_observation(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shape", [(3, 8, 6), (5, 3, 8, 6)])
 def test_channels_that_come_first_get_a_hint(shape: tuple[int, ...]) -> None:
-    spec = Spec.of({"camera": np.empty((1, 8, 6, 3), np.uint8)}, 2)
+    agent = Agent()
+    agent.spec, agent.observation_parts = Spec.of({"camera": np.empty((1, 8, 6, 3), np.uint8)}, 2), ()
     with pytest.raises(hilp.HilpError, match=r"channels come last: np.moveaxis\(camera, -3, -1\)"):
-        checking.check({"camera": np.zeros(shape, np.uint8)}, spec, ())
+        agent.check({"camera": np.zeros(shape, np.uint8)})
 
 
 @pytest.mark.parametrize(

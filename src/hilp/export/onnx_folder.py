@@ -112,12 +112,9 @@ def _session(path: Path, program: Program) -> Callable[..., np.ndarray]:
 
 # ---- programs as graphs: a few nodes a step, any number of rows ------------------------------------------------------
 
-PLAIN = {  # steps -> operators
-    "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "max": "Max", "min": "Min", "tanh": "Tanh", "exp": "Exp",
-    "log": "Log", "sqrt": "Sqrt", "abs": "Abs", "sin": "Sin", "matmul": "MatMul", "where": "Where", "gt": "Greater",
-    "ge": "GreaterOrEqual", "lt": "Less", "le": "LessOrEqual", "eq": "Equal",
-    "and": "And", "or": "Or", "not": "Not",
-}  # fmt: skip
+PLAIN = {name: name.title() for name in ("add", "sub", "mul", "div", "max", "min", "tanh", "exp", "log", "sqrt", "abs",
+                                         "sin", "where", "and", "or", "not")}  # fmt: skip
+PLAIN |= {"matmul": "MatMul", "gt": "Greater", "ge": "GreaterOrEqual", "lt": "Less", "le": "LessOrEqual", "eq": "Equal"}
 Node = tuple[str, dict[str, Any], list[list[int]]]  # operator, attributes, integers that it takes as further inputs
 CHANNELS_FIRST: Node = ("Transpose", {"perm": [0, 3, 1, 2]}, [])  # as ONNX has pictures
 CHANNELS_LAST: Node = ("Transpose", {"perm": [0, 2, 3, 1]}, [])

@@ -65,29 +65,6 @@ def numbers(values: Any, name: str, kind: Any = np.float64) -> np.ndarray:
         raise HilpError(f"{name} must be numbers: {error}") from error
 
 
-def check(observation: Any, spec: Spec, observation_parts: Parts) -> Batch:
-    """One observation or several, by whatever shape a user has them in."""
-    if isinstance(observation, Batch):
-        return observation
-    if spec.parts:
-        return _check_parts(observation, spec.parts)
-    if isinstance(observation, Mapping):
-        if not observation_parts:
-            raise HilpError("the data of this policy had no named parts: give an observation as one array")
-        named = _check_parts(observation, [(name, shape, "float32") for name, shape in observation_parts])
-        flat = [part.reshape(len(named), -1) for part in named.tree.values()]
-        return Batch(np.concatenate(flat, axis=1), named.single)
-    array = numbers(observation, "an observation", np.float32)
-    wanted = spec.observation_dim
-    if array.ndim not in (1, 2) or array.shape[-1] != wanted:
-        raise HilpError(
-            f"this policy takes observations of {wanted} numbers (or batches [n, {wanted}]), not {array.shape}"
-        )
-    if not np.isfinite(array).all():
-        raise HilpError("the observation holds a NaN or an infinity")
-    return Batch(array[None], True) if array.ndim == 1 else Batch(array, False)
-
-
 def _check_parts(observation: Any, parts: Sequence[tuple[str, tuple[int, ...], str]]) -> Batch:
     """The same for named arrays, in the order of the data; names that the policy does not know are left out."""
     about = some([f"{name} {kind} {shape}" for name, shape, kind in parts])
@@ -214,8 +191,26 @@ class Agent:
             )
 
     def check(self, observation: Any) -> Batch:
-        """One observation or several as a checked batch; a batch stays what it is."""
-        return check(observation, self.spec, self.observation_parts)
+        """One observation or several, in whatever shape a user has them, as a checked batch; one stays what it is."""
+        if isinstance(observation, Batch):
+            return observation
+        if self.spec.parts:
+            return _check_parts(observation, self.spec.parts)
+        if isinstance(observation, Mapping):
+            if not self.observation_parts:
+                raise HilpError("the data of this policy had no named parts: give an observation as one array")
+            named = _check_parts(observation, [(name, shape, "float32") for name, shape in self.observation_parts])
+            flat = [part.reshape(len(named), -1) for part in named.tree.values()]
+            return Batch(np.concatenate(flat, axis=1), named.single)
+        array = numbers(observation, "an observation", np.float32)
+        wanted = self.spec.observation_dim
+        if array.ndim not in (1, 2) or array.shape[-1] != wanted:
+            raise HilpError(
+                f"this policy takes observations of {wanted} numbers (or batches [n, {wanted}]), not {array.shape}"
+            )
+        if not np.isfinite(array).all():
+            raise HilpError("the observation holds a NaN or an infinity")
+        return Batch(array[None], True) if array.ndim == 1 else Batch(array, False)
 
     # ---- the method's rules ------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hilp import trees
-from hilp.errors import HilpError, require_count, some
+from hilp.errors import HilpError, some
 from hilp.prompts.agent import Agent, Batch, require_graph
 from hilp.prompts.base import Packed, Prompt
 from hilp.prompts.graph import GUESS, PathInfo
@@ -338,17 +338,3 @@ class FollowPrompt(Prompt):
 
     def packed(self) -> Packed:
         return trees.named(self.trajectory, "trajectory"), self.note()
-
-
-def follow(policy: Agent, trajectory: Any, window: int | None) -> FollowPrompt:
-    by_direction = policy.has_rule("goal_direction")
-    if not by_direction:
-        policy.require_rule("goal_skill", "has no goal rule, so it cannot follow a trajectory")
-    elif window is None:
-        policy.require_rule("discount", "does not say how far its distances reach: say a window")
-    window = None if window is None else require_count("window", window)
-    rows = policy.check(trajectory)
-    if rows.single or len(rows) < 2:
-        raise HilpError("a demonstration has at least two observations, one a row")
-    latents = policy.encode(rows) if by_direction else policy.goal_skill(rows)
-    return FollowPrompt(policy, trees.over(np.array, rows.tree), window, latents, AgentMemory(row=0, begun=False))

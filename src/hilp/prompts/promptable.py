@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from hilp import trees
-from hilp.errors import HilpError
+from hilp.errors import HilpError, require_count, require_seed
 from hilp.prompts import goal, graph_reward, reward, skills, specs
 from hilp.prompts.agent import Agent, Batch, numbers, require_graph
 from hilp.prompts.base import Prompt, SumPrompt, ThenPrompt, UntilPrompt
 from hilp.prompts.goal import FollowPrompt, GoalPrompt
+from hilp.prompts.memory import AgentMemory
 from hilp.prompts.skills import AdaptedPrompt, HierarchyPrompt, PriorPrompt, SkillPrompt
 from hilp.storage.arrays import read_arrays
 
@@ -106,14 +107,33 @@ class PromptablePolicy(Agent):
 
     def skill(self, z: Any = None, seed: int = 0) -> SkillPrompt:
         """Follow one latent direction: z, or a random one."""
-        return skills.skill(self, z, seed)
+        if z is None and self.skill_dim == 0:
+            return SkillPrompt(self, np.zeros(0, np.float32), spec=specs.Skill())
+        self.require_rule("project", "has no skill rule: prompt it with a goal")
+        drawn = np.random.default_rng(require_seed(seed)).normal(size=self.skill_dim) if z is None else None
+        z = numbers(z, "a skill") if drawn is None else drawn
+        if z.shape != (self.skill_dim,):
+            raise HilpError(f"a skill of this policy has {self.skill_dim} numbers, not {z.shape}")
+        if not np.isfinite(z).all() or not np.any(z):
+            raise HilpError("a skill must be a finite direction, not zero or NaN")
+        return SkillPrompt(self, self.project(z), spec=specs.Skill(None if drawn is not None else z, seed))
 
     def follow(self, trajectory: Any, window: int | None = None) -> FollowPrompt:
         """Follow a demonstration, observations [rows, obs], at its pace or faster; a new episode may begin on its way.
 
         window: rows ahead to head for; without one, as far as directions are trusted.
         """
-        return goal.follow(self, trajectory, window)
+        by_direction = self.has_rule("goal_direction")
+        if not by_direction:
+            self.require_rule("goal_skill", "has no goal rule, so it cannot follow a trajectory")
+        elif window is None:
+            self.require_rule("discount", "does not say how far its distances reach: say a window")
+        window = None if window is None else require_count("window", window)
+        rows = self.check(trajectory)
+        if rows.single or len(rows) < 2:
+            raise HilpError("a demonstration has at least two observations, one a row")
+        latents = self.encode(rows) if by_direction else self.goal_skill(rows)
+        return FollowPrompt(self, trees.over(np.array, rows.tree), window, latents, AgentMemory(row=0, begun=False))
 
     def prefer(self, pairs: Sequence[tuple[Any, Any]]) -> SkillPrompt:
         """The skill that explains preferences: pairs (better, worse) of segments, observations [rows, obs] each."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from hilp.errors import HilpError, require_count, require_seed
 from hilp.prompts import specs
-from hilp.prompts.agent import Agent, numbers
+from hilp.prompts.agent import Agent
 from hilp.prompts.base import Packed, Prompt, nested
 from hilp.prompts.memory import AgentMemory
 
@@ -46,19 +46,6 @@ class SkillPrompt(Prompt):
     def packed(self) -> Packed:
         known = {} if self.agreement is None else {"agreement": self.agreement}
         return {"z": self.z}, self.note(r2=self.r2, **known)
-
-
-def skill(policy: Agent, z: Any, seed: int) -> SkillPrompt:
-    if z is None and policy.skill_dim == 0:
-        return SkillPrompt(policy, np.zeros(0, np.float32), spec=specs.Skill())
-    policy.require_rule("project", "has no skill rule: prompt it with a goal")
-    drawn = np.random.default_rng(require_seed(seed)).normal(size=policy.skill_dim) if z is None else None
-    z = numbers(z, "a skill") if drawn is None else drawn
-    if z.shape != (policy.skill_dim,):
-        raise HilpError(f"a skill of this policy has {policy.skill_dim} numbers, not {z.shape}")
-    if not np.isfinite(z).all() or not np.any(z):
-        raise HilpError("a skill must be a finite direction, not zero or NaN")
-    return SkillPrompt(policy, policy.project(z), spec=specs.Skill(None if drawn is not None else z, seed))
 
 
 # ---- skills that are held --------------------------------------------------------------------------------------------
@@ -123,9 +110,8 @@ class PriorPrompt(HeldSkills):
         super().__init__(policy, k * policy.stride, self.spec.seed)
 
     def choose(self, observations: Any) -> np.ndarray:
-        batch = self.policy.check(observations)
-        noise = self.agents.rng.standard_normal((len(batch), self.policy.skill_dim)).astype(np.float32)
-        return self.policy.rule("prior", batch, noise)
+        noise = self.agents.rng.standard_normal((len(observations), self.policy.skill_dim)).astype(np.float32)
+        return self.policy.rule("prior", observations, noise)
 
     def packed(self) -> Packed:
         return {}, self.note()
