@@ -132,6 +132,7 @@ class Policy(PromptablePolicy):
         self.arrays, self.note = arrays, note
         self.method, self.fingerprint, self.skill_dim = note["method"], note["fingerprint"], note["skill_dim"]
         self.stride, self.skill_horizon = note["stride"], note["skill_horizon"]
+        self.known_discount = note["discount"]
         self.spec = Spec.from_json(note["spec"])
         self.observation_parts = tuple((name, tuple(shape)) for name, shape in note["observation_parts"])
         self.transform = None if note["transform"] is None else SimpleNamespace(**note["transform"])
@@ -164,18 +165,13 @@ class Policy(PromptablePolicy):
 
     def has_rule(self, name: str) -> bool:
         if name == "discount":
-            return self.note["discount"] is not None
+            return self.known_discount is not None
         return name in self.rules or name in self.refused
 
     def require_rule(self, name: str, lacking: str) -> None:
         if name in self.refused:
             raise PromptUnsupported(self.refused[name])
         super().require_rule(name, lacking)
-
-    @property
-    def discount(self) -> float:
-        self.require_rule("discount", "does not say how far its distances reach")
-        return float(self.note["discount"])
 
     @cached_property
     def bank(self) -> Bank:  # type: ignore[override]  # its columns are put together when they are first used

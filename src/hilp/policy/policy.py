@@ -132,6 +132,7 @@ class FoundationPolicy(PromptablePolicy):
         self.stride = self.preparation.stride
         self.transform = self.preparation.transform
         self.skill_horizon = getattr(self.core, "skill_horizon", None)
+        self.known_discount = getattr(self.core, "discount", None)
         self.skill_dim = int(self.core.skill_dim)
         self._has: dict[str, bool] = {}  # rules that were looked for
 
@@ -156,11 +157,6 @@ class FoundationPolicy(PromptablePolicy):
     @cached_property
     def _rules(self) -> Callable[..., Any]:
         return _rules_of(self.core)
-
-    @property
-    def discount(self) -> float:
-        self.require_rule("discount", "does not say how far its distances reach")
-        return float(self.core.discount)
 
     def encode_goal(self, goal: Batch) -> np.ndarray:
         """The latent [1, dim] of one goal, by the program that acts on the way there."""

@@ -167,6 +167,7 @@ class Agent:
     skill_dim: Any
     stride: Any  # rows of the user's log that a step of training spans
     skill_horizon: Any  # steps that skills of segments were learnt for; None where any number will do
+    known_discount: Any  # `discount`, where the method says it
     transform: Any  # which columns networks see, and which are angles; None: all, and none
 
     def rule(self, name: str, *inputs: Any) -> np.ndarray:
@@ -273,7 +274,8 @@ class Agent:
     @property
     def discount(self) -> float:
         """Of latent distances: they differ up to about 1 / (1 - discount) steps."""
-        raise NotImplementedError
+        self.require_rule("discount", "does not say how far its distances reach")
+        return float(self.known_discount)
 
     # ---- what is kept of the data ------------------------------------------------------------------------------------
 

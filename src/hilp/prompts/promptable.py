@@ -5,7 +5,7 @@ What users know of every policy, whatever its backend. Loading runs no code.
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -237,12 +237,8 @@ class _Reader:
         return found
 
     def _part(self, name: str, arrays: Arrays, note: Note) -> Prompt:
-        self.depth += 1
-        if self.depth > DEEPEST:
+        if self.depth == DEEPEST:
             raise ValueError(f"more than {DEEPEST} prompts in prompts")
         prefix = f"{name}/"
         own = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
-        try:
-            return self.read(own, note["parts"][name])
-        finally:
-            self.depth -= 1
+        return replace(self, depth=self.depth + 1).read(own, note["parts"][name])
