@@ -40,11 +40,7 @@ def write(policy: FoundationPolicy, folder: Path, prompts: list[Path]) -> dict[s
         "refused": exported.refused,
         "programs": {name: asdict(program) for name, program in exported.programs.items()},
     }
-    arrays = exported.arrays | {f"bank.{name}": column for name, column in policy.bank.columns().items()}
-    if len(policy.bank) and policy.has_rule("goal_direction"):
-        arrays["bank.latents"] = policy.midpoints.latents  # to the bit: whether a state is near enough is a yes or a no
-    arrays |= {f"graph.{name}": column for name, column in graph.items()}
-    storage.write_arrays(folder / runtime.POLICY, arrays, note)
+    storage.write_arrays(folder / runtime.POLICY, {**exported.arrays, **_kept(policy, graph)}, note)
     copy_runtime(folder)
     module = load(folder)
     theirs = module.load(folder)
@@ -66,6 +62,14 @@ def write(policy: FoundationPolicy, folder: Path, prompts: list[Path]) -> dict[s
         "megabytes": round(size / 1e6, 2),
         "largest_difference": worst,
     }
+
+
+def _kept(policy: FoundationPolicy, graph: dict[str, Any]) -> dict[str, Any]:
+    """What a policy keeps of its data; latents to the bit, because whether a state is near enough is a yes or a no."""
+    kept = {f"bank.{name}": column for name, column in policy.bank.columns().items()}
+    if len(policy.bank) and policy.has_rule("goal_direction"):
+        kept["bank.latents"] = policy.midpoints.latents
+    return kept | {f"graph.{name}": column for name, column in graph.items()}
 
 
 def copy_runtime(folder: Path) -> None:
