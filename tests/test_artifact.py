@@ -240,7 +240,7 @@ def forged(folder: Path, edit: Callable[[dict[str, Any]], Any]) -> Path:
     edit(config)
     weights, columns = (storage.read_arrays(folder / name)[0] for name in ("weights.safetensors", "bank.safetensors"))
     identity = {key: config[key] for key in artifact.IDENTITY}
-    config["fingerprint"] = artifact._fingerprint(identity, weights, columns)
+    config["fingerprint"] = artifact.fingerprint(identity, weights, columns)
     (folder / "config.json").write_text(json.dumps(config))
     return folder
 
@@ -309,7 +309,7 @@ def test_weights_of_another_type_than_the_network(tmp_path: Path) -> None:
     weights, *kept = (storage.read_arrays(tmp_path / "policy" / name)[0] for name in names)
     doubled = {key: value.astype(np.float64) for key, value in weights.items()}
     storage.write_arrays(tmp_path / "policy" / artifact.WEIGHTS, doubled)
-    config["fingerprint"] = artifact._fingerprint({key: config[key] for key in artifact.IDENTITY}, doubled, *kept)
+    config["fingerprint"] = artifact.fingerprint({key: config[key] for key in artifact.IDENTITY}, doubled, *kept)
     (tmp_path / "policy" / "config.json").write_text(json.dumps(config))
     assert "does not fit its config" in refusal(tmp_path / "policy")
 

@@ -20,6 +20,7 @@ from hilp.learning import hilbert
 from hilp.learning.methods import hilp as hilp_method
 from hilp.policy.policy import FoundationPolicy
 from hilp.policy.preparation import Preparation
+from hilp.prompts import formulas
 from hilp.prompts.bank import Bank
 from hilp.prompts.skills import logistic
 from hilp.spec import Spec
@@ -267,6 +268,13 @@ def test_until_tells_and_leads_on(policy: FoundationPolicy) -> None:
     one, two = ending.then(up), right.then(up, until="observation[0] > 0.5")
     start = np.array([[0.0, 0.0], [0.3, 0.0]])
     np.testing.assert_array_equal(walk(one, start, 5), walk(two, start, 5))
+
+
+def test_a_formula_that_ends_a_prompt_is_read_once(policy: FoundationPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
+    ending = policy.skill(RIGHT).then(policy.skill(UP), until="observation[0] > 2.5")
+    monkeypatch.setattr(formulas, "reward", None)  # not even asked for again
+    path = walk(ending, np.zeros((1, 2)), 5, stride=1.0)
+    assert path[-1, 0].tolist() == [3.0, 2.0]
 
 
 def test_a_batch_of_another_size_begins_new_episodes_in_every_prompt(policy: FoundationPolicy) -> None:

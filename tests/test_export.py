@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 import hilp
 from hilp import export, storage, testing
 from hilp.data.transforms import ObservationTransform
-from hilp.export import checks, numpy_folder, programs
+from hilp.export import numpy_folder, policy_programs, programs
 from hilp.learning import methods
 from hilp.learning.methods import directed
 from hilp.policy.policy import HighLevel
@@ -152,7 +152,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str
     policies = {name: untrained(name) for name in NAMES}
     for name, policy in policies.items():
         facts = export.write(policy, "numpy", folder / name)
-        assert facts["largest_difference"] <= checks.TOLERANCE
+        assert facts["largest_difference"] <= policy_programs.TOLERANCE
     return folder, policies
 
 

@@ -23,7 +23,7 @@ from hilp.errors import HilpError
 from hilp.export import runtime
 from hilp.learning import actors, losses, methods, sampling
 from hilp.learning.methods import opal, reward_iql
-from hilp.prompts.observations import Batch
+from hilp.prompts.agent import Batch
 from hilp.prompts.skills import HeldSkills
 from hilp.runs import PROMPT
 from hilp.spec import Spec

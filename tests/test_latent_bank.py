@@ -68,8 +68,7 @@ def test_it_has_what_plans_and_rewards_need_of_the_rows(policy: hilp.FoundationP
     np.testing.assert_array_equal(kept.rest.observations["state"], film.observations["state"][rows])
     assert set(kept.rest.observations) == {"state"}
     np.testing.assert_array_equal(kept.rest.next_extras["physics"], film.extra("physics")[rows + 1])
-    by_rule = policy.cumulant(whole.observations, whole.next_observations) if policy.has_rule("cumulant") else None
-    wanted = policy.backward(whole.next_observations) if by_rule is None else by_rule
+    wanted = policy.reward_features(whole.observations, whole.next_observations)
     np.testing.assert_allclose(kept.encoded["features"], wanted, atol=1e-5)
 
 
@@ -88,7 +87,7 @@ def test_it_says_how_much_it_keeps(policy: hilp.FoundationPolicy, tmp_path: Path
     assert policy.keeps == f"{WHOLE} transitions whole, latents of {KEPT}, 100 thumbnails: 1 MB"
     files = policy.save(tmp_path / "policy")
     assert policy.latent_bank is not None
-    size = policy.latent_bank.bytes
+    size = sum(column.nbytes for column in policy.latent_bank.columns().values())
     assert size <= (files / "latents.safetensors").stat().st_size < size + 10_000
 
 

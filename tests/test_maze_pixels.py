@@ -174,7 +174,7 @@ def test_the_bank_of_pictures_stays_small(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(bank.Bank.draw(data, 250, 0)) == 250
     monkeypatch.setattr(bank, "MOST_PICTURES", 100 * 3072)
     few = bank.Bank.draw(data, 250, 0)
-    assert len(few) == 50 and few.bytes < 101 * 3072 + 50 * 16
+    assert len(few) == 50 and sum(column.nbytes for column in few.columns().values()) < 101 * 3072 + 50 * 16
     policy = hilp.pretrain(hilp.preset("hilp", "laptop", NAME).config, data, steps=1, bank=250, quiet=True)
     assert policy.latent_bank is not None, "of pictures alone, a formula sees the actions of all transitions"
     assert policy.reward(function="-abs(action[0])", rule="skill").r2 <= 1.0  # type: ignore[union-attr]

@@ -23,7 +23,7 @@ from hilp import storage
 from hilp.learning import methods
 from hilp.policy.artifact import Provenance
 from hilp.policy.preparation import Preparation
-from hilp.prompts import observations as checking
+from hilp.prompts.agent import Agent
 from hilp.prompts.bank import Bank
 from hilp.spec import Spec
 
@@ -56,7 +56,7 @@ def test_a_round_trip_gives_identical_actions(tiny: hilp.FoundationPolicy, tmp_p
         lambda p: p.goal([1.5, 1.5]),
         lambda p: p.goal([1.5, 1.5], plan=2, best=7),
         lambda p: p.goal([6.5, 1.5], plan="auto"),
-        lambda p: p.reward(function=lambda s, a, s2: p.cumulant(s, s2)[:, 3]),
+        lambda p: p.reward(function=lambda s, a, s2: p.reward_features(s, s2)[:, 3]),
     ):
         one, two = (policy.act(x, make(policy)) for policy in (tiny, again))
         np.testing.assert_array_equal(one, two)
@@ -339,9 +339,10 @@ def test_a_tree_of_arrays_is_an_observation(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shape", [(3, 8, 6), (5, 3, 8, 6)])
 def test_channels_that_come_first_get_a_hint(shape: tuple[int, ...]) -> None:
-    spec = Spec.of({"camera": np.empty((1, 8, 6, 3), np.uint8)}, 2)
+    agent = Agent()
+    agent.spec, agent.observation_parts = Spec.of({"camera": np.empty((1, 8, 6, 3), np.uint8)}, 2), ()
     with pytest.raises(hilp.HilpError, match=r"channels come last: np.moveaxis\(camera, -3, -1\)"):
-        checking.check({"camera": np.zeros(shape, np.uint8)}, spec, ())
+        agent.check({"camera": np.zeros(shape, np.uint8)})
 
 
 @pytest.mark.parametrize(

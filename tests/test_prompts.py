@@ -202,13 +202,13 @@ def test_features_of_nothing() -> None:
 def test_a_linear_reward_is_expressed_exactly(tiny: hilp.FoundationPolicy) -> None:
     s, s2 = tiny.bank.observations, tiny.bank.next_observations
     wanted = tiny.skill(seed=5).z
-    r = tiny.cumulant(s, s2) @ wanted
+    r = tiny.reward_features(s, s2) @ wanted
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="phi expresses only")
         earn = tiny.reward((s, s2, r))
     assert earn.r2 == pytest.approx(1, abs=1e-4)
     assert np.linalg.norm(earn.z) == pytest.approx(1, abs=1e-5)
-    assert np.corrcoef(tiny.cumulant(s, s2) @ earn.z, r)[0, 1] > 0.9999
+    assert np.corrcoef(tiny.reward_features(s, s2) @ earn.z, r)[0, 1] > 0.9999
 
 
 def test_the_skill_is_the_direction_of_the_solution(tiny: hilp.FoundationPolicy) -> None:

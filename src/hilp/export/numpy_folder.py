@@ -13,7 +13,7 @@ from typing import Any
 
 from hilp import runs, storage
 from hilp.errors import HilpError
-from hilp.export import checks, policy_programs, runtime
+from hilp.export import policy_programs, runtime
 from hilp.policy.policy import FoundationPolicy
 from hilp.prompts import promptable
 from hilp.prompts.agent import has_graph
@@ -44,9 +44,9 @@ def write(policy: FoundationPolicy, folder: Path, prompts: list[Path]) -> dict[s
     copy_runtime(folder)
     module = load(folder)
     theirs = module.load(folder)
-    worst = checks.hold(policy, theirs.rules)
+    worst = policy_programs.hold(policy, theirs.rules)
     if graph:
-        worst = max(worst, checks.hold_planner(policy.planner, theirs.planner))
+        worst = max(worst, policy_programs.hold_planner(policy.planner, theirs.planner))
     for path in prompts:
         target = folder / PROMPTS / _name(path)
         _write_prompt(policy, path, target)
@@ -66,8 +66,8 @@ def write(policy: FoundationPolicy, folder: Path, prompts: list[Path]) -> dict[s
 
 def _kept(policy: FoundationPolicy, graph: dict[str, Any]) -> dict[str, Any]:
     """What a policy keeps of its data; latents to the bit, because whether a state is near enough is a yes or a no."""
-    kept = {f"bank.{name}": column for name, column in policy.bank.columns().items()} if len(policy.bank) else {}
-    if kept and policy.has_rule("goal_direction"):
+    kept = {f"bank.{name}": column for name, column in policy.bank.columns().items()}
+    if len(policy.bank) and policy.has_rule("goal_direction"):
         kept["bank.latents"] = policy.midpoints.latents
     return kept | {f"graph.{name}": column for name, column in graph.items()}
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from hilp import storage
 from hilp.errors import HilpError
-from hilp.export import checks, policy_programs
+from hilp.export import policy_programs
 from hilp.export.programs import Program
 from hilp.policy.policy import FoundationPolicy
 
@@ -55,7 +55,7 @@ def write(policy: FoundationPolicy, folder: Path) -> dict[str, Any]:
     goal = {"act_towards": "goal"} if "act_towards" in exported.programs else {"goal_skill": "target"}
     rules = {"act": "act", "encode": "encode", **goal}
     sessions = {rule: _session(folder / f"{name}.onnx", made[name][0]) for rule, name in rules.items() if name in made}
-    worst = checks.hold(policy, sessions)
+    worst = policy_programs.hold(policy, sessions)
     size = sum(file.stat().st_size for file in folder.iterdir())
     refused = sorted(exported.refused.values())
     return {"graphs": sorted(made), "refused": refused, "megabytes": round(size / 1e6, 2), "largest_difference": worst}
@@ -112,12 +112,9 @@ def _session(path: Path, program: Program) -> Callable[..., np.ndarray]:
 
 # ---- programs as graphs: a few nodes a step, any number of rows ------------------------------------------------------
 
-PLAIN = {  # steps -> operators
-    "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "max": "Max", "min": "Min", "tanh": "Tanh", "exp": "Exp",
-    "log": "Log", "sqrt": "Sqrt", "abs": "Abs", "sin": "Sin", "matmul": "MatMul", "where": "Where", "gt": "Greater",
-    "ge": "GreaterOrEqual", "lt": "Less", "le": "LessOrEqual", "eq": "Equal",
-    "and": "And", "or": "Or", "not": "Not",
-}  # fmt: skip
+PLAIN = {name: name.title() for name in ("add", "sub", "mul", "div", "max", "min", "tanh", "exp", "log", "sqrt", "abs",
+                                         "sin", "where", "and", "or", "not")}  # fmt: skip
+PLAIN |= {"matmul": "MatMul", "gt": "Greater", "ge": "GreaterOrEqual", "lt": "Less", "le": "LessOrEqual", "eq": "Equal"}
 Node = tuple[str, dict[str, Any], list[list[int]]]  # operator, attributes, integers that it takes as further inputs
 CHANNELS_FIRST: Node = ("Transpose", {"perm": [0, 3, 1, 2]}, [])  # as ONNX has pictures
 CHANNELS_LAST: Node = ("Transpose", {"perm": [0, 2, 3, 1]}, [])

@@ -2,7 +2,7 @@
 
 A rule is traced by JAX, for any number of rows at once, and its primitives are written down as steps. So every method
 is exported by what it computes, not by its name, those of other packages too; a rule that computes something which has
-no step is refused, and what is written is held against the rule itself before anybody gets it (`hilp.export.checks`).
+no step is refused, and what is written is held against the rule itself before anybody gets it (`policy_programs`).
 
 Every value of a program is rows x numbers, or one number a row, kept as rows x 1; weights and numbers broadcast.
 Values of more axes, such as pictures (rows x height x width x channels), have them all, as JAX has them.
@@ -244,17 +244,17 @@ def _windows(strides: Sequence[int], padding: Sequence[Sequence[int]]) -> dict[s
     return {"strides": [int(one) for one in strides], "padding": [[int(end) for end in ends] for ends in padding]}
 
 
-def _reduced(step: str, what: str) -> Special:
-    """What writes a step over the numbers of a row, or over some axes of a value that has more."""
+REDUCED = {"reduce_sum": ("sum", "the sum"), "reduce_max": ("largest", "the largest"), "reduce_or": ("any", "any")}
 
-    def written(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
-        axes, rank = [int(axis) for axis in equation.params["axes"]], len(shapes[0])
-        _require(rank >= 2 and 0 not in axes, f"it takes {what} something else than the numbers of a row")
-        if len(axes) < rank - 1:
-            return [builder.step(step, given[0], axes=axes)]
-        return [builder.step(step, given[0] if rank == 2 else builder.step("flatten", given[0]))]
 
-    return written
+def _reduced(builder: Builder, given: list[Operand], shapes: list[Any], equation: Any) -> list[Operand]:
+    """A step over the numbers of a row, or over some axes of a value that has more."""
+    step, what = REDUCED[equation.primitive.name]
+    axes, rank = [int(axis) for axis in equation.params["axes"]], len(shapes[0])
+    _require(rank >= 2 and 0 not in axes, f"it takes {what} of something else than the numbers of a row")
+    if len(axes) < rank - 1:
+        return [builder.step(step, given[0], axes=axes)]
+    return [builder.step(step, given[0] if rank == 2 else builder.step("flatten", given[0]))]
 
 
 def _decided(builder: Builder, equation: Any, step: str, *given: Operand) -> int:
@@ -321,16 +321,12 @@ def _converted(builder: Builder, given: list[Operand], shapes: list[Any], equati
 
 
 SPECIAL: dict[str, Special] = {
-    "broadcast_in_dim": _shaped,
-    "reshape": _shaped,
-    "squeeze": _shaped,
+    **dict.fromkeys(("broadcast_in_dim", "reshape", "squeeze"), _shaped),
     "transpose": _turned,
     "conv_general_dilated": _convolved,
     "reduce_window_max": _pooled,
     "dot_general": _product,
-    "reduce_sum": _reduced("sum", "the sum of"),
-    "reduce_max": _reduced("largest", "the largest of"),
-    "reduce_or": _reduced("any", "any of"),
+    **dict.fromkeys(REDUCED, _reduced),
     "pad": _padded,
     "concatenate": _joined,
     "split": _split,

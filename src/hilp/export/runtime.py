@@ -13,18 +13,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hilp.errors import HilpError, PromptUnsupported
+from hilp.prompts.agent import Batch
 from hilp.prompts.bank import Bank
 from hilp.prompts.base import Packed
 from hilp.prompts.graph import Graph, GraphPlanner
-from hilp.prompts.observations import Batch
 from hilp.prompts.promptable import PromptablePolicy
 from hilp.spec import Spec
 from hilp.storage.arrays import read_arrays
@@ -96,7 +96,10 @@ class Program:
             return operand + len(constants) if isinstance(operand, int) else constants.index(operand)
 
         self._constants = [arrays[one] if isinstance(one, str) else one for one in constants]
-        self._steps = [(_step(name, how), [place(one) for one in several]) for name, *several, how in steps]
+        self._steps = [
+            (partial(STEPS[name], **how) if how else STEPS[name], [place(one) for one in several])
+            for name, *several, how in steps
+        ]
         self._output = place(described["output"])
 
     def __call__(self, *inputs: np.ndarray) -> np.ndarray:
@@ -109,11 +112,6 @@ class Program:
                 keep(run(*[values[at] for at in operands]))
         found: np.ndarray = values[self._output]
         return found
-
-
-def _step(name: str, parameters: dict[str, Any]) -> Callable[..., Any]:
-    run = STEPS[name]
-    return (lambda *x: run(*x, **parameters)) if parameters else run
 
 
 def load(folder: str | os.PathLike[str] | None = None) -> Policy:
@@ -134,6 +132,7 @@ class Policy(PromptablePolicy):
         self.arrays, self.note = arrays, note
         self.method, self.fingerprint, self.skill_dim = note["method"], note["fingerprint"], note["skill_dim"]
         self.stride, self.skill_horizon = note["stride"], note["skill_horizon"]
+        self.known_discount = note["discount"]
         self.spec = Spec.from_json(note["spec"])
         self.observation_parts = tuple((name, tuple(shape)) for name, shape in note["observation_parts"])
         self.transform = None if note["transform"] is None else SimpleNamespace(**note["transform"])
@@ -151,13 +150,9 @@ class Policy(PromptablePolicy):
         if name in ("distance", "goal_direction"):
             return self._in_blocks(self.rules[name], *inputs)
         single = name == "project" and np.ndim(inputs[0]) == 1
-        given = [self._parts(one) if isinstance(one, Batch) else [one[None] if single else one] for one in inputs]
+        given = [one.arrays if isinstance(one, Batch) else [one[None] if single else one] for one in inputs]
         found = self.rules[name](*(part for parts in given for part in parts))
         return found[0] if single else found
-
-    def _parts(self, batch: Batch) -> list[np.ndarray]:
-        """Observations as the inputs of a program, which prepares them itself."""
-        return [batch.tree[name] for name, _, _ in self.spec.parts] if self.spec.parts else [batch.tree]
 
     def _in_blocks(self, program: Program, here: np.ndarray, there: np.ndarray) -> np.ndarray:
         """A rule of two latents, whose leading axes are broadcast."""
@@ -170,7 +165,7 @@ class Policy(PromptablePolicy):
 
     def has_rule(self, name: str) -> bool:
         if name == "discount":
-            return self.note["discount"] is not None
+            return self.known_discount is not None
         return name in self.rules or name in self.refused
 
     def require_rule(self, name: str, lacking: str) -> None:
@@ -178,19 +173,10 @@ class Policy(PromptablePolicy):
             raise PromptUnsupported(self.refused[name])
         super().require_rule(name, lacking)
 
-    @property
-    def discount(self) -> float:
-        self.require_rule("discount", "does not say how far its distances reach")
-        return float(self.note["discount"])
-
     @cached_property
     def bank(self) -> Bank:  # type: ignore[override]  # its columns are put together when they are first used
         columns = {name[5:]: column for name, column in self.arrays.items() if name.startswith("bank.")}
         columns.pop("latents", None)
-        if not columns:
-            empty = {name: np.zeros((0, *shape), kind) for name, shape, kind in self.spec.parts}
-            none = empty or np.zeros((0, self.spec.observation_dim), np.float32)
-            return Bank(none, np.zeros((0, self.spec.action_dim), np.float32), none)
         return Bank.from_columns(columns, self.spec)
 
     @cached_property
@@ -212,17 +198,18 @@ class Policy(PromptablePolicy):
     def high_level(self, arrays: Mapping[str, np.ndarray], note: Mapping[str, Any], path: Path) -> HighLevel:
         if "program" not in note:
             raise HilpError(f"{path} is a high level as hilp saved it: take it along with hilp export --prompts")
-        return HighLevel(self, Program(note["program"], arrays), int(note["steps"]), dict(note["about"]))
+        return HighLevel(Program(note["program"], arrays), int(note["steps"]), dict(note["about"]))
 
 
-class HighLevel:
+class HighLevel(NamedTuple):
     """The high level of a hierarchy, as a program."""
 
-    def __init__(self, policy: Policy, program: Program, steps: int, about: dict[str, Any]) -> None:
-        self.policy, self.program, self.steps, self.about = policy, program, steps, about
+    program: Program
+    steps: int
+    about: dict[str, Any]
 
     def skills(self, batch: Batch) -> np.ndarray:
-        return self.program(*self.policy._parts(batch), np.zeros((len(batch), 0), np.float32))
+        return self.program(*batch.arrays, np.zeros((len(batch), 0), np.float32))
 
     def packed(self) -> Packed:
         raise HilpError("an exported hierarchy is saved where it was exported from: copy its file")

@@ -77,16 +77,10 @@ class Provenance:
         return {key: value for key, value in asdict(self).items() if value not in (None, {})}
 
 
-def fingerprint(policy: Any) -> str:
-    """Hash of all that acts: method, config, preparation, weights and what is kept of data."""
-    kept = [part.columns() for part in (policy.bank, policy.graph, policy.latent_bank) if part is not None]
-    return _fingerprint(describe(policy), storage.flatten(policy.core), *kept)
-
-
 def save(policy: Any, path: str | os.PathLike[str]) -> Path:
     """Write the folder; a policy that was there is replaced in one step, other files in it stay."""
     folder = Path(path)
-    try:
+    with storage.told(f"cannot write {folder}", (OSError, ValueError)):  # ValueError: a zero byte in the name
         if folder.exists() and not folder.is_dir():
             raise HilpError(f"cannot write {folder}: it is a file")
         if folder.exists() and Path.cwd().is_relative_to(folder.resolve()):  # swapped, it would be gone under our feet
@@ -95,18 +89,11 @@ def save(policy: Any, path: str | os.PathLike[str]) -> Path:
             _write(policy, folder)
             return folder
         storage.clean_leftovers(folder)
-        temporary = storage.temporary_beside(folder)
-        try:
-            temporary.mkdir(parents=True)
+        with storage.new_folder(folder) as temporary:
             _write(policy, temporary)
             if folder.exists():
                 storage.carry_over(folder, temporary)
                 shutil.copymode(folder, temporary)  # a folder that is shared stays so
-            storage.swap_folder(temporary, folder)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
-        raise HilpError(f"cannot write {folder}: {getattr(error, 'strerror', None) or error}") from error
     return folder
 
 
@@ -120,7 +107,7 @@ def _write(policy: Any, folder: Path) -> None:
         "format": FORMAT,
         "version": VERSION,
         **describe(policy),
-        "fingerprint": fingerprint(policy),
+        "fingerprint": policy.fingerprint,
         "observation_parts": [[name, list(shape)] for name, shape in policy.observation_parts],
         "graph": policy.graph is not None,
         **({} if policy.latent_bank is None else {"latents": True}),
@@ -137,7 +124,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     names = [WEIGHTS, BANK, *(name for name, key in OPTIONAL.items() if description.get(key))]
     arrays = {name: storage.read_arrays(folder / name)[0] for name in names}
     try:  # before anything is built from the config, which would fail in its own way on a changed value
-        found = _fingerprint({key: description[key] for key in IDENTITY}, *arrays.values())
+        found = fingerprint({key: description[key] for key in IDENTITY}, *arrays.values())
     except RecursionError:
         raise HilpError(f"{folder / CONFIG} is damaged (it is nested too deep): restore it from a copy") from None
     if found != description["fingerprint"]:
@@ -215,7 +202,8 @@ def parse_description(
     return config, spec, preparation, like
 
 
-def _fingerprint(identity: Mapping[str, Any], *arrays: Mapping[str, np.ndarray]) -> str:
+def fingerprint(identity: Mapping[str, Any], *arrays: Mapping[str, np.ndarray]) -> str:
+    """Hash of all that acts: method, config and preparation (`describe`), weights and what is kept of data."""
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode())
     for columns in arrays:
         digest.update(storage.checksum(columns).encode())

@@ -29,11 +29,10 @@ from hilp.policy import artifact
 from hilp.policy.artifact import Provenance
 from hilp.policy.preparation import Preparation
 from hilp.prompts import graph
-from hilp.prompts.agent import AT_GOAL, require_graph
+from hilp.prompts.agent import AT_GOAL, Batch, require_graph
 from hilp.prompts.bank import Bank, LatentBank
 from hilp.prompts.base import Packed
 from hilp.prompts.graph import Graph
-from hilp.prompts.observations import Batch
 from hilp.prompts.promptable import PromptablePolicy
 from hilp.spec import Spec
 from hilp.trees import Tree
@@ -100,22 +99,18 @@ def _compiled(rule: str, structure: Any) -> Callable[..., Any]:
     return jax.jit(run)
 
 
-class Rules:
-    """The rules of one export, by name, as functions of arrays."""
+def _rules_of(core: Any) -> Callable[..., Any]:
+    """The rules of one export, by name, as functions of arrays: `rules("encode", observations)`, as JAX has it."""
+    leaves, structure = jax.tree.flatten(core)
+    known: dict[str, Callable[..., Any]] = {}
 
-    def __init__(self, core: Any) -> None:
-        self._leaves, self._structure = jax.tree.flatten(core)
-        self._known: dict[str, Callable[..., Any]] = {}
-
-    def __call__(self, rule: str, *arguments: Any) -> np.ndarray:
-        return np.asarray(self.on_device(rule, *arguments))
-
-    def on_device(self, rule: str, *arguments: Any) -> Any:
-        """What a rule gives, as JAX has it: of several things, only those that are used are copied."""
+    def run(rule: str, *arguments: Any) -> Any:
         require_own_process()
-        if rule not in self._known:
-            self._known[rule] = _compiled(rule, self._structure)
-        return self._known[rule](self._leaves, *arguments)
+        if rule not in known:
+            known[rule] = _compiled(rule, structure)
+        return known[rule](leaves, *arguments)
+
+    return run
 
 
 @dataclass(eq=False, repr=False)
@@ -137,6 +132,7 @@ class FoundationPolicy(PromptablePolicy):
         self.stride = self.preparation.stride
         self.transform = self.preparation.transform
         self.skill_horizon = getattr(self.core, "skill_horizon", None)
+        self.known_discount = getattr(self.core, "discount", None)
         self.skill_dim = int(self.core.skill_dim)
         self._has: dict[str, bool] = {}  # rules that were looked for
 
@@ -146,11 +142,11 @@ class FoundationPolicy(PromptablePolicy):
         prepare = self.preparation.observations
         arguments = [one.prepared(prepare) if isinstance(one, Batch) else one for one in inputs]
         if name == "act_towards":  # by the program that encodes the goal: see act_and_encode
-            return self.preparation.actions(np.asarray(self._rules.on_device("act_and_encode", *arguments)[0]))
+            return self.preparation.actions(np.asarray(self._rules("act_and_encode", *arguments)[0]))
         if name == "project":  # a handful of numbers: compiling costs more
             require_own_process()
             return np.asarray(self.core.project(*arguments))
-        found = self._rules(name, *arguments)
+        found = np.asarray(self._rules(name, *arguments))
         return self.preparation.actions(found) if name.startswith("act") else found
 
     def has_rule(self, name: str) -> bool:
@@ -159,25 +155,21 @@ class FoundationPolicy(PromptablePolicy):
         return self._has[name]
 
     @cached_property
-    def _rules(self) -> Rules:
-        return Rules(self.core)
-
-    @property
-    def discount(self) -> float:
-        self.require_rule("discount", "does not say how far its distances reach")
-        return float(self.core.discount)
+    def _rules(self) -> Callable[..., Any]:
+        return _rules_of(self.core)
 
     def encode_goal(self, goal: Batch) -> np.ndarray:
         """The latent [1, dim] of one goal, by the program that acts on the way there."""
         prepared = goal.prepared(self.preparation.observations)
         width = jax.eval_shape(lambda rows: self.core.encode(rows), prepared).shape[-1]
-        return np.asarray(self._rules.on_device("act_and_encode", prepared, np.zeros((1, width), np.float32))[1])
+        return np.asarray(self._rules("act_and_encode", prepared, np.zeros((1, width), np.float32))[1])
 
     def skill_of(self, observations: Tree, actions: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """The skills that segments followed: rows n x (k + 1), actions n x k between them, the first `steps` real."""
         self.require_rule("skill_of", "cannot name the skill of a segment")
         inside = (actions - self.preparation.action_center) / self.preparation.action_half_range
-        return self._rules("skill_of", self.preparation.observations(observations), inside.astype(np.float32), steps)
+        seen = self.preparation.observations(observations)
+        return np.asarray(self._rules("skill_of", seen, inside.astype(np.float32), steps))
 
     def high_level(self, arrays: Mapping[str, np.ndarray], note: Mapping[str, Any], path: Path) -> HighLevel:
         """The high level of a saved hierarchy; KeyError, TypeError or ValueError where it is something else."""
@@ -192,8 +184,6 @@ class FoundationPolicy(PromptablePolicy):
         """A prompt saved earlier for this very policy, or the folder in which its high level was trained."""
         found = Path(path)
         return super().load_prompt(runs.find_prompt(found) if found.is_dir() else found)
-
-    # ---- what it keeps of its data -----------------------------------------------------------------------------------
 
     def with_graph(self, data: Dataset, seed: int = 0) -> FoundationPolicy:
         """This policy with the graph of trajectories, as training leaves it: for policies that have none."""
@@ -211,19 +201,20 @@ class FoundationPolicy(PromptablePolicy):
     @property
     def keeps(self) -> str:
         """What it keeps of its data, for people."""
-        size, more = self.bank.bytes, ""
+        kept, more = list(self.bank.columns().values()), ""
         if self.latent_bank is not None:
-            size += self.latent_bank.bytes
+            kept += self.latent_bank.columns().values()
             small = len(self.latent_bank.thumbnails)
             more = f" whole, latents of {len(self.latent_bank):,}" + (f", {small:,} thumbnails" if small else "")
-        return f"{len(self.bank):,} transitions{more}: {size / 2**20:.0f} MB"
+        return f"{len(self.bank):,} transitions{more}: {sum(one.nbytes for one in kept) / 2**20:.0f} MB"
 
     # ---- on disk -----------------------------------------------------------------------------------------------------
 
     @cached_property
     def fingerprint(self) -> str:
         """Hash of method, config, preparation, weights and bank: equal policies have equal fingerprints."""
-        return artifact.fingerprint(self)
+        kept = [part.columns() for part in (self.bank, self.graph, self.latent_bank) if part is not None]
+        return artifact.fingerprint(artifact.describe(self), storage.flatten(self.core), *kept)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -268,13 +259,14 @@ class HighLevel:
         return self.k * self.preparation.stride
 
     @cached_property
-    def _rules(self) -> Rules:
-        return Rules(self.core)
+    def _rules(self) -> Callable[..., Any]:
+        return _rules_of(self.core)
 
     def skills(self, batch: Batch) -> np.ndarray:
         """The mean of pi(z | s) for a batch."""
         nothing = np.zeros((len(batch), 0), np.float32)
-        return self.preparation.actions(self._rules("act", self.preparation.observations(batch.tree), nothing))
+        found = self._rules("act", self.preparation.observations(batch.tree), nothing)
+        return self.preparation.actions(np.asarray(found))
 
     def packed(self) -> Packed:
         return storage.flatten(self.core), artifact.describe(self)

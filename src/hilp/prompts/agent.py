@@ -1,25 +1,157 @@
 """Agent: what prompts ask of a policy, over numpy. `FoundationPolicy` and the exported runtime both are one.
 
-A backend gives the attributes below and `rule`; all else is here, so both act on prompts by the same code.
+A backend gives the attributes of `Agent` and `rule`; all else is here, so both act on prompts by the same code: how
+observations of a call are checked and brought to a batch once, and held against the range of the data, too.
 """
 
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from hilp import trees
-from hilp.errors import HilpError, PromptUnsupported
-from hilp.prompts import graph, observations
+from hilp.errors import HilpError, PromptUnsupported, some
+from hilp.prompts import graph
 from hilp.prompts.bank import Bank, LatentBank
 from hilp.prompts.graph import Graph, GraphPlanner
 from hilp.prompts.midpoints import DirectedMidpoints, Midpoints
-from hilp.prompts.observations import Batch, DataRange, Parts
 from hilp.spec import Spec
 from hilp.trees import Tree
 
+Parts = tuple[tuple[str, tuple[int, ...]], ...]  # named parts of one flat vector
+FAR = 1.0  # ranges of a column beyond its smallest and largest value
+STILL = 0.1  # the same for a column of one value, in units of that value, or of 1 where it is smaller
 AT_GOAL = 1e-3  # latent steps: this near a direction is that of rounding errors, so there is none, and the skill is 0
 BLOCK = 4096  # images encoded at a time
+
+
+class Batch:
+    """Checked observations [n, ...] of one call; what networks take of them is computed once."""
+
+    __slots__ = ("_prepared", "single", "tree")
+
+    def __init__(self, tree: Tree, single: bool) -> None:
+        self.tree, self.single = tree, single
+        self._prepared: Any = None
+
+    def __len__(self) -> int:
+        return trees.rows(self.tree)
+
+    @property
+    def arrays(self) -> list[np.ndarray]:
+        """As exported programs take them, which prepare them themselves."""
+        return list(trees.named(self.tree, "").values())
+
+    def prepared(self, prepare: Callable[[Tree], Any]) -> Any:
+        """The observations as the networks take them."""
+        if self._prepared is None:
+            self._prepared = prepare(self.tree)
+        return self._prepared
+
+    def take(self, rows: np.ndarray | slice) -> Batch:
+        """Some of the rows."""
+        return Batch(trees.over(lambda part: part[rows], self.tree), False)
+
+
+def numbers(values: Any, name: str, kind: Any = np.float64) -> np.ndarray:
+    """An array of numbers; a HilpError where they are none."""
+    try:
+        return np.asarray(values, kind)
+    except (TypeError, ValueError) as error:
+        raise HilpError(f"{name} must be numbers: {error}") from error
+
+
+def _check_parts(observation: Any, parts: Sequence[tuple[str, tuple[int, ...], str]]) -> Batch:
+    """The same for named arrays, in the order of the data; names that the policy does not know are left out."""
+    about = some([f"{name} {kind} {shape}" for name, shape, kind in parts])
+    if not isinstance(observation, Mapping):
+        raise HilpError(f"this policy takes observations by name ({about}): give a dict of arrays")
+    lacking = [name for name, _, _ in parts if name not in observation]
+    if lacking:
+        raise HilpError(f"this policy's observation is made of {about}, and '{lacking[0]}' is missing")
+    arrays = {name: _check_part(name, observation[name], shape, kind) for name, shape, kind in parts}
+    counts = {None if arrays[name].shape == shape else len(arrays[name]) for name, shape, _ in parts}
+    if len(counts) > 1:
+        raise HilpError(f"the parts of an observation ({about}) have different numbers of rows")
+    single = counts == {None}
+    return Batch({name: array[None] if single else array for name, array in arrays.items()}, single)
+
+
+def _check_part(name: str, values: Any, shape: tuple[int, ...], kind: str) -> np.ndarray:
+    try:
+        exact = np.asarray(values).astype(kind, casting="safe" if kind == "uint8" else "unsafe")
+    except (TypeError, ValueError) as error:
+        raise HilpError(f"part '{name}' of an observation must be {kind}: {error}") from error
+    if shape not in (exact.shape, exact.shape[1:]):
+        turned = len(shape) == 3 and exact.shape[-3:] == (shape[2], shape[0], shape[1])
+        hint = f"; channels come last: np.moveaxis({name}, -3, -1)" if turned else ""
+        raise HilpError(f"part '{name}' of an observation is {shape}, or [n, ...] for a batch, not {exact.shape}{hint}")
+    if kind != "uint8" and not np.isfinite(exact).all():
+        raise HilpError(f"part '{name}' of the observation holds a NaN or an infinity")
+    return exact
+
+
+class DataRange:
+    """The range of the states that a policy keeps; warns, once a kind, of what is far outside.
+
+    A policy without a bank has no range. Columns that networks do not see, and angles, cannot be outside.
+    """
+
+    def __init__(self, bank: Any, parts: Parts, transform: Any | None) -> None:
+        self._warned: set[str] = set()
+        self._names = [(name, int(np.prod(shape))) for name, shape in parts]
+        self._limits: dict[str, tuple[np.ndarray, ...]] = {}  # least and most of the data, and what is far outside
+        after = _by_name(bank.next_observations)
+        for name, before in _by_name(bank.observations).items():
+            if not len(before) or before.dtype == np.uint8:
+                continue
+            low = np.minimum(before.min(axis=0), after[name].min(axis=0))
+            high = np.maximum(before.max(axis=0), after[name].max(axis=0))
+            still = STILL * np.maximum(1.0, np.abs(low))
+            margin = np.where(high > low, FAR * (high - low), still).astype(np.float32)
+            if transform is not None:
+                angles = dict(transform.angles)
+                margin[[c for c in range(transform.width) if c not in transform.columns or c in angles]] = np.inf
+            self._limits[name] = (low, high, low - margin, high + margin)
+
+    def warn(self, what: str, observations: Tree) -> None:
+        """Warn of a batch that leaves the range, the first time that one of this kind does."""
+        if what in self._warned or not self._limits:
+            return
+        columns = _by_name(observations)
+        for name, (least, most, low, high) in self._limits.items():
+            rows = columns[name]
+            if not ((rows < low).any() or (rows > high).any()):
+                continue
+            self._warned.add(what)
+            row, *column = np.argwhere((rows < low) | (rows > high))[0]
+            at = tuple(column)
+            warnings.warn(
+                f"this {what} is far outside the data behind the policy ({self._name(name, column)} is "
+                f"{float(rows[(row, *at)]):.4g}, the data has {float(least[at]):.4g} to {float(most[at]):.4g}): do not "
+                "expect it to know what to do there",
+                stacklevel=4,
+            )
+            return
+
+    def _name(self, part: str, column: list[int]) -> str:
+        """What to call a column: by its part, or by its number."""
+        place = int(column[0]) if len(column) == 1 else -1
+        if part:
+            return f"'{part}'" + (f" column {place}" if place >= 0 else "")
+        for name, size in self._names:
+            if place < size:
+                return name if size == 1 else f"{name}[{place}]"
+            place -= size
+        return f"column {int(column[0])}"
+
+
+def _by_name(tree: Tree) -> dict[str, np.ndarray]:
+    return tree if isinstance(tree, dict) else {"": tree}
 
 
 class Agent:
@@ -35,6 +167,7 @@ class Agent:
     skill_dim: Any
     stride: Any  # rows of the user's log that a step of training spans
     skill_horizon: Any  # steps that skills of segments were learnt for; None where any number will do
+    known_discount: Any  # `discount`, where the method says it
     transform: Any  # which columns networks see, and which are angles; None: all, and none
 
     def rule(self, name: str, *inputs: Any) -> np.ndarray:
@@ -59,17 +192,42 @@ class Agent:
             )
 
     def check(self, observation: Any) -> Batch:
-        """One observation or several as a checked batch; a batch stays what it is."""
-        return observations.check(observation, self.spec, self.observation_parts)
+        """One observation or several, in whatever shape a user has them, as a checked batch; one stays what it is."""
+        if isinstance(observation, Batch):
+            return observation
+        if self.spec.parts:
+            return _check_parts(observation, self.spec.parts)
+        if isinstance(observation, Mapping):
+            if not self.observation_parts:
+                raise HilpError("the data of this policy had no named parts: give an observation as one array")
+            named = _check_parts(observation, [(name, shape, "float32") for name, shape in self.observation_parts])
+            flat = [part.reshape(len(named), -1) for part in named.tree.values()]
+            return Batch(np.concatenate(flat, axis=1), named.single)
+        array = numbers(observation, "an observation", np.float32)
+        wanted = self.spec.observation_dim
+        if array.ndim not in (1, 2) or array.shape[-1] != wanted:
+            raise HilpError(
+                f"this policy takes observations of {wanted} numbers (or batches [n, {wanted}]), not {array.shape}"
+            )
+        if not np.isfinite(array).all():
+            raise HilpError("the observation holds a NaN or an infinity")
+        return Batch(array[None], True) if array.ndim == 1 else Batch(array, False)
 
     # ---- the method's rules ------------------------------------------------------------------------------------------
 
     def encode(self, observation: Any) -> np.ndarray:
         """phi of one observation or a batch."""
-        self.require_rule("encode", "has no latent map")
+        return self._of_each("encode", "has no latent map", observation)
+
+    def goal_skill(self, goal: Any) -> np.ndarray:
+        """The one skill that a goal stands for, of one goal or a batch."""
+        return self._of_each("goal_skill", "has no goal rule", goal)
+
+    def _of_each(self, rule: str, lacking: str, observation: Any) -> np.ndarray:
+        self.require_rule(rule, lacking)
         batch = self.check(observation)
-        latents = self.rule("encode", batch)
-        return latents[0] if batch.single else latents
+        found = self.rule(rule, batch)
+        return found[0] if batch.single else found
 
     def encode_goal(self, goal: Batch) -> np.ndarray:
         """phi of one checked goal, [1, dim]; a backend may do so by the program that acts on the way there."""
@@ -97,28 +255,14 @@ class Agent:
             return self.rule("distance", here, there)
         return np.asarray(np.linalg.norm(np.asarray(there - here, np.float64), axis=-1))
 
-    def goal_skill(self, goal: Any) -> np.ndarray:
-        """The one skill that a goal stands for, of one goal or a batch."""
-        self.require_rule("goal_skill", "has no goal rule")
-        batch = self.check(goal)
-        skills = self.rule("goal_skill", batch)
-        return skills[0] if batch.single else skills
-
     def reward_features(self, observation: Any, following: Any) -> np.ndarray:
-        """What rewards of transitions are expressed in: the cumulant, or the backward map of where they lead."""
-        if self.has_rule("cumulant"):
-            return self.cumulant(observation, following)
-        return self.backward(following)
-
-    def cumulant(self, observation: Any, following: Any) -> np.ndarray:
-        """The features of transitions whose inner product with a skill is the reward that skill maximises."""
-        self.require_rule("cumulant", "has no reward rule")
-        return self.rule("cumulant", self.check(observation), self.check(following))
-
-    def backward(self, following: Any) -> np.ndarray:
-        """Features of states whose mean, weighted by a reward, is the skill of that reward."""
-        self.require_rule("backward", "has no reward rule")
-        return self.rule("backward", self.check(following))
+        """What rewards of transitions are expressed in: the cumulant, whose inner product with a skill is the reward
+        that it maximises; or the backward map of where they lead, whose mean, weighted by a reward, is its skill.
+        """
+        is_cumulant = self.has_rule("cumulant")
+        rule, seen = ("cumulant", (observation, following)) if is_cumulant else ("backward", (following,))
+        self.require_rule(rule, "has no reward rule")
+        return self.rule(rule, *map(self.check, seen))
 
     def project(self, z: np.ndarray) -> np.ndarray:
         """The valid skill in the direction of z, of one or a batch."""
@@ -130,7 +274,8 @@ class Agent:
     @property
     def discount(self) -> float:
         """Of latent distances: they differ up to about 1 / (1 - discount) steps."""
-        raise NotImplementedError
+        self.require_rule("discount", "does not say how far its distances reach")
+        return float(self.known_discount)
 
     # ---- what is kept of the data ------------------------------------------------------------------------------------
 
@@ -139,7 +284,6 @@ class Agent:
         return DataRange(self.bank, self.observation_parts, self.transform)
 
     def latent_column(self, name: str) -> np.ndarray | None:
-        """A column of the latent bank, of policies that have one."""
         return None if self.latent_bank is None else self.latent_bank.encoded.get(name)
 
     @cached_property

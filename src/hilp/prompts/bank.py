@@ -51,11 +51,6 @@ class Bank:
         observations, following = (_at(data.observations, at, without) for at in (rows, rows + 1))
         return Bank(observations, data.acted(rows), following, extras)
 
-    @property
-    def bytes(self) -> int:
-        """What it takes in memory and on disk."""
-        return sum(column.nbytes for column in self.columns().values())
-
     def subsample(self, count: int, seed: int) -> Bank:
         """At most `count` of them, drawn without replacement."""
         if len(self) <= count:
@@ -160,11 +155,6 @@ class LatentBank:
 
     def __len__(self) -> int:
         return len(self.rest)
-
-    @property
-    def bytes(self) -> int:
-        """What it takes in memory and on disk."""
-        return sum(column.nbytes for column in self.columns().values())
 
     def columns(self) -> dict[str, np.ndarray]:
         """Its arrays by name, as they are saved."""

@@ -15,9 +15,8 @@ import numpy as np
 from hilp.data.rewards import Extras
 from hilp.errors import HilpError, require_count
 from hilp.prompts import formulas, specs
-from hilp.prompts.agent import Agent
+from hilp.prompts.agent import Agent, Batch
 from hilp.prompts.memory import AgentMemory
-from hilp.prompts.observations import Batch
 from hilp.storage.arrays import write_arrays
 
 Packed = tuple[dict[str, np.ndarray], dict[str, Any]]
@@ -151,7 +150,9 @@ class UntilPrompt(Prompt):
         if isinstance(self.ending, str):
             if self.policy.spec.parts:
                 raise HilpError("a formula tells the end over plain vectors, and this policy has observations by name")
-            one = Batch(np.zeros((1, self.policy.spec.observation_dim), np.float32), False)
+            width = self.policy.spec.observation_dim
+            self._formula = formulas.reward(self.ending, self.policy.observation_parts, width, 0, self.columns)
+            one = Batch(np.zeros((1, width), np.float32), False)
             self._met(one, np.zeros(1, int))  # a mistake in it is an error here, not at the first step
         elif self.ending is not None and not callable(self.ending):
             self.ending = require_count("until", ending)
@@ -162,8 +163,8 @@ class UntilPrompt(Prompt):
             return steps >= self.ending
         if isinstance(self.ending, str):
             flat = np.asarray(batch.tree, np.float64)
-            read = formulas.reward(self.ending, self.policy.observation_parts, flat.shape[1], 0, self.columns)
-            found: Any = read(flat, np.zeros((len(flat), 0)), flat, Extras({}, {}, "an observation")) != 0.0
+            nothing, none = np.zeros((len(flat), 0)), Extras({}, {}, "an observation")
+            found: Any = self._formula(flat, nothing, flat, none) != 0.0
         else:
             found = self.first.reached(batch) if self.ending is None else self.ending(batch.tree)
         met = np.asarray(found)

@@ -32,10 +32,11 @@ import numpy as np
 
 from hilp.data.rewards import Extras, RewardFunction
 from hilp.errors import HilpError, nearest
-from hilp.prompts.observations import Parts
+from hilp.prompts.agent import Parts
 
 LONGEST = 2000  # characters
 DEEPEST = 100  # levels of the syntax tree; Python's own stack must hold them, and a sum of n terms has n
+TOO_DEEP = f"it is nested deeper than {DEEPEST} levels: write a function"
 SHOWN_FORMULA, SHOWN_PIECE = 120, 60  # characters in an error
 
 
@@ -83,9 +84,6 @@ def reward(
         f"{first} - before({reader.text})", lambda s, a, s2, x: function(s, a, s2, x) - function(s2, a, s, x)
     )
     return Formula(reader.text, function, change)
-
-
-# ---- what a formula is evaluated on ----------------------------------------------------------------------------------
 
 
 class _Transitions(NamedTuple):
@@ -232,17 +230,14 @@ class _Reader:
             rest = _shown(self.text[at - 1 :], SHOWN_PIECE)
             raise self.error(f"syntax error at character {at} ('{rest}'): {_shown(error.msg, LONGEST)}") from None
         except (RecursionError, MemoryError):
-            raise self._too_deep() from None
+            raise self.error(TOO_DEEP) from None
         except ValueError as error:
             raise self.error(f"it holds a character that cannot be in a formula ({error})") from None
         return self._piece(tree.body, 1, False)
 
-    def _too_deep(self) -> HilpError:
-        return self.error(f"it is nested deeper than {DEEPEST} levels: write a function")
-
     def _piece(self, node: ast.expr, depth: int, is_before: bool) -> _Piece:
         if depth > DEEPEST:
-            raise self._too_deep()
+            raise self.error(TOO_DEEP)
 
         def inner(child: ast.expr, is_before: bool = is_before) -> _Piece:
             return self._piece(child, depth + 1, is_before)
@@ -365,8 +360,6 @@ class _Reader:
             raise self.error("before() inside of before(): only s and s' are known", node)
         self.is_of_a_state = False
         return inner(node.args[0], True)
-
-    # ---- indices -----------------------------------------------------------------------------------------------------
 
     def _index(self, node: ast.Subscript, piece: _Piece) -> _Piece:
         items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]

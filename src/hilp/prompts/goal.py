@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 
 from hilp import trees
-from hilp.errors import HilpError, require_count, some
-from hilp.prompts.agent import Agent, require_graph
+from hilp.errors import HilpError, some
+from hilp.prompts.agent import Agent, Batch, require_graph
 from hilp.prompts.base import Packed, Prompt
-from hilp.prompts.graph import PathInfo
+from hilp.prompts.graph import GUESS, PathInfo
 from hilp.prompts.memory import AgentMemory, LatentEma, StuckAgents
 from hilp.prompts.midpoints import Midpoints, trust_radius, undiscounted
-from hilp.prompts.observations import Batch
 from hilp.prompts.specs import Follow, Goal
 from hilp.trees import Tree
 
@@ -41,8 +40,8 @@ class GoalPrompt(Prompt):
 
     policy: Agent
     goal: Tree  # [obs] or [n, obs], or named parts of that
-    options: Goal  # without a goal: how to reach it
     latent: np.ndarray = field(repr=False)  # phi(goal), or the skill that the goal stands for
+    spec: Goal = field(default_factory=Goal)  # how to reach it; the observation itself is saved as an array
     to_goal: np.ndarray | None = field(default=None, repr=False)  # on the graph: steps from landmarks, [k] or [n, k]
     stuck: StuckAgents | None = field(default=None, repr=False, compare=False)  # on the graph: what agents have tried
     latent_ema: LatentEma | None = field(default=None, repr=False, compare=False)  # where agents were, if that counts
@@ -50,12 +49,8 @@ class GoalPrompt(Prompt):
     kind = "goal"
 
     @property
-    def spec(self) -> Goal:  # the observation itself is saved as an array
-        return self.options
-
-    @property
     def plan(self) -> int | str:
-        return self.options.plan
+        return self.spec.plan
 
     def __call__(self, observations: Any, active: np.ndarray | None = None) -> np.ndarray:
         batch = self.policy.check(observations)
@@ -80,13 +75,19 @@ class GoalPrompt(Prompt):
         return self.policy.rule("act_between", batch, here, self.subgoal(here))
 
     def _targets(self, here: np.ndarray, goals: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """The latents to head for, agents x dim; of agents that are not in `rows` their goals."""
+        """The latents to head for, agents x dim; of agents that are not in `rows` their goals.
+
+        By way of the graph; but by plan "auto", agents to whose goals the data shows no way head for midpoints.
+        """
+        target = np.array(goals)
         if self.stuck is not None:
             assert self.to_goal is not None
-            steps = np.broadcast_to(self.to_goal, (len(here), self.to_goal.shape[-1]))
-            radius = self.near_enough if self.plan == "auto" else None
-            return self.policy.planner.targets(here, goals, steps, self.options.best, self.stuck, rows, radius)
-        target = np.array(goals)
+            planner, steps = self.policy.planner, np.broadcast_to(self.to_goal, (len(here), self.to_goal.shape[-1]))
+            shown = np.ones(len(rows), bool)
+            if self.plan == "auto":
+                shown = planner.steps_left(here[rows], goals[rows], steps[rows]) < GUESS
+            target[rows[shown]] = planner.subgoals(here, goals, steps, self.spec.best, self.stuck, rows[shown])
+            rows = rows[~shown]
         if self.plan != 0 and len(rows):
             target[rows] = self.policy.midpoints.subgoals(here[rows], goals[rows], *self._midpoint_options)
         return target
@@ -95,12 +96,12 @@ class GoalPrompt(Prompt):
     def _midpoint_options(self) -> tuple[int | str, int, float]:
         """Recursions, best and radius, as midpoints take them."""
         named = isinstance(self.plan, str)
-        return ("auto" if named else self.plan, self.options.best, self.near_enough if named else 0.0)
+        return ("auto" if named else self.plan, self.spec.best, self.near_enough if named else 0.0)
 
     @property
     def near_enough(self) -> float:
         """The radius, in latent steps, within which a midpoint is not divided further; of plans without a number."""
-        return trust_radius(self.policy.discount) if self.options.radius is None else self.options.radius
+        return trust_radius(self.policy.discount) if self.spec.radius is None else self.spec.radius
 
     @cached_property
     def one_goal(self) -> np.ndarray:
@@ -179,7 +180,7 @@ def goal(policy: Agent, goal: Any, options: Goal, matched: bool = False) -> Goal
     if goals.single:
         tree, latent = trees.over(lambda rows: rows[0], tree), latent[0]
         to_goal = None if to_goal is None else to_goal[0]
-    return GoalPrompt(policy, tree, options, latent, to_goal, stuck, ema)
+    return GoalPrompt(policy, tree, latent, options, to_goal, stuck, ema)
 
 
 def _is_on_graph(policy: Agent, options: Goal) -> bool:
@@ -337,18 +338,3 @@ class FollowPrompt(Prompt):
 
     def packed(self) -> Packed:
         return trees.named(self.trajectory, "trajectory"), self.note()
-
-
-def follow(policy: Agent, trajectory: Any, window: int | None) -> FollowPrompt:
-    """Follow a trajectory of observations [rows, obs]."""
-    by_direction = policy.has_rule("goal_direction")
-    if not by_direction:
-        policy.require_rule("goal_skill", "has no goal rule, so it cannot follow a trajectory")
-    elif window is None:
-        policy.require_rule("discount", "does not say how far its distances reach: say a window")
-    window = None if window is None else require_count("window", window)
-    rows = policy.check(trajectory)
-    if rows.single or len(rows) < 2:
-        raise HilpError("a demonstration has at least two observations, one a row")
-    latents = policy.encode(rows) if by_direction else policy.goal_skill(rows)
-    return FollowPrompt(policy, trees.over(np.array, rows.tree), window, latents, AgentMemory(row=0, begun=False))

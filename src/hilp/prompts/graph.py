@@ -229,8 +229,6 @@ class GraphPlanner:
     def stuck(self) -> StuckAgents:
         return StuckAgents(self.trust, float(undiscounted(np.asarray(self.trust), self.discount)))
 
-    # ---- goals -------------------------------------------------------------------------------------------------------
-
     def to_goals(self, goals: np.ndarray) -> np.ndarray:
         """Steps from every landmark to each goal, goals x landmarks; equal goals are searched for once."""
         unique, numbers = np.unique(goals, axis=0, return_inverse=True)
@@ -273,22 +271,6 @@ class GraphPlanner:
             steps = np.min(to_goals[rows[number]][self.placed[states]] + self.bank_steps[states], axis=1)
             if steps.min() < (steps_left[number] if straight[number] <= self.trust else np.inf):
                 found[number] = self.mean_of_best(states, steps, best)
-        return found
-
-    def targets(
-        self, here: np.ndarray, goals: np.ndarray, to_goals: np.ndarray, best: int, stuck: StuckAgents,
-        rows: np.ndarray, radius: float | None = None,
-    ) -> np.ndarray:  # fmt: skip
-        """`subgoals`, and of agents that are not in `rows` their goals. With a radius, agents to whose goals the data
-        shows no way head for midpoints, until one is that near.
-        """
-        found, unshown = np.array(goals), rows[:0]
-        if radius is not None:
-            shown = self.steps_left(here[rows], goals[rows], to_goals[rows]) < GUESS
-            rows, unshown = rows[shown], rows[~shown]
-        found[rows] = self.subgoals(here, goals, to_goals, best, stuck, rows)
-        if radius is not None and len(unshown):
-            found[unshown] = self.bank.subgoals(here[unshown], goals[unshown], "auto", best, radius)
         return found
 
     # ---- what goals and rewards share --------------------------------------------------------------------------------

@@ -50,10 +50,12 @@ def plan(planner: GraphPlanner, before: np.ndarray, after: np.ndarray, rewards: 
     mean, deviation = rewards.mean(), rewards.std()
     wanted = (rewards - mean) / deviation
     train = np.random.default_rng(0).permutation(len(wanted)) % 2 == 0
-    scores = {}
-    for model in MODELS:
-        found = _fit(model, at[train], to[train], wanted[train])
-        scores[model] = _explained(at[~train], to[~train], wanted[~train], *found)
+    held_out, variance = wanted[~train], np.var(wanted[~train])
+    scores = dict.fromkeys(MODELS, 0.0)  # R^2 up to a constant
+    for model in MODELS if variance > 0 else ():
+        state_reward, potential = _fit(model, at[train], to[train], wanted[train])
+        left = held_out - to[~train] @ state_reward - (to - at)[~train] @ potential
+        scores[model] = 1.0 - float(np.var(left) / variance)
     model = next(model for model in MODELS if scores[model] >= max(scores.values()) - AS_GOOD)
     state_reward, potential = _fit(model, at, to, wanted)
     state_reward, potential = state_reward * deviation + mean, potential * deviation
@@ -75,26 +77,12 @@ def _fit(model: Model, at: csr_matrix, to: csr_matrix, wanted: np.ndarray) -> tu
     from scipy.sparse import hstack
     from scipy.sparse.linalg import lsqr
 
-    none = np.zeros(at.shape[1])
-
-    def solve(columns: csr_matrix) -> np.ndarray:
-        return lsqr(columns, wanted, damp=DAMPING, iter_lim=SOLVER_STEPS)[0]
-
-    if model == "state_reward":
-        return solve(to), none
-    if model == "potential":
-        return none, solve(to - at)
-    both = solve(hstack([to, to - at]).tocsr())
-    return both[: len(none)], both[len(none) :]
-
-
-def _explained(
-    at: csr_matrix, to: csr_matrix, wanted: np.ndarray, state_reward: np.ndarray, potential: np.ndarray
-) -> float:
-    """R^2 up to a constant."""
-    variance = np.var(wanted)
-    left = wanted - to @ state_reward - (to - at) @ potential
-    return 1.0 - float(np.var(left) / variance) if variance > 0 else 0.0
+    count = at.shape[1]
+    found = np.zeros(2 * count)
+    used = {"state_reward": slice(count), "potential": slice(count, None), "both": slice(None)}[model]
+    columns = hstack([to, to - at]).tocsr()[:, used]
+    found[used] = lsqr(columns, wanted, damp=DAMPING, iter_lim=SOLVER_STEPS)[0]
+    return found[:count], found[count:]
 
 
 def _values(planner: GraphPlanner, state_reward: np.ndarray, potential: np.ndarray, discount: float) -> np.ndarray:
@@ -167,11 +155,6 @@ class GraphRewardPrompt(Prompt):
         rows = np.arange(len(here)) if active is None else np.flatnonzero(active)
         target[rows] = subgoals(self.policy.planner, self.planned, here[rows], self.best)
         return self.policy.goal_direction(here, target)
-
-    def expected(self, observation: Any) -> float:
-        """The discounted return that the plan expects from an observation on."""
-        near, shares = self.policy.planner.shares(np.atleast_2d(self.policy.encode(observation)))
-        return float(np.sum(self.planned.values[near] * shares))
 
     def packed(self) -> Packed:
         values = asdict(self.planned)

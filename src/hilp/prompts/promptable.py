@@ -5,19 +5,19 @@ What users know of every policy, whatever its backend. Loading runs no code.
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hilp import trees
-from hilp.errors import HilpError
+from hilp.errors import HilpError, require_count, require_seed
 from hilp.prompts import goal, graph_reward, reward, skills, specs
-from hilp.prompts.agent import Agent, require_graph
+from hilp.prompts.agent import Agent, Batch, numbers, require_graph
 from hilp.prompts.base import Prompt, SumPrompt, ThenPrompt, UntilPrompt
 from hilp.prompts.goal import FollowPrompt, GoalPrompt
-from hilp.prompts.observations import Batch, numbers
+from hilp.prompts.memory import AgentMemory
 from hilp.prompts.skills import AdaptedPrompt, HierarchyPrompt, PriorPrompt, SkillPrompt
 from hilp.storage.arrays import read_arrays
 
@@ -56,8 +56,6 @@ class PromptablePolicy(Agent):
         if not np.isfinite(z).all():
             raise HilpError("the skill holds a NaN or an infinity")
         return np.broadcast_to(z, wanted)
-
-    # ---- prompts -----------------------------------------------------------------------------------------------------
 
     def goal(
         self,
@@ -109,22 +107,41 @@ class PromptablePolicy(Agent):
 
     def skill(self, z: Any = None, seed: int = 0) -> SkillPrompt:
         """Follow one latent direction: z, or a random one."""
-        return skills.skill(self, z, seed)
-
-    def prior(self, k: int | None = None, seed: int = 0) -> PriorPrompt:
-        """Follow skills that the prior p(z | s) draws, a new one every k steps (as learnt, where the method says)."""
-        return PriorPrompt(self, k, seed)
+        if z is None and self.skill_dim == 0:
+            return SkillPrompt(self, np.zeros(0, np.float32), spec=specs.Skill())
+        self.require_rule("project", "has no skill rule: prompt it with a goal")
+        drawn = np.random.default_rng(require_seed(seed)).normal(size=self.skill_dim) if z is None else None
+        z = numbers(z, "a skill") if drawn is None else drawn
+        if z.shape != (self.skill_dim,):
+            raise HilpError(f"a skill of this policy has {self.skill_dim} numbers, not {z.shape}")
+        if not np.isfinite(z).all() or not np.any(z):
+            raise HilpError("a skill must be a finite direction, not zero or NaN")
+        return SkillPrompt(self, self.project(z), spec=specs.Skill(None if drawn is not None else z, seed))
 
     def follow(self, trajectory: Any, window: int | None = None) -> FollowPrompt:
         """Follow a demonstration, observations [rows, obs], at its pace or faster; a new episode may begin on its way.
 
         window: rows ahead to head for; without one, as far as directions are trusted.
         """
-        return goal.follow(self, trajectory, window)
+        by_direction = self.has_rule("goal_direction")
+        if not by_direction:
+            self.require_rule("goal_skill", "has no goal rule, so it cannot follow a trajectory")
+        elif window is None:
+            self.require_rule("discount", "does not say how far its distances reach: say a window")
+        window = None if window is None else require_count("window", window)
+        rows = self.check(trajectory)
+        if rows.single or len(rows) < 2:
+            raise HilpError("a demonstration has at least two observations, one a row")
+        latents = self.encode(rows) if by_direction else self.goal_skill(rows)
+        return FollowPrompt(self, trees.over(np.array, rows.tree), window, latents, AgentMemory(row=0, begun=False))
 
     def prefer(self, pairs: Sequence[tuple[Any, Any]]) -> SkillPrompt:
         """The skill that explains preferences: pairs (better, worse) of segments, observations [rows, obs] each."""
         return skills.prefer(self, pairs)
+
+    def prior(self, k: int | None = None, seed: int = 0) -> PriorPrompt:
+        """Follow skills that the prior p(z | s) draws, a new one every k steps (as learnt, where the method says)."""
+        return PriorPrompt(self, k, seed)
 
     def prompt(self, spec: specs.Spec, data: Any = None) -> Any:
         """The prompt of a spec (`hilp.prompts.specs`). data: whose transitions a reward is fitted on."""
@@ -136,16 +153,10 @@ class PromptablePolicy(Agent):
                 return self.goal(spec.goal, **spec.options())
             case specs.Reward():
                 return self.reward(data, spec.reward, **spec.options())
-            case specs.Skill():
-                return self.skill(spec.z, spec.seed)
-            case specs.Prior():
-                return self.prior(spec.k, spec.seed)
             case specs.Follow(trajectory=None | str()):
                 raise HilpError("a follow prompt needs the rows of its demonstration, not the name of a file")
-            case specs.Follow():
-                return self.follow(spec.trajectory, spec.window)
-            case specs.Prefer():
-                return self.prefer(spec.pairs)
+            case specs.Skill() | specs.Prior() | specs.Follow() | specs.Prefer():
+                return getattr(self, spec.kind)(**vars(spec))
             case specs.Saved():
                 return self.load_prompt(spec.path)
             case specs.Sum():
@@ -171,8 +182,6 @@ def load(policy: PromptablePolicy, path: Path, high_level: Callable[..., Any] | 
 
 @dataclass
 class _Reader:
-    """Reads one file."""
-
     policy: PromptablePolicy
     path: Path
     high_level: Callable[..., Any]
@@ -205,7 +214,9 @@ class _Reader:
                 require_graph(policy)
                 return graph_reward.loaded(policy, arrays, note, self._spec(note))
             case "adapted":
-                return AdaptedPrompt(policy, self._part("first", arrays, note), self._offset(arrays["offset"]))
+                return AdaptedPrompt(
+                    policy, self._part("first", arrays, note), np.asarray(arrays["offset"], np.float32)
+                )
             case "sum":
                 parts = [self._part(str(number), arrays, note) for number in range(len(note["weights"]))]
                 return SumPrompt(tuple(zip(map(float, note["weights"]), parts, strict=True)))
@@ -226,18 +237,8 @@ class _Reader:
         return found
 
     def _part(self, name: str, arrays: Arrays, note: Note) -> Prompt:
-        self.depth += 1
-        if self.depth > DEEPEST:
+        if self.depth == DEEPEST:
             raise ValueError(f"more than {DEEPEST} prompts in prompts")
         prefix = f"{name}/"
         own = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
-        try:
-            return self.read(own, note["parts"][name])
-        finally:
-            self.depth -= 1
-
-    def _offset(self, values: np.ndarray) -> np.ndarray:
-        offset = np.asarray(values, np.float32)
-        if offset.shape != (self.policy.skill_dim,) or not np.isfinite(offset).all():
-            raise ValueError("its offset is no skill of the policy")
-        return offset
+        return replace(self, depth=self.depth + 1).read(own, note["parts"][name])

@@ -14,11 +14,10 @@ from hilp import trees
 from hilp.data.rewards import Extras, RewardFunction, apply_reward
 from hilp.errors import HilpError, some
 from hilp.prompts import formulas, goal, graph_reward
-from hilp.prompts.agent import Agent, has_graph, require_graph
+from hilp.prompts.agent import Agent, Parts, has_graph, numbers, require_graph
 from hilp.prompts.bank import Bank, PictureNotKept, WithoutPictures
 from hilp.prompts.base import Prompt
 from hilp.prompts.graph import has_scipy
-from hilp.prompts.observations import Parts, numbers
 from hilp.prompts.skills import SkillPrompt
 from hilp.prompts.specs import Goal, Reward
 from hilp.spec import Spec
@@ -40,7 +39,7 @@ def goals_by_reward(policy: Agent, near: Callable[[Tree, Tree], np.ndarray], goa
     sample = policy.bank
     if not len(sample):
         raise HilpError("this policy was saved without a bank of states, so it cannot say what a goal's reward is")
-    features = policy.cumulant(sample.observations, sample.next_observations)
+    features = policy.reward_features(sample.observations, sample.next_observations)
     skills = []
     for number in range(trees.rows(goals)):
         one = trees.over(lambda rows, number=number: rows[number], goals)

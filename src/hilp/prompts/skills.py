@@ -16,7 +16,6 @@ from hilp.prompts import specs
 from hilp.prompts.agent import Agent
 from hilp.prompts.base import Packed, Prompt, nested
 from hilp.prompts.memory import AgentMemory
-from hilp.prompts.observations import numbers
 
 PRIOR_STEPS = 10  # that a skill of a prior is held where its method does not say
 RIDGE = 1e-2  # of the loss of preferences, on features of unit scale: nothing else bounds a w that explains all
@@ -47,20 +46,6 @@ class SkillPrompt(Prompt):
     def packed(self) -> Packed:
         known = {} if self.agreement is None else {"agreement": self.agreement}
         return {"z": self.z}, self.note(r2=self.r2, **known)
-
-
-def skill(policy: Agent, z: Any, seed: int) -> SkillPrompt:
-    """Follow one latent direction: z, or a random one."""
-    if z is None and policy.skill_dim == 0:
-        return SkillPrompt(policy, np.zeros(0, np.float32), spec=specs.Skill())
-    policy.require_rule("project", "has no skill rule: prompt it with a goal")
-    drawn = np.random.default_rng(require_seed(seed)).normal(size=policy.skill_dim) if z is None else None
-    z = numbers(z, "a skill") if drawn is None else drawn
-    if z.shape != (policy.skill_dim,):
-        raise HilpError(f"a skill of this policy has {policy.skill_dim} numbers, not {z.shape}")
-    if not np.isfinite(z).all() or not np.any(z):
-        raise HilpError("a skill must be a finite direction, not zero or NaN")
-    return SkillPrompt(policy, policy.project(z), spec=specs.Skill(None if drawn is not None else z, seed))
 
 
 # ---- skills that are held --------------------------------------------------------------------------------------------
@@ -125,9 +110,8 @@ class PriorPrompt(HeldSkills):
         super().__init__(policy, k * policy.stride, self.spec.seed)
 
     def choose(self, observations: Any) -> np.ndarray:
-        batch = self.policy.check(observations)
-        noise = self.agents.rng.standard_normal((len(batch), self.policy.skill_dim)).astype(np.float32)
-        return self.policy.rule("prior", batch, noise)
+        noise = self.agents.rng.standard_normal((len(observations), self.policy.skill_dim)).astype(np.float32)
+        return self.policy.rule("prior", observations, noise)
 
     def packed(self) -> Packed:
         return {}, self.note()
@@ -183,8 +167,9 @@ def prefer(policy: Agent, pairs: Sequence[tuple[Any, Any]]) -> SkillPrompt:
 
 def _by_backward(policy: Agent, weights: np.ndarray) -> np.ndarray:
     """The skill of a reward is its mean weighted by features: E[B (B w)]."""
-    kept = policy.latent_column("features")
-    features = np.asarray(policy.backward(policy.bank.next_observations) if kept is None else kept, np.float64)
+    kept, bank = policy.latent_column("features"), policy.bank
+    found = policy.reward_features(bank.observations, bank.next_observations) if kept is None else kept
+    features = np.asarray(found, np.float64)
     if not len(features):
         raise HilpError("this policy was saved without a bank of states, so it cannot say what a reward's skill is")
     return np.asarray(features.T @ (features @ weights) / len(features))
@@ -229,6 +214,10 @@ class AdaptedPrompt(Prompt):
     offset: np.ndarray  # [skill_dim]
 
     kind = "adapted"
+
+    def __post_init__(self) -> None:
+        if self.offset.shape != (self.policy.skill_dim,) or not np.isfinite(self.offset).all():
+            raise ValueError("its offset is no skill of the policy")
 
     def __call__(self, observations: Any, active: np.ndarray | None = None) -> np.ndarray:
         z = np.asarray(self.prompt(self.policy.check(observations), active=active))

@@ -52,10 +52,17 @@ class RewardOptions:
     """of the choice of these transitions"""
 
 
+KINDS: dict[str, type[Any]] = {}  # of specs, by the kind that JSON says
+
+
 class Spec:
     """What all specs share. Fields are checked as CHECKS says, and plain then, whatever numpy had them in."""
 
-    kind: ClassVar[str]
+    kind: ClassVar[str]  # of JSON: the name of the class
+
+    def __init_subclass__(cls) -> None:
+        cls.kind = cls.__name__.lower()
+        KINDS[cls.kind] = cls
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):  # type: ignore[arg-type]  # every spec is a dataclass
@@ -82,7 +89,6 @@ class Spec:
 class Goal(GoalOptions, Spec):
     """Reach a goal: numbers, or a text that a task or a file resolves. Without one: the goals of the task."""
 
-    kind = "goal"
     goal: Any = None
 
 
@@ -90,7 +96,6 @@ class Goal(GoalOptions, Spec):
 class Reward(RewardOptions, Spec):
     """Maximise a reward: a formula, or a name that the task resolves."""
 
-    kind = "reward"
     reward: str | None = None
 
 
@@ -98,7 +103,6 @@ class Reward(RewardOptions, Spec):
 class Skill(Spec):
     """Follow one latent direction: numbers, or a random one."""
 
-    kind = "skill"
     z: tuple[float, ...] | None = None
     seed: int = 0
 
@@ -107,7 +111,6 @@ class Skill(Spec):
 class Prior(Spec):
     """Follow skills that the prior draws, a new one every k steps."""
 
-    kind = "prior"
     k: int | None = None
     seed: int = 0
 
@@ -116,7 +119,6 @@ class Prior(Spec):
 class Follow(Spec):
     """Follow a demonstration: rows of numbers."""
 
-    kind = "follow"
     trajectory: Any = None
     window: int | None = None
 
@@ -125,7 +127,6 @@ class Follow(Spec):
 class Prefer(Spec):
     """The skill that explains preferences: pairs (better, worse)."""
 
-    kind = "prefer"
     pairs: Any = ()
 
 
@@ -133,7 +134,6 @@ class Prefer(Spec):
 class Saved(Spec):
     """A prompt from a file."""
 
-    kind = "saved"
     path: str = ""
 
 
@@ -141,7 +141,6 @@ class Saved(Spec):
 class Sum(Spec):
     """The weighted sum of prompts: pairs (weight, spec)."""
 
-    kind = "sum"
     parts: tuple[tuple[float, Spec], ...] = ()
 
 
@@ -149,13 +148,9 @@ class Sum(Spec):
 class Then(Spec):
     """One prompt until its end, then another. `until`: steps, a formula, or 'reached' (the first one's own end)."""
 
-    kind = "then"
     first: Any = ""  # a spec: there is no default
     second: Any = ""
     until: int | str | None = None
-
-
-KINDS: dict[str, type[Any]] = {one.kind: one for one in (Goal, Reward, Skill, Prior, Follow, Prefer, Saved, Sum, Then)}
 
 
 def from_json(described: Any) -> Any:
