@@ -267,6 +267,22 @@ def test_what_was_left_is_not_trusted_blindly(tmp_path, spoil):
     assert_same(data, hilp.load(source))
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="files have no limit there")
+def test_a_full_disk_at_the_very_end_says_how_to_go_on(tmp_path):
+    import resource
+
+    np.savez(tmp_path / "walks.npz", observations=np.zeros((6, 2)), actions=np.zeros((6, 1)), episode_lengths=[6])
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, before[1]))  # room for the arrays, not for dataset.json
+    try:
+        with pytest.raises(HilpError, match=r"cannot write .*out: .*; the same command goes on where this one stopped"):
+            convert(tmp_path / "walks.npz", tmp_path / "out")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not (tmp_path / "out").exists()
+    assert len(hilp.load(convert(tmp_path / "walks.npz", tmp_path / "out")).observations) == 6
+
+
 def test_killed_at_any_moment(tmp_path):
     """Killed from outside at random moments until it is through; whatever is there at any time is whole."""
     rng = np.random.default_rng(0)

@@ -369,6 +369,14 @@ def test_lerobot_folders_are_read_back_exactly(version: str, tmp_path: Path) -> 
     assert "videos and images are left out: observation.images.top" in data.notes
 
 
+def test_an_empty_list_of_lerobot_columns_means_the_usual_ones(tmp_path: Path) -> None:
+    lerobot(tmp_path / "so100", "v2.1")
+    data = hilp.load(tmp_path / "so100", columns={"observations": [], "actions": (), "time": []})
+    assert data.fingerprint == hilp.load(tmp_path / "so100").fingerprint and "time" in data.extras
+    with pytest.raises(HilpError, match="must name an array, or a list of arrays, for speed"):
+        hilp.load(tmp_path / "so100", columns={"speed": []})
+
+
 def test_faults_in_a_lerobot_folder_are_told(tmp_path: Path) -> None:
     folder = tmp_path / "so100"
     lerobot(folder, "v2.1")

@@ -4,11 +4,13 @@ Anything with `shape`, `dtype` and row slices is a column; so an array is one.
 """
 
 import hashlib
+import math
 import os
 import struct
 import tempfile
 import zipfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -60,23 +62,33 @@ class NpyStream:
     """The array in one .npy stream. Rows come in order; going back before the last slice read reopens the stream."""
 
     def __init__(self, name: str, size: int, open_stream: Callable[[], IO[bytes]]):
-        self.name, self._open = name, open_stream
+        self.name, self._size, self._open = name, size, open_stream
         self._stream: IO[bytes] | None = None
+        self._at = 0
+        self._recent: tuple[int, np.ndarray] = (0, np.empty(0))
+
+    @cached_property
+    def _header(self) -> tuple[tuple[int, ...], bool, np.dtype, int]:
+        """Shape, order, type and the length of the header itself; read when first asked for."""
         try:
             with self._open() as stream:
-                self.shape, self._fortran, self.dtype = _read_header(stream)
-                self._header = stream.tell()
-        except HilpError:
-            raise
+                shape, fortran, dtype = _read_header(stream)
+                begin = stream.tell()
         except Exception as error:  # a damaged header can fail anywhere in zipfile or in numpy's parser
-            raise HilpError(f"{name} is damaged: {reason(error)}") from error
-        if self.dtype.hasobject:
-            raise HilpError(f"{name} holds Python objects, which hilp never loads: store plain numbers")
-        self._row_bytes = row_bytes(self.shape, self.dtype)
-        if min(self.shape, default=0) < 0 or self._header + self._rows * self._row_bytes != size:
-            raise HilpError(f"{name} is damaged: {size} bytes do not hold an array {self.shape} of {self.dtype}")
-        self._at = 0
-        self._recent = (0, np.empty((0, *self.shape[1:]), self.dtype))
+            raise HilpError(f"{self.name} is damaged: {reason(error)}") from error
+        if dtype.hasobject:
+            raise HilpError(f"{self.name} holds Python objects, which hilp never loads: store plain numbers")
+        if min(shape, default=0) < 0 or begin + math.prod(shape) * dtype.itemsize != self._size:
+            raise HilpError(f"{self.name} is damaged: {self._size} bytes do not hold an array {shape} of {dtype}")
+        return shape, fortran, dtype, begin
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._header[0]
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self._header[2]
 
     @property
     def _rows(self) -> int:
@@ -86,7 +98,7 @@ class NpyStream:
         start, stop, _ = rows.indices(self._rows)
         if stop <= start:
             return np.empty((0, *self.shape[1:]), self.dtype)
-        if self._fortran and len(self.shape) > 1:
+        if self._header[1] and len(self.shape) > 1:
             # Columns lie one after another on disk, so any slice of rows needs all of it.
             if len(self._recent[1]) != self._rows:
                 flat = self._read(0, self._rows).reshape(-1)
@@ -108,9 +120,9 @@ class NpyStream:
             if self._stream is None or start < self._at:
                 self.close()
                 self._stream = self._open()
-                self._stream.read(self._header)
+                self._stream.read(self._header[3])
                 self._at = 0
-            skipped = (start - self._at) * self._row_bytes
+            skipped = (start - self._at) * row_bytes(self.shape, self.dtype)
             while skipped > 0:
                 got = len(self._stream.read(min(skipped, BLOCK_BYTES)))
                 if not got:
@@ -154,8 +166,8 @@ def open_npy(path: Path) -> NpyStream:
     return NpyStream(str(path), size, lambda: open(found, "rb"))
 
 
-def open_npz(path: Path, only: Collection[str] | None = None) -> dict[str, NpyStream]:
-    """The arrays of an .npz file by name, all or only these."""
+def open_npz(path: Path) -> dict[str, NpyStream]:
+    """The arrays of an .npz file by name; one that nobody asks for may be damaged."""
     try:
         archive = zipfile.ZipFile(path)
         expected = _zip_entries(path)
@@ -166,8 +178,6 @@ def open_npz(path: Path, only: Collection[str] | None = None) -> dict[str, NpySt
     columns: dict[str, NpyStream] = {}
     for member in archive.infolist():
         name = member.filename.removesuffix(".npy")
-        if only is not None and name not in only:
-            continue
         where = f"array '{name}' of {path}"
         if not member.filename.endswith(".npy"):
             raise HilpError(f"{path} is a zip file but no .npz: it holds '{member.filename}', which is not an array")

@@ -86,10 +86,10 @@ def seal(
         "extras": extras,
         "files": {p.name: {"bytes": p.stat().st_size, "sha256": sha256_of(p, on_block)} for p in paths},
     }
-    for path in paths:
+    (folder / MANIFEST).write_text(_text({**manifest, CHECKSUM: _checksum(manifest)}))
+    for path in (*paths, folder / MANIFEST):
         with open(path, "r+b") as file:
             os.fsync(file.fileno())
-    storage.write_text(folder / MANIFEST, _text({**manifest, CHECKSUM: _checksum(manifest)}))
 
 
 def require_free(target: Path, overwrite: bool) -> None:
@@ -141,7 +141,7 @@ def _require_whole(folder: Path, columns: Mapping[str, np.ndarray], lengths: np.
 def _column(file: Path, in_memory: bool) -> np.ndarray:
     stream = open_npy(file)  # numpy trusts a header; this does not
     try:
-        array = np.load(file, mmap_mode=None if in_memory or 0 in stream.shape else "r", allow_pickle=False)
+        array = np.load(file, mmap_mode=None if 0 in stream.shape or in_memory else "r", allow_pickle=False)
     except (OSError, ValueError, EOFError, MemoryError) as error:
         raise HilpError(f"{file} cannot be read ({reason(error)}): write the data set again") from error
     if array.dtype.kind not in NUMBERS or array.ndim < 1:

@@ -42,6 +42,9 @@ def _of_episodes(
 
     def opened(number: int, wanted: Sequence[str] | None) -> Source:
         found = table(number)
+        if wanted is not None and {*wanted} <= found.columns.keys():  # the others are not even opened
+            needed = {"observations", "actions", *wanted}.union(*(arrays.listed(columns, what) for what in columns or {}))
+            found = replace(found, columns={key: found.columns[key] for key in found.columns if key in needed})
         rows = np.array(found[arrays.named_for(columns, "observations")].shape[:1], np.int64)
         return arrays.of_table(found, columns, flatten, False, wanted, rows)
 
@@ -93,7 +96,7 @@ def exorl_files(path: Path) -> list[Path]:
 
 
 def _exorl_rows(file: Path) -> int:
-    columns = open_npz(file, ("observation",))
+    columns = open_npz(file)
     if "observation" not in columns or not columns["observation"].shape or not columns["observation"].shape[0]:
         raise HilpError(f"{file} is not an ExORL episode: it has no rows of 'observation'")
     return columns["observation"].shape[0]

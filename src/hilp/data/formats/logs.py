@@ -279,10 +279,8 @@ def read_lerobot(
     files = sorted((source.absolute() / "data").glob("chunk-*/*.parquet"), key=lambda file: natural(str(file)))
     if not files:
         raise HilpError(f"{source} has no data/chunk-*/*.parquet: the data set was not downloaded whole")
-    chosen = {
-        **{what: [name] for what, name in USUAL.items()},
-        **{what: listed(columns, what) for what in columns or {}},
-    }
+    chosen = {what: listed(columns, what) or [name] for what, name in USUAL.items()}
+    chosen |= {what: listed(columns, what) for what in columns or {} if what not in USUAL}
     _require_vectors(source, kinds, chosen)
     tables = _parquet_tables(files, USUAL["episode_ids"])
     if extras is None:
