@@ -19,7 +19,7 @@ import hilp
 from data_samples import LENGTHS, d4rl_arrays, end_flags, ogbench_arrays, walk, write_exorl, write_hdf5, write_minari
 from hilp.collectors import named
 from hilp.data import convert as convert_module
-from hilp.data import native
+from hilp.data import dataset as native
 from hilp.data import source as sources
 from hilp.data.convert import convert
 from hilp.data.dataset import Dataset

@@ -90,10 +90,9 @@ def _collect_images(collector: Any, world: Any, request: Request) -> Dataset:
     """
     from hilp import storage
     from hilp.collectors.shards import IDENTITY
-    from hilp.data import native
-    from hilp.data.dataset import Dataset
+    from hilp.data.dataset import Dataset, require_free
 
-    native.require_free(request.folder, request.overwrite)
+    require_free(request.folder, request.overwrite)
     beside, progress = request.folder.with_name(f"{request.folder.name}-states"), request.report
     note, identity = beside / IDENTITY, request.identity(world.name, config=repr(request.config))
     if note.is_file() and storage.read_json(note) == identity:

@@ -210,10 +210,10 @@ def read_as_trained(run: str, source: str, flags: Reading, **more: Any) -> Datas
 
 def _kept_reading(run: Path, source: Path) -> Reading | None:
     from hilp import runs
-    from hilp.data import native
+    from hilp.data.dataset import is_native
 
     path = runs.reading(run)
-    if path is None or not source.exists() or native.is_native(source):
+    if path is None or not source.exists() or is_native(source):
         return None
     try:
         found = json.loads(path.read_text())

@@ -237,7 +237,7 @@ class Collect(common.Printing):
     def __call__(self) -> None:
         from hilp.collectors import collect
         from hilp.collectors.collecting import script_outcome
-        from hilp.data import native
+        from hilp.data.dataset import is_native
         from hilp.storage import lines
         from hilp.training.progress import Progress
         from hilp.versions import versions
@@ -245,7 +245,7 @@ class Collect(common.Printing):
         common.require_counts(self, "steps", "workers")
         if Path(self.out).exists() and not self.overwrite:
             raise HilpError(f"{self.out} already exists: pass --overwrite or choose another --out")
-        if Path(self.out).exists() and not native.is_native(self.out):
+        if Path(self.out).exists() and not is_native(self.out):
             raise HilpError(f"{self.out} is not a data set, so --overwrite will not delete it: choose another --out")
         with Progress(self.steps, quiet=self.json, verb="collecting") as progress:
             where: dict[str, Any] = {"out": self.out, "workers": self.workers, "overwrite": self.overwrite}

@@ -1,6 +1,6 @@
 """Parquet files with pyarrow, on the side of the child process (`subprocess_reader`): damaged ones can end the process.
 
-A file is decoded batch by batch going forward, all columns in use at once.
+Each column is decoded batch by batch, going forward.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,10 +35,7 @@ class Parquet:
             raise ValueError("two columns have one name")
         self.columns = {n: column for n in names if (column := self._column(n, n == ids)) is not None}
         self.others = [name for name in names if name not in self.columns]
-        self._wanted: dict[str, Callable[[Any], np.ndarray]] = {}
-        self._batches: list[tuple[int, dict[str, np.ndarray]]] = []
-        self._ahead: Iterator[Any] | None = None
-        self._at = 0
+        self._held: dict[str, tuple[int, np.ndarray, Iterator[Any]]] = {}  # the first row held, rows, those ahead
 
     def _column(self, name: str, words: bool) -> Column | None:
         """A column; None where it holds neither numbers nor times, nor names where those are of use."""
@@ -61,42 +58,30 @@ class Parquet:
         lists = fits("list", "large_list", "fixed_size_list")
         if lists and (types.is_floating(kind.value_type) or types.is_integer(kind.value_type)):
             exact = np.dtype(np.float64 if types.is_float64(kind.value_type) else np.float32)
-            width = self._width(name)
+            first_row = next(self._batches(name, 1), None)
+            width = 0 if first_row is None or first_row.column(0).null_count else len(first_row.column(0)[0])
             return Column((self.rows, width), exact, lambda array: _vectors(array, width, exact, name))
         return None
 
-    def _width(self, name: str) -> int:
-        """How many numbers the first row of a column of lists has."""
-        first = next(self._open().iter_batches(batch_size=1, columns=[name], use_threads=False), None)
-        return 0 if first is None or first.column(0).null_count else len(first.column(0)[0])
-
     def read(self, name: str, start: int, stop: int) -> np.ndarray:
-        """Some rows of a column; those of the other columns in use are decoded with them."""
-        decode = self.columns[name].decode
+        """Some rows of a column."""
+        (_, *shape), dtype, decode = self.columns[name]
         if stop - start > 4 * BATCH:  # a whole column, which is read once
             return self._all(name, decode)[start:stop]
-        if name not in self._wanted:
-            self._wanted[name] = decode
-            self._ahead = None
-        if self._ahead is None or (self._batches and start < self._batches[0][0]):
-            self._batches, self._at, self._ahead = [], 0, self._decoded()
-        while self._at < stop:
-            self._batches = [(first, rows) for first, rows in self._batches if first + len(rows[name]) > start]
-            batch = next(self._ahead, None)
+        if name not in self._held or start < self._held[name][0]:
+            self._held[name] = 0, np.zeros((0, *shape), dtype), self._batches(name, BATCH)
+        first, rows, ahead = self._held[name]
+        while first + len(rows) < stop:
+            batch = next(ahead, None)
             if batch is None:
-                raise ValueError(f"it ends after {self._at} of {self.rows} rows")
-            self._batches.append((self._at, batch))
-            self._at += len(batch[name])
-        parts = [rows[name][max(start - first, 0) : max(stop - first, 0)] for first, rows in self._batches]
-        return np.concatenate(parts)
+                raise ValueError(f"it ends after {first + len(rows)} of {self.rows} rows")
+            past = min(max(start - first, 0), len(rows))
+            first, rows = first + past, np.concatenate([rows[past:], decode(batch.column(0))])
+        self._held[name] = first, rows, ahead
+        return rows[start - first : stop - first]
 
-    def close(self) -> None:
-        self._ahead = None
-
-    def _decoded(self) -> Iterator[dict[str, np.ndarray]]:
-        wanted = dict(self._wanted)
-        for batch in self._open().iter_batches(batch_size=BATCH, columns=list(wanted), use_threads=False):
-            yield {name: decode(batch.column(name)) for name, decode in wanted.items()}
+    def _batches(self, name: str, size: int) -> Iterator[Any]:
+        return self._open().iter_batches(batch_size=size, columns=[name], use_threads=False)
 
     def _all(self, name: str, decode: Callable[[Any], np.ndarray]) -> np.ndarray:
         table = self._open().read(columns=[name], use_threads=False)

@@ -1,4 +1,4 @@
-"""Columns on disk, read a slice of rows at a time: .npy files and the members of an .npz, and a writer of .npy files.
+"""Columns on disk, read a slice of rows at a time: .npy files and the members of an .npz, and .npy files that grow.
 
 Anything with `shape`, `dtype` and row slices is a column; so an array is one.
 """
@@ -9,16 +9,15 @@ import os
 import struct
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Protocol
 
 import numpy as np
 
-from hilp import trees
-from hilp.data.transforms import ObservationTransform
 from hilp.errors import HilpError, reason
+from hilp.storage import told
 
 BLOCK_BYTES = 16 << 20  # of a read: large enough for the disk, small enough that no format needs memory
 NUMBERS = "fiub"  # dtype kinds that are numbers
@@ -158,10 +157,8 @@ def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
 
 def open_npy(path: Path) -> NpyStream:
     """The array of an .npy file."""
-    try:
+    with told(f"{path} is missing"):
         size = path.stat().st_size
-    except OSError as error:
-        raise HilpError(f"{path} is missing: {error.strerror or error}") from error
     found = path.absolute()  # read as it is needed, wherever this process then is
     return NpyStream(str(path), size, lambda: open(found, "rb"))
 
@@ -206,33 +203,28 @@ def _zip_entries(path: Path) -> int:
     return int(entries)
 
 
-class NpyWriter:
-    """Writes an .npy file row by row, byte for byte what `np.save` of the whole array would write."""
+def begin_npy(path: Path, shape: tuple[int, ...], dtype: np.dtype, rows: int) -> None:
+    """An .npy file to append rows to, byte for byte what `np.save` of the whole array would write.
 
-    def __init__(self, path: Path, shape: tuple[int, ...], dtype: np.dtype, rows_done: int = 0):
-        self.dtype = dtype
-        self._file = open(path, "r+b" if rows_done else "wb")  # noqa: SIM115
-        if not rows_done:
+    rows: how many of those that were appended before stay; a ValueError where there are not as many.
+    """
+    with open(path, "r+b" if rows else "wb") as file:
+        if not rows:
             header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(self._file, header)
-        else:
-            _read_header(self._file)
-            end = self._file.tell() + rows_done * row_bytes(shape, dtype)
-            if self._file.seek(0, os.SEEK_END) < end:
-                raise ValueError(f"{path} is shorter than {rows_done} rows")
-            self._file.seek(end)
-            self._file.truncate()
+            np.lib.format.write_array_header_1_0(file, header)
+            return
+        _read_header(file)
+        end = file.tell() + rows * row_bytes(shape, dtype)
+        if file.seek(0, os.SEEK_END) < end:
+            raise ValueError(f"{path} is shorter than {rows} rows")
+        file.truncate(end)
 
-    def append(self, rows: np.ndarray) -> None:
-        self._file.write(np.ascontiguousarray(rows, self.dtype).data)
 
-    def flush(self) -> None:
-        """Everything written so far survives a crash of the machine."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-
-    def close(self) -> None:
-        self._file.close()
+def flush(paths: Iterable[Path]) -> None:
+    """Everything written so far survives a crash of the machine."""
+    for path in paths:
+        with open(path, "r+b") as file:
+            os.fsync(file.fileno())
 
 
 def sha256_of(path: Path, on_block: Callable[[int], None] | None = None) -> str:
@@ -246,31 +238,6 @@ def sha256_of(path: Path, on_block: Callable[[int], None] | None = None) -> str:
     return digest.hexdigest()
 
 
-def fingerprint_of(
-    observations: trees.Tree,
-    actions: Column,
-    lengths: Column,
-    transform: ObservationTransform | None = None,
-    frames: int = 1,
-) -> str:
-    """Hash of names, types, shapes and bytes of columns, read a block at a time, and of how networks see them.
-
-    Of pictures that are seen in stacks of `frames` each frame counts once, as it is stored.
-    """
-    digest = hashlib.sha256()
-    if frames > 1:
-        digest.update(f"frames {frames}".encode())
-    if transform is not None:
-        digest.update(transform.text.encode())
-    columns: dict[str, Column] = {**trees.named(observations, "observations"), "actions": actions, "lengths": lengths}
-    for name, column in columns.items():
-        digest.update(f"{name} {column.dtype.str} {column.shape}".encode())
-        step = block_rows(column.shape, column.dtype)
-        for start in range(0, column.shape[0], step):
-            digest.update(np.ascontiguousarray(column[start : start + step]).data)
-    return digest.hexdigest()[:32]
-
-
 IN_MEMORY = 64 << 20  # bytes
 
 
@@ -282,12 +249,8 @@ class ArrayCache:
         self._file = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115 (kept open as long as the rows are)
 
     def append(self, rows: np.ndarray) -> None:
-        try:
+        with told(f"no space in {tempfile.gettempdir()} for the numbers of a large file"):
             self._size += self._file.write(np.ascontiguousarray(rows, np.float64).data.cast("B"))
-        except OSError as error:
-            raise HilpError(
-                f"no space in {tempfile.gettempdir()} for the numbers of a large file: {error.strerror or error}"
-            ) from error
 
     def rows(self) -> np.ndarray:
         """All of them, [rows, width]."""

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -161,11 +161,10 @@ def open_minari(folder: Path) -> tuple[str, list[int]]:
 def read_minari(folder: Path, first: int, stop: int) -> list[dict[str, np.ndarray]]:
     """The arrays of some episodes. Parts of a dict are named by their path: "observations/qpos"."""
     episodes: list[dict[str, np.ndarray]] = [{} for _ in range(first, stop)]
-    for begin in range(first, stop, EPISODES_AT_ONCE):
-        _, found = ask(folder, "episodes", first=begin, stop=min(begin + EPISODES_AT_ONCE, stop))
-        for name, array in found.items():
-            number, _, part = name.partition(" ")
-            episodes[int(number) - first][part] = array
+    _, found = ask(folder, "episodes", first=first, stop=stop)
+    for name, array in found.items():
+        number, _, part = name.partition(" ")
+        episodes[int(number) - first][part] = array
     return episodes
 
 
@@ -220,72 +219,65 @@ def _serve() -> None:
 
 
 class Hdf5:
-    """One file."""
+    """One file. Alone it says what is read: what lies outside of it (links, data in other files) is not followed."""
 
     def __init__(self, path: str):
         import h5py
 
         self._file = h5py.File(path, "r", rdcc_nbytes=BLOCK_BYTES)
         self.columns: dict[str, Any] = {}
-        self.others = outside = _outside(self._file)
+        self.others: list[str] = []
+        self.outside: list[str] = []
+
+        def link(name: Any, item: Any) -> None:
+            if not isinstance(item, h5py.HardLink):
+                self.outside.append(str(name))
 
         def look(name: Any, item: Any) -> None:
-            if not isinstance(item, h5py.Dataset) or name in outside:
+            if not isinstance(item, h5py.Dataset):
                 return
-            if item.shape and item.dtype.kind in NUMBERS and isinstance(name, str):  # a damaged name comes as bytes
+            if item.is_virtual or item.external:
+                self.outside.append(str(name))
+            elif item.shape and item.dtype.kind in NUMBERS and isinstance(name, str):  # a damaged name comes as bytes
                 self.columns[name] = item
             else:
                 self.others.append(str(name))
 
+        self._file.visititems_links(link)  # `visititems` passes over links without a word
         self._file.visititems(look)
+        self.others += self.outside
 
     def read(self, name: str, start: int, stop: int) -> np.ndarray:
         return np.asarray(self.columns[name][start:stop])
 
-    def close(self) -> None:
-        self._file.close()
+
+_opened: dict[tuple[Any, ...], Any] = {}
 
 
-def _outside(file: Any) -> list[str]:
-    """What hilp does not follow, for a file alone says what is read: links, and data that lies in other files."""
-    import h5py
-
-    found: list[str] = []
-
-    def look(name: Any, item: Any) -> None:
-        if isinstance(item, h5py.Dataset) and (item.is_virtual or item.external):
-            found.append(str(name))
-
-    # `visititems` passes over links without a word.
-    file.visititems_links(lambda name, link: None if isinstance(link, h5py.HardLink) else found.append(str(name)))
-    file.visititems(look)
-    return found
+def _kept(reopen: bool, opens: Callable[..., Any], *arguments: Any) -> Any:
+    """What opens a file, or a folder, gives for it, kept as long as requests are about it."""
+    if reopen or (opens, *arguments) not in _opened:
+        _opened.clear()  # closes it
+        _opened[opens, *arguments] = opens(*arguments)
+    return _opened[opens, *arguments]
 
 
-_opened: dict[tuple[str, str | None], Hdf5 | arrow.Parquet] = {}
-
-
-def _file(path: str, ids: str | None, reopen: bool = False) -> Hdf5 | arrow.Parquet:
-    """The file, kept open as long as requests are about it."""
-    if reopen or (path, ids) not in _opened:
-        if _opened:
-            _opened.popitem()[1].close()
-        _opened[path, ids] = Hdf5(path) if ids is None else arrow.Parquet(path, ids)
-    return _opened[path, ids]
+def _file(path: str, ids: str | None) -> Hdf5 | arrow.Parquet:
+    return Hdf5(path) if ids is None else arrow.Parquet(path, ids)
 
 
 def _columns(path: str, ids: str | None) -> Answer:
-    file = _file(path, ids, reopen=True)
+    file = _kept(True, _file, path, ids)
     columns = [(name, column.shape, column.dtype.str) for name, column in file.columns.items()]
     return {"columns": columns, "others": file.others}, {}
 
 
 def _rows(path: str, ids: str | None, name: str, start: int, stop: int) -> Answer:
-    return {}, {"rows": _file(path, ids).read(name, start, stop)}
+    return {}, {"rows": _kept(False, _file, path, ids).read(name, start, stop)}
 
 
 def _steps(path: str, first: int, most: int) -> Answer:
-    data = _minari_dataset(path)
+    data = _kept(first == 0, _minari_dataset, path)
     total = int(data.total_episodes)
     metadata = data.storage.get_episode_metadata(range(first, min(first + most, total)))
     steps = [int(episode["total_steps"]) for episode in metadata]
@@ -294,8 +286,8 @@ def _steps(path: str, first: int, most: int) -> Answer:
 
 def _episodes(path: str, first: int, stop: int) -> Answer:
     arrays: dict[str, np.ndarray] = {}
-    episodes = range(first, stop)
-    for number, episode in zip(episodes, _minari_dataset(path).iterate_episodes(episodes), strict=True):
+    data, episodes = _kept(False, _minari_dataset, path), range(first, stop)
+    for number, episode in zip(episodes, data.iterate_episodes(episodes), strict=True):
         for part in ("observations", "actions", "rewards", "terminations", "truncations", "infos"):
             arrays |= {f"{number} {name}": array for name, array in _flattened(part, getattr(episode, part))}
     return {}, arrays
@@ -310,26 +302,6 @@ def _flattened(name: str, value: Any) -> Iterator[tuple[str, np.ndarray]]:
         yield name, array
 
 
-_contained: list[tuple[str, int, int]] = []  # the files that were last looked through, with size and time of change
-
-
-def _require_self_contained(folder: str) -> None:
-    """Refuse HDF5 files that take data from elsewhere: Minari would read any file of this machine as observations."""
-    global _contained
-    import h5py
-
-    files = sorted(Path(folder).rglob("*.hdf5")) + sorted(Path(folder).rglob("*.h5"))
-    now = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    if now == _contained:
-        return
-
-    for file in files:
-        with h5py.File(file, "r") as opened:
-            if found := _outside(opened):
-                raise ValueError(f"'{found[0]}' is a link or lies in other files, which hilp does not follow")
-    _contained = now
-
-
 def _minari_dataset(path: str) -> Any:
     from minari import MinariDataset
     from minari.dataset.minari_storage import MinariStorage
@@ -338,7 +310,9 @@ def _minari_dataset(path: str) -> Any:
     if "observation_space" not in about or "action_space" not in about:
         # Minari would now build the simulator that a stranger's file names.
         raise ValueError("its metadata.json has no observation_space and action_space")
-    _require_self_contained(path)
+    for file in (*Path(path).rglob("*.hdf5"), *Path(path).rglob("*.h5")):
+        for name in Hdf5(str(file)).outside:  # Minari would read any file of this machine as observations
+            raise ValueError(f"'{name}' is a link or lies in other files, which hilp does not follow")
     return MinariDataset(path)
 
 

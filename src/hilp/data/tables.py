@@ -11,9 +11,10 @@ import numpy as np
 from hilp import trees
 from hilp.data import subprocess_reader
 from hilp.data.columns import NUMBERS, Column, open_npz
-from hilp.data.native import columns_of
+from hilp.data.dataset import columns_of
 from hilp.data.source import Kind, Rows, Source, choose_extras, rows_text, with_files
 from hilp.errors import HilpError, nearest, reason, require_utf8, some
+from hilp.storage import told
 from hilp.trees import Tree
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
@@ -54,16 +55,13 @@ class Table:
 
 def magic(path: Path) -> str | None:
     """npz, hdf5 or parquet, by the first bytes of a file."""
-    try:
-        with open(path, "rb") as file:
-            for start in (0, 512, 1024, 2048):  # HDF5 allows a block of the user's own before it
-                file.seek(start)
-                if file.read(8) == HDF5_MAGIC:
-                    return "hdf5"
-            file.seek(0)
-            return MAGIC.get(file.read(4))
-    except OSError as error:
-        raise HilpError(f"{path} cannot be read: {error.strerror or error}") from error
+    with told(f"{path} cannot be read"), open(path, "rb") as file:
+        for start in (0, 512, 1024, 2048):  # HDF5 allows a block of the user's own before it
+            file.seek(start)
+            if file.read(8) == HDF5_MAGIC:
+                return "hdf5"
+        file.seek(0)
+        return MAGIC.get(file.read(4))
 
 
 def open_table(source: Mapping[str, Any] | Path) -> Table:
@@ -221,12 +219,10 @@ def parts_of(table: Table, what: str, names: Sequence[str], flatten: bool, singl
 
 
 def extra_columns(
-    table: Table, spent: Collection[str], rows: Collection[int], wanted: Sequence[str] | None, strict: bool
+    table: Table, spent: Collection[str], rows: Collection[int], wanted: Sequence[str] | None
 ) -> tuple[dict[str, Column], list[str]]:
-    """The columns that become extras (all, or those that are wanted), and a note about what cannot be one.
-
-    strict: columns that cannot be extras are the caller's mistake.
-    """
+    """The columns that become extras (all, or those that are wanted), and a note about what cannot be one."""
+    strict = table.kind == "arrays"  # a file is as it is; of a dict the user can leave out what does not fit
     fits: dict[str, Column] = {}
     odd = list(table.others)
     for name in (name for name in table.columns if name not in spent):
@@ -289,17 +285,14 @@ def _require_layout(
     extras: Mapping[str, Column],
 ) -> None:
     """Columns fit together in one of the three layouts; after: the same as now, where nothing follows."""
-    (total, size), (others, other_size) = (
-        (next(iter(tree.values())).shape[0], sum(int(np.prod(column.shape[1:])) for column in tree.values()))
-        for tree in (now, after)
-    )
-    kinds = [{part: (tree[part].shape, tree[part].dtype) for part in now if part in tree} for tree in (now, after)]
-    if kinds[0] != kinds[1]:
-        raise HilpError(
-            f"{name}: with next_observations every row is a transition, but there are {total} observations of "
-            f"{size} numbers and {others} next_observations of {other_size}"
-        )
-    acts = actions.shape[0]
+    for part in now:
+        kinds = [f"{tree[part].dtype} {tree[part].shape}" if part in tree else "nothing" for tree in (now, after)]
+        if kinds[0] != kinds[1]:
+            raise HilpError(
+                f"{name}: with next_observations every row is a transition, but {part} are {kinds[0]} and what "
+                f"follows them is {kinds[1]}: give as many of the same kind"
+            )
+    total, acts = next(iter(now.values())).shape[0], actions.shape[0]
     if acts != total and (after is not now or acts != total - episodes):
         raise HilpError(
             f"{name}: {total} observations but {acts} actions in {episodes} episodes: give an action a row"

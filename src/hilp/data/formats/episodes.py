@@ -17,7 +17,7 @@ import numpy as np
 from hilp.data import subprocess_reader
 from hilp.data.columns import BLOCK_BYTES, open_npz
 from hilp.data.formats import arrays
-from hilp.data.formats.arrays import Columns
+from hilp.data.formats.arrays import Chosen, Names
 from hilp.data.source import Source, chain, short_note, with_files, with_numbers, without_short
 from hilp.data.tables import Table, left_out
 from hilp.errors import HilpError, nearest, require_count, some
@@ -34,16 +34,18 @@ def _of_episodes(
     names: Sequence[str],
     lengths: Sequence[int],
     table: Callable[[int], Table],
-    columns: Columns | None,
+    columns: Chosen,
     flatten: bool,
-    extras: Sequence[str] | None,
+    extras: Names,
 ) -> Source:
     """Episodes of so many rows that are a table each; they have the extras of the first. names: for messages."""
 
-    def opened(number: int, wanted: Sequence[str] | None) -> Source:
+    def opened(number: int, wanted: Names) -> Source:
         found = table(number)
         if wanted is not None and {*wanted} <= found.columns.keys():  # the others are not even opened
-            needed = {"observations", "actions", *wanted}.union(*(arrays.listed(columns, what) for what in columns or {}))
+            needed = {"observations", "actions", *wanted}.union(
+                *(arrays.listed(columns, what) for what in columns or {})
+            )
             found = replace(found, columns={key: found.columns[key] for key in found.columns if key in needed})
         rows = np.array(found[arrays.named_for(columns, "observations")].shape[:1], np.int64)
         return arrays.of_table(found, columns, flatten, False, wanted, rows)
@@ -59,9 +61,7 @@ def _of_episodes(
 # ---- ExORL -----------------------------------------------------------------------------------------------------------
 
 
-def read_exorl(
-    source: Path, *, episodes: int | None = None, flatten: bool = False, extras: Sequence[str] | None = None
-) -> Source:
+def read_exorl(source: Path, *, episodes: int | None = None, flatten: bool = False, extras: Names = None) -> Source:
     """An ExORL folder (`<domain>/<algorithm>`, or its `buffer`): one episode a file, in the order of their names.
 
     A file has T + 1 rows; action[0] is a dummy and action[i] leads to observation[i], so actions move up by a row.
@@ -106,12 +106,7 @@ def _exorl_rows(file: Path) -> int:
 
 
 def read_groups(
-    source: Path,
-    *,
-    columns: Columns | None = None,
-    final: bool = True,
-    flatten: bool = False,
-    extras: Sequence[str] | None = None,
+    source: Path, *, columns: Chosen = None, final: bool = True, flatten: bool = False, extras: Names = None
 ) -> Source:
     """An HDF5 file with a group an episode, in the order of their numbers: robomimic's data/demo_0/{actions, obs/NAME}.
 
@@ -174,7 +169,7 @@ def _left_outside(source: Path, groups: Sequence[str], others: Sequence[str], ke
     return outside
 
 
-def _group_columns(table: Table, columns: Columns | None, final: bool) -> tuple[dict[str, list[str]], list[str]]:
+def _group_columns(table: Table, columns: Chosen, final: bool) -> tuple[dict[str, list[str]], list[str]]:
     """The arrays that are the observation, the action and what follows, and what was decided about it."""
     unknown = sorted(set(columns or {}) - {"observations", "actions"})
     if unknown:
@@ -229,7 +224,7 @@ def read_minari(
     convention: Literal["kitchen"] | None = None,
     observation_keys: Sequence[str] | str | None = None,
     flatten: bool = False,
-    extras: Sequence[str] | None = None,
+    extras: Names = None,
 ) -> Source:
     """A local Minari data set, by id or by folder. Dict observations need `observation_keys`, put side by side.
 
@@ -254,7 +249,8 @@ def read_minari(
             f"{name}: observations of Kitchen have {KITCHEN_WIDTH} numbers, these have "
             f"{', '.join(map(str, sample[keys[0]].shape[1:]))}: leave out convention='kitchen'"
         )
-    at_once = max(1, BLOCK_BYTES // sum(array.nbytes for array in sample.values()))
+    many = BLOCK_BYTES // sum(array.nbytes for array in sample.values())
+    at_once = min(max(1, many), subprocess_reader.EPISODES_AT_ONCE)
 
     @functools.lru_cache(maxsize=1)
     def fetched(first: int) -> list[dict[str, np.ndarray]]:

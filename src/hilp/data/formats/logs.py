@@ -21,7 +21,7 @@ import numpy as np
 from hilp import storage
 from hilp.data import subprocess_reader
 from hilp.data.columns import ArrayCache
-from hilp.data.formats.arrays import KNOWN, Columns, listed, named_for, natural, of_table
+from hilp.data.formats.arrays import KNOWN, Chosen, Names, listed, named_for, natural, of_table
 from hilp.data.source import Source, chain, with_files
 from hilp.data.tables import Table
 from hilp.errors import HilpError, reason, some
@@ -46,9 +46,7 @@ VERSIONS = ("v2", "v3")
 BOOKKEEPING = ("index", "frame_index", "task_index")
 
 
-def _of_tables(
-    tables: Sequence[Table], source: Path, columns: Columns | None, drop_short: bool, extras: Sequence[str] | None
-) -> Source:
+def _of_tables(tables: Sequence[Table], source: Path, columns: Chosen, drop_short: bool, extras: Names) -> Source:
     """One log in several files with the same columns; without a column that tells episodes, a file is one."""
     if len(tables) > 1 and extras is None:
         extras = _shared_extras(tables, columns)
@@ -62,7 +60,7 @@ def _of_tables(
     return with_files(replace(whole, notes=notes), files)
 
 
-def _shared_extras(tables: Sequence[Table], columns: Columns | None) -> list[str]:
+def _shared_extras(tables: Sequence[Table], columns: Chosen) -> list[str]:
     """The extra columns that all files have."""
     time = named_for(columns, "time")
     taken = {*KNOWN, *(name for what in columns or {} for name in listed(columns, what) if what != "time")}
@@ -84,9 +82,7 @@ def _log_files(source: Path, endings: Sequence[str]) -> list[Path]:
 # ---- CSV -------------------------------------------------------------------------------------------------------------
 
 
-def read_csv(
-    source: Path, *, columns: Columns | None = None, drop_short: bool = False, extras: Sequence[str] | None = None
-) -> Source:
+def read_csv(source: Path, *, columns: Chosen = None, drop_short: bool = False, extras: Names = None) -> Source:
     """A CSV file whose first line names its columns, or a folder of such files, read in the order of their names.
 
     `columns` says which of them are what: {"observations": ["x", "y"], "actions": ["u"], "episode_ids": "run", "time":
@@ -249,9 +245,7 @@ def _number(text: str, dates: bool = False) -> float | None:
 # ---- Parquet, and LeRobot --------------------------------------------------------------------------------------------
 
 
-def read_parquet(
-    source: Path, *, columns: Columns | None = None, drop_short: bool = False, extras: Sequence[str] | None = None
-) -> Source:
+def read_parquet(source: Path, *, columns: Chosen = None, drop_short: bool = False, extras: Names = None) -> Source:
     """A Parquet file, or a folder of such files with the same columns, read in the order of their names.
 
     `columns` says which of them are what, as for CSV; without `episode_ids` (or `terminals`) a file is one episode. A
@@ -267,9 +261,7 @@ def _parquet_tables(files: Sequence[Path], ids: str) -> list[Table]:
     return [Table(str(file), "parquet", *subprocess_reader.open_columns(file, ids), [file]) for file in files]
 
 
-def read_lerobot(
-    source: Path, *, columns: Columns | None = None, drop_short: bool = False, extras: Sequence[str] | None = None
-) -> Source:
+def read_lerobot(source: Path, *, columns: Chosen = None, drop_short: bool = False, extras: Names = None) -> Source:
     """A LeRobot data set, by its folder: `observation.state` and `action`, with the timestamp as `time`.
 
     `columns={"observations": ["observation.state", "observation.environment_state"]}` chooses other vectors. Videos and
@@ -279,28 +271,21 @@ def read_lerobot(
     files = sorted((source.absolute() / "data").glob("chunk-*/*.parquet"), key=lambda file: natural(str(file)))
     if not files:
         raise HilpError(f"{source} has no data/chunk-*/*.parquet: the data set was not downloaded whole")
-    chosen = {what: listed(columns, what) or [name] for what, name in USUAL.items()}
-    chosen |= {what: listed(columns, what) for what in columns or {} if what not in USUAL}
-    _require_vectors(source, kinds, chosen)
+    chosen = _lerobot_columns(source, kinds, columns)
     tables = _parquet_tables(files, USUAL["episode_ids"])
     if extras is None:
         taken = set(BOOKKEEPING).union(*chosen.values())
         extras = ["time", *(name for name in tables[0].columns if name not in taken)]
     found = _of_tables(tables, source, chosen, drop_short, extras)
-    if not drop_short:
-        _require_totals(source, info, {"episodes": found.episodes, "frames": found.rows})
+    for what, count in {"episodes": found.episodes, "frames": found.rows}.items():
+        total = info.get(f"total_{what}")
+        if isinstance(total, int) and total != count and not drop_short:
+            raise HilpError(f"{source}: {INFO} says {total} {what}, but the files hold {count}: download it again")
     notes = [f"observations are {some(chosen['observations'])}"]
     if pictures := [name for name, kind in kinds.items() if kind in PICTURES]:
         notes.append(f"videos and images are left out: {some(pictures)}")
     notes += [note for note in found.notes if not note.startswith("left out")]
     return replace(found, format="lerobot", notes=tuple(notes))
-
-
-def _require_totals(source: Path, info: Mapping[str, Any], counts: Mapping[str, int]) -> None:
-    for what, count in counts.items():
-        total = info.get(f"total_{what}")
-        if isinstance(total, int) and total != count:
-            raise HilpError(f"{source}: {INFO} says {total} {what}, but the files hold {count}: download it again")
 
 
 def is_lerobot(path: Path) -> bool:
@@ -319,7 +304,10 @@ def _lerobot_features(source: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return info, {name: about.get("dtype") if isinstance(about, dict) else None for name, about in features.items()}
 
 
-def _require_vectors(source: Path, kinds: Mapping[str, Any], chosen: Mapping[str, Sequence[str]]) -> None:
+def _lerobot_columns(source: Path, kinds: Mapping[str, Any], columns: Chosen) -> dict[str, list[str]]:
+    """What the user chose, and the usual columns for the rest."""
+    chosen = {what: listed(columns, what) or [name] for what, name in USUAL.items()}
+    chosen |= {what: listed(columns, what) for what in columns or {} if what not in USUAL}
     for name in (*chosen["observations"], *chosen["actions"]):
         if name not in kinds:
             what = "observations" if name in chosen["observations"] else "actions"
@@ -327,3 +315,4 @@ def _require_vectors(source: Path, kinds: Mapping[str, Any], chosen: Mapping[str
             raise HilpError(f"{source} has no feature '{name}' for {what}: name one of {some(vectors)}")
         if kinds[name] in PICTURES:
             raise HilpError(f"{source}: '{name}' is a {kinds[name]}, which hilp does not read")
+    return chosen
