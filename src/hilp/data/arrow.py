@@ -91,14 +91,10 @@ class Parquet:
 
 def _columns_with_nulls(metadata: Any) -> set[str]:
     """Columns in which something is missing, or may be."""
-    found = set()
-    for group in range(metadata.num_row_groups):
-        for number in range(metadata.num_columns):
-            column = metadata.row_group(group).column(number)
-            statistics = column.statistics
-            if statistics is None or not statistics.has_null_count or statistics.null_count:
-                found.add(column.path_in_schema)
-    return found
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    columns = [group.column(number) for group in groups for number in range(metadata.num_columns)]
+    known = [(column.path_in_schema, column.statistics) for column in columns]
+    return {name for name, about in known if about is None or not about.has_null_count or about.null_count}
 
 
 def _numbers(array: Any, dtype: np.dtype) -> np.ndarray:

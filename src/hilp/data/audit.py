@@ -82,12 +82,7 @@ class AuditReport:
 
 
 def inspect(
-    source: Any,
-    format: str | None = None,
-    *,
-    rescale_actions: bool = False,
-    verify: bool = True,
-    **options: Any,
+    source: Any, format: str | None = None, *, rescale_actions: bool = False, verify: bool = True, **options: Any
 ) -> AuditReport:
     """Look at whatever `load` takes, with the same options.
 

@@ -320,11 +320,7 @@ def _dropped(
 
 
 def _named_angles(
-    name: str,
-    wanted: Mapping[str, float | None],
-    labels: list[str],
-    columns: Sequence[int],
-    known: Mapping[int, float],
+    name: str, wanted: Mapping[str, float | None], labels: list[str], columns: Sequence[int], known: Mapping[int, float]
 ) -> dict[int, float]:
     """The period of each column that the user names; known: of those that wrap."""
     found: dict[int, float] = {}

@@ -10,6 +10,7 @@ import struct
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Protocol
@@ -34,6 +35,18 @@ class Column(Protocol):
     def dtype(self) -> np.dtype: ...
 
     def __getitem__(self, rows: slice, /) -> np.ndarray: ...
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A column that is made when it is read."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    read: Callable[[int, int], np.ndarray]  # rows from, to
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        return self.read(*rows.indices(self.shape[0])[:2])
 
 
 def fill(array: np.ndarray, stream: IO[bytes]) -> None:

@@ -15,14 +15,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from hilp.data import arrow
-from hilp.data.columns import BLOCK_BYTES, DEFLATE_LIMIT, NUMBERS, block_rows, fill, row_bytes
+from hilp.data.columns import BLOCK_BYTES, DEFLATE_LIMIT, NUMBERS, Computed, block_rows, fill, row_bytes
 from hilp.errors import HilpError, reason
 
 STALL_SECONDS = 60.0  # an answer is at most a block or an episode; a healthy disk needs far less
@@ -107,31 +107,7 @@ def ask(path: Path, do: str, **arguments: Any) -> Answer:
     return note, arrays
 
 
-@dataclass(frozen=True)
-class FileColumn:
-    """One array of an HDF5 file, or a column of a Parquet file."""
-
-    path: Path
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    ids: str | None = None  # of a Parquet file: the column of the episodes
-
-    def __getitem__(self, rows: slice) -> np.ndarray:
-        start, stop, _ = rows.indices(self.shape[0])
-        step = block_rows(self.shape, self.dtype)
-        parts = [np.empty((0, *self.shape[1:]), self.dtype)]
-        for first in range(start, stop, step):
-            count = min(step, stop - first)
-            _, found = ask(self.path, "rows", ids=self.ids, name=self.name, start=first, stop=first + count)
-            part = found["rows"]
-            if part.shape != (count, *self.shape[1:]) or part.dtype != self.dtype:
-                raise HilpError(f"{self.path} is damaged: '{self.name}' changes its shape while it is read")
-            parts.append(part)
-        return parts[1] if len(parts) == 2 else np.concatenate(parts)
-
-
-def open_columns(path: Path, ids: str | None = None) -> tuple[dict[str, FileColumn], list[str]]:
+def open_columns(path: Path, ids: str | None = None) -> tuple[dict[str, Computed], list[str]]:
     """The arrays of numbers in an HDF5 file, by their path inside it, and the names of what is not.
 
     ids: the file is a Parquet file, and this column may hold names of episodes.
@@ -139,13 +115,27 @@ def open_columns(path: Path, ids: str | None = None) -> tuple[dict[str, FileColu
     note, _ = ask(path, "columns", ids=ids)
     limit = DEFLATE_LIMIT * (path.stat().st_size + 64)
     path = path.absolute()  # rows are read as they are needed, wherever this process then is
-    columns = {
-        name: FileColumn(path, name, tuple(shape), np.dtype(dtype), ids) for name, shape, dtype in note["columns"]
-    }
-    for name, column in columns.items() if ids is None else ():
-        if column.shape[0] * row_bytes(column.shape, column.dtype) > limit:
-            raise HilpError(f"{path} is damaged: its '{name}' claims to be {column.shape}, more than the file can hold")
+    columns = {}
+    for name, shape, dtype in note["columns"]:
+        kind = tuple(shape), np.dtype(dtype)
+        if ids is None and shape[0] * row_bytes(*kind) > limit:
+            raise HilpError(f"{path} is damaged: its '{name}' claims to be {kind[0]}, more than the file can hold")
+        columns[name] = Computed(*kind, partial(_read_rows, path, ids, name, *kind))
     return columns, note["others"]
+
+
+def _read_rows(
+    path: Path, ids: str | None, name: str, shape: tuple[int, ...], dtype: np.dtype, start: int, stop: int
+) -> np.ndarray:
+    step = block_rows(shape, dtype)
+    parts = [np.empty((0, *shape[1:]), dtype)]
+    for first in range(start, stop, step):
+        count = min(step, stop - first)
+        _, found = ask(path, "rows", ids=ids, name=name, start=first, stop=first + count)
+        if found["rows"].shape != (count, *shape[1:]) or found["rows"].dtype != dtype:
+            raise HilpError(f"{path} is damaged: '{name}' changes its shape while it is read")
+        parts.append(found["rows"])
+    return parts[1] if len(parts) == 2 else np.concatenate(parts)
 
 
 def open_minari(folder: Path) -> tuple[str, list[int]]:

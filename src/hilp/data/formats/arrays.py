@@ -11,6 +11,7 @@ import numpy as np
 from hilp import trees
 from hilp.data import tables
 from hilp.data.columns import Column, block_rows
+from hilp.data.dataset import columns_of
 from hilp.data.measures import StepSizes, jumps
 from hilp.data.source import MOST_BLOCK_ROWS, Source, with_numbers, without_short
 from hilp.data.tables import Table, extra_columns, lay_out, named_parts, open_table, parts_of, vectors
@@ -173,7 +174,7 @@ def of_table(
     if lengths is None:
         lengths, endings, said = _episode_lengths(table, parts, rows, otherwise)
         notes = [*said, *notes]
-    found = lay_out(table, lengths, observations, actions, following, kept)
+    found = lay_out(table, lengths, columns_of(observations, actions, kept), following)
     seen = () if isinstance(observations, Mapping) else _described(table, chosen, "observations")
     acted = _described(table, chosen, "actions")
     found = replace(found, endings=endings, notes=tuple(notes), observation_parts=seen, action_parts=acted)

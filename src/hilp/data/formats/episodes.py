@@ -30,23 +30,16 @@ KITCHEN_KEEP = (*range(9), *range(18, 39))  # the positions, which are what D4RL
 
 
 def _of_episodes(
-    name: str,
-    names: Sequence[str],
-    lengths: Sequence[int],
-    table: Callable[[int], Table],
-    columns: Chosen,
-    flatten: bool,
-    extras: Names,
+    name: str, episodes: Mapping[str, int], table: Callable[[int], Table], columns: Chosen, flatten: bool, extras: Names
 ) -> Source:
-    """Episodes of so many rows that are a table each; they have the extras of the first. names: for messages."""
+    """Episodes that are a table each, with the extras of the first; episodes: their names, and rows of each."""
 
     def opened(number: int, wanted: Names) -> Source:
         found = table(number)
         if wanted is not None and {*wanted} <= found.columns.keys():  # the others are not even opened
-            needed = {"observations", "actions", *wanted}.union(
-                *(arrays.listed(columns, what) for what in columns or {})
-            )
-            found = replace(found, columns={key: found.columns[key] for key in found.columns if key in needed})
+            named = (arrays.listed(columns, what) for what in columns or {})
+            needed = {"observations", "actions", *wanted}.union(*named) & found.columns.keys()
+            found = replace(found, columns={key: found.columns[key] for key in sorted(needed)})
         rows = np.array(found[arrays.named_for(columns, "observations")].shape[:1], np.int64)
         return arrays.of_table(found, columns, flatten, False, wanted, rows)
 
@@ -54,7 +47,8 @@ def _of_episodes(
     kept = list(first.extras)
     again = functools.lru_cache(1)(lambda number: opened(number, kept))  # a block may end inside an episode
     parts = tuple((key.partition("/")[2] or key, shape) for key, shape in first.observation_parts)
-    whole = chain(name, [np.array([rows], np.int64) for rows in lengths], again, names)
+    lengths = [np.array([rows], np.int64) for rows in episodes.values()]
+    whole = chain(name, lengths, again, [key.rpartition("/")[2] for key in episodes])
     return replace(whole, observation_parts=parts, action_parts=(), notes=())
 
 
@@ -84,8 +78,8 @@ def read_exorl(source: Path, *, episodes: int | None = None, flatten: bool = Fal
         rest = {name: column for name, column in found.columns.items() if name not in ("observation", "action")}
         return replace(found, columns={"observations": observation, "actions": action[1:], **rest})
 
-    names, rows = [file.name for file in files], [_exorl_rows(file) for file in files]
-    found = _of_episodes(str(source), names, rows, table, None, flatten, extras)
+    lengths = {file.name: _exorl_rows(file) for file in files}
+    found = _of_episodes(str(source), lengths, table, None, flatten, extras)
     return without_short(with_files(found, files))
 
 
@@ -133,9 +127,8 @@ def read_groups(
         return Table(f"{source}, {groups[number]}", "groups", own)
 
     more = "next_observations" in chosen
-    names = [group.rpartition("/")[2] for group in groups]
-    rows = [table(number)[keys[0]].shape[0] + more for number in range(len(groups))]
-    whole = _of_episodes(str(source), names, rows, table, chosen, flatten, extras)
+    lengths = {group: table(number)[keys[0]].shape[0] + more for number, group in enumerate(groups)}
+    whole = _of_episodes(str(source), lengths, table, chosen, flatten, extras)
     return without_short(with_files(replace(whole, notes=(*notes, *left_out(outside))), [source]))
 
 
@@ -266,8 +259,8 @@ def read_minari(
 
     # Observations that are one array are found by their name.
     columns = None if chosen is None else {"observations": keys if len(keys) > 1 else keys[0]}
-    names, rows = [f"episode {at}" for at in whole], [steps[at] + 1 for at in whole]
-    found = _of_episodes(name, names, rows, table, columns, flatten, extras)
+    lengths = {f"episode {at}": steps[at] + 1 for at in whole}
+    found = _of_episodes(name, lengths, table, columns, flatten, extras)
     found = replace(found, notes=short_note(np.flatnonzero(np.asarray(steps) <= 0)))
     found = with_files(found, sorted(file for file in folder.rglob("*") if file.is_file()))
     return with_numbers(found, KITCHEN_KEEP) if kitchen else found

@@ -35,12 +35,7 @@ CHUNK = 1 << 14  # rows that are turned into numbers at a time
 SHOWN = 40  # characters of a field in a message
 HEAD = 1 << 16  # bytes that tell whether a file is a log
 INFO = Path("meta") / "info.json"  # of LeRobot
-USUAL = {
-    "observations": "observation.state",
-    "actions": "action",
-    "episode_ids": "episode_index",
-    "time": "timestamp",
-}
+USUAL = {"observations": "observation.state", "actions": "action", "episode_ids": "episode_index", "time": "timestamp"}
 PICTURES = ("video", "image")
 VERSIONS = ("v2", "v3")
 BOOKKEEPING = ("index", "frame_index", "task_index")
