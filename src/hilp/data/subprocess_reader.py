@@ -21,15 +21,16 @@ from typing import IO, Any
 
 import numpy as np
 
-from hilp.data import arrow
 from hilp.data.columns import BLOCK_BYTES, DEFLATE_LIMIT, NUMBERS, Computed, block_rows, fill, row_bytes
 from hilp.errors import HilpError, reason
 
 STALL_SECONDS = 60.0  # an answer is at most a block or an episode; a healthy disk needs far less
 EPISODES_AT_ONCE = 500  # in an answer about Minari
+BATCH = 1 << 14  # rows of a Parquet file that are decoded at a time
 CHILD_MEMORY = 16 << 30  # address space: a damaged size must not take the machine's memory
 
 Answer = tuple[dict[str, Any], dict[str, np.ndarray]]
+Decode = Callable[[Any], np.ndarray]
 
 
 # ---- this side -------------------------------------------------------------------------------------------------------
@@ -209,7 +210,7 @@ def _serve() -> None:
 
 
 class Hdf5:
-    """One file. Alone it says what is read: what lies outside of it (links, data in other files) is not followed."""
+    """One HDF5 file. It alone is read: what lies outside of it (links, data in other files) is not followed."""
 
     def __init__(self, path: str):
         import h5py
@@ -237,9 +238,6 @@ class Hdf5:
         self._file.visititems(look)
         self.others += self.outside
 
-    def read(self, name: str, start: int, stop: int) -> np.ndarray:
-        return np.asarray(self.columns[name][start:stop])
-
 
 _opened: dict[tuple[Any, ...], Any] = {}
 
@@ -252,8 +250,8 @@ def _kept(reopen: bool, opens: Callable[..., Any], *arguments: Any) -> Any:
     return _opened[opens, *arguments]
 
 
-def _file(path: str, ids: str | None) -> Hdf5 | arrow.Parquet:
-    return Hdf5(path) if ids is None else arrow.Parquet(path, ids)
+def _file(path: str, ids: str | None) -> "Hdf5 | Parquet":
+    return Hdf5(path) if ids is None else Parquet(path, ids)
 
 
 def _columns(path: str, ids: str | None) -> Answer:
@@ -263,7 +261,7 @@ def _columns(path: str, ids: str | None) -> Answer:
 
 
 def _rows(path: str, ids: str | None, name: str, start: int, stop: int) -> Answer:
-    return {}, {"rows": _kept(False, _file, path, ids).read(name, start, stop)}
+    return {}, {"rows": np.asarray(_kept(False, _file, path, ids).columns[name][start:stop])}
 
 
 def _steps(path: str, first: int, most: int) -> Answer:
@@ -304,6 +302,123 @@ def _minari_dataset(path: str) -> Any:
         for name in Hdf5(str(file)).outside:  # Minari would read any file of this machine as observations
             raise ValueError(f"'{name}' is a link or lies in other files, which hilp does not follow")
     return MinariDataset(path)
+
+
+# ---- Parquet ---------------------------------------------------------------------------------------------------------
+
+
+class Parquet:
+    """One Parquet file. Whatever is wrong with it is an exception of any kind."""
+
+    def __init__(self, path: str, ids: str):
+        """ids: the column of the episodes, which may hold names."""
+        import pyarrow.parquet
+
+        self._open = lambda: pyarrow.parquet.ParquetFile(path)
+        file = self._open()
+        self.rows, self._schema = int(file.metadata.num_rows), file.schema_arrow
+        self._nulls = _columns_with_nulls(file.metadata)
+        names = list(self._schema.names)
+        if len(set(names)) < len(names):
+            raise ValueError("two columns have one name")
+        self.columns = {n: column for n in names if (column := self._column(n, n == ids)) is not None}
+        self.others = [name for name in names if name not in self.columns]
+
+    def _column(self, name: str, words: bool) -> Computed | None:
+        """A column; None where it holds neither numbers nor times, nor names where those are of use."""
+        import pyarrow.types as types
+
+        kind = self._schema.field(name).type
+
+        def fits(*names: str) -> bool:
+            return any(getattr(types, f"is_{name}")(kind) for name in names)
+
+        if fits("floating", "decimal", "integer", "boolean"):
+            whole = fits("integer", "boolean") and name not in self._nulls
+            number = np.dtype(np.int64 if whole else np.float32 if fits("float16", "float32") else np.float64)
+            return self._decoded(name, number, lambda array: _numbers(array, number))
+        if fits("timestamp", "duration", "date"):
+            return self._decoded(name, np.dtype(np.float64), _seconds)
+        if words and fits("string", "large_string", "dictionary"):
+            found = self._all(name, lambda array: _words(array, name))
+            return self._decoded(name, found.dtype, lambda array: _words(array, name).astype(found.dtype))
+        lists = fits("list", "large_list", "fixed_size_list")
+        if lists and (types.is_floating(kind.value_type) or types.is_integer(kind.value_type)):
+            exact = np.dtype(np.float64 if types.is_float64(kind.value_type) else np.float32)
+            row = next(self._batches(name, 1), None)
+            width = 0 if row is None or row.column(0).null_count else len(row.column(0)[0])
+            return self._decoded(name, exact, lambda array: _vectors(array, width, exact, name), width)
+        return None
+
+    def _decoded(self, name: str, dtype: np.dtype, decode: Decode, *width: int) -> Computed:
+        """A column that is decoded batch by batch, going forward."""
+        held: tuple[int, np.ndarray, Iterator[Any]] | None = None  # the first row held, those held, those ahead
+
+        def read(start: int, stop: int) -> np.ndarray:
+            nonlocal held
+            if stop - start > 4 * BATCH:  # a whole column, which is read once
+                return self._all(name, decode)[start:stop]
+            if held is None or start < held[0]:
+                held = 0, np.zeros((0, *width), dtype), self._batches(name, BATCH)
+            first, rows, ahead = held
+            while first + len(rows) < stop:
+                batch = next(ahead, None)
+                if batch is None:
+                    raise ValueError(f"it ends after {first + len(rows)} of {self.rows} rows")
+                past = min(max(start - first, 0), len(rows))
+                first, rows = first + past, np.concatenate([rows[past:], decode(batch.column(0))])
+            held = first, rows, ahead
+            return rows[start - first : stop - first]
+
+        return Computed((self.rows, *width), dtype, read)
+
+    def _batches(self, name: str, size: int) -> Iterator[Any]:
+        return self._open().iter_batches(batch_size=size, columns=[name], use_threads=False)
+
+    def _all(self, name: str, decode: Decode) -> np.ndarray:
+        table = self._open().read(columns=[name], use_threads=False)
+        parts = [decode(chunk) for chunk in table.column(name).chunks]
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def _columns_with_nulls(metadata: Any) -> set[str]:
+    """Columns in which something is missing, or may be."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    columns = [group.column(number) for group in groups for number in range(metadata.num_columns)]
+    known = [(column.path_in_schema, column.statistics) for column in columns]
+    return {name for name, about in known if about is None or not about.has_null_count or about.null_count}
+
+
+def _numbers(array: Any, dtype: np.dtype) -> np.ndarray:
+    import pyarrow
+
+    if pyarrow.types.is_boolean(array.type):
+        array = array.cast(pyarrow.int8())
+    elif pyarrow.types.is_decimal(array.type):
+        array = array.cast(pyarrow.float64())
+    return np.asarray(array.to_numpy(zero_copy_only=False)).astype(dtype, copy=False)
+
+
+def _seconds(array: Any) -> np.ndarray:
+    import pyarrow
+
+    if pyarrow.types.is_date(array.type):
+        array = array.cast(pyarrow.timestamp("ms"))
+    unit = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[array.type.unit]
+    return _numbers(array.cast(pyarrow.int64()), np.dtype(np.float64)) / unit
+
+
+def _words(array: Any, name: str) -> np.ndarray:
+    if array.null_count:
+        raise ValueError(f"'{name}' does not say of every row which episode it is of")
+    return np.array([str(word) for word in array.to_pylist()] or [""])[: len(array)]
+
+
+def _vectors(array: Any, width: int, dtype: np.dtype, name: str) -> np.ndarray:
+    values = array.flatten()
+    if array.null_count or len(values) != len(array) * width:
+        raise ValueError(f"the rows of '{name}' are not all of {width} numbers: give vectors of one length")
+    return _numbers(values, dtype).reshape(-1, width)
 
 
 if __name__ == "__main__":

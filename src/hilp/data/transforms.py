@@ -58,11 +58,7 @@ class ObservationTransform:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "width": self.width,
-            "columns": list(self.columns),
-            "angles": [[c, period] for c, period in self.angles],
-        }
+        return {"width": self.width, "columns": list(self.columns), "angles": [list(angle) for angle in self.angles]}
 
     @staticmethod
     def from_json(values: Any) -> ObservationTransform:

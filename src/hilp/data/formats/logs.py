@@ -166,21 +166,16 @@ class _CsvFile:
             raise HilpError(f"{self.path}, line 1: two columns are called '{most[0]}': rename one of them")
         # pandas writes its row numbers as a column without a name
         self.names = [name or f"unnamed {number}" for number, name in enumerate(names)]
-        self._unnamed = [f"unnamed {number}" for number, name in enumerate(names) if not name]
+        self._odd = {name: (1, "") for name in self.names if name not in named}
 
     def _numbers(self, rows: list[list[str]], lines: list[int]) -> np.ndarray:
         self._lines.append(np.array(lines, np.int64))
         found = np.empty((len(rows), len(self.names)))
         for number, (name, texts) in enumerate(zip(self.names, zip(*rows, strict=True), strict=True)):
-            if name == self._ids:
-                found[:, number] = self._codes(texts, lines)
-            elif name in self._odd:
-                found[:, number] = np.nan
-            else:
-                try:
-                    found[:, number] = np.array(texts, np.float64)
-                except ValueError:
-                    found[:, number] = self._one_by_one(name, texts, lines)
+            try:
+                found[:, number] = self._codes(texts, lines) if name == self._ids else np.array(texts, np.float64)
+            except ValueError:
+                found[:, number] = self._one_by_one(name, texts, lines)
         return found
 
     def _codes(self, texts: Sequence[str], lines: list[int]) -> list[int]:
@@ -197,7 +192,7 @@ class _CsvFile:
         for at, text in enumerate(texts):
             value = _number(text, dates=name == self._time)
             if value is None:
-                self._odd[name] = (lines[at], text.strip())
+                self._odd.setdefault(name, (lines[at], text.strip()))
                 break
             found[at] = value
         return found
@@ -215,9 +210,9 @@ class _CsvFile:
             if name == self._ids:
                 words = np.array(list(self._words) or [""])
                 columns[name] = words[numbers[:, number].astype(np.int64)]
-            elif name not in self._odd and name not in self._unnamed:
+            elif name not in self._odd:
                 columns[name] = numbers[:, number]
-        others = [*(name for name in self._odd if name != self._ids), *self._unnamed]
+        others = [name for name in self._odd if name != self._ids]
         return Table(
             str(self.path), "csv", columns, others, [self.path], where=lambda rows: f"lines {some(lines[rows], 5)}"
         )
