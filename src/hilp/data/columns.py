@@ -254,21 +254,14 @@ def sha256_of(path: Path, on_block: Callable[[int], None] | None = None) -> str:
 IN_MEMORY = 64 << 20  # bytes
 
 
-class ArrayCache:
-    """Rows of float64 numbers that are read once: in memory while they are few, else in a file without a name."""
-
-    def __init__(self, width: int):
-        self._width, self._size = width, 0
-        self._file = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115 (kept open as long as the rows are)
-
-    def append(self, rows: np.ndarray) -> None:
+def gathered(chunks: Iterable[np.ndarray], width: int) -> np.ndarray:
+    """The rows of all chunks, float64 [rows, width]: in memory while they are few, else in a file without a name."""
+    file, size = tempfile.SpooledTemporaryFile(IN_MEMORY), 0  # noqa: SIM115 (open as long as the rows are)
+    for chunk in chunks:
         with told(f"no space in {tempfile.gettempdir()} for the numbers of a large file"):
-            self._size += self._file.write(np.ascontiguousarray(rows, np.float64).data.cast("B"))
-
-    def rows(self) -> np.ndarray:
-        """All of them, [rows, width]."""
-        self._file.seek(0)
-        if self._size <= IN_MEMORY:
-            return np.frombuffer(self._file.read()).reshape(-1, self._width)
-        self._file.flush()
-        return np.memmap(self._file, np.float64, "r").reshape(-1, self._width)
+            size += file.write(np.ascontiguousarray(chunk, np.float64).data.cast("B"))
+    file.seek(0)
+    if size <= IN_MEMORY:
+        return np.frombuffer(file.read()).reshape(-1, width)
+    file.flush()
+    return np.memmap(file, np.float64, "r").reshape(-1, width)

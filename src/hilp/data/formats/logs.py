@@ -20,7 +20,7 @@ import numpy as np
 
 from hilp import storage
 from hilp.data import subprocess_reader
-from hilp.data.columns import ArrayCache
+from hilp.data.columns import gathered
 from hilp.data.formats.arrays import KNOWN, Chosen, Names, listed, named_for, natural, of_table
 from hilp.data.source import Source, chain, with_files
 from hilp.data.tables import Table
@@ -131,17 +131,14 @@ class _CsvFile:
                 stream.seek(0)
                 reader = csv.reader(stream, delimiter=delimiter, strict=True)
                 self._header(next(reader, []))
-                cache = ArrayCache(len(self.names))
-                rows = self._rows(reader)
-                while chunk := dict(itertools.islice(rows, CHUNK)):
-                    cache.append(self._numbers(list(chunk.values()), list(chunk)))
+                numbers = gathered(self._chunks(reader), len(self.names))
         except UnicodeDecodeError as error:
             raise HilpError(f"{self.path} is not written in UTF-8 ({reason(error)}): save it as UTF-8") from error
         except csv.Error as error:
             raise HilpError(f"{self.path}, line {reader.line_num}: {reason(error)}: repair this line") from error
         except OSError as error:
             raise HilpError(f"{self.path} cannot be read: {error.strerror or error}") from error
-        return self._as_table(cache.rows())
+        return self._as_table(numbers)
 
     def _rows(self, reader: Any) -> Iterator[tuple[int, list[str]]]:
         """The rows that are not empty, with their first lines."""
@@ -168,15 +165,19 @@ class _CsvFile:
         self.names = [name or f"unnamed {number}" for number, name in enumerate(names)]
         self._odd = {name: (1, "") for name in self.names if name not in named}
 
-    def _numbers(self, rows: list[list[str]], lines: list[int]) -> np.ndarray:
-        self._lines.append(np.array(lines, np.int64))
-        found = np.empty((len(rows), len(self.names)))
-        for number, (name, texts) in enumerate(zip(self.names, zip(*rows, strict=True), strict=True)):
-            try:
-                found[:, number] = self._codes(texts, lines) if name == self._ids else np.array(texts, np.float64)
-            except ValueError:
-                found[:, number] = self._one_by_one(name, texts, lines)
-        return found
+    def _chunks(self, reader: Any) -> Iterator[np.ndarray]:
+        """The numbers of all rows, some at a time."""
+        rows = self._rows(reader)
+        while chunk := dict(itertools.islice(rows, CHUNK)):
+            lines = list(chunk)
+            self._lines.append(np.array(lines, np.int64))
+            found = np.empty((len(lines), len(self.names)))
+            for number, (name, texts) in enumerate(zip(self.names, zip(*chunk.values(), strict=True), strict=True)):
+                try:
+                    found[:, number] = self._codes(texts, lines) if name == self._ids else np.array(texts, np.float64)
+                except ValueError:
+                    found[:, number] = self._one_by_one(name, texts, lines)
+            yield found
 
     def _codes(self, texts: Sequence[str], lines: list[int]) -> list[int]:
         """The names of episodes, numbered."""
