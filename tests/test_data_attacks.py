@@ -20,7 +20,8 @@ import hilp
 from data_samples import LENGTHS, d4rl_arrays, outcome, walk, write_exorl, write_hdf5, write_minari
 from hilp import storage
 from hilp.collectors import named
-from hilp.data import checks, load, native, subprocess_reader
+from hilp.data import checks, load, subprocess_reader
+from hilp.data import dataset as native
 from hilp.data.convert import convert
 from hilp.data.convert import write_exorl as export_exorl
 from hilp.data.dataset import Dataset

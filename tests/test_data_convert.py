@@ -19,7 +19,7 @@ import hilp
 from data_samples import LENGTHS, d4rl_arrays, end_flags, ogbench_arrays, walk, write_exorl, write_hdf5, write_minari
 from hilp.collectors import named
 from hilp.data import convert as convert_module
-from hilp.data import native
+from hilp.data import dataset as native
 from hilp.data import source as sources
 from hilp.data.convert import convert
 from hilp.data.dataset import Dataset
@@ -265,6 +265,22 @@ def test_what_was_left_is_not_trusted_blindly(tmp_path, spoil):
         actions.write_bytes(actions.read_bytes()[:140])
     data, _ = resumed(source, target)
     assert_same(data, hilp.load(source))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="files have no limit there")
+def test_a_full_disk_at_the_very_end_says_how_to_go_on(tmp_path):
+    import resource
+
+    np.savez(tmp_path / "walks.npz", observations=np.zeros((6, 2)), actions=np.zeros((6, 1)), episode_lengths=[6])
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, before[1]))  # room for the arrays, not for dataset.json
+    try:
+        with pytest.raises(HilpError, match=r"cannot write .*out: .*; the same command goes on where this one stopped"):
+            convert(tmp_path / "walks.npz", tmp_path / "out")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not (tmp_path / "out").exists()
+    assert len(hilp.load(convert(tmp_path / "walks.npz", tmp_path / "out")).observations) == 6
 
 
 def test_killed_at_any_moment(tmp_path):

@@ -11,7 +11,8 @@ import pytest
 
 import hilp
 from data_samples import LENGTHS, walk
-from hilp.data import load, native
+from hilp.data import dataset as native
+from hilp.data import load
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError
 

@@ -367,6 +367,21 @@ def test_exorl_files_without_a_transition_are_left_out(tmp_path):
     assert data.lengths.tolist() == [3, 4] and any("left out 1 episodes of a single row" in note for note in data.notes)
 
 
+def test_exorl_opens_only_the_columns_that_are_needed(tmp_path):
+    folder = write_exorl(tmp_path / "rnd")
+    for file in (folder / "buffer").glob("*.npz"):
+        with zipfile.ZipFile(file) as archive:
+            at = archive.getinfo("physics.npy").header_offset
+        content = file.read_bytes()
+        begin = content.index(b"\x93NUMPY", at)
+        file.write_bytes(content[:begin] + b"damaged" + content[begin + 7 :])
+    data = hilp.load(folder, extras=["reward"])
+    assert_walks(data)
+    assert set(data.extras) == {"reward"}
+    with pytest.raises(HilpError, match=r"array 'physics' of .* is damaged"):
+        hilp.load(folder)
+
+
 def test_exorl_mistakes_are_named(tmp_path):
     folder = write_exorl(tmp_path / "walker" / "rnd")
     write_exorl(tmp_path / "walker" / "aps")

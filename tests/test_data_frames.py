@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import hilp
-from hilp.data import native
+from hilp.data import dataset as native
 from hilp.data.convert import convert
 from hilp.data.dataset import Dataset
 from hilp.data.transforms import Frames, Recent, firsts, stacked

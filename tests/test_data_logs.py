@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import hilp
 from hilp.cli import main
-from hilp.data import arrow, audit, columns, convert, subprocess_reader
+from hilp.data import audit, columns, convert, subprocess_reader
 from hilp.errors import HilpError
 
 COLUMNS = {"observations": ["x", "y"], "actions": ["u"], "episode_ids": "run", "time": "t"}
@@ -220,13 +220,13 @@ def test_large_files_need_little_memory(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_batches_of_a_parquet_file_fit_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrow, "BATCH", 4)
+    monkeypatch.setattr(subprocess_reader, "BATCH", 4)
     log = frame()
     pq.write_table(pa.Table.from_pandas(log), tmp_path / "log.parquet", row_group_size=5)
-    file = arrow.Parquet(str(tmp_path / "log.parquet"), "run")
+    file = subprocess_reader.Parquet(str(tmp_path / "log.parquet"), "run")
     for start, stop in [(0, 3), (2, 9), (9, 17), (1, 4), (0, 24), (20, 24), (5, 5)]:
         for name in ("x", "run", "load"):
-            np.testing.assert_array_equal(file.read(name, start, stop), log[name].to_numpy()[start:stop])
+            np.testing.assert_array_equal(file.columns[name][start:stop], log[name].to_numpy()[start:stop])
 
 
 # ---- HDF5 with a group an episode ------------------------------------------------------------------------------------
@@ -367,6 +367,14 @@ def test_lerobot_folders_are_read_back_exactly(version: str, tmp_path: Path) -> 
     np.testing.assert_allclose(data.extras["time"][:7], np.arange(7) / 30, rtol=1e-6)
     assert set(data.extras) == {"time", "next.reward"} and data.observation_parts == (("observation.state", (6,)),)
     assert "videos and images are left out: observation.images.top" in data.notes
+
+
+def test_an_empty_list_of_lerobot_columns_means_the_usual_ones(tmp_path: Path) -> None:
+    lerobot(tmp_path / "so100", "v2.1")
+    data = hilp.load(tmp_path / "so100", columns={"observations": [], "actions": (), "time": []})
+    assert data.fingerprint == hilp.load(tmp_path / "so100").fingerprint and "time" in data.extras
+    with pytest.raises(HilpError, match="must name an array, or a list of arrays, for speed"):
+        hilp.load(tmp_path / "so100", columns={"speed": []})
 
 
 def test_faults_in_a_lerobot_folder_are_told(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from rich.console import Console
 import hilp
 from data_samples import LENGTHS, end_flags, walk, write_hdf5
 from hilp.commands.data import render
-from hilp.data import native
+from hilp.data import dataset as native
 from hilp.data import source as sources
 from hilp.data.audit import inspect
 from hilp.data.checks import require_trainable

@@ -13,7 +13,7 @@ from hilp import collectors, tasks
 from hilp.cli import main
 from hilp.collectors import dmc as collector
 from hilp.collectors.collecting import Request
-from hilp.data import native
+from hilp.data import dataset as native
 from hilp.errors import HilpError
 from hilp.tasks import dmc, rendering
 

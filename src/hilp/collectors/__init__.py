@@ -15,8 +15,7 @@ from typing import Any
 
 from hilp import plugins, storage, tasks
 from hilp.collectors.collecting import IDENTITY, Request
-from hilp.data.dataset import Dataset
-from hilp.data.native import require_free
+from hilp.data.dataset import Dataset, require_free
 from hilp.errors import HilpError, nearest, require_count, require_seed
 from hilp.tasks import Task
 from hilp.tasks.rendering import SUFFIX, VISUAL

@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 
 from hilp import storage
-from hilp.data.dataset import Dataset
-from hilp.data.native import require_free
+from hilp.data.dataset import Dataset, require_free
 from hilp.data.transforms import Parts
 from hilp.errors import HilpError
 

@@ -49,7 +49,7 @@ class WhenUsed:
 
 with WhenUsed():
     from hilp import storage
-    from hilp.data import native
+    from hilp.data import dataset
     from hilp.report import markup, video
 
 RunFolder = Annotated[Positional[str], arg(metavar="RUN")]
@@ -224,7 +224,7 @@ def read_as_trained(run: str, source: str, flags: Reading, **more: Any) -> Datas
 
 def _kept_reading(run: Path, source: Path) -> Reading | None:
     path = runs.reading(run)
-    if path is None or not source.exists() or native.is_native(source):
+    if path is None or not source.exists() or dataset.is_native(source):
         return None
     try:
         found = json.loads(path.read_text())

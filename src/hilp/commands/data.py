@@ -17,7 +17,7 @@ from hilp.versions import versions
 
 with common.WhenUsed():
     from hilp import collectors, tasks
-    from hilp.data import audit, convert, measures, native
+    from hilp.data import audit, convert, dataset, measures
     from hilp.learning import methods
     from hilp.report import figures, markup
 
@@ -224,7 +224,7 @@ class Collect(common.Verb):
         from hilp.collectors.collecting import script_outcome
         from hilp.storage import lines
 
-        native.require_free(Path(self.out), self.overwrite)  # before anything is collected
+        dataset.require_free(Path(self.out), self.overwrite)  # before anything is collected
         with bars(quiet=self.json) as bar:
             where: dict[str, Any] = {"out": self.out, "workers": self.workers, "overwrite": self.overwrite}
             where["progress"] = lambda done: bar("collecting", done, self.steps)

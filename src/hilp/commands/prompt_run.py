@@ -185,7 +185,7 @@ def demonstration(text: str, flags: Any) -> Any:
 
 def read_npz(path: str, names: Sequence[str], dims: int | None = None) -> Mapping[str, Any]:
     """Arrays of numbers by name; sizes are checked before memory is taken. dims: how many each must have."""
-    found = columns.open_npz(Path(path), tuple(names))
+    found = columns.open_npz(Path(path))
     for name in names:
         if name not in found:
             raise HilpError(f"{path} has no '{name}'")

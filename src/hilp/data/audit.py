@@ -12,26 +12,9 @@ from typing import Any
 import numpy as np
 
 from hilp import trees
-from hilp.data import load
+from hilp.data import load, measures
 from hilp.data.checks import HealthCheck, structural_problems
 from hilp.data.columns import row_bytes
-from hilp.data.measures import (
-    MOST_COLUMNS,
-    ColumnHashes,
-    ColumnStats,
-    EpisodeHashes,
-    KeptRows,
-    Label,
-    Moments,
-    StepSizes,
-    Wrapped,
-    Wraps,
-    column_labels,
-    jumps,
-    names_of,
-    spread,
-    vectors,
-)
 from hilp.data.source import Kind, Rows, Source
 from hilp.data.tables import endings
 from hilp.data.timescale import Sample, TimeScale
@@ -84,8 +67,8 @@ class AuditReport:
     disk_bytes: int
     verified: bool | None  # hashes agree; None where the format has none
     warnings: list[Warning] = field(default_factory=list)
-    observations: list[ColumnStats] = field(default_factory=list)
-    actions: list[ColumnStats] = field(default_factory=list)
+    observations: list[measures.ColumnStats] = field(default_factory=list)
+    actions: list[measures.ColumnStats] = field(default_factory=list)
     jumps: int = 0  # discontinuities inside episodes
     duplicate_episodes: int = 0
     training_bytes: int = 0
@@ -99,12 +82,7 @@ class AuditReport:
 
 
 def inspect(
-    source: Any,
-    format: str | None = None,
-    *,
-    rescale_actions: bool = False,
-    verify: bool = True,
-    **options: Any,
+    source: Any, format: str | None = None, *, rescale_actions: bool = False, verify: bool = True, **options: Any
 ) -> AuditReport:
     """Look at whatever `load` takes, with the same options.
 
@@ -150,27 +128,30 @@ class _Audit:
 
     def __init__(self, source: Source):
         self.source = source
-        self.labels = column_labels(source)
+        self.labels = measures.column_labels(source)
         width = len(self.labels)
-        self.health, self.hashes = HealthCheck(source), EpisodeHashes()
-        self.moments, self.steps, self.sample = Moments(width), StepSizes(), Sample(source.lengths)
-        self.pace, self.paths = KeptRows(self.sample.rows), KeptRows(*spread(source, SHOWN_EPISODES, SHOWN_ROWS))
+        self.health, self.hashes = HealthCheck(source), measures.EpisodeHashes()
+        self.moments, self.steps, self.sample = measures.Moments(width), measures.StepSizes(), Sample(source.lengths)
+        self.pace, self.paths = (
+            measures.KeptRows(self.sample.rows),
+            measures.KeptRows(*measures.spread(source, SHOWN_EPISODES, SHOWN_ROWS)),
+        )
         kinds = {} if isinstance(source.observation, Kind) else source.observation
         pictures = [name for name, kind in kinds.items() if kind.dtype == np.uint8 and len(kind.shape) == 3]
-        self.stills = {name: KeptRows(*spread(source, STILL_EPISODES, STILLS)) for name in pictures}
+        self.stills = {name: measures.KeptRows(*measures.spread(source, STILL_EPISODES, STILLS)) for name in pictures}
         # Comparing columns one by one is for numbers, not for flattened images: those count as none.
-        self.compared = width if width <= MOST_COLUMNS else 0
-        self.columns, self.wraps = ColumnHashes(self.compared), Wraps(source, self.compared)
+        self.compared = width if width <= measures.MOST_COLUMNS else 0
+        self.columns, self.wraps = measures.ColumnHashes(self.compared), measures.Wraps(source, self.compared)
         self.whole_numbers = True
         # A reader may say how episodes end; else columns of flags a row before the last do.
         told = not source.endings and all(name in source.extras for name in FLAGS)
-        self.flags = {name: KeptRows(source.stops[source.lengths >= 2] - 2) for name in FLAGS if told}
+        self.flags = {name: measures.KeptRows(source.stops[source.lengths >= 2] - 2) for name in FLAGS if told}
 
     def add(self, first: int, block: Rows) -> None:
         used = self.health.add(first, block)
         self.whole_numbers &= bool(np.array_equal(used, np.round(used)))
         self.hashes.add(block, self.source.last_rows(first, len(block["actions"])))
-        rows = vectors(trees.unnamed(block, "observations"))
+        rows = measures.vectors(trees.unnamed(block, "observations"))
         inputs = rows if self.source.transform is None else self.source.transform(rows)
         self.steps.add(inputs)
         self.moments.add(rows)
@@ -185,8 +166,8 @@ class _Audit:
             flags.add(first, block[f"extra.{name}"])
 
     def report(self, known: AuditReport, rescale: bool) -> AuditReport:
-        source, names = self.source, [label.name for label in self.labels]
-        acts = names_of(source.action_parts, source.action.shape[0])
+        source, names = self.source, [name for _, _, name in self.labels]
+        acts = measures.names_of(source.action_parts, source.action.shape[0])
         for first, block in source.blocks():
             self.add(first, block)
         transform = source.transform or ObservationTransform(len(names), tuple(range(len(names))))
@@ -195,7 +176,7 @@ class _Audit:
         twins = self.columns.twins(apart_from=self.moments.constant)
         inside = np.ones(source.rows - 1, bool)
         inside[source.stops[:-1] - 1] = False
-        jumped = jumps(_sizes_with_angles(source, wrapped, transform) if wrapped else self.steps.sizes, inside)
+        jumped = measures.jumps(_sizes_with_angles(source, wrapped, transform) if wrapped else self.steps.sizes, inside)
         copies = self.hashes.copies()
         flags = [kept.result().reshape(-1).astype(bool) for kept in self.flags.values()]
         errors = [*known.errors, *self.health.problems(rescale)]
@@ -212,7 +193,7 @@ class _Audit:
             ],
             endings=endings(slice(None), *flags) if flags else dict(source.endings),
             observations=self.moments.stats(self.labels),
-            actions=self.health.acted.stats([Label("", n, name) for n, name in enumerate(acts)]),
+            actions=self.health.acted.stats([(n, "", name) for n, name in enumerate(acts)]),
             jumps=len(jumped),
             duplicate_episodes=len(copies),
             training_bytes=training_bytes(source),
@@ -230,13 +211,13 @@ class _Audit:
         ]
 
 
-def _sizes_with_angles(source: Source, wrapped: list[Wrapped], transform: ObservationTransform) -> np.ndarray:
+def _sizes_with_angles(source: Source, wrapped: list[measures.Wrapped], transform: ObservationTransform) -> np.ndarray:
     """The sizes of steps with these columns as the angles that they are: a wrap is no jump."""
     angles = {**dict(transform.angles), **{angle.column: angle.period for angle in wrapped}}
     transform = replace(transform, angles=tuple(sorted(angles.items())))
-    steps = StepSizes()
+    steps = measures.StepSizes()
     for _, block in source.blocks():
-        steps.add(transform(vectors(trees.unnamed(block, "observations"))))
+        steps.add(transform(measures.vectors(trees.unnamed(block, "observations"))))
     return steps.sizes
 
 
@@ -288,7 +269,7 @@ def about_episodes(source: Source, jumped: np.ndarray, copies: list[int]) -> Ite
 
 
 def about_observations(
-    moments: Moments, twins: list[list[int]], names: Sequence[str], visible: Collection[int]
+    moments: measures.Moments, twins: list[list[int]], names: Sequence[str], visible: Collection[int]
 ) -> Iterator[Warning]:
     """visible: columns that networks see; the others do no harm."""
     constant = [column for column in moments.constant if column in visible]
@@ -318,7 +299,7 @@ def about_observations(
             )
 
 
-def about_angles(wrapped: Sequence[Wrapped], names: Sequence[str]) -> Iterator[Warning]:
+def about_angles(wrapped: Sequence[measures.Wrapped], names: Sequence[str]) -> Iterator[Warning]:
     """Columns that jump by a period, which networks do not see as angles yet."""
     if wrapped:
         jumps = [f"{names[a.column]}: {a.wraps} times by {'2 pi' if a.period < 7 else '360'}" for a in wrapped]
@@ -331,7 +312,9 @@ def about_angles(wrapped: Sequence[Wrapped], names: Sequence[str]) -> Iterator[W
         )
 
 
-def about_actions(acted: Moments, names: Sequence[str], whole_numbers: bool, rescale: bool) -> Iterator[Warning]:
+def about_actions(
+    acted: measures.Moments, names: Sequence[str], whole_numbers: bool, rescale: bool
+) -> Iterator[Warning]:
     varied = acted.low < acted.high
     if not varied.all():
         yield Warning(

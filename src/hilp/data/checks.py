@@ -4,11 +4,9 @@ Episodes are split at rows without numbers and at gaps in time. Columns that say
 wrap are turned into sine and cosine, by an `ObservationTransform` that travels with the policy.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -142,17 +140,12 @@ def examine_dataset(
 # ---- repairs ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class Repairs:
-    """What to do, as the user says it; read with `of`."""
+    """What to do, as the user says it."""
 
-    split: tuple[str, ...] = ()
-    angles: dict[str, float | None] | str | None = None  # columns, with a period where it is known; or "auto"
-    drop: tuple[str, ...] = ()
-
-    @staticmethod
-    def of(split: Any = None, angles: Angles | None = None, drop: Any = None) -> Repairs:
-        return Repairs(_words("split", split, SPLITS), _angles(angles), _words("drop", drop, DROPS))
+    def __init__(self, split: Any = None, angles: Angles | None = None, drop: Any = None):
+        self.split, self.drop = _words("split", split, SPLITS), _words("drop", drop, DROPS)
+        self.angles = _angles(angles)  # columns, with a period where it is known; or "auto"
 
     def apply(self, source: Source) -> Source:
         """The repaired source; its notes say what was done."""
@@ -327,11 +320,7 @@ def _dropped(
 
 
 def _named_angles(
-    name: str,
-    wanted: Mapping[str, float | None],
-    labels: list[str],
-    columns: Sequence[int],
-    known: Mapping[int, float],
+    name: str, wanted: Mapping[str, float | None], labels: list[str], columns: Sequence[int], known: Mapping[int, float]
 ) -> dict[int, float]:
     """The period of each column that the user names; known: of those that wrap."""
     found: dict[int, float] = {}

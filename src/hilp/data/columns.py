@@ -1,22 +1,24 @@
-"""Columns on disk, read a slice of rows at a time: .npy files and the members of an .npz, and a writer of .npy files.
+"""Columns on disk, read a slice of rows at a time: .npy files and the members of an .npz, and .npy files that grow.
 
 Anything with `shape`, `dtype` and row slices is a column; so an array is one.
 """
 
 import hashlib
+import math
 import os
 import struct
 import tempfile
 import zipfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Protocol
 
 import numpy as np
 
-from hilp import trees
-from hilp.data.transforms import ObservationTransform
 from hilp.errors import HilpError, reason
+from hilp.storage import told
 
 BLOCK_BYTES = 16 << 20  # of a read: large enough for the disk, small enough that no format needs memory
 NUMBERS = "fiub"  # dtype kinds that are numbers
@@ -33,6 +35,18 @@ class Column(Protocol):
     def dtype(self) -> np.dtype: ...
 
     def __getitem__(self, rows: slice, /) -> np.ndarray: ...
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A column that is made when it is read."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    read: Callable[[int, int], np.ndarray]  # rows from, to
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        return self.read(*rows.indices(self.shape[0])[:2])
 
 
 def fill(array: np.ndarray, stream: IO[bytes]) -> None:
@@ -60,23 +74,33 @@ class NpyStream:
     """The array in one .npy stream. Rows come in order; going back before the last slice read reopens the stream."""
 
     def __init__(self, name: str, size: int, open_stream: Callable[[], IO[bytes]]):
-        self.name, self._open = name, open_stream
+        self.name, self._size, self._open = name, size, open_stream
         self._stream: IO[bytes] | None = None
+        self._at = 0
+        self._recent: tuple[int, np.ndarray] = (0, np.empty(0))
+
+    @cached_property
+    def _header(self) -> tuple[tuple[int, ...], bool, np.dtype, int]:
+        """Shape, order, type and the length of the header itself; read when first asked for."""
         try:
             with self._open() as stream:
-                self.shape, self._fortran, self.dtype = _read_header(stream)
-                self._header = stream.tell()
-        except HilpError:
-            raise
+                shape, fortran, dtype = _read_header(stream)
+                begin = stream.tell()
         except Exception as error:  # a damaged header can fail anywhere in zipfile or in numpy's parser
-            raise HilpError(f"{name} is damaged: {reason(error)}") from error
-        if self.dtype.hasobject:
-            raise HilpError(f"{name} holds Python objects, which hilp never loads: store plain numbers")
-        self._row_bytes = row_bytes(self.shape, self.dtype)
-        if min(self.shape, default=0) < 0 or self._header + self._rows * self._row_bytes != size:
-            raise HilpError(f"{name} is damaged: {size} bytes do not hold an array {self.shape} of {self.dtype}")
-        self._at = 0
-        self._recent = (0, np.empty((0, *self.shape[1:]), self.dtype))
+            raise HilpError(f"{self.name} is damaged: {reason(error)}") from error
+        if dtype.hasobject:
+            raise HilpError(f"{self.name} holds Python objects, which hilp never loads: store plain numbers")
+        if min(shape, default=0) < 0 or begin + math.prod(shape) * dtype.itemsize != self._size:
+            raise HilpError(f"{self.name} is damaged: {self._size} bytes do not hold an array {shape} of {dtype}")
+        return shape, fortran, dtype, begin
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._header[0]
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self._header[2]
 
     @property
     def _rows(self) -> int:
@@ -86,7 +110,7 @@ class NpyStream:
         start, stop, _ = rows.indices(self._rows)
         if stop <= start:
             return np.empty((0, *self.shape[1:]), self.dtype)
-        if self._fortran and len(self.shape) > 1:
+        if self._header[1] and len(self.shape) > 1:
             # Columns lie one after another on disk, so any slice of rows needs all of it.
             if len(self._recent[1]) != self._rows:
                 flat = self._read(0, self._rows).reshape(-1)
@@ -108,9 +132,9 @@ class NpyStream:
             if self._stream is None or start < self._at:
                 self.close()
                 self._stream = self._open()
-                self._stream.read(self._header)
+                self._stream.read(self._header[3])
                 self._at = 0
-            skipped = (start - self._at) * self._row_bytes
+            skipped = (start - self._at) * row_bytes(self.shape, self.dtype)
             while skipped > 0:
                 got = len(self._stream.read(min(skipped, BLOCK_BYTES)))
                 if not got:
@@ -146,16 +170,14 @@ def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
 
 def open_npy(path: Path) -> NpyStream:
     """The array of an .npy file."""
-    try:
+    with told(f"{path} is missing"):
         size = path.stat().st_size
-    except OSError as error:
-        raise HilpError(f"{path} is missing: {error.strerror or error}") from error
     found = path.absolute()  # read as it is needed, wherever this process then is
     return NpyStream(str(path), size, lambda: open(found, "rb"))
 
 
-def open_npz(path: Path, only: Collection[str] | None = None) -> dict[str, NpyStream]:
-    """The arrays of an .npz file by name, all or only these."""
+def open_npz(path: Path) -> dict[str, NpyStream]:
+    """The arrays of an .npz file by name; one that nobody asks for may be damaged."""
     try:
         archive = zipfile.ZipFile(path)
         expected = _zip_entries(path)
@@ -166,8 +188,6 @@ def open_npz(path: Path, only: Collection[str] | None = None) -> dict[str, NpySt
     columns: dict[str, NpyStream] = {}
     for member in archive.infolist():
         name = member.filename.removesuffix(".npy")
-        if only is not None and name not in only:
-            continue
         where = f"array '{name}' of {path}"
         if not member.filename.endswith(".npy"):
             raise HilpError(f"{path} is a zip file but no .npz: it holds '{member.filename}', which is not an array")
@@ -196,33 +216,28 @@ def _zip_entries(path: Path) -> int:
     return int(entries)
 
 
-class NpyWriter:
-    """Writes an .npy file row by row, byte for byte what `np.save` of the whole array would write."""
+def begin_npy(path: Path, shape: tuple[int, ...], dtype: np.dtype, rows: int) -> None:
+    """An .npy file to append rows to, byte for byte what `np.save` of the whole array would write.
 
-    def __init__(self, path: Path, shape: tuple[int, ...], dtype: np.dtype, rows_done: int = 0):
-        self.dtype = dtype
-        self._file = open(path, "r+b" if rows_done else "wb")  # noqa: SIM115
-        if not rows_done:
+    rows: how many of those that were appended before stay; a ValueError where there are not as many.
+    """
+    with open(path, "r+b" if rows else "wb") as file:
+        if not rows:
             header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(self._file, header)
-        else:
-            _read_header(self._file)
-            end = self._file.tell() + rows_done * row_bytes(shape, dtype)
-            if self._file.seek(0, os.SEEK_END) < end:
-                raise ValueError(f"{path} is shorter than {rows_done} rows")
-            self._file.seek(end)
-            self._file.truncate()
+            np.lib.format.write_array_header_1_0(file, header)
+            return
+        _read_header(file)
+        end = file.tell() + rows * row_bytes(shape, dtype)
+        if file.seek(0, os.SEEK_END) < end:
+            raise ValueError(f"{path} is shorter than {rows} rows")
+        file.truncate(end)
 
-    def append(self, rows: np.ndarray) -> None:
-        self._file.write(np.ascontiguousarray(rows, self.dtype).data)
 
-    def flush(self) -> None:
-        """Everything written so far survives a crash of the machine."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-
-    def close(self) -> None:
-        self._file.close()
+def flush(paths: Iterable[Path]) -> None:
+    """Everything written so far survives a crash of the machine."""
+    for path in paths:
+        with open(path, "r+b") as file:
+            os.fsync(file.fileno())
 
 
 def sha256_of(path: Path, on_block: Callable[[int], None] | None = None) -> str:
@@ -236,53 +251,17 @@ def sha256_of(path: Path, on_block: Callable[[int], None] | None = None) -> str:
     return digest.hexdigest()
 
 
-def fingerprint_of(
-    observations: trees.Tree,
-    actions: Column,
-    lengths: Column,
-    transform: ObservationTransform | None = None,
-    frames: int = 1,
-) -> str:
-    """Hash of names, types, shapes and bytes of columns, read a block at a time, and of how networks see them.
-
-    Of pictures that are seen in stacks of `frames` each frame counts once, as it is stored.
-    """
-    digest = hashlib.sha256()
-    if frames > 1:
-        digest.update(f"frames {frames}".encode())
-    if transform is not None:
-        digest.update(transform.text.encode())
-    columns: dict[str, Column] = {**trees.named(observations, "observations"), "actions": actions, "lengths": lengths}
-    for name, column in columns.items():
-        digest.update(f"{name} {column.dtype.str} {column.shape}".encode())
-        step = block_rows(column.shape, column.dtype)
-        for start in range(0, column.shape[0], step):
-            digest.update(np.ascontiguousarray(column[start : start + step]).data)
-    return digest.hexdigest()[:32]
-
-
 IN_MEMORY = 64 << 20  # bytes
 
 
-class ArrayCache:
-    """Rows of float64 numbers that are read once: in memory while they are few, else in a file without a name."""
-
-    def __init__(self, width: int):
-        self._width, self._size = width, 0
-        self._file = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115 (kept open as long as the rows are)
-
-    def append(self, rows: np.ndarray) -> None:
-        try:
-            self._size += self._file.write(np.ascontiguousarray(rows, np.float64).data.cast("B"))
-        except OSError as error:
-            raise HilpError(
-                f"no space in {tempfile.gettempdir()} for the numbers of a large file: {error.strerror or error}"
-            ) from error
-
-    def rows(self) -> np.ndarray:
-        """All of them, [rows, width]."""
-        self._file.seek(0)
-        if self._size <= IN_MEMORY:
-            return np.frombuffer(self._file.read()).reshape(-1, self._width)
-        self._file.flush()
-        return np.memmap(self._file, np.float64, "r").reshape(-1, self._width)
+def gathered(chunks: Iterable[np.ndarray], width: int) -> np.ndarray:
+    """The rows of all chunks, float64 [rows, width]: in memory while they are few, else in a file without a name."""
+    file, size = tempfile.SpooledTemporaryFile(IN_MEMORY), 0  # noqa: SIM115 (open as long as the rows are)
+    for chunk in chunks:
+        with told(f"no space in {tempfile.gettempdir()} for the numbers of a large file"):
+            size += file.write(np.ascontiguousarray(chunk, np.float64).data.cast("B"))
+    file.seek(0)
+    if size <= IN_MEMORY:
+        return np.frombuffer(file.read()).reshape(-1, width)
+    file.flush()
+    return np.memmap(file, np.float64, "r").reshape(-1, width)

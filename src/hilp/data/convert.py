@@ -20,10 +20,9 @@ from typing import Any, Literal
 import numpy as np
 
 from hilp import storage
-from hilp.data import checks, load, native
-from hilp.data.columns import NpyWriter
-from hilp.data.dataset import Dataset
-from hilp.data.native import extras_of
+from hilp.data import checks, dataset, load
+from hilp.data.columns import begin_npy, flush
+from hilp.data.dataset import Dataset, extras_of
 from hilp.data.source import Rows, Source, mapped
 from hilp.data.transforms import ActionScaling, Metadata
 from hilp.errors import HilpError, path_of
@@ -89,14 +88,14 @@ def _to_native(source: Source, target: Path, overwrite: bool, progress: Progress
     """The folder, and what makes training on it impossible."""
     target = storage.with_a_name(path_of(target))
     storage.clean_leftovers(target)
-    native.require_free(target, overwrite)
+    dataset.require_free(target, overwrite)
     work = target.with_name(f".{target.name}.converting")  # a name that the same command finds again
     try:
         _require_own(work)
         with storage.locked(work, f"a conversion to {target}"):
             columns = work / COLUMNS
             problems = _write_columns(source, columns, progress)
-            np.save(columns / native.file_name("lengths"), source.lengths, allow_pickle=False)
+            np.save(columns / dataset.file_name("lengths"), source.lengths, allow_pickle=False)
             total = sum(file.stat().st_size for file in columns.glob("*.npy"))
             hashed = 0
 
@@ -105,7 +104,7 @@ def _to_native(source: Source, target: Path, overwrite: bool, progress: Progress
                 hashed += count
                 progress("hashing", hashed, total)
 
-            native.seal(columns, source, list(source.columns), on_block)
+            dataset.seal(columns, source, list(source.columns), on_block)
             (work / STATE).unlink()  # what lies here after the swap is not what a next conversion may go on with
             storage.swap_folder(columns, target)
             shutil.rmtree(work, ignore_errors=True)
@@ -129,18 +128,13 @@ def _require_own(work: Path) -> None:
 def _write_columns(source: Source, folder: Path, progress: Progress) -> list[str]:
     """Write what is not on disk yet; what makes training impossible, also of what an earlier process wrote."""
     plan = _plan(source)
-    done, known = _rows_done(folder, plan)
+    done, known = _rows_done(source, folder, plan)
     health = checks.HealthCheck(source)
-    try:
-        writers = _open_writers(folder, source, done)
-    except (ValueError, EOFError, FileNotFoundError):  # not even the headers were safe on disk
-        done, known = 0, []
-        writers = _open_writers(folder, source, done)
+    files = {name: folder / dataset.file_name(name) for name in source.columns}
     saved = time.monotonic()
 
     def checkpoint() -> None:
-        for writer in writers.values():
-            writer.flush()
+        flush(files.values())
         temporary = folder.parent / f".{STATE}.writing"  # only this process writes in here
         temporary.write_text(json.dumps({"plan": plan, "rows": done, "problems": [*known, *health.problems()]}))
         os.replace(temporary, folder.parent / STATE)
@@ -149,7 +143,8 @@ def _write_columns(source: Source, folder: Path, progress: Progress) -> list[str
         progress("writing", done, source.rows)
         for first, block in source.blocks(done):
             for name, values in block.items():
-                writers[name].append(values)
+                with open(files[name], "ab") as file:
+                    file.write(np.ascontiguousarray(values, source.columns[name].dtype).data)
             health.add(first, block)
             done = first + len(block["actions"])
             if time.monotonic() - saved > CHECKPOINT_SECONDS:
@@ -160,17 +155,7 @@ def _write_columns(source: Source, folder: Path, progress: Progress) -> list[str
     except HilpError:  # the source is damaged: nothing to go on with
         shutil.rmtree(folder.parent, ignore_errors=True)
         raise
-    finally:
-        for writer in writers.values():
-            writer.close()
     return [*known, *health.problems()]
-
-
-def _open_writers(folder: Path, source: Source, done: int) -> dict[str, NpyWriter]:
-    return {
-        name: NpyWriter(folder / native.file_name(name), (source.rows, *kind.shape), kind.dtype, done)
-        for name, kind in source.columns.items()
-    }
 
 
 def _plan(source: Source) -> str | None:
@@ -184,16 +169,23 @@ def _plan(source: Source) -> str | None:
     return digest.hexdigest()
 
 
-def _rows_done(folder: Path, plan: str | None) -> tuple[int, list[str]]:
-    """Rows of this very conversion that are safe on disk, and what is wrong with them; else a new folder."""
+def _rows_done(source: Source, folder: Path, plan: str | None) -> tuple[int, list[str]]:
+    """Rows of this very conversion that are safe on disk, and what is wrong with them; else none, in a new folder."""
+
+    def begin(rows: int) -> None:
+        for name, kind in source.columns.items():
+            begin_npy(folder / dataset.file_name(name), (source.rows, *kind.shape), kind.dtype, rows)
+
     try:
         state = json.loads((folder.parent / STATE).read_text())
-        if plan is not None and state["plan"] == plan and folder.is_dir():
+        if plan is not None and state["plan"] == plan:
+            begin(int(state["rows"]))
             return int(state["rows"]), [str(problem) for problem in state["problems"]]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        pass
+    except (OSError, EOFError, ValueError, KeyError, TypeError, RecursionError):
+        pass  # not even the headers may be safe on disk
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
+    begin(0)
     return 0, []
 
 

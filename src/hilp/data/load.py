@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from hilp import plugins, storage
-from hilp.data import checks, native, tables, timescale
+from hilp.data import checks, dataset, tables, timescale
 from hilp.data.checks import TIME, Repairs, is_split
 from hilp.data.columns import open_npz
 from hilp.data.dataset import Dataset
@@ -88,7 +88,7 @@ def _read(source: Any, format: str | None, options: dict[str, Any]) -> tuple[Dat
         return source, rows_text
     chosen = recognise(source, options) if format is None else format
     if chosen == "native" and set(options) <= {"verify", "in_memory", "angles", "drop"}:
-        repairs = Repairs.of(**{name: options.pop(name) for name in ("angles", "drop") if name in options})
+        repairs = Repairs(**{name: options.pop(name) for name in ("angles", "drop") if name in options})
         data = Dataset.open(path_of(source), **options)
         repaired = repairs.apply(of_dataset(data))
         return replace(data, transform=repaired.transform, notes=repaired.notes), rows_text
@@ -107,7 +107,7 @@ def open_source(source: Any, format: str | None = None, **options: Any) -> Sourc
     reader, _ = _reader(format)
     known = _known_options(reader, format, options)
     common = {name: options.pop(name) for name in COMMON if name in options and name not in known}
-    repairs = Repairs.of(**{name: common.get(name) for name in ("split", "angles", "drop")})
+    repairs = Repairs(**{name: common.get(name) for name in ("split", "angles", "drop")})
     kept = common.pop("extras", options.get("extras"))
     kept = [kept] if isinstance(kept, str) else kept
     if kept is not None and "extras" in known:
@@ -202,7 +202,7 @@ def is_missing(source: Any) -> bool:
 
 
 def _recognise_folder(path: Path) -> str:
-    tests = {"native": native.is_native, "minari": episodes.minari_folder, "lerobot": logs.is_lerobot}
+    tests = {"native": dataset.is_native, "minari": episodes.minari_folder, "lerobot": logs.is_lerobot}
     for format, test in tests.items():
         if test(path):
             return format

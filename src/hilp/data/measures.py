@@ -46,21 +46,16 @@ def vectors(observations: trees.Tree) -> np.ndarray:
     return np.concatenate([np.zeros((rows, 0), np.float32), *flat], axis=1, dtype=np.float32, casting="unsafe")
 
 
-class Label(NamedTuple):
-    """What to call a column."""
-
-    part: str  # of a named tree, else empty
-    column: int  # in that part
-    name: str
+Label = tuple[int, str, str]  # of a column: its number in its part, that part of a named tree (or ""), what to call it
 
 
 def column_labels(source: Source) -> list[Label]:
     """Of each column of `vectors`."""
     if isinstance(source.observation, Kind):
         names = names_of(source.observation_parts, source.observation_dim)
-        return [Label("", column, name) for column, name in enumerate(names)]
+        return [(column, "", name) for column, name in enumerate(names)]
     flat = [(part, kind.shape[0]) for part, kind in sorted(source.observation.items()) if len(kind.shape) == 1]
-    return [Label(part, column, f"{part} {column}") for part, width in flat for column in range(width)]
+    return [(column, part, f"{part} {column}") for part, width in flat for column in range(width)]
 
 
 def names_of(parts: Parts, width: int) -> list[str]:
@@ -119,7 +114,7 @@ class Moments:
     def stats(self, labels: Sequence[Label]) -> list[ColumnStats]:
         """Of the first MOST_COLUMNS columns that hold any finite value."""
         columns = zip(labels, self.count, self.low, self.high, self.mean, self.deviation, self.at_limits, strict=True)
-        found = (ColumnStats(at.column, at.part, at.name, *map(float, row)) for at, count, *row in columns if count)
+        found = (ColumnStats(*label, *map(float, row)) for label, count, *row in columns if count)
         return list(itertools.islice(found, MOST_COLUMNS))
 
 
@@ -204,15 +199,13 @@ class StepSizes:
     sensor's spike is no jump, but a reset, which moves everything, is.
     """
 
-    def __init__(self, columns: Sequence[int] | None = None):
-        self._columns = None if columns is None else list(columns)
+    def __init__(self) -> None:
         self._sizes: list[np.ndarray] = []
         self._before: np.ndarray | None = None
         self._usual: np.ndarray | None = None  # measured on the first block that moves
 
     def add(self, observations: np.ndarray) -> None:
-        rows = observations if self._columns is None else observations[:, self._columns]
-        rows = np.asarray(rows, np.float32)
+        rows = np.asarray(observations, np.float32)
         if self._before is not None:
             rows = np.concatenate([self._before, rows])
         self._before = rows[-1:].copy()

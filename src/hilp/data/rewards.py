@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -112,41 +112,26 @@ class Extras:
     at_s: Mapping[str, np.ndarray]
     at_next: Mapping[str, np.ndarray]
     owner: str  # whose columns they are, for the error
+    rows: np.ndarray | None = None  # of s, where these are the columns of all rows; each is read when it is used
 
     @staticmethod
     def of(data: Dataset, rows: np.ndarray) -> Extras:
-        """The columns of a data set at the transitions that start in these rows; each is read when it is used."""
-        return Extras(_Rows(data.extras, rows), _Rows(data.extras, rows + 1), data.name)
+        """The columns of a data set at the transitions that start in these rows."""
+        return Extras(data.extras, data.extras, data.name, rows)
 
     def before(self, name: str) -> np.ndarray:
         """A column at s."""
-        return self._column(self.at_s, name)
+        return self._column(self.at_s, name, 0)
 
     def after(self, name: str) -> np.ndarray:
         """A column at s'."""
-        return self._column(self.at_next, name)
+        return self._column(self.at_next, name, 1)
 
-    def _column(self, columns: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    def _column(self, columns: Mapping[str, np.ndarray], name: str, ahead: int) -> np.ndarray:
         if name not in columns:
             close = nearest(name, columns)
             raise HilpError(f"this reward needs the extra column '{name}', which {self.owner} does not have: {close}")
-        return columns[name]
-
-
-class _Rows(Mapping[str, np.ndarray]):
-    """Some rows of columns that may lie in a file."""
-
-    def __init__(self, columns: Mapping[str, np.ndarray], rows: np.ndarray):
-        self._columns, self._rows = columns, rows
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        return np.asarray(self._columns[name][self._rows])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
-
-    def __len__(self) -> int:
-        return len(self._columns)
+        return columns[name] if self.rows is None else np.asarray(columns[name][self.rows + ahead])
 
 
 def apply_reward(function: RewardFunction, before: Any, actions: np.ndarray, after: Any, extras: Extras) -> np.ndarray:

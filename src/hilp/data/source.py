@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hilp import trees
-from hilp.data import native, transforms
+from hilp.data import dataset, transforms
 from hilp.data.columns import BLOCK_BYTES, open_npy, row_bytes
-from hilp.data.dataset import Dataset
-from hilp.data.native import columns_of, extras_of
+from hilp.data.dataset import Dataset, columns_of, extras_of
 from hilp.data.transforms import Metadata
 from hilp.errors import HilpError, nearest, some
 
@@ -46,7 +45,7 @@ class Source(Metadata):
     """Trajectories somewhere."""
 
     lengths: np.ndarray  # int64 [episodes]: rows of each episode
-    columns: Mapping[str, Kind]  # observations (or observations/NAME), actions, extra.NAME: see `native.columns_of`
+    columns: Mapping[str, Kind]  # observations (or observations/NAME), actions, extra.NAME: see `dataset.columns_of`
     read: Callable[[int, int], Rows]  # rows from, to; going forward is fast
     disk_bytes: int = 0
     identity: str | None = None  # of the files behind it; None where there are none
@@ -147,13 +146,13 @@ def of_dataset(data: Dataset) -> Source:
 def of_folder(path: Path, *, verify: bool = False) -> Source:
     """A native folder, as `Dataset.save` and `convert` write it. `verify` compares every file with its hash."""
     path = path.absolute()  # files are opened as they are needed, wherever this process then is
-    found, manifest = of_dataset(Dataset.open(path, verify=verify)), native.read_manifest(path)
+    found, manifest = of_dataset(Dataset.open(path, verify=verify)), dataset.read_manifest(path)
     # Plain reads instead of the memory map, whose pages would count as memory of this process.
-    columns = {name: open_npy(path / native.file_name(name)) for name in found.columns}
+    columns = {name: open_npy(path / dataset.file_name(name)) for name in found.columns}
     found = replace(
         found,
         read=lambda start, stop: {name: column[start:stop] for name, column in columns.items()},
-        damages=lambda: list(native.damages(path, manifest, hashes=True)),
+        damages=lambda: list(dataset.damages(path, manifest, hashes=True)),
     )
     return with_files(found, [path / name for name in manifest["files"]])
 

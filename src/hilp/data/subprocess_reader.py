@@ -14,22 +14,23 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from hilp.data import arrow
-from hilp.data.columns import BLOCK_BYTES, DEFLATE_LIMIT, NUMBERS, block_rows, fill, row_bytes
+from hilp.data.columns import BLOCK_BYTES, DEFLATE_LIMIT, NUMBERS, Computed, block_rows, fill, row_bytes
 from hilp.errors import HilpError, reason
 
 STALL_SECONDS = 60.0  # an answer is at most a block or an episode; a healthy disk needs far less
 EPISODES_AT_ONCE = 500  # in an answer about Minari
+BATCH = 1 << 14  # rows of a Parquet file that are decoded at a time
 CHILD_MEMORY = 16 << 30  # address space: a damaged size must not take the machine's memory
 
 Answer = tuple[dict[str, Any], dict[str, np.ndarray]]
+Decode = Callable[[Any], np.ndarray]
 
 
 # ---- this side -------------------------------------------------------------------------------------------------------
@@ -107,31 +108,7 @@ def ask(path: Path, do: str, **arguments: Any) -> Answer:
     return note, arrays
 
 
-@dataclass(frozen=True)
-class FileColumn:
-    """One array of an HDF5 file, or a column of a Parquet file."""
-
-    path: Path
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    ids: str | None = None  # of a Parquet file: the column of the episodes
-
-    def __getitem__(self, rows: slice) -> np.ndarray:
-        start, stop, _ = rows.indices(self.shape[0])
-        step = block_rows(self.shape, self.dtype)
-        parts = [np.empty((0, *self.shape[1:]), self.dtype)]
-        for first in range(start, stop, step):
-            count = min(step, stop - first)
-            _, found = ask(self.path, "rows", ids=self.ids, name=self.name, start=first, stop=first + count)
-            part = found["rows"]
-            if part.shape != (count, *self.shape[1:]) or part.dtype != self.dtype:
-                raise HilpError(f"{self.path} is damaged: '{self.name}' changes its shape while it is read")
-            parts.append(part)
-        return parts[1] if len(parts) == 2 else np.concatenate(parts)
-
-
-def open_columns(path: Path, ids: str | None = None) -> tuple[dict[str, FileColumn], list[str]]:
+def open_columns(path: Path, ids: str | None = None) -> tuple[dict[str, Computed], list[str]]:
     """The arrays of numbers in an HDF5 file, by their path inside it, and the names of what is not.
 
     ids: the file is a Parquet file, and this column may hold names of episodes.
@@ -139,13 +116,27 @@ def open_columns(path: Path, ids: str | None = None) -> tuple[dict[str, FileColu
     note, _ = ask(path, "columns", ids=ids)
     limit = DEFLATE_LIMIT * (path.stat().st_size + 64)
     path = path.absolute()  # rows are read as they are needed, wherever this process then is
-    columns = {
-        name: FileColumn(path, name, tuple(shape), np.dtype(dtype), ids) for name, shape, dtype in note["columns"]
-    }
-    for name, column in columns.items() if ids is None else ():
-        if column.shape[0] * row_bytes(column.shape, column.dtype) > limit:
-            raise HilpError(f"{path} is damaged: its '{name}' claims to be {column.shape}, more than the file can hold")
+    columns = {}
+    for name, shape, dtype in note["columns"]:
+        kind = tuple(shape), np.dtype(dtype)
+        if ids is None and shape[0] * row_bytes(*kind) > limit:
+            raise HilpError(f"{path} is damaged: its '{name}' claims to be {kind[0]}, more than the file can hold")
+        columns[name] = Computed(*kind, partial(_read_rows, path, ids, name, *kind))
     return columns, note["others"]
+
+
+def _read_rows(
+    path: Path, ids: str | None, name: str, shape: tuple[int, ...], dtype: np.dtype, start: int, stop: int
+) -> np.ndarray:
+    step = block_rows(shape, dtype)
+    parts = [np.empty((0, *shape[1:]), dtype)]
+    for first in range(start, stop, step):
+        count = min(step, stop - first)
+        _, found = ask(path, "rows", ids=ids, name=name, start=first, stop=first + count)
+        if found["rows"].shape != (count, *shape[1:]) or found["rows"].dtype != dtype:
+            raise HilpError(f"{path} is damaged: '{name}' changes its shape while it is read")
+        parts.append(found["rows"])
+    return parts[1] if len(parts) == 2 else np.concatenate(parts)
 
 
 def open_minari(folder: Path) -> tuple[str, list[int]]:
@@ -161,11 +152,10 @@ def open_minari(folder: Path) -> tuple[str, list[int]]:
 def read_minari(folder: Path, first: int, stop: int) -> list[dict[str, np.ndarray]]:
     """The arrays of some episodes. Parts of a dict are named by their path: "observations/qpos"."""
     episodes: list[dict[str, np.ndarray]] = [{} for _ in range(first, stop)]
-    for begin in range(first, stop, EPISODES_AT_ONCE):
-        _, found = ask(folder, "episodes", first=begin, stop=min(begin + EPISODES_AT_ONCE, stop))
-        for name, array in found.items():
-            number, _, part = name.partition(" ")
-            episodes[int(number) - first][part] = array
+    _, found = ask(folder, "episodes", first=first, stop=stop)
+    for name, array in found.items():
+        number, _, part = name.partition(" ")
+        episodes[int(number) - first][part] = array
     return episodes
 
 
@@ -220,72 +210,62 @@ def _serve() -> None:
 
 
 class Hdf5:
-    """One file."""
+    """One HDF5 file. It alone is read: what lies outside of it (links, data in other files) is not followed."""
 
     def __init__(self, path: str):
         import h5py
 
         self._file = h5py.File(path, "r", rdcc_nbytes=BLOCK_BYTES)
         self.columns: dict[str, Any] = {}
-        self.others = outside = _outside(self._file)
+        self.others: list[str] = []
+        self.outside: list[str] = []
+
+        def link(name: Any, item: Any) -> None:
+            if not isinstance(item, h5py.HardLink):
+                self.outside.append(str(name))
 
         def look(name: Any, item: Any) -> None:
-            if not isinstance(item, h5py.Dataset) or name in outside:
+            if not isinstance(item, h5py.Dataset):
                 return
-            if item.shape and item.dtype.kind in NUMBERS and isinstance(name, str):  # a damaged name comes as bytes
+            if item.is_virtual or item.external:
+                self.outside.append(str(name))
+            elif item.shape and item.dtype.kind in NUMBERS and isinstance(name, str):  # a damaged name comes as bytes
                 self.columns[name] = item
             else:
                 self.others.append(str(name))
 
+        self._file.visititems_links(link)  # `visititems` passes over links without a word
         self._file.visititems(look)
-
-    def read(self, name: str, start: int, stop: int) -> np.ndarray:
-        return np.asarray(self.columns[name][start:stop])
-
-    def close(self) -> None:
-        self._file.close()
+        self.others += self.outside
 
 
-def _outside(file: Any) -> list[str]:
-    """What hilp does not follow, for a file alone says what is read: links, and data that lies in other files."""
-    import h5py
-
-    found: list[str] = []
-
-    def look(name: Any, item: Any) -> None:
-        if isinstance(item, h5py.Dataset) and (item.is_virtual or item.external):
-            found.append(str(name))
-
-    # `visititems` passes over links without a word.
-    file.visititems_links(lambda name, link: None if isinstance(link, h5py.HardLink) else found.append(str(name)))
-    file.visititems(look)
-    return found
+_opened: dict[tuple[Any, ...], Any] = {}
 
 
-_opened: dict[tuple[str, str | None], Hdf5 | arrow.Parquet] = {}
+def _kept(reopen: bool, opens: Callable[..., Any], *arguments: Any) -> Any:
+    """What opens a file, or a folder, gives for it, kept as long as requests are about it."""
+    if reopen or (opens, *arguments) not in _opened:
+        _opened.clear()  # closes it
+        _opened[opens, *arguments] = opens(*arguments)
+    return _opened[opens, *arguments]
 
 
-def _file(path: str, ids: str | None, reopen: bool = False) -> Hdf5 | arrow.Parquet:
-    """The file, kept open as long as requests are about it."""
-    if reopen or (path, ids) not in _opened:
-        if _opened:
-            _opened.popitem()[1].close()
-        _opened[path, ids] = Hdf5(path) if ids is None else arrow.Parquet(path, ids)
-    return _opened[path, ids]
+def _file(path: str, ids: str | None) -> "Hdf5 | Parquet":
+    return Hdf5(path) if ids is None else Parquet(path, ids)
 
 
 def _columns(path: str, ids: str | None) -> Answer:
-    file = _file(path, ids, reopen=True)
+    file = _kept(True, _file, path, ids)
     columns = [(name, column.shape, column.dtype.str) for name, column in file.columns.items()]
     return {"columns": columns, "others": file.others}, {}
 
 
 def _rows(path: str, ids: str | None, name: str, start: int, stop: int) -> Answer:
-    return {}, {"rows": _file(path, ids).read(name, start, stop)}
+    return {}, {"rows": np.asarray(_kept(False, _file, path, ids).columns[name][start:stop])}
 
 
 def _steps(path: str, first: int, most: int) -> Answer:
-    data = _minari_dataset(path)
+    data = _kept(first == 0, _minari_dataset, path)
     total = int(data.total_episodes)
     metadata = data.storage.get_episode_metadata(range(first, min(first + most, total)))
     steps = [int(episode["total_steps"]) for episode in metadata]
@@ -294,8 +274,8 @@ def _steps(path: str, first: int, most: int) -> Answer:
 
 def _episodes(path: str, first: int, stop: int) -> Answer:
     arrays: dict[str, np.ndarray] = {}
-    episodes = range(first, stop)
-    for number, episode in zip(episodes, _minari_dataset(path).iterate_episodes(episodes), strict=True):
+    data, episodes = _kept(False, _minari_dataset, path), range(first, stop)
+    for number, episode in zip(episodes, data.iterate_episodes(episodes), strict=True):
         for part in ("observations", "actions", "rewards", "terminations", "truncations", "infos"):
             arrays |= {f"{number} {name}": array for name, array in _flattened(part, getattr(episode, part))}
     return {}, arrays
@@ -310,26 +290,6 @@ def _flattened(name: str, value: Any) -> Iterator[tuple[str, np.ndarray]]:
         yield name, array
 
 
-_contained: list[tuple[str, int, int]] = []  # the files that were last looked through, with size and time of change
-
-
-def _require_self_contained(folder: str) -> None:
-    """Refuse HDF5 files that take data from elsewhere: Minari would read any file of this machine as observations."""
-    global _contained
-    import h5py
-
-    files = sorted(Path(folder).rglob("*.hdf5")) + sorted(Path(folder).rglob("*.h5"))
-    now = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    if now == _contained:
-        return
-
-    for file in files:
-        with h5py.File(file, "r") as opened:
-            if found := _outside(opened):
-                raise ValueError(f"'{found[0]}' is a link or lies in other files, which hilp does not follow")
-    _contained = now
-
-
 def _minari_dataset(path: str) -> Any:
     from minari import MinariDataset
     from minari.dataset.minari_storage import MinariStorage
@@ -338,8 +298,127 @@ def _minari_dataset(path: str) -> Any:
     if "observation_space" not in about or "action_space" not in about:
         # Minari would now build the simulator that a stranger's file names.
         raise ValueError("its metadata.json has no observation_space and action_space")
-    _require_self_contained(path)
+    for file in (*Path(path).rglob("*.hdf5"), *Path(path).rglob("*.h5")):
+        for name in Hdf5(str(file)).outside:  # Minari would read any file of this machine as observations
+            raise ValueError(f"'{name}' is a link or lies in other files, which hilp does not follow")
     return MinariDataset(path)
+
+
+# ---- Parquet ---------------------------------------------------------------------------------------------------------
+
+
+class Parquet:
+    """One Parquet file. Whatever is wrong with it is an exception of any kind."""
+
+    def __init__(self, path: str, ids: str):
+        """ids: the column of the episodes, which may hold names."""
+        import pyarrow.parquet
+
+        self._open = lambda: pyarrow.parquet.ParquetFile(path)
+        file = self._open()
+        self.rows, self._schema = int(file.metadata.num_rows), file.schema_arrow
+        self._nulls = _columns_with_nulls(file.metadata)
+        names = list(self._schema.names)
+        if len(set(names)) < len(names):
+            raise ValueError("two columns have one name")
+        self.columns = {n: column for n in names if (column := self._column(n, n == ids)) is not None}
+        self.others = [name for name in names if name not in self.columns]
+
+    def _column(self, name: str, words: bool) -> Computed | None:
+        """A column; None where it holds neither numbers nor times, nor names where those are of use."""
+        import pyarrow.types as types
+
+        kind = self._schema.field(name).type
+
+        def fits(*names: str) -> bool:
+            return any(getattr(types, f"is_{name}")(kind) for name in names)
+
+        if fits("floating", "decimal", "integer", "boolean"):
+            whole = fits("integer", "boolean") and name not in self._nulls
+            number = np.dtype(np.int64 if whole else np.float32 if fits("float16", "float32") else np.float64)
+            return self._decoded(name, number, lambda array: _numbers(array, number))
+        if fits("timestamp", "duration", "date"):
+            return self._decoded(name, np.dtype(np.float64), _seconds)
+        if words and fits("string", "large_string", "dictionary"):
+            found = self._all(name, lambda array: _words(array, name))
+            return self._decoded(name, found.dtype, lambda array: _words(array, name).astype(found.dtype))
+        lists = fits("list", "large_list", "fixed_size_list")
+        if lists and (types.is_floating(kind.value_type) or types.is_integer(kind.value_type)):
+            exact = np.dtype(np.float64 if types.is_float64(kind.value_type) else np.float32)
+            row = next(self._batches(name, 1), None)
+            width = 0 if row is None or row.column(0).null_count else len(row.column(0)[0])
+            return self._decoded(name, exact, lambda array: _vectors(array, width, exact, name), width)
+        return None
+
+    def _decoded(self, name: str, dtype: np.dtype, decode: Decode, *width: int) -> Computed:
+        """A column that is decoded batch by batch, going forward."""
+        held: tuple[int, np.ndarray, Iterator[Any]] | None = None  # the first row held, those held, those ahead
+
+        def read(start: int, stop: int) -> np.ndarray:
+            nonlocal held
+            if stop - start > 4 * BATCH:  # a whole column, which is read once
+                return self._all(name, decode)[start:stop]
+            if held is None or start < held[0]:
+                held = 0, np.zeros((0, *width), dtype), self._batches(name, BATCH)
+            first, rows, ahead = held
+            while first + len(rows) < stop:
+                batch = next(ahead, None)
+                if batch is None:
+                    raise ValueError(f"it ends after {first + len(rows)} of {self.rows} rows")
+                past = min(max(start - first, 0), len(rows))
+                first, rows = first + past, np.concatenate([rows[past:], decode(batch.column(0))])
+            held = first, rows, ahead
+            return rows[start - first : stop - first]
+
+        return Computed((self.rows, *width), dtype, read)
+
+    def _batches(self, name: str, size: int) -> Iterator[Any]:
+        return self._open().iter_batches(batch_size=size, columns=[name], use_threads=False)
+
+    def _all(self, name: str, decode: Decode) -> np.ndarray:
+        table = self._open().read(columns=[name], use_threads=False)
+        parts = [decode(chunk) for chunk in table.column(name).chunks]
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def _columns_with_nulls(metadata: Any) -> set[str]:
+    """Columns in which something is missing, or may be."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    columns = [group.column(number) for group in groups for number in range(metadata.num_columns)]
+    known = [(column.path_in_schema, column.statistics) for column in columns]
+    return {name for name, about in known if about is None or not about.has_null_count or about.null_count}
+
+
+def _numbers(array: Any, dtype: np.dtype) -> np.ndarray:
+    import pyarrow
+
+    if pyarrow.types.is_boolean(array.type):
+        array = array.cast(pyarrow.int8())
+    elif pyarrow.types.is_decimal(array.type):
+        array = array.cast(pyarrow.float64())
+    return np.asarray(array.to_numpy(zero_copy_only=False)).astype(dtype, copy=False)
+
+
+def _seconds(array: Any) -> np.ndarray:
+    import pyarrow
+
+    if pyarrow.types.is_date(array.type):
+        array = array.cast(pyarrow.timestamp("ms"))
+    unit = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[array.type.unit]
+    return _numbers(array.cast(pyarrow.int64()), np.dtype(np.float64)) / unit
+
+
+def _words(array: Any, name: str) -> np.ndarray:
+    if array.null_count:
+        raise ValueError(f"'{name}' does not say of every row which episode it is of")
+    return np.array([str(word) for word in array.to_pylist()] or [""])[: len(array)]
+
+
+def _vectors(array: Any, width: int, dtype: np.dtype, name: str) -> np.ndarray:
+    values = array.flatten()
+    if array.null_count or len(values) != len(array) * width:
+        raise ValueError(f"the rows of '{name}' are not all of {width} numbers: give vectors of one length")
+    return _numbers(values, dtype).reshape(-1, width)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,11 @@ import numpy as np
 
 from hilp import trees
 from hilp.data import subprocess_reader
-from hilp.data.columns import NUMBERS, Column, open_npz
-from hilp.data.native import columns_of
+from hilp.data.columns import NUMBERS, Column, Computed, open_npz
+from hilp.data.dataset import extras_of
 from hilp.data.source import Kind, Rows, Source, choose_extras, rows_text, with_files
 from hilp.errors import HilpError, nearest, reason, require_utf8, some
+from hilp.storage import told
 from hilp.trees import Tree
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
@@ -21,18 +22,6 @@ MAGIC = {b"PK\x03\x04": "npz", b"PAR1": "parquet"}  # by the first bytes of a fi
 MOST_LEVELS = 8  # of dicts inside a dict of arrays
 UNUSABLE = {"c": "complex numbers", "M": "points in time", "m": "spans of time"}  # which kinds of values no row can be
 CLOSE = 1e-4  # next_observations may differ from the row after by this much (absolute or relative): stored precision
-
-
-@dataclass(frozen=True)
-class Computed:
-    """A column that is made when it is read."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    read: Callable[[int, int], np.ndarray]  # rows from, to
-
-    def __getitem__(self, rows: slice) -> np.ndarray:
-        return self.read(*rows.indices(self.shape[0])[:2])
 
 
 @dataclass(frozen=True)
@@ -54,16 +43,13 @@ class Table:
 
 def magic(path: Path) -> str | None:
     """npz, hdf5 or parquet, by the first bytes of a file."""
-    try:
-        with open(path, "rb") as file:
-            for start in (0, 512, 1024, 2048):  # HDF5 allows a block of the user's own before it
-                file.seek(start)
-                if file.read(8) == HDF5_MAGIC:
-                    return "hdf5"
-            file.seek(0)
-            return MAGIC.get(file.read(4))
-    except OSError as error:
-        raise HilpError(f"{path} cannot be read: {error.strerror or error}") from error
+    with told(f"{path} cannot be read"), open(path, "rb") as file:
+        for start in (0, 512, 1024, 2048):  # HDF5 allows a block of the user's own before it
+            file.seek(start)
+            if file.read(8) == HDF5_MAGIC:
+                return "hdf5"
+        file.seek(0)
+        return MAGIC.get(file.read(4))
 
 
 def open_table(source: Mapping[str, Any] | Path) -> Table:
@@ -221,12 +207,10 @@ def parts_of(table: Table, what: str, names: Sequence[str], flatten: bool, singl
 
 
 def extra_columns(
-    table: Table, spent: Collection[str], rows: Collection[int], wanted: Sequence[str] | None, strict: bool
+    table: Table, spent: Collection[str], rows: Collection[int], wanted: Sequence[str] | None
 ) -> tuple[dict[str, Column], list[str]]:
-    """The columns that become extras (all, or those that are wanted), and a note about what cannot be one.
-
-    strict: columns that cannot be extras are the caller's mistake.
-    """
+    """The columns that become extras (all, or those that are wanted), and a note about what cannot be one."""
+    strict = table.kind == "arrays"  # a file is as it is; of a dict the user can leave out what does not fit
     fits: dict[str, Column] = {}
     odd = list(table.others)
     for name in (name for name in table.columns if name not in spent):
@@ -240,30 +224,22 @@ def extra_columns(
     return {name: fits[name] for name in choose_extras(fits, wanted, table.name)}, left_out(odd)
 
 
-def lay_out(
-    table: Table,
-    lengths: np.ndarray,
-    observations: Tree,
-    actions: Column,
-    following: Tree | None,
-    extras: Mapping[str, Column],
-) -> Source:
-    """Rows of a data set from columns with `lengths` observations in each episode.
+def lay_out(table: Table, lengths: np.ndarray, columns: dict[str, Column], following: Tree | None) -> Source:
+    """Rows of a data set from its columns (see `columns_of`) with `lengths` observations in each episode.
 
     Three layouts: an action a row; one action fewer than observations in each episode; or, with the observations
     `following` each row, rows that are whole transitions, to which each episode's final state is added.
     """
-    now, after = (trees.named(tree, "observations") for tree in (observations, following))
+    after = {} if following is None else trees.named(following, "observations")
     whole = following is not None
-    _require_layout(table.name, len(lengths), now, after if whole else now, actions, extras)
-    rows = next(iter(now.values())).shape[0]
-    columns = columns_of(observations, actions, extras)
+    _require_layout(table.name, len(lengths), columns, after)
+    rows = next(iter(columns.values())).shape[0]
     kinds = {name: Kind(column.shape[1:], column.dtype.newbyteorder("=")) for name, column in columns.items()}
-    kinds["actions"] = Kind(actions.shape[1:], np.dtype(np.float32))
+    kinds["actions"] = Kind(kinds["actions"].shape, np.dtype(np.float32))
     ends = np.cumsum(lengths + whole) - 1  # each episode's last row, as it will be
     for name, column in columns.items():
         final = column if whole and name != "actions" else None
-        if whole and name in now:
+        if name in after:
             final = _consecutive(column, after[name], np.cumsum(lengths) - 1, table.name)
         if whole or column.shape[0] != rows:
             columns[name] = _with_final_rows(column, ends, final)
@@ -280,32 +256,22 @@ def lay_out(
     return with_files(found, table.files) if table.files else found
 
 
-def _require_layout(
-    name: str,
-    episodes: int,
-    now: Mapping[str, Column],
-    after: Mapping[str, Column],
-    actions: Column,
-    extras: Mapping[str, Column],
-) -> None:
-    """Columns fit together in one of the three layouts; after: the same as now, where nothing follows."""
-    (total, size), (others, other_size) = (
-        (next(iter(tree.values())).shape[0], sum(int(np.prod(column.shape[1:])) for column in tree.values()))
-        for tree in (now, after)
-    )
-    kinds = [{part: (tree[part].shape, tree[part].dtype) for part in now if part in tree} for tree in (now, after)]
-    if kinds[0] != kinds[1]:
-        raise HilpError(
-            f"{name}: with next_observations every row is a transition, but there are {total} observations of "
-            f"{size} numbers and {others} next_observations of {other_size}"
-        )
-    acts = actions.shape[0]
-    if acts != total and (after is not now or acts != total - episodes):
+def _require_layout(name: str, episodes: int, columns: Mapping[str, Column], after: Mapping[str, Column]) -> None:
+    """Columns fit together in one of the three layouts; after: what follows observations, empty where nothing does."""
+    total, acts = next(iter(columns.values())).shape[0], columns["actions"].shape[0]
+    for part in columns if after else ():
+        here, there = (f"{of[part].dtype} {of[part].shape}" if part in of else "nothing" for of in (columns, after))
+        if part.startswith("observations") and here != there:
+            raise HilpError(
+                f"{name}: with next_observations every row is a transition, but {part} are {here} and what follows "
+                f"them is {there}: give as many of the same kind"
+            )
+    if acts != total and (after or acts != total - episodes):
         raise HilpError(
             f"{name}: {total} observations but {acts} actions in {episodes} episodes: give an action a row"
-            + (", or one fewer per episode" if after is now else "")
+            + ("" if after else ", or one fewer per episode")
         )
-    for extra, column in extras.items():
+    for extra, column in extras_of(columns).items():
         if column.shape[:1] not in ((total,), (acts,)):
             raise HilpError(
                 f"{name}: extra column '{extra}' is {column.shape}, but there are {total} observations: drop or fix it"

@@ -230,9 +230,8 @@ def _steps_between(places: np.ndarray, place: np.ndarray, row: np.ndarray, episo
     edge, took = np.concatenate(edges), np.concatenate(taken)
     order = np.lexsort((took, edge))
     edge, took = edge[order], took[order]
-    first = np.flatnonzero(np.r_[True, edge[1:] != edge[:-1]]) if len(edge) else np.zeros(0, np.int64)
-    many = np.diff(np.r_[first, len(edge)])
-    steps[edge[first]] = took[first + (QUICK * (many - 1)).astype(np.int64)]
+    known, first, many = np.unique(edge, return_index=True, return_counts=True)
+    steps[known] = took[first + (QUICK * (many - 1)).astype(np.int64)]
     table = steps.reshape(count, count)
     np.fill_diagonal(table, 0.0)
     return table

@@ -20,8 +20,6 @@ from hilp import trees
 from hilp.errors import HilpError
 from hilp.trees import Tree
 
-BLOCK, FRAMES_BLOCK = 1 << 16, 1 << 12  # rows that are transformed, and stacked, at a time
-
 
 @dataclass(frozen=True)
 class ObservationTransform:
@@ -58,11 +56,7 @@ class ObservationTransform:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "width": self.width,
-            "columns": list(self.columns),
-            "angles": [[c, period] for c, period in self.angles],
-        }
+        return {"width": self.width, "columns": list(self.columns), "angles": [list(angle) for angle in self.angles]}
 
     @staticmethod
     def from_json(values: Any) -> ObservationTransform:
@@ -85,8 +79,23 @@ class ObservationTransform:
         return json.dumps(self.to_json(), sort_keys=True)
 
 
-class TransformedRows:
-    """Rows that may lie in a file, through a transform: what `trees`, samplers and numpy ask of an array of rows."""
+class MadeRows:
+    """Rows that are made when they are read: what `trees`, samplers and numpy ask of an array of rows."""
+
+    block = 1 << 16  # rows that are made at a time
+
+    def __len__(self: Any) -> int:
+        return int(self.shape[0])
+
+    def __array__(self: Any, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        found = np.empty(self.shape, self.dtype)
+        for first in range(0, len(self), self.block):
+            found[first : first + self.block] = self[first : first + self.block]
+        return found if dtype is None else found.astype(dtype, copy=False)
+
+
+class TransformedRows(MadeRows):
+    """Rows that may lie in a file, through a transform."""
 
     dtype = np.dtype(np.float32)
     ndim = 2
@@ -95,17 +104,8 @@ class TransformedRows:
         self._rows, self._transform = rows, transform
         self.shape = (len(rows), transform.size)
 
-    def __len__(self) -> int:
-        return self.shape[0]
-
     def __getitem__(self, index: Any) -> np.ndarray:
         return self._transform(np.asarray(self._rows[index]))
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        found = np.empty(self.shape, np.float32)
-        for first in range(0, len(self), BLOCK):
-            found[first : first + BLOCK] = self[first : first + BLOCK]
-        return found if dtype is None else found.astype(dtype, copy=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,13 +201,10 @@ class Metadata:
 # frame once. At the start of an episode, its first frame stands in for those before it.
 
 
-class Frames:
-    """Rows of `count` frames each, oldest first, one behind the other along the channels.
+class Frames(MadeRows):
+    """Rows of `count` frames each, oldest first, one behind the other along the channels; the arrays may be jax's."""
 
-    What `trees`, samplers and numpy ask of an array of rows; numpy's arrays and jax's lie in it alike.
-    """
-
-    ndim = 4
+    ndim, block = 4, 1 << 12
 
     def __init__(self, stored: Any, first: Any, count: int):
         self.stored = stored  # [rows, height, width, channels]: each frame once
@@ -223,9 +220,6 @@ class Frames:
     def dtype(self) -> Any:
         return self.stored.dtype
 
-    def __len__(self) -> int:
-        return int(self.stored.shape[0])
-
     def __getitem__(self, rows: Any) -> Any:
         if isinstance(rows, slice):
             rows = np.arange(*rows.indices(len(self)))
@@ -239,12 +233,6 @@ class Frames:
         axes = range(found.ndim)
         found = found.transpose(*axes[:-4], *axes[-3:-1], axes[-4], axes[-1])
         return found.reshape(*found.shape[:-2], -1)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        found = np.empty(self.shape, self.dtype)
-        for start in range(0, len(self), FRAMES_BLOCK):
-            found[start : start + FRAMES_BLOCK] = self[start : start + FRAMES_BLOCK]
-        return found if dtype is None else found.astype(dtype, copy=False)
 
     def select(self, slices: Sequence[slice]) -> Frames:
         """The rows of some episodes."""

@@ -11,6 +11,7 @@ import numpy as np
 from hilp import trees
 from hilp.data import tables
 from hilp.data.columns import Column, block_rows
+from hilp.data.dataset import columns_of
 from hilp.data.measures import StepSizes, jumps
 from hilp.data.source import MOST_BLOCK_ROWS, Source, with_numbers, without_short
 from hilp.data.tables import Table, extra_columns, lay_out, named_parts, open_table, parts_of, vectors
@@ -25,16 +26,14 @@ KNOWN = (*PARTS, *STRUCTURE, "timeouts")
 KITCHEN_COLUMNS = (60, 30)  # numbers in a row of a D4RL Kitchen file, and how many of them are not the goal
 ANTMAZE_PLACE = (0, 1)  # columns of an AntMaze observation that say where the ant is
 
-Columns = Mapping[str, str | Sequence[str]]
+Arrays = Mapping[str, Any] | Path  # what holds named arrays
+Columns = Mapping[str, str | Sequence[str]]  # which of them are what
+Chosen = Columns | None
+Names = Sequence[str] | None  # of the extra columns to keep; None: all
 
 
 def read(
-    source: Mapping[str, Any] | Path,
-    *,
-    columns: Columns | None = None,
-    flatten: bool = False,
-    drop_short: bool = False,
-    extras: Sequence[str] | None = None,
+    source: Arrays, *, columns: Chosen = None, flatten: bool = False, drop_short: bool = False, extras: Names = None
 ) -> Source:
     """Named arrays: a dict, an .npz or an HDF5 file.
 
@@ -53,11 +52,7 @@ def read(
 
 
 def read_ogbench(
-    source: Mapping[str, Any] | Path,
-    *,
-    split: Literal["train", "val"] | None = None,
-    flatten: bool = False,
-    extras: Sequence[str] | None = None,
+    source: Arrays, *, split: Literal["train", "val"] | None = None, flatten: bool = False, extras: Names = None
 ) -> Source:
     """OGBench's .npz: `terminals` is 1 on each episode's last row. `split` picks the file or its "-val" sibling."""
     if split not in (None, "train", "val"):
@@ -73,12 +68,12 @@ def read_ogbench(
 
 
 def read_d4rl(
-    source: Mapping[str, Any] | Path,
+    source: Arrays,
     *,
     convention: Literal["antmaze", "kitchen"] | None = None,
     detect_jumps: bool = False,
     flatten: bool = False,
-    extras: Sequence[str] | None = None,
+    extras: Names = None,
 ) -> Source:
     """D4RL's HDF5 (or a dict or .npz of the same arrays): rows in order, an episode ends at a terminal or a timeout.
 
@@ -124,12 +119,13 @@ def read_d4rl(
 
 def _jumps_of(observations: Column, columns: Sequence[int] | None, name: str) -> np.ndarray:
     rows, width = observations.shape
-    if columns is not None and width <= max(columns):
+    moving = list(range(width) if columns is None else columns)
+    if moving and width <= max(moving):
         raise HilpError(f"{name}: observations of {width} numbers have no place in columns {columns}")
-    steps = StepSizes(columns)
+    steps = StepSizes()
     block = min(block_rows(observations.shape, np.dtype(np.float32)), MOST_BLOCK_ROWS)
     for start in range(0, rows, block):
-        steps.add(observations[start : start + block])
+        steps.add(observations[start : start + block][:, moving])
     return jumps(steps.sizes)
 
 
@@ -153,10 +149,10 @@ def _hints(table: Table, width: int, terminals: np.ndarray, convention: str | No
 
 def of_table(
     table: Table,
-    columns: Columns | None = None,
+    columns: Chosen = None,
     flatten: bool = False,
     drop_short: bool = False,
-    extras: Sequence[str] | None = None,
+    extras: Names = None,
     lengths: np.ndarray | None = None,
     otherwise: str | None = None,
 ) -> Source:
@@ -173,16 +169,15 @@ def of_table(
     rows = next(iter(trees.named(observations, "").values())).shape[0]
     spent = {name for names in parts.values() for name in names}
     spent |= {name for name in table.columns if name.partition("/")[0] in {*TREES} - parts.keys()}
-    # A file is as it is; of a dict the user can leave out what does not fit.
-    kept, notes = extra_columns(table, spent, (rows, actions.shape[0]), extras, strict=table.kind == "arrays")
+    kept, notes = extra_columns(table, spent, (rows, actions.shape[0]), extras)
     endings: dict[str, int] = {}
     if lengths is None:
         lengths, endings, said = _episode_lengths(table, parts, rows, otherwise)
         notes = [*said, *notes]
-    found = lay_out(table, lengths, observations, actions, following, kept)
+    found = lay_out(table, lengths, columns_of(observations, actions, kept), following)
     seen = () if isinstance(observations, Mapping) else _described(table, chosen, "observations")
-    found = replace(found, endings=endings, notes=tuple(notes), observation_parts=seen)
-    found = replace(found, action_parts=_described(table, chosen, "actions"))
+    acted = _described(table, chosen, "actions")
+    found = replace(found, endings=endings, notes=tuple(notes), observation_parts=seen, action_parts=acted)
     return without_short(found) if drop_short else found
 
 
@@ -216,13 +211,13 @@ def natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
-def listed(columns: Columns | None, what: str) -> list[str]:
+def listed(columns: Chosen, what: str) -> list[str]:
     """The columns that the user names for something."""
     names: Any = (columns or {}).get(what, [])
     return list(names) if isinstance(names, list | tuple) else [names]
 
 
-def named_for(columns: Columns | None, what: str) -> str:
+def named_for(columns: Chosen, what: str) -> str:
     """The one column of this meaning: as the user says, else by its own name."""
     return next(iter(listed(columns, what)), what)
 

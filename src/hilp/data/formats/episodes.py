@@ -17,7 +17,7 @@ import numpy as np
 from hilp.data import subprocess_reader
 from hilp.data.columns import BLOCK_BYTES, open_npz
 from hilp.data.formats import arrays
-from hilp.data.formats.arrays import Columns
+from hilp.data.formats.arrays import Chosen, Names
 from hilp.data.source import Source, chain, short_note, with_files, with_numbers, without_short
 from hilp.data.tables import Table, left_out
 from hilp.errors import HilpError, nearest, require_count, some
@@ -30,18 +30,16 @@ KITCHEN_KEEP = (*range(9), *range(18, 39))  # the positions, which are what D4RL
 
 
 def _of_episodes(
-    name: str,
-    names: Sequence[str],
-    lengths: Sequence[int],
-    table: Callable[[int], Table],
-    columns: Columns | None,
-    flatten: bool,
-    extras: Sequence[str] | None,
+    name: str, episodes: Mapping[str, int], table: Callable[[int], Table], columns: Chosen, flatten: bool, extras: Names
 ) -> Source:
-    """Episodes of so many rows that are a table each; they have the extras of the first. names: for messages."""
+    """Episodes that are a table each, with the extras of the first; episodes: their names, and rows of each."""
 
-    def opened(number: int, wanted: Sequence[str] | None) -> Source:
+    def opened(number: int, wanted: Names) -> Source:
         found = table(number)
+        if wanted is not None and {*wanted} <= found.columns.keys():  # the others are not even opened
+            named = (arrays.listed(columns, what) for what in columns or {})
+            needed = {"observations", "actions", *wanted}.union(*named) & found.columns.keys()
+            found = replace(found, columns={key: found.columns[key] for key in sorted(needed)})
         rows = np.array(found[arrays.named_for(columns, "observations")].shape[:1], np.int64)
         return arrays.of_table(found, columns, flatten, False, wanted, rows)
 
@@ -49,16 +47,15 @@ def _of_episodes(
     kept = list(first.extras)
     again = functools.lru_cache(1)(lambda number: opened(number, kept))  # a block may end inside an episode
     parts = tuple((key.partition("/")[2] or key, shape) for key, shape in first.observation_parts)
-    whole = chain(name, [np.array([rows], np.int64) for rows in lengths], again, names)
+    lengths = [np.array([rows], np.int64) for rows in episodes.values()]
+    whole = chain(name, lengths, again, [key.rpartition("/")[2] for key in episodes])
     return replace(whole, observation_parts=parts, action_parts=(), notes=())
 
 
 # ---- ExORL -----------------------------------------------------------------------------------------------------------
 
 
-def read_exorl(
-    source: Path, *, episodes: int | None = None, flatten: bool = False, extras: Sequence[str] | None = None
-) -> Source:
+def read_exorl(source: Path, *, episodes: int | None = None, flatten: bool = False, extras: Names = None) -> Source:
     """An ExORL folder (`<domain>/<algorithm>`, or its `buffer`): one episode a file, in the order of their names.
 
     A file has T + 1 rows; action[0] is a dummy and action[i] leads to observation[i], so actions move up by a row.
@@ -81,8 +78,8 @@ def read_exorl(
         rest = {name: column for name, column in found.columns.items() if name not in ("observation", "action")}
         return replace(found, columns={"observations": observation, "actions": action[1:], **rest})
 
-    names, rows = [file.name for file in files], [_exorl_rows(file) for file in files]
-    found = _of_episodes(str(source), names, rows, table, None, flatten, extras)
+    lengths = {file.name: _exorl_rows(file) for file in files}
+    found = _of_episodes(str(source), lengths, table, None, flatten, extras)
     return without_short(with_files(found, files))
 
 
@@ -93,7 +90,7 @@ def exorl_files(path: Path) -> list[Path]:
 
 
 def _exorl_rows(file: Path) -> int:
-    columns = open_npz(file, ("observation",))
+    columns = open_npz(file)
     if "observation" not in columns or not columns["observation"].shape or not columns["observation"].shape[0]:
         raise HilpError(f"{file} is not an ExORL episode: it has no rows of 'observation'")
     return columns["observation"].shape[0]
@@ -103,12 +100,7 @@ def _exorl_rows(file: Path) -> int:
 
 
 def read_groups(
-    source: Path,
-    *,
-    columns: Columns | None = None,
-    final: bool = True,
-    flatten: bool = False,
-    extras: Sequence[str] | None = None,
+    source: Path, *, columns: Chosen = None, final: bool = True, flatten: bool = False, extras: Names = None
 ) -> Source:
     """An HDF5 file with a group an episode, in the order of their numbers: robomimic's data/demo_0/{actions, obs/NAME}.
 
@@ -135,9 +127,8 @@ def read_groups(
         return Table(f"{source}, {groups[number]}", "groups", own)
 
     more = "next_observations" in chosen
-    names = [group.rpartition("/")[2] for group in groups]
-    rows = [table(number)[keys[0]].shape[0] + more for number in range(len(groups))]
-    whole = _of_episodes(str(source), names, rows, table, chosen, flatten, extras)
+    lengths = {group: table(number)[keys[0]].shape[0] + more for number, group in enumerate(groups)}
+    whole = _of_episodes(str(source), lengths, table, chosen, flatten, extras)
     return without_short(with_files(replace(whole, notes=(*notes, *left_out(outside))), [source]))
 
 
@@ -171,7 +162,7 @@ def _left_outside(source: Path, groups: Sequence[str], others: Sequence[str], ke
     return outside
 
 
-def _group_columns(table: Table, columns: Columns | None, final: bool) -> tuple[dict[str, list[str]], list[str]]:
+def _group_columns(table: Table, columns: Chosen, final: bool) -> tuple[dict[str, list[str]], list[str]]:
     """The arrays that are the observation, the action and what follows, and what was decided about it."""
     unknown = sorted(set(columns or {}) - {"observations", "actions"})
     if unknown:
@@ -226,7 +217,7 @@ def read_minari(
     convention: Literal["kitchen"] | None = None,
     observation_keys: Sequence[str] | str | None = None,
     flatten: bool = False,
-    extras: Sequence[str] | None = None,
+    extras: Names = None,
 ) -> Source:
     """A local Minari data set, by id or by folder. Dict observations need `observation_keys`, put side by side.
 
@@ -251,7 +242,8 @@ def read_minari(
             f"{name}: observations of Kitchen have {KITCHEN_WIDTH} numbers, these have "
             f"{', '.join(map(str, sample[keys[0]].shape[1:]))}: leave out convention='kitchen'"
         )
-    at_once = max(1, BLOCK_BYTES // sum(array.nbytes for array in sample.values()))
+    many = BLOCK_BYTES // sum(array.nbytes for array in sample.values())
+    at_once = min(max(1, many), subprocess_reader.EPISODES_AT_ONCE)
 
     @functools.lru_cache(maxsize=1)
     def fetched(first: int) -> list[dict[str, np.ndarray]]:
@@ -267,8 +259,8 @@ def read_minari(
 
     # Observations that are one array are found by their name.
     columns = None if chosen is None else {"observations": keys if len(keys) > 1 else keys[0]}
-    names, rows = [f"episode {at}" for at in whole], [steps[at] + 1 for at in whole]
-    found = _of_episodes(name, names, rows, table, columns, flatten, extras)
+    lengths = {f"episode {at}": steps[at] + 1 for at in whole}
+    found = _of_episodes(name, lengths, table, columns, flatten, extras)
     found = replace(found, notes=short_note(np.flatnonzero(np.asarray(steps) <= 0)))
     found = with_files(found, sorted(file for file in folder.rglob("*") if file.is_file()))
     return with_numbers(found, KITCHEN_KEEP) if kitchen else found

@@ -20,8 +20,8 @@ import numpy as np
 
 from hilp import storage
 from hilp.data import subprocess_reader
-from hilp.data.columns import ArrayCache
-from hilp.data.formats.arrays import KNOWN, Columns, listed, named_for, natural, of_table
+from hilp.data.columns import gathered
+from hilp.data.formats.arrays import KNOWN, Chosen, Names, listed, named_for, natural, of_table
 from hilp.data.source import Source, chain, with_files
 from hilp.data.tables import Table
 from hilp.errors import HilpError, reason, some
@@ -35,20 +35,13 @@ CHUNK = 1 << 14  # rows that are turned into numbers at a time
 SHOWN = 40  # characters of a field in a message
 HEAD = 1 << 16  # bytes that tell whether a file is a log
 INFO = Path("meta") / "info.json"  # of LeRobot
-USUAL = {
-    "observations": "observation.state",
-    "actions": "action",
-    "episode_ids": "episode_index",
-    "time": "timestamp",
-}
+USUAL = {"observations": "observation.state", "actions": "action", "episode_ids": "episode_index", "time": "timestamp"}
 PICTURES = ("video", "image")
 VERSIONS = ("v2", "v3")
 BOOKKEEPING = ("index", "frame_index", "task_index")
 
 
-def _of_tables(
-    tables: Sequence[Table], source: Path, columns: Columns | None, drop_short: bool, extras: Sequence[str] | None
-) -> Source:
+def _of_tables(tables: Sequence[Table], source: Path, columns: Chosen, drop_short: bool, extras: Names) -> Source:
     """One log in several files with the same columns; without a column that tells episodes, a file is one."""
     if len(tables) > 1 and extras is None:
         extras = _shared_extras(tables, columns)
@@ -62,7 +55,7 @@ def _of_tables(
     return with_files(replace(whole, notes=notes), files)
 
 
-def _shared_extras(tables: Sequence[Table], columns: Columns | None) -> list[str]:
+def _shared_extras(tables: Sequence[Table], columns: Chosen) -> list[str]:
     """The extra columns that all files have."""
     time = named_for(columns, "time")
     taken = {*KNOWN, *(name for what in columns or {} for name in listed(columns, what) if what != "time")}
@@ -84,9 +77,7 @@ def _log_files(source: Path, endings: Sequence[str]) -> list[Path]:
 # ---- CSV -------------------------------------------------------------------------------------------------------------
 
 
-def read_csv(
-    source: Path, *, columns: Columns | None = None, drop_short: bool = False, extras: Sequence[str] | None = None
-) -> Source:
+def read_csv(source: Path, *, columns: Chosen = None, drop_short: bool = False, extras: Names = None) -> Source:
     """A CSV file whose first line names its columns, or a folder of such files, read in the order of their names.
 
     `columns` says which of them are what: {"observations": ["x", "y"], "actions": ["u"], "episode_ids": "run", "time":
@@ -140,17 +131,14 @@ class _CsvFile:
                 stream.seek(0)
                 reader = csv.reader(stream, delimiter=delimiter, strict=True)
                 self._header(next(reader, []))
-                cache = ArrayCache(len(self.names))
-                rows = self._rows(reader)
-                while chunk := dict(itertools.islice(rows, CHUNK)):
-                    cache.append(self._numbers(list(chunk.values()), list(chunk)))
+                numbers = gathered(self._chunks(reader), len(self.names))
         except UnicodeDecodeError as error:
             raise HilpError(f"{self.path} is not written in UTF-8 ({reason(error)}): save it as UTF-8") from error
         except csv.Error as error:
             raise HilpError(f"{self.path}, line {reader.line_num}: {reason(error)}: repair this line") from error
         except OSError as error:
             raise HilpError(f"{self.path} cannot be read: {error.strerror or error}") from error
-        return self._as_table(cache.rows())
+        return self._as_table(numbers)
 
     def _rows(self, reader: Any) -> Iterator[tuple[int, list[str]]]:
         """The rows that are not empty, with their first lines."""
@@ -175,22 +163,21 @@ class _CsvFile:
             raise HilpError(f"{self.path}, line 1: two columns are called '{most[0]}': rename one of them")
         # pandas writes its row numbers as a column without a name
         self.names = [name or f"unnamed {number}" for number, name in enumerate(names)]
-        self._unnamed = [f"unnamed {number}" for number, name in enumerate(names) if not name]
+        self._odd = {name: (1, "") for name in self.names if name not in named}
 
-    def _numbers(self, rows: list[list[str]], lines: list[int]) -> np.ndarray:
-        self._lines.append(np.array(lines, np.int64))
-        found = np.empty((len(rows), len(self.names)))
-        for number, (name, texts) in enumerate(zip(self.names, zip(*rows, strict=True), strict=True)):
-            if name == self._ids:
-                found[:, number] = self._codes(texts, lines)
-            elif name in self._odd:
-                found[:, number] = np.nan
-            else:
+    def _chunks(self, reader: Any) -> Iterator[np.ndarray]:
+        """The numbers of all rows, some at a time."""
+        rows = self._rows(reader)
+        while chunk := dict(itertools.islice(rows, CHUNK)):
+            lines = list(chunk)
+            self._lines.append(np.array(lines, np.int64))
+            found = np.empty((len(lines), len(self.names)))
+            for number, (name, texts) in enumerate(zip(self.names, zip(*chunk.values(), strict=True), strict=True)):
                 try:
-                    found[:, number] = np.array(texts, np.float64)
+                    found[:, number] = self._codes(texts, lines) if name == self._ids else np.array(texts, np.float64)
                 except ValueError:
                     found[:, number] = self._one_by_one(name, texts, lines)
-        return found
+            yield found
 
     def _codes(self, texts: Sequence[str], lines: list[int]) -> list[int]:
         """The names of episodes, numbered."""
@@ -206,7 +193,7 @@ class _CsvFile:
         for at, text in enumerate(texts):
             value = _number(text, dates=name == self._time)
             if value is None:
-                self._odd[name] = (lines[at], text.strip())
+                self._odd.setdefault(name, (lines[at], text.strip()))
                 break
             found[at] = value
         return found
@@ -224,9 +211,9 @@ class _CsvFile:
             if name == self._ids:
                 words = np.array(list(self._words) or [""])
                 columns[name] = words[numbers[:, number].astype(np.int64)]
-            elif name not in self._odd and name not in self._unnamed:
+            elif name not in self._odd:
                 columns[name] = numbers[:, number]
-        others = [*(name for name in self._odd if name != self._ids), *self._unnamed]
+        others = [name for name in self._odd if name != self._ids]
         return Table(
             str(self.path), "csv", columns, others, [self.path], where=lambda rows: f"lines {some(lines[rows], 5)}"
         )
@@ -249,9 +236,7 @@ def _number(text: str, dates: bool = False) -> float | None:
 # ---- Parquet, and LeRobot --------------------------------------------------------------------------------------------
 
 
-def read_parquet(
-    source: Path, *, columns: Columns | None = None, drop_short: bool = False, extras: Sequence[str] | None = None
-) -> Source:
+def read_parquet(source: Path, *, columns: Chosen = None, drop_short: bool = False, extras: Names = None) -> Source:
     """A Parquet file, or a folder of such files with the same columns, read in the order of their names.
 
     `columns` says which of them are what, as for CSV; without `episode_ids` (or `terminals`) a file is one episode. A
@@ -267,9 +252,7 @@ def _parquet_tables(files: Sequence[Path], ids: str) -> list[Table]:
     return [Table(str(file), "parquet", *subprocess_reader.open_columns(file, ids), [file]) for file in files]
 
 
-def read_lerobot(
-    source: Path, *, columns: Columns | None = None, drop_short: bool = False, extras: Sequence[str] | None = None
-) -> Source:
+def read_lerobot(source: Path, *, columns: Chosen = None, drop_short: bool = False, extras: Names = None) -> Source:
     """A LeRobot data set, by its folder: `observation.state` and `action`, with the timestamp as `time`.
 
     `columns={"observations": ["observation.state", "observation.environment_state"]}` chooses other vectors. Videos and
@@ -279,30 +262,21 @@ def read_lerobot(
     files = sorted((source.absolute() / "data").glob("chunk-*/*.parquet"), key=lambda file: natural(str(file)))
     if not files:
         raise HilpError(f"{source} has no data/chunk-*/*.parquet: the data set was not downloaded whole")
-    chosen = {
-        **{what: [name] for what, name in USUAL.items()},
-        **{what: listed(columns, what) for what in columns or {}},
-    }
-    _require_vectors(source, kinds, chosen)
+    chosen = _lerobot_columns(source, kinds, columns)
     tables = _parquet_tables(files, USUAL["episode_ids"])
     if extras is None:
         taken = set(BOOKKEEPING).union(*chosen.values())
         extras = ["time", *(name for name in tables[0].columns if name not in taken)]
     found = _of_tables(tables, source, chosen, drop_short, extras)
-    if not drop_short:
-        _require_totals(source, info, {"episodes": found.episodes, "frames": found.rows})
+    for what, count in {"episodes": found.episodes, "frames": found.rows}.items():
+        total = info.get(f"total_{what}")
+        if isinstance(total, int) and total != count and not drop_short:
+            raise HilpError(f"{source}: {INFO} says {total} {what}, but the files hold {count}: download it again")
     notes = [f"observations are {some(chosen['observations'])}"]
     if pictures := [name for name, kind in kinds.items() if kind in PICTURES]:
         notes.append(f"videos and images are left out: {some(pictures)}")
     notes += [note for note in found.notes if not note.startswith("left out")]
     return replace(found, format="lerobot", notes=tuple(notes))
-
-
-def _require_totals(source: Path, info: Mapping[str, Any], counts: Mapping[str, int]) -> None:
-    for what, count in counts.items():
-        total = info.get(f"total_{what}")
-        if isinstance(total, int) and total != count:
-            raise HilpError(f"{source}: {INFO} says {total} {what}, but the files hold {count}: download it again")
 
 
 def is_lerobot(path: Path) -> bool:
@@ -321,7 +295,10 @@ def _lerobot_features(source: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return info, {name: about.get("dtype") if isinstance(about, dict) else None for name, about in features.items()}
 
 
-def _require_vectors(source: Path, kinds: Mapping[str, Any], chosen: Mapping[str, Sequence[str]]) -> None:
+def _lerobot_columns(source: Path, kinds: Mapping[str, Any], columns: Chosen) -> dict[str, list[str]]:
+    """What the user chose, and the usual columns for the rest."""
+    chosen = {what: listed(columns, what) or [name] for what, name in USUAL.items()}
+    chosen |= {what: listed(columns, what) for what in columns or {} if what not in USUAL}
     for name in (*chosen["observations"], *chosen["actions"]):
         if name not in kinds:
             what = "observations" if name in chosen["observations"] else "actions"
@@ -329,3 +306,4 @@ def _require_vectors(source: Path, kinds: Mapping[str, Any], chosen: Mapping[str
             raise HilpError(f"{source} has no feature '{name}' for {what}: name one of {some(vectors)}")
         if kinds[name] in PICTURES:
             raise HilpError(f"{source}: '{name}' is a {kinds[name]}, which hilp does not read")
+    return chosen
