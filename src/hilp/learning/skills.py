@@ -16,7 +16,6 @@ from hilp.learning import actors, hilbert, losses, networks
 from hilp.learning.configs import Fraction, Info, NonNegative, Positive, Share, TrunkConfig
 from hilp.learning.sampling import Batch
 
-
 STANDING = 1e-2  # latent steps: what moves by less has no direction
 
 
