@@ -104,7 +104,7 @@ def test_the_loss_by_hand() -> None:
     original = directed.networks.apply_all
     directed.networks.apply_all = apply_all  # type: ignore[assignment]
     try:
-        loss, (info, here) = directed.latent_loss([Read(), Read()], cfg, [Read(), Read()], batch)  # type: ignore[arg-type]
+        loss, (info, latents) = directed.latent_loss([Read(), Read()], cfg, [Read(), Read()], batch)  # type: ignore[arg-type]
     finally:
         directed.networks.apply_all = original
     # Sample 1: d(s, g) = 5 + 2 = 7, d(s', g) = sqrt(4 + 16) + 1; q = -1 - 0.9 d(s', g), a step nearer than -7: the
@@ -113,7 +113,7 @@ def test_the_loss_by_hand() -> None:
     each = (0.8 * (target + 7.0) ** 2 + 0.8 * 1e-3**2) / 2
     assert float(loss) == pytest.approx(2 * each, rel=1e-5)
     assert float(info["distance"]) == pytest.approx((7.0 + 1e-3) / 2, rel=1e-5)
-    np.testing.assert_array_equal(here, batch.observation)
+    np.testing.assert_array_equal(latents, np.concatenate([batch.observation, batch.goal]))
 
 
 @pytest.mark.parametrize("head", ["intervals", "heights"])

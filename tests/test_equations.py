@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hilp.learning import actors, hilbert, losses
+from hilp.learning import actors, hilbert, losses, sampling, skills
 from hilp.learning.methods import hilp
 from hilp.learning.sampling import Batch
 from hilp.prompts.midpoints import undiscounted
@@ -156,6 +157,39 @@ def test_gradients_flow_only_where_they_should(state: hilp.State, batch: Batch) 
 def test_skills_are_fresh_at_every_update(state: hilp.State, batch: Batch) -> None:
     rewards = [float(hilp.update(CONFIG, state, batch, jax.random.key(i))[1]["skill_reward"]) for i in range(5)]
     assert len(set(rewards)) == 5
+
+
+def test_skills_that_were_lived_lead_to_the_goal_of_their_row(state: hilp.State, batch: Batch) -> None:
+    """All of them with lived=1; a row that is its own goal leads nowhere, and has a uniform skill."""
+    _, info = hilp.update(replace(CONFIG, lived=1.0), state, batch, jax.random.key(0))
+    here, there, after = (
+        np.asarray(state.phi[0](x), np.float64) for x in (batch.observation, batch.goal, batch.next_observation)
+    )
+    apart = np.linalg.norm(there - here, axis=1, keepdims=True)
+    z = np.where(apart > skills.STANDING, (there - here) / np.maximum(apart, 1e-8), 0.0)
+    key, _ = jax.random.split(jax.random.key(0))
+    z = np.where(apart > skills.STANDING, z, skills.draw(key, z.shape))
+    assert info["skill_reward"] == pytest.approx(np.mean(np.sum((after - here) * z, axis=1)), rel=1e-4)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
+def test_the_share_of_skills_that_were_lived(share: float) -> None:
+    direction = jnp.tile(jnp.array([[0.0, 3.0]]), (4000, 1)).at[:100].set(0.0)
+    z = np.asarray(skills.draw_lived(jax.random.key(1), direction, share))
+    np.testing.assert_allclose(np.linalg.norm(z, axis=1), 1.0, rtol=1e-5)
+    assert np.mean(np.all(z[100:] == [0.0, 1.0], axis=1)) == pytest.approx(share, abs=0.03)
+    assert not np.all(z[:100] == [0.0, 1.0], axis=1).any()
+    if share == 0.0:
+        np.testing.assert_array_equal(z, skills.draw(jax.random.key(1), direction.shape))  # the paper's own draw
+
+
+@pytest.mark.parametrize("lived", [0.0, 0.5])
+def test_a_policy_apart_from_phi_draws_goals_for_skills_that_were_lived(lived: float) -> None:
+    index, _ = sampling.build_index(np.full(20, 20))
+    config = hilp.Config(schedule="sequential", lived=lived)
+    rows = hilp.sample_policy(config, index, jax.random.key(0)).columns["latents"]
+    assert ("goal_latent" in rows) == (lived > 0)
+    np.testing.assert_array_equal(rows["next_latent"], rows["latent"] + 1)
 
 
 def with_latents(config: hilp.Config, state: hilp.State, batch: Batch) -> Batch:

@@ -95,6 +95,32 @@ def test_noise_is_held_inside_the_box_and_the_gradient_is_not() -> None:
         np.testing.assert_allclose(one, two, atol=1e-6)
 
 
+@pytest.mark.parametrize("weight", [0.0, 0.3])
+def test_actors_climb_the_smaller_value_and_stay_with_the_data(weight: float) -> None:
+    actor, b = actors.TanhActor(SPEC, 4, (8, 6), 8, jax.random.key(0)), batch()
+    z, noise = numbers(ROWS, 4, seed=5), 0.1 * numbers(ROWS, 2, seed=6)
+    slopes = numbers(2, 1, 2, seed=7)  # of two values that are linear in the action
+    loss = actors.td3_loss(actor, lambda own: jnp.sum(slopes * own, axis=-1), b.observation, z, noise, b.action, weight)
+    own = np.clip(np.asarray(actor(b.observation, z)) + np.asarray(noise), -1, 1)
+    value = (np.asarray(slopes) * own).sum(-1).min(axis=0)
+    away = np.square(own - np.asarray(b.action)).sum(-1)
+    wanted = -value.mean() if weight == 0 else -value.mean() / np.abs(value).mean() + weight * away.mean()
+    assert float(loss) == pytest.approx(wanted, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["sf-hilp", "fb", "gc-td3"])
+def test_a_heavy_behaviour_term_clones_the_data(name: str) -> None:
+    """With nothing but the term left the actor ends up at the action of the batch."""
+    cfg, state = begin(name, bc_weight=1e4, lr=1e-2, noise=0.0)
+    b = batch(action=jnp.tile(jnp.array([[0.5, -0.3]]), (ROWS, 1)))
+    step = jax.jit(lambda state, key: methods.of(cfg).update(cfg, state, b, key)[0])
+    for number in range(150):
+        state = step(state, jax.random.key(number))
+    z = b.goal if name == "gc-td3" else numbers(ROWS, 4, seed=9)
+    found = methods.of(cfg).export(cfg, state).act(b.observation, z)
+    np.testing.assert_allclose(found, b.action, atol=0.15)
+
+
 def test_smoothing_noise_is_clipped_gaussian() -> None:
     noise = np.asarray(actors.smoothing_noise(jax.random.key(0), (20_000,), 0.2, 0.3))
     assert np.abs(noise).max() == pytest.approx(0.3)

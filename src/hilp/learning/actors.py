@@ -200,6 +200,21 @@ def extraction_loss(
     return loss, {"actor_loss": loss}
 
 
-def td3_loss(actor: TanhActor, q: Callable[[Array], Array], observation: Tree, z: Array, noise: Array) -> Array:
-    """-min_i Q_i(s, pi(s, z) + noise, z), for `q` from an action to the values of all heads: heads x batch."""
-    return -jnp.mean(jnp.min(q(actor.explore(observation, z, noise)), axis=0))
+def td3_loss(
+    actor: TanhActor,
+    q: Callable[[Array], Array],
+    observation: Tree,
+    z: Array,
+    noise: Array,
+    action: Array,
+    bc_weight: float,
+) -> Array:
+    """-min_i Q_i(s, pi(s, z) + noise, z), for `q` from an action to the values of all heads: heads x batch.
+
+    With a weight Q is divided by E|Q|, and the weighted |pi(s, z) + noise - a|^2 keeps to the data's action a (TD3+BC).
+    """
+    own = actor.explore(observation, z, noise)
+    value = jnp.min(q(own), axis=0)
+    if bc_weight == 0.0:
+        return -jnp.mean(value)
+    return ddpg_bc(value, -jnp.sum(jnp.square(own - action), axis=-1), bc_weight)

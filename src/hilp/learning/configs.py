@@ -101,6 +101,7 @@ class SuccessorConfig(BaseConfig):
     tau: Share = 0.01  # EMA of their targets
     noise: NonNegative = 0.2  # TD3's smoothing of actions
     noise_clip: NonNegative = 0.3  # the noise is cut here
+    bc_weight: NonNegative = 0.0  # of staying with the data's actions, for logs that show few others; not in the paper
     augment: Augment = "apart"  # random shifts of images: of s, s' and goals each their own
 
 

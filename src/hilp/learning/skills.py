@@ -16,6 +16,8 @@ from hilp.learning import actors, hilbert, losses, networks
 from hilp.learning.configs import Fraction, Info, NonNegative, Positive, Share, TrunkConfig
 from hilp.learning.sampling import Batch
 
+STANDING = 1e-2  # latent steps: what moves by less has no direction
+
 
 @dataclass(frozen=True)
 class Config(TrunkConfig):
@@ -31,6 +33,19 @@ class Config(TrunkConfig):
 def draw(key: Array, shape: tuple[int, ...]) -> Array:
     """Skills (batch x dim) that are uniform on the unit sphere; fresh for every element at every update."""
     return hilbert.unit(jax.random.normal(key, shape))
+
+
+def draw_lived(key: Array, direction: Array, share: float) -> Array:
+    """Skills on the unit sphere: a share of them along `direction` (batch x dim), what was done in the data.
+
+    A uniform skill says nothing about the action of the data, so an actor that is told no other learns little from it.
+    """
+    if share == 0.0:
+        return draw(key, direction.shape)
+    key_uniform, key_which = jax.random.split(key)
+    led = jnp.linalg.norm(direction, axis=-1, keepdims=True) > STANDING
+    taken = led & (jax.random.uniform(key_which, (len(direction), 1)) < share)
+    return jnp.where(taken, hilbert.unit(direction), draw(key_uniform, direction.shape))
 
 
 def draw_mixed(key: Array, shape: tuple[int, ...], share: float, of_rows: Callable[[Array], Array]) -> Array:

@@ -111,16 +111,17 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
 
 def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
     """One update of the latents and one of the policy, which sees the latents from before."""
-    (_, (latent_info, here)), grad = jax.value_and_grad(latent_loss, has_aux=True)(
+    (_, (latent_info, found)), grad = jax.value_and_grad(latent_loss, has_aux=True)(
         state.latent, cfg, state.latent_target, batch
     )
     latent, latent_opt = losses.adam_step(cfg.lr, grad, state.latent_opt, state.latent)
     latent_target = losses.polyak(state.latent_target, latent, cfg.phi_tau)
 
-    here, after = jax.lax.stop_gradient(here), state.latent[0](batch.next_observation)
+    here, there = jnp.split(jax.lax.stop_gradient(found), 2)
+    after = state.latent[0](batch.next_observation)
     usual = jnp.mean(jnp.linalg.norm(after - here, axis=-1))
     step = losses.polyak(state.step, usual, cfg.phi_tau)
-    z = skills.draw(key, here.shape)
+    z = skills.draw_lived(key, direction(cfg.head, here, there), cfg.lived)
     reward = hilbert.skill_reward(here, after, z) / step
 
     part, info = skills.update_policy(cfg, state, batch, z, reward)

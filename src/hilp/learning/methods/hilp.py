@@ -43,6 +43,7 @@ class PhiConfig(skills.Config):
     goal_discount: AutoFraction = 0.99  # how far ahead future goals lie
     goal_random: Share = 0.375  # share of goals drawn from the whole data set
     bound_targets: bool = False  # targets of phi never say farther than the trajectory itself took; not in the paper
+    lived: Share = 0.0  # share of skills that lead to the goal of their row; the others, in the paper all, are uniform
     actor_ema: Ema = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
 
 
@@ -126,10 +127,13 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
 
 
 def sample_policy(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
-    """Transitions with the latents of a phi that is trained already; the policy has no goals."""
-    key_at, _ = jax.random.split(key)
+    """Transitions with the latents of a phi that is trained already; goals are for skills that lead to them."""
+    key_at, key_goal = jax.random.split(key)
     rows = sampling.Rows.of_transitions(at := sampling.transitions(index, key_at, cfg.batch))
-    columns = {**rows.columns, "latents": {"latent": at, "next_latent": at + 1}}
+    latents = {"latent": at, "next_latent": at + 1}
+    if cfg.lived:
+        latents["goal_latent"] = sampling.hindsight_goals(index, key_goal, at, cfg.goal_random, cfg.goal_discount)
+    columns = {**rows.columns, "latents": latents}
     if cfg.policy_sees == "phi":
         columns["views"] = columns.pop("observations")  # under the same names, so that no image is encoded again
     return rows._replace(columns=columns)
@@ -148,8 +152,9 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
 def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
     """`joint`: one update of phi and one of the policy, which sees the phi from before."""
     next_latent = state.phi[0](batch.next_observation)
-    state, phi_info, latent = _update_phi(cfg, state, batch)
-    batch = batch.replace(latent=jax.lax.stop_gradient(latent), next_latent=next_latent)
+    state, phi_info, found = _update_phi(cfg, state, batch)
+    latent, goal_latent = jnp.split(jax.lax.stop_gradient(found), 2)
+    batch = batch.replace(latent=latent, next_latent=next_latent, goal_latent=goal_latent)
     state, policy_info = update_policy(cfg, state, batch, key)
     return state, {**phi_info, **policy_info}
 
@@ -161,7 +166,8 @@ def update_phi(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> 
 
 def update_policy(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
     """`sequential`, second stage: phi stays as it is."""
-    z = skills.draw(key, batch.latent.shape)
+    there = batch.goal_latent if cfg.lived else 0.0
+    z = skills.draw_lived(key, there - batch.latent, cfg.lived)
     reward = hilbert.skill_reward(batch.latent, batch.next_latent, z)
     part, info = skills.update_policy(cfg, state, batch, z, reward)
     average = losses.averaged(state.actor_average, part["actor"], cfg.actor_ema, part["policy_opt"][0].count)
@@ -204,7 +210,7 @@ def phi_loss(
     batch: sampling.Batch,
     value: Callable[[Array, Array], Array] = hilbert.value,
 ) -> tuple[Array, tuple[Info, Array]]:
-    """Eq. 6, and phi(s) of the first network so that it is computed once."""
+    """Eq. 6, and phi of states and goals (2 batch x dim) by the first network, so that it is computed once."""
     count = batch.reached.shape[0]
     online = networks.apply_all(phi, networks.stacked(batch.observation, batch.goal))  # ensemble x 2 batch x dim
     n_steps = batch.n_steps if "n_steps" in batch else None
@@ -217,14 +223,14 @@ def phi_loss(
     loss = hilbert.representation_loss(
         v, target_v, target_next_v, batch.reached, cfg.phi_discount, cfg.phi_expectile, n_steps, steps_to_goal
     )
-    return loss, ({"phi_loss": loss, "distance": -jnp.mean(v)}, online[0, :count])
+    return loss, ({"phi_loss": loss, "distance": -jnp.mean(v)}, online[0])
 
 
 def _update_phi(cfg: Config, state: State, batch: sampling.Batch) -> tuple[State, Info, Array]:
-    (_, (info, phi_s)), grads = jax.value_and_grad(phi_loss, has_aux=True)(state.phi, cfg, state.phi_target, batch)
+    (_, (info, latents)), grads = jax.value_and_grad(phi_loss, has_aux=True)(state.phi, cfg, state.phi_target, batch)
     phi, phi_opt = losses.adam_step(cfg.lr, grads, state.phi_opt, state.phi)
     phi_target = losses.polyak(state.phi_target, phi, cfg.phi_tau)
-    return state._replace(phi=phi, phi_target=phi_target, phi_opt=phi_opt), info, phi_s
+    return state._replace(phi=phi, phi_target=phi_target, phi_opt=phi_opt), info, latents
 
 
 SEEN_THROUGH_PHI = {"schedule": "sequential", "policy_sees": "phi"}

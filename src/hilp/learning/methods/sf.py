@@ -144,8 +144,12 @@ def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tupl
     psi, psi_opt = losses.adam_step(cfg.lr, grads, state.psi_opt, state.psi)
 
     noise = actors.smoothing_noise(key_actor, batch.action.shape, cfg.noise, cfg.noise_clip)
+
+    def q(own: Array) -> Array:
+        return losses.skill_values(psi(batch.observation, own, z), z)
+
     loss_actor, grads = jax.value_and_grad(actors.td3_loss)(
-        state.actor, lambda own: losses.skill_values(psi(batch.observation, own, z), z), batch.observation, z, noise
+        state.actor, q, batch.observation, z, noise, batch.action, cfg.bc_weight
     )
     actor, actor_opt = losses.adam_step(cfg.lr, grads, state.actor_opt, state.actor)
 
