@@ -104,12 +104,12 @@ def inspect(
         lengths=_lengths(opened.lengths),
         endings=dict(opened.endings),
         images=_images(opened),
-        extras={n: f"{kind.dtype} {list(kind.shape) or ''}".strip() for n, kind in sorted(opened.extras.items())},
+        extras={name: str(kind) for name, kind in sorted(opened.extras.items())},
         disk_bytes=opened.disk_bytes,
         verified=None if damages is None else not damages,
     )
     flat = [kind for kind in (opened.observation, opened.action) if isinstance(kind, Kind)]
-    if not opened.episodes or not opened.rows or any(len(kind.shape) != 1 or not kind.shape[0] for kind in flat):
+    if not opened.rows or any(len(kind.shape) != 1 or not kind.shape[0] for kind in flat):
         return report
     return _Audit(opened).report(report, rescale_actions)
 
@@ -117,7 +117,7 @@ def inspect(
 def _images(source: Source) -> dict[str, str]:
     parts = {} if isinstance(source.observation, Kind) else source.observation
     return {
-        name: f"{kind.dtype} {list(kind.shape)}, {size_text(row_bytes((1, *kind.shape), kind.dtype))} a row"
+        name: f"{kind}, {size_text(row_bytes((1, *kind.shape), kind.dtype))} a row"
         for name, kind in sorted(parts.items())
         if len(kind.shape) > 1
     }
@@ -170,10 +170,10 @@ class _Audit:
         acts = measures.names_of(source.action_parts, source.action.shape[0])
         for first, block in source.blocks():
             self.add(first, block)
-        transform = source.transform or ObservationTransform(len(names), tuple(range(len(names))))
+        transform = source.view(len(names))
         plain = set(transform.columns) - {column for column, _ in transform.angles}
         wrapped = [angle for angle in self.wraps.found(self.moments) if angle.column in plain] if self.compared else []
-        twins = self.columns.twins(apart_from=self.moments.constant)
+        twins = self.columns.twins({*transform.columns[: self.compared]}.difference(self.moments.constant))
         inside = np.ones(source.rows - 1, bool)
         inside[source.stops[:-1] - 1] = False
         jumped = measures.jumps(_sizes_with_angles(source, wrapped, transform) if wrapped else self.steps.sizes, inside)
@@ -271,7 +271,7 @@ def about_episodes(source: Source, jumped: np.ndarray, copies: list[int]) -> Ite
 def about_observations(
     moments: measures.Moments, twins: list[list[int]], names: Sequence[str], visible: Collection[int]
 ) -> Iterator[Warning]:
-    """visible: columns that networks see; the others do no harm."""
+    """twins: groups of equal ones among the columns that networks see; visible: these. The others do no harm."""
     constant = [column for column in moments.constant if column in visible]
     if constant:
         yield Warning(
@@ -279,7 +279,6 @@ def about_observations(
             f"columns {some([names[c] for c in constant], 5)}",
             "drop='constant' / --drop constant keeps them from the networks; they do little harm",
         )
-    twins = [group for group in (sorted({*group} & {*visible}) for group in twins) if len(group) > 1]
     if twins:
         yield Warning(
             f"{sum(len(group) - 1 for group in twins)} observation columns repeat others",

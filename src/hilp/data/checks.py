@@ -28,6 +28,7 @@ GAP = 1.5  # a gap is longer than so many of nearly all steps
 NEARLY_ALL = 0.95
 
 Angles = str | int | Iterable[str | int] | Mapping[str | int, float | None]
+AngleChoice = dict[str, float | None] | str | None  # columns, with a period where it is known; or "auto"
 
 
 class HealthCheck:
@@ -145,7 +146,7 @@ class Repairs:
 
     def __init__(self, split: Any = None, angles: Angles | None = None, drop: Any = None):
         self.split, self.drop = _words("split", split, SPLITS), _words("drop", drop, DROPS)
-        self.angles = _angles(angles)  # columns, with a period where it is known; or "auto"
+        self.angles = _angles(angles)
 
     def apply(self, source: Source) -> Source:
         """The repaired source; its notes say what was done."""
@@ -174,7 +175,7 @@ def _words(what: str, value: Any, known: tuple[str, ...]) -> tuple[str, ...]:
     return words
 
 
-def _angles(value: Angles | None) -> dict[str, float | None] | str | None:
+def _angles(value: Angles | None) -> AngleChoice:
     if value is None or value == AUTO:
         return value
     named = dict(value) if isinstance(value, Mapping) else dict.fromkeys(_listed(value))
@@ -278,7 +279,7 @@ def _transformed(source: Source, repairs: Repairs) -> Source:
         raise HilpError(f"{source.name}: angles and drop are for observations that are one vector, not named parts")
     width = source.observation_dim
     labels = names_of(source.observation_parts, width)
-    before = source.transform or ObservationTransform(width, tuple(range(width)))
+    before = source.view(width)
     moments, hashes, wraps = Moments(width), ColumnHashes(width), Wraps(source, width)
     for first, block in source.blocks():
         rows = block["observations"]
@@ -290,9 +291,7 @@ def _transformed(source: Source, repairs: Repairs) -> Source:
     if not columns:
         raise HilpError(f"{source.name}: every observation column is constant: nothing is left to learn from")
     known = {angle.column: angle.period for angle in wraps.found(moments) if angle.column in columns}
-    new = known if repairs.angles == AUTO else {}
-    if isinstance(repairs.angles, dict):
-        new = _named_angles(source.name, repairs.angles, labels, columns, known)
+    new = _periods(source.name, repairs.angles, labels, columns, known)
     angles = {column: period for column, period in before.angles if column in columns}
     transform = ObservationTransform(width, columns, tuple(sorted({**angles, **new}.items())))
     notes = [
@@ -314,23 +313,20 @@ def _dropped(
     if "constant" in drop:
         found["constant"] = [int(column) for column in moments.constant if column in visible]
     if "duplicate" in drop:
-        twins = ([c for c in group if c in visible] for group in hashes.twins(apart_from=moments.constant))
+        twins = hashes.twins({*visible}.difference(moments.constant))
         found["duplicated"] = [column for group in twins for column in group[1:]]
     return {why: out for why, out in found.items() if out}
 
 
-def _named_angles(
-    name: str, wanted: Mapping[str, float | None], labels: list[str], columns: Sequence[int], known: Mapping[int, float]
+def _periods(
+    name: str, wanted: AngleChoice, labels: list[str], columns: Sequence[int], known: dict[int, float]
 ) -> dict[int, float]:
-    """The period of each column that the user names; known: of those that wrap."""
+    """The period of each column that is to be turned; known: of those that wrap."""
+    if wanted is None or isinstance(wanted, str):
+        return known if wanted == AUTO else {}
     found: dict[int, float] = {}
     for word, period in wanted.items():
-        named = [n for n, label in enumerate(labels) if label == word or label.startswith(f"{word}[")]
-        if not named and word.isdecimal() and int(word) < len(labels):
-            named = [int(word)]
-        if not named:
-            raise HilpError(f"{name}: there is no observation column '{word}' to be an angle: {nearest(word, labels)}")
-        for column in sorted({*named} & {*columns}):
+        for column in sorted({*_columns_called(word, labels, name)} & {*columns}):
             if period is None and column not in known:
                 raise HilpError(
                     f"{name}: column '{labels[column]}' does not wrap, so its period is not known: give it, "
@@ -338,3 +334,11 @@ def _named_angles(
                 )
             found[column] = known[column] if period is None else period
     return found
+
+
+def _columns_called(word: str, labels: list[str], name: str) -> list[int]:
+    """The columns of a label, of a part that has several, or of a number."""
+    named = [n for n, label in enumerate(labels) if label == word or label.startswith(f"{word}[")]
+    if named or (word.isdecimal() and int(word) < len(labels)):
+        return named or [int(word)]
+    raise HilpError(f"{name}: there is no observation column '{word}' to be an angle: {nearest(word, labels)}")

@@ -295,7 +295,7 @@ def _column(file: Path, in_memory: bool) -> np.ndarray:
 def read_manifest(folder: Path) -> dict[str, Any]:
     """dataset.json, checked against its own checksum."""
     path = folder / MANIFEST
-    try:
+    with storage.told(f"{path} cannot be read", (OSError, ValueError, RecursionError)):
         text = path.read_bytes().decode("ascii")
         manifest = json.loads(text)
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
@@ -305,8 +305,6 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         checksum = manifest.pop(CHECKSUM, None)
         # Comparing the text as well finds flipped bits that JSON does not notice.
         intact = checksum == _checksum(manifest) and text == _text({**manifest, CHECKSUM: checksum})
-    except (OSError, ValueError, RecursionError) as error:
-        raise HilpError(f"{path} cannot be read: {reason(error)}") from error
     if not intact:
         raise HilpError(
             f"{path} was changed after it was written (its checksum does not match): restore it from a copy"

@@ -107,7 +107,7 @@ def open_source(source: Any, format: str | None = None, **options: Any) -> Sourc
     reader, _ = _reader(format)
     known = _known_options(reader, format, options)
     common = {name: options.pop(name) for name in COMMON if name in options and name not in known}
-    repairs = Repairs(**{name: common.get(name) for name in ("split", "angles", "drop")})
+    repairs = Repairs(common.get("split"), common.get("angles"), common.get("drop"))
     kept = common.pop("extras", options.get("extras"))
     kept = [kept] if isinstance(kept, str) else kept
     if kept is not None and "extras" in known:

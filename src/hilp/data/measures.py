@@ -4,7 +4,7 @@ import hashlib
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -130,9 +130,9 @@ class ColumnHashes:
         with np.errstate(over="ignore"):
             self.sums += (bits * weights[:, None]).sum(axis=0, dtype=np.uint64)
 
-    def twins(self, apart_from: np.ndarray) -> list[list[int]]:
+    def twins(self, among: Collection[int]) -> list[list[int]]:
         groups: dict[int, list[int]] = defaultdict(list)
-        for column in np.setdiff1d(np.arange(len(self.sums)), apart_from):
+        for column in sorted(among):
             groups[int(self.sums[column])].append(int(column))
         return [group for group in groups.values() if len(group) > 1]
 

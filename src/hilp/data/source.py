@@ -31,6 +31,9 @@ class Kind(NamedTuple):
     shape: tuple[int, ...]
     dtype: np.dtype
 
+    def __str__(self) -> str:
+        return f"{self.dtype} {list(self.shape) or ''}".strip()
+
 
 Rows = dict[str, np.ndarray]  # consecutive rows of each column
 
@@ -200,9 +203,8 @@ def chain(name: str, lengths: Sequence[np.ndarray], open_part: Callable[[int], S
     def read_part(part: int, low: int, high: int) -> Rows:
         found = open_part(part)
         for column in (*first.columns, *found.columns):
-            kinds = [source.columns.get(column) for source in (found, first)]
-            if kinds[0] != kinds[1]:
-                here, there = ("nothing" if kind is None else f"{kind.dtype} {kind.shape}" for kind in kinds)
+            here, there = (source.columns.get(column, "nothing") for source in (found, first))
+            if here != there:
                 raise HilpError(
                     f"{name}: {names[part]} has other columns than {names[0]}: {column} is {here}, not {there}"
                 )

@@ -326,13 +326,8 @@ class Parquet:
 
     def _column(self, name: str, words: bool) -> Computed | None:
         """A column; None where it holds neither numbers nor times, nor names where those are of use."""
-        import pyarrow.types as types
-
         kind = self._schema.field(name).type
-
-        def fits(*names: str) -> bool:
-            return any(getattr(types, f"is_{name}")(kind) for name in names)
-
+        fits = partial(_is_any, kind)
         if fits("floating", "decimal", "integer", "boolean"):
             whole = fits("integer", "boolean") and name not in self._nulls
             number = np.dtype(np.int64 if whole else np.float32 if fits("float16", "float32") else np.float64)
@@ -343,8 +338,8 @@ class Parquet:
             found = self._all(name, lambda array: _words(array, name))
             return self._decoded(name, found.dtype, lambda array: _words(array, name).astype(found.dtype))
         lists = fits("list", "large_list", "fixed_size_list")
-        if lists and (types.is_floating(kind.value_type) or types.is_integer(kind.value_type)):
-            exact = np.dtype(np.float64 if types.is_float64(kind.value_type) else np.float32)
+        if lists and _is_any(kind.value_type, "floating", "integer"):
+            exact = np.dtype(np.float64 if _is_any(kind.value_type, "float64") else np.float32)
             row = next(self._batches(name, 1), None)
             width = 0 if row is None or row.column(0).null_count else len(row.column(0)[0])
             return self._decoded(name, exact, lambda array: _vectors(array, width, exact, name), width)
@@ -381,6 +376,13 @@ class Parquet:
         return np.concatenate(parts) if parts else np.zeros(0)
 
 
+def _is_any(kind: Any, *names: str) -> bool:
+    """Whether pyarrow calls a type by one of these names."""
+    import pyarrow
+
+    return any(getattr(pyarrow.types, f"is_{name}")(kind) for name in names)
+
+
 def _columns_with_nulls(metadata: Any) -> set[str]:
     """Columns in which something is missing, or may be."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
@@ -392,9 +394,9 @@ def _columns_with_nulls(metadata: Any) -> set[str]:
 def _numbers(array: Any, dtype: np.dtype) -> np.ndarray:
     import pyarrow
 
-    if pyarrow.types.is_boolean(array.type):
+    if _is_any(array.type, "boolean"):
         array = array.cast(pyarrow.int8())
-    elif pyarrow.types.is_decimal(array.type):
+    elif _is_any(array.type, "decimal"):
         array = array.cast(pyarrow.float64())
     return np.asarray(array.to_numpy(zero_copy_only=False)).astype(dtype, copy=False)
 
@@ -402,7 +404,7 @@ def _numbers(array: Any, dtype: np.dtype) -> np.ndarray:
 def _seconds(array: Any) -> np.ndarray:
     import pyarrow
 
-    if pyarrow.types.is_date(array.type):
+    if _is_any(array.type, "date"):
         array = array.cast(pyarrow.timestamp("ms"))
     unit = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[array.type.unit]
     return _numbers(array.cast(pyarrow.int64()), np.dtype(np.float64)) / unit

@@ -259,12 +259,13 @@ def lay_out(table: Table, lengths: np.ndarray, columns: dict[str, Column], follo
 def _require_layout(name: str, episodes: int, columns: Mapping[str, Column], after: Mapping[str, Column]) -> None:
     """Columns fit together in one of the three layouts; after: what follows observations, empty where nothing does."""
     total, acts = next(iter(columns.values())).shape[0], columns["actions"].shape[0]
-    for part in columns if after else ():
-        here, there = (f"{of[part].dtype} {of[part].shape}" if part in of else "nothing" for of in (columns, after))
-        if part.startswith("observations") and here != there:
+    here = {name: f"{column.dtype} {column.shape}" for name, column in columns.items()}
+    there = {name: f"{column.dtype} {column.shape}" for name, column in after.items()}
+    for part in here if after else ():
+        if part.startswith("observations") and here[part] != there.get(part):
             raise HilpError(
-                f"{name}: with next_observations every row is a transition, but {part} are {here} and what follows "
-                f"them is {there}: give as many of the same kind"
+                f"{name}: with next_observations every row is a transition, but {part} are {here[part]} and what "
+                f"follows them is {there.get(part, 'nothing')}: give as many of the same kind"
             )
     if acts != total and (after or acts != total - episodes):
         raise HilpError(

@@ -113,13 +113,15 @@ class Sample:
             return TimeScale(None, None, None, 1, USUAL_DISCOUNT)
         deviation = values[finite].std(axis=0)
         varied = deviation > 1e-9 * np.maximum(1.0, np.abs(values[finite]).max(axis=0))
-        values = np.where(finite[:, None], values, np.nan)
-        step = _step(values[np.searchsorted(self.rows, self.triples)])
-        values = values[:, varied] / np.maximum(deviation, WIDE * step)[varied]
+        triples = np.searchsorted(self.rows, self.triples)
+        triples = triples[finite[triples].all(axis=1)]
+        steps = np.diff(values[triples], axis=1)
+        usual = np.sqrt(np.square(steps).mean(axis=(0, 1))) if len(steps) else np.zeros(values.shape[1])
+        values = values[:, varied] / np.maximum(deviation, WIDE * usual)[varied]
         at = np.searchsorted(self.rows, self.graph)
         whole = finite[at]
         points, rows, episode = values[at][whole], self.graph[whole], self.episode[whole]
-        error, noise = _noise(values[np.searchsorted(self.rows, self.triples)])
+        error, noise = _noise(values[triples])
         crossing = _crossing(points, rows, episode, APART * error)
         if crossing is None:
             return TimeScale(None, None, noise, 1, USUAL_DISCOUNT)
@@ -147,19 +149,12 @@ class Sample:
         return min(1.0, float(((first * second).sum() + wrong) / square)) if square > 0 else np.nan
 
 
-def _step(triples: np.ndarray) -> np.ndarray:
-    """The usual length of a single step, of each column."""
-    steps = np.diff(triples[np.isfinite(triples).all(axis=(1, 2))], axis=1)
-    return np.sqrt(np.square(steps).mean(axis=(0, 1))) if len(steps) else np.zeros(triples.shape[2])
-
-
 def _noise(triples: np.ndarray) -> tuple[float, float | None]:
     """The sensors' error, and its share in the length of a single step.
 
     An error comes and goes: of steps v + e' - e the mean square is v^2 + 2 e^2, and the mean product of neighbours
     v^2 - e^2. Turns count as errors, too: it is at most so large.
     """
-    triples = triples[np.isfinite(triples).all(axis=(1, 2))]
     steps = np.diff(triples, axis=1)
     size = np.square(steps).sum()
     if not len(triples) or size == 0:
@@ -272,19 +267,13 @@ def subsample(data: Dataset, stride: int, commands: Commands = "mean") -> Datase
     firsts = [data.starts[e] + stride * np.arange(strides[e] + 1) for e in kept]
     rows = np.concatenate(firsts)
     take = lambda column: np.asarray(column[rows])  # noqa: E731
-    actions = np.zeros((len(rows), data.action_dim), np.float32)
-    at = 0
-    for episode, first in zip(kept, firsts, strict=True):
-        whole = np.asarray(data.actions[first[0] : first[-1]], np.float64).reshape(strides[episode], stride, -1)
-        actions[at : at + strides[episode]] = whole.mean(axis=1) if commands == "mean" else whole.sum(axis=1)
-        at += len(first)
     lost = data.episodes - len(kept)
     note = f"every {stride}th row, commands {'averaged' if commands == 'mean' else 'added up'} in between"
     note += f"; {lost} episodes are shorter than that and left out" if lost else ""
     return replace(
         data,
         observations=over(take, data.observations),
-        actions=actions,
+        actions=_joined(data.actions, firsts, stride, commands),
         lengths=strides[kept] + 1,
         extras={name: take(column) for name, column in data.extras.items()},
         endings=data.endings if not lost else {},
@@ -293,6 +282,16 @@ def subsample(data: Dataset, stride: int, commands: Commands = "mean") -> Datase
         stride_actions=commands,
         checked=(),
     )
+
+
+def _joined(actions: np.ndarray, firsts: list[np.ndarray], stride: int, commands: Commands) -> np.ndarray:
+    """The commands of each stride made into one; firsts: the rows that stay, of each episode."""
+    found = []
+    for rows in firsts:
+        whole = np.asarray(actions[rows[0] : rows[-1]], np.float64).reshape(len(rows) - 1, stride, -1)
+        one = whole.mean(axis=1) if commands == "mean" else whole.sum(axis=1)
+        found += [one.astype(np.float32), np.zeros((1, one.shape[1]), np.float32)]
+    return np.concatenate(found)
 
 
 def refit_action_range(data: Dataset) -> Dataset:

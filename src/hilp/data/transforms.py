@@ -63,12 +63,12 @@ class ObservationTransform:
         """From plain values; a ValueError where they describe no transform."""
         if not isinstance(values, Mapping) or set(values) != {"width", "columns", "angles"}:
             raise ValueError("a transform of observations has a width, columns and angles")
-        width, columns, angles = (values[key] for key in ("width", "columns", "angles"))
+        width, columns, angles = values["width"], values["columns"], values["angles"]
         turning = {column: float(period) for column, period in angles}
-        if not columns or not all(type(number) is int and number >= 0 for number in (width, *columns, *turning)):
+        if not all(type(number) is int and number >= 0 for number in (width, *columns, *turning)):
             raise ValueError("the columns of a transform are whole numbers")
-        if list(columns) != sorted(set(columns)) or max(columns) >= width or not turning.keys() <= set(columns):
-            raise ValueError("a transform names columns that are not there, or twice")
+        if list(columns) != sorted({*columns, *turning}) or max(columns, default=width) >= width:
+            raise ValueError("a transform names columns that are not there, or twice, or none")
         if len(turning) != len(angles) or not all(0.0 < period < math.inf for period in turning.values()):
             raise ValueError("the periods of a transform's angles are numbers above 0")
         return ObservationTransform(width, tuple(columns), tuple(sorted(turning.items())))
@@ -157,6 +157,10 @@ class Metadata:
     stride_actions: str = "mean"  # how the commands of a stride became one: mean or sum
     frames: int = 1  # of a picture and those before it that networks see at once
     transform: ObservationTransform | None = None  # of observations, where networks do not see them as they are
+
+    def view(self, width: int) -> ObservationTransform:
+        """How networks see observations of so many numbers."""
+        return self.transform or ObservationTransform(width, tuple(range(width)))
 
     def metadata(self) -> dict[str, Any]:
         """These fields, to be handed on."""

@@ -85,8 +85,7 @@ def read_d4rl(
     """
     table = open_table(source)
     rows, width = (*table["observations"].shape, 0, 0)[:2]
-    if convention not in (None, "antmaze", "kitchen"):
-        raise HilpError(f"unknown convention '{convention}': {nearest(str(convention), ('antmaze', 'kitchen'))}")
+    require_convention(convention, ["antmaze", "kitchen"])
     if convention == "kitchen" and width != KITCHEN_COLUMNS[0]:
         raise HilpError(f"{table.name}: Kitchen files have rows of {KITCHEN_COLUMNS[0]} numbers, this one has {width}")
     terminals, timeouts = (tables.flags(table, name, rows) for name in ("terminals", "timeouts"))
@@ -110,11 +109,17 @@ def read_d4rl(
     ends[-1:] = True
     last = np.flatnonzero(ends)
     lengths = np.diff(last, prepend=-1).astype(np.int64)
-    used = {name: column for name, column in table.columns.items() if name != "next_observations"}
+    used = dict(table.columns)
+    used.pop("next_observations", None)
     found = of_table(replace(table, kind="d4rl", columns=used), None, flatten, True, extras, lengths)
     ended = tables.endings(last[lengths >= 2], terminals, timeouts)
     found = replace(found, endings=ended, notes=(*notes, *found.notes))
     return with_numbers(found, range(KITCHEN_COLUMNS[1])) if convention == "kitchen" else found
+
+
+def require_convention(convention: str | None, known: Sequence[str]) -> None:
+    if convention not in (None, *known):
+        raise HilpError(f"unknown convention '{convention}': {nearest(str(convention), known)}")
 
 
 def _jumps_of(observations: Column, columns: Sequence[int] | None, name: str) -> np.ndarray:
@@ -167,7 +172,7 @@ def of_table(
         raise _missing(table, "observations" if observations is None else "actions", chosen)
     actions = vectors(table, "actions", parts["actions"], single=_is_list(chosen, "actions"))
     rows = next(iter(trees.named(observations, "").values())).shape[0]
-    spent = {name for names in parts.values() for name in names}
+    spent = set().union(*parts.values())
     spent |= {name for name in table.columns if name.partition("/")[0] in {*TREES} - parts.keys()}
     kept, notes = extra_columns(table, spent, (rows, actions.shape[0]), extras)
     endings: dict[str, int] = {}
@@ -272,7 +277,7 @@ def _episode_lengths(
     table: Table, parts: Mapping[str, list[str]], rows: int, otherwise: str | None
 ) -> tuple[np.ndarray, dict[str, int], list[str]]:
     """Rows of each episode, how many end in which way, and a note where nothing says it."""
-    found = [key for key in STRUCTURE if key in parts] or [key for key in ("timeouts",) if key in parts]
+    found = [key for key in STRUCTURE if key in parts] or list({"timeouts"} & parts.keys())
     if not found and otherwise is not None:
         return np.array([rows], np.int64)[: rows > 0], {}, [otherwise]
     if len(found) != 1:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from hilp import trees
 from hilp.data import subprocess_reader
 from hilp.data.columns import BLOCK_BYTES, open_npz
 from hilp.data.formats import arrays
@@ -171,22 +172,26 @@ def _group_columns(table: Table, columns: Chosen, final: bool) -> tuple[dict[str
     if len(actions) > 1:
         raise HilpError(f"{table.name}: actions are one array here, not {len(actions)}: name one")
     table[actions[0]]  # says what there is
-    places = {key.partition("/")[0] for key in table.columns}
-    place, after = (next((name for name in names if name in places), None) for names in (OBSERVATIONS, FOLLOWING))
-    keys, notes = _observation_keys(table, place, arrays.listed(columns, "observations"))
+    keys, notes = _observation_keys(table, arrays.listed(columns, "observations"))
     # Next observations count where there is one for each array of the observation.
-    following = [f"{after}/{key.partition('/')[2]}" for key in keys]
+    following = [f"{_place(table, FOLLOWING)}/{key.partition('/')[2]}" for key in keys]
     whole = final and all(key in table.columns for key in following)
     return {"observations": keys, "actions": actions, **({"next_observations": following} if whole else {})}, notes
 
 
-def _observation_keys(table: Table, place: str | None, chosen: Sequence[str]) -> tuple[list[str], list[str]]:
+def _place(table: Table, names: Sequence[str]) -> str | None:
+    """The first of these names that an array has, or a group of arrays."""
+    places = {key.partition("/")[0] for key in table.columns}
+    return next((name for name in names if name in places), None)
+
+
+def _observation_keys(table: Table, chosen: Sequence[str]) -> tuple[list[str], list[str]]:
     """The arrays that are the observation: those that the user chose, else all in their place that are vectors."""
+    place = _place(table, OBSERVATIONS)
     inside = {key.removeprefix(f"{place}/"): key for key in sorted(table.columns) if key.startswith(f"{place}/")}
     if chosen:
-        named = {**dict.fromkeys(table.columns), **inside}
-        _require_known(chosen, named, f"{table.name}: there is no array", " for observations")
-        return [named[name] or name for name in chosen], []
+        _require_known(chosen, {**table.columns, **inside}, f"{table.name}: there is no array", " for observations")
+        return [inside.get(name, name) for name in chosen], []
     if place is None:
         raise HilpError(
             f"{table.name}: there are no observations (obs/NAME) among {some(sorted(table.columns))}: name them with "
@@ -194,8 +199,8 @@ def _observation_keys(table: Table, place: str | None, chosen: Sequence[str]) ->
         )
     if place in table.columns:
         return [place], []
-    images = [name for name, key in inside.items() if len(table.columns[key].shape) > 2]
-    low = [name for name in inside if name not in images]
+    low = [name for name, key in inside.items() if len(table.columns[key].shape) <= 2]
+    images = sorted({*inside}.difference(low))
     if not low:
         raise HilpError(f"{table.name}: all observations are images ({some(images)}): encode them first")
     notes = [f"observations are {some(low)}: choose others with columns"]
@@ -262,14 +267,14 @@ def read_minari(
     lengths = {f"episode {at}": steps[at] + 1 for at in whole}
     found = _of_episodes(name, lengths, table, columns, flatten, extras)
     found = replace(found, notes=short_note(np.flatnonzero(np.asarray(steps) <= 0)))
-    found = with_files(found, sorted(file for file in folder.rglob("*") if file.is_file()))
+    found = with_files(found, sorted(filter(Path.is_file, folder.rglob("*"))))
     return with_numbers(found, KITCHEN_KEEP) if kitchen else found
 
 
 def _minari_choice(convention: str | None, keys: Sequence[str] | str | None) -> Sequence[str] | None:
     if convention is None:
         return [keys] if isinstance(keys, str) else keys
-    _require_known([convention], ["kitchen"], "unknown convention")
+    arrays.require_convention(convention, ["kitchen"])
     if keys is not None:
         raise HilpError("convention='kitchen' says which observations to take: leave out observation_keys")
     return [KITCHEN_KEY]
@@ -277,11 +282,11 @@ def _minari_choice(convention: str | None, keys: Sequence[str] | str | None) -> 
 
 def _minari_keys(episode: Mapping[str, np.ndarray], chosen: Sequence[str] | None, name: str) -> list[str]:
     """The arrays that are the observation, where actions are one array."""
-    inside = {what: [k for k in episode if k.startswith(f"{what}/")] for what in ("observations", "actions")}
     if "actions" not in episode:
-        problem = f"in several parts, {some(inside['actions'])}" if inside["actions"] else "not numbers"
+        parts = list(trees.unnamed(episode, "actions"))
+        problem = f"in several parts, {some(parts)}" if parts else "not numbers"
         raise HilpError(f"{name}: actions are {problem}: hilp needs one array")
-    keys = [key.partition("/")[2] for key in inside["observations"]]
+    keys = list(trees.unnamed(episode, "observations"))
     if "observations" in episode:
         if chosen is not None:
             raise HilpError(f"{name}: observations are one array, so there are no observation_keys to choose")
