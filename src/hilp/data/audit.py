@@ -230,9 +230,6 @@ def _lengths(lengths: np.ndarray) -> dict[str, Any]:
     return {"shortest": low, "median": float(np.median(lengths)), "longest": high, **histogram}
 
 
-# ---- warnings --------------------------------------------------------------------------------------------------------
-
-
 def about_episodes(source: Source, jumped: np.ndarray, copies: list[int]) -> Iterator[Warning]:
     if len(jumped):
         cuts = "; format='d4rl' with detect_jumps=True cuts there" if source.format in CUT_AT_JUMPS else ""
@@ -311,9 +308,7 @@ def about_angles(wrapped: Sequence[measures.Wrapped], names: Sequence[str]) -> I
         )
 
 
-def about_actions(
-    acted: measures.Moments, names: Sequence[str], whole_numbers: bool, rescale: bool
-) -> Iterator[Warning]:
+def about_actions(acted: measures.Moments, names: Sequence[str], whole: bool, rescale: bool) -> Iterator[Warning]:
     varied = acted.low < acted.high
     if not varied.all():
         yield Warning(
@@ -324,7 +319,7 @@ def about_actions(
     if not varied.any():
         return
     full = np.flatnonzero(varied & (acted.at_limits > SATURATED))
-    if whole_numbers:
+    if whole:
         yield Warning(
             "all actions are whole numbers, as numbers of discrete actions are",
             f"{int(acted.low.min())} to {int(acted.high.max())}",

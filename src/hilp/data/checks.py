@@ -5,7 +5,7 @@ wrap are turned into sine and cosine, by an `ObservationTransform` that travels 
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from hilp import trees
 from hilp.data.columns import NUMBERS
 from hilp.data.dataset import Dataset
 from hilp.data.measures import ColumnHashes, Moments, Wraps, names_of
-from hilp.data.source import Kind, Rows, Source, mapped, of_dataset, ranges, rows_text
+from hilp.data.source import Kind, Rows, Source, Where, mapped, of_dataset, ranges, rows_text
 from hilp.data.transforms import ObservationTransform
 from hilp.errors import HilpError, counted, nearest, some
 
@@ -112,9 +112,7 @@ def require_trainable(data: Dataset) -> None:
         examine_dataset(data)
 
 
-def examine_dataset(
-    data: Dataset, rescale: bool = False, where: Callable[[np.ndarray], str] = rows_text
-) -> HealthCheck:
+def examine_dataset(data: Dataset, rescale: bool = False, where: Where = rows_text) -> HealthCheck:
     """Go through all rows and raise at the first thing that makes training impossible; `rescale`: actions will be.
 
     where: says where rows are in what the data was read from.
@@ -192,9 +190,6 @@ def _angles(value: Angles | None) -> AngleChoice:
     return found
 
 
-# ---- splitting -------------------------------------------------------------------------------------------------------
-
-
 def _split(source: Source, at: tuple[str, ...]) -> Source:
     """Episodes cut where a number is missing and where time jumps; pieces of a single row are left out."""
     if "gap" in at:
@@ -234,9 +229,7 @@ def _require_time(source: Source) -> None:
             "(--columns time=...)"
         )
     if int(np.prod(source.extras[TIME].shape)) != 1:
-        raise HilpError(
-            f"{source.name}: the time column has rows of {source.extras[TIME].shape}: give one number a row"
-        )
+        raise HilpError(f"{source.name}: rows of the time column are {source.extras[TIME].shape}: give a number a row")
 
 
 def _pieces(source: Source, lost: np.ndarray, ends: np.ndarray, reasons: str) -> Source:
@@ -268,9 +261,6 @@ def _gaps(source: Source, times: np.ndarray, inside: np.ndarray) -> tuple[np.nda
     usual, nearly_all = np.quantile(forward, [0.5, NEARLY_ALL])
     longest = GAP * float(nearly_all)
     return rows[(steps > longest) | (steps < 0)], longest, float(usual)
-
-
-# ---- columns ---------------------------------------------------------------------------------------------------------
 
 
 def _transformed(source: Source, repairs: Repairs) -> Source:
@@ -305,15 +295,13 @@ def _transformed(source: Source, repairs: Repairs) -> Source:
     return replace(source, transform=transform, notes=(*source.notes, *notes))
 
 
-def _dropped(
-    drop: Sequence[str], moments: Moments, hashes: ColumnHashes, visible: Sequence[int]
-) -> dict[str, list[int]]:
+def _dropped(drop: Sequence[str], moments: Moments, hashes: ColumnHashes, seen: Sequence[int]) -> dict[str, list[int]]:
     """The columns to leave out, by why; of equal columns the first stays."""
     found: dict[str, list[int]] = {}
     if "constant" in drop:
-        found["constant"] = [int(column) for column in moments.constant if column in visible]
+        found["constant"] = [int(column) for column in moments.constant if column in seen]
     if "duplicate" in drop:
-        twins = hashes.twins({*visible}.difference(moments.constant))
+        twins = hashes.twins({*seen}.difference(moments.constant))
         found["duplicated"] = [column for group in twins for column in group[1:]]
     return {why: out for why, out in found.items() if out}
 

@@ -73,9 +73,10 @@ def block_rows(shape: tuple[int, ...], dtype: np.dtype) -> int:
 class NpyStream:
     """The array in one .npy stream. Rows come in order; going back before the last slice read reopens the stream."""
 
+    _stream: IO[bytes] | None = None
+
     def __init__(self, name: str, size: int, open_stream: Callable[[], IO[bytes]]):
         self.name, self._size, self._open = name, size, open_stream
-        self._stream: IO[bytes] | None = None
         self._at = 0
         self._recent: tuple[int, np.ndarray] = (0, np.empty(0))
 
@@ -155,9 +156,7 @@ class NpyStream:
             self._stream.close()
             self._stream = None
 
-    def __del__(self) -> None:
-        if getattr(self, "_stream", None) is not None:
-            self.close()
+    __del__ = close
 
 
 def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:

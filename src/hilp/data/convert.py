@@ -117,10 +117,9 @@ def _to_native(source: Source, target: Path, overwrite: bool, progress: Progress
 
 def _require_own(work: Path) -> None:
     """What this command will empty and fill must be a folder of this user: others may have put anything there."""
-    try:
-        status = os.lstat(work)
-    except FileNotFoundError:
+    if not os.path.lexists(work):
         return
+    status = os.lstat(work)
     if not stat.S_ISDIR(status.st_mode) or (hasattr(os, "getuid") and status.st_uid != os.getuid()):
         raise HilpError(f"{work} is in the way and not a folder of yours: remove it or choose another target")
 
@@ -160,13 +159,8 @@ def _write_columns(source: Source, folder: Path, progress: Progress) -> list[str
 
 def _plan(source: Source) -> str | None:
     """Equal for equal conversions of unchanged files; None where there are no files to tell."""
-    if source.identity is None:
-        return None
-    digest = hashlib.sha256(source.identity.encode())
-    digest.update(repr(sorted(source.columns.items())).encode())
-    digest.update(np.ascontiguousarray(source.lengths).data)
-    digest.update(json.dumps(source.to_json()).encode())
-    return digest.hexdigest()
+    about = (source.identity, sorted(source.columns.items()), source.lengths.tolist(), json.dumps(source.to_json()))
+    return None if source.identity is None else hashlib.sha256(repr(about).encode()).hexdigest()
 
 
 def _rows_done(source: Source, folder: Path, plan: str | None) -> tuple[int, list[str]]:

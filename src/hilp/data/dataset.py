@@ -8,8 +8,6 @@ dataset.json names every file with its size and SHA-256, and carries a checksum 
 sizes when the folder is opened, hashes with `verify=True`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -54,14 +52,6 @@ class Dataset(Metadata):
         return trees.rows(self.observations)
 
     @property
-    def episodes(self) -> int:
-        return len(self.lengths)
-
-    @property
-    def transitions(self) -> int:
-        return self.rows - self.episodes
-
-    @property
     def observation_dim(self) -> int:
         """All numbers of an observation."""
         columns = trees.named(self.observations, "observations").values()
@@ -82,11 +72,11 @@ class Dataset(Metadata):
         now = (self.observations, self.actions, self.lengths)
         return len(self.checked) == len(now) and all(a is b for a, b in zip(self.checked, now, strict=True))
 
-    def as_checked(self) -> Dataset:
+    def as_checked(self) -> "Dataset":
         """The same data, marked as trainable, so that its rows are not checked again."""
         return replace(self, checked=(self.observations, self.actions, self.lengths))
 
-    def rescaled(self, low: np.ndarray, high: np.ndarray) -> Dataset:
+    def rescaled(self, low: np.ndarray, high: np.ndarray) -> "Dataset":
         """The same data with the range of each action column mapped to [-1, 1]; the policy maps its own back."""
         scaling = ActionScaling.of_range(low, high)
         actions = scaling.scaled(self.actions)
@@ -146,7 +136,7 @@ class Dataset(Metadata):
         for start, length in zip(self.starts, self.lengths, strict=True):
             yield slice(int(start), int(start + length))
 
-    def select(self, episodes: np.ndarray) -> Dataset:
+    def select(self, episodes: np.ndarray) -> "Dataset":
         """A data set of these episodes only."""
         every = list(self.iter_episodes())
         slices = [every[episode] for episode in episodes]
@@ -166,7 +156,7 @@ class Dataset(Metadata):
             measured={},
         )
 
-    def in_frames(self, count: int) -> Dataset:
+    def in_frames(self, count: int) -> "Dataset":
         """The same data, of whose pictures networks see `count` at once, that of a row and those before it."""
         plain = transforms.stored(self.observations)
         return replace(self, observations=transforms.stacked(plain, self.lengths, count), frames=count, checked=())
@@ -184,7 +174,7 @@ class Dataset(Metadata):
         return target
 
     @staticmethod
-    def open(path: str | os.PathLike[str], in_memory: bool = False, verify: bool = False) -> Dataset:
+    def open(path: str | os.PathLike[str], in_memory: bool = False, verify: bool = False) -> "Dataset":
         """Open a native folder, memory-mapped unless `in_memory`. `verify` compares every file with its hash."""
         folder = Path(path)
         storage.restore_aside(folder)
@@ -234,13 +224,11 @@ def extras_of(columns: Mapping[str, Any]) -> dict[str, Any]:
     return {name.removeprefix("extra."): column for name, column in columns.items() if name.startswith("extra.")}
 
 
-def seal(
-    folder: Path, metadata: Metadata, columns: Sequence[str], on_block: Callable[[int], None] | None = None
-) -> None:
+def seal(folder: Path, about: Metadata, columns: Sequence[str], on_block: Callable[[int], None] | None = None) -> None:
     """Hash what lies in the folder (these columns, and lengths) and write dataset.json, which makes it a data set."""
     opened: dict[str, Any] = {name: open_npy(folder / file_name(name)) for name in (*columns, "lengths")}
     observations = trees.unnamed(opened, OBSERVATIONS)
-    whole = Dataset(observations, opened["actions"], opened["lengths"], **metadata.metadata())  # not in memory
+    whole = Dataset(observations, opened["actions"], opened["lengths"], **about.metadata())  # not in memory
     parts = sorted(observations) if isinstance(observations, Mapping) else None
     extras = sorted(extras_of(opened))
     names = [*trees.named(observations, OBSERVATIONS), "actions", "lengths", *(f"extra.{e}" for e in extras)]
@@ -248,7 +236,7 @@ def seal(
     manifest = {
         "format": FORMAT,
         "version": VERSION,
-        **metadata.to_json(),
+        **about.to_json(),
         **({} if parts is None else {"observation_names": parts}),
         "rows": opened["actions"].shape[0],
         "episodes": opened["lengths"].shape[0],
@@ -306,9 +294,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         # Comparing the text as well finds flipped bits that JSON does not notice.
         intact = checksum == _checksum(manifest) and text == _text({**manifest, CHECKSUM: checksum})
     if not intact:
-        raise HilpError(
-            f"{path} was changed after it was written (its checksum does not match): restore it from a copy"
-        )
+        raise HilpError(f"{path} was changed after it was written (its checksum does not match): restore a copy")
     for key, kind in CONTENTS.items():
         if not isinstance(manifest.get(key), kind):
             raise HilpError(f"{path} is incomplete: it has no '{key}': write the data set again")

@@ -21,7 +21,7 @@ from hilp.data.checks import TIME, Repairs, is_split
 from hilp.data.columns import open_npz
 from hilp.data.dataset import Dataset
 from hilp.data.formats import arrays, episodes, logs
-from hilp.data.source import Source, gather, of_dataset, of_folder, rows_text, select, with_extras
+from hilp.data.source import Source, Where, gather, of_dataset, of_folder, rows_text, select, with_extras
 from hilp.errors import HilpError, nearest, path_of, require_count, some
 
 LOADED = "data set"
@@ -82,7 +82,7 @@ def load(
     return data.rescaled(health.acted.low, health.acted.high).as_checked()
 
 
-def _read(source: Any, format: str | None, options: dict[str, Any]) -> tuple[Dataset, Callable[[np.ndarray], str]]:
+def _read(source: Any, format: str | None, options: dict[str, Any]) -> tuple[Dataset, Where]:
     """The data in memory, or mapped where no option moves its rows; and where its rows are."""
     if isinstance(source, Dataset) and not options:
         return source, rows_text

@@ -4,8 +4,6 @@
 a function of (s, a, s'). A terminal transition is the last that pays; a walk that goes on behind it is still data.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable, Mapping
@@ -25,7 +23,9 @@ REWARDS, TERMINALS = "rewards", "terminals"
 BLOCK = 1 << 16  # transitions in one call of a function
 
 
-def label(data: Dataset, reward: RewardFunction | None = None, *, shift: float = 0.0, ends: bool = False) -> Dataset:
+def label(
+    data: "Dataset", reward: RewardFunction | None = None, *, shift: float = 0.0, ends: bool = False
+) -> "Dataset":
     """The same data with rewards and terminals: of a vectorised function of (s, a, s'), or those that it recorded.
 
     ends: a transition that earns more than 0 is terminal, as where a goal is reached. shift: added to every reward, and
@@ -53,7 +53,7 @@ def label(data: Dataset, reward: RewardFunction | None = None, *, shift: float =
     return replace(data, extras={**data.extras, **columns})
 
 
-def recorded(data: Dataset) -> tuple[np.ndarray, np.ndarray]:
+def recorded(data: "Dataset") -> tuple[np.ndarray, np.ndarray]:
     """The rewards and terminals that came with the data, by row of s.
 
     `rewards` (D4RL, Minari) came with the action, `reward` (ExORL) with the state that it led to. Where the row behind
@@ -76,28 +76,25 @@ def recorded(data: Dataset) -> tuple[np.ndarray, np.ndarray]:
     raise HilpError(f"{data.name} has no column 'rewards' or 'reward': give a reward, e.g. a function of (s, a, s')")
 
 
-def computed(data: Dataset, function: RewardFunction) -> np.ndarray:
+def computed(data: "Dataset", function: RewardFunction) -> np.ndarray:
     """What a function of (s, a, s'), or of (s, a, s', extras), gives for each transition; 0 in last rows."""
     found = np.zeros(data.rows)
     for first in range(0, data.transitions, BLOCK):
         rows = data.transition_rows[first : first + BLOCK]
-        before, after = (
-            trees.over(lambda part, at=at: np.array(part[at]), data.observations) for at in (rows, rows + 1)
-        )
+        seen = data.observations
+        before, after = (trees.over(lambda part, at=at: np.array(part[at]), seen) for at in (rows, rows + 1))
         rewards = apply_reward(function, before, np.array(data.acted(rows)), after, Extras.of(data, rows))
         try:
             own = np.asarray(rewards, np.float64)
         except (TypeError, ValueError) as error:
             raise HilpError(f"the reward must be numbers: {error}") from error
         if own.shape != rows.shape:
-            raise HilpError(
-                f"the reward must give one number per transition: {len(rows)} transitions, rewards {own.shape}"
-            )
+            raise HilpError(f"the reward must give one number per transition, {len(rows)} of them, not {own.shape}")
         found[rows] = own
     return found
 
 
-def _numbers(data: Dataset, name: str) -> np.ndarray:
+def _numbers(data: "Dataset", name: str) -> np.ndarray:
     """A column of one number a row."""
     column = np.asarray(data.extras[name])
     if column.size != data.rows:
@@ -115,7 +112,7 @@ class Extras:
     rows: np.ndarray | None = None  # of s, where these are the columns of all rows; each is read when it is used
 
     @staticmethod
-    def of(data: Dataset, rows: np.ndarray) -> Extras:
+    def of(data: "Dataset", rows: np.ndarray) -> "Extras":
         """The columns of a data set at the transitions that start in these rows."""
         return Extras(data.extras, data.extras, data.name, rows)
 

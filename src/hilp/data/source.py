@@ -36,6 +36,7 @@ class Kind(NamedTuple):
 
 
 Rows = dict[str, np.ndarray]  # consecutive rows of each column
+Where = Callable[[np.ndarray], str]  # says where rows are in what the user has, for messages
 
 
 def rows_text(rows: np.ndarray) -> str:
@@ -53,19 +54,11 @@ class Source(Metadata):
     disk_bytes: int = 0
     identity: str | None = None  # of the files behind it; None where there are none
     damages: Callable[[], list[str]] | None = None  # compares its files with their hashes, where they have any
-    where: Callable[[np.ndarray], str] = rows_text  # where these rows are in what the user has, for messages
-
-    @property
-    def episodes(self) -> int:
-        return len(self.lengths)
+    where: Where = rows_text  # where these rows are in what the user has, for messages
 
     @cached_property
     def rows(self) -> int:
         return int(np.sum(self.lengths))
-
-    @property
-    def transitions(self) -> int:
-        return self.rows - self.episodes
 
     @cached_property
     def stops(self) -> np.ndarray:
@@ -205,9 +198,8 @@ def chain(name: str, lengths: Sequence[np.ndarray], open_part: Callable[[int], S
         for column in (*first.columns, *found.columns):
             here, there = (source.columns.get(column, "nothing") for source in (found, first))
             if here != there:
-                raise HilpError(
-                    f"{name}: {names[part]} has other columns than {names[0]}: {column} is {here}, not {there}"
-                )
+                other = f"{names[part]} has other columns than {names[0]}"
+                raise HilpError(f"{name}: {other}: {column} is {here}, not {there}")
         return found.read(low, high)
 
     def where(rows: np.ndarray) -> str:

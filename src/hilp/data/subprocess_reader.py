@@ -304,9 +304,6 @@ def _minari_dataset(path: str) -> Any:
     return MinariDataset(path)
 
 
-# ---- Parquet ---------------------------------------------------------------------------------------------------------
-
-
 class Parquet:
     """One Parquet file. Whatever is wrong with it is an exception of any kind."""
 

@@ -12,7 +12,7 @@ from hilp import trees
 from hilp.data import subprocess_reader
 from hilp.data.columns import NUMBERS, Column, Computed, open_npz
 from hilp.data.dataset import extras_of
-from hilp.data.source import Kind, Rows, Source, choose_extras, rows_text, with_files
+from hilp.data.source import Kind, Rows, Source, Where, choose_extras, rows_text, with_files
 from hilp.errors import HilpError, nearest, reason, require_utf8, some
 from hilp.storage import told
 from hilp.trees import Tree
@@ -33,7 +33,7 @@ class Table:
     columns: Mapping[str, Column]
     others: Sequence[str] = ()  # what else is there, but is no array of numbers
     files: Sequence[Path] = ()  # that it is read from, where it has files of its own
-    where: Callable[[np.ndarray], str] = rows_text  # where its rows are, for messages
+    where: Where = rows_text
 
     def __getitem__(self, name: str) -> Column:
         if name not in self.columns:
@@ -89,16 +89,12 @@ def _array(name: str, value: Any) -> np.ndarray:
         array = np.asarray(value)
     except Exception as error:  # np.asarray runs the value's own code
         raise HilpError(f"arrays: {name} are ragged or not numbers ({reason(error)}): give one 2-D array") from error
-    kind = array.dtype.kind
-    problem = None
     if _masked(value):
-        problem = "a masked array: fill in or leave out what is masked"
-    elif array.dtype.hasobject:
-        problem = "ragged or not numbers (dtype object): give one 2-D array"
-    elif kind in UNUSABLE:
-        problem = f"{UNUSABLE[kind]} ({array.dtype}): turn them into plain numbers"
-    if problem is not None:
-        raise HilpError(f"arrays: {name} are {problem}")
+        raise HilpError(f"arrays: {name} are a masked array: fill in or leave out what is masked")
+    if array.dtype.hasobject:
+        raise HilpError(f"arrays: {name} are ragged or not numbers (dtype object): give one 2-D array")
+    if unusable := UNUSABLE.get(array.dtype.kind):
+        raise HilpError(f"arrays: {name} are {unusable} ({array.dtype}): turn them into plain numbers")
     return array
 
 
@@ -274,9 +270,8 @@ def _require_layout(name: str, episodes: int, columns: Mapping[str, Column], aft
         )
     for extra, column in extras_of(columns).items():
         if column.shape[:1] not in ((total,), (acts,)):
-            raise HilpError(
-                f"{name}: extra column '{extra}' is {column.shape}, but there are {total} observations: drop or fix it"
-            )
+            problem = f"is {column.shape}, but there are {total} observations: drop or fix it"
+            raise HilpError(f"{name}: extra column '{extra}' {problem}")
 
 
 def _with_final_rows(steps: Column, ends: np.ndarray, final: Column | None = None) -> Column:

@@ -4,8 +4,6 @@ That is a transform of observations and a scaling of actions. Files, goals, bank
 recorded. Training applies the transform, and so does the policy, which is saved with it.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections import deque
@@ -59,7 +57,7 @@ class ObservationTransform:
         return {"width": self.width, "columns": list(self.columns), "angles": [list(angle) for angle in self.angles]}
 
     @staticmethod
-    def from_json(values: Any) -> ObservationTransform:
+    def from_json(values: Any) -> "ObservationTransform":
         """From plain values; a ValueError where they describe no transform."""
         if not isinstance(values, Mapping) or set(values) != {"width", "columns", "angles"}:
             raise ValueError("a transform of observations has a width, columns and angles")
@@ -116,7 +114,7 @@ class ActionScaling:
     half_range: np.ndarray  # [act] float32
 
     @staticmethod
-    def of_range(low: np.ndarray, high: np.ndarray) -> ActionScaling:
+    def of_range(low: np.ndarray, high: np.ndarray) -> "ActionScaling":
         """Maps the range of each column to [-1, 1]; a column of one value is only shifted."""
         center = ((high + low) / 2).astype(np.float32)
         return ActionScaling(center, np.where(high > low, (high - low) / 2, 1.0).astype(np.float32))
@@ -129,7 +127,7 @@ class ActionScaling:
         """Actions of training in the user's units."""
         return self.center + self.half_range * actions
 
-    def after(self, earlier: ActionScaling | None) -> ActionScaling:
+    def after(self, earlier: "ActionScaling | None") -> "ActionScaling":
         """Both in one, where the actions had been scaled before."""
         if earlier is None:
             return self
@@ -142,7 +140,7 @@ Parts = tuple[tuple[str, tuple[int, ...]], ...]  # named parts of a row, side by
 
 @dataclass(frozen=True, kw_only=True)
 class Metadata:
-    """Where data comes from and what was done to it; a Dataset and a Source have these fields."""
+    """Where data comes from and what was done to it: what a Dataset and a Source, which have rows, have in common."""
 
     name: str = "arrays"
     task: str | None = None  # the task it was collected in, where hilp collected it
@@ -158,7 +156,15 @@ class Metadata:
     frames: int = 1  # of a picture and those before it that networks see at once
     transform: ObservationTransform | None = None  # of observations, where networks do not see them as they are
 
-    def view(self, width: int) -> ObservationTransform:
+    @property
+    def episodes(self: Any) -> int:
+        return len(self.lengths)
+
+    @property
+    def transitions(self: Any) -> int:
+        return int(self.rows) - len(self.lengths)
+
+    def view(self, width: int) -> "ObservationTransform":
         """How networks see observations of so many numbers."""
         return self.transform or ObservationTransform(width, tuple(range(width)))
 
@@ -181,7 +187,7 @@ class Metadata:
         }
 
     @staticmethod
-    def from_json(values: Mapping[str, Any]) -> Metadata:
+    def from_json(values: Mapping[str, Any]) -> "Metadata":
         """From plain values; a ValueError, TypeError or KeyError where they are none of this."""
         known = {key.name: values[key.name] for key in fields(Metadata) if key.name not in OTHERWISE_IN_JSON}
         center, half_range = (
@@ -238,7 +244,7 @@ class Frames(MadeRows):
         found = found.transpose(*axes[:-4], *axes[-3:-1], axes[-4], axes[-1])
         return found.reshape(*found.shape[:-2], -1)
 
-    def select(self, slices: Sequence[slice]) -> Frames:
+    def select(self, slices: Sequence[slice]) -> "Frames":
         """The rows of some episodes."""
         stored = np.concatenate([self.stored[:0], *(self.stored[s] for s in slices)])
         return Frames(stored, firsts([s.stop - s.start for s in slices]), self.count)

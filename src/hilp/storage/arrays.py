@@ -118,9 +118,6 @@ def _contiguous(array: np.ndarray) -> np.ndarray:
     return array.astype(array.dtype.newbyteorder("<")) if array.dtype.str[0] == ">" else array
 
 
-# ---- trees -----------------------------------------------------------------------------------------------------------
-
-
 def flatten(tree: Any) -> dict[str, np.ndarray]:
     """Leaves of a tree by their path, e.g. `.phi.hidden[0].weight`."""
     import jax

@@ -146,27 +146,21 @@ def _ends_too_early(raw: bytes) -> bool:
 
 
 def _tell(path: AnyPath, what: str) -> None:
-    print(
-        f"hilp: note: the last line of {printable(str(path))} is torn (a write was stopped) and {what}", file=sys.stderr
-    )
+    torn = f"the last line of {printable(str(path))} is torn (a write was stopped) and {what}"
+    print(f"hilp: note: {torn}", file=sys.stderr)
 
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
     """A file to add to, made where it is missing; other processes wait until it is closed."""
-    while True:
-        made = not path.exists()
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            _wait_for(handle)
-            if not os.path.samestat(os.fstat(handle), os.stat(path)):
-                continue  # written anew while we waited
-            yield handle
-            if made:
-                fsync_folder(path.parent)
-            return
-        finally:
-            os.close(handle)
+    made = not path.exists()
+    handle = _lock(path, wait=True)
+    try:
+        yield handle
+        if made:
+            fsync_folder(path.parent)
+    finally:
+        os.close(handle)
 
 
 # ---- one writer for each folder --------------------------------------------------------------------------------------
@@ -202,19 +196,18 @@ def locked(folder: Path, what: str, wait: bool = False) -> Iterator[None]:
 
 
 def _lock(path: Path, wait: bool) -> int:
+    """A file that is open and ours alone, made where it is missing."""
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _wait_for(handle, wait=wait)
+            if _is_same(handle, path):
+                return handle
         except BlockingIOError:
-            who = _holder(handle)
+            busy = f"{path.parent} is being written by {_holder(handle)}: wait for it or choose another folder"
             os.close(handle)
-            raise FolderBusy(f"{path.parent} is being written by {who}: wait for it or choose another folder") from None
-        except OSError:  # a disk that knows no locks
-            return handle
-        if _is_same(handle, path):
-            return handle
-        os.close(handle)  # the one before has just removed it
+            raise FolderBusy(busy) from None
+        os.close(handle)  # the one before has just removed it, or written it anew
 
 
 def _holder(handle: int) -> str:
@@ -233,11 +226,15 @@ def _is_same(handle: int, path: Path) -> bool:
         return False
 
 
-def _wait_for(handle: int, shared: bool = False) -> None:
+def _wait_for(handle: int, shared: bool = False, wait: bool = True) -> None:
     """Wait until an open file or folder is ours; closing it ends that, and so does the end of the process."""
     if sys.platform != "win32":
-        with contextlib.suppress(OSError):  # a disk that knows no locks
-            fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+        try:
+            fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise
+        except OSError:  # a disk that knows no locks
+            pass
 
 
 @contextlib.contextmanager

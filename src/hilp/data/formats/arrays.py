@@ -102,9 +102,8 @@ def read_d4rl(
     ends = terminals | timeouts
     if detect_jumps:
         jumped = _jumps_of(vectors(table, "observations", ["observations"], flatten), moving, table.name)
-        notes.append(
-            f"cut at {len(jumped)} jumps of the observations, {np.sum(~ends[jumped])} of them not flagged in the file"
-        )
+        unflagged = np.sum(~ends[jumped])
+        notes.append(f"cut at {len(jumped)} jumps of the observations, {unflagged} of them not flagged in the file")
         ends[jumped] = True
     ends[-1:] = True
     last = np.flatnonzero(ends)
@@ -257,9 +256,7 @@ def _purposes(table: Table, columns: Columns) -> dict[str, str]:
     for what in columns:
         names = listed(columns, what)
         if not isinstance(what, str) or not names or not all(isinstance(name, str) for name in names):
-            raise HilpError(
-                f"{table.name}: columns must name an array, or a list of arrays, for {printable(str(what))}"
-            )
+            raise HilpError(f"{table.name}: columns must name an array, or a list of them, for {printable(str(what))}")
         for name in names:
             if name not in table.columns:
                 # Episodes of a log may be called by words, which are columns only once they are named for this.
@@ -299,9 +296,7 @@ def _lengths_by_flags(table: Table, parts: Mapping[str, list[str]], rows: int) -
     terminals, timeouts = (tables.flags(table, name, rows) for name in names)
     ends = np.flatnonzero(terminals | timeouts)
     if not rows or not len(ends) or ends[-1] != rows - 1:
-        raise HilpError(
-            f"{table.name}: the last row is not terminal, so the last episode has no end: mark it or cut it"
-        )
+        raise HilpError(f"{table.name}: the last row is not terminal, so the last episode has no end: mark or cut it")
     ended = tables.endings(ends, terminals, timeouts) if "timeouts" in parts else {}
     return np.diff(ends, prepend=-1).astype(np.int64), ended
 
@@ -328,7 +323,6 @@ def _lengths_by_id(ids: np.ndarray, rows: int, name: str) -> np.ndarray:
     starts = np.flatnonzero(np.concatenate([np.ones(min(rows, 1), bool), ids[1:] != ids[:-1]]))
     if len(np.unique(ids[starts])) != len(starts):
         seen, counts = np.unique(ids[starts], return_counts=True)
-        raise HilpError(
-            f"{name}: the rows of episode '{seen[np.argmax(counts)]}' are not together: sort the rows by episode_ids"
-        )
+        apart = seen[np.argmax(counts)]
+        raise HilpError(f"{name}: the rows of episode '{apart}' are not together: sort the rows by episode_ids")
     return np.diff(starts, append=rows).astype(np.int64)

@@ -73,9 +73,8 @@ def read_exorl(source: Path, *, episodes: int | None = None, flatten: bool = Fal
         found = Table(str(files[number]), "exorl", open_npz(files[number]))
         observation, action = found["observation"], found["action"]
         if action.shape[:1] != observation.shape[:1]:
-            raise HilpError(
-                f"{found.name}: observation is {observation.shape} but action {action.shape}: give as many rows of both"
-            )
+            shapes = f"observation is {observation.shape} but action {action.shape}"
+            raise HilpError(f"{found.name}: {shapes}: give as many rows of both")
         rest = {name: column for name, column in found.columns.items() if name not in ("observation", "action")}
         return replace(found, columns={"observations": observation, "actions": action[1:], **rest})
 
@@ -294,9 +293,7 @@ def _minari_keys(episode: Mapping[str, np.ndarray], chosen: Sequence[str] | None
     if not keys:
         raise HilpError(f"{name}: observations are not numbers")
     if chosen is None:
-        raise HilpError(
-            f"{name}: observations have several parts: choose with observation_keys=[...] from {some(keys)}"
-        )
+        raise HilpError(f"{name}: observations have parts: choose with observation_keys=[...] from {some(keys)}")
     _require_known(chosen, keys, f"{name}: there is no observation key")
     if not chosen:
         raise HilpError(f"{name}: observation_keys is empty: choose from {some(keys)}")

@@ -142,13 +142,11 @@ class _CsvFile:
 
     def _rows(self, reader: Any) -> Iterator[tuple[int, list[str]]]:
         """The rows that are not empty, with their first lines."""
-        before = reader.line_num
+        before, many = reader.line_num, len(self.names)
         for row in reader:
             at, before = before + 1, reader.line_num
-            if row and len(row) != len(self.names):
-                raise HilpError(
-                    f"{self.path}, line {at}: there are {len(row)} fields, but line 1 names {len(self.names)}"
-                )
+            if row and len(row) != many:
+                raise HilpError(f"{self.path}, line {at}: there are {len(row)} fields, but line 1 names {many}")
             if row:
                 yield at, row
 
@@ -202,9 +200,8 @@ class _CsvFile:
         for name, (line, text) in self._odd.items():
             if name in self._wanted:
                 hint = ": write decimal points" if re.fullmatch(r"[-+]?\d+,\d+", text) else ""
-                raise HilpError(
-                    f"{self.path}, line {line}: column '{name}' holds '{text[:SHOWN]}', which is not a number{hint}"
-                )
+                held = f"holds '{text[:SHOWN]}', which is not a number{hint}"
+                raise HilpError(f"{self.path}, line {line}: column '{name}' {held}")
         lines = np.concatenate([np.zeros(0, np.int64), *self._lines])
         columns: dict[str, np.ndarray] = {}
         for number, name in enumerate(self.names):
@@ -214,9 +211,8 @@ class _CsvFile:
             elif name not in self._odd:
                 columns[name] = numbers[:, number]
         others = [name for name in self._odd if name != self._ids]
-        return Table(
-            str(self.path), "csv", columns, others, [self.path], where=lambda rows: f"lines {some(lines[rows], 5)}"
-        )
+        where = lambda rows: f"lines {some(lines[rows], 5)}"  # noqa: E731
+        return Table(str(self.path), "csv", columns, others, [self.path], where)
 
 
 def _number(text: str, dates: bool = False) -> float | None:
