@@ -3,7 +3,7 @@
 import difflib
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,12 @@ def nearest(word: str, options: Iterable[str]) -> str:
     if close:
         return f"did you mean '{close[0]}'?"
     return f"choose from: {some(names)}" if names else "it has none"
+
+
+def require_known(name: str, known: Collection[str], what: str) -> None:
+    """Say which name comes closest where one is not known; what: the message before that."""
+    if name not in known:
+        raise HilpError(f"{what}: {nearest(name, known)}")
 
 
 def some(names: Any, limit: int = 10) -> str:

@@ -132,10 +132,8 @@ class _Audit:
         width = len(self.labels)
         self.health, self.hashes = HealthCheck(source), measures.EpisodeHashes()
         self.moments, self.steps, self.sample = measures.Moments(width), measures.StepSizes(), Sample(source.lengths)
-        self.pace, self.paths = (
-            measures.KeptRows(self.sample.rows),
-            measures.KeptRows(*measures.spread(source, SHOWN_EPISODES, SHOWN_ROWS)),
-        )
+        self.pace = measures.KeptRows(self.sample.rows)
+        self.paths = measures.KeptRows(*measures.spread(source, SHOWN_EPISODES, SHOWN_ROWS))
         kinds = {} if isinstance(source.observation, Kind) else source.observation
         pictures = [name for name, kind in kinds.items() if kind.dtype == np.uint8 and len(kind.shape) == 3]
         self.stills = {name: measures.KeptRows(*measures.spread(source, STILL_EPISODES, STILLS)) for name in pictures}

@@ -17,7 +17,7 @@ from typing import IO, Protocol
 
 import numpy as np
 
-from hilp.errors import HilpError, reason
+from hilp.errors import HilpError
 from hilp.storage import told
 
 BLOCK_BYTES = 16 << 20  # of a read: large enough for the disk, small enough that no format needs memory
@@ -83,12 +83,10 @@ class NpyStream:
     @cached_property
     def _header(self) -> tuple[tuple[int, ...], bool, np.dtype, int]:
         """Shape, order, type and the length of the header itself; read when first asked for."""
-        try:
-            with self._open() as stream:
-                shape, fortran, dtype = _read_header(stream)
-                begin = stream.tell()
-        except Exception as error:  # a damaged header can fail anywhere in zipfile or in numpy's parser
-            raise HilpError(f"{self.name} is damaged: {reason(error)}") from error
+        # A damaged header can fail anywhere in zipfile or in numpy's parser.
+        with told(f"{self.name} is damaged", Exception), self._open() as stream:
+            shape, fortran, dtype = _read_header(stream)
+            begin = stream.tell()
         if dtype.hasobject:
             raise HilpError(f"{self.name} holds Python objects, which hilp never loads: store plain numbers")
         if min(shape, default=0) < 0 or begin + math.prod(shape) * dtype.itemsize != self._size:
@@ -129,7 +127,8 @@ class NpyStream:
         return block
 
     def _read(self, start: int, stop: int) -> np.ndarray:
-        try:
+        # zipfile and zlib raise half a dozen kinds of errors for a damaged member.
+        with told(f"{self.name} is damaged", Exception, ": restore it from a copy"):
             if self._stream is None or start < self._at:
                 self.close()
                 self._stream = self._open()
@@ -147,8 +146,6 @@ class NpyStream:
             # Reading to the end is what makes zipfile compare checksums.
             if stop == self._rows and self._stream.read(1):
                 raise ValueError("it is longer than its header says")
-        except Exception as error:  # zipfile and zlib raise half a dozen kinds for a damaged member
-            raise HilpError(f"{self.name} is damaged: {reason(error)}: restore it from a copy") from error
         return block
 
     def close(self) -> None:
@@ -177,11 +174,9 @@ def open_npy(path: Path) -> NpyStream:
 
 def open_npz(path: Path) -> dict[str, NpyStream]:
     """The arrays of an .npz file by name; one that nobody asks for may be damaged."""
-    try:
+    with told(f"{path} cannot be read as .npz", Exception):  # a damaged directory can fail anywhere in zipfile
         archive = zipfile.ZipFile(path)
         expected = _zip_entries(path)
-    except Exception as error:  # a damaged directory can fail anywhere in zipfile
-        raise HilpError(f"{path} cannot be read as .npz: {reason(error)}") from error
     if len(archive.infolist()) != expected:
         raise HilpError(f"{path} is damaged: its directory lists {len(archive.infolist())} of {expected} arrays")
     columns: dict[str, NpyStream] = {}

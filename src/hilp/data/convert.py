@@ -90,7 +90,7 @@ def _to_native(source: Source, target: Path, overwrite: bool, progress: Progress
     storage.clean_leftovers(target)
     dataset.require_free(target, overwrite)
     work = target.with_name(f".{target.name}.converting")  # a name that the same command finds again
-    try:
+    with storage.told(f"cannot write {target}", then="; the same command goes on where this one stopped"):
         _require_own(work)
         with storage.locked(work, f"a conversion to {target}"):
             columns = work / COLUMNS
@@ -108,10 +108,6 @@ def _to_native(source: Source, target: Path, overwrite: bool, progress: Progress
             (work / STATE).unlink()  # what lies here after the swap is not what a next conversion may go on with
             storage.swap_folder(columns, target)
             shutil.rmtree(work, ignore_errors=True)
-    except OSError as error:
-        raise HilpError(
-            f"cannot write {target}: {error.strerror or error}; the same command goes on where this one stopped"
-        ) from error
     return target, problems
 
 
@@ -230,7 +226,6 @@ def _to_minari(source: Source, name: str, overwrite: bool, progress: Progress) -
 
 
 def _minari_target(name: str, overwrite: bool) -> Path:
-    """The folder of a new data set in the local store, with its namespace."""
     from minari.dataset.minari_dataset import parse_dataset_id
     from minari.namespace import create_namespace, list_local_namespaces
     from minari.storage import get_dataset_path

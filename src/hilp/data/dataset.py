@@ -24,13 +24,14 @@ from hilp import storage, trees
 from hilp.data import transforms
 from hilp.data.columns import NUMBERS, block_rows, flush, open_npy, sha256_of
 from hilp.data.transforms import ActionScaling, Metadata, TransformedRows
-from hilp.errors import HilpError, nearest, path_of, reason
+from hilp.errors import HilpError, path_of, require_known
 
 FORMAT = "hilp-dataset"
 VERSION = 1
 MANIFEST = "dataset.json"
 CHECKSUM = "checksum"
 OBSERVATIONS = "observations"
+AGAIN = ": write the data set again"
 CONTENTS = {"name": str, "rows": int, "extras": list, "files": dict, "endings": dict, "notes": list}  # of dataset.json
 
 
@@ -127,8 +128,7 @@ class Dataset(Metadata):
         Values stand in the row they were recorded with. A reward that came with its action (D4RL, Minari) stands in the
         row of s; one that came with the state it led to (ExORL) stands in the row of s'.
         """
-        if name not in self.extras:
-            raise HilpError(f"{self.name} has no extra column '{name}': {nearest(name, self.extras)}")
+        require_known(name, self.extras, f"{self.name} has no extra column '{name}'")
         return self.extras[name]
 
     def iter_episodes(self) -> Iterator[slice]:
@@ -187,10 +187,8 @@ class Dataset(Metadata):
         columns = {name: _column(folder / file_name(name), in_memory) for name in names}
         lengths = np.array(_column(folder / file_name("lengths"), in_memory))
         _require_whole(folder, columns, lengths, manifest["rows"])
-        try:
+        with storage.told(f"{folder / MANIFEST} is damaged", (TypeError, ValueError, KeyError), AGAIN):
             about = Metadata.from_json(manifest)
-        except (TypeError, ValueError, KeyError) as error:
-            raise HilpError(f"{folder / MANIFEST} is damaged: {reason(error)}: write the data set again") from error
         transform = about.transform
         if transform is not None and (parts is not None or transform.width != columns[OBSERVATIONS].shape[1]):
             raise HilpError(f"{folder} is damaged: its transform is not one of its observations: write it again")
@@ -271,10 +269,8 @@ def _require_whole(folder: Path, columns: Mapping[str, np.ndarray], lengths: np.
 
 def _column(file: Path, in_memory: bool) -> np.ndarray:
     stream = open_npy(file)  # numpy trusts a header; this does not
-    try:
+    with storage.told(f"{file} cannot be read", (OSError, ValueError, EOFError, MemoryError), AGAIN):
         array = np.load(file, mmap_mode=None if 0 in stream.shape or in_memory else "r", allow_pickle=False)
-    except (OSError, ValueError, EOFError, MemoryError) as error:
-        raise HilpError(f"{file} cannot be read ({reason(error)}): write the data set again") from error
     if array.dtype.kind not in NUMBERS or array.ndim < 1:
         raise HilpError(f"{file} is damaged: it holds {array.dtype} {array.shape}: write the data set again")
     return array

@@ -22,7 +22,7 @@ from hilp.data.columns import open_npz
 from hilp.data.dataset import Dataset
 from hilp.data.formats import arrays, episodes, logs
 from hilp.data.source import Source, Where, gather, of_dataset, of_folder, rows_text, select, with_extras
-from hilp.errors import HilpError, nearest, path_of, require_count, some
+from hilp.errors import HilpError, nearest, path_of, require_count, require_known, some
 
 LOADED = "data set"
 
@@ -124,8 +124,7 @@ def _known_options(reader: Callable[..., Any], format: str, options: Mapping[str
     """Which of these options are for the reader, where all are for it or for every format."""
     known = list(inspect.signature(reader).parameters)[1:]  # the first is the source
     for option in options:
-        if option not in known and option not in COMMON:
-            raise HilpError(f"'{option}' is no option of the format {format}: {nearest(option, [*known, *COMMON])}")
+        require_known(option, [*known, *COMMON], f"'{option}' is no option of the format {format}")
     repairs = is_split(options.get("split"))  # OGBench's reader has another option of this name
     return [name for name in known if name != "split" or not repairs]
 
@@ -148,11 +147,9 @@ def _fitting(source: Any, format: str) -> Any:
     """The source as its reader takes it: a Dataset, a Source, a dict or a path."""
     if isinstance(source, Dataset | Source) != (format == LOADED):
         raise HilpError(f"{name_of(source)} cannot be read as the format {format}")
-    if isinstance(source, Dataset | Source):
-        return source
-    if isinstance(source, Mapping):
-        if format in FOLDERS:
-            raise HilpError(f"a dict cannot be read as the format {format}: give a path")
+    if isinstance(source, Mapping) and format in FOLDERS:
+        raise HilpError(f"a dict cannot be read as the format {format}: give a path")
+    if isinstance(source, Dataset | Source | Mapping):
         return source
     path = path_of(source)
     if not path.exists() and format != "minari":
@@ -278,7 +275,6 @@ def register(name: str, read: Callable[..., Any], recognises: Callable[[Path], b
 
 
 def _others() -> list[str]:
-    """The formats that are not ours."""
     return [*_registered, *(name for name in plugins.found("formats") if name not in _registered)]
 
 
@@ -288,8 +284,7 @@ def _reader(name: str) -> Reader:
         return FORMATS[name], None
     if name in _registered:
         return _registered[name]
-    if name not in plugins.found("formats"):
-        raise HilpError(f"unknown format '{name}': {nearest(name, [*FORMATS, *_others()])}")
+    require_known(name, [*FORMATS, *_others()], f"unknown format '{name}'")
     found = plugins.load(plugins.found("formats")[name])
     read = found if callable(found) else getattr(found, "read", None)
     if read is None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hilp import trees
-from hilp.errors import HilpError, nearest, some
+from hilp.errors import HilpError, require_known, some
 
 if TYPE_CHECKING:  # exported policies have a copy of this file, and numpy alone
     from hilp.data.dataset import Dataset
@@ -125,9 +125,7 @@ class Extras:
         return self._column(self.at_next, name, 1)
 
     def _column(self, columns: Mapping[str, np.ndarray], name: str, ahead: int) -> np.ndarray:
-        if name not in columns:
-            close = nearest(name, columns)
-            raise HilpError(f"this reward needs the extra column '{name}', which {self.owner} does not have: {close}")
+        require_known(name, columns, f"this reward needs the extra column '{name}', which {self.owner} does not have")
         return columns[name] if self.rows is None else np.asarray(columns[name][self.rows + ahead])
 
 

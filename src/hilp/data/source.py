@@ -19,7 +19,7 @@ from hilp.data import dataset, transforms
 from hilp.data.columns import BLOCK_BYTES, open_npy, row_bytes
 from hilp.data.dataset import Dataset, columns_of, extras_of
 from hilp.data.transforms import Metadata
-from hilp.errors import HilpError, nearest, some
+from hilp.errors import HilpError, require_known, some
 
 MOST_BLOCK_ROWS = 1 << 16
 MOST_PLACES = 3  # files that are named in a message
@@ -259,8 +259,7 @@ def choose_extras(available: Collection[str], wanted: Sequence[str] | None, name
         return list(available)
     wanted = [wanted] if isinstance(wanted, str) else wanted
     for column in wanted:
-        if column not in available:
-            raise HilpError(f"{name} has no extra column '{column}': {nearest(column, available)}")
+        require_known(column, available, f"{name} has no extra column '{column}'")
     return list(wanted)
 
 

@@ -381,7 +381,6 @@ def _is_any(kind: Any, *names: str) -> bool:
 
 
 def _columns_with_nulls(metadata: Any) -> set[str]:
-    """Columns in which something is missing, or may be."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     columns = [group.column(number) for group in groups for number in range(metadata.num_columns)]
     known = [(column.path_in_schema, column.statistics) for column in columns]

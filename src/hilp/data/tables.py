@@ -13,7 +13,7 @@ from hilp.data import subprocess_reader
 from hilp.data.columns import NUMBERS, Column, Computed, open_npz
 from hilp.data.dataset import extras_of
 from hilp.data.source import Kind, Rows, Source, Where, choose_extras, rows_text, with_files
-from hilp.errors import HilpError, nearest, reason, require_utf8, some
+from hilp.errors import HilpError, require_known, require_utf8, some
 from hilp.storage import told
 from hilp.trees import Tree
 
@@ -36,8 +36,7 @@ class Table:
     where: Where = rows_text
 
     def __getitem__(self, name: str) -> Column:
-        if name not in self.columns:
-            raise HilpError(f"{self.name}: there is no array '{name}': {nearest(name, self.columns)}")
+        require_known(name, self.columns, f"{self.name}: there is no array '{name}'")
         return self.columns[name]
 
 
@@ -85,10 +84,9 @@ def _add_arrays(found: dict[str, np.ndarray], source: Mapping[str, Any], above: 
 
 
 def _array(name: str, value: Any) -> np.ndarray:
-    try:
+    # np.asarray runs the value's own code, which may raise anything.
+    with told(f"arrays: {name} are ragged or not numbers", Exception, ": give one 2-D array"):
         array = np.asarray(value)
-    except Exception as error:  # np.asarray runs the value's own code
-        raise HilpError(f"arrays: {name} are ragged or not numbers ({reason(error)}): give one 2-D array") from error
     if _masked(value):
         raise HilpError(f"arrays: {name} are a masked array: fill in or leave out what is masked")
     if array.dtype.hasobject:

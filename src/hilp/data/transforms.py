@@ -190,10 +190,9 @@ class Metadata:
     def from_json(values: Mapping[str, Any]) -> "Metadata":
         """From plain values; a ValueError, TypeError or KeyError where they are none of this."""
         known = {key.name: values[key.name] for key in fields(Metadata) if key.name not in OTHERWISE_IN_JSON}
-        center, half_range = (
-            None if values[key] is None else np.asarray(values[key], np.float32)
-            for key in ("action_center", "action_half_range")
-        )
+        center, half_range = values["action_center"], values["action_half_range"]
+        if center is not None and half_range is not None:
+            known["action_scaling"] = ActionScaling(np.asarray(center, np.float32), np.asarray(half_range, np.float32))
         for what in ("observation_parts", "action_parts"):
             known[what] = tuple((str(name), tuple(map(int, shape))) for name, shape in known[what])
         if known["transform"] is not None:
@@ -201,8 +200,7 @@ class Metadata:
         if known["stride"] is not None:
             known["stride"] = max(1, int(known["stride"]))
         known |= {"notes": tuple(known["notes"]), "frames": max(1, int(known["frames"]))}
-        scaling = None if center is None or half_range is None else ActionScaling(center, half_range)
-        return Metadata(**known, format="native", action_scaling=scaling, measured=dict(values.get("measured", {})))
+        return Metadata(**known, format="native", measured=dict(values.get("measured", {})))
 
 
 # ---- stacks of frames ------------------------------------------------------------------------------------------------

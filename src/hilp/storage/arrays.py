@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hilp.errors import HilpError
-from hilp.storage.atomic import write_bytes
+from hilp.storage.atomic import told, write_bytes
 
 Tree = TypeVar("Tree")
 CHECKSUM = "sha256"
@@ -68,15 +68,12 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     text = notes.get("note", "{}")
     if not isinstance(text, str) or notes.get(CHECKSUM) != _seal(arrays, text):
         raise HilpError(f"{path} was changed after it was written (the checksum is another): restore it from a copy")
-    try:
+    with told(f"{path} has a damaged header", (ValueError, RecursionError), ": restore it from a copy"):
         note = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise HilpError(f"{path} has a damaged header: restore it from a copy") from error
     return arrays, note if isinstance(note, dict) else {}
 
 
 def _parsed(content: np.ndarray) -> tuple[dict[str, np.ndarray], Any]:
-    """The arrays of a safetensors file of these bytes, and its metadata."""
     length, size = int.from_bytes(content[:8].tobytes(), "little"), len(content)
     if size < 8 or length > size - 8:
         raise ValueError(f"it has {size} bytes, fewer than its header says")

@@ -28,12 +28,12 @@ LONGEST_NAME = 180  # bytes of a file's name that leave room for ours around it
 
 
 @contextlib.contextmanager
-def told(what: str, refused: type[Exception] | tuple[type[Exception], ...] = OSError) -> Iterator[None]:
-    """Say on one line what cannot be done, and why."""
+def told(what: str, refused: type[Exception] | tuple[type[Exception], ...] = OSError, then: str = "") -> Iterator[None]:
+    """Say on one line what cannot be done, and why; then: what to do."""
     try:
         yield
     except refused as error:
-        raise HilpError(f"{what}: {getattr(error, 'strerror', None) or reason(error)}") from error
+        raise HilpError(f"{what}: {getattr(error, 'strerror', None) or reason(error)}{then}") from error
 
 
 def write_text(path: Path, text: str) -> None:
@@ -255,8 +255,6 @@ def _alive(pid: int, began: str) -> bool:
         return now == began
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
     return True

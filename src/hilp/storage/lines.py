@@ -231,10 +231,9 @@ def _wait_for(handle: int, shared: bool = False, wait: bool = True) -> None:
     if sys.platform != "win32":
         try:
             fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            raise
-        except OSError:  # a disk that knows no locks
-            pass
+        except OSError as error:  # a disk that knows no locks
+            if isinstance(error, BlockingIOError):
+                raise
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from hilp.data.measures import StepSizes, jumps
 from hilp.data.source import MOST_BLOCK_ROWS, Source, with_numbers, without_short
 from hilp.data.tables import Table, extra_columns, lay_out, named_parts, open_table, parts_of, vectors
 from hilp.data.transforms import Parts
-from hilp.errors import HilpError, nearest, printable, some
+from hilp.errors import HilpError, nearest, printable, require_known, some
 from hilp.trees import Tree
 
 PARTS = ("observations", "actions", "next_observations")
@@ -85,7 +85,8 @@ def read_d4rl(
     """
     table = open_table(source)
     rows, width = (*table["observations"].shape, 0, 0)[:2]
-    require_convention(convention, ["antmaze", "kitchen"])
+    if convention is not None:
+        require_known(str(convention), ["antmaze", "kitchen"], f"unknown convention '{convention}'")
     if convention == "kitchen" and width != KITCHEN_COLUMNS[0]:
         raise HilpError(f"{table.name}: Kitchen files have rows of {KITCHEN_COLUMNS[0]} numbers, this one has {width}")
     terminals, timeouts = (tables.flags(table, name, rows) for name in ("terminals", "timeouts"))
@@ -114,11 +115,6 @@ def read_d4rl(
     ended = tables.endings(last[lengths >= 2], terminals, timeouts)
     found = replace(found, endings=ended, notes=(*notes, *found.notes))
     return with_numbers(found, range(KITCHEN_COLUMNS[1])) if convention == "kitchen" else found
-
-
-def require_convention(convention: str | None, known: Sequence[str]) -> None:
-    if convention not in (None, *known):
-        raise HilpError(f"unknown convention '{convention}': {nearest(str(convention), known)}")
 
 
 def _jumps_of(observations: Column, columns: Sequence[int] | None, name: str) -> np.ndarray:
@@ -256,7 +252,8 @@ def _purposes(table: Table, columns: Columns) -> dict[str, str]:
     for what in columns:
         names = listed(columns, what)
         if not isinstance(what, str) or not names or not all(isinstance(name, str) for name in names):
-            raise HilpError(f"{table.name}: columns must name an array, or a list of them, for {printable(str(what))}")
+            meant = printable(str(what))
+            raise HilpError(f"{table.name}: columns must name an array, or a list of arrays, for {meant}")
         for name in names:
             if name not in table.columns:
                 # Episodes of a log may be called by words, which are columns only once they are named for this.

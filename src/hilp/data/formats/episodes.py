@@ -21,7 +21,7 @@ from hilp.data.formats import arrays
 from hilp.data.formats.arrays import Chosen, Names
 from hilp.data.source import Source, chain, short_note, with_files, with_numbers, without_short
 from hilp.data.tables import Table, left_out
-from hilp.errors import HilpError, nearest, require_count, some
+from hilp.errors import HilpError, nearest, require_count, require_known, some
 
 GROUP = re.compile(r"(?P<group>(?:.*/)?[^/]*\d+)/actions?")
 OBSERVATIONS = ("obs", "observations", "observation")
@@ -189,7 +189,9 @@ def _observation_keys(table: Table, chosen: Sequence[str]) -> tuple[list[str], l
     place = _place(table, OBSERVATIONS)
     inside = {key.removeprefix(f"{place}/"): key for key in sorted(table.columns) if key.startswith(f"{place}/")}
     if chosen:
-        _require_known(chosen, {**table.columns, **inside}, f"{table.name}: there is no array", " for observations")
+        for name in chosen:
+            known = [*inside, *table.columns]
+            require_known(name, known, f"{table.name}: there is no array '{name}' for observations")
         return [inside.get(name, name) for name in chosen], []
     if place is None:
         raise HilpError(
@@ -204,12 +206,6 @@ def _observation_keys(table: Table, chosen: Sequence[str]) -> tuple[list[str], l
         raise HilpError(f"{table.name}: all observations are images ({some(images)}): encode them first")
     notes = [f"observations are {some(low)}: choose others with columns"]
     return [inside[name] for name in low], notes + ([f"images are left out: {some(images)}"] if images else [])
-
-
-def _require_known(chosen: Sequence[str], known: Collection[str], what: str, purpose: str = "") -> None:
-    for name in chosen:
-        if name not in known:
-            raise HilpError(f"{what} '{name}'{purpose}: {nearest(name, known)}")
 
 
 # ---- Minari ----------------------------------------------------------------------------------------------------------
@@ -273,7 +269,7 @@ def read_minari(
 def _minari_choice(convention: str | None, keys: Sequence[str] | str | None) -> Sequence[str] | None:
     if convention is None:
         return [keys] if isinstance(keys, str) else keys
-    arrays.require_convention(convention, ["kitchen"])
+    require_known(str(convention), ["kitchen"], f"unknown convention '{convention}'")
     if keys is not None:
         raise HilpError("convention='kitchen' says which observations to take: leave out observation_keys")
     return [KITCHEN_KEY]
@@ -294,7 +290,8 @@ def _minari_keys(episode: Mapping[str, np.ndarray], chosen: Sequence[str] | None
         raise HilpError(f"{name}: observations are not numbers")
     if chosen is None:
         raise HilpError(f"{name}: observations have parts: choose with observation_keys=[...] from {some(keys)}")
-    _require_known(chosen, keys, f"{name}: there is no observation key")
+    for key in chosen:
+        require_known(key, keys, f"{name}: there is no observation key '{key}'")
     if not chosen:
         raise HilpError(f"{name}: observation_keys is empty: choose from {some(keys)}")
     return [f"observations/{key}" for key in chosen]

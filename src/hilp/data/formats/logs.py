@@ -29,6 +29,7 @@ from hilp.errors import HilpError, reason, some
 CSV_ENDINGS = (".csv", ".tsv")
 PARQUET_ENDINGS = (".parquet", ".pq")
 DELIMITERS = (",", ";", "\t", "|")
+UTF8 = "utf-8-sig"  # with or without a mark at its beginning
 MISSING = frozenset(("", "nan", "na", "n/a", "null", "none", "<na>", "#n/a", "-nan"))
 TRUTH = {"true": 1.0, "false": 0.0}
 CHUNK = 1 << 14  # rows that are turned into numbers at a time
@@ -56,7 +57,6 @@ def _of_tables(tables: Sequence[Table], source: Path, columns: Chosen, drop_shor
 
 
 def _shared_extras(tables: Sequence[Table], columns: Chosen) -> list[str]:
-    """The extra columns that all files have."""
     time = named_for(columns, "time")
     taken = {*KNOWN, *(name for what in columns or {} for name in listed(columns, what) if what != "time")}
     shared = set.intersection(*(set(table.columns) for table in tables)) - taken
@@ -72,9 +72,6 @@ def _log_files(source: Path, endings: Sequence[str]) -> list[Path]:
     if not found:
         raise HilpError(f"{source} has no files that end in {' or '.join(endings)}")
     return sorted(found, key=lambda file: natural(file.name))
-
-
-# ---- CSV -------------------------------------------------------------------------------------------------------------
 
 
 def read_csv(source: Path, *, columns: Chosen = None, drop_short: bool = False, extras: Names = None) -> Source:
@@ -95,7 +92,7 @@ def looks_like_csv(path: Path) -> bool:
     try:
         with open(path, "rb") as stream:
             begin = stream.read(HEAD)
-        text = begin.decode("utf-8-sig", errors="strict" if len(begin) < HEAD else "ignore")
+        text = begin.decode(UTF8, errors="strict" if len(begin) < HEAD else "ignore")
     except (OSError, UnicodeDecodeError):
         return False
     first, *rest = text.splitlines() or [""]
@@ -107,10 +104,8 @@ def _fields(line: str) -> tuple[str, list[str]]:
     """The delimiter that makes most fields of a line, and these."""
     found = []
     for delimiter in DELIMITERS:
-        try:
+        with contextlib.suppress(csv.Error):
             found.append((delimiter, next(csv.reader([line], delimiter=delimiter), [])))
-        except csv.Error:
-            continue
     return max(found, key=lambda pair: len(pair[1]), default=(",", []))
 
 
@@ -126,7 +121,7 @@ class _CsvFile:
 
     def table(self) -> Table:
         try:
-            with open(self.path, newline="", encoding="utf-8-sig") as stream:
+            with storage.told(f"{self.path} cannot be read"), open(self.path, newline="", encoding=UTF8) as stream:
                 delimiter, _ = _fields(stream.readline())
                 stream.seek(0)
                 reader = csv.reader(stream, delimiter=delimiter, strict=True)
@@ -136,8 +131,6 @@ class _CsvFile:
             raise HilpError(f"{self.path} is not written in UTF-8 ({reason(error)}): save it as UTF-8") from error
         except csv.Error as error:
             raise HilpError(f"{self.path}, line {reader.line_num}: {reason(error)}: repair this line") from error
-        except OSError as error:
-            raise HilpError(f"{self.path} cannot be read: {error.strerror or error}") from error
         return self._as_table(numbers)
 
     def _rows(self, reader: Any) -> Iterator[tuple[int, list[str]]]:
@@ -164,7 +157,6 @@ class _CsvFile:
         self._odd = {name: (1, "") for name in self.names if name not in named}
 
     def _chunks(self, reader: Any) -> Iterator[np.ndarray]:
-        """The numbers of all rows, some at a time."""
         rows = self._rows(reader)
         while chunk := dict(itertools.islice(rows, CHUNK)):
             lines = list(chunk)
@@ -227,9 +219,6 @@ def _number(text: str, dates: bool = False) -> float | None:
             when = datetime.fromisoformat(word)
             return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
     return None
-
-
-# ---- Parquet, and LeRobot --------------------------------------------------------------------------------------------
 
 
 def read_parquet(source: Path, *, columns: Chosen = None, drop_short: bool = False, extras: Names = None) -> Source:
