@@ -21,6 +21,7 @@ from hilp.errors import HilpError
 from hilp.storage import told
 
 BLOCK_BYTES = 16 << 20  # of a read: large enough for the disk, small enough that no format needs memory
+IN_MEMORY = 64 << 20  # bytes of numbers that are gathered before they go to a file
 NUMBERS = "fiub"  # dtype kinds that are numbers
 DEFLATE_LIMIT = 1100  # deflate cannot shrink further than 1:1032, so a file that claims to is damaged
 
@@ -243,9 +244,6 @@ def sha256_of(path: Path, on_block: Callable[[int], None] | None = None) -> str:
             if on_block:
                 on_block(len(block))
     return digest.hexdigest()
-
-
-IN_MEMORY = 64 << 20  # bytes
 
 
 def gathered(chunks: Iterable[np.ndarray], width: int) -> np.ndarray:

@@ -25,8 +25,6 @@ from hilp.data.source import Source, Where, gather, of_dataset, of_folder, rows_
 from hilp.errors import HilpError, nearest, path_of, require_count, require_known, some
 
 LOADED = "data set"
-
-
 FORMATS: dict[str, Callable[..., Any]] = {
     "native": of_folder,
     "d4rl": arrays.read_d4rl,
@@ -155,9 +153,6 @@ def _fitting(source: Any, format: str) -> Any:
     if not path.exists() and format != "minari":
         raise HilpError(f"there is no file {path}")
     return path
-
-
-# ---- recognising -----------------------------------------------------------------------------------------------------
 
 
 def recognise(source: Any, options: Collection[str] = ()) -> str:

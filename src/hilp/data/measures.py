@@ -258,8 +258,7 @@ class Wraps:
     def __init__(self, source: Source, width: int):
         self._source = source
         self._before: np.ndarray | None = None
-        edges = (SMALL, 1.0 - SMALL, WHOLE)
-        self._edges = [share * period for period in PERIODS for share in edges]
+        self._edges = [share * period for period in PERIODS for share in (SMALL, 1.0 - SMALL, WHOLE)]
         self.above = np.zeros((len(self._edges), width), np.int64)  # steps beyond each edge
 
     def add(self, first: int, rows: np.ndarray) -> None:

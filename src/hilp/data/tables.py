@@ -21,6 +21,8 @@ HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 MAGIC = {b"PK\x03\x04": "npz", b"PAR1": "parquet"}  # by the first bytes of a file
 MOST_LEVELS = 8  # of dicts inside a dict of arrays
 UNUSABLE = {"c": "complex numbers", "M": "points in time", "m": "spans of time"}  # which kinds of values no row can be
+PICTURE = "pixels"  # what observations that are nothing but a picture are called
+CHANNELS = (1, 3, 4, 6, 9, 12)  # of pictures, and of stacks of them
 CLOSE = 1e-4  # next_observations may differ from the row after by this much (absolute or relative): stored precision
 
 
@@ -103,15 +105,9 @@ def _masked(value: Any, levels: int = MOST_LEVELS) -> bool:
     return isinstance(value, np.ma.MaskedArray)
 
 
-PICTURE = "pixels"  # what observations that are nothing but a picture are called
-CHANNELS = (1, 3, 4, 6, 9, 12)  # of pictures, and of stacks of them
-
-
 def channels_first(shape: tuple[int, ...]) -> bool:
     """Whether pictures of this shape are [channels, height, width], as PyTorch has them."""
-    if len(shape) != 3 or shape[0] not in CHANNELS or shape[2] in CHANNELS:
-        return False
-    return min(shape[1:]) > shape[0]
+    return len(shape) == 3 and shape[0] in CHANNELS and shape[2] not in CHANNELS and min(shape[1:]) > shape[0]
 
 
 def vectors(table: Table, what: str, names: Sequence[str], flatten: bool = False, single: bool = False) -> Column:
@@ -253,8 +249,7 @@ def lay_out(table: Table, lengths: np.ndarray, columns: dict[str, Column], follo
 def _require_layout(name: str, episodes: int, columns: Mapping[str, Column], after: Mapping[str, Column]) -> None:
     """Columns fit together in one of the three layouts; after: what follows observations, empty where nothing does."""
     total, acts = next(iter(columns.values())).shape[0], columns["actions"].shape[0]
-    here = {name: f"{column.dtype} {column.shape}" for name, column in columns.items()}
-    there = {name: f"{column.dtype} {column.shape}" for name, column in after.items()}
+    here, there = (trees.over(lambda column: f"{column.dtype} {column.shape}", part) for part in (columns, after))
     for part in here if after else ():
         if part.startswith("observations") and here[part] != there.get(part):
             raise HilpError(

@@ -126,10 +126,8 @@ class Sample:
         if crossing is None:
             return TimeScale(None, None, noise, 1, USUAL_DISCOUNT)
         stride = int(max(1, min(crossing / FEW_STEPS, self.median_length / LEAST_ROWS)))
-        straight = self._straightness(points, rows, episode, stride, error)
-        while stride > 1 and not straight >= STRAIGHT:
+        while not (straight := self._straightness(points, rows, episode, stride, error)) >= STRAIGHT and stride > 1:
             stride = int(0.75 * stride)
-            straight = self._straightness(points, rows, episode, stride, error)
         straightness = float(straight) if np.isfinite(straight) else None
         return TimeScale(float(crossing), straightness, noise, stride, discount_for(crossing / stride))
 
