@@ -190,9 +190,9 @@ class Metadata:
     def from_json(values: Mapping[str, Any]) -> "Metadata":
         """From plain values; a ValueError, TypeError or KeyError where they are none of this."""
         known = {key.name: values[key.name] for key in fields(Metadata) if key.name not in OTHERWISE_IN_JSON}
-        center, half_range = values["action_center"], values["action_half_range"]
-        if center is not None and half_range is not None:
-            known["action_scaling"] = ActionScaling(np.asarray(center, np.float32), np.asarray(half_range, np.float32))
+        scaling = [values["action_center"], values["action_half_range"]]
+        if scaling != [None, None]:
+            known["action_scaling"] = ActionScaling(*(np.array([*part], np.float32) for part in scaling))
         for what in ("observation_parts", "action_parts"):
             known[what] = tuple((str(name), tuple(map(int, shape))) for name, shape in known[what])
         if known["transform"] is not None:
