@@ -5,8 +5,6 @@ one checked file, written whole or not at all. A learner's state says how many e
 dropped when it is loaded. So a killed collection continues without torn or doubled episodes.
 """
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os
@@ -177,7 +175,7 @@ def script_outcome(data: Dataset) -> dict[str, int | float]:
 
 
 @contextmanager
-def collection(out: Path, identity: dict[str, Any], overwrite: bool = False) -> Iterator[Shards]:
+def collection(out: Path, identity: dict[str, Any], overwrite: bool = False) -> Iterator["Shards"]:
     """The episodes of one collection on their way to `out`, for this process alone.
 
     identity: what tells it from others (task, kind, steps, seed, ...).

@@ -3,8 +3,6 @@
 MuJoCo and other simulators are imported when a task is made, and stepped in threads.
 """
 
-from __future__ import annotations
-
 import copy
 import importlib
 import os
@@ -14,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ctypes.util import find_library
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
@@ -84,7 +82,7 @@ class Task(Protocol):
 
     def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: Any = None) -> Episodes: ...
 
-    def for_data(self, first: np.ndarray) -> Task:
+    def for_data(self, first: np.ndarray) -> Self:
         """As it is evaluated on data with this first observation."""
         return self
 

@@ -8,33 +8,20 @@ read with the noise of gymnasium-robotics. An action is a speed of each joint in
 makes a position of it, from the last noisy reading. One step is 0.08 s.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, redirect_stderr
 from functools import cache, cached_property
 from io import StringIO
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from hilp.data.dataset import Dataset
 from hilp.data.rewards import Extras
 from hilp.errors import HilpError, nearest
-from hilp.tasks.base import (
-    AnyGoal,
-    Axes,
-    BaseEpisodes,
-    Given,
-    Threaded,
-    changed,
-    column_names,
-    cores,
-    import_simulator,
-    pool,
-    require_observation,
-)
+from hilp.tasks import base
+from hilp.tasks.base import AnyGoal, Axes, BaseEpisodes, Given, Threaded, column_names, require_observation
 from hilp.tasks.maze.maps import bare_axes
 from hilp.tasks.rendering import VISUAL, ImageTask, drawing, offscreen, render
 
@@ -81,9 +68,9 @@ class Simulator:
     """What is read off FrankaKitchen-v1 once: building it takes seconds, a state in it next to nothing."""
 
     def __init__(self) -> None:
-        self.mujoco = import_simulator("Kitchen")
+        self.mujoco = base.import_simulator("Kitchen")
         with redirect_stderr(StringIO()):  # a notice about other robots, printed when the package is first imported
-            module = import_simulator("Kitchen", "gymnasium_robotics.envs.franka_kitchen.kitchen_env")
+            module = base.import_simulator("Kitchen", "gymnasium_robotics.envs.franka_kitchen.kitchen_env")
         env = module.KitchenEnv()
         robot = env.robot_env
         self.model, self.substeps, self.dt = robot.model, robot.frame_skip, robot.dt
@@ -118,7 +105,7 @@ def names() -> list[str]:
     return [*sorted(NAMES), *(f"{VISUAL}{name}" for name in sorted(NAMES))]
 
 
-def make(name: str, threads: int | None = None) -> Kitchen:
+def make(name: str, threads: int | None = None) -> "Kitchen":
     """The kitchen of this name. `threads` simulate and render, one a core by default."""
     if name not in names():
         raise HilpError(f"unknown kitchen '{name}': {nearest(name, names())}")
@@ -141,7 +128,7 @@ class Kitchen(Threaded):
     def __init__(self, name: str, subtasks: Sequence[str], threads: int | None = None) -> None:
         self.name, self.subtasks = name, tuple(subtasks)
         self.task = name  # `make` gives this task again
-        self.threads = threads or cores()
+        self.threads = threads or base.cores()
 
     @property
     def simulator(self) -> Simulator:
@@ -156,9 +143,9 @@ class Kitchen(Threaded):
     def fps(self) -> float:
         return 1 / self.simulator.dt
 
-    def for_data(self, first: np.ndarray) -> Kitchen:
+    def for_data(self, first: np.ndarray) -> Self:
         """The same task with D4RL's goals: the arm is as in the first observation of the data."""
-        return changed(
+        return base.changed(
             self, robot_pose=require_observation(self, first, "first observation", finite=False)[:ROBOT].copy()
         )
 
@@ -186,8 +173,8 @@ class Kitchen(Threaded):
         """An observation that a goal of a few columns takes the others from: nothing has been touched."""
         return self._goal(self.simulator.resting, ())
 
-    def _goal(self, base: np.ndarray, subtasks: Sequence[str]) -> np.ndarray:
-        found = np.array(base, np.float64)
+    def _goal(self, like: np.ndarray, subtasks: Sequence[str]) -> np.ndarray:
+        found = np.array(like, np.float64)
         found[:ROBOT] = self.robot_pose
         for name in subtasks:
             found[self.simulator.columns[name]] = self.simulator.targets[name]
@@ -224,10 +211,12 @@ class Kitchen(Threaded):
         """D4RL's reward of a step: how many of the task's subtasks are done behind it."""
         return self.done(np.asarray(s2, np.float64), self.goal, self.subtasks).sum(axis=1).astype(np.float64)
 
-    def target_episodes(self, rng: np.random.Generator, n: int) -> KitchenEpisodes:
+    def target_episodes(self, rng: np.random.Generator, n: int) -> "KitchenEpisodes":
         return self.episodes(rng, n)
 
-    def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: AnyGoal = None) -> KitchenEpisodes:
+    def episodes(
+        self, rng: np.random.Generator, n: int, start: Given = None, goal: AnyGoal = None
+    ) -> "KitchenEpisodes":
         """n episodes; they differ by the noise of what is read, as every episode begins in the same kitchen."""
         begin = self.simulator.resting if start is None else require_observation(self, start, "start")
         if isinstance(goal, str):
@@ -356,7 +345,7 @@ class Camera:
         if not offscreen():
             return self._draw(states)
         parts = np.array_split(states, min(self._threads, len(states)) or 1)
-        return np.concatenate(list(pool(self._threads).map(self._draw, parts)))
+        return np.concatenate(list(base.pool(self._threads).map(self._draw, parts)))
 
     def _draw(self, states: np.ndarray) -> np.ndarray:
         mujoco, model = self._simulator.mujoco, self._simulator.model

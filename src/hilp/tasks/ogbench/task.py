@@ -6,8 +6,6 @@ generator, and from one of gymnasium's that cannot be seeded. And many share one
 environment needs 70 MB.
 """
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -167,7 +165,9 @@ class OgbenchTask(Task):
                 return number
         raise HilpError(f"{self.name} has no goal '{name}': {nearest(name, self.goal_names)}")
 
-    def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: AnyGoal = None) -> OgbenchEpisodes:
+    def episodes(
+        self, rng: np.random.Generator, n: int, start: Given = None, goal: AnyGoal = None
+    ) -> "OgbenchEpisodes":
         """n episodes of the five tasks in turn; `goal` may name one of them or be an observation."""
         numbers = [1 + i % len(self.goal_names) for i in range(n)]
         if isinstance(goal, str):
@@ -183,7 +183,7 @@ class OgbenchTask(Task):
         return self._episodes_class(self, envs, np.stack(goals), names, by_observation=goal is not None)
 
     @property
-    def _episodes_class(self) -> type[OgbenchEpisodes]:
+    def _episodes_class(self) -> "type[OgbenchEpisodes]":
         return OgbenchEpisodes
 
     def goal_named(self, name: str, rng: np.random.Generator) -> np.ndarray:
