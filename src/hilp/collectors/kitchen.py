@@ -89,7 +89,8 @@ class Cook:
                     break
                 yield action
         self.target = NO_TARGET
-        yield from rest(self.hand)
+        while True:  # back to where the hand began, and on and on there
+            yield from self.hand.go(self.hand.home, OPEN, most=1)
 
 
 def plan_of(kind: str, rng: np.random.Generator) -> list[str]:
@@ -290,12 +291,6 @@ def microwave(hand: Hand) -> Actions:
     yield from hand.go(ahead, CLOSED, most=30, fastest=SLOW, hold=0.1, until=lambda: hand.number("microwave") < -0.8)
     yield from hand.stay(OPEN, 3)
     yield from hand.back(OPEN)
-
-
-def rest(hand: Hand) -> Actions:
-    """Back to where the hand began, and on and on there."""
-    while True:
-        yield from hand.go(hand.home, OPEN, most=1)
 
 
 SCRIPTS: dict[str, Callable[[Hand], Actions]] = {

@@ -122,9 +122,8 @@ class Ant(Threaded, Places):
 
     def for_data(self, first: np.ndarray) -> Self:
         """The same task with D4RL's goals: they look like the first observation of the data but for x and y."""
-        return changed(
-            self, proprioception=require_observation(self, first, "first observation", finite=False)[2:].copy()
-        )
+        seen = require_observation(self, first, "first observation", finite=False)
+        return changed(self, proprioception=seen[2:].copy())
 
     @cached_property
     def model(self) -> Any:

@@ -145,9 +145,8 @@ class Kitchen(Threaded):
 
     def for_data(self, first: np.ndarray) -> Self:
         """The same task with D4RL's goals: the arm is as in the first observation of the data."""
-        return base.changed(
-            self, robot_pose=require_observation(self, first, "first observation", finite=False)[:ROBOT].copy()
-        )
+        seen = require_observation(self, first, "first observation", finite=False)
+        return base.changed(self, robot_pose=seen[:ROBOT].copy())
 
     @property
     def goal(self) -> np.ndarray:
@@ -183,11 +182,8 @@ class Kitchen(Threaded):
     def subtasks_of(self, goal: np.ndarray) -> tuple[str, ...]:
         """The subtasks that a goal [30] is about: what it wants elsewhere than where it rests."""
         resting = self.simulator.resting
-        return tuple(
-            name
-            for name, columns in self.simulator.columns.items()
-            if np.linalg.norm(goal[columns] - resting[columns]) >= THRESHOLD
-        )
+        away = {name: goal[columns] - resting[columns] for name, columns in self.simulator.columns.items()}
+        return tuple(name for name, way in away.items() if np.linalg.norm(way) >= THRESHOLD)
 
     def done(self, positions: np.ndarray, goal: np.ndarray, subtasks: Sequence[str]) -> np.ndarray:
         """Whether each subtask of a goal is done [n, k] at these positions [n, 30].
@@ -238,8 +234,7 @@ class Kitchen(Threaded):
             wanted = name in self.subtasks
             ax.plot(x, z, "s", color="#4a4e57" if wanted else "#c9ccd1", markersize=7, zorder=0)
             ax.annotate(name, (x, z), (0, -12), textcoords="offset points", ha="center", fontsize=7, color="#6b7079")
-        ax.set_xlim(-1.05, 0.35)
-        ax.set_ylim(1.55, 2.85)
+        ax.set(xlim=(-1.05, 0.35), ylim=(1.55, 2.85))
         bare_axes(ax)
 
     def place(self, observations: np.ndarray) -> np.ndarray:
@@ -317,10 +312,8 @@ class VisualKitchen(ImageTask, Kitchen):
     def render_states(self, states: np.ndarray) -> dict[str, np.ndarray]:
         return {self.image_parts[0][0]: camera(self.threads).images(np.asarray(states, np.float64))}
 
-    def at_target(  # type: ignore[override]  # an image does not show what is done
-        self, s: Any, a: np.ndarray, s2: Any, extras: Extras
-    ) -> np.ndarray:
-        states = extras.after(self.state_column)
+    def at_target(self, s: Any, a: np.ndarray, s2: Any, extras: Extras) -> np.ndarray:  # type: ignore[override]
+        states = extras.after(self.state_column)  # an image does not show what is done
         return super().at_target(states, a, states)
 
     def _task_of(self, data: Dataset) -> str:

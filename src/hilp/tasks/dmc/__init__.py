@@ -124,8 +124,7 @@ class Dmc(Threaded):
 
     def draw(self, ax: Axes) -> None:
         x, y = self.kind.axes
-        ax.set_xlabel(x)
-        ax.set_ylabel(y)
+        ax.set(xlabel=x, ylabel=y)
 
     def place(self, observations: np.ndarray) -> np.ndarray:
         """Two telling numbers of each observation: what robots do has no place on a map."""

@@ -279,8 +279,7 @@ class GymTask(Task):
 
     def draw(self, ax: Axes) -> None:
         names = [f"{name}[{i}]" for name, (size,) in self.observation_parts for i in range(size)]
-        ax.set_xlabel(names[self._place[0]])
-        ax.set_ylabel(names[self._place[1]])
+        ax.set(xlabel=names[self._place[0]], ylabel=names[self._place[1]])
 
     def place(self, observations: np.ndarray) -> np.ndarray:
         return np.asarray(observations)[:, self._place]

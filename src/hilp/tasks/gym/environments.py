@@ -142,9 +142,8 @@ class Layout:
         """One observation as the environment gives it, float64 [dim]."""
         if not len(self.goal_columns):
             return np.asarray(spaces.flatten(self._space, observation), np.float64)
-        return np.concatenate([spaces.flatten(self._space[name], observation[name]) for name, _ in self.parts]).astype(
-            float
-        )
+        parts: list[Any] = [spaces.flatten(self._space[name], observation[name]) for name, _ in self.parts]
+        return np.concatenate(parts).astype(float)
 
 
 def _require_vectors(space: Any, name: str) -> None:

@@ -340,6 +340,4 @@ def draw_walls(walls: np.ndarray, ax: Axes, corner: tuple[float, float], cell: f
 
 def bare_axes(ax: Axes) -> None:
     """Equal scales and no ticks, as for a map."""
-    ax.set_aspect("equal")
-    ax.set_xticks([])
-    ax.set_yticks([])
+    ax.set(aspect="equal", xticks=[], yticks=[])
