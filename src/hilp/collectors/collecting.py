@@ -258,9 +258,7 @@ class Shards:
         there = (self.folder / STATE).exists()
         arrays, saved = storage.read_arrays(self.folder / STATE) if there else ({}, {"episodes": 0})
         if saved["episodes"] > self.episodes():
-            raise HilpError(
-                f"{self.folder} has lost episodes that its state has seen: delete the folder and collect again"
-            )
+            raise HilpError(f"{self.folder} has lost episodes that its state saw: delete the folder and collect again")
         for file in self._files():
             if int(file.stem) >= saved["episodes"]:
                 file.unlink()

@@ -88,9 +88,7 @@ class Task(Protocol):
 
     def potential_max(self, name: str) -> float:
         if self.rewards:
-            raise HilpError(
-                f"{self.name} has no potentials: prompt with one of its rewards, {some(list(self.rewards))}"
-            )
+            raise HilpError(f"{self.name} has no potentials: take one of its rewards, {some(list(self.rewards))}")
         raise HilpError(f"{self.name} has no named rewards: give a function of observations")
 
     def best_return(self, name: str, observations: np.ndarray, steps: int) -> np.ndarray | None:
@@ -131,12 +129,10 @@ def require_observation(task: Task, value: Any, what: str, finite: bool = True) 
     return value
 
 
-class BaseEpisodes:
+class BaseEpisodes(Episodes):
     """What episodes of a task usually have."""
 
     _world: Any
-    observations: np.ndarray
-    goals: np.ndarray
 
     def reached(self) -> np.ndarray:
         """None: the task has no goals."""

@@ -113,6 +113,53 @@ def make(name: str, threads: int | None = None) -> "Kitchen":
     return kind(name, NAMES[name.removeprefix(VISUAL)], threads)
 
 
+class KitchenEpisodes(BaseEpisodes):
+    """n episodes. The physics keep float64; observations are noisy and float32."""
+
+    def __init__(
+        self, world: "Kitchen", rngs: list[np.random.Generator], at: np.ndarray, goal: np.ndarray, names: Sequence[str]
+    ) -> None:
+        self._world, self._simulator, self._rngs = world, world.simulator, rngs
+        self._goal, self.subtasks = goal, tuple(names)
+        self.goals = np.tile(goal.astype(np.float32), (len(rngs), 1))
+        self.data = [self._simulator.begin(at) for _ in rngs]
+        self._readings = np.empty((len(rngs), world.observation_dim))  # the last, which actions are relative to
+        for episode in range(len(rngs)):
+            self._read(episode)
+        self.done = np.zeros((len(rngs), len(self.subtasks) or 1), bool)  # [n, subtasks]: so far
+        self.observations = self._readings.astype(np.float32)
+
+    def step(self, actions: np.ndarray) -> None:
+        """One step of all but the episodes that are over, whose simulation would only cost time."""
+        actions = np.asarray(actions, np.float64).clip(-1, 1)
+        self._world.share_out(self._advance, np.flatnonzero(~self.reached()), actions)
+        self.observations = self._readings.astype(np.float32)
+        positions = np.stack([data.qpos for data in self.data])
+        self.done |= self._world.done(positions, self._goal, self.subtasks)
+
+    def _advance(self, episode: int, action: np.ndarray) -> None:
+        simulator, data = self._simulator, self.data[episode]
+        speed = (simulator.scale * action).clip(*simulator.fastest.T)
+        target = self._readings[episode, :ROBOT] + speed * simulator.dt
+        data.ctrl[:] = target.clip(*simulator.limits.T)
+        simulator.mujoco.mj_step(simulator.model, data, simulator.substeps)
+        self._read(episode)
+
+    def _read(self, episode: int) -> None:
+        """Positions with noise, drawn in the order of gymnasium-robotics, which reads speeds too."""
+        rng, position = self._rngs[episode], self.data[episode].qpos
+        for columns, on_positions, on_speeds in self._simulator.noise:
+            self._readings[episode, columns] = position[columns] + on_positions * rng.uniform(-1, 1, len(on_positions))
+            rng.uniform(-1, 1, len(on_speeds))
+
+    def success_fractions(self) -> np.ndarray:
+        """The share of the subtasks [n] done so far: done is done, also where it is undone later."""
+        return np.mean(self.done, axis=1)
+
+    def reached(self) -> np.ndarray:
+        return np.all(self.done, axis=1)
+
+
 class Kitchen(Threaded):
     """The kitchen, and the subtasks that count."""
 
@@ -207,12 +254,10 @@ class Kitchen(Threaded):
         """D4RL's reward of a step: how many of the task's subtasks are done behind it."""
         return self.done(np.asarray(s2, np.float64), self.goal, self.subtasks).sum(axis=1).astype(np.float64)
 
-    def target_episodes(self, rng: np.random.Generator, n: int) -> "KitchenEpisodes":
+    def target_episodes(self, rng: np.random.Generator, n: int) -> KitchenEpisodes:
         return self.episodes(rng, n)
 
-    def episodes(
-        self, rng: np.random.Generator, n: int, start: Given = None, goal: AnyGoal = None
-    ) -> "KitchenEpisodes":
+    def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: AnyGoal = None) -> KitchenEpisodes:
         """n episodes; they differ by the noise of what is read, as every episode begins in the same kitchen."""
         begin = self.simulator.resting if start is None else require_observation(self, start, "start")
         if isinstance(goal, str):
@@ -254,53 +299,6 @@ class Kitchen(Threaded):
         camera.distance, camera.azimuth, camera.elevation = 2.2, 70.0, -35.0
         camera.lookat[:] = -0.2, 0.5, 2.0
         return render(self.simulator.model, observations, (360, 480), camera, self.simulator.begin)
-
-
-class KitchenEpisodes(BaseEpisodes):
-    """n episodes. The physics keep float64; observations are noisy and float32."""
-
-    def __init__(
-        self, world: Kitchen, rngs: list[np.random.Generator], start: np.ndarray, goal: np.ndarray, names: Sequence[str]
-    ) -> None:
-        self._world, self._simulator, self._rngs = world, world.simulator, rngs
-        self._goal, self.subtasks = goal, tuple(names)
-        self.goals = np.tile(goal.astype(np.float32), (len(rngs), 1))
-        self.data = [self._simulator.begin(start) for _ in rngs]
-        self._readings = np.empty((len(rngs), world.observation_dim))  # the last, which actions are relative to
-        for episode in range(len(rngs)):
-            self._read(episode)
-        self.done = np.zeros((len(rngs), len(self.subtasks) or 1), bool)  # [n, subtasks]: so far
-        self.observations = self._readings.astype(np.float32)
-
-    def step(self, actions: np.ndarray) -> None:
-        """One step of all but the episodes that are over, whose simulation would only cost time."""
-        actions = np.asarray(actions, np.float64).clip(-1, 1)
-        self._world.share_out(self._advance, np.flatnonzero(~self.reached()), actions)
-        self.observations = self._readings.astype(np.float32)
-        positions = np.stack([data.qpos for data in self.data])
-        self.done |= self._world.done(positions, self._goal, self.subtasks)
-
-    def _advance(self, episode: int, action: np.ndarray) -> None:
-        simulator, data = self._simulator, self.data[episode]
-        speed = (simulator.scale * action).clip(*simulator.fastest.T)
-        target = self._readings[episode, :ROBOT] + speed * simulator.dt
-        data.ctrl[:] = target.clip(*simulator.limits.T)
-        simulator.mujoco.mj_step(simulator.model, data, simulator.substeps)
-        self._read(episode)
-
-    def _read(self, episode: int) -> None:
-        """Positions with noise, drawn in the order of gymnasium-robotics, which reads speeds too."""
-        rng, position = self._rngs[episode], self.data[episode].qpos
-        for columns, on_positions, on_speeds in self._simulator.noise:
-            self._readings[episode, columns] = position[columns] + on_positions * rng.uniform(-1, 1, len(on_positions))
-            rng.uniform(-1, 1, len(on_speeds))
-
-    def success_fractions(self) -> np.ndarray:
-        """The share of the subtasks [n] done so far: done is done, also where it is undone later."""
-        return np.mean(self.done, axis=1)
-
-    def reached(self) -> np.ndarray:
-        return np.all(self.done, axis=1)
 
 
 class VisualKitchen(ImageTask, Kitchen):

@@ -197,9 +197,7 @@ class PixelDmc(Dmc):
     def render_dataset(self, data: Dataset, progress: Callable[[int], None] | None = None) -> Dataset:
         """Data of this robot's states with images of them as observations, in stacks; each frame is kept once."""
         if PHYSICS not in data.extras:
-            raise HilpError(
-                f"{data.name} has no column '{PHYSICS}', from which images are rendered: keep it in the data"
-            )
+            raise HilpError(f"{data.name} has no column '{PHYSICS}', of which images are rendered: keep it in the data")
         named = {"task": self.name, "name": re.sub(rf"^{self.domain_name}\b", self.name, data.name)}
         physics, shape = data.extras[PHYSICS], (SIDE, SIDE, 3)
         return with_images(data, PART, self.frames, physics, shape, progress, BLOCK, **named).in_frames(FRAMES)

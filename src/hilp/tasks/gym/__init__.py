@@ -95,9 +95,7 @@ def make(name: str) -> Any:
     for part in filter(None, query.split("&")):
         key, equals, value = part.partition("=")
         if not equals or not key.isidentifier():
-            raise HilpError(
-                f"values of an environment are given as {PREFIX}{identity}?key=value&key=value, not '{part}'"
-            )
+            raise HilpError(f"values of an environment are like {PREFIX}{identity}?key=value&key=value, not '{part}'")
         if key in NOT_TYPED:
             raise HilpError(f"'{key}' of a Gymnasium task is no text: write the task in a file, path/to/file.py:make")
         try:

@@ -110,6 +110,30 @@ def _known(name: str) -> Environment | None:
     return ENVIRONMENTS.get(plain) or of_data(name)
 
 
+class OgbenchEpisodes(BaseEpisodes):
+    """n episodes, each in an environment of its own; observations are float32."""
+
+    def __init__(
+        self, world: "OgbenchTask", envs: list[Any], goals: np.ndarray, names: list[str], by_observation: bool
+    ) -> None:
+        """`names` are the tasks of the episodes; `by_observation`: their goals are an observation of the user's."""
+        self._world, self._envs, self.names, self._by_observation = world, envs, names, by_observation
+        self.goals = goals.astype(np.float32)
+        self.observations = np.stack([world._observe(env) for env in envs]).astype(np.float32)
+
+    def step(self, actions: np.ndarray) -> None:
+        """One step of all but the episodes that rest at their goal."""
+        actions = np.clip(np.asarray(actions, np.float64), -1, 1)
+        for i in self.moving(actions):
+            self.observations[i] = self._world._step(self._envs[i], actions[i])
+
+    def reached(self) -> np.ndarray:
+        """By OGBench's own success; where the user gave an observation as goal, by the same rule on observations."""
+        if self._by_observation:
+            return self._world.near(self.observations, self.goals)
+        return np.array([self._world._succeeds(env) for env in self._envs], bool)
+
+
 class OgbenchTask(Task):
     """An environment of OGBench with its five evaluation tasks; episodes take them in turn."""
 
@@ -165,9 +189,7 @@ class OgbenchTask(Task):
                 return number
         raise HilpError(f"{self.name} has no goal '{name}': {nearest(name, self.goal_names)}")
 
-    def episodes(
-        self, rng: np.random.Generator, n: int, start: Given = None, goal: AnyGoal = None
-    ) -> "OgbenchEpisodes":
+    def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: AnyGoal = None) -> OgbenchEpisodes:
         """n episodes of the five tasks in turn; `goal` may name one of them or be an observation."""
         numbers = [1 + i % len(self.goal_names) for i in range(n)]
         if isinstance(goal, str):
@@ -183,7 +205,7 @@ class OgbenchTask(Task):
         return self._episodes_class(self, envs, np.stack(goals), names, by_observation=goal is not None)
 
     @property
-    def _episodes_class(self) -> "type[OgbenchEpisodes]":
+    def _episodes_class(self) -> type[OgbenchEpisodes]:
         return OgbenchEpisodes
 
     def goal_named(self, name: str, rng: np.random.Generator) -> np.ndarray:
@@ -218,30 +240,6 @@ class OgbenchTask(Task):
     def _drawn(self) -> Any:
         """An environment with pictures large enough to look at."""
         return self._made(self.about.registered, width=480, height=360)
-
-
-class OgbenchEpisodes(BaseEpisodes):
-    """n episodes, each in an environment of its own; observations are float32."""
-
-    def __init__(
-        self, world: OgbenchTask, envs: list[Any], goals: np.ndarray, names: list[str], by_observation: bool
-    ) -> None:
-        """`names` are the tasks of the episodes; `by_observation`: their goals are an observation of the user's."""
-        self._world, self._envs, self.names, self._by_observation = world, envs, names, by_observation
-        self.goals = goals.astype(np.float32)
-        self.observations = np.stack([world._observe(env) for env in envs]).astype(np.float32)
-
-    def step(self, actions: np.ndarray) -> None:
-        """One step of all but the episodes that rest at their goal."""
-        actions = np.clip(np.asarray(actions, np.float64), -1, 1)
-        for i in self.moving(actions):
-            self.observations[i] = self._world._step(self._envs[i], actions[i])
-
-    def reached(self) -> np.ndarray:
-        """By OGBench's own success; where the user gave an observation as goal, by the same rule on observations."""
-        if self._by_observation:
-            return self._world.near(self.observations, self.goals)
-        return np.array([self._world._succeeds(env) for env in self._envs], bool)
 
 
 def make_env(registered: str, **changes: Any) -> Any:
