@@ -8,6 +8,7 @@ import hashlib
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,7 @@ def _actors(kind: str, world: Task) -> Make:
     if kind == "random":
         return lambda rng: lambda observation: rng.uniform(-1, 1, world.action_dim)
     if kind == "wander":
-        return lambda rng: Wanderer(rng, world.action_dim)
+        return lambda rng: _wanderer(rng, world.action_dim)
     act: Any = plugins.from_file(kind)
     if isinstance(act, type):
         return act
@@ -112,18 +113,16 @@ def _actors(kind: str, world: Task) -> Make:
     return lambda rng: act
 
 
-class Wanderer:
+def _wanderer(rng: np.random.Generator, size: int) -> Actor:
     """Random actions, each held for some steps: noise that changes at every step hardly leaves the start."""
 
-    def __init__(self, rng: np.random.Generator, size: int) -> None:
-        self._rng, self._size, self._left = rng, size, 0
+    def held() -> Iterator[np.ndarray]:
+        while True:
+            steps = int(rng.integers(*HELD))
+            yield from repeat(rng.uniform(-1, 1, size), steps)
 
-    def __call__(self, observation: np.ndarray) -> np.ndarray:
-        if not self._left:
-            self._left = int(self._rng.integers(*HELD))
-            self._action = self._rng.uniform(-1, 1, self._size)
-        self._left -= 1
-        return self._action
+    actions = held()
+    return lambda observation: next(actions)
 
 
 def _checked(action: Any, size: int) -> np.ndarray:

@@ -5,8 +5,6 @@ one checked file, written whole or not at all. A learner's state says how many e
 dropped when it is loaded. So a killed collection continues without torn or doubled episodes.
 """
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os
@@ -30,6 +28,7 @@ UNGUARDED = "in a script, call this under `if __name__ == '__main__':`, or use w
 Episode = dict[str, Any]  # columns of an episode: observations [T + 1, obs], actions [T, act], extras [T + 1, ...]
 Block = list[tuple[int, int]]  # number and steps of each episode that one call simulates
 Simulate = Callable[[Block], list[Episode]]
+Measure = Callable[[Dataset], dict[str, Any]]  # what data keeps of its own behaviour
 IDENTITY, STATE = "collection.json", "state.safetensors"
 TARGET, TARGET_REACHED = "target", "target_reached"  # extra columns of data by scripts
 NO_TARGET = -1  # of a row in which the script had none: it rests, or is going to break off
@@ -71,11 +70,11 @@ def collect_blocks(
     name: str,
     task: str,
     parts: Parts = (),
-    measure: Callable[[Dataset], dict[str, Any]] | None = None,
+    measure: Measure | None = None,
 ) -> Dataset:
     """Exactly `request.steps` transitions in episodes of `length` steps; the last episode may be shorter.
 
-    measure: what the data keeps of its own behaviour. Each process calls `make` once. What it returns simulates a block
+    Each process calls `make` once. What it returns simulates a block
     of episodes, which depend on the seed and their numbers only. So an interrupted collection continues with the same
     data, also with another number of workers.
     """
@@ -177,7 +176,7 @@ def script_outcome(data: Dataset) -> dict[str, int | float]:
 
 
 @contextmanager
-def collection(out: Path, identity: dict[str, Any], overwrite: bool = False) -> Iterator[Shards]:
+def collection(out: Path, identity: dict[str, Any], overwrite: bool = False) -> Iterator["Shards"]:
     """The episodes of one collection on their way to `out`, for this process alone.
 
     identity: what tells it from others (task, kind, steps, seed, ...).
@@ -259,22 +258,14 @@ class Shards:
         there = (self.folder / STATE).exists()
         arrays, saved = storage.read_arrays(self.folder / STATE) if there else ({}, {"episodes": 0})
         if saved["episodes"] > self.episodes():
-            raise HilpError(
-                f"{self.folder} has lost episodes that its state has seen: delete the folder and collect again"
-            )
+            raise HilpError(f"{self.folder} has lost episodes that its state saw: delete the folder and collect again")
         for file in self._files():
             if int(file.stem) >= saved["episodes"]:
                 file.unlink()
         self._lengths = self._lengths[: saved["episodes"]]
         return (arrays, saved["note"]) if there else None
 
-    def finish(
-        self,
-        name: str,
-        task: str | None,
-        observation_parts: Parts = (),
-        measure: Callable[[Dataset], dict[str, Any]] | None = None,
-    ) -> Dataset:
+    def finish(self, name: str, task: str | None, parts: Parts = (), measure: Measure | None = None) -> Dataset:
         """Write the native folder and remove what led to it."""
         files = self._files()
         if not files:
@@ -291,7 +282,7 @@ class Shards:
             at += count
         data = Dataset(columns.pop("observations"), columns.pop("actions"), self._lengths, columns, name=name)
         measured = {} if measure is None else measure(data)
-        data = replace(data, task=task, observation_parts=observation_parts, measured=measured)
+        data = replace(data, task=task, observation_parts=parts, measured=measured)
         data.save(self.out, self._overwrite)
         # Under another name at once: the rest of a folder that was half removed would look like a torn collection.
         leftover = storage.temporary_beside(self.folder)

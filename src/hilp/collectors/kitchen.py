@@ -89,7 +89,8 @@ class Cook:
                     break
                 yield action
         self.target = NO_TARGET
-        yield from rest(self.hand)
+        while True:  # back to where the hand began, and on and on there
+            yield from self.hand.go(self.hand.home, OPEN, most=1)
 
 
 def plan_of(kind: str, rng: np.random.Generator) -> list[str]:
@@ -175,9 +176,8 @@ class Hand:
             motion = np.zeros(JOINTS)
             motion[free] = inverse @ wanted + rest - inverse @ (own @ rest)
             after = pose + motion
-            stuck = free & (
-                ((after > self._high - MARGIN) & (motion > 0)) | ((after < self._low + MARGIN) & (motion < 0))
-            )
+            beyond = np.where(motion > 0, after > self._high - MARGIN, (motion < 0) & (after < self._low + MARGIN))
+            stuck = free & beyond
             if not stuck.any():
                 break
             free &= ~stuck
@@ -241,15 +241,13 @@ def slide_cabinet(hand: Hand) -> Actions:
 
 def bottom_burner(hand: Hand) -> Actions:
     """Grasp the knob and turn the wrist: pushed from the side, the knob is too stiff."""
-    knob = moved(hand.handle("bottom burner"), y=-0.045)
+    knob, done = moved(hand.handle("bottom burner"), y=-0.045), lambda: hand.number("bottom burner") < -0.75
     yield from hand.go(moved(knob, y=-0.09), OPEN)
     yield from hand.go(knob, OPEN, near=0.012, most=12)
     yield from hand.go(knob, CLOSED, most=3, until=lambda: False)
     cos, sin = np.cos(1.4), np.sin(1.4)
     twisted = np.array([[cos, 0, sin], [0, 1, 0], [-sin, 0, cos]]) @ hand.forward
-    yield from hand.go(
-        knob, CLOSED, most=25, turned=twisted, hold=0.5, until=lambda: hand.number("bottom burner") < -0.75
-    )
+    yield from hand.go(knob, CLOSED, most=25, turned=twisted, hold=0.5, until=done)
     yield from hand.stay(OPEN, 3)
     yield from hand.back(OPEN)
 
@@ -290,12 +288,6 @@ def microwave(hand: Hand) -> Actions:
     yield from hand.go(ahead, CLOSED, most=30, fastest=SLOW, hold=0.1, until=lambda: hand.number("microwave") < -0.8)
     yield from hand.stay(OPEN, 3)
     yield from hand.back(OPEN)
-
-
-def rest(hand: Hand) -> Actions:
-    """Back to where the hand began, and on and on there."""
-    while True:
-        yield from hand.go(hand.home, OPEN, most=1)
 
 
 SCRIPTS: dict[str, Callable[[Hand], Actions]] = {

@@ -134,17 +134,14 @@ def _with_task(data: Data, source: Any, convention: str | None) -> Data:
     if data.format == "ogbench" and data.task is None:
         # Like pointmaze-large-stitch-v0-val.npz.
         name = path.name.removesuffix(".npz").removesuffix("-val").removesuffix(VERSION)
-        about = of_data(name.removeprefix(rendering.VISUAL))
-        if about is not None:
-            visual = name.startswith(rendering.VISUAL)
-            size = rendering.policy_spec(ogbench.make(name)).observation_dim if visual else about.observation_dim
-            return _named_after(data, "file", name, size)
+        if of_data(name.removeprefix(rendering.VISUAL)) is not None:
+            return _named_after(data, "file", name, rendering.policy_spec(ogbench.make(name)).observation_dim)
     if data.format == "exorl":
         folder = path.resolve()
         domain = (folder.parent if folder.name == "buffer" else folder).parent.name
         if domain in dmc.DOMAINS:
-            parts = dmc.DOMAINS[domain].parts
-            return _named_after(data, "folder", domain, sum(math.prod(shape) for _, shape in parts), parts)
+            robot = dmc.make(domain)
+            return _named_after(data, "folder", domain, robot.observation_dim, robot.observation_parts)
     return data
 
 

@@ -76,9 +76,7 @@ def collect(world: OgbenchTask, request: Request) -> Dataset:
     make: Callable[[], Any] = partial(ArmSimulation, world.name, request.seed)
     if isinstance(world, OgbenchMaze):
         if world.about.body not in NOISE or world.env._teleport_info is not None:
-            raise HilpError(
-                f"there is no script for {world.name}: collect in a pointmaze or antmaze (medium, large or giant)"
-            )
+            raise HilpError(f"there is no script for {world.name}: take a pointmaze or antmaze (medium, large, giant)")
         block = BLOCKS[world.about.body][request.kind]
         make = partial(MazeSimulation, world.name, request.kind, request.seed)
     name = f"{world.name.removesuffix(VERSION)}-{request.kind}"  # also a name of the task: presets know it by its kind

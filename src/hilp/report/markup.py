@@ -1,7 +1,5 @@
 """One self-contained HTML page (no script, no outside resource), and tables for the terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -24,7 +22,7 @@ class Section:
 
     title: str
     text: str = ""
-    figures: Sequence[tuple[Figure, str]] = ()  # (picture, caption)
+    figures: Sequence[tuple["Figure", str]] = ()  # (picture, caption)
     tables: Sequence[tuple[Sequence[str], Sequence[Row], str]] = ()  # (headers, rows, caption)
 
 
@@ -59,7 +57,7 @@ def page(title: str, intro_html: str, sections: Sequence[Section]) -> str:
 """
 
 
-def rich_table(headers: Sequence[str], rows: Sequence[Row], title: str | None = None) -> Table:
+def rich_table(headers: Sequence[str], rows: Sequence[Row], title: str | None = None) -> "Table":
     """A table for the terminal; cell text is shown as it is, never read as markup."""
     from rich import box
     from rich.table import Table

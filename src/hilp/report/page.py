@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -182,14 +183,14 @@ def _trajectories(world: tasks.Task, rows: Sequence[Row], kept: Kept) -> Section
         "hilp evaluate, which keeps the first episodes of each prompt, and then make this page again."
     )
     shown = []
-    for kind, note in (
-        ("goal", "the same starts and goals in every panel"),
-        ("reward", "from random starts, coloured by the share of what was possible; the score is that of all episodes"),
+    coloured = "coloured by the share of what was possible; the score is that of all episodes"
+    for kind, draw, note in (
+        ("goal", trajectory_figure, "the same starts and goals in every panel"),
+        ("reward", partial(_earnings_figure, rows=rows), f"from random starts, {coloured}"),
     ):
         if own := [entry for entry in wanted if entry.prompt == kind]:
             most = max(len(entry.rollout.lengths) for entry in own)
-            fig = trajectory_figure(world, own) if kind == "goal" else _earnings_figure(world, own, rows)
-            shown.append((fig, f"{counted(most, 'episode')}, {note}."))
+            shown.append((draw(world, own), f"{counted(most, 'episode')}, {note}."))
     return Section("Trajectories", text if lacking else "", shown)
 
 

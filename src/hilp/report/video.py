@@ -5,8 +5,6 @@ learned distance to the goal. The plan is drawn once; on each frame only trails 
 a second or two.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -74,7 +72,7 @@ def _write_mp4(path: Path, frames: np.ndarray, fps: float) -> None:
 
 
 def on_plan(
-    policy: FoundationPolicy, world: Any, paths: Mapping[str, np.ndarray], goal: np.ndarray | None = None
+    policy: "FoundationPolicy", world: Any, paths: Mapping[str, np.ndarray], goal: np.ndarray | None = None
 ) -> np.ndarray:
     """Frames uint8 [t, height, width, 3] of episodes [t + 1, obs] by name, which run at the same time."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -10,8 +10,6 @@ episode: it stays where it is and earns nothing more. So that a fall never pays,
 at the velocity asked for, 0.5 at a distance of the full speed and nothing at twice that and beyond.
 """
 
-from __future__ import annotations
-
 import os
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Mapping
@@ -31,6 +29,7 @@ WALL_HEIGHT = 2.0
 STEP_SECONDS, SUBSTEPS = 0.1, 5  # of the simulator, in one step
 RESET_NOISE = 0.1  # uniform on qpos, and so on the start's x and y; Gaussian on qvel
 POSITIONS = 15  # of the 29 numbers of an observation
+START = (1, 1)  # the cell that episodes of D4RL begin in
 MAP_PREFIX = "antmaze:"  # before a map of the user's own, or the path of one
 
 LARGE_LONGEST_WAY = 19  # cells between the two free cells of the large map that are farthest apart
@@ -58,30 +57,15 @@ class Layout:
 
     map_text: str
     max_steps: int
-    start: tuple[int, int]  # cell
     goal: tuple[int, int]  # cell
     goal_noise: tuple[tuple[float, float], ...]  # uniform ranges added to the goal cell's centre, along both axes
-    goal_drawn_once: bool  # for all episodes, not for each of them
+    goal_drawn_once: bool = False  # for all episodes, not for each of them
     play_goals: tuple[tuple[int, int], ...] = ()  # the cells that "play" data walks to
 
 
-_LARGE = Layout(
-    MAZES["maze-large"][0],
-    max_steps=1000,
-    start=(1, 1),
-    goal=(7, 9),
-    goal_noise=((0.0, 1.0), (0.0, 0.5)),
-    goal_drawn_once=False,
-    play_goals=((1, 6), (3, 5), (3, 10), (5, 2), (7, 4), (7, 6), (7, 9)),
-)
-_ULTRA = Layout(
-    MAZES["maze-ultra"][0],
-    max_steps=2000,
-    start=(1, 1),
-    goal=(10, 14),
-    goal_noise=((-1.0, 0.0), (0.0, 0.5)),
-    goal_drawn_once=True,
-)
+_PLAY_GOALS = ((1, 6), (3, 5), (3, 10), (5, 2), (7, 4), (7, 6), (7, 9))
+_LARGE = Layout(MAZES["maze-large"][0], 1000, (7, 9), ((0.0, 1.0), (0.0, 0.5)), play_goals=_PLAY_GOALS)
+_ULTRA = Layout(MAZES["maze-ultra"][0], 2000, (10, 14), ((-1.0, 0.0), (0.0, 0.5)), goal_drawn_once=True)
 # The data of "diverse" and "play" differ, their evaluation does not.
 NAMES: dict[str, Layout] = {
     f"antmaze-{size}{kind}": layout
@@ -93,7 +77,7 @@ NAMES: dict[str, Layout] = {
 class AntEpisodes(BaseEpisodes):
     """n episodes. The physics keep float64; observations are float32."""
 
-    def __init__(self, world: Ant, states: np.ndarray, goal_xy: np.ndarray) -> None:
+    def __init__(self, world: "Ant", states: np.ndarray, goal_xy: np.ndarray) -> None:
         self._world, self._mujoco, self._goal_xy = world, import_simulator("AntMaze"), goal_xy
         goals = np.concatenate([goal_xy, np.tile(world.proprioception, (len(goal_xy), 1))], axis=1)
         self.goals = goals.astype(np.float32)
@@ -138,9 +122,8 @@ class Ant(Threaded, Places):
 
     def for_data(self, first: np.ndarray) -> Self:
         """The same task with D4RL's goals: they look like the first observation of the data but for x and y."""
-        return changed(
-            self, proprioception=require_observation(self, first, "first observation", finite=False)[2:].copy()
-        )
+        seen = require_observation(self, first, "first observation", finite=False)
+        return changed(self, proprioception=seen[2:].copy())
 
     @cached_property
     def model(self) -> Any:
@@ -245,7 +228,7 @@ class AntMaze(Ant, Grid):
 
     def _draw_starts(self, rng: np.random.Generator, goal_xy: np.ndarray) -> np.ndarray:
         if self._layout is not None:
-            return self.resets(rng, np.tile(self.centres(np.array(self._layout.start)), (len(goal_xy), 1)))
+            return self.resets(rng, np.tile(self.centres(np.array(START)), (len(goal_xy), 1)))
         cells = rng.integers(len(self.free_cells), size=len(goal_xy))
         goal_cells = self.free_cell(goal_xy)
         while (same := cells == goal_cells).any():

@@ -3,8 +3,6 @@
 MuJoCo and other simulators are imported when a task is made, and stepped in threads.
 """
 
-from __future__ import annotations
-
 import copy
 import importlib
 import os
@@ -14,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ctypes.util import find_library
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
@@ -84,15 +82,13 @@ class Task(Protocol):
 
     def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: Any = None) -> Episodes: ...
 
-    def for_data(self, first: np.ndarray) -> Task:
+    def for_data(self, first: np.ndarray) -> Self:
         """As it is evaluated on data with this first observation."""
         return self
 
     def potential_max(self, name: str) -> float:
         if self.rewards:
-            raise HilpError(
-                f"{self.name} has no potentials: prompt with one of its rewards, {some(list(self.rewards))}"
-            )
+            raise HilpError(f"{self.name} has no potentials: take one of its rewards, {some(list(self.rewards))}")
         raise HilpError(f"{self.name} has no named rewards: give a function of observations")
 
     def best_return(self, name: str, observations: np.ndarray, steps: int) -> np.ndarray | None:
@@ -133,12 +129,10 @@ def require_observation(task: Task, value: Any, what: str, finite: bool = True) 
     return value
 
 
-class BaseEpisodes:
+class BaseEpisodes(Episodes):
     """What episodes of a task usually have."""
 
     _world: Any
-    observations: np.ndarray
-    goals: np.ndarray
 
     def reached(self) -> np.ndarray:
         """None: the task has no goals."""

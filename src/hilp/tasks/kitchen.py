@@ -8,33 +8,20 @@ read with the noise of gymnasium-robotics. An action is a speed of each joint in
 makes a position of it, from the last noisy reading. One step is 0.08 s.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, redirect_stderr
 from functools import cache, cached_property
 from io import StringIO
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from hilp.data.dataset import Dataset
 from hilp.data.rewards import Extras
 from hilp.errors import HilpError, nearest
-from hilp.tasks.base import (
-    AnyGoal,
-    Axes,
-    BaseEpisodes,
-    Given,
-    Threaded,
-    changed,
-    column_names,
-    cores,
-    import_simulator,
-    pool,
-    require_observation,
-)
+from hilp.tasks import base
+from hilp.tasks.base import AnyGoal, Axes, BaseEpisodes, Given, Threaded, column_names, require_observation
 from hilp.tasks.maze.maps import bare_axes
 from hilp.tasks.rendering import VISUAL, ImageTask, drawing, offscreen, render
 
@@ -81,9 +68,9 @@ class Simulator:
     """What is read off FrankaKitchen-v1 once: building it takes seconds, a state in it next to nothing."""
 
     def __init__(self) -> None:
-        self.mujoco = import_simulator("Kitchen")
+        self.mujoco = base.import_simulator("Kitchen")
         with redirect_stderr(StringIO()):  # a notice about other robots, printed when the package is first imported
-            module = import_simulator("Kitchen", "gymnasium_robotics.envs.franka_kitchen.kitchen_env")
+            module = base.import_simulator("Kitchen", "gymnasium_robotics.envs.franka_kitchen.kitchen_env")
         env = module.KitchenEnv()
         robot = env.robot_env
         self.model, self.substeps, self.dt = robot.model, robot.frame_skip, robot.dt
@@ -118,12 +105,59 @@ def names() -> list[str]:
     return [*sorted(NAMES), *(f"{VISUAL}{name}" for name in sorted(NAMES))]
 
 
-def make(name: str, threads: int | None = None) -> Kitchen:
+def make(name: str, threads: int | None = None) -> "Kitchen":
     """The kitchen of this name. `threads` simulate and render, one a core by default."""
     if name not in names():
         raise HilpError(f"unknown kitchen '{name}': {nearest(name, names())}")
     kind = VisualKitchen if name.startswith(VISUAL) else Kitchen
     return kind(name, NAMES[name.removeprefix(VISUAL)], threads)
+
+
+class KitchenEpisodes(BaseEpisodes):
+    """n episodes. The physics keep float64; observations are noisy and float32."""
+
+    def __init__(
+        self, world: "Kitchen", rngs: list[np.random.Generator], at: np.ndarray, goal: np.ndarray, names: Sequence[str]
+    ) -> None:
+        self._world, self._simulator, self._rngs = world, world.simulator, rngs
+        self._goal, self.subtasks = goal, tuple(names)
+        self.goals = np.tile(goal.astype(np.float32), (len(rngs), 1))
+        self.data = [self._simulator.begin(at) for _ in rngs]
+        self._readings = np.empty((len(rngs), world.observation_dim))  # the last, which actions are relative to
+        for episode in range(len(rngs)):
+            self._read(episode)
+        self.done = np.zeros((len(rngs), len(self.subtasks) or 1), bool)  # [n, subtasks]: so far
+        self.observations = self._readings.astype(np.float32)
+
+    def step(self, actions: np.ndarray) -> None:
+        """One step of all but the episodes that are over, whose simulation would only cost time."""
+        actions = np.asarray(actions, np.float64).clip(-1, 1)
+        self._world.share_out(self._advance, np.flatnonzero(~self.reached()), actions)
+        self.observations = self._readings.astype(np.float32)
+        positions = np.stack([data.qpos for data in self.data])
+        self.done |= self._world.done(positions, self._goal, self.subtasks)
+
+    def _advance(self, episode: int, action: np.ndarray) -> None:
+        simulator, data = self._simulator, self.data[episode]
+        speed = (simulator.scale * action).clip(*simulator.fastest.T)
+        target = self._readings[episode, :ROBOT] + speed * simulator.dt
+        data.ctrl[:] = target.clip(*simulator.limits.T)
+        simulator.mujoco.mj_step(simulator.model, data, simulator.substeps)
+        self._read(episode)
+
+    def _read(self, episode: int) -> None:
+        """Positions with noise, drawn in the order of gymnasium-robotics, which reads speeds too."""
+        rng, position = self._rngs[episode], self.data[episode].qpos
+        for columns, on_positions, on_speeds in self._simulator.noise:
+            self._readings[episode, columns] = position[columns] + on_positions * rng.uniform(-1, 1, len(on_positions))
+            rng.uniform(-1, 1, len(on_speeds))
+
+    def success_fractions(self) -> np.ndarray:
+        """The share of the subtasks [n] done so far: done is done, also where it is undone later."""
+        return np.mean(self.done, axis=1)
+
+    def reached(self) -> np.ndarray:
+        return np.all(self.done, axis=1)
 
 
 class Kitchen(Threaded):
@@ -141,7 +175,7 @@ class Kitchen(Threaded):
     def __init__(self, name: str, subtasks: Sequence[str], threads: int | None = None) -> None:
         self.name, self.subtasks = name, tuple(subtasks)
         self.task = name  # `make` gives this task again
-        self.threads = threads or cores()
+        self.threads = threads or base.cores()
 
     @property
     def simulator(self) -> Simulator:
@@ -156,11 +190,10 @@ class Kitchen(Threaded):
     def fps(self) -> float:
         return 1 / self.simulator.dt
 
-    def for_data(self, first: np.ndarray) -> Kitchen:
+    def for_data(self, first: np.ndarray) -> Self:
         """The same task with D4RL's goals: the arm is as in the first observation of the data."""
-        return changed(
-            self, robot_pose=require_observation(self, first, "first observation", finite=False)[:ROBOT].copy()
-        )
+        seen = require_observation(self, first, "first observation", finite=False)
+        return base.changed(self, robot_pose=seen[:ROBOT].copy())
 
     @property
     def goal(self) -> np.ndarray:
@@ -186,8 +219,8 @@ class Kitchen(Threaded):
         """An observation that a goal of a few columns takes the others from: nothing has been touched."""
         return self._goal(self.simulator.resting, ())
 
-    def _goal(self, base: np.ndarray, subtasks: Sequence[str]) -> np.ndarray:
-        found = np.array(base, np.float64)
+    def _goal(self, like: np.ndarray, subtasks: Sequence[str]) -> np.ndarray:
+        found = np.array(like, np.float64)
         found[:ROBOT] = self.robot_pose
         for name in subtasks:
             found[self.simulator.columns[name]] = self.simulator.targets[name]
@@ -196,11 +229,8 @@ class Kitchen(Threaded):
     def subtasks_of(self, goal: np.ndarray) -> tuple[str, ...]:
         """The subtasks that a goal [30] is about: what it wants elsewhere than where it rests."""
         resting = self.simulator.resting
-        return tuple(
-            name
-            for name, columns in self.simulator.columns.items()
-            if np.linalg.norm(goal[columns] - resting[columns]) >= THRESHOLD
-        )
+        away = {name: goal[columns] - resting[columns] for name, columns in self.simulator.columns.items()}
+        return tuple(name for name, way in away.items() if np.linalg.norm(way) >= THRESHOLD)
 
     def done(self, positions: np.ndarray, goal: np.ndarray, subtasks: Sequence[str]) -> np.ndarray:
         """Whether each subtask of a goal is done [n, k] at these positions [n, 30].
@@ -249,8 +279,7 @@ class Kitchen(Threaded):
             wanted = name in self.subtasks
             ax.plot(x, z, "s", color="#4a4e57" if wanted else "#c9ccd1", markersize=7, zorder=0)
             ax.annotate(name, (x, z), (0, -12), textcoords="offset points", ha="center", fontsize=7, color="#6b7079")
-        ax.set_xlim(-1.05, 0.35)
-        ax.set_ylim(1.55, 2.85)
+        ax.set(xlim=(-1.05, 0.35), ylim=(1.55, 2.85))
         bare_axes(ax)
 
     def place(self, observations: np.ndarray) -> np.ndarray:
@@ -272,53 +301,6 @@ class Kitchen(Threaded):
         return render(self.simulator.model, observations, (360, 480), camera, self.simulator.begin)
 
 
-class KitchenEpisodes(BaseEpisodes):
-    """n episodes. The physics keep float64; observations are noisy and float32."""
-
-    def __init__(
-        self, world: Kitchen, rngs: list[np.random.Generator], start: np.ndarray, goal: np.ndarray, names: Sequence[str]
-    ) -> None:
-        self._world, self._simulator, self._rngs = world, world.simulator, rngs
-        self._goal, self.subtasks = goal, tuple(names)
-        self.goals = np.tile(goal.astype(np.float32), (len(rngs), 1))
-        self.data = [self._simulator.begin(start) for _ in rngs]
-        self._readings = np.empty((len(rngs), world.observation_dim))  # the last, which actions are relative to
-        for episode in range(len(rngs)):
-            self._read(episode)
-        self.done = np.zeros((len(rngs), len(self.subtasks) or 1), bool)  # [n, subtasks]: so far
-        self.observations = self._readings.astype(np.float32)
-
-    def step(self, actions: np.ndarray) -> None:
-        """One step of all but the episodes that are over, whose simulation would only cost time."""
-        actions = np.asarray(actions, np.float64).clip(-1, 1)
-        self._world.share_out(self._advance, np.flatnonzero(~self.reached()), actions)
-        self.observations = self._readings.astype(np.float32)
-        positions = np.stack([data.qpos for data in self.data])
-        self.done |= self._world.done(positions, self._goal, self.subtasks)
-
-    def _advance(self, episode: int, action: np.ndarray) -> None:
-        simulator, data = self._simulator, self.data[episode]
-        speed = (simulator.scale * action).clip(*simulator.fastest.T)
-        target = self._readings[episode, :ROBOT] + speed * simulator.dt
-        data.ctrl[:] = target.clip(*simulator.limits.T)
-        simulator.mujoco.mj_step(simulator.model, data, simulator.substeps)
-        self._read(episode)
-
-    def _read(self, episode: int) -> None:
-        """Positions with noise, drawn in the order of gymnasium-robotics, which reads speeds too."""
-        rng, position = self._rngs[episode], self.data[episode].qpos
-        for columns, on_positions, on_speeds in self._simulator.noise:
-            self._readings[episode, columns] = position[columns] + on_positions * rng.uniform(-1, 1, len(on_positions))
-            rng.uniform(-1, 1, len(on_speeds))
-
-    def success_fractions(self) -> np.ndarray:
-        """The share of the subtasks [n] done so far: done is done, also where it is undone later."""
-        return np.mean(self.done, axis=1)
-
-    def reached(self) -> np.ndarray:
-        return np.all(self.done, axis=1)
-
-
 class VisualKitchen(ImageTask, Kitchen):
     """A kitchen whose policies see images of observations with their noise, as the paper renders D4RL's rows."""
 
@@ -328,10 +310,8 @@ class VisualKitchen(ImageTask, Kitchen):
     def render_states(self, states: np.ndarray) -> dict[str, np.ndarray]:
         return {self.image_parts[0][0]: camera(self.threads).images(np.asarray(states, np.float64))}
 
-    def at_target(  # type: ignore[override]  # an image does not show what is done
-        self, s: Any, a: np.ndarray, s2: Any, extras: Extras
-    ) -> np.ndarray:
-        states = extras.after(self.state_column)
+    def at_target(self, s: Any, a: np.ndarray, s2: Any, extras: Extras) -> np.ndarray:  # type: ignore[override]
+        states = extras.after(self.state_column)  # an image does not show what is done
         return super().at_target(states, a, states)
 
     def _task_of(self, data: Dataset) -> str:
@@ -356,7 +336,7 @@ class Camera:
         if not offscreen():
             return self._draw(states)
         parts = np.array_split(states, min(self._threads, len(states)) or 1)
-        return np.concatenate(list(pool(self._threads).map(self._draw, parts)))
+        return np.concatenate(list(base.pool(self._threads).map(self._draw, parts)))
 
     def _draw(self, states: np.ndarray) -> np.ndarray:
         mujoco, model = self._simulator.mujoco, self._simulator.model

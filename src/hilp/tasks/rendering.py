@@ -26,7 +26,6 @@ from hilp.trees import Tree
 SUFFIX = "-pixels"  # ends the name of a task with image observations
 VISUAL = "visual-"  # begins it, where papers name tasks so
 Draw = Callable[[Any, Any, np.ndarray], None]  # (data, camera, image): fills the image
-ImageParts = tuple[tuple[str, tuple[int, ...], str], ...]  # name, shape and dtype of each part of an observation
 
 
 def policy_spec(world: Any) -> Spec:
@@ -114,7 +113,7 @@ def with_images(
 class ImageTask:
     """What a task with image observations adds to the same task by states, of which it is a subclass, too."""
 
-    image_parts: ImageParts = (("pixels", (64, 64, 3), "uint8"),)
+    image_parts = (("pixels", (64, 64, 3), "uint8"),)  # name, shape and dtype of each part of an observation
     state_column = "physics"  # the column of states in data whose observations are images
     name: str
     observation_dim: int

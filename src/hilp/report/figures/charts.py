@@ -19,6 +19,7 @@ from hilp.report.figures.style import plain, require_some, short_number
 
 # Intervals are drawn about their own centre: a bootstrap's need not hold the point estimate.
 _INTERVAL: dict[str, Any] = {"fmt": "none", "capsize": 3, "elinewidth": 1.4, "capthick": 1.2, "zorder": 3}
+_NUMBER: dict[str, Any] = {"textcoords": "offset points", "color": style.INK}  # beside what it is of
 
 Series = Mapping[str, tuple[ArrayLike, ArrayLike]]  # name -> (steps, values), or the (lows, highs) of a band
 
@@ -34,10 +35,10 @@ def success_by_depth(
     ax.errorbar(x, 50 * (low + high), 50 * (high - low), ecolor=style.BLUE, **_INTERVAL)
     ax.plot(x, 100 * mid, "o", color=style.BLUE, markersize=6, zorder=4)
     for place, value, top in zip(x, 100 * mid, 100 * np.maximum(mid, high), strict=True):
-        _write_number(ax, f"{value:.0f}", (place, top), (0, 4), ha="center", fontsize=style.TEXT_SIZE)
+        ax.annotate(f"{value:.0f}", (place, top), (0, 4), ha="center", fontsize=style.TEXT_SIZE, **_NUMBER)
     ax.set_xticks(x, [plain(label) for label in labels])
-    ax.set_xlim(-0.5, len(labels) - 0.5)
-    ax.set(ylim=(0, 109), yticks=range(0, 101, 20), xlabel="plan recursions", ylabel="goals reached, %")
+    ax.set(xlim=(-0.5, len(labels) - 0.5), xlabel="plan recursions")
+    ax.set(ylim=(0, 109), yticks=range(0, 101, 20), ylabel="goals reached, %")
     return fig
 
 
@@ -180,14 +181,13 @@ def bars(
         # The number stands beyond the interval, on the far side of zero, where no bar can cover it.
         end, shift, side = (max(top, value), 5, "left") if value >= 0 else (min(bottom, value), -5, "right")
         number = f"{value:.3g}".replace("-", "−")
-        _write_number(ax, number, (end, place), (shift, 0), ha=side, va="center", fontsize=style.SMALL_SIZE)
+        ax.annotate(number, (end, place), (shift, 0), ha=side, va="center", fontsize=style.SMALL_SIZE, **_NUMBER)
     ax.axvline(0, color=style.INK, linewidth=0.8, zorder=4)
     ax.set_yticks(y, [plain(label) for label in labels])
-    ax.set_ylim(len(labels) - 0.4, -0.6)
     left, right = min(0.0, low.min(), mid.min()), max(0.0, high.max(), mid.max())
     span = (right - left) or 1.0
     ax.set_xlim(left - (0.12 * span if left < 0 else 0), right + (0.12 * span if right > 0 else 0) + 1e-9)
-    ax.set_xlabel(xlabel)
+    ax.set(ylim=(len(labels) - 0.4, -0.6), xlabel=xlabel)
     ax.spines["left"].set_visible(False)
     ax.tick_params(axis="y", length=0, labelcolor=style.INK, labelsize=style.TEXT_SIZE)
     return fig
@@ -199,10 +199,6 @@ def _chart(width: float, height: float, title: str, grid: str, pad: float = 6) -
     style.draw_title(ax, title, pad=pad)
     style.draw_frame(ax, grid)
     return fig, ax
-
-
-def _write_number(ax: Axes, text: str, at: tuple[Any, Any], offset: tuple[float, float], **options: Any) -> None:
-    ax.annotate(text, at, offset, textcoords="offset points", color=style.INK, **options)
 
 
 def _draw_curves(ax: Axes, series: Series, bands: Series, names: Sequence[str]) -> None:

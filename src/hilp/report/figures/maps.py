@@ -217,9 +217,6 @@ def places_of(task: Task, observations: ArrayLike, name: str) -> np.ndarray:
     return np.asarray(task.place(rows), dtype=np.float64)
 
 
-# ---- the latent space ------------------------------------------------------------------------------------------------
-
-
 def latent_map(task: Task, observations: ArrayLike, latents: ArrayLike, flatten: Flatten | None = None) -> Figure:
     """Places on the plan, and their latents [n, D] on a plane, in the same colours.
 

@@ -1,22 +1,17 @@
 """Pictures side by side: strips of a film, sheets of many small ones, and what `hilp data inspect` draws of data."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from hilp.data.audit import AuditReport
 from hilp.errors import HilpError
 from hilp.report.figures import style
 from hilp.storage import told
-
-if TYPE_CHECKING:
-    from hilp.data.audit import AuditReport
 
 
 def film_strips(strips: Sequence[tuple[np.ndarray, Sequence[str]]], title: str) -> Figure:

@@ -6,8 +6,6 @@ as in the paper's experiments. Images are rendered from physics states, so data 
 no new simulation.
 """
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +36,7 @@ def reward_tasks() -> tuple[str, ...]:
     return TASKS
 
 
-def make(name: str, threads: int | None = None) -> Dmc:
+def make(name: str, threads: int | None = None) -> "Dmc":
     """A domain ("walker") with all its rewards, a task ("walker_run") with its own, or a domain seen by a camera."""
     if name not in names():
         raise HilpError(f"unknown DeepMind Control task '{name}': {nearest(name, names())}")
@@ -105,7 +103,7 @@ class Dmc(Threaded):
             )
         return states
 
-    def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: Given = None) -> DmcEpisodes:
+    def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: Given = None) -> "DmcEpisodes":
         """n episodes from random starts, or all from one physics state."""
         if goal is not None:
             raise HilpError(f"{self.name} has rewards and no goals: prompt with one of {some(list(self.rewards))}")
@@ -126,8 +124,7 @@ class Dmc(Threaded):
 
     def draw(self, ax: Axes) -> None:
         x, y = self.kind.axes
-        ax.set_xlabel(x)
-        ax.set_ylabel(y)
+        ax.set(xlabel=x, ylabel=y)
 
     def place(self, observations: np.ndarray) -> np.ndarray:
         """Two telling numbers of each observation: what robots do has no place on a map."""
@@ -194,15 +191,13 @@ class PixelDmc(Dmc):
 
     image_parts = ((PART, (SIDE, SIDE, 3 * FRAMES), "uint8"),)
 
-    def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: Given = None) -> PixelDmcEpisodes:
+    def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: Given = None) -> "PixelDmcEpisodes":
         return PixelDmcEpisodes(self, super().episodes(rng, n, start, goal).simulations)
 
     def render_dataset(self, data: Dataset, progress: Callable[[int], None] | None = None) -> Dataset:
         """Data of this robot's states with images of them as observations, in stacks; each frame is kept once."""
         if PHYSICS not in data.extras:
-            raise HilpError(
-                f"{data.name} has no column '{PHYSICS}', from which images are rendered: keep it in the data"
-            )
+            raise HilpError(f"{data.name} has no column '{PHYSICS}', of which images are rendered: keep it in the data")
         named = {"task": self.name, "name": re.sub(rf"^{self.domain_name}\b", self.name, data.name)}
         physics, shape = data.extras[PHYSICS], (SIDE, SIDE, 3)
         return with_images(data, PART, self.frames, physics, shape, progress, BLOCK, **named).in_frames(FRAMES)

@@ -5,14 +5,12 @@ for its constructor, `gym:my_module:my/Env-v0` one that a module registers, and 
 class) in a file gives: an environment, or a task made of one by `gym_task`.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -57,7 +55,7 @@ def gym_task(
     place: Sequence[int] = (),
     actions: str = "unit",
     **values: Any,
-) -> GymTask:
+) -> "GymTask":
     """A task from a Gymnasium environment: its id, an environment, or a function that makes one.
 
     A goal environment (observations with achieved_goal and desired_goal) has its own goals and says itself when one is
@@ -97,9 +95,7 @@ def make(name: str) -> Any:
     for part in filter(None, query.split("&")):
         key, equals, value = part.partition("=")
         if not equals or not key.isidentifier():
-            raise HilpError(
-                f"values of an environment are given as {PREFIX}{identity}?key=value&key=value, not '{part}'"
-            )
+            raise HilpError(f"values of an environment are like {PREFIX}{identity}?key=value&key=value, not '{part}'")
         if key in NOT_TYPED:
             raise HilpError(f"'{key}' of a Gymnasium task is no text: write the task in a file, path/to/file.py:make")
         try:
@@ -197,7 +193,7 @@ class GymTask(Task):
         rest = [column for column in range(self.observation_dim) if column not in first]
         return [*first, *rest, 0][:2]
 
-    def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: Given = None) -> GymEpisodes:
+    def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: Given = None) -> "GymEpisodes":
         """n episodes, each from a reset with a seed of its own; a goal may be an observation or of the goal space."""
         if start is not None:
             raise HilpError(f"{self.name} starts where its reset puts it: leave out the start, and choose a seed")
@@ -246,17 +242,17 @@ class GymTask(Task):
         observation[self.layout.goal_columns] = goal
         return observation
 
-    def for_states(self, states: np.ndarray) -> GymTask:
+    def for_states(self, states: np.ndarray) -> Self:
         """The same task with goals that look like states [n, obs] of the data, but for what is to be achieved."""
         return changed(self, _states=np.asarray(states, np.float64)) if self.goal_dim and len(states) else self
 
-    def for_data(self, first: np.ndarray) -> GymTask:
+    def for_data(self, first: np.ndarray) -> Self:
         """The same task with goals that look like the first observation of the data."""
         if not self.goal_dim:
             return self
         return self.for_states(require_observation(self, first, "first observation", finite=False)[None])
 
-    def with_own_units(self, own: bool) -> GymTask:
+    def with_own_units(self, own: bool) -> Self:
         """The same task for policies that act in the environment's own units, or in [-1, 1]."""
         return changed(self, own_units=own)
 
@@ -281,8 +277,7 @@ class GymTask(Task):
 
     def draw(self, ax: Axes) -> None:
         names = [f"{name}[{i}]" for name, (size,) in self.observation_parts for i in range(size)]
-        ax.set_xlabel(names[self._place[0]])
-        ax.set_ylabel(names[self._place[1]])
+        ax.set(xlabel=names[self._place[0]], ylabel=names[self._place[1]])
 
     def place(self, observations: np.ndarray) -> np.ndarray:
         return np.asarray(observations)[:, self._place]

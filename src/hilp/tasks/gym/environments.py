@@ -34,9 +34,7 @@ def maker(env: Any, values: Mapping[str, Any]) -> tuple[Maker, str | None]:
         return partial(_make_by_id, _imported(env), values), f"{env}?{query}" if query else env
     if isinstance(env, gymnasium.Env):
         if values:
-            raise HilpError(
-                f"{', '.join(values)}: values are for environments that are made here, and this one is made"
-            )
+            raise HilpError(f"{', '.join(values)}: values are for environments made here, and this one is made")
         return partial(_copy, env), None
     if not callable(env):
         raise HilpError(f"a Gymnasium task is made from an id, an environment or a function, not {env!r:.60}")
@@ -90,9 +88,7 @@ def _copy(env: Any, **drawn: str) -> Any:
         return copy.deepcopy(env) if env.spec is None else _quietly_made(env.spec, **drawn)
     except Exception as error:
         kind = type(env.unwrapped).__name__
-        raise HilpError(
-            f"the environment {kind} cannot be copied ({reason(error)}): give a function that makes it"
-        ) from error
+        raise HilpError(f"{kind} cannot be copied ({reason(error)}): give a function that makes it") from error
 
 
 def _call(function: Callable[..., Any], values: Mapping[str, Any], **drawn: str) -> Any:
@@ -142,9 +138,8 @@ class Layout:
         """One observation as the environment gives it, float64 [dim]."""
         if not len(self.goal_columns):
             return np.asarray(spaces.flatten(self._space, observation), np.float64)
-        return np.concatenate([spaces.flatten(self._space[name], observation[name]) for name, _ in self.parts]).astype(
-            float
-        )
+        parts: list[Any] = [spaces.flatten(self._space[name], observation[name]) for name, _ in self.parts]
+        return np.concatenate(parts).astype(float)
 
 
 def _require_vectors(space: Any, name: str) -> None:

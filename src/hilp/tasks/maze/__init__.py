@@ -10,8 +10,6 @@ and the middle of all red is where the robot is. It is drawn far larger than it 
 would be lost on a small network.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -58,7 +56,7 @@ def takes(name: str) -> bool:
     return name.removesuffix(SUFFIX) in MAZES or maps.looks_like_map(name)
 
 
-def make(name: str) -> Maze:
+def make(name: str) -> "Maze":
     """The maze of this name, of this map (a text of several lines) or of the map in this file."""
     if name in MAZES:
         return Maze(name, *MAZES[name])
@@ -228,7 +226,7 @@ class Maze(Grid):
         room = self._rooms[np.searchsorted(bounds[:-1], rng.random(n), side="right")]
         return room[:, :2] + room[:, 2:] * rng.random((n, 2))
 
-    def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: Given = None) -> MazeEpisodes:
+    def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: Given = None) -> "MazeEpisodes":
         """n episodes, each from a random start to a random goal that is not reached yet; either can be given."""
         goals = self.starts(rng, n) if goal is None else np.tile(self.require_position(goal, "goal"), (n, 1))
         if start is not None:
@@ -238,7 +236,7 @@ class Maze(Grid):
             xy[near] = self.starts(rng, int(near.sum()))
         return self._run(xy, goals)
 
-    def _run(self, xy: np.ndarray, goals: np.ndarray) -> MazeEpisodes:
+    def _run(self, xy: np.ndarray, goals: np.ndarray) -> "MazeEpisodes":
         return MazeEpisodes(self, xy, goals)
 
     def goal_base(self, rng: np.random.Generator) -> np.ndarray:
@@ -266,7 +264,7 @@ class Maze(Grid):
         """The middle of a cell at one end of the longest way through the maze."""
         return (self.cell_corners[self.far_end] + 0.5).astype(np.float32)
 
-    def target_episodes(self, rng: np.random.Generator, n: int) -> MazeEpisodes:
+    def target_episodes(self, rng: np.random.Generator, n: int) -> "MazeEpisodes":
         """n episodes to the target, from anywhere at least half of the longest way from it."""
         way = self.cell_steps[:, self.cell(self.target[None])[0]]
         xy = self.starts(rng, n)

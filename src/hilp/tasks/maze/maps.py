@@ -120,12 +120,10 @@ def looks_like_map(text: str) -> bool:
 def parse_cells(text: str) -> np.ndarray:
     """A map as characters [rows, columns] ('#', '.', doors), after checking that it is closed and all of one piece."""
     lines = textwrap.dedent(text).splitlines()
-    while lines and not lines[0].strip():
-        lines.pop(0)
-    while lines and not lines[-1].strip():
-        lines.pop()
-    if not lines:
+    drawn = [row for row, line in enumerate(lines) if line.strip()]
+    if not drawn:
         raise HilpError("the map is empty: draw it with '#' for walls and '.' for free cells")
+    lines = lines[drawn[0] : drawn[-1] + 1]
     for row, line in enumerate(lines):
         if len(line) != len(lines[0]):
             raise HilpError(
@@ -340,6 +338,4 @@ def draw_walls(walls: np.ndarray, ax: Axes, corner: tuple[float, float], cell: f
 
 def bare_axes(ax: Axes) -> None:
     """Equal scales and no ticks, as for a map."""
-    ax.set_aspect("equal")
-    ax.set_xticks([])
-    ax.set_yticks([])
+    ax.set(aspect="equal", xticks=[], yticks=[])

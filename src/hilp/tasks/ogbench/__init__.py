@@ -215,13 +215,12 @@ class Manipulation(OgbenchTask):
             names += [f"block_{cube}_{number}" for number in of_cube]
         for button in range(self.buttons):
             names += [f"button_{button}_{number}" for number in ("off", "on", "position", "velocity")]
-        if self._has_drawer:
-            names += [f"{thing}_{number}" for thing in ("drawer", "window") for number in ("position", "velocity")]
+        names += [f"{thing}_{number}" for thing in self._sliding for number in ("position", "velocity")]
         return {name: column for column, name in enumerate(names)}
 
     @property
-    def _has_drawer(self) -> bool:
-        return self.about.body == "scene"
+    def _sliding(self) -> tuple[str, ...]:
+        return ("drawer", "window") if self.about.body == "scene" else ()
 
     def _part(self, observations: np.ndarray, first: str, count: int = 1) -> np.ndarray:
         column = self.columns[first]
@@ -236,7 +235,7 @@ class Manipulation(OgbenchTask):
         for button in range(self.buttons):
             on = f"button_{button}_on"
             near &= (self._part(observations, on) > 0.5)[..., 0] == (self._part(goal, on) > 0.5)[..., 0]
-        for thing in ("drawer", "window") if self._has_drawer else ():
+        for thing in self._sliding:
             column = f"{thing}_position"
             way = self._part(observations, column) - self._part(goal, column)
             near &= np.abs(way[..., 0]) <= TOLERANCE * SCALES[thing]
@@ -255,9 +254,8 @@ class Manipulation(OgbenchTask):
 
     def _step(self, env: Any, action: np.ndarray) -> np.ndarray:
         # A locked drawer is a damping in the model, which twins share: each step begins with that of its own buttons.
-        if self._has_drawer:
-            for joint, state in zip(("drawer_slide", "window_slide"), env._cur_button_states, strict=True):
-                env._model.joint(joint).damping[0] = 2.0 if state else 1e6
+        for thing, state in zip(self._sliding, getattr(env, "_cur_button_states", ()), strict=False):
+            env._model.joint(f"{thing}_slide").damping[0] = 2.0 if state else 1e6
         return super()._step(env, action)
 
     def _observe(self, env: Any) -> np.ndarray:
@@ -284,7 +282,7 @@ class Manipulation(OgbenchTask):
             env._cur_button_states[button] = int(self._part(observation, f"button_{button}_on")[0] > 0.5)
             at = self._part(observation, f"button_{button}_position")[0] / SCALES["button"]
             data.joint(f"buttonbox_joint_{button}").qpos[0] = at
-        for thing in ("drawer", "window") if self._has_drawer else ():
+        for thing in self._sliding:
             at = self._part(observation, f"{thing}_position")[0] / SCALES[thing]
             data.joint(f"{thing}_slide").qpos[0] = at
         import_simulator(EXTRA).mj_forward(env._model, data)

@@ -6,8 +6,6 @@ generator, and from one of gymnasium's that cannot be seeded. And many share one
 environment needs 70 MB.
 """
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -110,6 +108,30 @@ def of_data(name: str) -> Environment | None:
 def _known(name: str) -> Environment | None:
     plain = name.removesuffix(VERSION) if name not in ENVIRONMENTS else name
     return ENVIRONMENTS.get(plain) or of_data(name)
+
+
+class OgbenchEpisodes(BaseEpisodes):
+    """n episodes, each in an environment of its own; observations are float32."""
+
+    def __init__(
+        self, world: "OgbenchTask", envs: list[Any], goals: np.ndarray, names: list[str], by_observation: bool
+    ) -> None:
+        """`names` are the tasks of the episodes; `by_observation`: their goals are an observation of the user's."""
+        self._world, self._envs, self.names, self._by_observation = world, envs, names, by_observation
+        self.goals = goals.astype(np.float32)
+        self.observations = np.stack([world._observe(env) for env in envs]).astype(np.float32)
+
+    def step(self, actions: np.ndarray) -> None:
+        """One step of all but the episodes that rest at their goal."""
+        actions = np.clip(np.asarray(actions, np.float64), -1, 1)
+        for i in self.moving(actions):
+            self.observations[i] = self._world._step(self._envs[i], actions[i])
+
+    def reached(self) -> np.ndarray:
+        """By OGBench's own success; where the user gave an observation as goal, by the same rule on observations."""
+        if self._by_observation:
+            return self._world.near(self.observations, self.goals)
+        return np.array([self._world._succeeds(env) for env in self._envs], bool)
 
 
 class OgbenchTask(Task):
@@ -218,30 +240,6 @@ class OgbenchTask(Task):
     def _drawn(self) -> Any:
         """An environment with pictures large enough to look at."""
         return self._made(self.about.registered, width=480, height=360)
-
-
-class OgbenchEpisodes(BaseEpisodes):
-    """n episodes, each in an environment of its own; observations are float32."""
-
-    def __init__(
-        self, world: OgbenchTask, envs: list[Any], goals: np.ndarray, names: list[str], by_observation: bool
-    ) -> None:
-        """`names` are the tasks of the episodes; `by_observation`: their goals are an observation of the user's."""
-        self._world, self._envs, self.names, self._by_observation = world, envs, names, by_observation
-        self.goals = goals.astype(np.float32)
-        self.observations = np.stack([world._observe(env) for env in envs]).astype(np.float32)
-
-    def step(self, actions: np.ndarray) -> None:
-        """One step of all but the episodes that rest at their goal."""
-        actions = np.clip(np.asarray(actions, np.float64), -1, 1)
-        for i in self.moving(actions):
-            self.observations[i] = self._world._step(self._envs[i], actions[i])
-
-    def reached(self) -> np.ndarray:
-        """By OGBench's own success; where the user gave an observation as goal, by the same rule on observations."""
-        if self._by_observation:
-            return self._world.near(self.observations, self.goals)
-        return np.array([self._world._succeeds(env) for env in self._envs], bool)
 
 
 def make_env(registered: str, **changes: Any) -> Any:
