@@ -3,8 +3,6 @@
 Public names are imported when first used, so that `import hilp` and `hilp --help` stay instant.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

@@ -17,7 +17,7 @@ from tyro.conf import Positional, arg
 
 from hilp import runs
 from hilp.errors import MOST as MOST_STEPS
-from hilp.errors import HilpError, printable, require_count, require_seed, some
+from hilp.errors import HilpError, printable, require_count, require_seed, say, some
 from hilp.prompts import specs
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ def read_as_trained(run: str, source: str, flags: Reading, **more: Any) -> Datas
     """Data for a policy: read as the flags say, or without any, as a run read its own of the same kind of file."""
     kept = None if flags.words() else _kept_reading(Path(run), Path(source))
     if kept is not None:
-        print(f"hilp: {printable(source)} is read as the run's own data: {' '.join(kept.words())}", file=sys.stderr)
+        say(f"{source} is read as the run's own data: {' '.join(kept.words())}")
     return load_data(source, kept or flags, **more)
 
 

@@ -182,9 +182,7 @@ def _write(flags: Convert) -> tuple[Path, list[str]]:
     with bars(quiet=flags.json) as bar:
         if flags.task is not None and hasattr(world := tasks.make(flags.task), "render_dataset"):
             if flags.to != "native":
-                raise HilpError(
-                    f"pictures of {flags.task} are written as a native folder only: leave out --to {flags.to}"
-                )
+                raise HilpError(f"pictures of {flags.task} become a native folder only: leave out --to {flags.to}")
             data = common.load_data(flags.source, flags)
             seen = world.render_dataset(data, lambda done: bar("drawing", done, data.rows))
             return seen.save(flags.target, overwrite=flags.overwrite), list(data.notes)

@@ -5,14 +5,14 @@ were trained with, and a run that is resumed goes on with what it began with.
 """
 
 import dataclasses
-import sys
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from hilp.data import timescale
 from hilp.data.dataset import Dataset
+from hilp.errors import say
 from hilp.learning import configs
 from hilp.presets import Preset
 
@@ -22,30 +22,25 @@ PIECES = 0.5  # of the way across: data whose episodes are shorter has to be put
 DECISIVE = {"discount": 0.95, "temperature": 10.0}  # of skills that follow plans through such data (docs/results.md)
 
 
-class Resolved(NamedTuple):
-    """A config without open values, the data to train it on, and what was chosen, in a line."""
+def resolve(config: Any, data: Dataset, before: Mapping[str, Any] = {}) -> tuple[Any, Dataset, str | None]:
+    """Numbers for all that is "auto", data subsampled to go with them, and what was chosen, in a line.
 
-    config: Any
-    data: Dataset
-    line: str | None = None
-
-
-def resolve(config: Any, data: Dataset, before: Mapping[str, Any] = {}) -> Resolved:
-    """Numbers for all that is "auto", and data subsampled to go with them; before: the description of a resumed run."""
+    before: the description of a resumed run.
+    """
     keys = configs.to_fit(config)
     if not keys:
-        return Resolved(config, data)
+        return config, data, None
     stride_open = HORIZON in keys and _stride_open(data)
     values = {key: value for key, value in dict(before.get("config") or {}).items() if key in keys}
     stride = before.get("stride", 1)
     if len(values) == len(keys) and type(stride) is int and stride >= 1:
-        return Resolved(configs.changed(config, values), _subsampled(data, stride if stride_open else 1))
+        return configs.changed(config, values), _subsampled(data, stride if stride_open else 1), None
     scale = timescale.of_dataset(data)
     if not stride_open:
         scale = dataclasses.replace(scale, stride=1, discount=timescale.discount_for(scale.crossing))
     data = _subsampled(data, scale.stride)
     config = configs.changed(config, dict.fromkeys(keys, scale.discount))
-    return Resolved(config, data, scale.line + _pieces(config, data, scale))
+    return config, data, scale.line + _pieces(config, data, scale)
 
 
 def updates(preset: Preset, config: Any, data: Dataset, quiet: bool = True) -> int:
@@ -61,7 +56,7 @@ def updates(preset: Preset, config: Any, data: Dataset, quiet: bool = True) -> i
     longer = (1.0 - timescale.USUAL_DISCOUNT) / (1.0 - discount)
     found = max(preset.steps, 1000 * round(preset.steps * longer**GROWTH / 1000))
     if found > preset.steps and not quiet:
-        print(f"hilp: {found:,} updates, for data that takes long to cross (--steps overrules)", file=sys.stderr)
+        say(f"{found:,} updates, for data that takes long to cross (--steps overrules)")
     return found
 
 
