@@ -24,7 +24,7 @@ from hilp import runs
 from hilp.bench import cells
 from hilp.errors import FolderBusy, HilpError, TrainingDiverged, TrainingStopped, printable
 from hilp.evaluation.rows import Row
-from hilp.tasks.simulator import cores
+from hilp.tasks.base import cores
 
 BUSY_SECONDS = 120.0  # that a folder may be held by a process that is ending: one whose machine was lost, say
 SAVE_SECONDS = 300.0  # that jobs have to save themselves when the table is stopped

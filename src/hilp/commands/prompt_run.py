@@ -77,9 +77,7 @@ def check_options(flags: Any, kind: str) -> None:
         if names and kind not in kinds:
             used = " or ".join(f"--{name}" for name in kinds)
             flag = {"rule": f"rule {flags.rule}"}.get(names[0], names[0].replace("_", "-"))
-            raise HilpError(
-                f"--{flag} changes nothing about a prompt with --{kind}: drop it, or prompt with {used}"
-            )
+            raise HilpError(f"--{flag} changes nothing about a prompt with --{kind}: drop it, or prompt with {used}")
     if flags.until is not None and flags.then is None:
         raise HilpError("--until says when --then begins: name a saved prompt with --then")
     if flags.earn is not None and flags.adapt is None:

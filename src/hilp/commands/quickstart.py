@@ -1,7 +1,5 @@
 """The quickstart: collect, pretrain, evaluate, report, in minutes on a laptop, with every number in results.json."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
@@ -22,7 +20,7 @@ from hilp.versions import machine, versions
 
 with common.WhenUsed():
     from hilp import collectors, presets, storage, tasks
-    from hilp.evaluation import evaluate, stats, trajectories
+    from hilp.evaluation import diagnosis, evaluate, stats, trajectories
     from hilp.evaluation import rows as files
     from hilp.report import figures, page
     from hilp.training import auto_config, loop
@@ -153,7 +151,7 @@ def quickstart(flags: Quickstart) -> dict[str, Any]:
             raise TrainingStopped(f"stopped: {folder} is as it was before") from None
 
 
-def story(folder: Path, flags: Quickstart, world: tasks.Task) -> dict[str, Any]:
+def story(folder: Path, flags: Quickstart, world: "tasks.Task") -> dict[str, Any]:
     """Collect, pretrain, evaluate and draw."""
     preset, seed, command = presets.preset("hilp", "laptop", flags.task), flags.seed, common.command()
     seconds: dict[str, float] = {}
@@ -193,12 +191,12 @@ def story(folder: Path, flags: Quickstart, world: tasks.Task) -> dict[str, Any]:
     return results
 
 
-def _by_prompt(rows: Sequence[Row], kind: str, field: str) -> dict[str, Any]:
+def _by_prompt(rows: "Sequence[Row]", kind: str, field: str) -> dict[str, Any]:
     """A field of the rows of one kind of prompt, by the plan or the reward."""
     return {str(row[files.headline(row)]): row[field] for row in rows if row["prompt"] == kind}
 
 
-def quick(task: str) -> tasks.Task:
+def quick(task: str) -> "tasks.Task":
     """The world of a quickstart; it must have exact distances to compare with."""
     world = tasks.make(task)
     if world.finite() is None:
@@ -206,7 +204,7 @@ def quick(task: str) -> tasks.Task:
     return world
 
 
-def collected(task: str, world: tasks.Task, seed: int) -> Dataset:
+def collected(task: str, world: "tasks.Task", seed: int) -> "Dataset":
     """What the story is trained on."""
     from hilp.tasks import rendering
 
@@ -221,14 +219,12 @@ def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
     seconds[name] = time.perf_counter() - start
 
 
-def rank_correlation(policy: FoundationPolicy, world: tasks.Task, seed: int) -> float:
+def rank_correlation(policy: "FoundationPolicy", world: "tasks.Task", seed: int) -> float:
     """Of |phi(s) - phi(g)| with the exact number of steps, over random pairs of the task's exact restriction."""
     import numpy as np
 
-    from hilp.tasks import rendering
-
     finite = world.finite()
     assert finite is not None, "the quickstart runs in mazes, which have one"
-    latents = policy.encode_all(rendering.observe_states(world, finite.observations))
+    latents, _ = diagnosis.exact_inputs(policy, world, finite)
     a, b = np.random.default_rng(seed).integers(len(latents), size=(2, CORRELATION_PAIRS))
     return stats.spearman(finite.steps[a, b], policy.distance(latents[a], latents[b]))

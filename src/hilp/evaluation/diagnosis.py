@@ -74,7 +74,7 @@ def diagnose(
         "directed": policy.has_rule("distance"),
     }
     if finite is not None:
-        latents, distance = _exact_inputs(policy, world, finite)
+        latents, distance = exact_inputs(policy, world, finite)
         found = theory.examine(finite.successors, finite.steps, latents, policy.discount, seed=seed, distance=distance)
         result["exact"] = {"task": world.name, **found}
     if data is not None:
@@ -175,12 +175,12 @@ def exact_error(policy: FoundationPolicy, world: tasks.Task) -> Numbers | None:
     if finite is None:
         return None
     starts = theory.choose_starts(len(finite.steps))
-    latents, distance = _exact_inputs(policy, world, finite)
+    latents, distance = exact_inputs(policy, world, finite)
     found = theory.embedding(finite.steps, latents, policy.discount, starts, distance=distance)
     return {"against": "exact", **_in_short(found)}
 
 
-def _exact_inputs(policy: FoundationPolicy, world: tasks.Task, finite: Any) -> tuple[np.ndarray, Any]:
+def exact_inputs(policy: FoundationPolicy, world: tasks.Task, finite: Any) -> tuple[np.ndarray, Any]:
     """The latents of a finite task's states, and the policy's own distance of them; None: the Euclidean one."""
     latents = policy.encode_all(rendering.observe_states(world, finite.observations))
     return latents, policy.distance if policy.has_rule("distance") else None
