@@ -158,7 +158,7 @@ class Cell:
     @cached_property
     def config(self) -> Any:
         """In numbers: what the preset leaves to the data is resolved, so that it is part of the cell's identity."""
-        return auto_config.resolve(methods.configure(self.preset.config, self.entry.values), self.data)[0]
+        return auto_config.resolve(methods.configure(self.preset.config, self.entry.values), self.data).config
 
     @property
     def updates(self) -> int:

@@ -6,7 +6,7 @@ were trained with, and a run that is resumed goes on with what it began with.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,25 +22,30 @@ PIECES = 0.5  # of the way across: data whose episodes are shorter has to be put
 DECISIVE = {"discount": 0.95, "temperature": 10.0}  # of skills that follow plans through such data (docs/results.md)
 
 
-def resolve(config: Any, data: Dataset, before: Mapping[str, Any] = {}) -> tuple[Any, Dataset, str | None]:
-    """Numbers for all that is "auto", data subsampled to go with them, and what was chosen, in a line.
+class Resolved(NamedTuple):
+    """A config without open values, the data to train it on, and what was chosen, in a line."""
 
-    before: the description of a resumed run.
-    """
+    config: Any
+    data: Dataset
+    line: str | None = None
+
+
+def resolve(config: Any, data: Dataset, before: Mapping[str, Any] = {}) -> Resolved:
+    """Numbers for all that is "auto", and data subsampled to go with them; before: the description of a resumed run."""
     keys = configs.to_fit(config)
     if not keys:
-        return config, data, None
+        return Resolved(config, data)
     stride_open = HORIZON in keys and _stride_open(data)
     values = {key: value for key, value in dict(before.get("config") or {}).items() if key in keys}
     stride = before.get("stride", 1)
     if len(values) == len(keys) and type(stride) is int and stride >= 1:
-        return configs.changed(config, values), _subsampled(data, stride if stride_open else 1), None
+        return Resolved(configs.changed(config, values), _subsampled(data, stride if stride_open else 1))
     scale = timescale.of_dataset(data)
     if not stride_open:
         scale = dataclasses.replace(scale, stride=1, discount=timescale.discount_for(scale.crossing))
     data = _subsampled(data, scale.stride)
     config = configs.changed(config, dict.fromkeys(keys, scale.discount))
-    return config, data, scale.line + _pieces(config, data, scale)
+    return Resolved(config, data, scale.line + _pieces(config, data, scale))
 
 
 def updates(preset: Preset, config: Any, data: Dataset, quiet: bool = True) -> int:
