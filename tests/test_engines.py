@@ -127,7 +127,7 @@ def test_cells_train_a_shared_value_while_others_train_policies(
     recipe = {"source": str(tmp_path / "data")}
     source = cells.load_source("goals", recipe)
     cell = cells.GoalCell(table, "hilp", Entry("hilp", values), recipe, 0, *source)
-    where, value = cell.value(methods.of(cell.config).reference(cell.config))
+    where, _ = cell.value(methods.of(cell.config).reference(cell.config))
     order: list[str] = []
     monkeypatch.setattr(cells.Cell, "train", lambda *_: order.append("policy") or hilp.HilpError)
     monkeypatch.setattr(cells.Cell, "evaluate", lambda *_, **__: [])
