@@ -3,43 +3,31 @@
 Public names are imported when first used, so that `import hilp` and `hilp --help` stay instant.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 
 from hilp import compiler
 
 if TYPE_CHECKING:
-    from hilp.collectors import collect as collect
-    from hilp.collectors.named import load as load
-    from hilp.data.dataset import Dataset as Dataset
+    from hilp.collectors import collect
+    from hilp.collectors.named import load
+    from hilp.data.dataset import Dataset
     from hilp.data.load import register as register_format
-    from hilp.data.rewards import label as label
-    from hilp.errors import HilpError as HilpError
-    from hilp.errors import PromptUnsupported as PromptUnsupported
-    from hilp.evaluation.diagnosis import diagnose as diagnose
-    from hilp.evaluation.evaluate import evaluate as evaluate
-    from hilp.evaluation.rollouts import adapt as adapt
-    from hilp.evaluation.rollouts import episode_return as episode_return
+    from hilp.data.rewards import label
+    from hilp.errors import HilpError, PromptUnsupported
+    from hilp.evaluation.diagnosis import diagnose
+    from hilp.evaluation.evaluate import evaluate
+    from hilp.evaluation.rollouts import adapt, episode_return
     from hilp.learning.methods import register as register_method
     from hilp.learning.methods.hilp import Config as HILP
-    from hilp.policy.policy import FoundationPolicy as FoundationPolicy
-    from hilp.presets import preset as preset
-    from hilp.prompts.specs import Follow as Follow
-    from hilp.prompts.specs import Goal as Goal
-    from hilp.prompts.specs import Prefer as Prefer
-    from hilp.prompts.specs import Prior as Prior
-    from hilp.prompts.specs import Reward as Reward
-    from hilp.prompts.specs import Saved as Saved
-    from hilp.prompts.specs import Skill as Skill
-    from hilp.prompts.specs import Sum as Sum
-    from hilp.prompts.specs import Then as Then
+    from hilp.policy.policy import FoundationPolicy
+    from hilp.presets import preset
+    from hilp.prompts.specs import Follow, Goal, Prefer, Prior, Reward, Saved, Skill, Sum, Then
     from hilp.tasks import make as make_task
     from hilp.tasks import register as register_task
-    from hilp.tasks.gym import gym_task as gym_task
-    from hilp.training.hierarchy import hierarchy as hierarchy
-    from hilp.training.loop import pretrain as pretrain
+    from hilp.tasks.gym import gym_task
+    from hilp.training.hierarchy import hierarchy
+    from hilp.training.loop import pretrain
 
 compiler.avoid_wrong_reductions()
 
@@ -65,7 +53,12 @@ _NAMES = {  # by module; a name that is another one there comes with it
 }
 _PAIRS = [(home, *name.split("=")) for home, names in _NAMES.items() for name in names.split()]
 _HOMES = {name: (home, own[0] if own else name) for home, name, *own in _PAIRS}
-__all__ = [*_HOMES, "__version__"]  # noqa: PLE0604
+__all__ = [  # noqa: RUF022
+    "Dataset", "Follow", "FoundationPolicy", "Goal", "HILP", "HilpError", "Prefer", "Prior", "PromptUnsupported",
+    "Reward", "Saved", "Skill", "Sum", "Then", "__version__", "adapt", "collect", "diagnose", "episode_return",
+    "evaluate", "gym_task", "hierarchy", "label", "load", "make_task", "preset", "pretrain", "register_format",
+    "register_method", "register_task",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from hilp.errors import HilpError, TrainingDiverged, TrainingStopped, nearest, printable
+from hilp.errors import HilpError, TrainingDiverged, TrainingStopped, nearest, say
 
 VERBS = {  # in the order a new user meets them
     "quickstart": "collect, pretrain, evaluate and report in minutes: the whole story on the built-in maze",
@@ -62,31 +62,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()  # here, where a closed pipe or a full disk can still be reported
         return code
     except TrainingStopped as error:
-        return _say(str(error), 130)
+        return _ended(str(error), 130)
     except TrainingDiverged as error:
-        return _say(f"stopped: {error}", 1)
+        return _ended(f"stopped: {error}", 1)
     except HilpError as error:
-        return _say(f"error: {error}", 2)
+        return _ended(f"error: {error}", 2)
     except KeyboardInterrupt:
-        return _say("stopped", 130)
+        return _ended("stopped", 130)
     except BrokenPipeError:  # `hilp ... | head`
         _forget_output()
         return 141
     except MemoryError as error:
-        return _say(f"error: not enough memory ({str(error) or 'allocation failed'}): ask for less at once", 2)
+        return _ended(f"error: not enough memory ({str(error) or 'allocation failed'}): ask for less at once", 2)
     except OSError as error:  # no space, no permission
         _forget_output()
-        return _say(f"error: {error}", 2)
+        return _ended(f"error: {error}", 2)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     """A warning on one line."""
     name = "warning" if issubclass(category, UserWarning) else category.__name__
-    print(f"hilp: {name}: {printable(' '.join(str(message).split()))}", file=sys.stderr)
+    say(f"{name}: {' '.join(str(message).split())}")
 
 
-def _say(message: str, code: int) -> int:
-    print(f"hilp: {printable(' '.join(message.split()))}", file=sys.stderr)
+def _ended(message: str, code: int) -> int:
+    say(" ".join(message.split()))
     return code
 
 
@@ -101,7 +101,7 @@ def _forget_output() -> None:
 
 def _main(words: list[str]) -> int:
     first, second = [*words, "", ""][:2]
-    if not words or first in ("-h", "--help", "help"):
+    if first in ("", "-h", "--help", "help"):
         width = max(map(len, VERBS))
         print(HELP.format(verbs="\n".join(f"  {verb:<{width}}  {what}" for verb, what in VERBS.items())), end="")
         return 0
@@ -130,7 +130,7 @@ def _parse(flags: type, verb: str, words: list[str]) -> Any:
     import tyro
 
     hints = typing.get_type_hints(flags)
-    words = _join_texts(words, {f"--{name}" for name, kind in hints.items() if kind == str | None})
+    words = _merge_repeated(_join_texts(words, {f"--{name}" for name, kind in hints.items() if kind == str | None}))
     known = {"--help", *(f"--{name.replace('_', '-')}" for name in hints)}
     for word in words:
         option = word.partition("=")[0].replace("_", "-")
@@ -139,9 +139,7 @@ def _parse(flags: type, verb: str, words: list[str]) -> Any:
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
-            return tyro.cli(
-                flags, prog=f"hilp {verb}", args=_merge_repeated(words), config=(tyro.conf.FlagCreatePairsOff,)
-            )
+            return tyro.cli(flags, prog=f"hilp {verb}", args=words, config=(tyro.conf.FlagCreatePairsOff,))
     except SystemExit as stop:
         if stop.code in (0, None):  # --help
             sys.stdout.flush()

@@ -3,6 +3,7 @@
 import difflib
 import math
 import os
+import sys
 from collections.abc import Collection, Iterable
 from numbers import Integral, Real
 from pathlib import Path
@@ -88,6 +89,11 @@ def counted(count: int, thing: str) -> str:
 def printable(text: str, keep: str = "") -> str:
     """A text that is safe to print: names of files may hold line breaks, terminal codes and bytes of any kind."""
     return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)
+
+
+def say(text: str) -> None:
+    """A line to the user besides what is printed as a result."""
+    print(f"hilp: {printable(text)}", file=sys.stderr)
 
 
 def reason(error: BaseException) -> str:

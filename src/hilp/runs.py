@@ -90,6 +90,6 @@ def _shared(folder: Path) -> Path:
     return place.parent if re.fullmatch("seed-[0-9]+", place.name) else place
 
 
-def seed_folder(run: Path, seed: int) -> Path:
-    """The folder of one seed of a run that trains several."""
-    return run / f"seed-{seed}"
+def seed_folder(run: Path, seed: int, seeds: int) -> Path:
+    """The folder of one seed of a run that trains so many: of one, the run's own."""
+    return run if seeds == 1 else run / f"seed-{seed}"

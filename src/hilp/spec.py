@@ -1,9 +1,7 @@
 """Spec: what a method has to know of the data to build its networks."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,13 +17,13 @@ class Spec:
     parts: tuple[tuple[str, tuple[int, ...], str], ...] = ()  # name, shape, dtype ("float32", "uint8"); () for a vector
 
     @staticmethod
-    def of(observations: Any, action_dim: int) -> Spec:
+    def of(observations: Any, action_dim: int) -> "Spec":
         """Of observations as they are: one array of rows, or named ones."""
         if not isinstance(observations, Mapping):
             return Spec(int(observations.shape[1]), action_dim)
         kinds = {name: "uint8" if part.dtype.name == "uint8" else "float32" for name, part in observations.items()}
         parts = tuple((name, tuple(observations[name].shape[1:]), kinds[name]) for name in sorted(kinds))
-        return Spec(sum(math.prod(shape) for _, shape, _ in parts), action_dim, parts)
+        return Spec(_numbers(parts), action_dim, parts)
 
     @property
     def pictures(self) -> dict[str, tuple[int, int, int]]:
@@ -33,7 +31,7 @@ class Spec:
         kept = [(n, shape) for n, shape, kind in self.parts if kind == "uint8" and len(shape) == 3]
         return {name: (shape[0], shape[1], shape[2]) for name, shape in kept}
 
-    def require(self, what: str, wanted: Spec, whose: str, remedy: str) -> None:
+    def require(self, what: str, wanted: "Spec", whose: str, remedy: str) -> None:
         """Raise unless something of this spec has the observations and actions of something else."""
         if self.parts != wanted.parts:
             own, its = (some([f"{n} {kind} {shape}" for n, shape, kind in one.parts]) for one in (self, wanted))
@@ -51,7 +49,7 @@ class Spec:
         return {**plain, **({"parts": [[n, list(shape), kind] for n, shape, kind in self.parts]} if self.parts else {})}
 
     @staticmethod
-    def from_json(described: Mapping[str, Any]) -> Spec:
+    def from_json(described: Mapping[str, Any]) -> "Spec":
         """From plain values; a TypeError or ValueError where they describe no data."""
         parts = tuple((n, tuple(shape), kind) for n, shape, kind in described.get("parts", ()))
         spec = Spec(**{**described, "parts": parts})
@@ -60,6 +58,10 @@ class Spec:
             raise ValueError("a size is not a whole number above 0")
         if not all(isinstance(name, str) and kind in ("float32", "uint8") for name, _, kind in parts):
             raise ValueError("a part of an observation is neither float32 nor uint8")
-        if parts and spec.observation_dim != sum(math.prod(shape) for _, shape, _ in parts):
+        if parts and spec.observation_dim != _numbers(parts):
             raise ValueError("the parts of an observation are not as large as the whole")
         return spec
+
+
+def _numbers(parts: Iterable[tuple[str, tuple[int, ...], str]]) -> int:
+    return sum(math.prod(shape) for _, shape, _ in parts)

@@ -32,6 +32,7 @@ from hilp.training import auto_config, loop
 from hilp.training.hierarchy import hierarchy
 
 Kind = Literal["rewards", "goals", "hierarchy"]
+Recipe = dict[str, Any]  # of data, for `named.load`
 GOAL_PLANS: tuple[int | str, ...] = (0, 1, 2, 3, "midpoints", "graph", "auto")
 VALUE_SEED = 0  # of V(s, g): all policies on a data set are compared with the same one, on the same pairs
 METHODS: dict[Kind, tuple[str, ...]] = {  # in the paper's order, which has no flat IQL
@@ -135,7 +136,7 @@ class Cell:
     table: Table
     label: str
     entry: Entry
-    recipe: dict[str, Any]  # of the data, for `named.load`
+    recipe: Recipe
     seed: int
     data: Dataset
     world: tasks.Task
@@ -296,9 +297,7 @@ class HierarchyCell(Cell):
         found = usual[0] if self.table.reward is None else self.table.reward
         setup.reward_function(world, found)  # an error where there is none
         if found in world.potentials:
-            raise HilpError(
-                f"'{found}' rewards every step on the way: a table of hierarchies is of 'target' or a return"
-            )
+            raise HilpError(f"'{found}' rewards every step on the way: hierarchies are of 'target' or a return")
         return found
 
     @property
@@ -368,9 +367,7 @@ class HierarchyCell(Cell):
 CELLS: dict[Kind, type[Cell]] = {"rewards": Cell, "goals": GoalCell, "hierarchy": HierarchyCell}
 
 
-def cells(
-    table: Table, entries: Mapping[str, Entry], recipes: Iterable[dict[str, Any]], seeds: Sequence[int]
-) -> list[Cell]:
+def cells(table: Table, entries: Mapping[str, Entry], recipes: Iterable[Recipe], seeds: Sequence[int]) -> list[Cell]:
     """All cells of a table, checked."""
     sources = [(recipe, *load_source(table.kind, recipe)) for recipe in recipes]
     made = [
@@ -381,7 +378,11 @@ def cells(
     ]
     for cell in made:
         cell.check()
-    # Not those whose prompts are to be searched for without skills around them.
+    return _adaptable(made)
+
+
+def _adaptable(made: Sequence[Cell]) -> list[Cell]:
+    """Not those whose prompts are to be searched for without skills around them."""
     lacking = {cell.label: cell.entry.method for cell in made if cell.entry.adapt and not cell.has_rule("project")}
     if lacking and all(cell.label in lacking for cell in made if cell.entry.adapt):
         raise HilpError(f"{some(list(lacking.values()))}: the skill is the goal itself, there is none around it to try")
@@ -391,9 +392,8 @@ def cells(
 def load(settings: Mapping[str, Any]) -> Cell:
     """The cell behind its settings, with its data."""
     table, entry, recipe = Table(**settings["table"]), Entry(**settings["entry"]), settings["recipe"]
-    return CELLS[table.kind](
-        table, settings["label"], entry, recipe, settings["seed"], *load_source(table.kind, recipe)
-    )
+    about = (table, settings["label"], entry, recipe, settings["seed"])
+    return CELLS[table.kind](*about, *load_source(table.kind, recipe))
 
 
 @cache

@@ -3,8 +3,6 @@
 Data sets do not travel: whoever runs a job loads the data and compares it with what the job says.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math
@@ -48,7 +46,7 @@ class Job:
     trainings: Mapping[Path, int]  # folders that it trains in (the last name a pattern), and the updates of each
 
     @staticmethod
-    def of(number: int, cell: cells.Cell) -> Job:
+    def of(number: int, cell: "cells.Cell") -> "Job":
         log = cell.folder.with_name(f"{cell.folder.name}.{cells.file_name(cell.label)}.log")
         known = {"title": cell.title, "cell": cell.settings, "identity": cell.identity}
         places = {"folder": str(Path.cwd()), "log": str(log)}

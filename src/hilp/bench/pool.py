@@ -3,8 +3,6 @@
 How jobs stand is shown by bars with a time that is left on a terminal, by lines in a log.
 """
 
-from __future__ import annotations
-
 import signal
 import sys
 import time
@@ -57,7 +55,7 @@ def fill(cells: Sequence[Cell], file: Path, quiet: bool, engine: Engine | None =
     return [row for rows in kept.values() for row in rows or ()]
 
 
-def run_jobs(jobs: Sequence[Job], engine: Engine, retries: int, progress: Progress, keep: Keep) -> None:
+def run_jobs(jobs: Sequence[Job], engine: Engine, retries: int, progress: "Progress", keep: Keep) -> None:
     """Run jobs on an engine; one whose process is lost is tried again, `retries` times at most.
 
     A job that fails does not keep others from running; all that failed are named in the end.

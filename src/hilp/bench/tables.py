@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from hilp.bench.cells import GOAL_PLANS, entry, file_name
 from hilp.evaluation import explain, stats
-from hilp.evaluation.rows import Row, interval_of
+from hilp.evaluation.rows import Row, grouped, interval_of
 from hilp.report import figures, paper
 
 PAPER_PLAN = 3  # recursions of HILP-Plan in the paper
@@ -56,13 +56,6 @@ def goal_label(row: Row) -> str:
 
 def environment_of(row: Row) -> str:
     return row["task"].partition("_")[0]
-
-
-def grouped(rows: Sequence[Row], by: Name) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(by(row), []).append(row)
-    return found
 
 
 def iqms(rows: Sequence[Row], by: Name) -> dict[str, Point]:
@@ -314,9 +307,8 @@ def goal_sweep_figure(rows: Sequence[Row], key: str) -> Figure:
         return {at: stats.stratified_bootstrap(found, "mean") for at, found in scores.items()}
 
     drawn = grouped([row for row in rows if row["plan"] in (0, "auto")], line)
-    return _sweep_curves(
-        drawn, key, means, "goals reached, %", f"success on {names[0]}" if len(names) == 1 else "success"
-    )
+    of = f"success on {names[0]}" if len(names) == 1 else "success"
+    return _sweep_curves(drawn, key, means, "goals reached, %", of)
 
 
 def _method(row: Row) -> str:

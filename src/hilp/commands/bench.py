@@ -1,7 +1,5 @@
 """`hilp bench`: the paper's tables of methods, by rewards, by goals, and of hierarchies."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Iterable
@@ -140,7 +138,7 @@ class Hierarchy(TableFlags):
         show(self, rows, tables.hierarchy_table(rows), " or ".join(scores), "episodes")
 
 
-def fill(kind: cells.Kind, flags: Any, adapt: int = 0, **options: Any) -> tuple[list[Row], str | None]:
+def fill(kind: "cells.Kind", flags: Any, adapt: int = 0, **options: Any) -> "tuple[list[Row], str | None]":
     """The rows of a table, made where they are missing (by one process at a time), and the config key of its sweep."""
     engine = _engine(flags)
     swept, changes = _changes(flags)
@@ -154,7 +152,7 @@ def fill(kind: cells.Kind, flags: Any, adapt: int = 0, **options: Any) -> tuple[
         return pool.fill(made, file, flags.json, engine, flags.retries), swept
 
 
-def show(flags: Any, rows: list[Row], table: tables.Table, score: str, episodes: str) -> None:
+def show(flags: Any, rows: "list[Row]", table: "tables.Table", score: str, episodes: str) -> None:
     """Print a table of data sets, or its JSON."""
     if flags.json:
         return common.print_json({"table": table})
@@ -168,7 +166,7 @@ def save_pictures(flags: Any, made: Iterable[tuple[str, Any]]) -> None:
     print(f"pictures: {printable(flags.out)}")
 
 
-def _engine(flags: Any) -> pool.Engine | None:
+def _engine(flags: Any) -> "pool.Engine | None":
     """What runs missing cells: processes of this machine, or a cluster; None: this process."""
     cpus, gpus = flags.cpus_per_cell, flags.gpus_per_cell
     if flags.engine == "local":

@@ -1,7 +1,5 @@
 """What several verbs share: reading values of flags, finding a policy and its task, and printing safely."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -17,7 +15,7 @@ from tyro.conf import Positional, arg
 
 from hilp import runs
 from hilp.errors import MOST as MOST_STEPS
-from hilp.errors import HilpError, printable, require_count, require_seed, some
+from hilp.errors import HilpError, printable, require_count, require_seed, say, some
 from hilp.prompts import specs
 
 if TYPE_CHECKING:
@@ -88,7 +86,7 @@ def config_values(texts: tuple[str, ...]) -> dict[str, str]:
     return dict(key_value(text, "--set") for text in texts)
 
 
-def numbers(text: str, flag: str) -> np.ndarray:
+def numbers(text: str, flag: str) -> "np.ndarray":
     import numpy as np
 
     try:
@@ -214,11 +212,11 @@ class PromptOptions(Reading, specs.GoalOptions, specs.RewardOptions):
         return {field.name: getattr(self, field.name) for field in own if getattr(self, field.name) != field.default}
 
 
-def read_as_trained(run: str, source: str, flags: Reading, **more: Any) -> Dataset:
+def read_as_trained(run: str, source: str, flags: Reading, **more: Any) -> "Dataset":
     """Data for a policy: read as the flags say, or without any, as a run read its own of the same kind of file."""
     kept = None if flags.words() else _kept_reading(Path(run), Path(source))
     if kept is not None:
-        print(f"hilp: {printable(source)} is read as the run's own data: {' '.join(kept.words())}", file=sys.stderr)
+        say(f"{source} is read as the run's own data: {' '.join(kept.words())}")
     return load_data(source, kept or flags, **more)
 
 
@@ -236,7 +234,7 @@ def _kept_reading(run: Path, source: Path) -> Reading | None:
         raise HilpError(f"{path} is damaged ({error}): delete it, and say how to read the data by flags") from error
 
 
-def load_data(source: str, reading: Reading, verify: bool = False, **more: Any) -> Dataset:
+def load_data(source: str, reading: Reading, verify: bool = False, **more: Any) -> "Dataset":
     """The data set that --data names, read as the flags of `Reading` and --verify say; `more` goes to `hilp.load`."""
     from hilp.collectors import named
 
@@ -273,7 +271,7 @@ def reader_options(texts: tuple[str, ...]) -> dict[str, Any]:
     return options
 
 
-def load_policy(run: str | Path) -> tuple[FoundationPolicy, Path]:
+def load_policy(run: str | Path) -> "tuple[FoundationPolicy, Path]":
     """A policy and the folder that its rows belong to."""
     from hilp.policy.policy import FoundationPolicy
 

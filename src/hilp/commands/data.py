@@ -1,7 +1,5 @@
 """`hilp data`: what comes with hilp, what is in a data set, data in other formats, and data collected in tasks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -72,7 +70,7 @@ def _opened(flags: common.Reading, name: str) -> tuple[Any, bool]:
     return named.open_source(name, flags.format, **options), verify
 
 
-def render(report: audit.AuditReport) -> Group:
+def render(report: "audit.AuditReport") -> "Group":
     """The report for a rich console."""
     from rich.console import Group
     from rich.table import Table
@@ -100,7 +98,7 @@ def render(report: audit.AuditReport) -> Group:
     return Group(*parts, Text(*verdict))
 
 
-def _summary(report: audit.AuditReport) -> dict[str, str]:
+def _summary(report: "audit.AuditReport") -> dict[str, str]:
     lengths = report.lengths
     lines = {
         "format": report.format + {None: "", True: ", hashes agree", False: ", HASHES DIFFER"}[report.verified],
@@ -132,7 +130,7 @@ def _histogram(edges: Sequence[float], counts: Sequence[int]) -> list[Any]:
     return lines
 
 
-def _column_table(title: str, columns: list[measures.ColumnStats], report: audit.AuditReport) -> Any:
+def _column_table(title: str, columns: "list[measures.ColumnStats]", report: "audit.AuditReport") -> Any:
     lines = []
     for stats in columns[:SHOWN_COLUMNS]:
         numbers = [f"{value:.4g}" for value in (stats.low, stats.high, stats.mean, stats.deviation)]
@@ -182,9 +180,7 @@ def _write(flags: Convert) -> tuple[Path, list[str]]:
     with bars(quiet=flags.json) as bar:
         if flags.task is not None and hasattr(world := tasks.make(flags.task), "render_dataset"):
             if flags.to != "native":
-                raise HilpError(
-                    f"pictures of {flags.task} are written as a native folder only: leave out --to {flags.to}"
-                )
+                raise HilpError(f"pictures of {flags.task} become a native folder only: leave out --to {flags.to}")
             data = common.load_data(flags.source, flags)
             seen = world.render_dataset(data, lambda done: bar("drawing", done, data.rows))
             return seen.save(flags.target, overwrite=flags.overwrite), list(data.notes)

@@ -109,10 +109,8 @@ class Pretrain(TrainFlags):
         options = train_options(self, preset, config, data)
         if methods.columns(config):
             data = setup.label(data, self.reward, self.shift, self.ends)
-        elif self.reward is not None or self.shift is not None or self.ends:
-            raise HilpError(
-                f"{self.method} learns without rewards: leave out --reward, --shift and --ends, or take iql"
-            )
+        elif (self.reward, self.shift, self.ends) != (None, None, False):
+            raise HilpError(f"{self.method} learns without rewards: leave out --reward, --shift, --ends, or take iql")
         rows: list[Any] = []  # of held-out episodes
         more = {"devices": devices, "on_policies": partial(measure, self, data, rows)}
         if world is not None:  # policies are sent to its goals while they are trained
@@ -124,15 +122,15 @@ class Pretrain(TrainFlags):
         with loggers.opened(self.log if writes else (), self.out, about | methods.config_values(config)) as on_metrics:
             trained = loop.pretrain(config, data, replace(options, on_metrics=on_metrics, **more))
         if writes:
-            finish(self, data, trained if isinstance(trained, list) else [trained], rows)
+            finish(self, data, trained, rows)
 
 
-def finish(flags: Pretrain, data: Dataset, policies: list[FoundationPolicy], rows: list[Any]) -> None:
+def finish(flags: Pretrain, data: Dataset, trained: FoundationPolicy | list[FoundationPolicy], rows: list[Any]) -> None:
     """Write the rows of held-out episodes, and print what was trained and what to try next."""
+    policies = trained if isinstance(trained, list) else [trained]
     flags.keep_in(flags.out, flags.data)
     if rows:
-        folder = Path(flags.out)
-        files.append_rows((folder if flags.seeds == 1 else runs.seed_folder(folder, flags.seed)) / runs.ROWS, rows)
+        files.append_rows(runs.seed_folder(Path(flags.out), flags.seed, flags.seeds) / runs.ROWS, rows)
     if flags.json:
         found = {"out": flags.out, "policies": [policy.fingerprint for policy in policies], "data": data.fingerprint}
         return common.print_json({**found, "steps": policies[0].provenance.steps, "preset": flags.preset})
@@ -201,8 +199,7 @@ def next_command(flags: Pretrain, data: Dataset, policy: FoundationPolicy) -> st
         return f"hilp evaluate {out}"
     if runs.held_out(Path(flags.out)) and has_goals(policy):
         return f"hilp evaluate {out} --data {runs.HELD_OUT}"
-    if flags.seeds > 1:
-        out = common.quoted(str(runs.seed_folder(Path(flags.out), flags.seed)))
+    out = common.quoted(str(runs.seed_folder(Path(flags.out), flags.seed, flags.seeds)))
     prompt = prompt_command(out, data, policy)
     if not policy.has_rule("goal_direction"):
         return prompt or f"hilp report {out}"
@@ -274,9 +271,8 @@ class Hierarchy(TrainFlags):
         options |= {"out": self.out, "devices": self.devices, "quiet": self.json, "command": common.command()}
         made = hierarchy.hierarchy(policy, data, **reward, **options)
         prompts = made if isinstance(made, list) else [made]
-        out = Path(self.out)
-        homes = [out if self.seeds == 1 else runs.seed_folder(out, prompt.high.about["seed"]) for prompt in prompts]
-        written = [str(home / runs.PROMPT) for home in homes]
+        seeds = [prompt.high.about["seed"] for prompt in prompts]
+        written = [str(runs.seed_folder(Path(self.out), seed, self.seeds) / runs.PROMPT) for seed in seeds]
         if self.json:
             found = {"out": self.out, "prompts": written, "policy": policy.fingerprint, "k": prompts[0].high.k}
             common.print_json({**found, "steps": steps, "preset": self.preset})

@@ -23,10 +23,11 @@ from hilp.prompts import base, specs
 from hilp.report import video
 from hilp.tasks import rendering
 
+Result = dict[str, Any]  # what is printed
 KINDS = ("goal", "reward", "labels", "skill", "load", "follow", "prefer")  # flags that are a prompt
 
 
-def result_of(flags: Any) -> dict[str, Any]:
+def result_of(flags: Any) -> Result:
     """Make the prompt, act on it, and say what came of it."""
     policy, _ = common.load_policy(flags.run)
     world = setup.task_if_known(policy, flags.task)
@@ -35,7 +36,7 @@ def result_of(flags: Any) -> dict[str, Any]:
     check_policy(flags, policy, world)
     prompt, goal = make_prompt(flags, kind, policy, world)
     prompt = combined(flags, policy, world, prompt)
-    result: dict[str, Any] = {"prompt": kind, "policy": policy.fingerprint}
+    result: Result = {"prompt": kind, "policy": policy.fingerprint}
     if flags.adapt is not None:
         prompt, result["earned before"], result["earned adapted"] = adapted(flags, policy, world, prompt)
     for name, shown in (("r2", "r2"), ("agreement", "preferences explained")):
@@ -76,9 +77,7 @@ def check_options(flags: Any, kind: str) -> None:
         if names and kind not in kinds:
             used = " or ".join(f"--{name}" for name in kinds)
             flag = {"rule": f"rule {flags.rule}"}.get(names[0], names[0].replace("_", "-"))
-            raise HilpError(
-                f"--{flag} changes nothing about a prompt with --{kind}: leave it out, or prompt with {used}"
-            )
+            raise HilpError(f"--{flag} changes nothing about a prompt with --{kind}: drop it, or prompt with {used}")
     if flags.until is not None and flags.then is None:
         raise HilpError("--until says when --then begins: name a saved prompt with --then")
     if flags.earn is not None and flags.adapt is None:
@@ -90,12 +89,16 @@ def check_policy(flags: Any, policy: FoundationPolicy, world: Any | None) -> Non
     """Raise where flags do not go with the policy or its task, before anything is run."""
     if world is not None:
         setup.require_fit("this policy", policy.spec, world)
-    if world is not None and flags.video:
-        common.require_video(world, flags.video)
+        if flags.video:
+            common.require_video(world, flags.video)
     if policy.spec.parts and flags.goal is not None and not setup.is_row(flags.goal):
         setup.find_goal(flags.goal, policy, world)  # says what to give instead
-    if world is not None:
-        return
+    if world is None:
+        check_without_task(flags, policy)
+
+
+def check_without_task(flags: Any, policy: FoundationPolicy) -> None:
+    """Raise where flags need a task, or nothing says where to act."""
     if any((flags.picture, flags.video, flags.steps, flags.adapt)):
         setup.task_of(policy, flags.task)  # says that it needs one
     names = some(part_names(policy))
@@ -221,7 +224,7 @@ def labelled_samples(path: str, parts: Sequence[str] = ()) -> tuple[Any, ...]:
 # ---- acting ----------------------------------------------------------------------------------------------------------
 
 
-def act_once(flags: Any, policy: FoundationPolicy, prompt: Any) -> dict[str, Any]:
+def act_once(flags: Any, policy: FoundationPolicy, prompt: Any) -> Result:
     """Without a task: the skill and the action at one observation."""
 
     def shown(part: np.ndarray) -> Any:
@@ -239,7 +242,7 @@ def act_once(flags: Any, policy: FoundationPolicy, prompt: Any) -> dict[str, Any
 
 def act_in_task(
     flags: Any, kind: str, policy: FoundationPolicy, world: Any, prompt: Any, named: ResolvedGoal | None
-) -> dict[str, Any]:
+) -> Result:
     """One episode in a task: where it went, what it earned, and its picture and film."""
     goal, to = destination(prompt, world, named)
     start = common.numbers(flags.start, "--start") if flags.start else None
@@ -290,9 +293,7 @@ def destination(prompt: Any, world: Any, named: ResolvedGoal | None) -> tuple[np
     return rendering.infer_states(world, prompt.goal), prompt.goal if named is None else named.for_task
 
 
-def reached(
-    policy: FoundationPolicy, world: Any, prompt: Any, goal: np.ndarray | None, episode: Episode
-) -> dict[str, Any]:
+def reached(policy: FoundationPolicy, world: Any, prompt: Any, goal: np.ndarray | None, episode: Episode) -> Result:
     """Whether an episode reached its goal, as far as the task or phi can tell."""
     if goal is not None:
         return {"reached": episode.share == 1, **({SHARE: episode.share} if 0 < episode.share < 1 else {})}

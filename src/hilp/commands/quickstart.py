@@ -1,7 +1,5 @@
 """The quickstart: collect, pretrain, evaluate, report, in minutes on a laptop, with every number in results.json."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
@@ -22,13 +20,14 @@ from hilp.versions import machine, versions
 
 with common.WhenUsed():
     from hilp import collectors, presets, storage, tasks
-    from hilp.evaluation import evaluate, stats, trajectories
+    from hilp.evaluation import diagnosis, evaluate, stats, trajectories
     from hilp.evaluation import rows as files
     from hilp.report import figures, page
     from hilp.training import auto_config, loop
 
 if TYPE_CHECKING:
     from hilp.data.dataset import Dataset
+    from hilp.evaluation.rows import Row
     from hilp.policy.policy import FoundationPolicy
 
 KIND, TRANSITIONS = "navigate", 300_000
@@ -36,6 +35,8 @@ FRAMES = 100_000  # transitions of data that are pictures
 PLANS: tuple[int | str, ...] = (0, 1, 3, "auto")
 PAIRS = 400  # start-goal pairs
 CORRELATION_PAIRS = 50_000
+MEASURED = {"success": ("goal", "score"), "success_interval": ("goal", "interval"), "reward_gain": ("reward", "score"),
+            "reward_r2": ("reward", "r2"), "reward_rule": ("reward", "rule")}  # fmt: skip
 RESULTS, PICTURE = "results.json", "trajectories.png"
 
 
@@ -97,11 +98,15 @@ def run_several(flags: Quickstart) -> None:
         if finished(**own) and not flags.overwrite:
             print(f"seed {seed}: already in {printable(str(file))}", file=sys.stderr)
             continue
-        place = runs.seed_folder(folder, seed)
+        place = folder / f"seed-{seed}"
         overwrite = flags.overwrite or not (place / RESULTS).exists()  # one that was stopped begins anew
         results = quickstart(replace(flags, out=str(place), steps=steps, seed=seed, overwrite=overwrite))
         lines.append(file, [results], instead_of=functools.partial(is_alike, **own))
-    found = finished()
+    show(flags, file, finished())
+
+
+def show(flags: Quickstart, file: Path, found: Sequence[Mapping[str, Any]]) -> None:
+    """Print what several quickstarts say together."""
     if flags.json:
         return common.print_json(*found)
     machines = {json.dumps(line.get("machine"), sort_keys=True) for line in found}
@@ -146,7 +151,7 @@ def quickstart(flags: Quickstart) -> dict[str, Any]:
             raise TrainingStopped(f"stopped: {folder} is as it was before") from None
 
 
-def story(folder: Path, flags: Quickstart, world: tasks.Task) -> dict[str, Any]:
+def story(folder: Path, flags: Quickstart, world: "tasks.Task") -> dict[str, Any]:
     """Collect, pretrain, evaluate and draw."""
     preset, seed, command = presets.preset("hilp", "laptop", flags.task), flags.seed, common.command()
     seconds: dict[str, float] = {}
@@ -168,18 +173,13 @@ def story(folder: Path, flags: Quickstart, world: tasks.Task) -> dict[str, Any]:
         goals = [trajectories.first_episodes(*pair) for pair in found if pair[0]["prompt"] == "goal"]
         figures.save(page.trajectory_figure(world, goals), folder / PICTURE)
         page.write(folder)
-    by_goal, by_reward = ([row for row in rows if row["prompt"] == kind] for kind in ("goal", "reward"))
     results = {
         "task": flags.task,
         "preset": "laptop",
         "config": dataclasses.asdict(preset.config),
         "steps": updates,
         "pairs": PAIRS,
-        "success": {str(row["plan"]): row["score"] for row in by_goal},
-        "success_interval": {str(row["plan"]): row["interval"] for row in by_goal},
-        "reward_gain": {row["reward"]: row["score"] for row in by_reward},
-        "reward_r2": {row["reward"]: row["r2"] for row in by_reward},
-        "reward_rule": {row["reward"]: row["rule"] for row in by_reward},
+        **{name: _by_prompt(rows, *what) for name, what in MEASURED.items()},
         "rank_correlation": correlation,
         "seconds": {name: round(value, 1) for name, value in seconds.items()},
         "seed": seed,
@@ -191,17 +191,20 @@ def story(folder: Path, flags: Quickstart, world: tasks.Task) -> dict[str, Any]:
     return results
 
 
-def quick(task: str) -> tasks.Task:
+def _by_prompt(rows: "Sequence[Row]", kind: str, field: str) -> dict[str, Any]:
+    """A field of the rows of one kind of prompt, by the plan or the reward."""
+    return {str(row[files.headline(row)]): row[field] for row in rows if row["prompt"] == kind}
+
+
+def quick(task: str) -> "tasks.Task":
     """The world of a quickstart; it must have exact distances to compare with."""
     world = tasks.make(task)
     if world.finite() is None:
-        raise HilpError(
-            f"{world.name} is too large for exact distances, which the quickstart compares with: use a smaller one"
-        )
+        raise HilpError(f"{world.name} is too large for exact distances, which a quickstart needs: use a smaller one")
     return world
 
 
-def collected(task: str, world: tasks.Task, seed: int) -> Dataset:
+def collected(task: str, world: "tasks.Task", seed: int) -> "Dataset":
     """What the story is trained on."""
     from hilp.tasks import rendering
 
@@ -216,14 +219,12 @@ def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
     seconds[name] = time.perf_counter() - start
 
 
-def rank_correlation(policy: FoundationPolicy, world: tasks.Task, seed: int) -> float:
+def rank_correlation(policy: "FoundationPolicy", world: "tasks.Task", seed: int) -> float:
     """Of |phi(s) - phi(g)| with the exact number of steps, over random pairs of the task's exact restriction."""
     import numpy as np
 
-    from hilp.tasks import rendering
-
     finite = world.finite()
     assert finite is not None, "the quickstart runs in mazes, which have one"
-    latents = policy.encode_all(rendering.observe_states(world, finite.observations))
+    latents, _ = diagnosis.exact_inputs(policy, world, finite)
     a, b = np.random.default_rng(seed).integers(len(latents), size=(2, CORRELATION_PAIRS))
     return stats.spearman(finite.steps[a, b], policy.distance(latents[a], latents[b]))

@@ -33,7 +33,7 @@ class Preset(common.Verb):
 
     def __call__(self) -> None:
         preset = presets.preset(self.method, self.preset, self.task)
-        own = {name for names in tables.FAMILIES.values() for name in names}  # also what is not installed
+        own = set[str]().union(*tables.FAMILIES.values())  # also what is not installed
         if self.task and self.task not in own and not tasks.is_known(self.task):
             raise HilpError(f"unknown task '{self.task}': {nearest(self.task, {*own, *tasks.names()})}")
         values = {**methods.config_values(preset.config), "steps": preset.steps, "bank": preset.bank}
@@ -44,9 +44,7 @@ class Preset(common.Verb):
         lines = [[key, text, sources[key]] for key, text in texts.items()]
         common.print_table(["key", "value", "from"], lines, title=f"{self.method} {self.task}".strip())
         if self.task and sources == presets.sources(self.method, self.preset):
-            print(
-                f"{self.method} has no values of its own for the task '{self.task}': these are the values for any data"
-            )
+            print(f"{self.method} has no values of its own for the task '{self.task}': these are those for any data")
 
 
 @dataclass(frozen=True)
@@ -78,10 +76,7 @@ class Diagnose(common.OfPolicy, common.Reading):
             return common.print_json(result)
         sentences = explain.explain_diagnosis(result)
         if unseen is not None:
-            plans = [{**unseen, **plan} for plan in unseen["plans"]]
-            sentences += explain.explain_held_out(plans) + explain.advise(
-                plans, diagnosis.training_summary(policy, data)
-            )
+            sentences += explain.explain_unseen(unseen, diagnosis.training_summary(policy, data))
         for sentence in sentences:
             print(f"- {printable(sentence)}")
 

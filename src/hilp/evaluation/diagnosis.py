@@ -74,8 +74,7 @@ def diagnose(
         "directed": policy.has_rule("distance"),
     }
     if finite is not None:
-        latents = policy.encode_all(rendering.observe_states(world, finite.observations))
-        distance = policy.distance if result["directed"] else None  # None: the Euclidean one
+        latents, distance = exact_inputs(policy, world, finite)
         found = theory.examine(finite.successors, finite.steps, latents, policy.discount, seed=seed, distance=distance)
         result["exact"] = {"task": world.name, **found}
     if data is not None:
@@ -128,24 +127,18 @@ class Reference:
         model: monolithic.Value = run.exports(loop.Session(run, "fitting V(s, g)").train()[0])[0]
         return model
 
-    @staticmethod
-    def is_in(folder: Path) -> bool:
-        """Whether a folder keeps a V."""
-        return (folder / VALUE_WEIGHTS).is_file()
-
     def train_once(self, folder: Path, quiet: bool, wait: bool = False) -> monolithic.Value:
         """The V that a folder keeps, trained there by one process at a time; wait: for another, instead of an error."""
         with storage.locked(folder, "training V(s, g)", wait=wait):
             weights = folder / VALUE_WEIGHTS
-            if not self.is_in(folder):
+            if not weights.is_file():
                 model = self.train(quiet)
                 storage.write_json(folder / VALUE, {**self.identity, "data": self.data.name, "versions": versions()})
                 storage.write_arrays(weights, storage.flatten(model))  # last: a folder that has them is complete
                 return model
         spec = Spec.of(self.data.network_inputs, self.data.action_dim)
-        like = jax.eval_shape(
-            lambda key: monolithic.export(self.config, monolithic.init(self.config, spec, key)), jax.random.key(0)
-        )
+        key = jax.random.key(0)
+        like = jax.eval_shape(lambda: monolithic.export(self.config, monolithic.init(self.config, spec, key)))
         return storage.unflatten(like, storage.read_arrays(weights)[0], weights)
 
 
@@ -182,10 +175,15 @@ def exact_error(policy: FoundationPolicy, world: tasks.Task) -> Numbers | None:
     if finite is None:
         return None
     starts = theory.choose_starts(len(finite.steps))
-    latents = policy.encode_all(rendering.observe_states(world, finite.observations))
-    distance = policy.distance if policy.has_rule("distance") else None
+    latents, distance = exact_inputs(policy, world, finite)
     found = theory.embedding(finite.steps, latents, policy.discount, starts, distance=distance)
     return {"against": "exact", **_in_short(found)}
+
+
+def exact_inputs(policy: FoundationPolicy, world: tasks.Task, finite: Any) -> tuple[np.ndarray, Any]:
+    """The latents of a finite task's states, and the policy's own distance of them; None: the Euclidean one."""
+    latents = policy.encode_all(rendering.observe_states(world, finite.observations))
+    return latents, policy.distance if policy.has_rule("distance") else None
 
 
 def value_error(policy: FoundationPolicy, reference: Reference, model: monolithic.Value, pairs: int = PAIRS) -> Numbers:

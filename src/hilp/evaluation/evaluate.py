@@ -1,15 +1,14 @@
 """Evaluation: a policy, prompts and a task in; one row of results a prompt out. Knows nothing about methods."""
 
-from __future__ import annotations
-
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hilp import tasks
+from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, require_count, require_seed, some
 from hilp.evaluation import rollouts
 from hilp.evaluation.rollouts import Rollout, rollout_goals, rollout_reward
@@ -21,9 +20,6 @@ from hilp.prompts.agent import has_graph
 from hilp.prompts.base import SumPrompt, ThenPrompt
 from hilp.prompts.specs import Goal, Reward, Spec, Sum, Then
 from hilp.versions import versions
-
-if TYPE_CHECKING:
-    from hilp.data.dataset import Dataset
 
 TRAINING_EPISODES = 50  # of an evaluation while training
 SEARCH_STREAM = 2  # together with a seed: the random stream that the starts of a search are drawn from

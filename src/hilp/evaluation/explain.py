@@ -59,6 +59,12 @@ def explain_held_out(plans: Sequence[Numbers]) -> list[str]:
     ]
 
 
+def explain_unseen(found: Numbers, training: Numbers) -> list[str]:
+    """What `held_out.measure` found, and what to change: `advise`."""
+    plans = [{**found, **plan} for plan in found["plans"]]
+    return explain_held_out(plans) + advise(plans, training)
+
+
 def advise(plans: Sequence[Numbers], training: Numbers) -> list[str]:
     """What to change, by what is wrong; never what was done already. training: of `diagnosis.training_summary`."""
     first, found = plans[0], []

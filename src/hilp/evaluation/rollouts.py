@@ -1,7 +1,5 @@
 """Rollouts: episodes of a policy under a prompt in a task, run side by side and counted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -45,7 +43,7 @@ class Rollout:
         physics = self.columns.get("physics")
         return self.observations[: length + 1, number], None if physics is None else physics[:length, number]
 
-    def first(self, count: int) -> Rollout:
+    def first(self, count: int) -> "Rollout":
         """What is saved of the first few of them, no longer than they lasted."""
         steps = int(self.lengths[:count].max(initial=0))
         return Rollout(
@@ -53,6 +51,7 @@ class Rollout:
         )
 
 
+Scored = tuple[Outcome, Rollout]
 Act = Callable[[np.ndarray], np.ndarray]  # actions of all episodes, by which of them still head for their goal
 
 
@@ -102,7 +101,7 @@ def _actor(policy: FoundationPolicy, running: tasks.Episodes, prompt: Any, to_go
 
 def rollout_goals(
     policy: FoundationPolicy, world: tasks.Task, spec: Goal, episodes: int, seed: int, goal: ResolvedGoal | None = None
-) -> tuple[Outcome, Rollout]:
+) -> Scored:
     """Goal-reaching episodes side by side, to the goals of the task or to one; an episode ends when it is reached.
 
     A method without a goal rule gets the skill of the reward of being at the goal. The options of the spec change how
@@ -149,9 +148,7 @@ def forecast(policy: FoundationPolicy, prompt: GoalPrompt, starts: trees.Tree) -
     }
 
 
-def _reach(
-    policy: FoundationPolicy, world: tasks.Task, running: tasks.Episodes, prompt: Any, seed: int
-) -> tuple[Outcome, Rollout]:
+def _reach(policy: FoundationPolicy, world: tasks.Task, running: tasks.Episodes, prompt: Any, seed: int) -> Scored:
     """Episodes that end when their goal is reached, or at the task's limit."""
     columns = [name for name in world.extra_columns if name == "physics"]
     rollout = roll(running, _actor(policy, running, prompt, to_goals=True), world.max_steps, columns, to_goals=True)
@@ -193,9 +190,7 @@ def _goal_scores(running: tasks.Episodes, reached: np.ndarray, seed: int) -> Out
 # ---- rewards ---------------------------------------------------------------------------------------------------------
 
 
-def rollout_reward(
-    policy: FoundationPolicy, world: Any, name: str, prompt: Any, episodes: int, seed: int
-) -> tuple[Outcome, Rollout]:
+def rollout_reward(policy: FoundationPolicy, world: Any, name: str, prompt: Any, episodes: int, seed: int) -> Scored:
     """Episodes of a prompt under a reward of the task: the return, the share of the possible gain, or the success."""
     if name in world.rewards:
         return _returns(policy, world, name, prompt, episodes, seed)
@@ -206,7 +201,7 @@ def rollout_reward(
     return _reach(policy, world, world.target_episodes(rng, episodes), prompt, seed)
 
 
-def _gains(world: tasks.Task, name: str, rollout: Rollout) -> tuple[Outcome, Rollout]:
+def _gains(world: tasks.Task, name: str, rollout: Rollout) -> Scored:
     """Under the reward f(s') - f(s) of a potential f of the task: the share of the possible gain that is realised."""
     potential, path = world.potentials[name], rollout.observations
     start = potential(path[0])
@@ -222,9 +217,7 @@ def _gains(world: tasks.Task, name: str, rollout: Rollout) -> tuple[Outcome, Rol
     return row, replace(rollout, reached=gain >= 0.5 * possible)
 
 
-def _returns(
-    policy: FoundationPolicy, world: tasks.Task, name: str, prompt: Any, episodes: int, seed: int
-) -> tuple[Outcome, Rollout]:
+def _returns(policy: FoundationPolicy, world: tasks.Task, name: str, prompt: Any, episodes: int, seed: int) -> Scored:
     """Under a reward of being somewhere: the return, and that of the best policy where it is known."""
     returns, rollout, running = run_returns(policy, world, name, prompt, episodes, seed)
     path = rollout.observations

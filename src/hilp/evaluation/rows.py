@@ -4,13 +4,12 @@
 ignored.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,6 +23,7 @@ LARGEST = 1e12  # of a number: nothing measured here is larger, and axes of figu
 GAIN = "share of the possible gain"  # the metric of rewards that are differences of a potential
 SUCCESS, SHARE = "success", "share of the subtasks"  # metrics of goals: whole ones, and those that have parts
 Row = dict[str, Any]
+Name = TypeVar("Name")  # of a group of rows
 Metrics = dict[str, Any]  # a line of a run's metrics.jsonl
 
 
@@ -39,13 +39,13 @@ class Kind:
             text = repr(value)
             raise HilpError(f"{what} must be {self.words}, not {text if len(text) <= 60 else f'{text[:57]}...'}")
 
-    def or_null(self) -> Kind:
+    def or_null(self) -> "Kind":
         return Kind(f"{self.words} or null", lambda value: value is None or self.holds(value))
 
-    def listed(self, words: str) -> Kind:
+    def listed(self, words: str) -> "Kind":
         return Kind(words, lambda value: isinstance(value, list) and all(map(self.holds, value)))
 
-    def named(self, words: str) -> Kind:
+    def named(self, words: str) -> "Kind":
         return Kind(words, lambda value: isinstance(value, dict) and all(map(self.holds, value.values())))
 
 
@@ -209,6 +209,14 @@ def latest(rows: Iterable[Row]) -> list[Row]:
     return list({prompt_of(row): row for row in rows}.values())
 
 
+def grouped(rows: Iterable[Row], by: Callable[[Row], Name]) -> dict[Name, list[Row]]:
+    """The rows of each name, in their order."""
+    found: dict[Name, list[Row]] = {}
+    for row in rows:
+        found.setdefault(by(row), []).append(row)
+    return found
+
+
 GROUP_BY = ("task", "method", "prompt", "plan", "reward", "options", "rule", "adapted", "metric")
 
 
@@ -218,20 +226,18 @@ def aggregate(rows: Sequence[Row], by: Sequence[str] = GROUP_BY) -> list[dict[st
     One run has no spread over seeds: its `std` is None, and its interval is over its episodes (None where the row does
     not have them). `interval_over` says which of the two an interval is.
     """
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        about = {**row, "options": options(row) or None}
-        groups.setdefault(tuple(about.get(key) for key in by), []).append(row)
+
+    def group_of(row: Row) -> tuple[Any, ...]:
+        return tuple((options(row) or None) if key == "options" else row.get(key) for key in by)
+
     return [
         {**{name: value for name, value in zip(by, key, strict=True) if value is not None}, **_summary(group)}
-        for key, group in groups.items()
+        for key, group in grouped(rows, group_of).items()
     ]
 
 
 def _summary(group: Sequence[Row]) -> dict[str, Any]:
-    by_task: dict[str, list[Row]] = {}
-    for row in group:
-        by_task.setdefault(row["task"], []).append(row)
+    by_task = grouped(group, itemgetter("task"))
     values = np.array([row["score"] for row in group])
     scores = [[row["score"] for row in own] for own in by_task.values()]
     first = [own[0] for own in by_task.values()]

@@ -4,7 +4,6 @@ A prompt that is evaluated again replaces what was saved of it for the same poli
 """
 
 import dataclasses
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hilp import storage
-from hilp.errors import HilpError, printable
+from hilp.errors import HilpError, say
 from hilp.evaluation.rollouts import Rollout
 from hilp.evaluation.rows import Row, option_words, prompt_of
 
@@ -64,7 +63,7 @@ def _saved_before(path: Path) -> list[SavedRollout]:
     try:
         return read(path) if path.is_file() else []
     except HilpError:
-        print(f"hilp: note: {printable(str(path))} is damaged: the trajectories in it are dropped", file=sys.stderr)
+        say(f"note: {path} is damaged: the trajectories in it are dropped")
         return []
 
 

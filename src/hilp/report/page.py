@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from hilp import storage, tasks
 from hilp.errors import counted, printable
 from hilp.evaluation import explain, stats, trajectories
 from hilp.evaluation import rows as files
-from hilp.evaluation.rows import Metrics, Row
+from hilp.evaluation.rows import Metrics, Row, grouped
 from hilp.evaluation.setup import task_of
 from hilp.evaluation.trajectories import SavedRollout
 from hilp.learning import hilbert
@@ -42,9 +43,7 @@ def build(
     policy: FoundationPolicy, rows: Sequence[Row], metrics: list[Metrics], world: tasks.Task | None, kept: Kept = ()
 ) -> str:
     """The page: results, trajectories a prompt, the learned distance, the latent map, the training curves."""
-    by_task: dict[str, list[Row]] = {}
-    for row in rows:
-        by_task.setdefault(row["task"], []).append(row)
+    by_task = grouped(rows, itemgetter("task"))
     where = (lambda name: "") if len(by_task) == 1 else (lambda name: f" in {name}")
     sections = [_results(group, f"Results{where(name)}") for name, group in by_task.items()]
     if world is not None and world.has_goals and world.name in by_task:  # robots have no map to draw on

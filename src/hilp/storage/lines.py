@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hilp.errors import FolderBusy, HilpError, printable
+from hilp.errors import FolderBusy, HilpError, say
 from hilp.storage.atomic import fsync_folder, told, write_bytes
 
 if sys.platform != "win32":  # which goes without locks
@@ -146,8 +146,7 @@ def _ends_too_early(raw: bytes) -> bool:
 
 
 def _tell(path: AnyPath, what: str) -> None:
-    torn = f"the last line of {printable(str(path))} is torn (a write was stopped) and {what}"
-    print(f"hilp: note: {torn}", file=sys.stderr)
+    say(f"note: the last line of {path} is torn (a write was stopped) and {what}")
 
 
 @contextlib.contextmanager

@@ -5,7 +5,6 @@ were trained with, and a run that is resumed goes on with what it began with.
 """
 
 import dataclasses
-import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from hilp.data import timescale
 from hilp.data.dataset import Dataset
+from hilp.errors import say
 from hilp.learning import configs
 from hilp.presets import Preset
 
@@ -61,7 +61,7 @@ def updates(preset: Preset, config: Any, data: Dataset, quiet: bool = True) -> i
     longer = (1.0 - timescale.USUAL_DISCOUNT) / (1.0 - discount)
     found = max(preset.steps, 1000 * round(preset.steps * longer**GROWTH / 1000))
     if found > preset.steps and not quiet:
-        print(f"hilp: {found:,} updates, for data that takes long to cross (--steps overrules)", file=sys.stderr)
+        say(f"{found:,} updates, for data that takes long to cross (--steps overrules)")
     return found
 
 

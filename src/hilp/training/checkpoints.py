@@ -2,14 +2,13 @@
 
 import contextlib
 import json
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from hilp import storage
-from hilp.errors import HilpError
+from hilp.errors import HilpError, say
 from hilp.runs import CHECKPOINTS, METRICS, RUN
 from hilp.training import distributed
 from hilp.training.run import Means, Run, scalars, weighted_mean
@@ -63,10 +62,9 @@ class RunWriter:
         """Write the description; leave of metrics what the run goes on from."""
         planned = read_run(folder).get("steps")
         if self.options.resume and isinstance(planned, int) and description["steps"] < planned:
-            print(
-                f"hilp: warning: {folder} was begun for {planned:,} updates and will now end at "
-                f"{description['steps']:,}: --resume --steps {planned} goes on to its end",
-                file=sys.stderr,
+            say(
+                f"warning: {folder} was begun for {planned:,} updates and will now end at {description['steps']:,}: "
+                f"--resume --steps {planned} goes on to its end"
             )
         with storage.told(f"cannot write {folder}"):
             storage.clean_leftovers_in(folder)
@@ -146,7 +144,7 @@ def newest_checkpoint(folder: Path, fresh: Any) -> tuple[int, Any, dict[str, Any
             arrays, note = storage.read_arrays(path)
             return int(note["step"]), storage.unflatten(fresh, arrays, path), note
         except (HilpError, KeyError, ValueError) as error:
-            print(f"hilp: warning: skipping checkpoint {path.name}: {error}", file=sys.stderr)
+            say(f"warning: skipping checkpoint {path.name}: {error}")
     if found:
         raise HilpError(f"no checkpoint in {folder} can be resumed: choose another --out to start over")
     return 0, fresh, {}

@@ -7,7 +7,6 @@ learn from this data, and more updates only polish.
 import contextlib
 import dataclasses
 import shutil
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 
 from hilp.data import checks
 from hilp.data.dataset import Dataset
-from hilp.errors import HilpError, TrainingStopped
+from hilp.errors import HilpError, TrainingStopped, say
 from hilp.learning import methods
 from hilp.policy.policy import FoundationPolicy, require_own_process
 from hilp.prompts.agent import has_graph
@@ -60,10 +59,9 @@ def pretrain(
     options = TrainOptions(**keywords) if options is None else dataclasses.replace(options, **keywords)
     run = prepare(config, data, options)
     if options.updates <= run.last_stage_begins:
-        print(
-            f"hilp: warning: all {options.updates} updates train phi and none the policy: ask for more steps or lower "
-            f"phi_steps (--set phi_steps={max(1, options.updates // 3)})",
-            file=sys.stderr,
+        say(
+            f"warning: all {options.updates} updates train phi and none the policy: ask for more steps or lower "
+            f"phi_steps (--set phi_steps={max(1, options.updates // 3)})"
         )
     session = Session(run)
     with session.writer.locked():
@@ -71,9 +69,9 @@ def pretrain(
         policies = session.policies(state, steps)
         session.save(policies)
     if run.spec.pictures and not options.quiet:
-        print(f"hilp: the policy keeps {policies[0].keeps}", file=sys.stderr)
+        say(f"the policy keeps {policies[0].keeps}")
     if (line := session.convergence.still_moving(steps)) and not options.quiet:
-        print(f"hilp: {line}", file=sys.stderr)
+        say(line)
     return policies[0] if options.seeds == 1 else policies
 
 
@@ -85,12 +83,12 @@ def prepare(config: Any, data: Dataset, options: TrainOptions) -> Run:
     require_dataset(data)
     checks.require_trainable(data)
     before = read_run(options.folder) if options.resume and options.folder is not None else {}
-    chosen = auto_config.resolve(config, data, before)
+    config, data, fit_line = auto_config.resolve(config, data, before)
     if not distributed.writes(options.devices):
         # All processes compute rows of metrics together: those that report to no one still take part.
         unheard = None if options.on_metrics is None else (lambda row: None)
         options = dataclasses.replace(options, quiet=True, evaluate=None, on_metrics=unheard, on_policies=None)
-    return Run(chosen.config, chosen.data, options, chosen.line)
+    return Run(config, data, options, fit_line)
 
 
 def require_dataset(data: Any) -> None:
@@ -118,7 +116,7 @@ class Session:
         self.seconds = float(note.get("seconds", 0.0))
         convergence.note = note.get("convergence") or convergence.note  # none where the run was not watched before
         if run.fit_line is not None and not options.quiet:
-            print(f"hilp: {run.fit_line}", file=sys.stderr)
+            say(run.fit_line)
         progress = Progress(options.updates, step, options.quiet, self.verb)
         chunk, over = 1, self._over(step)
         with progress, stop_requests() as stops, enough_memory(writer.own_folder, step):
@@ -138,11 +136,15 @@ class Session:
                 self._report(state, step, count, means, over, progress.rate)
                 if step % self.pace.checkpoint == 0 or over or writer.late or stop:
                     writer.save(state, step, self._note())
-                if stop and writer.folder is None:
-                    raise KeyboardInterrupt
-                if stop and not over:
-                    raise TrainingStopped(f"stopped at step {step} and saved; go on with --resume --out {options.out}")
+                if stop:
+                    self._stop(step, over)
         return state, step
+
+    def _stop(self, step: int, over: bool) -> None:
+        if self.writer.folder is None:
+            raise KeyboardInterrupt
+        if not over:
+            raise TrainingStopped(f"stopped at step {step} and saved; go on with --resume --out {self.options.out}")
 
     def _over(self, step: int) -> bool:
         converged = self.options.until_converged and self.convergence.note["still"] >= CHECKS

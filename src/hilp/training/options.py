@@ -1,7 +1,5 @@
 """The options of a training, checked when they are made."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -82,13 +80,13 @@ class TrainOptions(RunOptions):
     """bytes of data on the device (default: half of its memory); larger data is read from where it is while training"""
     devices: int = 1
     """how many share each batch; where several processes train together (`jax.distributed`), all devices of all"""
-    evaluate: Callable[[FoundationPolicy], dict[str, float]] | None = None
+    evaluate: Callable[["FoundationPolicy"], dict[str, float]] | None = None
     """called for scores of the policy every `eval_every` updates, once it has had an update"""
     eval_every: int | None = None
     """updates between two evaluations (default: a fifth of the run)"""
     on_metrics: Callable[[dict[str, float]], object] | None = None
     """called with each row of metrics (docs/metrics.md); if it raises, the run is saved and stops"""
-    on_policies: Callable[[list[FoundationPolicy], Dataset | None], object] | None = None
+    on_policies: Callable[[list["FoundationPolicy"], "Dataset | None"], object] | None = None
     """called with the policies and the held-out data before they are saved"""
     quiet: bool = False
     """print no progress"""
@@ -138,4 +136,4 @@ class TrainOptions(RunOptions):
     def home(self, seed: int) -> Path:
         """The folder of what one seed leaves."""
         assert self.folder is not None
-        return self.folder if self.seeds == 1 else seed_folder(self.folder, seed)
+        return seed_folder(self.folder, seed, self.seeds)

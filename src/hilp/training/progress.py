@@ -1,7 +1,5 @@
 """Long work: a live line with rate, time left and losses, or plain ones; and what ends it politely, such as Ctrl-C."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import sys
@@ -45,7 +43,7 @@ class Progress:
         (began, before), (now, done) = self._marks[0], self._marks[-1]
         return (done - before) / max(now - began, 1e-9)
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> "Progress":
         if self._bar:
             self._bar.start()
         return self
