@@ -44,10 +44,7 @@ def write(policy: FoundationPolicy, folder: Path) -> dict[str, Any]:
     for name, (program, output) in made.items():
         model = _model(name, program, exported.arrays, shapes, output, about)
         storage.write_bytes(folder / f"{name}.onnx", [model.SerializeToString(deterministic=True)])
-    columns = policy.bank.columns() if len(policy.bank) else {}
-    if columns and policy.has_rule("encode"):
-        columns["latents"] = policy.midpoints.latents
-    storage.write_arrays(folder / BANK, columns, about)
+    storage.write_arrays(folder / BANK, _kept(policy), about)
     graphs = {name: _signature(program, output, shapes) for name, (program, output) in made.items()}
     sizes = {"observation_dim": policy.spec.observation_dim, "action_dim": policy.spec.action_dim}
     note = {"format": FORMAT, "version": VERSION, **policy_programs.described(policy), **sizes, "graphs": graphs}
@@ -59,6 +56,13 @@ def write(policy: FoundationPolicy, folder: Path) -> dict[str, Any]:
     size = sum(file.stat().st_size for file in folder.iterdir())
     refused = sorted(exported.refused.values())
     return {"graphs": sorted(made), "refused": refused, "megabytes": round(size / 1e6, 2), "largest_difference": worst}
+
+
+def _kept(policy: FoundationPolicy) -> dict[str, np.ndarray]:
+    if not len(policy.bank):
+        return {}
+    latents = {"latents": policy.midpoints.latents} if policy.has_rule("encode") else {}
+    return {**policy.bank.columns(), **latents}
 
 
 def _signature(program: Program, output: tuple[str, int], shapes: Shapes) -> dict[str, Any]:
@@ -182,6 +186,10 @@ def _model(
     return model
 
 
+def _is_value(operand: Any) -> bool:  # of a step; arrays go by their names, and numbers are floats
+    return isinstance(operand, int)
+
+
 class _Graph:
     """Nodes and constants of a graph that is being built."""
 
@@ -193,7 +201,7 @@ class _Graph:
 
     def named(self, operand: Any, double: bool = False) -> str:
         """The name of a value; arrays and numbers become constants of the graph."""
-        if isinstance(operand, int):
+        if _is_value(operand):
             inputs = self.program.inputs
             return inputs[operand] if operand < len(inputs) else f"value.{operand}"
         if isinstance(operand, str):
@@ -211,7 +219,7 @@ class _Graph:
         name, *operands = step
         how = operands.pop() if isinstance(operands[-1], dict) else {}
         kernel = operands.pop() if name == "conv" else ""
-        double = any(operand in self.doubles for operand in operands if isinstance(operand, int))
+        double = not self.doubles.isdisjoint(filter(_is_value, operands))
         if how.get("to", "float64" if double else None) == "float64":
             self.doubles.add(number)
         nodes = WITH_PARAMETERS[name](how) if name in WITH_PARAMETERS else [(PLAIN[name], {}, [])]

@@ -6,8 +6,6 @@ and replaces them by their codes. In the goal-conditioned half every network has
 all networks share one (`encode_batch`, `value_and_grad_with_codes`), trained by all losses but the actor's.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Mapping
@@ -68,10 +66,10 @@ class Layout:
     pieces: tuple[tuple[int, Shape | int], ...]  # number of an image and its shape, or (-1, how many numbers)
     make: str  # the name of the encoder
 
-    def __add__(self, numbers: int) -> Layout:
+    def __add__(self, numbers: int) -> "Layout":
         return replace(self, pieces=(*self.pieces, (-1, numbers)))
 
-    def __rmul__(self, times: int) -> Layout:
+    def __rmul__(self, times: int) -> "Layout":
         return replace(self, pieces=self.pieces * times)
 
 

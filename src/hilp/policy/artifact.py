@@ -5,8 +5,6 @@ old policy or the new one. Nothing in a folder is believed: sizes are held again
 is built from them, and loading runs no code.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -66,7 +64,7 @@ class Provenance:
     versions: dict[str, str] = field(default_factory=dict)  # of the software that trained it
 
     @staticmethod
-    def from_json(origin: dict[str, Any]) -> Provenance:
+    def from_json(origin: dict[str, Any]) -> "Provenance":
         """From what a policy's folder says; keys of a later hilp are passed over, a ValueError where a value is odd."""
         for key, value in origin.items():
             if key in LOOKS_RIGHT and value is not None and not LOOKS_RIGHT[key](value):

@@ -4,8 +4,6 @@ A backend gives the attributes of `Agent` and `rule`; all else is here, so both 
 observations of a call are checked and brought to a batch once, and held against the range of the data, too.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -52,7 +50,7 @@ class Batch:
             self._prepared = prepare(self.tree)
         return self._prepared
 
-    def take(self, rows: np.ndarray | slice) -> Batch:
+    def take(self, rows: np.ndarray | slice) -> "Batch":
         """Some of the rows."""
         return Batch(trees.over(lambda part: part[rows], self.tree), False)
 

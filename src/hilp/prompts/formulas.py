@@ -18,8 +18,6 @@ A number counts as a vector of one number and the other way round. The result is
 and `action` always mean the whole, also where a part has that name.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import math
@@ -46,7 +44,7 @@ class Formula:
 
     text: str
     function: RewardFunction
-    change: Formula | None = None  # f - before(f), where f is a formula of s' alone: what it gains in a step
+    change: "Formula | None" = None  # f - before(f), where f is a formula of s' alone: what it gains in a step
 
     def __call__(self, s: np.ndarray, a: np.ndarray, s2: np.ndarray, extras: Extras) -> np.ndarray:
         return self.function(s, a, s2, extras)
@@ -138,10 +136,6 @@ def _dot(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 MANY = LONGEST  # arguments: no formula can hold more
-PLAIN: dict[str, _Function] = {
-    "abs": np.abs, "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tanh": np.tanh,
-    "sign": np.sign,
-}  # fmt: skip
 FUNCTIONS: dict[str, tuple[_Function, int, int]] = {  # and the fewest and the most arguments
     "norm": (_over_last_axis(np.linalg.norm), 1, 1),
     "sum": (_over_last_axis(np.sum), 1, 1),
@@ -150,7 +144,7 @@ FUNCTIONS: dict[str, tuple[_Function, int, int]] = {  # and the fewest and the m
     "max": (_extreme(np.max, np.maximum), 1, MANY),
     "dot": (_dot, 2, 2),
     "clip": (np.clip, 3, 3),
-    **{name: (function, 1, 1) for name, function in PLAIN.items()},
+    **{name: (getattr(np, name), 1, 1) for name in ("abs", "exp", "log", "sqrt", "sin", "cos", "tanh", "sign")},
 }
 BEFORE = "before"
 

@@ -226,7 +226,7 @@ def match(policy: Agent, goals: np.ndarray, goal_dims: Sequence[Any]) -> np.ndar
     if not len(states):
         raise HilpError("this policy was saved without a bank of states, so goal_dims have none to match")
     width, columns = states.shape[1], list(goal_dims)
-    if not columns or not all(isinstance(column, int | np.integer) and 0 <= column < width for column in columns):
+    if not all(isinstance(column, int) and 0 <= column < width for column in columns):
         raise HilpError(f"goal_dims are one or more of its columns 0 to {width - 1}, not {goal_dims!r}")
     periods = {} if policy.transform is None else dict(policy.transform.angles)
     places = Places(states[:, columns], np.array([periods.get(column, 0.0) for column in columns]))

@@ -6,8 +6,6 @@ potential does. So the simplest of three models is taken that explains held-out 
 u alone, both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -63,7 +61,7 @@ def plan(planner: GraphPlanner, before: np.ndarray, after: np.ndarray, rewards: 
     return Plan(state_reward, potential, values, discount, scores[model], model)
 
 
-def _weights(planner: GraphPlanner, latents: np.ndarray) -> csr_matrix:
+def _weights(planner: GraphPlanner, latents: np.ndarray) -> "csr_matrix":
     """States as weighted means of the landmarks around them, n x k."""
     from scipy.sparse import csr_matrix
 
@@ -72,7 +70,7 @@ def _weights(planner: GraphPlanner, latents: np.ndarray) -> csr_matrix:
     return csr_matrix((shares.ravel(), (rows, near.ravel())), (len(latents), len(planner.graph)))
 
 
-def _fit(model: Model, at: csr_matrix, to: csr_matrix, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _fit(model: Model, at: "csr_matrix", to: "csr_matrix", wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """rho and u, both [k], by damped least squares."""
     from scipy.sparse import hstack
     from scipy.sparse.linalg import lsqr

@@ -90,14 +90,7 @@ def direction(head: Head, here: Array, there: Array) -> Array:
     return hilbert.unit(-jax.grad(lambda x: jnp.sum(distance(head, x, there)))(here))
 
 
-def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
-    key_at, key_goal = jax.random.split(key)
-    at = sampling.transitions(index, key_at, cfg.batch)
-    goal = sampling.hindsight_goals(index, key_goal, at, cfg.goal_random, cfg.goal_discount)
-    extras = {"reached": goal == at}
-    if cfg.bound_targets:
-        extras["steps_to_goal"] = sampling.steps_to_goal(index, at, goal)
-    return sampling.Rows.of_transitions(at, {"goal": goal}, **extras)
+sample = sampling.with_goals
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:

@@ -49,11 +49,7 @@ class State(NamedTuple):
 Policy = gcbc.Policy  # without its noise, the actor is pi(a | s, g) as that of gc-bc
 
 
-def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
-    key_at, key_goal = jax.random.split(key)
-    at = sampling.transitions(index, key_at, cfg.batch)
-    goal = sampling.hindsight_goals(index, key_goal, at, cfg.goal_random, cfg.goal_discount, cfg.p_current_goal)
-    return sampling.Rows.of_transitions(at, {"goal": goal}, reached=goal == at)
+sample = sampling.with_goals
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
