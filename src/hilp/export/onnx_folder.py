@@ -81,7 +81,6 @@ def require_onnx() -> Any:
 
 
 def _graphs(policy: FoundationPolicy, programs: Mapping[str, Program], latents: int) -> Made:
-    """Which graphs a policy has."""
     actions = ("action", policy.spec.action_dim)
     made: Made = {"act": (programs["act"], actions)}
     if "encode" in programs:
@@ -97,7 +96,6 @@ def _graphs(policy: FoundationPolicy, programs: Mapping[str, Program], latents: 
 
 
 def _session(path: Path, program: Program) -> Callable[..., np.ndarray]:
-    """A graph as onnxruntime runs it."""
     import onnxruntime
 
     try:
@@ -165,7 +163,6 @@ def _model(
     output: tuple[str, int],
     about: Mapping[str, str],
 ) -> Any:
-    """A model of one program; output: its name and numbers."""
     onnx = require_onnx()
     made = _Graph(onnx, program, arrays)
     for number, step in enumerate(program.steps, len(program.inputs)):
@@ -215,7 +212,6 @@ class _Graph:
         return name
 
     def add(self, number: int, step: list[Any]) -> None:
-        """The nodes of a step."""
         name, *operands = step
         how = operands.pop() if isinstance(operands[-1], dict) else {}
         kernel = operands.pop() if name == "conv" else ""

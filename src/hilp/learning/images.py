@@ -32,9 +32,6 @@ SHIFTED = 0.5  # goal-conditioned half: share of the batches that are shifted
 SIDE_A_PIXEL = 21  # zero-shot half: an image is shifted by its side over this, at most
 
 
-# ---- an observation as one vector ------------------------------------------------------------------------------------
-
-
 def join(observation: Tree, *others: Tree) -> Array:
     """One vector a row, as dense layers take it: an observation and more, goals or skills.
 
@@ -201,9 +198,8 @@ class Light(eqx.Module):
     def __init__(self, shape: Shape, key: Array):
         keys = jax.random.split(key, len(self.SIDES))
         sizes = (shape[2], *[self.FILTERS] * len(self.SIDES))
-        self.layers = tuple(
-            Patches(side, a, b, k) for side, a, b, k in zip(self.SIDES, sizes, sizes[1:], keys, strict=False)
-        )
+        layers = zip(self.SIDES, sizes, sizes[1:], keys, strict=False)
+        self.layers = tuple(Patches(*layer) for layer in layers)
 
     def __call__(self, x: Array) -> Array:
         for layer in self.layers:

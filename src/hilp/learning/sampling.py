@@ -226,17 +226,14 @@ def gather(columns: Columns, rows: Rows, xp: Any = jnp) -> Batch:
         ends = np.cumsum([numbers.size for numbers in wanted.values()])[:-1]
         pieces = trees.over(lambda part, ends=ends: xp.split(part, ends), values)
         for i, (label, numbers) in enumerate(wanted.items()):
-            shape = numbers.shape
-            found[label] = trees.over(
-                lambda piece, i=i, shape=shape: piece[i].reshape(*shape, *piece[i].shape[1:]), pieces
-            )
+            flat = trees.over(lambda piece, i=i: piece[i], pieces)
+            found[label] = trees.over(lambda part, at=numbers: part.reshape(*at.shape, *part.shape[1:]), flat)
     return Batch(**found, **rows.values)
 
 
 def normalised(observations: Tree, mean: Tree, scale: Tree) -> Tree:
     """Numbers shifted and scaled; the bytes of an image stay bytes on their way to the network."""
     if isinstance(observations, Mapping):
-        return {
-            name: (part - mean[name]) / scale[name] if name in mean else part for name, part in observations.items()
-        }
+        shifted = {name: (observations[name] - mean[name]) / scale[name] for name in mean}
+        return {name: shifted.get(name, part) for name, part in observations.items()}
     return (observations - mean) / scale

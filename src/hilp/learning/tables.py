@@ -39,9 +39,8 @@ OGBENCH_ANTS = (
     *(f"antmaze-large{kind}" for kind in OF_MAZES),
     *_with_kinds(("antmaze-medium", "antmaze-giant", "antmaze-teleport"), *OF_MAZES),
 )
-VISUAL_ARM, VISUAL_NOISY_ARM, VISUAL_KITCHEN = (
-    tuple(f"visual-{name}" for name in names) for names in (ARM, NOISY_ARM, KITCHEN)
-)
+VISUAL_ARM, VISUAL_NOISY_ARM = (tuple(f"visual-{name}" for name in names) for names in (ARM, NOISY_ARM))
+VISUAL_KITCHEN = tuple(f"visual-{name}" for name in KITCHEN)
 ARMS = (*ARM, *NOISY_ARM, *VISUAL_ARM, *VISUAL_NOISY_ARM)
 OGBENCH = (*POINTS, *OGBENCH_ANTS, *ARMS)
 STITCH, EXPLORE = (tuple(name for name in OGBENCH if name.endswith(kind)) for kind in ("-stitch", "-explore"))

@@ -40,9 +40,7 @@ DAMAGE = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionEr
 LOOKS_RIGHT: dict[str, Callable[[Any], bool]] = {  # pages and tables show these, and folders may come from anywhere
     **dict.fromkeys(("data", "data_fingerprint", "task"), lambda value: isinstance(value, str)),
     **dict.fromkeys(("steps", "seed"), lambda value: type(value) is int and value >= 0),
-    "first_observation": lambda value: (
-        isinstance(value, list) and all(type(number) in (int, float) for number in value)
-    ),
+    "first_observation": lambda value: isinstance(value, list) and {*map(type, value)} <= {int, float},
     "moving": lambda value: type(value) in (int, float) and value >= 0,
     "plan": lambda value: value in PLANS or (type(value) is int and value >= 0),
     "versions": lambda value: isinstance(value, dict) and all(isinstance(text, str) for text in value.values()),
@@ -156,7 +154,6 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _read_description(folder: Path) -> dict[str, Any]:
-    """config.json, with all that a policy has."""
     description = storage.read_json(folder / CONFIG)
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise HilpError(f"{folder / CONFIG} is not the config of a hilp policy")

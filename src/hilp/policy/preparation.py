@@ -59,9 +59,8 @@ class Preparation:
 
     def observations(self, observations: Tree) -> Tree:
         """Of the user, as the networks take them."""
-        return normalised(
-            observations if self.transform is None else self.transform(observations), self.mean, self.scale
-        )
+        seen = observations if self.transform is None else self.transform(observations)
+        return normalised(seen, self.mean, self.scale)
 
     def seen(self, spec: Spec) -> Spec:
         """What networks know of data that the user knows as `spec`."""

@@ -202,10 +202,10 @@ class Agent:
             flat = [part.reshape(len(named), -1) for part in named.tree.values()]
             return Batch(np.concatenate(flat, axis=1), named.single)
         array = numbers(observation, "an observation", np.float32)
-        wanted = self.spec.observation_dim
-        if array.ndim not in (1, 2) or array.shape[-1] != wanted:
+        dim = self.spec.observation_dim
+        if array.ndim not in (1, 2) or array.shape[-1] != dim:
             raise HilpError(
-                f"this policy takes observations of {wanted} numbers (or batches [n, {wanted}]), not {array.shape}"
+                f"this policy takes observations of {dim} numbers (or batches [n, {dim}]), not {array.shape}"
             )
         if not np.isfinite(array).all():
             raise HilpError("the observation holds a NaN or an infinity")

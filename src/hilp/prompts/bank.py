@@ -159,9 +159,7 @@ class LatentBank:
         own = {*encoded, "thumbnails", "shown"}
         others = {name: column for name, column in columns.items() if name not in own}
         rest = Bank.from_columns(others, spec, without=spec.pictures)
-        if {(column.ndim, column.dtype.name, len(column)) for column in encoded.values()} != {
-            (2, "float32", len(rest))
-        }:
+        if {(rows.ndim, rows.dtype.name, len(rows)) for rows in encoded.values()} != {(2, "float32", len(rest))}:
             raise ValueError("its latents do not fit its transitions")
         if (thumbnails.ndim, thumbnails.dtype, shown.dtype) != (4, np.uint8, np.int32):
             raise ValueError("its thumbnails are no pictures")

@@ -78,9 +78,8 @@ def reward(
     if not reader.is_of_a_state or reader.extra_names:
         return Formula(reader.text, function)
     first = reader.text if reader.text.isidentifier() else f"({reader.text})"
-    change = Formula(
-        f"{first} - before({reader.text})", lambda s, a, s2, x: function(s, a, s2, x) - function(s2, a, s, x)
-    )
+    text = f"{first} - before({reader.text})"
+    change = Formula(text, lambda s, a, s2, x: function(s, a, s2, x) - function(s2, a, s, x))
     return Formula(reader.text, function, change)
 
 
@@ -136,6 +135,10 @@ def _dot(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 MANY = LONGEST  # arguments: no formula can hold more
+PLAIN: dict[str, _Function] = {
+    "abs": np.abs, "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tanh": np.tanh,
+    "sign": np.sign,
+}  # fmt: skip
 FUNCTIONS: dict[str, tuple[_Function, int, int]] = {  # and the fewest and the most arguments
     "norm": (_over_last_axis(np.linalg.norm), 1, 1),
     "sum": (_over_last_axis(np.sum), 1, 1),
@@ -144,7 +147,7 @@ FUNCTIONS: dict[str, tuple[_Function, int, int]] = {  # and the fewest and the m
     "max": (_extreme(np.max, np.maximum), 1, MANY),
     "dot": (_dot, 2, 2),
     "clip": (np.clip, 3, 3),
-    **{name: (getattr(np, name), 1, 1) for name in ("abs", "exp", "log", "sqrt", "sin", "cos", "tanh", "sign")},
+    **{name: (function, 1, 1) for name, function in PLAIN.items()},
 }
 BEFORE = "before"
 
@@ -312,9 +315,8 @@ class _Reader:
         try:
             column = extras.before(name) if is_before else extras.after(name)
         except HilpError:
-            hint = nearest(
-                name, {*self.columns, "observation", "action", *(extras.at_s if is_before else extras.at_next)}
-            )
+            known_extras = extras.at_s if is_before else extras.at_next
+            hint = nearest(name, {*self.columns, "observation", "action", *known_extras})
             kind = "extra column at s" if is_before else "extra column"
             problem = f"unknown name, neither a part of the observation nor an {kind} of {extras.owner}: {hint}"
             known = next((n for n, (_, shape) in self.columns.items() if math.prod(shape) == 1), "observation[0]")

@@ -169,16 +169,13 @@ def quickest(keys: np.ndarray, costs: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return unique, costs[order][first + (QUANTILE * (counts - 1)).astype(int)], counts
 
 
-def neighbours(
-    landmarks: np.ndarray, radius: float, origin: np.ndarray, target: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def neighbours(landmarks: np.ndarray, radius: float, origin: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, ...]:
     """Pairs of landmarks within a radius, in both directions, but those that are edges already."""
     squares = np.square(landmarks).sum(axis=1)
     table = squares + squares[:, None] - 2.0 * landmarks @ landmarks.T <= radius * radius
     table[origin, target] = False
     np.fill_diagonal(table, False)
-    one, two = np.nonzero(table)
-    return one, two
+    return np.nonzero(table)
 
 
 # ---- planning on it --------------------------------------------------------------------------------------------------

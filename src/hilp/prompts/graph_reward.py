@@ -115,9 +115,8 @@ def subgoals(planner: GraphPlanner, plan: Plan, here: np.ndarray, best: int) -> 
     found = np.array(here)
     for agent, states, steps in planner.surroundings(here):
         own, weights = planner.bank_shares(states)
-        worth, earns, gets = (
-            np.sum(c[own] * weights, axis=1) for c in (plan.values, plan.state_reward, plan.potential)
-        )
+        columns = (plan.values, plan.state_reward, plan.potential)
+        worth, earns, gets = (np.sum(column[own] * weights, axis=1) for column in columns)
         later = plan.discount**steps
         on_the_way = (1.0 - later) / (1.0 - plan.discount) * 0.5 * (state_reward[agent] + earns)
         score = on_the_way + np.sqrt(later) * (gets - potential[agent]) + later * worth

@@ -46,7 +46,6 @@ class PromptablePolicy(Agent):
         return action[0] if batch.single else action
 
     def _skills(self, z: Any, batch: Batch) -> np.ndarray:
-        """Skill vectors of a batch, checked."""
         if z is None and self.skill_dim:
             raise HilpError(f"{self.method} acts on a prompt: give one, e.g. policy.goal(...)")
         z = numbers(() if z is None else z, "a skill", np.float32)
@@ -214,9 +213,8 @@ class _Reader:
                 require_graph(policy)
                 return graph_reward.loaded(policy, arrays, note, self._spec(note))
             case "adapted":
-                return AdaptedPrompt(
-                    policy, self._part("first", arrays, note), np.asarray(arrays["offset"], np.float32)
-                )
+                offset = np.asarray(arrays["offset"], np.float32)
+                return AdaptedPrompt(policy, self._part("first", arrays, note), offset)
             case "sum":
                 parts = [self._part(str(number), arrays, note) for number in range(len(note["weights"]))]
                 return SumPrompt(tuple(zip(map(float, note["weights"]), parts, strict=True)))

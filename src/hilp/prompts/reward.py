@@ -254,9 +254,8 @@ def _checked(policy: Agent, labelled: Labelled) -> Labelled:
         raise HilpError("there is no transition to ask the reward about: pass a data set, or a table that is not empty")
     bad = np.flatnonzero(~np.isfinite(rewards))
     if len(bad):
-        raise HilpError(
-            f"the reward is NaN or infinite for {len(bad)} of {len(rewards)} transitions, first at {bad[0]}"
-        )
+        of_all = f"{len(bad)} of {len(rewards)} transitions"
+        raise HilpError(f"the reward is NaN or infinite for {of_all}, first at {bad[0]}")
     if np.ptp(rewards) == 0.0:
         raise HilpError("the reward is the same everywhere in the sampled data, so it asks for nothing")
     return labelled

@@ -104,9 +104,8 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
 
 def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
     """One update of the latents and one of the policy, which sees the latents from before."""
-    (_, (latent_info, found)), grad = jax.value_and_grad(latent_loss, has_aux=True)(
-        state.latent, cfg, state.latent_target, batch
-    )
+    latent_grad = jax.value_and_grad(latent_loss, has_aux=True)
+    (_, (latent_info, found)), grad = latent_grad(state.latent, cfg, state.latent_target, batch)
     latent, latent_opt = losses.adam_step(cfg.lr, grad, state.latent_opt, state.latent)
     latent_target = losses.polyak(state.latent_target, latent, cfg.phi_tau)
 

@@ -51,9 +51,8 @@ class Config(PhiConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.policy_sees == "phi" and self.schedule != "sequential":
-            raise HilpError(
-                "config key 'policy_sees' can be phi for a sequential schedule only: phi must be trained first"
-            )
+            needs = "a sequential schedule only: phi must be trained first"
+            raise HilpError(f"config key 'policy_sees' can be phi for {needs}")
 
 
 class State(NamedTuple):

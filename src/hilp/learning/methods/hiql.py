@@ -138,9 +138,8 @@ def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tupl
         state.actors.high, high_sees, wanted, high_after - high_before, cfg.high_temperature, cfg.awr_clip
     )
 
-    (rep, value, both), opt = losses.adam_step(
-        cfg.lr, (*grad_v, Actors(grad_low, grad_high)), state.opt, (*learnt, state.actors)
-    )
+    grads = (*grad_v, Actors(grad_low, grad_high))
+    (rep, value, both), opt = losses.adam_step(cfg.lr, grads, state.opt, (*learnt, state.actors))
     value_target = losses.polyak(state.value_target, value, cfg.tau)
     average = losses.averaged(state.actors_average, both, cfg.actor_ema, opt[0].count)
     info = {"value_loss": loss_v, "value": mean_v, "actor_loss": loss_low, "high_loss": loss_high}
