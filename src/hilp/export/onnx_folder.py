@@ -169,12 +169,9 @@ def _model(
         made.add(number, step)
     made.nodes.append(onnx.helper.make_node("Identity", [made.named(program.output)], [output[0]]))
     used = {operand for node in made.nodes for operand in node.input}
-    inputs = [
-        onnx.helper.make_tensor_value_info(one, KINDS[shapes[one][1]], ["rows", *shapes[one][0]])
-        for one in program.inputs
-        if one in used
-    ]
-    outputs = [onnx.helper.make_tensor_value_info(output[0], KINDS["float32"], ["rows", output[1]])]
+    described, taken = onnx.helper.make_tensor_value_info, [one for one in program.inputs if one in used]
+    inputs = [described(one, KINDS[shapes[one][1]], ["rows", *shapes[one][0]]) for one in taken]
+    outputs = [described(output[0], KINDS["float32"], ["rows", output[1]])]
     built = onnx.helper.make_graph(made.nodes, name, inputs, outputs, list(made.initializers.values()))
     opset = [onnx.helper.make_opsetid("", OPSET)]
     model = onnx.helper.make_model(built, opset_imports=opset, producer_name="hilp", ir_version=IR_VERSION)

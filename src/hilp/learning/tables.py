@@ -103,6 +103,7 @@ SUCCESSOR_IMAGES: Table = {
 # nothing, and the paper's goals, with zeros for it, would lie thousands of them away.
 KITCHEN_LAPTOP: dict[str, Any] = {"actor_hidden": (256, 256, 256), "normalize": False, "steps": 20_000}
 KITCHEN_AVERAGE = {"actor_ema": 1e-3}
+KITCHEN_ACTOR: dict[str, Any] = {**KITCHEN_LAPTOP, **KITCHEN_AVERAGE}
 KITCHEN_DISCOUNT = 0.99
 KITCHEN_PAPER = {"steps": 500_000}  # of the paper's table
 

@@ -237,10 +237,8 @@ def match(policy: Agent, goals: np.ndarray, goal_dims: Sequence[Any]) -> np.ndar
         around = np.argsort(apart, kind="stable")[:AROUND]
         if apart[around[0]] > FAR * gap:
             nearest = ", ".join(f"{number:.4g}" for number in places.known[around[0]])
-            warnings.warn(
-                f"no state of the data is near this goal in its goal_dims: the nearest one has {nearest} there",
-                stacklevel=4,
-            )
+            text = f"no state of the data is near this goal in its goal_dims: the nearest one has {nearest} there"
+            warnings.warn(text, stacklevel=4)
         seen = policy.encode(states[around]) if policy.has_rule("goal_direction") else states[around] / spread
         found.append(around[np.argmin(np.linalg.norm(seen - seen.mean(axis=0), axis=1))])
     return np.asarray(states[found])

@@ -163,10 +163,8 @@ def stages(cfg: Config) -> tuple[Stage, ...]:
     if cfg.schedule == "joint":
         return (Stage(sample, update),)
     through = {"views": views} if cfg.policy_sees == "phi" else {}
-    return (
-        Stage(sample, update_phi, until=cfg.phi_steps),
-        Stage(sample_policy, update_policy, columns={"latents": latents} | through),
-    )
+    of_policy = Stage(sample_policy, update_policy, columns={"latents": latents} | through)
+    return Stage(sample, update_phi, until=cfg.phi_steps), of_policy
 
 
 def latents(cfg: Config, state: State, observation: Tree) -> Array:

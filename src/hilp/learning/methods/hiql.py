@@ -108,10 +108,8 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     size = images.layout(cfg, spec)
     rep = Representation(networks.Trunk(2 * size, cfg.hidden, cfg.rep_dim, key_rep))
     value = networks.ensemble(networks.Trunk, size + cfg.rep_dim, cfg.hidden, 1, key=key_value)
-    both = Actors(
-        low=actors.UnitActor(size + cfg.rep_dim, cfg.actor_hidden, spec.action_dim, key_low),
-        high=actors.UnitActor(2 * size, cfg.actor_hidden, cfg.rep_dim, key_high),
-    )
+    low = actors.UnitActor(size + cfg.rep_dim, cfg.actor_hidden, spec.action_dim, key_low)
+    both = Actors(low, actors.UnitActor(2 * size, cfg.actor_hidden, cfg.rep_dim, key_high))
     average = losses.averaged(both, both, cfg.actor_ema)
     return State(rep, value, value, both, average, optax.adam(cfg.lr).init((rep, value, both)))
 

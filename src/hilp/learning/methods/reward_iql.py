@@ -101,7 +101,7 @@ PRESETS = {
     "paper": {"steps": 500_000},
     "both all-kitchens": {"temperature": 0.5, "expectile": KITCHEN_EXPECTILE, "value_norm": True},
     "laptop antmaze": {**tables.ANT, **tables.ANT_AVERAGE, "discount": tables.ANT_DISCOUNT},
-    "laptop all-kitchens": {**tables.KITCHEN_LAPTOP, **tables.KITCHEN_AVERAGE},
+    "laptop all-kitchens": tables.KITCHEN_ACTOR,
 }
 
 HIGH_LEVEL_PRESETS = {
