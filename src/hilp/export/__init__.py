@@ -52,7 +52,6 @@ def write(
 
 
 def _require_place(folder: Path, overwrite: bool) -> None:
-    """Raise where an export would replace something else."""
     if folder.exists() and not folder.is_dir():
         raise HilpError(f"cannot write {folder}: it is a file")
     if not folder.exists():

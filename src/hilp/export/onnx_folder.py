@@ -44,10 +44,7 @@ def write(policy: FoundationPolicy, folder: Path) -> dict[str, Any]:
     for name, (program, output) in made.items():
         model = _model(name, program, exported.arrays, shapes, output, about)
         storage.write_bytes(folder / f"{name}.onnx", [model.SerializeToString(deterministic=True)])
-    columns = policy.bank.columns() if len(policy.bank) else {}
-    if columns and policy.has_rule("encode"):
-        columns["latents"] = policy.midpoints.latents
-    storage.write_arrays(folder / BANK, columns, about)
+    storage.write_arrays(folder / BANK, _kept(policy), about)
     graphs = {name: _signature(program, output, shapes) for name, (program, output) in made.items()}
     sizes = {"observation_dim": policy.spec.observation_dim, "action_dim": policy.spec.action_dim}
     note = {"format": FORMAT, "version": VERSION, **policy_programs.described(policy), **sizes, "graphs": graphs}
@@ -59,6 +56,13 @@ def write(policy: FoundationPolicy, folder: Path) -> dict[str, Any]:
     size = sum(file.stat().st_size for file in folder.iterdir())
     refused = sorted(exported.refused.values())
     return {"graphs": sorted(made), "refused": refused, "megabytes": round(size / 1e6, 2), "largest_difference": worst}
+
+
+def _kept(policy: FoundationPolicy) -> dict[str, np.ndarray]:
+    if not len(policy.bank):
+        return {}
+    latents = {"latents": policy.midpoints.latents} if policy.has_rule("encode") else {}
+    return {**policy.bank.columns(), **latents}
 
 
 def _signature(program: Program, output: tuple[str, int], shapes: Shapes) -> dict[str, Any]:
@@ -77,7 +81,6 @@ def require_onnx() -> Any:
 
 
 def _graphs(policy: FoundationPolicy, programs: Mapping[str, Program], latents: int) -> Made:
-    """Which graphs a policy has."""
     actions = ("action", policy.spec.action_dim)
     made: Made = {"act": (programs["act"], actions)}
     if "encode" in programs:
@@ -93,7 +96,6 @@ def _graphs(policy: FoundationPolicy, programs: Mapping[str, Program], latents: 
 
 
 def _session(path: Path, program: Program) -> Callable[..., np.ndarray]:
-    """A graph as onnxruntime runs it."""
     import onnxruntime
 
     try:
@@ -161,25 +163,25 @@ def _model(
     output: tuple[str, int],
     about: Mapping[str, str],
 ) -> Any:
-    """A model of one program; output: its name and numbers."""
     onnx = require_onnx()
     made = _Graph(onnx, program, arrays)
     for number, step in enumerate(program.steps, len(program.inputs)):
         made.add(number, step)
     made.nodes.append(onnx.helper.make_node("Identity", [made.named(program.output)], [output[0]]))
     used = {operand for node in made.nodes for operand in node.input}
-    inputs = [
-        onnx.helper.make_tensor_value_info(one, KINDS[shapes[one][1]], ["rows", *shapes[one][0]])
-        for one in program.inputs
-        if one in used
-    ]
-    outputs = [onnx.helper.make_tensor_value_info(output[0], KINDS["float32"], ["rows", output[1]])]
+    described, taken = onnx.helper.make_tensor_value_info, [one for one in program.inputs if one in used]
+    inputs = [described(one, KINDS[shapes[one][1]], ["rows", *shapes[one][0]]) for one in taken]
+    outputs = [described(output[0], KINDS["float32"], ["rows", output[1]])]
     built = onnx.helper.make_graph(made.nodes, name, inputs, outputs, list(made.initializers.values()))
     opset = [onnx.helper.make_opsetid("", OPSET)]
     model = onnx.helper.make_model(built, opset_imports=opset, producer_name="hilp", ir_version=IR_VERSION)
     onnx.helper.set_model_props(model, dict(about))
     onnx.checker.check_model(model, full_check=True)
     return model
+
+
+def _is_value(operand: Any) -> bool:  # of a step; arrays go by their names, and numbers are floats
+    return isinstance(operand, int)
 
 
 class _Graph:
@@ -193,7 +195,7 @@ class _Graph:
 
     def named(self, operand: Any, double: bool = False) -> str:
         """The name of a value; arrays and numbers become constants of the graph."""
-        if isinstance(operand, int):
+        if _is_value(operand):
             inputs = self.program.inputs
             return inputs[operand] if operand < len(inputs) else f"value.{operand}"
         if isinstance(operand, str):
@@ -207,11 +209,10 @@ class _Graph:
         return name
 
     def add(self, number: int, step: list[Any]) -> None:
-        """The nodes of a step."""
         name, *operands = step
         how = operands.pop() if isinstance(operands[-1], dict) else {}
         kernel = operands.pop() if name == "conv" else ""
-        double = any(operand in self.doubles for operand in operands if isinstance(operand, int))
+        double = not self.doubles.isdisjoint(filter(_is_value, operands))
         if how.get("to", "float64" if double else None) == "float64":
             self.doubles.add(number)
         nodes = WITH_PARAMETERS[name](how) if name in WITH_PARAMETERS else [(PLAIN[name], {}, [])]

@@ -193,10 +193,9 @@ def hold(policy: FoundationPolicy, exported: Mapping[str, Run], seed: int = 0) -
     if policy.has_rule("goal_direction"):
         here, there = policy.encode(seen), policy.encode(following)
         ours = policy.act(seen, policy.goal_direction(here, there))
-        swayed = [
-            policy.act(seen, policy.goal_direction(_nudged(here, rng), _nudged(there, rng))) for _ in range(NUDGES)
-        ]
-        allowed = np.abs(np.stack(swayed) - ours).max(axis=0)
+        nudged = [(_nudged(here, rng), _nudged(there, rng)) for _ in range(NUDGES)]
+        swayed = np.stack([policy.act(seen, policy.goal_direction(*pair)) for pair in nudged])
+        allowed = np.abs(swayed - ours).max(axis=0)
         compare("act_towards", [seen, there], ours, allowed)
         compare("act_between", [seen, here, there], ours, allowed)
         still = policy.act(seen, np.zeros_like(here))

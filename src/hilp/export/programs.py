@@ -80,19 +80,17 @@ class Builder:
     def rule(self, function: Callable[..., Any], weights: Mapping[str, Any], arguments: Sequence[Any],
              operands: Sequence[Operand]) -> Operand:  # fmt: skip
         """Write the steps of `function(weights, *arguments)`, whose arguments (shapes, or trees of them) are these."""
-        names = list(weights)
+        names, cannot = list(weights), f"{self.what} cannot be exported"
         leaves = [jax.ShapeDtypeStruct(weights[name].shape, weights[name].dtype) for name in names]
         try:
             traced = jax.make_jaxpr(function)(leaves, *arguments)
         except Exception as error:  # the code of a method, which can fail in any way
             why = (str(error).splitlines() or [type(error).__name__])[0][:200]
-            raise HilpError(
-                f"{self.what} cannot be exported: JAX cannot trace it for any number of rows ({why})"
-            ) from error
+            raise HilpError(f"{cannot}: JAX cannot trace it for any number of rows ({why})") from error
         try:
             (output,) = self._inlined(traced, [*names, *operands])
         except NoStep as error:
-            raise HilpError(f"{self.what} cannot be exported: {error}") from None
+            raise HilpError(f"{cannot}: {error}") from None
         return self._operand(output)
 
     def _inlined(self, closed: Any, operands: Sequence[Known]) -> list[Known]:
@@ -114,7 +112,6 @@ class Builder:
         return name
 
     def _written(self, equation: Any, given: Sequence[Known]) -> Sequence[Known]:
-        """The values of one primitive."""
         name, parameters = equation.primitive.name, equation.params
         inner = next((parameters[key] for key in CALLS if key in parameters), None)
         if inner is not None:

@@ -9,8 +9,6 @@ Prompts are hilp's own: this package holds a copy of `hilp.prompts`. Loading run
 is arrays, and programs made of the few steps that STEPS lists.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
@@ -114,7 +112,7 @@ class Program:
         return found
 
 
-def load(folder: str | os.PathLike[str] | None = None) -> Policy:
+def load(folder: str | os.PathLike[str] | None = None) -> "Policy":
     """The policy in a folder; without one, in the folder that this package lies in."""
     path = Path(folder) if folder is not None else Path(__file__).parent.parent
     arrays, note = read_arrays(path / POLICY)
@@ -195,7 +193,7 @@ class Policy(PromptablePolicy):
         """Latents as hilp computed them: whether a state is near enough is a yes or a no, to the last bit."""
         return self.arrays.get(f"bank.{name}")
 
-    def high_level(self, arrays: Mapping[str, np.ndarray], note: Mapping[str, Any], path: Path) -> HighLevel:
+    def high_level(self, arrays: Mapping[str, np.ndarray], note: Mapping[str, Any], path: Path) -> "HighLevel":
         if "program" not in note:
             raise HilpError(f"{path} is a high level as hilp saved it: take it along with hilp export --prompts")
         return HighLevel(Program(note["program"], arrays), int(note["steps"]), dict(note["about"]))

@@ -109,14 +109,12 @@ Kind = tuple[Any, tuple[str, ...]]  # a type, and the notes that it was annotate
 
 
 def _kinds(config: type) -> dict[str, Kind]:
-    """The type and the notes of each field of a config."""
     hints = typing.get_type_hints(config, include_extras=True)
     plain = typing.get_type_hints(config)
     return {name: (plain[name], getattr(hint, "__metadata__", ())) for name, hint in hints.items()}
 
 
 def _check(name: str, value: Any, kind: Any, notes: tuple[str, ...]) -> None:
-    """Raise one line where the value of a field makes no sense."""
     if AUTO in notes and value == AUTO:
         return
     for rule in notes:

@@ -6,8 +6,6 @@ and replaces them by their codes. In the goal-conditioned half every network has
 all networks share one (`encode_batch`, `value_and_grad_with_codes`), trained by all losses but the actor's.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Mapping
@@ -32,9 +30,6 @@ Shape = tuple[int, int, int]  # height, width, channels
 PAD = 3  # goal-conditioned half: pixels that an image is shifted by, at most
 SHIFTED = 0.5  # goal-conditioned half: share of the batches that are shifted
 SIDE_A_PIXEL = 21  # zero-shot half: an image is shifted by its side over this, at most
-
-
-# ---- an observation as one vector ------------------------------------------------------------------------------------
 
 
 def join(observation: Tree, *others: Tree) -> Array:
@@ -68,10 +63,10 @@ class Layout:
     pieces: tuple[tuple[int, Shape | int], ...]  # number of an image and its shape, or (-1, how many numbers)
     make: str  # the name of the encoder
 
-    def __add__(self, numbers: int) -> Layout:
+    def __add__(self, numbers: int) -> "Layout":
         return replace(self, pieces=(*self.pieces, (-1, numbers)))
 
-    def __rmul__(self, times: int) -> Layout:
+    def __rmul__(self, times: int) -> "Layout":
         return replace(self, pieces=self.pieces * times)
 
 
@@ -203,9 +198,8 @@ class Light(eqx.Module):
     def __init__(self, shape: Shape, key: Array):
         keys = jax.random.split(key, len(self.SIDES))
         sizes = (shape[2], *[self.FILTERS] * len(self.SIDES))
-        self.layers = tuple(
-            Patches(side, a, b, k) for side, a, b, k in zip(self.SIDES, sizes, sizes[1:], keys, strict=False)
-        )
+        layers = zip(self.SIDES, sizes, sizes[1:], keys, strict=False)
+        self.layers = tuple(Patches(*layer) for layer in layers)
 
     def __call__(self, x: Array) -> Array:
         for layer in self.layers:

@@ -3,8 +3,6 @@
 Drawing and gathering are apart so that the same key picks the same rows wherever the arrays live.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -53,7 +51,7 @@ class Rows(NamedTuple):
     values: dict[str, Array] = {}  # noqa: RUF012 (never changed)
 
     @staticmethod
-    def of_transitions(at: Array, observations: Mapping[str, Array] | None = None, **values: Array) -> Rows:
+    def of_transitions(at: Array, observations: Mapping[str, Array] | None = None, **values: Array) -> "Rows":
         """s, a and s' of the transitions that begin in these rows, and more observations by their name."""
         seen = {"observation": at, "next_observation": at + 1, **(observations or {})}
         return Rows({"observations": seen, "actions": {"action": at}}, values)
@@ -78,7 +76,7 @@ class Batch:
     def items(self) -> Iterable[tuple[str, Tree]]:
         return self._arrays.items()
 
-    def replace(self, **arrays: Tree) -> Batch:
+    def replace(self, **arrays: Tree) -> "Batch":
         return Batch(**{**self._arrays, **arrays})
 
     def tree_flatten_with_keys(self) -> tuple[list[tuple[Any, Tree]], tuple[str, ...]]:
@@ -86,7 +84,7 @@ class Batch:
         return [(jax.tree_util.DictKey(name), self._arrays[name]) for name in names], names
 
     @classmethod
-    def tree_unflatten(cls, names: tuple[str, ...], arrays: list[Tree]) -> Batch:
+    def tree_unflatten(cls, names: tuple[str, ...], arrays: list[Tree]) -> "Batch":
         return cls(**dict(zip(names, arrays, strict=True)))
 
 
@@ -174,6 +172,16 @@ def hindsight_goals(
     return jnp.where(which < p_current, at, jnp.where(which < p_current + p_random, anywhere, future))
 
 
+def with_goals(cfg: Any, index: Index, key: Array) -> Rows:
+    """Transitions, each with a goal and whether it is there; where targets are bounded, also how far it is ahead."""
+    key_at, key_goal = jax.random.split(key)
+    at = transitions(index, key_at, cfg.batch)
+    p_current = getattr(cfg, "p_current_goal", 0.0)
+    goal = hindsight_goals(index, key_goal, at, cfg.goal_random, cfg.goal_discount, p_current)
+    ahead = {"steps_to_goal": steps_to_goal(index, at, goal)} if getattr(cfg, "bound_targets", False) else {}
+    return Rows.of_transitions(at, {"goal": goal}, reached=goal == at, **ahead)
+
+
 def steps_to_goal(index: Index, at: Array, goal: Array) -> Array:
     """How many steps after `at` the goal lies in the same episode; -1 where it lies before or in another one."""
     return jnp.where((goal >= at) & (goal <= index.last[at]), goal - at, -1)
@@ -218,17 +226,14 @@ def gather(columns: Columns, rows: Rows, xp: Any = jnp) -> Batch:
         ends = np.cumsum([numbers.size for numbers in wanted.values()])[:-1]
         pieces = trees.over(lambda part, ends=ends: xp.split(part, ends), values)
         for i, (label, numbers) in enumerate(wanted.items()):
-            shape = numbers.shape
-            found[label] = trees.over(
-                lambda piece, i=i, shape=shape: piece[i].reshape(*shape, *piece[i].shape[1:]), pieces
-            )
+            flat = trees.over(lambda piece, i=i: piece[i], pieces)
+            found[label] = trees.over(lambda part, at=numbers: part.reshape(*at.shape, *part.shape[1:]), flat)
     return Batch(**found, **rows.values)
 
 
 def normalised(observations: Tree, mean: Tree, scale: Tree) -> Tree:
     """Numbers shifted and scaled; the bytes of an image stay bytes on their way to the network."""
     if isinstance(observations, Mapping):
-        return {
-            name: (part - mean[name]) / scale[name] if name in mean else part for name, part in observations.items()
-        }
+        shifted = {name: (observations[name] - mean[name]) / scale[name] for name in mean}
+        return {name: shifted.get(name, part) for name, part in observations.items()}
     return (observations - mean) / scale

@@ -39,9 +39,8 @@ OGBENCH_ANTS = (
     *(f"antmaze-large{kind}" for kind in OF_MAZES),
     *_with_kinds(("antmaze-medium", "antmaze-giant", "antmaze-teleport"), *OF_MAZES),
 )
-VISUAL_ARM, VISUAL_NOISY_ARM, VISUAL_KITCHEN = (
-    tuple(f"visual-{name}" for name in names) for names in (ARM, NOISY_ARM, KITCHEN)
-)
+VISUAL_ARM, VISUAL_NOISY_ARM = (tuple(f"visual-{name}" for name in names) for names in (ARM, NOISY_ARM))
+VISUAL_KITCHEN = tuple(f"visual-{name}" for name in KITCHEN)
 ARMS = (*ARM, *NOISY_ARM, *VISUAL_ARM, *VISUAL_NOISY_ARM)
 OGBENCH = (*POINTS, *OGBENCH_ANTS, *ARMS)
 STITCH, EXPLORE = (tuple(name for name in OGBENCH if name.endswith(kind)) for kind in ("-stitch", "-explore"))
@@ -104,6 +103,7 @@ SUCCESSOR_IMAGES: Table = {
 # nothing, and the paper's goals, with zeros for it, would lie thousands of them away.
 KITCHEN_LAPTOP: dict[str, Any] = {"actor_hidden": (256, 256, 256), "normalize": False, "steps": 20_000}
 KITCHEN_AVERAGE = {"actor_ema": 1e-3}
+KITCHEN_ACTOR: dict[str, Any] = {**KITCHEN_LAPTOP, **KITCHEN_AVERAGE}
 KITCHEN_DISCOUNT = 0.99
 KITCHEN_PAPER = {"steps": 500_000}  # of the paper's table
 

@@ -5,8 +5,6 @@ old policy or the new one. Nothing in a folder is believed: sizes are held again
 is built from them, and loading runs no code.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -42,9 +40,7 @@ DAMAGE = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionEr
 LOOKS_RIGHT: dict[str, Callable[[Any], bool]] = {  # pages and tables show these, and folders may come from anywhere
     **dict.fromkeys(("data", "data_fingerprint", "task"), lambda value: isinstance(value, str)),
     **dict.fromkeys(("steps", "seed"), lambda value: type(value) is int and value >= 0),
-    "first_observation": lambda value: (
-        isinstance(value, list) and all(type(number) in (int, float) for number in value)
-    ),
+    "first_observation": lambda value: isinstance(value, list) and {*map(type, value)} <= {int, float},
     "moving": lambda value: type(value) in (int, float) and value >= 0,
     "plan": lambda value: value in PLANS or (type(value) is int and value >= 0),
     "versions": lambda value: isinstance(value, dict) and all(isinstance(text, str) for text in value.values()),
@@ -66,7 +62,7 @@ class Provenance:
     versions: dict[str, str] = field(default_factory=dict)  # of the software that trained it
 
     @staticmethod
-    def from_json(origin: dict[str, Any]) -> Provenance:
+    def from_json(origin: dict[str, Any]) -> "Provenance":
         """From what a policy's folder says; keys of a later hilp are passed over, a ValueError where a value is odd."""
         for key, value in origin.items():
             if key in LOOKS_RIGHT and value is not None and not LOOKS_RIGHT[key](value):
@@ -158,7 +154,6 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _read_description(folder: Path) -> dict[str, Any]:
-    """config.json, with all that a policy has."""
     description = storage.read_json(folder / CONFIG)
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise HilpError(f"{folder / CONFIG} is not the config of a hilp policy")

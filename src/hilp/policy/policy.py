@@ -5,8 +5,6 @@ controller needs at every step is put together of several rules (`COMBINED`) in 
 observation the way into a compiled program and back costs more than what the program does.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
@@ -171,7 +169,7 @@ class FoundationPolicy(PromptablePolicy):
         seen = self.preparation.observations(observations)
         return np.asarray(self._rules("skill_of", seen, inside.astype(np.float32), steps))
 
-    def high_level(self, arrays: Mapping[str, np.ndarray], note: Mapping[str, Any], path: Path) -> HighLevel:
+    def high_level(self, arrays: Mapping[str, np.ndarray], note: Mapping[str, Any], path: Path) -> "HighLevel":
         """The high level of a saved hierarchy; KeyError, TypeError or ValueError where it is something else."""
         config, spec, preparation, like = artifact.parse_description(note, arrays)
         if spec.parts != self.spec.parts or spec.observation_dim != self.spec.observation_dim:
@@ -185,7 +183,7 @@ class FoundationPolicy(PromptablePolicy):
         found = Path(path)
         return super().load_prompt(runs.find_prompt(found) if found.is_dir() else found)
 
-    def with_graph(self, data: Dataset, seed: int = 0) -> FoundationPolicy:
+    def with_graph(self, data: Dataset, seed: int = 0) -> "FoundationPolicy":
         """This policy with the graph of trajectories, as training leaves it: for policies that have none."""
         require_graph(self)
         rows, lengths = graph.trajectories(data.lengths, seed)
@@ -193,7 +191,7 @@ class FoundationPolicy(PromptablePolicy):
         drawn = graph.build(self.midpoints.latents, latents, lengths, self.discount, seed)
         return dataclasses.replace(self, graph=drawn)
 
-    def with_latents(self, data: Dataset, count: int, seed: int = 0) -> FoundationPolicy:
+    def with_latents(self, data: Dataset, count: int, seed: int = 0) -> "FoundationPolicy":
         """This policy with latents of more transitions than it keeps pictures of, as training leaves it."""
         drawn = LatentBank.draw(self, data, count, seed) if self.spec.pictures else None
         return self if drawn is None else dataclasses.replace(self, latent_bank=drawn)
@@ -233,7 +231,7 @@ class FoundationPolicy(PromptablePolicy):
         return artifact.save(self, path)
 
     @staticmethod
-    def load(path: str | os.PathLike[str]) -> FoundationPolicy:
+    def load(path: str | os.PathLike[str]) -> "FoundationPolicy":
         """A policy from its folder, or from the folder of the run that trained it."""
         require_own_process()
         return FoundationPolicy(**artifact.load(path))

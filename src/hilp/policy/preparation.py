@@ -1,7 +1,5 @@
 """Preparation: what happens to observations before the networks and to actions after them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -35,7 +33,7 @@ class Preparation:
     transform: ObservationTransform | None = None
 
     @staticmethod
-    def of(data: Dataset, normalize: bool) -> Preparation:
+    def of(data: Dataset, normalize: bool) -> "Preparation":
         """Measured on the data; a constant column is only shifted, never divided by its zero deviation."""
         mean, scale = Preparation._measured(data.network_inputs, normalize)
         scaling = data.action_scaling
@@ -61,9 +59,8 @@ class Preparation:
 
     def observations(self, observations: Tree) -> Tree:
         """Of the user, as the networks take them."""
-        return normalised(
-            observations if self.transform is None else self.transform(observations), self.mean, self.scale
-        )
+        seen = observations if self.transform is None else self.transform(observations)
+        return normalised(seen, self.mean, self.scale)
 
     def seen(self, spec: Spec) -> Spec:
         """What networks know of data that the user knows as `spec`."""
@@ -79,7 +76,7 @@ class Preparation:
         return found if self.transform is None else {**found, "transform": self.transform.to_json()}
 
     @staticmethod
-    def from_json(described: Mapping[str, Any], spec: Spec) -> Preparation:
+    def from_json(described: Mapping[str, Any], spec: Spec) -> "Preparation":
         """From what a policy's folder says; a ValueError where it does not fit the policy's spec."""
         transform = ObservationTransform.from_json(described["transform"]) if "transform" in described else None
         if transform is not None and (spec.parts or transform.width != spec.observation_dim):

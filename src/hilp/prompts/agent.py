@@ -4,8 +4,6 @@ A backend gives the attributes of `Agent` and `rule`; all else is here, so both 
 observations of a call are checked and brought to a batch once, and held against the range of the data, too.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -52,7 +50,7 @@ class Batch:
             self._prepared = prepare(self.tree)
         return self._prepared
 
-    def take(self, rows: np.ndarray | slice) -> Batch:
+    def take(self, rows: np.ndarray | slice) -> "Batch":
         """Some of the rows."""
         return Batch(trees.over(lambda part: part[rows], self.tree), False)
 
@@ -204,10 +202,10 @@ class Agent:
             flat = [part.reshape(len(named), -1) for part in named.tree.values()]
             return Batch(np.concatenate(flat, axis=1), named.single)
         array = numbers(observation, "an observation", np.float32)
-        wanted = self.spec.observation_dim
-        if array.ndim not in (1, 2) or array.shape[-1] != wanted:
+        dim = self.spec.observation_dim
+        if array.ndim not in (1, 2) or array.shape[-1] != dim:
             raise HilpError(
-                f"this policy takes observations of {wanted} numbers (or batches [n, {wanted}]), not {array.shape}"
+                f"this policy takes observations of {dim} numbers (or batches [n, {dim}]), not {array.shape}"
             )
         if not np.isfinite(array).all():
             raise HilpError("the observation holds a NaN or an infinity")

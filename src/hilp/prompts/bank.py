@@ -1,9 +1,7 @@
 """The bank: the sample of data that a policy keeps, so that plans and reward prompts need no data set."""
 
-from __future__ import annotations
-
 from collections import UserDict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +29,7 @@ class Bank:
     next_extras: Mapping[str, np.ndarray] = field(default_factory=dict)  # of EXTRAS what the data has, at s'
 
     @staticmethod
-    def draw(data: Any, count: int, seed: int) -> Bank:
+    def draw(data: Any, count: int, seed: int) -> "Bank":
         """At most `count` transitions, drawn without replacement; fewer where they are pictures, which are large."""
         parts = trees.named(data.observations, "observations").values()
         picture = sum(int(np.prod(part.shape[1:])) for part in parts if part.dtype == np.uint8 and len(part.shape) == 4)
@@ -45,25 +43,18 @@ class Bank:
         return data.transition_rows[np.sort(chosen)]
 
     @staticmethod
-    def at(data: Any, rows: np.ndarray, without: Collection[str] = ()) -> Bank:
+    def at(data: Any, rows: np.ndarray, without: Collection[str] = ()) -> "Bank":
         """The transitions that start in these rows, without some parts of observations."""
         extras = {name: np.asarray(data.extras[name][rows + 1], np.float32) for name in EXTRAS if name in data.extras}
         observations, following = (_at(data.observations, at, without) for at in (rows, rows + 1))
         return Bank(observations, data.acted(rows), following, extras)
 
-    def subsample(self, count: int, seed: int) -> Bank:
+    def subsample(self, count: int, seed: int) -> "Bank":
         """At most `count` of them, drawn without replacement."""
         if len(self) <= count:
             return self
-        return self.take(np.sort(np.random.default_rng(seed).choice(len(self), count, replace=False)))
-
-    def take(self, rows: np.ndarray) -> Bank:
-        """The transitions of these numbers, in arrays of their own."""
-        return self._over(lambda column: column[rows])
-
-    def copy(self) -> Bank:
-        """One whose arrays may be written to."""
-        return self._over(np.array)
+        rows = np.sort(np.random.default_rng(seed).choice(len(self), count, replace=False))
+        return self.over(lambda column: column[rows])
 
     def columns(self) -> dict[str, np.ndarray]:
         """Its arrays by name, parts of observations as `observations/camera`."""
@@ -75,22 +66,22 @@ class Bank:
         }
 
     @staticmethod
-    def from_columns(columns: Mapping[str, np.ndarray], spec: Spec, without: Collection[str] = ()) -> Bank:
+    def from_columns(columns: Mapping[str, np.ndarray], spec: Spec, without: Collection[str] = ()) -> "Bank":
         """The bank of a policy for such data (without some parts); a ValueError where the columns do not fit it."""
-        rows: dict[str, tuple[tuple[int, ...], str]] = {"actions": ((spec.action_dim,), "float32")}
+        count = len(columns.get("actions", ()))
+        wanted: dict[str, tuple[tuple[int, ...], str]] = {"actions": ((count, spec.action_dim), "float32")}
         parts = [(f"/{name}", shape, kind) for name, shape, kind in spec.parts if name not in without]
         for suffix, shape, kind in parts if spec.parts else [("", (spec.observation_dim,), "float32")]:
-            rows |= {f"{name}{suffix}": (shape, kind) for name in ("observations", "next_observations")}
+            wanted |= {f"{name}{suffix}": ((count, *shape), kind) for name in ("observations", "next_observations")}
         extras = {name: columns[f"next_{name}"] for name in EXTRAS if f"next_{name}" in columns}
-        rows |= {f"next_{name}": (column.shape[1:], "float32") for name, column in extras.items()}
-        count = len(columns.get("actions", ()))
-        wanted = {name: ((count, *shape), kind) for name, (shape, kind) in rows.items()}
+        wanted |= {f"next_{name}": ((count, *column.shape[1:]), "float32") for name, column in extras.items()}
         if {name: (column.shape, column.dtype.name) for name, column in columns.items()} != wanted:
             raise ValueError("its columns do not fit the policy")
         observations, following = (trees.unnamed(columns, name) for name in ("observations", "next_observations"))
         return Bank(observations, columns["actions"], following, extras)
 
-    def _over(self, function: Any) -> Bank:
+    def over(self, function: Callable[[np.ndarray], np.ndarray]) -> "Bank":
+        """The function of every array of it."""
         kept = (self.observations, self.actions, self.next_observations, self.next_extras)
         return Bank(*(trees.over(function, tree) for tree in kept))
 
@@ -139,7 +130,7 @@ class LatentBank:
     shown: np.ndarray  # int32 [m]: the transitions whose s they show
 
     @staticmethod
-    def draw(policy: Any, data: Any, count: int, seed: int) -> LatentBank | None:
+    def draw(policy: Any, data: Any, count: int, seed: int) -> "LatentBank | None":
         """Of at most `count` transitions; None where the policy's bank holds as many, or has no use for them."""
         rows = Bank.rows(data, count, seed)
         if len(rows) <= len(policy.bank):
@@ -161,16 +152,14 @@ class LatentBank:
         return {**self.rest.columns(), **self.encoded, "thumbnails": self.thumbnails, "shown": self.shown}
 
     @staticmethod
-    def from_columns(columns: Mapping[str, np.ndarray], spec: Spec) -> LatentBank:
+    def from_columns(columns: Mapping[str, np.ndarray], spec: Spec) -> "LatentBank":
         """The latent bank of a policy for such data; a ValueError where the columns do not fit it."""
         encoded = {name: columns[name] for name in ENCODED if name in columns}
         thumbnails, shown = columns["thumbnails"], columns["shown"]
         own = {*encoded, "thumbnails", "shown"}
         others = {name: column for name, column in columns.items() if name not in own}
         rest = Bank.from_columns(others, spec, without=spec.pictures)
-        if {(column.ndim, column.dtype.name, len(column)) for column in encoded.values()} != {
-            (2, "float32", len(rest))
-        }:
+        if {(rows.ndim, rows.dtype.name, len(rows)) for rows in encoded.values()} != {(2, "float32", len(rest))}:
             raise ValueError("its latents do not fit its transitions")
         if (thumbnails.ndim, thumbnails.dtype, shown.dtype) != (4, np.uint8, np.int32):
             raise ValueError("its thumbnails are no pictures")

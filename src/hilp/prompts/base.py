@@ -4,8 +4,6 @@
 comes as arrays and a note of plain values (`packed`), so a prompt of prompts is saved as a tree of those, in one file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -66,19 +64,19 @@ class Prompt:
     def save(self, path: str | Path) -> None:
         write_arrays(Path(path), *self.packed())
 
-    def __add__(self, other: Any) -> SumPrompt:
+    def __add__(self, other: Any) -> "SumPrompt":
         if not isinstance(other, Prompt):
             return NotImplemented
         return SumPrompt((*_weighed(self), *_weighed(other)))
 
-    def __mul__(self, weight: Any) -> SumPrompt:
+    def __mul__(self, weight: Any) -> "SumPrompt":
         if isinstance(weight, bool) or not isinstance(weight, int | float | np.number):
             return NotImplemented
         return SumPrompt(tuple((float(weight) * own, part) for own, part in _weighed(self)))
 
     __rmul__ = __mul__
 
-    def then(self, following: Prompt, until: Condition = None) -> ThenPrompt:
+    def then(self, following: "Prompt", until: Condition = None) -> "ThenPrompt":
         """This prompt, and from then on another.
 
         until: a number of steps, a formula over the observation that becomes true ("observation[0] > 5"), a function of
@@ -91,7 +89,7 @@ class Prompt:
             return ThenPrompt(self.first, following, self.ending, self.columns)
         return ThenPrompt(self, following, until)
 
-    def until(self, until: Condition = None) -> UntilPrompt:
+    def until(self, until: Condition = None) -> "UntilPrompt":
         """This prompt with an end: `over` says which agents are there. `a.until(c).then(b)` is `a.then(b, until=c)`."""
         return UntilPrompt(self, until)
 

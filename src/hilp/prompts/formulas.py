@@ -18,8 +18,6 @@ A number counts as a vector of one number and the other way round. The result is
 and `action` always mean the whole, also where a part has that name.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import math
@@ -46,7 +44,7 @@ class Formula:
 
     text: str
     function: RewardFunction
-    change: Formula | None = None  # f - before(f), where f is a formula of s' alone: what it gains in a step
+    change: "Formula | None" = None  # f - before(f), where f is a formula of s' alone: what it gains in a step
 
     def __call__(self, s: np.ndarray, a: np.ndarray, s2: np.ndarray, extras: Extras) -> np.ndarray:
         return self.function(s, a, s2, extras)
@@ -80,9 +78,8 @@ def reward(
     if not reader.is_of_a_state or reader.extra_names:
         return Formula(reader.text, function)
     first = reader.text if reader.text.isidentifier() else f"({reader.text})"
-    change = Formula(
-        f"{first} - before({reader.text})", lambda s, a, s2, x: function(s, a, s2, x) - function(s2, a, s, x)
-    )
+    text = f"{first} - before({reader.text})"
+    change = Formula(text, lambda s, a, s2, x: function(s, a, s2, x) - function(s2, a, s, x))
     return Formula(reader.text, function, change)
 
 
@@ -318,9 +315,8 @@ class _Reader:
         try:
             column = extras.before(name) if is_before else extras.after(name)
         except HilpError:
-            hint = nearest(
-                name, {*self.columns, "observation", "action", *(extras.at_s if is_before else extras.at_next)}
-            )
+            known_extras = extras.at_s if is_before else extras.at_next
+            hint = nearest(name, {*self.columns, "observation", "action", *known_extras})
             kind = "extra column at s" if is_before else "extra column"
             problem = f"unknown name, neither a part of the observation nor an {kind} of {extras.owner}: {hint}"
             known = next((n for n, (_, shape) in self.columns.items() if math.prod(shape) == 1), "observation[0]")

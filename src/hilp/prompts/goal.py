@@ -226,7 +226,7 @@ def match(policy: Agent, goals: np.ndarray, goal_dims: Sequence[Any]) -> np.ndar
     if not len(states):
         raise HilpError("this policy was saved without a bank of states, so goal_dims have none to match")
     width, columns = states.shape[1], list(goal_dims)
-    if not columns or not all(isinstance(column, int | np.integer) and 0 <= column < width for column in columns):
+    if not all(isinstance(column, int) and 0 <= column < width for column in columns):
         raise HilpError(f"goal_dims are one or more of its columns 0 to {width - 1}, not {goal_dims!r}")
     periods = {} if policy.transform is None else dict(policy.transform.angles)
     places = Places(states[:, columns], np.array([periods.get(column, 0.0) for column in columns]))
@@ -237,10 +237,8 @@ def match(policy: Agent, goals: np.ndarray, goal_dims: Sequence[Any]) -> np.ndar
         around = np.argsort(apart, kind="stable")[:AROUND]
         if apart[around[0]] > FAR * gap:
             nearest = ", ".join(f"{number:.4g}" for number in places.known[around[0]])
-            warnings.warn(
-                f"no state of the data is near this goal in its goal_dims: the nearest one has {nearest} there",
-                stacklevel=4,
-            )
+            text = f"no state of the data is near this goal in its goal_dims: the nearest one has {nearest} there"
+            warnings.warn(text, stacklevel=4)
         seen = policy.encode(states[around]) if policy.has_rule("goal_direction") else states[around] / spread
         found.append(around[np.argmin(np.linalg.norm(seen - seen.mean(axis=0), axis=1))])
     return np.asarray(states[found])

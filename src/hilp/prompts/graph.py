@@ -10,8 +10,6 @@ Where no trajectory leads on, neighbours by phi alone are joined, at a price tha
 such an edge is a guess, and `GraphPlanner.path_info` says so.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -52,7 +50,7 @@ class Graph:
         return {name: np.atleast_1d(np.asarray(getattr(self, name), kind)) for name, kind in COLUMNS.items()}
 
     @staticmethod
-    def from_columns(columns: Mapping[str, np.ndarray], bank: int) -> Graph:
+    def from_columns(columns: Mapping[str, np.ndarray], bank: int) -> "Graph":
         """The graph of a policy with so many states in its bank; a ValueError where the columns are none."""
         if columns.keys() != COLUMNS.keys():
             raise ValueError("a column of the graph is missing or unexpected")
@@ -171,16 +169,13 @@ def quickest(keys: np.ndarray, costs: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return unique, costs[order][first + (QUANTILE * (counts - 1)).astype(int)], counts
 
 
-def neighbours(
-    landmarks: np.ndarray, radius: float, origin: np.ndarray, target: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def neighbours(landmarks: np.ndarray, radius: float, origin: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, ...]:
     """Pairs of landmarks within a radius, in both directions, but those that are edges already."""
     squares = np.square(landmarks).sum(axis=1)
     table = squares + squares[:, None] - 2.0 * landmarks @ landmarks.T <= radius * radius
     table[origin, target] = False
     np.fill_diagonal(table, False)
-    one, two = np.nonzero(table)
-    return one, two
+    return np.nonzero(table)
 
 
 # ---- planning on it --------------------------------------------------------------------------------------------------
@@ -209,7 +204,7 @@ class PathInfo:
 class GraphPlanner:
     """A graph with the bank that its landmarks are from."""
 
-    def __init__(self, graph: Graph, bank: Midpoints, discount: float, search: Search | None = None):
+    def __init__(self, graph: Graph, bank: Midpoints, discount: float, search: "Search | None" = None):
         """search: of shortest ways; without one by SciPy, and by sweeps where it is not installed."""
         self.graph, self.bank, self.discount = graph, bank, discount
         self.search = search or (by_scipy if has_scipy() else by_sweeps)

@@ -6,8 +6,6 @@ potential does. So the simplest of three models is taken that explains held-out 
 u alone, both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -63,7 +61,7 @@ def plan(planner: GraphPlanner, before: np.ndarray, after: np.ndarray, rewards: 
     return Plan(state_reward, potential, values, discount, scores[model], model)
 
 
-def _weights(planner: GraphPlanner, latents: np.ndarray) -> csr_matrix:
+def _weights(planner: GraphPlanner, latents: np.ndarray) -> "csr_matrix":
     """States as weighted means of the landmarks around them, n x k."""
     from scipy.sparse import csr_matrix
 
@@ -72,7 +70,7 @@ def _weights(planner: GraphPlanner, latents: np.ndarray) -> csr_matrix:
     return csr_matrix((shares.ravel(), (rows, near.ravel())), (len(latents), len(planner.graph)))
 
 
-def _fit(model: Model, at: csr_matrix, to: csr_matrix, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _fit(model: Model, at: "csr_matrix", to: "csr_matrix", wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """rho and u, both [k], by damped least squares."""
     from scipy.sparse import hstack
     from scipy.sparse.linalg import lsqr
@@ -117,9 +115,8 @@ def subgoals(planner: GraphPlanner, plan: Plan, here: np.ndarray, best: int) -> 
     found = np.array(here)
     for agent, states, steps in planner.surroundings(here):
         own, weights = planner.bank_shares(states)
-        worth, earns, gets = (
-            np.sum(c[own] * weights, axis=1) for c in (plan.values, plan.state_reward, plan.potential)
-        )
+        columns = (plan.values, plan.state_reward, plan.potential)
+        worth, earns, gets = (np.sum(column[own] * weights, axis=1) for column in columns)
         later = plan.discount**steps
         on_the_way = (1.0 - later) / (1.0 - plan.discount) * 0.5 * (state_reward[agent] + earns)
         score = on_the_way + np.sqrt(later) * (gets - potential[agent]) + later * worth

@@ -116,9 +116,8 @@ class Midpoints:
 
     def square_distance_table(self, points: np.ndarray) -> np.ndarray:
         squares = np.einsum("nd,nd->n", points, points)
-        return np.maximum(
-            self.squares - 2.0 * np.einsum("qd,dn->qn", points, self.by_dimension) + squares[:, None], 0.0
-        )  # queries x N
+        inner = np.einsum("qd,dn->qn", points, self.by_dimension)  # queries x N
+        return np.maximum(self.squares - 2.0 * inner + squares[:, None], 0.0)
 
 
 class DirectedMidpoints(Midpoints):

@@ -46,7 +46,6 @@ class PromptablePolicy(Agent):
         return action[0] if batch.single else action
 
     def _skills(self, z: Any, batch: Batch) -> np.ndarray:
-        """Skill vectors of a batch, checked."""
         if z is None and self.skill_dim:
             raise HilpError(f"{self.method} acts on a prompt: give one, e.g. policy.goal(...)")
         z = numbers(() if z is None else z, "a skill", np.float32)
@@ -214,20 +213,22 @@ class _Reader:
                 require_graph(policy)
                 return graph_reward.loaded(policy, arrays, note, self._spec(note))
             case "adapted":
-                return AdaptedPrompt(
-                    policy, self._part("first", arrays, note), np.asarray(arrays["offset"], np.float32)
-                )
+                offset = np.asarray(arrays["offset"], np.float32)
+                return AdaptedPrompt(policy, self._part("first", arrays, note), offset)
             case "sum":
                 parts = [self._part(str(number), arrays, note) for number in range(len(note["weights"]))]
                 return SumPrompt(tuple(zip(map(float, note["weights"]), parts, strict=True)))
-            case "until" | "then" as kind:
-                first, until = self._part("first", arrays, note), note["until"]
-                ending = until["formula"] if until["steps"] is None else until["steps"]
-                columns = {str(name): int(column) for name, column in until["columns"].items()}
-                if kind == "until":
-                    return UntilPrompt(first, ending, columns)
-                return ThenPrompt(first, self._part("second", arrays, note), ending, columns)
+            case "until" | "then":
+                return self._ended(arrays, note)
         raise HilpError(f"{self.path} is not a prompt")
+
+    def _ended(self, arrays: Arrays, note: Note) -> Prompt:
+        first, until = self._part("first", arrays, note), note["until"]
+        ending = until["formula"] if until["steps"] is None else until["steps"]
+        columns = {str(name): int(column) for name, column in until["columns"].items()}
+        if note["kind"] == "until":
+            return UntilPrompt(first, ending, columns)
+        return ThenPrompt(first, self._part("second", arrays, note), ending, columns)
 
     def _spec(self, note: Note, kind: type[Any] | None = None) -> Any:
         """The spec in a note, where it has one; a KeyError or ValueError where it has to be of a kind and is not."""

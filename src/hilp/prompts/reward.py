@@ -1,7 +1,5 @@
 """Rewards as prompts: the skill that follows one, the goal that it points at, or a plan on the graph of the data."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable, Mapping
@@ -66,8 +64,7 @@ def reward(policy: Agent, data: Any, function: Any, options: Reward) -> Prompt:
         return _by_goal(policy, data, function, options)
     labelled = _labelled(policy, data, function, options.samples, options.seed)
     z, r2 = _fit(policy, labelled, options.intercept)
-    may_plan = options.rule == "auto" and has_graph(policy) and has_scipy()
-    if r2 < POOR_FIT and may_plan and policy.planner.is_fine_enough:
+    if r2 < POOR_FIT and options.rule == "auto" and _has_fine_graph(policy):
         on_graph = _on_graph(policy, data, function, options)
         if on_graph.r2 >= POOR_FIT:
             warnings.warn(
@@ -85,6 +82,10 @@ def reward(policy: Agent, data: Any, function: Any, options: Reward) -> Prompt:
     return SkillPrompt(policy, policy.project(z), r2, spec=_spec(function, options))
 
 
+def _has_fine_graph(policy: Agent) -> bool:
+    return has_graph(policy) and has_scipy() and policy.planner.is_fine_enough
+
+
 def _by_goal(policy: Agent, data: Any, function: Any, options: Reward) -> goal.GoalPrompt:
     if not policy.has_rule("goal_direction"):
         policy.require_rule("goal_skill", "has no goal rule" if options.rule == "goal" else "has no reward rule")
@@ -93,7 +94,7 @@ def _by_goal(policy: Agent, data: Any, function: Any, options: Reward) -> goal.G
     return goal.goal(policy, trees.over(lambda rows: rows[best], labelled.after), Goal())
 
 
-def _fit(policy: Agent, labelled: Labelled, intercept: bool) -> tuple[np.ndarray, float]:
+def _fit(policy: Agent, labelled: "Labelled", intercept: bool) -> tuple[np.ndarray, float]:
     """The direction of a reward, and how much of it a direction expresses.
 
     Without an intercept, as in the paper, the mean of the reward is explained by the mean of the features. A policy
@@ -158,7 +159,7 @@ class Labelled:
         return policy.encode(self.before), policy.encode(self.after)
 
 
-def _what_else(policy: Agent, function: Any, labelled: Labelled, intercept: bool) -> str:
+def _what_else(policy: Agent, function: Any, labelled: "Labelled", intercept: bool) -> str:
     """What to try instead of a reward that phi cannot express; the form that rewards a change only where it fits."""
     tips = ["prefer smooth rewards", "a larger latent dimension"]
     if policy.has_rule("goal_direction") or policy.has_rule("goal_skill"):
@@ -218,7 +219,7 @@ def _of_data(policy: Agent, data: Any, function: RewardFunction, samples: int, s
 
 
 def _of_sample(sample: Bank, function: RewardFunction, extras_of: Callable[[Bank], Extras]) -> Labelled:
-    own = sample.copy()  # what a function writes into its arguments changes neither the bank nor the features
+    own = sample.over(np.array)  # what a function writes into its arguments changes neither the bank nor the features
     found = apply_reward(function, own.observations, own.actions, own.next_observations, extras_of(own))
     return Labelled(sample.observations, sample.next_observations, numbers(found, "the reward"))
 
@@ -229,7 +230,7 @@ def _without_pictures(policy: Agent, function: RewardFunction, samples: int, see
     if kept is None:
         return None
     rows = np.sort(np.random.default_rng(seed).choice(len(kept), min(samples, len(kept)), replace=False))
-    own = kept.rest.take(rows)
+    own = kept.rest.over(lambda column: column[rows])
     before, after = (WithoutPictures(tree, policy.spec.pictures) for tree in (own.observations, own.next_observations))
     try:
         found = apply_reward(function, before, own.actions, after, Extras({}, own.next_extras, "the bank"))
@@ -253,9 +254,8 @@ def _checked(policy: Agent, labelled: Labelled) -> Labelled:
         raise HilpError("there is no transition to ask the reward about: pass a data set, or a table that is not empty")
     bad = np.flatnonzero(~np.isfinite(rewards))
     if len(bad):
-        raise HilpError(
-            f"the reward is NaN or infinite for {len(bad)} of {len(rewards)} transitions, first at {bad[0]}"
-        )
+        of_all = f"{len(bad)} of {len(rewards)} transitions"
+        raise HilpError(f"the reward is NaN or infinite for {of_all}, first at {bad[0]}")
     if np.ptp(rewards) == 0.0:
         raise HilpError("the reward is the same everywhere in the sampled data, so it asks for nothing")
     return labelled

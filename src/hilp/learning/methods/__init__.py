@@ -118,9 +118,4 @@ def presets(name: str) -> dict[str, dict[str, Any]]:
     return getattr(module(name), "PRESETS", {})
 
 
-configure = configs.changed
-
-
-def config_values(config: Any) -> dict[str, Any]:
-    """A config as plain values: what runs, policies and rows hold of it."""
-    return dataclasses.asdict(config)
+configure, config_values = configs.changed, dataclasses.asdict  # the latter: what runs, policies and rows hold of it

@@ -81,7 +81,7 @@ PRESETS = {
     "laptop antmaze": {**tables.ANT_ACTOR, **tables.ANT_AVERAGE},
     "laptop pointmaze+all-arms": tables.OGBENCH_LAPTOP,
     "paper antmaze-large": {"actor_hidden": (256, 256)},
-    "laptop all-kitchens": {**tables.KITCHEN_LAPTOP, **tables.KITCHEN_AVERAGE},
+    "laptop all-kitchens": tables.KITCHEN_ACTOR,
     "paper all-kitchens": tables.KITCHEN_PAPER,
     "paper visual": {**tables.PAPER_IMAGES, "steps": 500_000},
 }

@@ -16,19 +16,8 @@ from jax import Array
 
 from hilp import trees
 from hilp.errors import HilpError
-from hilp.learning import actors, hilbert, images, losses, networks, sampling, skills, tables
-from hilp.learning.configs import (
-    AUTO,
-    AutoFraction,
-    Count,
-    Ema,
-    Fraction,
-    Info,
-    NonNegative,
-    Share,
-    Stage,
-    reference_values,
-)
+from hilp.learning import actors, configs, hilbert, images, losses, networks, sampling, skills, tables
+from hilp.learning.configs import AUTO, AutoFraction, Count, Ema, Fraction, Info, NonNegative, Share, Stage
 from hilp.spec import Spec
 from hilp.trees import Tree
 
@@ -62,9 +51,8 @@ class Config(PhiConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.policy_sees == "phi" and self.schedule != "sequential":
-            raise HilpError(
-                "config key 'policy_sees' can be phi for a sequential schedule only: phi must be trained first"
-            )
+            needs = "a sequential schedule only: phi must be trained first"
+            raise HilpError(f"config key 'policy_sees' can be phi for {needs}")
 
 
 class State(NamedTuple):
@@ -114,16 +102,13 @@ class Policy(eqx.Module):
 
 
 def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
-    key_at, key_goal = jax.random.split(key)
-    at = sampling.transitions(index, key_at, cfg.batch)
-    goal = sampling.hindsight_goals(index, key_goal, at, cfg.goal_random, cfg.goal_discount)
-    seen, extras = {"goal": goal}, {"reached": goal == at}
-    if cfg.bound_targets:
-        extras["steps_to_goal"] = sampling.steps_to_goal(index, at, goal)
-    if cfg.n_step > 1:
-        seen["n_step_observation"] = sampling.n_step_rows(index, at, goal, cfg.n_step)
-        extras["n_steps"] = seen["n_step_observation"] - at
-    return sampling.Rows.of_transitions(at, seen, **extras)
+    rows = sampling.with_goals(cfg, index, key)
+    if cfg.n_step == 1:
+        return rows
+    seen = rows.columns["observations"]
+    later = sampling.n_step_rows(index, seen["observation"], seen["goal"], cfg.n_step)
+    columns = {**rows.columns, "observations": {**seen, "n_step_observation": later}}
+    return sampling.Rows(columns, {**rows.values, "n_steps": later - seen["observation"]})
 
 
 def sample_policy(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
@@ -178,10 +163,8 @@ def stages(cfg: Config) -> tuple[Stage, ...]:
     if cfg.schedule == "joint":
         return (Stage(sample, update),)
     through = {"views": views} if cfg.policy_sees == "phi" else {}
-    return (
-        Stage(sample, update_phi, until=cfg.phi_steps),
-        Stage(sample_policy, update_policy, columns={"latents": latents} | through),
-    )
+    of_policy = Stage(sample_policy, update_policy, columns={"latents": latents} | through)
+    return Stage(sample, update_phi, until=cfg.phi_steps), of_policy
 
 
 def latents(cfg: Config, state: State, observation: Tree) -> Array:
@@ -200,7 +183,7 @@ def export(cfg: Config, state: State) -> Policy:
 
 
 def reference(cfg: PhiConfig) -> dict[str, object]:
-    return reference_values(cfg, "hidden", "lr", "bound_targets", "augment")
+    return configs.reference_values(cfg, "hidden", "lr", "bound_targets", "augment")
 
 
 def phi_loss(

@@ -108,10 +108,8 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     size = images.layout(cfg, spec)
     rep = Representation(networks.Trunk(2 * size, cfg.hidden, cfg.rep_dim, key_rep))
     value = networks.ensemble(networks.Trunk, size + cfg.rep_dim, cfg.hidden, 1, key=key_value)
-    both = Actors(
-        low=actors.UnitActor(size + cfg.rep_dim, cfg.actor_hidden, spec.action_dim, key_low),
-        high=actors.UnitActor(2 * size, cfg.actor_hidden, cfg.rep_dim, key_high),
-    )
+    low = actors.UnitActor(size + cfg.rep_dim, cfg.actor_hidden, spec.action_dim, key_low)
+    both = Actors(low, actors.UnitActor(2 * size, cfg.actor_hidden, cfg.rep_dim, key_high))
     average = losses.averaged(both, both, cfg.actor_ema)
     return State(rep, value, value, both, average, optax.adam(cfg.lr).init((rep, value, both)))
 
@@ -138,9 +136,8 @@ def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tupl
         state.actors.high, high_sees, wanted, high_after - high_before, cfg.high_temperature, cfg.awr_clip
     )
 
-    (rep, value, both), opt = losses.adam_step(
-        cfg.lr, (*grad_v, Actors(grad_low, grad_high)), state.opt, (*learnt, state.actors)
-    )
+    grads = (*grad_v, Actors(grad_low, grad_high))
+    (rep, value, both), opt = losses.adam_step(cfg.lr, grads, state.opt, (*learnt, state.actors))
     value_target = losses.polyak(state.value_target, value, cfg.tau)
     average = losses.averaged(state.actors_average, both, cfg.actor_ema, opt[0].count)
     info = {"value_loss": loss_v, "value": mean_v, "actor_loss": loss_low, "high_loss": loss_high}

@@ -44,10 +44,8 @@ class BidirectionalGru(eqx.Module):
     def __init__(self, size_in: int, hidden: int, layers: int, key: Array):
         sizes = [size_in, *[2 * hidden] * (layers - 1)]
         keys = jax.random.split(key, (layers, 2))
-        cell = eqx.nn.GRUCell
-        self.layers = tuple(
-            (cell(n, hidden, key=k[0]), cell(n, hidden, key=k[1])) for n, k in zip(sizes, keys, strict=True)
-        )
+        cells = [[eqx.nn.GRUCell(n, hidden, key=key) for key in pair] for n, pair in zip(sizes, keys, strict=True)]
+        self.layers = tuple((forwards, backwards) for forwards, backwards in cells)
 
     def __call__(self, x: Array, real: Array) -> Array:
         """The last state of both directions: batch x 2 hidden, of x (batch x steps x in) where `real` (batch x steps).

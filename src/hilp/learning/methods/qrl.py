@@ -125,9 +125,8 @@ def model_loss(model: tuple[Quasimetric, networks.Trunk, Array], batch: sampling
     rows = networks.stacked(batch.observation, batch.next_observation, batch.goal)
     here, after, goal = jnp.split(distance.encode(rows), 3)
     guess = foreseen(dynamics, here, batch.action)
-    apart, step, to, fro = jnp.split(
-        distance(jnp.concatenate([here, here, after, guess]), jnp.concatenate([goal, after, guess, after])), 4
-    )
+    starts, ends = jnp.concatenate([here, here, after, guess]), jnp.concatenate([goal, after, guess, after])
+    apart, step, to, fro = jnp.split(distance(starts, ends), 4)
     push = jnp.mean(SCALE * jax.nn.softplus((FAR - apart) / SCALE))
     excess = jnp.mean(jnp.square(jax.nn.relu(step - 1.0)))
     foresight = jnp.mean(to + fro) / 2.0

@@ -6,8 +6,6 @@ smoothing noise is in the actor's loss too. Hilbert cumulants are phi(s') - E[ph
 (`diff`, for goal prompts); all others are phi(s').
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -20,6 +18,7 @@ from jax import Array
 from hilp.errors import HilpError
 from hilp.learning import actors, features, images, losses, networks, sampling, skills, tables
 from hilp.learning.configs import Count, Fraction, Info, NonNegative, Share, SuccessorConfig, TwoSizes, reference_values
+from hilp.learning.features import Kind
 from hilp.spec import Spec
 from hilp.trees import Tree
 
@@ -28,7 +27,7 @@ from hilp.trees import Tree
 class Config(SuccessorConfig):
     """Hyper-parameters; the defaults are the paper's table for zero-shot RL."""
 
-    features: features.Kind = "hilbert"  # what phi is trained to be
+    features: Kind = "hilbert"  # what phi is trained to be
     cumulant: Literal["state", "diff"] = "state"  # hilbert only: centred phi(s'), or phi(s') - phi(s)
     dim: Count = 50  # latent dimension D
     phi_hidden: TwoSizes = (512, 512)  # layers of phi
@@ -68,7 +67,7 @@ class Policy(eqx.Module):
     phi: networks.Feature
     phi_mean: Array
     actor: actors.TanhActor
-    kind: features.Kind = eqx.field(static=True)
+    kind: Kind = eqx.field(static=True)
     difference: bool = eqx.field(static=True)
     skill_dim: int = eqx.field(static=True)
     image_encoder: images.SharedEncoder
@@ -143,19 +142,12 @@ def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tupl
     )
     psi, psi_opt = losses.adam_step(cfg.lr, grads, state.psi_opt, state.psi)
 
-    noise = actors.smoothing_noise(key_actor, batch.action.shape, cfg.noise, cfg.noise_clip)
-
     def q(own: Array) -> Array:
         return losses.skill_values(psi(batch.observation, own, z), z)
 
-    loss_actor, grads = jax.value_and_grad(actors.td3_loss)(
-        state.actor, q, batch.observation, z, noise, batch.action, cfg.bc_weight
-    )
-    actor, actor_opt = losses.adam_step(cfg.lr, grads, state.actor_opt, state.actor)
-
-    image_encoder, encoder_opt = images.update_encoder(
-        cfg.lr, state.image_encoder, state.encoder_opt, back, of_phi, of_psi
-    )
+    actor, actor_opt, loss_actor = actors.td3_step(cfg, state.actor, state.actor_opt, q, batch, z, key_actor)
+    codes = (of_phi, of_psi)
+    image_encoder, encoder_opt = images.update_encoder(cfg.lr, state.image_encoder, state.encoder_opt, back, *codes)
     phi_target = losses.polyak(state.phi_target, phi, cfg.phi_tau) if cfg.features == "hilbert" else state.phi_target
     psi_target = losses.polyak(state.psi_target, psi, cfg.tau)
     nets, opts = (phi, phi_target, phi_mean, psi, psi_target, actor), (phi_opt, psi_opt, actor_opt)
