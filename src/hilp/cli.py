@@ -116,7 +116,10 @@ def _main(words: list[str]) -> int:
     verb = f"{first} {second}" if first == "data" or f"{first} {second}" in VERBS else first
     if verb not in VERBS:
         raise HilpError(f"unknown verb '{verb}': {nearest(verb, VERBS)}")
-    return int(_parse(flags_of(verb), verb, words[len(verb.split()) :])() or 0)
+    command = _parse(flags_of(verb), verb, words[len(verb.split()) :])
+    for name in [name for name in sys.modules if name.startswith("hilp.")]:
+        sys.modules[name].__doc__  # noqa: B018  # reads what is imported WhenUsed, before there are threads
+    return int(command() or 0)
 
 
 def flags_of(verb: str) -> Any:

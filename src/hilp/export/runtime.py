@@ -157,7 +157,7 @@ class Policy(PromptablePolicy):
         here, there = np.asarray(here, np.float32), np.asarray(there, np.float32)
         shape = np.broadcast_shapes(here.shape, there.shape)
         pairs = [np.broadcast_to(latents, shape).reshape(-1, shape[-1]) for latents in (here, there)]
-        blocks = [slice(first, first + PAIRS_AT_A_TIME) for first in range(0, len(pairs[0]), PAIRS_AT_A_TIME)]
+        blocks = [slice(first, first + PAIRS_AT_A_TIME) for first in range(0, max(1, len(pairs[0])), PAIRS_AT_A_TIME)]
         found = np.concatenate([program(*(one[block] for one in pairs)) for block in blocks])
         return found.reshape(shape[:-1] if found.shape[1] == 1 and shape[-1] != 1 else (*shape[:-1], found.shape[1]))
 

@@ -60,7 +60,7 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     if not path.is_file():
         raise HilpError(f"{path} does not exist")
     try:
-        arrays, notes = _parsed(np.fromfile(path, np.uint8))
+        arrays, notes = _read(path)
     except (OSError, ValueError, TypeError, KeyError, RecursionError, MemoryError) as error:
         why = "its header is nested too deep" if isinstance(error, RecursionError) else error
         raise HilpError(f"{path} is truncated or not a safetensors file ({why}): restore it from a copy") from error
@@ -73,25 +73,27 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     return arrays, note if isinstance(note, dict) else {}
 
 
-def _parsed(content: np.ndarray) -> tuple[dict[str, np.ndarray], Any]:
-    length, size = int.from_bytes(content[:8].tobytes(), "little"), len(content)
-    if size < 8 or length > size - 8:
-        raise ValueError(f"it has {size} bytes, fewer than its header says")
-    if length > HEADER_MOST:
-        raise ValueError(f"its header has {length} bytes, at most {HEADER_MOST} are read")
-    header = json.loads(content[8 : 8 + length].tobytes())
-    if not isinstance(header, dict):
-        raise ValueError("its header is not an object")
-    notes, end = header.pop("__metadata__", {}), 0
-    for name, about in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
-        end = _checked_end(name, about, end)
-    if 8 + length + end != size:
-        raise ValueError(f"it has {size} bytes, its header says {8 + length + end}")
-    arrays = {}
-    for name, about in header.items():
-        own = content[8 + length :][slice(*about["data_offsets"])]
-        arrays[name] = own.view(DTYPES[about["dtype"]]).reshape(about["shape"])
-    return arrays, notes
+def _read(path: Path) -> tuple[dict[str, np.ndarray], Any]:
+    """Arrays and notes; the header must fit the size of the file before any memory is asked for."""
+    size = path.stat().st_size
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > size - 8:
+            raise ValueError(f"it has {size} bytes, fewer than its header says")
+        if length > HEADER_MOST:
+            raise ValueError(f"its header has {length} bytes, at most {HEADER_MOST} are read")
+        header = json.loads(file.read(length))
+        if not isinstance(header, dict):
+            raise ValueError("its header is not an object")
+        notes, end = header.pop("__metadata__", {}), 0
+        for name, about in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+            end = _checked_end(name, about, end)
+        if 8 + length + end != size:
+            raise ValueError(f"it has {size} bytes, its header says {8 + length + end}")
+        content = np.fromfile(file, np.uint8)
+    places = {name: content[slice(*about["data_offsets"])] for name, about in header.items()}
+    arrays = {name: own.view(DTYPES[header[name]["dtype"]]) for name, own in places.items()}
+    return {name: array.reshape(header[name]["shape"]) for name, array in arrays.items()}, notes
 
 
 def _checked_end(name: str, about: Mapping[str, Any], start: int) -> int:
