@@ -92,9 +92,6 @@ def entries(
     return made
 
 
-# ---- cells -----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Table:
     """What all cells of a table share, in strings and numbers."""

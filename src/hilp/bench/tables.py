@@ -205,8 +205,6 @@ def value_notes(rows: Sequence[Row]) -> list[str]:
     return notes
 
 
-# ---- pictures --------------------------------------------------------------------------------------------------------
-
 # What a bar chart of methods is over.
 GROUPS: dict[str, Name] = {
     "environment": environment_of,

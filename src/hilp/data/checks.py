@@ -136,9 +136,6 @@ def examine_dataset(data: Dataset, rescale: bool = False, where: Where = rows_te
     return health
 
 
-# ---- repairs ---------------------------------------------------------------------------------------------------------
-
-
 class Repairs:
     """What to do, as the user says it."""
 

@@ -199,9 +199,6 @@ class Dataset(Metadata):
         return Dataset(observations, columns["actions"], lengths, extras_of(columns), **about.metadata())
 
 
-# ---- the native folder -----------------------------------------------------------------------------------------------
-
-
 def is_native(path: str | os.PathLike[str]) -> bool:
     return (Path(path) / MANIFEST).is_file()
 

@@ -255,9 +255,6 @@ def name_of(source: Any) -> str:
     return str(source) if isinstance(source, str | os.PathLike) else f"a {type(source).__name__}"
 
 
-# ---- readers of others -----------------------------------------------------------------------------------------------
-
-
 Reader = tuple[Callable[..., Any], Callable[[Path], bool] | None]  # what reads a format, and what recognises it
 _registered: dict[str, Reader] = {}
 

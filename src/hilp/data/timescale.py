@@ -230,9 +230,6 @@ def _steps_between(places: np.ndarray, place: np.ndarray, row: np.ndarray, episo
     return table
 
 
-# ---- subsampling -----------------------------------------------------------------------------------------------------
-
-
 def require_stride(stride: Any) -> int | Literal["auto"] | None:
     """A stride of the user: a whole number, "auto", or None where there is none."""
     if stride is None or stride == AUTO:

@@ -203,7 +203,6 @@ class Metadata:
         return Metadata(**known, format="native", measured=dict(values.get("measured", {})))
 
 
-# ---- stacks of frames ------------------------------------------------------------------------------------------------
 #
 # What networks see of films is a picture and those just before it, built when rows are read. Files and memory hold each
 # frame once. At the start of an episode, its first frame stands in for those before it.

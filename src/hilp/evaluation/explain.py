@@ -227,9 +227,6 @@ def _percent(share: float) -> str:
     return f"{100 * share:.{digits}f}%".replace(".0%", "%")
 
 
-# ---- what the graph of the data says before the first step -----------------------------------------------------------
-
-
 def certificates(row: Row) -> dict[str, tuple[int, int]]:
     """How many goals the graph calls reachable, unknown and not reachable, and how many of each were reached."""
     forecast, reached = np.array(row["reachable"]), np.array(row["outcomes"]) >= 1.0

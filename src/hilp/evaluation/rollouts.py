@@ -96,9 +96,6 @@ def _actor(policy: FoundationPolicy, running: tasks.Episodes, prompt: Any, to_go
     return act
 
 
-# ---- goals -----------------------------------------------------------------------------------------------------------
-
-
 def rollout_goals(
     policy: FoundationPolicy, world: tasks.Task, spec: Goal, episodes: int, seed: int, goal: ResolvedGoal | None = None
 ) -> Scored:
@@ -185,9 +182,6 @@ def _goal_scores(running: tasks.Episodes, reached: np.ndarray, seed: int) -> Out
     else:
         metric, interval = SUCCESS, [*stats.wilson(int(reached.sum()), len(reached))]
     return {"metric": metric, "score": float(outcomes.mean()), "interval": interval, "outcomes": outcomes.tolist()}
-
-
-# ---- rewards ---------------------------------------------------------------------------------------------------------
 
 
 def rollout_reward(policy: FoundationPolicy, world: Any, name: str, prompt: Any, episodes: int, seed: int) -> Scored:

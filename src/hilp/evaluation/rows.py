@@ -103,7 +103,6 @@ FIELDS: dict[str, Kind] = {
     "falls": COUNT, "held": COUNT, "speed_errors": NUMBERS, "rule": TEXT, "r2": NUMBER.or_null(),
     "adapted": COUNT, "search": NUMBERS, "best_possible": NUMBER.or_null(), "score_scale": NUMBER, "random": NUMBER,
     "possible": NUMBERS, "steps": COUNT,
-    # ---- what made it
     "config": OBJECT, "train_seed": COUNT.or_null(), "train_steps": COUNT.or_null(), "data": TEXT.or_null(),
     "data_fingerprint": TEXT.or_null(), "checkpoint": TEXT, "evaluation_seed": COUNT,
     "best_evaluation": _object("an object with step and success", step=COUNT, success=NUMBER).or_null(),
@@ -173,9 +172,6 @@ def best_evaluation(metrics: AnyPath) -> Metrics | None:
     found = evaluations(metrics)
     best = max(found, key=lambda line: line["success"], default=None)
     return None if best is None else {"step": best["step"], "success": best["success"]}
-
-
-# ---- over rows -------------------------------------------------------------------------------------------------------
 
 
 def headline(row: Row) -> str:

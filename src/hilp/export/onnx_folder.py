@@ -112,8 +112,6 @@ def _session(path: Path, program: Program) -> Callable[..., np.ndarray]:
     return run
 
 
-# ---- programs as graphs: a few nodes a step, any number of rows ------------------------------------------------------
-
 PLAIN = {name: name.title() for name in ("add", "sub", "mul", "div", "max", "min", "tanh", "exp", "log", "sqrt", "abs",
                                          "sin", "where", "and", "or", "not")}  # fmt: skip
 PLAIN |= {"matmul": "MatMul", "gt": "Greater", "ge": "GreaterOrEqual", "lt": "Less", "le": "LessOrEqual", "eq": "Equal"}

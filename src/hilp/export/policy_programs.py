@@ -158,7 +158,6 @@ def _transformed(builder: Builder, value: int, transform: ObservationTransform) 
     return together if places == list(range(len(places))) else builder.step("take", together, columns=places)
 
 
-# ---- held against the policy -----------------------------------------------------------------------------------------
 # The direction to a goal divides by the distance to it, so it is as exact as the distance is large, and that of a
 # directed distance jumps where one interval ends at another: actions are held to what the policy itself makes of
 # latents that are off by as much as latents may be. At the goal itself, nearer than AT_GOAL, every runtime has the

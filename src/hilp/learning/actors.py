@@ -147,8 +147,6 @@ def smoothing_noise(key: Array, shape: tuple[int, ...], std: float, limit: float
     return jnp.clip(std * jax.random.normal(key, shape), -limit, limit)
 
 
-# ---- losses ----------------------------------------------------------------------------------------------------------
-
 Density = GaussianActor | UnitActor  # actors with a log_prob
 
 

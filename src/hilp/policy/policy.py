@@ -134,8 +134,6 @@ class FoundationPolicy(PromptablePolicy):
         self.skill_dim = int(self.core.skill_dim)
         self._has: dict[str, bool] = {}  # rules that were looked for
 
-    # ---- the method's rules ------------------------------------------------------------------------------------------
-
     def rule(self, name: str, *inputs: Any) -> np.ndarray:
         prepare = self.preparation.observations
         arguments = [one.prepared(prepare) if isinstance(one, Batch) else one for one in inputs]
@@ -205,8 +203,6 @@ class FoundationPolicy(PromptablePolicy):
             small = len(self.latent_bank.thumbnails)
             more = f" whole, latents of {len(self.latent_bank):,}" + (f", {small:,} thumbnails" if small else "")
         return f"{len(self.bank):,} transitions{more}: {sum(one.nbytes for one in kept) / 2**20:.0f} MB"
-
-    # ---- on disk -----------------------------------------------------------------------------------------------------
 
     @cached_property
     def fingerprint(self) -> str:

@@ -96,9 +96,6 @@ def _at(observations: Tree, rows: np.ndarray, without: Collection[str]) -> Tree:
     return np.asarray(observations[rows], np.float32)
 
 
-# ---- transitions without their pictures ------------------------------------------------------------------------------
-
-
 class PictureNotKept(LookupError):
     """A reward looked at a picture of a transition that was kept without it."""
 

@@ -211,9 +211,6 @@ def require(policy: Agent, options: Goal) -> None:
         )
 
 
-# ---- goals of which only some columns count --------------------------------------------------------------------------
-
-
 def match(policy: Agent, goals: np.ndarray, goal_dims: Sequence[Any]) -> np.ndarray:
     """For each goal [n, obs] a state of the policy's bank that agrees with it in these columns.
 
@@ -264,9 +261,6 @@ class Places:
             others = np.delete(self.apart(self.known[row]), row)
             gaps.append(float(others.min(initial=np.inf)))
         return max(gaps)
-
-
-# ---- demonstrations --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -77,9 +77,6 @@ def with_a_name(path: Path) -> Path:
     return path.resolve() if path.name in ("", "..") else path
 
 
-# ---- one step --------------------------------------------------------------------------------------------------------
-
-
 def temporary_beside(path: Path, ending: str = "", kind: str = WRITING) -> Path:
     """A hidden name in the same folder that cannot be guessed, and that says which process writes there."""
     path = _followed(path)
@@ -219,9 +216,6 @@ def _exchange(one: Path, two: Path) -> bool:
     if number in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM):
         return False
     raise OSError(number, os.strerror(number), str(two))
-
-
-# ---- processes -------------------------------------------------------------------------------------------------------
 
 
 @cache

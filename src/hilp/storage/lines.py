@@ -162,9 +162,6 @@ def _opened(path: Path) -> Iterator[int]:
         os.close(handle)
 
 
-# ---- one writer for each folder --------------------------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def locked(folder: Path, what: str, wait: bool = False) -> Iterator[None]:
     """Keep other processes from writing this folder (it is made where it is missing); the lock ends with the process.

@@ -77,9 +77,6 @@ def local(tree: Any, mesh: Mesh | None) -> Any:
     return tree if mesh is None else jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), tree)
 
 
-# ---- several processes -----------------------------------------------------------------------------------------------
-
-
 def join(coordinator: str | None, processes: int | None, process: int | None, devices: int | None = None) -> int:
     """Train together with other processes; returns the number of devices: `devices`, or all of them.
 

@@ -81,8 +81,6 @@ class Run:
         self.stream: Stream | None = None
         self.fresh = initialiser(config, self.spec, self.seeds > 1, self.mesh)(placed(first, self.mesh))
 
-    # ---- updates -----------------------------------------------------------------------------------------------------
-
     def stage_of(self, step: int) -> int:
         """The stage that update `step` (counted from 0) belongs to."""
         return next(n for n, stage in enumerate(self.stages) if stage.until is None or step < stage.until)
@@ -222,8 +220,6 @@ class Run:
         """The data without the episodes that are held out."""
         held_out = self._held_out_episodes
         return self.data if held_out is None else self.data.select(np.flatnonzero(~held_out))
-
-    # ---- what comes out ----------------------------------------------------------------------------------------------
 
     def exports(self, state: Any) -> list[Any]:
         """What the method exports, of each seed."""
