@@ -494,6 +494,15 @@ def test_senseless_configs_are_told(name: str, values: dict[str, Any], message: 
         methods.config(name, **values)
 
 
+@pytest.mark.parametrize(("name", "key"), [("hilp", "lived"), ("hilp-directed", "lived"), ("fb", "bc_weight")])
+def test_options_that_came_later_are_told_where_they_are_used(name: str, key: str) -> None:
+    """At their default they would change the fingerprints of policies and the names of rows of before."""
+    assert key not in methods.config_values(methods.config(name))
+    used = methods.config_values(methods.config(name, **{key: 0.5}))
+    assert used[key] == 0.5
+    assert methods.configure(methods.config(name), used) == methods.config(name, **{key: 0.5})
+
+
 def test_configs_are_plain_values_and_back() -> None:
     config = methods.configure(gciql_q.Config(lr=1e-2), {"extraction": "ddpg+bc", "bc_weight": "1"})
     assert (config.extraction, config.bc_weight, config.lr) == ("ddpg+bc", 1.0, 1e-2)

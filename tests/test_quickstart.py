@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from hilp.cli import main
 from hilp.commands import quickstart
 from hilp.commands.quickstart import Quickstart
 from hilp.evaluation import trajectories
+from hilp.learning import methods
 
 
 def test_every_file_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +86,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         asked.append(flags.seed)
         (folder / "policy").mkdir(parents=True)
         (folder / "run.json").write_text("{}")
-        config = json.loads(json.dumps(dataclasses.asdict(hilp.preset("hilp", "laptop").config)))
+        config = json.loads(json.dumps(methods.config_values(hilp.preset("hilp", "laptop").config)))
         results = {
             "task": flags.task, "config": config, "steps": 8000, "pairs": quickstart.PAIRS, "seed": flags.seed,
             "success": {"0": 0.5 + flags.seed / 10}, "reward_gain": {"up": 0.25 * flags.seed}, "reward_r2": {"up": 0.5},

@@ -1,7 +1,6 @@
 """The quickstart: collect, pretrain, evaluate, report, in minutes on a laptop, with every number in results.json."""
 
 import contextlib
-import dataclasses
 import functools
 import json
 import sys
@@ -22,6 +21,7 @@ with common.WhenUsed():
     from hilp import collectors, presets, storage, tasks
     from hilp.evaluation import diagnosis, evaluate, stats, trajectories
     from hilp.evaluation import rows as files
+    from hilp.learning import methods
     from hilp.report import figures, page
     from hilp.training import auto_config, loop
 
@@ -85,7 +85,7 @@ def run_several(flags: Quickstart) -> None:
     if flags.steps is None and preset.for_any_data:
         steps = auto_config.updates(preset, preset.config, collected(flags.task, world, flags.seed))
     alike = {"task": flags.task, "steps": steps, "pairs": PAIRS}
-    alike["config"] = json.loads(json.dumps(dataclasses.asdict(preset.config)))
+    alike["config"] = json.loads(json.dumps(methods.config_values(preset.config)))
 
     def is_alike(line: dict[str, Any], **own: Any) -> bool:
         return {**line, **alike, **own} == line
@@ -176,7 +176,7 @@ def story(folder: Path, flags: Quickstart, world: "tasks.Task") -> dict[str, Any
     results = {
         "task": flags.task,
         "preset": "laptop",
-        "config": dataclasses.asdict(preset.config),
+        "config": methods.config_values(preset.config),
         "steps": updates,
         "pairs": PAIRS,
         **{name: _by_prompt(rows, *what) for name, what in MEASURED.items()},

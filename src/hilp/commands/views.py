@@ -1,6 +1,6 @@
 """What methods are trained with and what came of it: `hilp preset`, `diagnose`, `map`, `report` and `export`."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,7 +15,7 @@ with common.WhenUsed():
     from hilp import export, presets, tasks
     from hilp.data import dataset
     from hilp.evaluation import diagnosis, explain, held_out, setup
-    from hilp.learning import methods, tables
+    from hilp.learning import tables
     from hilp.prompts import bank
     from hilp.report import figures, page
 
@@ -36,7 +36,7 @@ class Preset(common.Verb):
         own = set[str]().union(*tables.FAMILIES.values())  # also what is not installed
         if self.task and self.task not in own and not tasks.is_known(self.task):
             raise HilpError(f"unknown task '{self.task}': {nearest(self.task, {*own, *tasks.names()})}")
-        values = {**methods.config_values(preset.config), "steps": preset.steps, "bank": preset.bank}
+        values = {**asdict(preset.config), "steps": preset.steps, "bank": preset.bank}
         sources = presets.sources(self.method, self.preset, self.task)
         if self.json:
             return common.print_json({key: {"value": value, "from": sources[key]} for key, value in values.items()})

@@ -81,9 +81,6 @@ def convert(
     return written
 
 
-# ---- the native folder -----------------------------------------------------------------------------------------------
-
-
 def _to_native(source: Source, target: Path, overwrite: bool, progress: Progress) -> tuple[Path, list[str]]:
     """The folder, and what makes training on it impossible."""
     target = storage.with_a_name(path_of(target))
@@ -177,9 +174,6 @@ def _rows_done(source: Source, folder: Path, plan: str | None) -> tuple[int, lis
     folder.mkdir()
     begin(0)
     return 0, []
-
-
-# ---- formats of others -----------------------------------------------------------------------------------------------
 
 
 def _require_plain(data: Metadata, observations: Any, format: str) -> None:

@@ -13,6 +13,7 @@ Info = dict[str, Array]  # scalar metrics of one update
 AUTO = "auto"
 LARGEST = 2**31 - 1  # of a whole number: sizes beyond it are typing errors
 ONE_WHOLE = "shares of one whole"  # fields with this note sum to at most 1
+LATER = {"later": True}  # options added to methods that were in use: at their default they change no fingerprint
 
 Count = Annotated[int, "at least 1"]
 OfEight = Annotated[int, "at least 1", "a multiple of 8"]
@@ -101,8 +102,15 @@ class SuccessorConfig(BaseConfig):
     tau: Share = 0.01  # EMA of their targets
     noise: NonNegative = 0.2  # TD3's smoothing of actions
     noise_clip: NonNegative = 0.3  # the noise is cut here
-    bc_weight: NonNegative = 0.0  # of staying with the data's actions, for logs that show few others; not in the paper
+    # Of staying with the data's actions, for logs that show few others; not in the paper.
+    bc_weight: NonNegative = dataclasses.field(default=0.0, metadata=LATER)
     augment: Augment = "apart"  # random shifts of images: of s, s' and goals each their own
+
+
+def values(config: Any) -> dict[str, Any]:
+    """What runs, policies and rows hold of a config; LATER options are left out at their default."""
+    own = ((field, getattr(config, field.name)) for field in dataclasses.fields(config))
+    return {field.name: value for field, value in own if field.metadata != LATER or value != field.default}
 
 
 Kind = tuple[Any, tuple[str, ...]]  # a type, and the notes that it was annotated with

@@ -211,8 +211,6 @@ class Agent:
             raise HilpError("the observation holds a NaN or an infinity")
         return Batch(array[None], True) if array.ndim == 1 else Batch(array, False)
 
-    # ---- the method's rules ------------------------------------------------------------------------------------------
-
     def encode(self, observation: Any) -> np.ndarray:
         """phi of one observation or a batch."""
         return self._of_each("encode", "has no latent map", observation)
@@ -274,8 +272,6 @@ class Agent:
         """Of latent distances: they differ up to about 1 / (1 - discount) steps."""
         self.require_rule("discount", "does not say how far its distances reach")
         return float(self.known_discount)
-
-    # ---- what is kept of the data ------------------------------------------------------------------------------------
 
     @cached_property
     def data_range(self) -> DataRange:

@@ -118,4 +118,4 @@ def presets(name: str) -> dict[str, dict[str, Any]]:
     return getattr(module(name), "PRESETS", {})
 
 
-configure, config_values = configs.changed, dataclasses.asdict  # the latter: what runs, policies and rows hold of it
+configure, config_values = configs.changed, configs.values

@@ -5,7 +5,7 @@ goals can be an episode's true final state.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import equinox as eqx
@@ -17,7 +17,7 @@ from jax import Array
 from hilp import trees
 from hilp.errors import HilpError
 from hilp.learning import actors, configs, hilbert, images, losses, networks, sampling, skills, tables
-from hilp.learning.configs import AUTO, AutoFraction, Count, Ema, Fraction, Info, NonNegative, Share, Stage
+from hilp.learning.configs import AUTO, LATER, AutoFraction, Count, Ema, Fraction, Info, NonNegative, Share, Stage
 from hilp.spec import Spec
 from hilp.trees import Tree
 
@@ -32,7 +32,8 @@ class PhiConfig(skills.Config):
     goal_discount: AutoFraction = 0.99  # how far ahead future goals lie
     goal_random: Share = 0.375  # share of goals drawn from the whole data set
     bound_targets: bool = False  # targets of phi never say farther than the trajectory itself took; not in the paper
-    lived: Share = 0.0  # share of skills that lead to the goal of their row; the others, in the paper all, are uniform
+    # Share of skills that lead to the goal of their row; the others, in the paper all, are uniform.
+    lived: Share = field(default=0.0, metadata=LATER)
     actor_ema: Ema = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
 
 
