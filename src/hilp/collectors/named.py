@@ -56,7 +56,7 @@ def load(
     The format is recognised by content (`Dataset.format` says which it was) unless `format` names one of FORMATS;
     `options` are those of its reader, plus `episodes` (the first so many) and `extras` (names of the extra columns to
     keep). `stride` keeps every so many rows ("auto": as the data's time scale asks for), with the commands in between
-    averaged or, with stride_actions="sum", added up; where nobody says one, training may choose. `frames` is how many
+    averaged or, with stride_actions="sum", added up; where none is given, training may choose. `frames` is how many
     pictures networks see at once, a row's and those before it, where observations are films. `task` names the task
     of data that names none, or another one. `steps` and `seed` apply to built-in names, which are collected on the
     spot. The result is checked: what cannot be trained on is an error that says which rows and what to do.

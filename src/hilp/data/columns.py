@@ -174,7 +174,7 @@ def open_npy(path: Path) -> NpyStream:
 
 
 def open_npz(path: Path) -> dict[str, NpyStream]:
-    """The arrays of an .npz file by name; one that nobody asks for may be damaged."""
+    """The arrays of an .npz file by name; one that is not asked for may be damaged."""
     with told(f"{path} cannot be read as .npz", Exception):  # a damaged directory can fail anywhere in zipfile
         archive = zipfile.ZipFile(path)
         expected = _zip_entries(path)
