@@ -70,7 +70,7 @@ def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tupl
     """One step of V and of the actor, both from the same state."""
     (loss_v, v), grad_v = jax.value_and_grad(value_loss, has_aux=True)(state.value, cfg, state.value_target, batch)
 
-    before, after = (jnp.mean(v, axis=0) for v in before_and_after(state.value, batch, batch.actor_goal))
+    before, after = jnp.split(jnp.mean(before_and_after(state.value, batch, batch.actor_goal), axis=0), 2)
     advantage = after - before
     sg = networks.join(batch.observation, batch.actor_goal)
     actor_grad = jax.value_and_grad(actors.awr_loss, has_aux=True)
@@ -83,10 +83,10 @@ def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tupl
     return State(value, value_target, actor, average, opt), {**info, "advantage": jnp.mean(advantage)}
 
 
-def before_and_after(value: networks.Ensemble, batch: sampling.Batch, goal: Tree) -> list[Array]:
-    """V(s, g) and V(s', g) of each network: ensemble x batch."""
+def before_and_after(value: networks.Ensemble, batch: sampling.Batch, goal: Tree) -> Array:
+    """V(s, g) and then V(s', g) of each network: ensemble x 2 batch."""
     both = networks.stacked(batch.observation, batch.next_observation)
-    return jnp.split(networks.apply_all(value, networks.join(both, networks.stacked(goal, goal)))[..., 0], 2, axis=1)
+    return networks.apply_all(value, networks.join(both, networks.stacked(goal, goal)))[..., 0]
 
 
 def value_loss(
@@ -94,7 +94,7 @@ def value_loss(
 ) -> tuple[Array, Array]:
     """Eq. 6 with V(s, g) in the place of -|phi(s) - phi(g)|; also returns the mean of V."""
     v = networks.apply_all(value, networks.join(batch.observation, batch.goal))[..., 0]  # ensemble x batch
-    old_v, old_next_v = before_and_after(target, batch, batch.goal)
+    old_v, old_next_v = jnp.split(before_and_after(target, batch, batch.goal), 2, axis=1)
     loss = hilbert.representation_loss(v, old_v, old_next_v, batch.reached, cfg.discount, cfg.expectile, None, bounds)
     return loss, jnp.mean(v)
 
