@@ -12,13 +12,11 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jax import Array
 
-from hilp.learning import images, losses, networks
+from hilp.learning import images, networks
 from hilp.learning.configs import Info
 from hilp.learning.networks import Dense, Mlp, Preprocessor, join
-from hilp.learning.sampling import Batch
 from hilp.spec import Spec
 from hilp.trees import Tree
 
@@ -147,6 +145,8 @@ def smoothing_noise(key: Array, shape: tuple[int, ...], std: float, limit: float
     return jnp.clip(std * jax.random.normal(key, shape), -limit, limit)
 
 
+# ---- losses ----------------------------------------------------------------------------------------------------------
+
 Density = GaussianActor | UnitActor  # actors with a log_prob
 
 
@@ -198,15 +198,6 @@ def extraction_loss(
 
     loss, _ = ddpg_bc_loss(actor, smaller, sz, action, cfg.bc_weight)
     return loss, {"actor_loss": loss}
-
-
-def td3_step(
-    cfg: Any, actor: TanhActor, opt: optax.OptState, q: Callable[[Array], Array], batch: Batch, z: Array, key: Array
-) -> tuple[TanhActor, optax.OptState, Array]:
-    """One step of Adam on `td3_loss` with fresh noise: the actor, the state of its optimiser and the loss."""
-    noise = smoothing_noise(key, batch.action.shape, cfg.noise, cfg.noise_clip)
-    loss, grads = jax.value_and_grad(td3_loss)(actor, q, batch.observation, z, noise, batch.action, cfg.bc_weight)
-    return *losses.adam_step(cfg.lr, grads, opt, actor), loss
 
 
 def td3_loss(

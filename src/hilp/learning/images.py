@@ -50,9 +50,6 @@ def join(observation: Tree, *others: Tree) -> Array:
     return jnp.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
 
 
-# ---- what a row of input is made of ----------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Layout:
     """What a network reads in one row, in order: images and runs of plain numbers. It adds up as sizes do.
@@ -86,9 +83,6 @@ def layout(cfg: BaseConfig, spec: Spec, half: Literal["goals", "rewards"] = "goa
         (order[name], spec.pictures[name]) if name in order else (-1, math.prod(shape)) for name, shape, _ in spec.parts
     ]
     return Layout(tuple(found), make)
-
-
-# ---- encoders --------------------------------------------------------------------------------------------------------
 
 
 SCALED = jax.nn.initializers.variance_scaling(1.0, "fan_avg", "uniform")
@@ -262,8 +256,6 @@ def encode(encoder: ImageEncoder | None, x: Array) -> Array:
     return x if encoder is None else encoder(x)
 
 
-# ---- one encoder for all networks ------------------------------------------------------------------------------------
-
 NEXT = "next_observation"  # encoded, but without a gradient
 SharedEncoder = ImageEncoder | tuple[()]  # () without images
 Codes = dict[str, Array]
@@ -324,9 +316,6 @@ def update_encoder(
     total = jax.tree.map(lambda *parts: functools.reduce(jnp.add, parts), *gradients)
     updates, opt = optax.adam(lr).update(to_encoder(total), opt)
     return optax.apply_updates(encoder, updates), opt
-
-
-# ---- random shifts ---------------------------------------------------------------------------------------------------
 
 
 def augmented(cfg: Any, batch: Batch, key: Array) -> Batch:

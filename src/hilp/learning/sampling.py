@@ -172,16 +172,6 @@ def hindsight_goals(
     return jnp.where(which < p_current, at, jnp.where(which < p_current + p_random, anywhere, future))
 
 
-def with_goals(cfg: Any, index: Index, key: Array) -> Rows:
-    """Transitions, each with a goal and whether it is there; where targets are bounded, also how far it is ahead."""
-    key_at, key_goal = jax.random.split(key)
-    at = transitions(index, key_at, cfg.batch)
-    p_current = getattr(cfg, "p_current_goal", 0.0)
-    goal = hindsight_goals(index, key_goal, at, cfg.goal_random, cfg.goal_discount, p_current)
-    ahead = {"steps_to_goal": steps_to_goal(index, at, goal)} if getattr(cfg, "bound_targets", False) else {}
-    return Rows.of_transitions(at, {"goal": goal}, reached=goal == at, **ahead)
-
-
 def steps_to_goal(index: Index, at: Array, goal: Array) -> Array:
     """How many steps after `at` the goal lies in the same episode; -1 where it lies before or in another one."""
     return jnp.where((goal >= at) & (goal <= index.last[at]), goal - at, -1)

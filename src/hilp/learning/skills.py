@@ -66,29 +66,23 @@ def init_policy(cfg: Config, size_sz: Any, action_dim: int, keys: Sequence[Array
 
 
 def update_policy(cfg: Any, state: Any, batch: Batch, z: Array, reward: Array) -> tuple[dict[str, Any], Info]:
-    """One step of IQL with skills: the new parts of the state. Values count on undiminished: a skill has no end."""
-    sz, next_sz = (networks.join(seen, z) for seen in (batch.observation, batch.next_observation))
-    part, opt, info = iql_step(cfg, state, state.policy_opt, sz, next_sz, batch.action, reward, cfg.discount)
-    info |= {"skill_reward": jnp.mean(reward), "skill_value": info.pop("value")}
-    return {**part, "policy_opt": opt}, info
-
-
-def iql_step(cfg: Any, state: Any, opt: optax.OptState, sz: Array, next_sz: Array, action: Array, reward: Array,
-             carry: Any) -> tuple[dict[str, Any], optax.OptState, Info]:  # fmt: skip
-    """One step of V(s, z), of the critics and of the actor, all from the same state. carry: what V(s', z) counts."""
-    sza = jnp.concatenate([sz, action], axis=-1)
+    """One step of V(s, z), of the critics and of the actor, all from the same state: the new parts of the state."""
+    sz = networks.join(batch.observation, z)
+    sza = jnp.concatenate([sz, batch.action], axis=-1)
     target_q = jnp.min(networks.apply_all(state.critic_target, sza)[..., 0], axis=0)
     value_grad = jax.value_and_grad(losses.expectile_value_loss, has_aux=True)
     (loss_v, v), grad_v = value_grad(state.value, sz, target_q, cfg.expectile)
 
-    target = reward + carry * state.value(next_sz)[..., 0]
-    loss_q, grad_q = jax.value_and_grad(losses.critic_loss)(state.critic, sza, target)
+    # No done mask: a skill has no end.
+    next_v = state.value(networks.join(batch.next_observation, z))[..., 0]
+    loss_q, grad_q = jax.value_and_grad(losses.critic_loss)(state.critic, sza, reward + cfg.discount * next_v)
 
     actor_grad = jax.value_and_grad(actors.extraction_loss, has_aux=True)
-    (_, info), grad_a = actor_grad(state.actor, cfg, state.critic, sz, action, target_q - v)
+    (_, info), grad_a = actor_grad(state.actor, cfg, state.critic, sz, batch.action, target_q - v)
 
     nets = (state.value, state.critic, state.actor)
-    (value, critic, actor), opt = losses.adam_step(cfg.lr, (grad_v, grad_q, grad_a), opt, nets)
+    (value, critic, actor), opt = losses.adam_step(cfg.lr, (grad_v, grad_q, grad_a), state.policy_opt, nets)
     critic_target = losses.polyak(state.critic_target, critic, cfg.tau)
-    part = {"value": value, "critic": critic, "critic_target": critic_target, "actor": actor}
-    return part, opt, {**info, "value_loss": loss_v, "critic_loss": loss_q, "value": jnp.mean(v)}
+    part = {"value": value, "critic": critic, "critic_target": critic_target, "actor": actor, "policy_opt": opt}
+    info |= {"value_loss": loss_v, "critic_loss": loss_q, "skill_reward": jnp.mean(reward)}
+    return part, {**info, "skill_value": jnp.mean(v)}

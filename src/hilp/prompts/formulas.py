@@ -108,8 +108,6 @@ def _as_vector(array: np.ndarray) -> np.ndarray:
     return array if array.ndim > 1 else array[:, None]
 
 
-# ---- the functions and operators -------------------------------------------------------------------------------------
-
 _Function = Callable[..., np.ndarray]
 
 
@@ -184,9 +182,6 @@ REFUSED: dict[type[ast.AST], str] = {
     ast.Is: "'is' is not allowed: use ==",
     ast.IsNot: "'is not' is not allowed: use !=",
 }
-
-
-# ---- reading ---------------------------------------------------------------------------------------------------------
 
 
 class _Reader:

@@ -48,9 +48,6 @@ class SkillPrompt(Prompt):
         return {"z": self.z}, self.note(r2=self.r2, **known)
 
 
-# ---- skills that are held --------------------------------------------------------------------------------------------
-
-
 class HeldSkills(Prompt):
     """Skills that are chosen one after the other, each held for some steps of an agent's episode."""
 
@@ -127,9 +124,6 @@ def steps_of_a_skill(policy: Agent, k: int | None, usual: int) -> int:
     return horizon
 
 
-# ---- preferences -----------------------------------------------------------------------------------------------------
-
-
 def prefer(policy: Agent, pairs: Sequence[tuple[Any, Any]]) -> SkillPrompt:
     """The skill of pairs (better, worse) of segments [rows, obs] each, which may differ in length.
 
@@ -200,9 +194,6 @@ def logistic(x: np.ndarray) -> np.ndarray:
         if np.abs(step).max() < ENOUGH:
             break
     return np.asarray(w / scale)
-
-
-# ---- a few episodes: search among skills ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

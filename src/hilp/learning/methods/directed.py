@@ -90,7 +90,14 @@ def direction(head: Head, here: Array, there: Array) -> Array:
     return hilbert.unit(-jax.grad(lambda x: jnp.sum(distance(head, x, there)))(here))
 
 
-sample = sampling.with_goals
+def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
+    key_at, key_goal = jax.random.split(key)
+    at = sampling.transitions(index, key_at, cfg.batch)
+    goal = sampling.hindsight_goals(index, key_goal, at, cfg.goal_random, cfg.goal_discount)
+    extras = {"reached": goal == at}
+    if cfg.bound_targets:
+        extras["steps_to_goal"] = sampling.steps_to_goal(index, at, goal)
+    return sampling.Rows.of_transitions(at, {"goal": goal}, **extras)
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
@@ -104,8 +111,9 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
 
 def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
     """One update of the latents and one of the policy, which sees the latents from before."""
-    latent_grad = jax.value_and_grad(latent_loss, has_aux=True)
-    (_, (latent_info, found)), grad = latent_grad(state.latent, cfg, state.latent_target, batch)
+    (_, (latent_info, found)), grad = jax.value_and_grad(latent_loss, has_aux=True)(
+        state.latent, cfg, state.latent_target, batch
+    )
     latent, latent_opt = losses.adam_step(cfg.lr, grad, state.latent_opt, state.latent)
     latent_target = losses.polyak(state.latent_target, latent, cfg.phi_tau)
 

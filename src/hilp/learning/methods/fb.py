@@ -100,10 +100,15 @@ def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tupl
     )
     (forward, backward), opt = losses.adam_step(cfg.lr, grads, state.opt, both)
 
+    noise = actors.smoothing_noise(key_actor, batch.action.shape, cfg.noise, cfg.noise_clip)
+
     def q(own: Array) -> Array:
         return losses.skill_values(forward(batch.observation, own, z), z)
 
-    actor, actor_opt, loss_actor = actors.td3_step(cfg, state.actor, state.actor_opt, q, batch, z, key_actor)
+    loss_actor, grads = jax.value_and_grad(actors.td3_loss)(
+        state.actor, q, batch.observation, z, noise, batch.action, cfg.bc_weight
+    )
+    actor, actor_opt = losses.adam_step(cfg.lr, grads, state.actor_opt, state.actor)
     image_encoder, encoder_opt = images.update_encoder(cfg.lr, state.image_encoder, state.encoder_opt, back, of_codes)
     forward_target = losses.polyak(state.forward_target, forward, cfg.tau)
     backward_target = losses.polyak(state.backward_target, backward, cfg.tau)

@@ -49,7 +49,11 @@ class State(NamedTuple):
 Policy = gcbc.Policy  # without its noise, the actor is pi(a | s, g) as that of gc-bc
 
 
-sample = sampling.with_goals
+def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
+    key_at, key_goal = jax.random.split(key)
+    at = sampling.transitions(index, key_at, cfg.batch)
+    goal = sampling.hindsight_goals(index, key_goal, at, cfg.goal_random, cfg.goal_discount, cfg.p_current_goal)
+    return sampling.Rows.of_transitions(at, {"goal": goal}, reached=goal == at)
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
@@ -81,13 +85,15 @@ def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tupl
 
     noise = jax.random.normal(key_actor, batch.action.shape)
     temperature = jnp.exp(state.log_temperature)
-    actor_grad = jax.value_and_grad(actor_loss, has_aux=True)
-    (loss_a, log_prob), grad_a = actor_grad(state.actor, state.critic, temperature, sg, noise)
+    (loss_a, log_prob), grad_a = jax.value_and_grad(actor_loss, has_aux=True)(
+        state.actor, state.critic, temperature, sg, noise
+    )
     grad_t = jax.grad(temperature_loss)(state.log_temperature, log_prob, -float(shape[-1]))
 
     critic, critic_opt = losses.adam_step(cfg.lr, grad_q, state.critic_opt, state.critic)
-    nets = (state.actor, state.log_temperature)
-    (actor, log_temperature), actor_opt = losses.adam_step(cfg.actor_lr, (grad_a, grad_t), state.actor_opt, nets)
+    (actor, log_temperature), actor_opt = losses.adam_step(
+        cfg.actor_lr, (grad_a, grad_t), state.actor_opt, (state.actor, state.log_temperature)
+    )
     critic_target = losses.polyak(state.critic_target, critic, cfg.tau)
     info |= {"actor_loss": loss_a, "entropy": -jnp.mean(log_prob), "temperature": temperature}
     return State(critic, critic_target, actor, log_temperature, critic_opt, actor_opt), info

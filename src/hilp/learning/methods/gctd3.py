@@ -87,10 +87,15 @@ def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tupl
     )
     critic, critic_opt = losses.adam_step(cfg.lr, grads, state.critic_opt, state.critic)
 
+    noise = actors.smoothing_noise(key_actor, batch.action.shape, cfg.noise, cfg.noise_clip)
+
     def q(own: Array) -> Array:
         return critic(batch.observation, own, goal)[..., 0]
 
-    actor, actor_opt, loss_actor = actors.td3_step(cfg, state.actor, state.actor_opt, q, batch, goal, key_actor)
+    loss_actor, grads = jax.value_and_grad(actors.td3_loss)(
+        state.actor, q, batch.observation, goal, noise, batch.action, cfg.bc_weight
+    )
+    actor, actor_opt = losses.adam_step(cfg.lr, grads, state.actor_opt, state.actor)
     image_encoder, encoder_opt = images.update_encoder(cfg.lr, state.image_encoder, state.encoder_opt, back, of_codes)
     critic_target = losses.polyak(state.critic_target, critic, cfg.tau)
     state = State(critic, critic_target, actor, critic_opt, actor_opt, image_encoder, encoder_opt)

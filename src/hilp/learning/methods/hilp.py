@@ -103,13 +103,16 @@ class Policy(eqx.Module):
 
 
 def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
-    rows = sampling.with_goals(cfg, index, key)
-    if cfg.n_step == 1:
-        return rows
-    seen = rows.columns["observations"]
-    later = sampling.n_step_rows(index, seen["observation"], seen["goal"], cfg.n_step)
-    columns = {**rows.columns, "observations": {**seen, "n_step_observation": later}}
-    return sampling.Rows(columns, {**rows.values, "n_steps": later - seen["observation"]})
+    key_at, key_goal = jax.random.split(key)
+    at = sampling.transitions(index, key_at, cfg.batch)
+    goal = sampling.hindsight_goals(index, key_goal, at, cfg.goal_random, cfg.goal_discount)
+    seen, extras = {"goal": goal}, {"reached": goal == at}
+    if cfg.bound_targets:
+        extras["steps_to_goal"] = sampling.steps_to_goal(index, at, goal)
+    if cfg.n_step > 1:
+        seen["n_step_observation"] = sampling.n_step_rows(index, at, goal, cfg.n_step)
+        extras["n_steps"] = seen["n_step_observation"] - at
+    return sampling.Rows.of_transitions(at, seen, **extras)
 
 
 def sample_policy(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import optax
 from jax import Array
 
@@ -78,10 +79,24 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
 
 def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
     s, next_s = networks.join(batch.observation), networks.join(batch.next_observation)
+    sa = jnp.concatenate([s, batch.action], axis=-1)
+    target_q = jnp.min(networks.apply_all(state.critic_target, sa)[..., 0], axis=0)
+    value_grad = jax.value_and_grad(losses.expectile_value_loss, has_aux=True)
+    (loss_v, v), grad_v = value_grad(state.value, s, target_q, cfg.expectile)
+
     earned, carry = losses.semi_mdp(batch.rewards, batch.terminals, batch.steps, cfg.discount)
-    part, opt, info = skills.iql_step(cfg, state, state.opt, s, next_s, batch.action, earned, carry)
-    average = losses.averaged(state.actor_average, part["actor"], cfg.actor_ema, opt[0].count)
-    return State(**part, actor_average=average, opt=opt), info
+    target = earned + carry * state.value(next_s)[..., 0]
+    loss_q, grad_q = jax.value_and_grad(losses.critic_loss)(state.critic, sa, target)
+
+    actor_grad = jax.value_and_grad(actors.awr_loss, has_aux=True)
+    (loss_a, weight), grad_a = actor_grad(state.actor, s, batch.action, target_q - v, cfg.temperature, cfg.awr_clip)
+
+    nets = (state.value, state.critic, state.actor)
+    (value, critic, actor), opt = losses.adam_step(cfg.lr, (grad_v, grad_q, grad_a), state.opt, nets)
+    critic_target = losses.polyak(state.critic_target, critic, cfg.tau)
+    average = losses.averaged(state.actor_average, actor, cfg.actor_ema, opt[0].count)
+    info = {"value_loss": loss_v, "critic_loss": loss_q, "actor_loss": loss_a, "awr_weight": weight}
+    return State(value, critic, critic_target, actor, average, opt), {**info, "value": jnp.mean(v)}
 
 
 def export(cfg: Config, state: State) -> Policy:
@@ -101,7 +116,7 @@ PRESETS = {
     "paper": {"steps": 500_000},
     "both all-kitchens": {"temperature": 0.5, "expectile": KITCHEN_EXPECTILE, "value_norm": True},
     "laptop antmaze": {**tables.ANT, **tables.ANT_AVERAGE, "discount": tables.ANT_DISCOUNT},
-    "laptop all-kitchens": tables.KITCHEN_ACTOR,
+    "laptop all-kitchens": {**tables.KITCHEN_LAPTOP, **tables.KITCHEN_AVERAGE},
 }
 
 HIGH_LEVEL_PRESETS = {

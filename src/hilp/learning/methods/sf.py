@@ -145,7 +145,11 @@ def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tupl
     def q(own: Array) -> Array:
         return losses.skill_values(psi(batch.observation, own, z), z)
 
-    actor, actor_opt, loss_actor = actors.td3_step(cfg, state.actor, state.actor_opt, q, batch, z, key_actor)
+    noise = actors.smoothing_noise(key_actor, batch.action.shape, cfg.noise, cfg.noise_clip)
+    loss_actor, grads = jax.value_and_grad(actors.td3_loss)(
+        state.actor, q, batch.observation, z, noise, batch.action, cfg.bc_weight
+    )
+    actor, actor_opt = losses.adam_step(cfg.lr, grads, state.actor_opt, state.actor)
     codes = (of_phi, of_psi)
     image_encoder, encoder_opt = images.update_encoder(cfg.lr, state.image_encoder, state.encoder_opt, back, *codes)
     phi_target = losses.polyak(state.phi_target, phi, cfg.phi_tau) if cfg.features == "hilbert" else state.phi_target
