@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import hilp
+from hilp.collectors import collecting
 from hilp.collectors.maze import ARRIVED, KINDS, Followers, routes
 from hilp.collectors.maze import walks as collect
 from hilp.errors import HilpError
@@ -144,3 +146,11 @@ def test_mistakes_are_named(large: Maze) -> None:
     for steps in (0, -3):
         with pytest.raises(HilpError, match="at least 1"):
             hilp.collect(large, "explore", steps, 0)
+
+
+def test_a_mistake_does_not_stand_in_the_way_of_the_corrected_command(tmp_path: Path) -> None:
+    with pytest.raises(HilpError, match="no such kind"), collecting.collection(tmp_path / "out", {"kind": "wrong"}):
+        raise HilpError("no such kind")
+    assert not list(tmp_path.iterdir())
+    with collecting.collection(tmp_path / "out", {"kind": "right"}) as shards:
+        assert shards.episodes() == 0

@@ -6,6 +6,8 @@ or it was in bytes that mean nothing (time stamps of the archive) and the data i
 
 from __future__ import annotations
 
+import itertools
+import resource
 import shutil
 import time
 from collections.abc import Callable
@@ -157,3 +159,114 @@ def test_a_flipped_bit_of_an_npz_never_changes_the_data(tmp_path, monkeypatch, f
     (tmp_path / "damaged").mkdir()
     look = an_error_or_the_same(hilp.load(path, **options))
     cases(format, tmp_path / "damaged", monkeypatch, count, flipped, look)
+
+
+# ---- tables of anything ----------------------------------------------------------------------------------------------
+#
+# Small tables with whatever may stand in a cell, written as CSV, Parquet, .npz or a dict. What is loaded must be what a
+# plain reading of the cells says; all else is one line. A case has a share of the time and the memory of a process.
+
+CELLS = (
+    "1",
+    "-2.5",
+    "1e3",
+    "",
+    "nan",
+    "inf",
+    "3_9",
+    "0x10",
+    "1,5",
+    " 7 ",
+    "true",
+    "١",
+    "2024-01-01",
+    "x",
+    "\0",
+    "1e999",
+    '"',
+    "9" * 400,
+)
+IDS = ("a", "a\0", "b", "", "1", "01", "1.0", "nan", str(2**53), str(2**53 + 1), str(2**64 - 1), "-0", "é", "e\u0301")
+NUMBERS = (0, 1, -1, 2**53, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1, 0.5, float("nan"), float("inf"), 1e300, None)
+TABLES, FEW_TABLES = 10_000, 150
+MOST_SECONDS, MOST_BYTES = 30.0, 2 << 30
+
+
+def random_log(rng: np.random.Generator, path: Path) -> tuple[dict[str, list], Path | dict]:
+    """The cells of a table (x, u and run), and where they were written."""
+    rows, odd = int(rng.integers(0, 9)), float(rng.choice([0.0, 0.05, 0.5]))
+
+    def column(usual: Callable[[int], object], strange: tuple) -> list:
+        return [strange[rng.integers(len(strange))] if rng.random() < odd else usual(n) for n in range(rows)]
+
+    kind = str(rng.choice(["csv", "parquet", "npz", "dict"]))
+    if kind == "csv":
+        cells = {"run": column(lambda n: "ab"[n > rows // 2], IDS)}
+        cells |= {name: column(lambda n: str(n / 10), CELLS) for name in ("x", "u")}
+        lines = [",".join(cells), *(",".join(row) for row in zip(*cells.values(), strict=True))]
+        if rng.random() < 0.1 and rows:
+            lines[int(rng.integers(len(lines)))] += ",9"
+        (path / "log.csv").write_text("\n".join(lines), newline="")
+        return cells, path / "log.csv"
+    names = bool(rng.integers(2))
+    cells = {"run": column(lambda n: "ab"[n > rows // 2], IDS) if names else column(lambda n: n // 3, NUMBERS[:8])}
+    cells |= {name: column(lambda n: n / 10, NUMBERS) for name in ("x", "u")}
+    if kind == "parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        x = [[value] * int(1 + (rng.random() < odd)) for value in cells["x"]] if rng.random() < 0.3 else cells["x"]
+        try:
+            table = pa.table({"run": cells["run"], "x": x, "u": cells["u"]})
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):  # no type of Arrow's holds these
+            return cells, {}
+        pq.write_table(table, path / "log.parquet", write_statistics=bool(rng.integers(2)))
+        cells["x"] = x
+        return cells, path / "log.parquet"
+    if kind == "npz":
+        try:
+            arrays = {name: np.array(values) for name, values in cells.items()}
+            np.savez(path / "log.npz", **{n: a for n, a in arrays.items() if not a.dtype.hasobject})
+        except (OverflowError, ValueError):
+            return cells, {}
+        cells = {n: a.tolist() for n, a in arrays.items()}  # as numpy has them
+        return cells, path / "log.npz"
+    return cells, cells
+
+
+def runs_of(ids: list) -> list[int]:
+    starts = [n for n in range(len(ids)) if n == 0 or ids[n] != ids[n - 1]]
+    return [b - a for a, b in itertools.pairwise([*starts, len(ids)])]
+
+
+def same_numbers(found: np.ndarray, cells: list) -> bool:
+    def plain(cell: object) -> float:
+        if isinstance(cell, str):
+            word = cell.strip().lower()
+            return {"true": 1.0, "": np.nan}.get(word) if word in ("true", "") else float(word)
+        return np.nan if cell is None else float(cell)
+
+    with np.errstate(over="ignore"):
+        return np.array_equal(found, np.array([plain(cell) for cell in cells]).astype(np.float32), equal_nan=True)
+
+
+@pytest.mark.parametrize("count", [FEW_TABLES, pytest.param(TABLES, marks=pytest.mark.slow)])
+def test_tables_of_anything_are_read_as_they_are_or_refused(tmp_path, count):
+    columns = {"observations": ["x"], "actions": ["u"], "episode_ids": "run"}
+    loaded = 0
+    for number in range(count):
+        cells, source = random_log(np.random.default_rng([99, number]), tmp_path)
+        began = time.monotonic()
+        data = outcome(source, columns=columns)
+        assert time.monotonic() - began < MOST_SECONDS, number
+        if isinstance(data, hilp.Dataset):
+            loaded += 1
+            ids = (
+                [str(one).strip() for one in cells["run"]]
+                if isinstance(source, Path) and source.suffix == ".csv"
+                else cells["run"]
+            )
+            assert data.lengths.tolist() == runs_of(ids), (number, cells)
+            assert same_numbers(data.observations[:, 0], np.ravel(cells["x"]).tolist()), (number, cells)
+    assert loaded > count // 20  # the others are no vacuous truth
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 < MOST_BYTES

@@ -281,3 +281,51 @@ def test_images_are_summed_up_without_their_columns():
 def test_paths_are_accepted_as_text(tmp_path):
     folder: Path = hilp.load(walk()).save(tmp_path / "native")
     assert inspect(str(folder)).verified is True
+
+
+# ---- what a newcomer would miss --------------------------------------------------------------------------------------
+
+
+def test_a_data_set_below_the_folder_is_named(tmp_path):
+    hilp.load(walk()).save(tmp_path / "robots" / "so100")
+    with pytest.raises(HilpError, match=r"is not a data set, but .*robots/so100 is: name one"):
+        inspect(tmp_path)
+
+
+@pytest.mark.parametrize("path", ["/nope", "../nope"])
+def test_a_path_of_nothing_is_not_compared_with_names(path):
+    with pytest.raises(HilpError, match=r"^there is no file or folder .*nope$"):
+        named.open_source(path)
+
+
+def test_whole_numbers_of_a_wide_range_are_not_discrete():
+    arrays = walk(LONG)
+    arrays["actions"] = np.random.default_rng(0).integers(-250, 250, (2000, 2))
+    assert not any("discrete" in str(warning) for warning in inspect(arrays, rescale_actions=True).warnings)
+    arrays["actions"] = arrays["actions"] % 4
+    assert any("discrete" in str(warning) for warning in inspect(arrays, rescale_actions=True).warnings)
+
+
+def test_gaps_in_time_are_placed_and_ways_have_seconds():
+    times = np.tile(np.arange(100) * 0.02, 20)
+    report = inspect({**walk(LONG), "time": times})
+    assert not any("gap" in warning.what for warning in report.warnings)
+    assert report.time_scale.seconds == pytest.approx(0.02) and " s)" in report.time_scale.line
+    times[340:400] += 1.0
+    report = inspect({**walk(LONG), "time": times})
+    assert "after rows 339; a step is usually 0.02" in warned(report, "time has 1 gap inside episodes")
+
+
+def test_a_stride_is_looked_at_before_training():
+    report = inspect(walk(LONG), stride=3)
+    assert report.transitions == 20 * 33 and report.lengths["longest"] == 34
+    with pytest.raises(HilpError, match="stride is a whole number of rows or 'auto'"):
+        inspect(walk(LONG), stride="often")
+
+
+def test_the_horizon_of_data_that_does_not_tell_is_that_of_its_episodes():
+    rng = np.random.default_rng(0)
+    arrays = {"observations": rng.normal(size=(2710, 60)), "actions": rng.uniform(-1, 1, (2710, 2))}
+    scale = inspect({**arrays, "episode_lengths": [271] * 10}).time_scale
+    assert scale.crossing is None and 1 / (1 - scale.discount) > 100
+    assert "for episodes of 271 rows, phi_discount 0.995" in scale.line

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import hilp
 from hilp.cli import main
-from hilp.data import audit, columns, convert, subprocess_reader
+from hilp.data import audit, columns, convert, parquet, subprocess_reader
 from hilp.errors import HilpError
 
 COLUMNS = {"observations": ["x", "y"], "actions": ["u"], "episode_ids": "run", "time": "t"}
@@ -220,10 +220,10 @@ def test_large_files_need_little_memory(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_batches_of_a_parquet_file_fit_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subprocess_reader, "BATCH", 4)
+    monkeypatch.setattr(parquet, "BATCH", 4)
     log = frame()
     pq.write_table(pa.Table.from_pandas(log), tmp_path / "log.parquet", row_group_size=5)
-    file = subprocess_reader.Parquet(str(tmp_path / "log.parquet"), "run")
+    file = parquet.Parquet(str(tmp_path / "log.parquet"), "run")
     for start, stop in [(0, 3), (2, 9), (9, 17), (1, 4), (0, 24), (20, 24), (5, 5)]:
         for name in ("x", "run", "load"):
             np.testing.assert_array_equal(file.columns[name][start:stop], log[name].to_numpy()[start:stop])

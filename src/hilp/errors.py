@@ -16,6 +16,9 @@ LARGEST_SEED = 2**31 - 1  # that every generator takes
 class HilpError(Exception):
     """A user's mistake. The command line prints its message on one line and exits with code 2."""
 
+    def __init__(self, message: Any = "") -> None:
+        super().__init__(printable(str(message)))  # it may quote a file, line breaks and terminal codes included
+
 
 class PromptUnsupported(HilpError):
     """The method behind a policy has no rule for a prompt."""
@@ -115,6 +118,12 @@ def path_of(source: Any) -> Path:
         raise HilpError(f"{str(source)[:80]!a} is not a path: {reason(error)}") from error
     require_utf8(str(path), "the path")
     return path
+
+
+def require_regular(path: Path) -> None:
+    """What is read must be a file: a pipe or a device that is named like one would be waited for, for ever."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise HilpError(f"{path} is a pipe or a device, not a file: copy what it holds to a file")
 
 
 def require_utf8(name: str, what: str) -> None:

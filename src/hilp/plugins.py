@@ -12,6 +12,7 @@ from typing import Any, Literal
 from hilp.errors import HilpError, nearest, reason
 
 GROUPS = "hilp"  # and a dot: the groups of entry points are hilp.methods, hilp.tasks and hilp.formats
+FAILURES = (Exception, GeneratorExit, SystemExit)  # of code that is imported; Ctrl-C is none
 
 
 @cache
@@ -24,7 +25,7 @@ def load(entry: EntryPoint) -> Any:
     """The module or object behind an entry point; a package that is broken is one line."""
     try:
         return entry.load()
-    except Exception as error:  # the code of another package, which can fail in any way
+    except FAILURES as error:  # the code of another package, which can fail in any way
         package = f" of {entry.dist.name}" if entry.dist is not None else ""
         raise HilpError(
             f"the plugin '{entry.name}'{package} cannot be imported from {entry.value}: {reason(error)}"
@@ -52,7 +53,7 @@ def from_file(text: str) -> Any:
         sys.path.insert(0, str(path.parent))  # as Python does for a script: its neighbours can be imported
         try:
             spec.loader.exec_module(module)
-        except Exception as error:
+        except FAILURES as error:
             del sys.modules[key]
             raise HilpError(f"{given} cannot be run: {type(error).__name__}: {reason(error)}") from error
         finally:

@@ -187,7 +187,13 @@ def collection(out: Path, identity: dict[str, Any], overwrite: bool = False) -> 
     with storage.locked(folder, f"collecting {_listed(identity)}"):
         storage.clean_leftovers(folder)
         storage.clean_leftovers_in(folder)
-        yield Shards(out, identity, overwrite)
+        try:
+            yield Shards(out, identity, overwrite)
+        except BaseException:
+            # A mistake that shows before the first episode must not stand in the way of the corrected command.
+            if {file.name for file in folder.iterdir()} <= {IDENTITY, storage.LOCK}:
+                (folder / IDENTITY).unlink(missing_ok=True)
+            raise
 
 
 class Shards:

@@ -45,13 +45,15 @@ class Inspect(common.Verb, common.Reading):
 
     data: Annotated[Positional[str], arg(metavar="DATA")]
     """a built-in name, a Minari id, a folder or a file"""
+    stride: str | None = None
+    """look at every so many rows, as training does with this flag, or 'auto'"""
     picture: str | None = None
     """PNG, SVG or PDF file to draw some episodes to"""
 
     def __call__(self) -> int:
         common.require_picture("--picture", self.picture)
         source, verify = _opened(self, self.data)
-        report = audit.inspect(source, rescale_actions=self.rescale_actions, verify=verify)
+        report = audit.inspect(source, rescale_actions=self.rescale_actions, verify=verify, stride=self.stride)
         if self.picture is not None:
             figures.save_data_picture(report, Path(self.picture))
         if self.json:

@@ -4,7 +4,6 @@ One pass, block by block, whatever the format; a second one for jumps where angl
 refuse. Warnings are what may hurt: what was found, where, and what to do about it.
 """
 
-import os
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -13,19 +12,21 @@ import numpy as np
 
 from hilp import trees
 from hilp.data import load, measures
-from hilp.data.checks import HealthCheck, structural_problems
+from hilp.data.checks import HealthCheck, structural_problems, time_gaps
 from hilp.data.columns import row_bytes
-from hilp.data.source import Kind, Rows, Source
-from hilp.data.tables import endings
-from hilp.data.timescale import Sample, TimeScale
+from hilp.data.source import Kind, Rows, Source, gather, physical_memory
+from hilp.data.source import of_dataset as as_source
+from hilp.data.tables import TIME, endings
+from hilp.data.timescale import AUTO, Sample, TimeScale, of_dataset, require_stride, subsample
 from hilp.data.transforms import ObservationTransform
-from hilp.errors import counted, size_text, some
+from hilp.errors import HilpError, counted, size_text, some
 
 BINS = 12
 SHOWN_EPISODES, SHOWN_ROWS = 24, 400  # in the picture
 STILL_EPISODES, STILLS = 4, 12  # whose pictures are shown, and how many of each
 FLAGS = ("terminations", "truncations")
 SATURATED = 0.5  # share of actions at their smallest or largest value that deserves a warning
+MOST_DISCRETE = 64  # values of a discrete action: whole numbers of a wider range are counts, ticks or degrees
 NARROW = 0.1  # actions that never leave this part of [-1, 1] deserve one
 FEW_TRANSITIONS = 1000
 SHORT_EPISODES = 10  # rows
@@ -82,14 +83,22 @@ class AuditReport:
 
 
 def inspect(
-    source: Any, format: str | None = None, *, rescale_actions: bool = False, verify: bool = True, **options: Any
+    source: Any,
+    format: str | None = None,
+    *,
+    rescale_actions: bool = False,
+    verify: bool = True,
+    stride: int | str | None = None,
+    **options: Any,
 ) -> AuditReport:
-    """Look at whatever `load` takes, with the same options.
+    """Look at whatever `load` takes, with the same options; with a stride, in memory, at the rows that it keeps.
 
     Data that can be read but not trained on is a report with errors; data that cannot be read is a HilpError.
     `verify` compares the files of a native folder with their hashes.
     """
     opened = load.open_source(source, format, **options)
+    if stride is not None:
+        opened = _strided(opened, stride)
     damages = opened.damages() if verify and opened.damages is not None else None
     report = AuditReport(
         name=opened.name,
@@ -112,6 +121,12 @@ def inspect(
     if not opened.rows or any(len(kind.shape) != 1 or not kind.shape[0] for kind in flat):
         return report
     return _Audit(opened).report(report, rescale_actions)
+
+
+def _strided(source: Source, stride: int | str) -> Source:
+    data, wanted = gather(source), require_stride(stride)
+    steps = of_dataset(data).stride if wanted == AUTO else wanted
+    return as_source(subsample(data, int(steps or 1)))
 
 
 def _images(source: Source) -> dict[str, str]:
@@ -141,6 +156,8 @@ class _Audit:
         self.compared = width if width <= measures.MOST_COLUMNS else 0
         self.columns, self.wraps = measures.ColumnHashes(self.compared), measures.Wraps(source, self.compared)
         self.whole_numbers = True
+        self.timed = TIME in source.extras and int(np.prod(source.extras[TIME].shape)) == 1
+        self.times: list[np.ndarray] = []
         # A reader may say how episodes end; else columns of flags a row before the last do.
         told = not source.endings and all(name in source.extras for name in FLAGS)
         self.flags = {name: measures.KeptRows(source.stops[source.lengths >= 2] - 2) for name in FLAGS if told}
@@ -162,6 +179,8 @@ class _Audit:
             stills.add(first, block[f"observations/{name}"])
         for name, flags in self.flags.items():
             flags.add(first, block[f"extra.{name}"])
+        if self.timed:
+            self.times.append(np.array(block[f"extra.{TIME}"].reshape(-1), np.float64))
 
     def report(self, known: AuditReport, rescale: bool) -> AuditReport:
         source, names = self.source, [name for _, _, name in self.labels]
@@ -176,6 +195,7 @@ class _Audit:
         inside[source.stops[:-1] - 1] = False
         jumped = measures.jumps(_sizes_with_angles(source, wrapped, transform) if wrapped else self.steps.sizes, inside)
         copies = self.hashes.copies()
+        times = np.concatenate(self.times) if self.timed else None
         flags = [kept.result().reshape(-1).astype(bool) for kept in self.flags.values()]
         errors = [*known.errors, *self.health.problems(rescale)]
         return replace(
@@ -184,6 +204,7 @@ class _Audit:
             errors=errors,
             warnings=[
                 *about_episodes(source, jumped, copies),
+                *about_time(source, times, inside),
                 *about_observations(self.moments, twins, names, transform.columns),
                 *about_angles(wrapped, names),
                 *about_actions(self.health.acted, acts, self.whole_numbers, rescale),
@@ -195,7 +216,7 @@ class _Audit:
             jumps=len(jumped),
             duplicate_episodes=len(copies),
             training_bytes=training_bytes(source),
-            time_scale=self.sample.measured(self.pace.result()),
+            time_scale=self.sample.measured(self.pace.result(), usual_step(times, inside)),
             paths=[rows.astype(np.float32) for rows in self.paths.by_episode().values()],
             stills=self._stills(),
         )
@@ -263,6 +284,32 @@ def about_episodes(source: Source, jumped: np.ndarray, copies: list[int]) -> Ite
         )
 
 
+def usual_step(times: np.ndarray | None, inside: np.ndarray) -> float | None:
+    """Seconds of most steps inside episodes, where a column of times says it."""
+    if times is None:
+        return None
+    steps = np.diff(times)[inside]
+    steps = steps[np.isfinite(steps) & (steps > 0)]
+    return float(np.median(steps)) if len(steps) else None
+
+
+def about_time(source: Source, times: np.ndarray | None, inside: np.ndarray) -> Iterator[Warning]:
+    """inside: steps that are not from one episode to the next."""
+    if times is None or not inside.any():
+        return
+    try:
+        gaps, longest, usual = time_gaps(source, times, np.append(inside, False))
+    except HilpError as error:  # about the column as a whole
+        yield Warning("the time column says nothing about gaps", str(error), "repair it, or leave it out")
+        return
+    if len(gaps):
+        yield Warning(
+            f"time has {counted(len(gaps), 'gap')} inside episodes",
+            f"after {source.where(gaps)}; a step is usually {usual:.4g}, in a gap more than {longest:.4g} or negative",
+            "split='gap' / --split gap ends episodes there",
+        )
+
+
 def about_observations(
     moments: measures.Moments, twins: list[list[int]], names: Sequence[str], visible: Collection[int]
 ) -> Iterator[Warning]:
@@ -302,7 +349,7 @@ def about_angles(wrapped: Sequence[measures.Wrapped], names: Sequence[str]) -> I
             f"{counted(len(wrapped), 'observation column')} jump{'s' * (len(wrapped) == 1)} by one period, as "
             "angles that wrap do",
             some(jumps),
-            f"angles='auto' / --angles {columns} shows networks their sine and cosine",
+            f"angles='auto' / --angles {columns} shows networks their sine and cosine; give it to training, too",
         )
 
 
@@ -317,7 +364,7 @@ def about_actions(acted: measures.Moments, names: Sequence[str], whole: bool, re
     if not varied.any():
         return
     full = np.flatnonzero(varied & (acted.at_limits > SATURATED))
-    if whole:
+    if whole and float((acted.high - acted.low).max()) < MOST_DISCRETE:
         yield Warning(
             "all actions are whole numbers, as numbers of discrete actions are",
             f"{int(acted.low.min())} to {int(acted.high.max())}",
@@ -339,15 +386,11 @@ def about_actions(acted: measures.Moments, names: Sequence[str], whole: bool, re
 
 
 def about_memory(source: Source) -> Iterator[Warning]:
-    try:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not on this system
-        return
-    need = training_bytes(source)
+    need, memory = training_bytes(source), physical_memory()
     if need >= memory / 2:
         yield Warning(
             "the data may not fit in memory",
-            f"{size_text(need)} in training, {size_text(memory)} of memory",
+            f"{size_text(need)} in training, {size_text(int(memory))} of memory",
             "convert it to a native folder, which is trained on from disk",
         )
 

@@ -16,6 +16,7 @@ from hilp.data.columns import NUMBERS
 from hilp.data.dataset import Dataset
 from hilp.data.measures import ColumnHashes, Moments, Wraps, names_of
 from hilp.data.source import Kind, Rows, Source, Where, mapped, of_dataset, ranges, rows_text
+from hilp.data.tables import TIME
 from hilp.data.transforms import ObservationTransform
 from hilp.errors import HilpError, counted, nearest, some
 
@@ -23,7 +24,6 @@ ACTION_TOLERANCE = 1e-4  # of [-1, 1], for simulators that return 1.0000001
 SPLITS = ("nan", "gap")
 DROPS = ("constant", "duplicate")
 AUTO = "auto"
-TIME = "time"  # the extra column that says when a row was recorded
 GAP = 1.5  # a gap is longer than so many of nearly all steps
 NEARLY_ALL = 0.95
 
@@ -118,9 +118,6 @@ def examine_dataset(data: Dataset, rescale: bool = False, where: Where = rows_te
     where: says where rows are in what the data was read from.
     """
     columns = {**trees.named(data.observations, "observations"), "actions": data.actions}
-    for name, column in columns.items():
-        if isinstance(column, np.ma.MaskedArray):
-            raise HilpError(f"{data.name}: {name} are a masked array: fill in or leave out what is masked")
     source = replace(of_dataset(data), where=where)
     sizes = {len(column) for column in columns.values()}
     if sizes != {source.rows}:
@@ -203,7 +200,7 @@ def _split(source: Source, at: tuple[str, ...]) -> Source:
             reasons.append(f"{counted(len(missing), 'row')} with NaN or infinities ({source.where(missing)})")
     if "gap" in at:
         times = np.concatenate([block[f"extra.{TIME}"].reshape(-1) for _, block in source.blocks()])
-        gaps, longest, usual = _gaps(source, times, ~last & ~lost)
+        gaps, longest, usual = time_gaps(source, times, ~last & ~lost)
         cut[gaps] = True
         if len(gaps):
             reasons.append(
@@ -245,7 +242,7 @@ def _pieces(source: Source, lost: np.ndarray, ends: np.ndarray, reasons: str) ->
     return replace(found, endings={}, notes=(*source.notes, "; ".join(notes)))
 
 
-def _gaps(source: Source, times: np.ndarray, inside: np.ndarray) -> tuple[np.ndarray, float, float]:
+def time_gaps(source: Source, times: np.ndarray, inside: np.ndarray) -> tuple[np.ndarray, float, float]:
     """Rows after which time jumps inside an episode, the longest step that is none, and the usual one."""
     bad = np.flatnonzero(~np.isfinite(times))
     if len(bad):

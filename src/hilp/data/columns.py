@@ -17,7 +17,7 @@ from typing import IO, Protocol
 
 import numpy as np
 
-from hilp.errors import HilpError
+from hilp.errors import HilpError, require_regular
 from hilp.storage import told
 
 BLOCK_BYTES = 16 << 20  # of a read: large enough for the disk, small enough that no format needs memory
@@ -167,6 +167,7 @@ def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
 
 def open_npy(path: Path) -> NpyStream:
     """The array of an .npy file."""
+    require_regular(path)
     with told(f"{path} is missing"):
         size = path.stat().st_size
     found = path.absolute()  # read as it is needed, wherever this process then is
@@ -175,6 +176,7 @@ def open_npy(path: Path) -> NpyStream:
 
 def open_npz(path: Path) -> dict[str, NpyStream]:
     """The arrays of an .npz file by name; one that is not asked for may be damaged."""
+    require_regular(path)
     with told(f"{path} cannot be read as .npz", Exception):  # a damaged directory can fail anywhere in zipfile
         archive = zipfile.ZipFile(path)
         expected = _zip_entries(path)

@@ -167,6 +167,7 @@ class Dataset(Metadata):
         storage.clean_leftovers(target)
         require_free(target, overwrite)
         columns = columns_of(transforms.stored(self.observations), self.actions, self.extras)
+        require_plain(self.name, columns)
         with storage.new_folder(target) as temporary:
             for name, column in {**columns, "lengths": self.lengths}.items():
                 np.save(temporary / file_name(name), column, allow_pickle=False)
@@ -212,6 +213,18 @@ def columns_of(observations: trees.Tree, actions: Any, extras: Mapping[str, Any]
     """Everything that has a value a row (arrays, or what is known of them), by the names of its columns."""
     named = {f"extra.{name}": extra for name, extra in extras.items()}
     return {**trees.named(observations, OBSERVATIONS), "actions": actions, **named}
+
+
+def require_plain(name: str, columns: Mapping[str, Any]) -> None:
+    """Raise where a column is none of plain numbers, as one of a data set that is built by hand may be."""
+    for column, array in columns.items():
+        called = (
+            f"the extra column '{column.removeprefix('extra.')}' is" if column.startswith("extra.") else f"{column} are"
+        )
+        if isinstance(array, np.ma.MaskedArray):
+            raise HilpError(f"{name}: {called} a masked array: fill in or leave out what is masked")
+        if array.dtype.kind not in NUMBERS:
+            raise HilpError(f"{name}: {called} {array.dtype}: hilp needs plain numbers")
 
 
 def extras_of(columns: Mapping[str, Any]) -> dict[str, Any]:

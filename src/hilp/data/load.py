@@ -6,7 +6,9 @@ a Source. Where its module, or what is registered, also says `recognises(path)`,
 recognised by content; else users name the format.
 """
 
+import contextlib
 import inspect
+import itertools
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
@@ -25,6 +27,7 @@ from hilp.data.source import Source, Where, gather, of_dataset, of_folder, rows_
 from hilp.errors import HilpError, nearest, path_of, require_count, require_known, some
 
 LOADED = "data set"
+MOST_LOOKED_AT = 1000  # files and folders of a level, where the folder that was named is no data set
 FORMATS: dict[str, Callable[..., Any]] = {
     "native": of_folder,
     "d4rl": arrays.read_d4rl,
@@ -181,7 +184,7 @@ def recognise(source: Any, options: Collection[str] = ()) -> str:
 
 def is_name(path: Path) -> bool:
     """Whether this could be a name or an id, rather than a path."""
-    return not path.suffix and len(path.parts) <= 2
+    return not path.suffix and len(path.parts) <= 2 and path.parts[:1] not in (("..",), (path.anchor,))
 
 
 def is_missing(source: Any) -> bool:
@@ -207,10 +210,24 @@ def _recognise_folder(path: Path) -> str:
     for format, endings in (("csv", logs.CSV_ENDINGS), ("parquet", logs.PARQUET_ENDINGS)):
         if any(file.suffix.lower() in endings for file in path.iterdir()):
             return _recognised(path) or format
+    inner = [folder for folder in _folders_below(path) if any(test(folder) for test in tests.values())]
+    if inner:
+        raise HilpError(
+            f"{path} is not a data set, but {some(inner, 3)} {'is' if len(inner) == 1 else 'are'}: name one"
+        )
     raise HilpError(
         f"{path} is not a data set: it has no dataset.json (native), no data/metadata.json (Minari), no meta/info.json "
         "(LeRobot), no .npz episodes with observation and action (ExORL), no .csv and no .parquet files"
     )
+
+
+def _folders_below(path: Path) -> list[Path]:
+    """The folders in a folder and in those, some of them: a data set may lie a level or two below what was named."""
+    found: list[Path] = []
+    for depth in ("*", "*/*", "*/*/*"):
+        with contextlib.suppress(OSError):
+            found += filter(Path.is_dir, itertools.islice(path.glob(depth), MOST_LOOKED_AT))
+    return sorted(found)
 
 
 def _recognise_file(path: Path, plain: bool) -> str:

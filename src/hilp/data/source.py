@@ -5,6 +5,7 @@ block, `inspect` looks at it block by block. Rows are laid out as in a Dataset.
 """
 
 import hashlib
+import math
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -114,12 +115,15 @@ def _pieces(stops: np.ndarray, start: int, stop: int) -> Iterator[tuple[int, int
 
 def gather(source: Source) -> Dataset:
     """All of it in memory."""
+    size = source.rows * source.row_bytes
     try:
+        if size > physical_memory():  # the system would promise it, and end this process halfway
+            raise MemoryError
         columns = {n: np.empty((source.rows, *kind.shape), kind.dtype) for n, kind in source.columns.items()}
     except (MemoryError, ValueError) as error:
-        size = source.rows * source.row_bytes / 2**30
         raise HilpError(
-            f"{source.name} needs {size:.1f} GiB of memory: convert it to a native folder, which is read from disk"
+            f"{source.name} needs {size / 2**30:.1f} GiB of memory: convert it to a native folder, which is read from "
+            "disk"
         ) from error
     for first, block in source.blocks():
         for name, values in block.items():
@@ -128,9 +132,18 @@ def gather(source: Source) -> Dataset:
     return Dataset(observations, columns["actions"], source.lengths, extras_of(columns), **source.metadata())
 
 
+def physical_memory() -> float:
+    """Bytes of memory of this machine; infinite where the system does not say."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):
+        return math.inf
+
+
 def of_dataset(data: Dataset) -> Source:
     """A data set that is in memory or mapped; of stacks of frames each frame once."""
     columns = columns_of(transforms.stored(data.observations), data.actions, data.extras)
+    dataset.require_plain(data.name, columns)
     return Source(
         lengths=np.asarray(data.lengths, np.int64),
         columns={name: Kind(column.shape[1:], column.dtype) for name, column in columns.items()},

@@ -9,6 +9,7 @@ files, and ends with this process.
 import atexit
 import contextlib
 import json
+import math
 import os
 import subprocess
 import sys
@@ -22,15 +23,15 @@ from typing import IO, Any
 import numpy as np
 
 from hilp.data.columns import BLOCK_BYTES, DEFLATE_LIMIT, NUMBERS, Computed, block_rows, fill, row_bytes
-from hilp.errors import HilpError, reason
+from hilp.data.parquet import Parquet
+from hilp.errors import HilpError, reason, require_regular
 
 STALL_SECONDS = 60.0  # an answer is at most a block or an episode; a healthy disk needs far less
 EPISODES_AT_ONCE = 500  # in an answer about Minari
-BATCH = 1 << 14  # rows of a Parquet file that are decoded at a time
+MOST_UNWRITTEN = 64 << 20  # bytes of an array of HDF5 that may not be in its file
 CHILD_MEMORY = 16 << 30  # address space: a damaged size must not take the machine's memory
 
 Answer = tuple[dict[str, Any], dict[str, np.ndarray]]
-Decode = Callable[[Any], np.ndarray]
 
 
 # ---- this side -------------------------------------------------------------------------------------------------------
@@ -80,6 +81,7 @@ if hasattr(os, "register_at_fork"):
 def ask(path: Path, do: str, **arguments: Any) -> Answer:
     """Have the child do something with a file. Whatever goes wrong is a HilpError about that file."""
     global _child
+    require_regular(path)
     with _lock:
         child = _child = _child or _start()
         watch = threading.Timer(STALL_SECONDS, child.kill)
@@ -230,6 +232,8 @@ class Hdf5:
             if item.is_virtual or item.external:
                 self.outside.append(str(name))
             elif item.shape and item.dtype.kind in NUMBERS and isinstance(name, str):  # a damaged name comes as bytes
+                if item.nbytes > MOST_UNWRITTEN and (missing := _unwritten(item)):
+                    raise ValueError(f"'{name}' claims to be {item.shape}, but {missing:.0%} of it was never written")
                 self.columns[name] = item
             else:
                 self.others.append(str(name))
@@ -237,6 +241,14 @@ class Hdf5:
         self._file.visititems_links(link)  # `visititems` passes over links without a word
         self._file.visititems(look)
         self.others += self.outside
+
+
+def _unwritten(item: Any) -> float:
+    """The share of an array's chunks that are not in its file: HDF5 makes up what they hold, however much that is."""
+    if item.chunks is None:
+        return float(item.id.get_storage_size() == 0)
+    whole = math.prod(-(-size // chunk) for size, chunk in zip(item.shape, item.chunks, strict=True))
+    return 1.0 - item.id.get_num_chunks() / whole
 
 
 _opened: dict[tuple[Any, ...], Any] = {}
@@ -250,7 +262,7 @@ def _kept(reopen: bool, opens: Callable[..., Any], *arguments: Any) -> Any:
     return _opened[opens, *arguments]
 
 
-def _file(path: str, ids: str | None) -> "Hdf5 | Parquet":
+def _file(path: str, ids: str | None) -> Hdf5 | Parquet:
     return Hdf5(path) if ids is None else Parquet(path, ids)
 
 
@@ -302,121 +314,6 @@ def _minari_dataset(path: str) -> Any:
         for name in Hdf5(str(file)).outside:  # Minari would read any file of this machine as observations
             raise ValueError(f"'{name}' is a link or lies in other files, which hilp does not follow")
     return MinariDataset(path)
-
-
-class Parquet:
-    """One Parquet file. Whatever is wrong with it is an exception of any kind."""
-
-    def __init__(self, path: str, ids: str):
-        """ids: the column of the episodes, which may hold names."""
-        import pyarrow.parquet
-
-        self._open = lambda: pyarrow.parquet.ParquetFile(path)
-        file = self._open()
-        self.rows, self._schema = int(file.metadata.num_rows), file.schema_arrow
-        self._nulls = _columns_with_nulls(file.metadata)
-        names = list(self._schema.names)
-        if len(set(names)) < len(names):
-            raise ValueError("two columns have one name")
-        self.columns = {n: column for n in names if (column := self._column(n, n == ids)) is not None}
-        self.others = [name for name in names if name not in self.columns]
-
-    def _column(self, name: str, words: bool) -> Computed | None:
-        """A column; None where it holds neither numbers nor times, nor names where those are of use."""
-        kind = self._schema.field(name).type
-        fits = partial(_is_any, kind)
-        if fits("floating", "decimal", "integer", "boolean"):
-            whole = fits("integer", "boolean") and name not in self._nulls
-            number = np.dtype(np.int64 if whole else np.float32 if fits("float16", "float32") else np.float64)
-            return self._decoded(name, number, lambda array: _numbers(array, number))
-        if fits("timestamp", "duration", "date"):
-            return self._decoded(name, np.dtype(np.float64), _seconds)
-        if words and fits("string", "large_string", "dictionary"):
-            found = self._all(name, lambda array: _words(array, name))
-            return self._decoded(name, found.dtype, lambda array: _words(array, name).astype(found.dtype))
-        lists = fits("list", "large_list", "fixed_size_list")
-        if lists and _is_any(kind.value_type, "floating", "integer"):
-            exact = np.dtype(np.float64 if _is_any(kind.value_type, "float64") else np.float32)
-            row = next(self._batches(name, 1), None)
-            width = 0 if row is None or row.column(0).null_count else len(row.column(0)[0])
-            return self._decoded(name, exact, lambda array: _vectors(array, width, exact, name), width)
-        return None
-
-    def _decoded(self, name: str, dtype: np.dtype, decode: Decode, *width: int) -> Computed:
-        """A column that is decoded batch by batch, going forward."""
-        held: tuple[int, np.ndarray, Iterator[Any]] | None = None  # the first row held, those held, those ahead
-
-        def read(start: int, stop: int) -> np.ndarray:
-            nonlocal held
-            if stop - start > 4 * BATCH:  # a whole column, which is read once
-                return self._all(name, decode)[start:stop]
-            if held is None or start < held[0]:
-                held = 0, np.zeros((0, *width), dtype), self._batches(name, BATCH)
-            first, rows, ahead = held
-            while first + len(rows) < stop:
-                batch = next(ahead, None)
-                if batch is None:
-                    raise ValueError(f"it ends after {first + len(rows)} of {self.rows} rows")
-                past = min(max(start - first, 0), len(rows))
-                first, rows = first + past, np.concatenate([rows[past:], decode(batch.column(0))])
-            held = first, rows, ahead
-            return rows[start - first : stop - first]
-
-        return Computed((self.rows, *width), dtype, read)
-
-    def _batches(self, name: str, size: int) -> Iterator[Any]:
-        return self._open().iter_batches(batch_size=size, columns=[name], use_threads=False)
-
-    def _all(self, name: str, decode: Decode) -> np.ndarray:
-        table = self._open().read(columns=[name], use_threads=False)
-        parts = [decode(chunk) for chunk in table.column(name).chunks]
-        return np.concatenate(parts) if parts else np.zeros(0)
-
-
-def _is_any(kind: Any, *names: str) -> bool:
-    """Whether pyarrow calls a type by one of these names."""
-    import pyarrow
-
-    return any(getattr(pyarrow.types, f"is_{name}")(kind) for name in names)
-
-
-def _columns_with_nulls(metadata: Any) -> set[str]:
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    columns = [group.column(number) for group in groups for number in range(metadata.num_columns)]
-    known = [(column.path_in_schema, column.statistics) for column in columns]
-    return {name for name, about in known if about is None or not about.has_null_count or about.null_count}
-
-
-def _numbers(array: Any, dtype: np.dtype) -> np.ndarray:
-    import pyarrow
-
-    if _is_any(array.type, "boolean"):
-        array = array.cast(pyarrow.int8())
-    elif _is_any(array.type, "decimal"):
-        array = array.cast(pyarrow.float64())
-    return np.asarray(array.to_numpy(zero_copy_only=False)).astype(dtype, copy=False)
-
-
-def _seconds(array: Any) -> np.ndarray:
-    import pyarrow
-
-    if _is_any(array.type, "date"):
-        array = array.cast(pyarrow.timestamp("ms"))
-    unit = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[array.type.unit]
-    return _numbers(array.cast(pyarrow.int64()), np.dtype(np.float64)) / unit
-
-
-def _words(array: Any, name: str) -> np.ndarray:
-    if array.null_count:
-        raise ValueError(f"'{name}' does not say of every row which episode it is of")
-    return np.array([str(word) for word in array.to_pylist()] or [""])[: len(array)]
-
-
-def _vectors(array: Any, width: int, dtype: np.dtype, name: str) -> np.ndarray:
-    values = array.flatten()
-    if array.null_count or len(values) != len(array) * width:
-        raise ValueError(f"the rows of '{name}' are not all of {width} numbers: give vectors of one length")
-    return _numbers(values, dtype).reshape(-1, width)
 
 
 if __name__ == "__main__":

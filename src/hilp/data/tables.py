@@ -13,7 +13,7 @@ from hilp.data import subprocess_reader
 from hilp.data.columns import NUMBERS, Column, Computed, open_npz
 from hilp.data.dataset import extras_of
 from hilp.data.source import Kind, Rows, Source, Where, choose_extras, rows_text, with_files
-from hilp.errors import HilpError, require_known, require_utf8, some
+from hilp.errors import HilpError, require_known, require_regular, require_utf8, some
 from hilp.storage import told
 from hilp.trees import Tree
 
@@ -23,6 +23,8 @@ MOST_LEVELS = 8  # of dicts inside a dict of arrays
 UNUSABLE = {"c": "complex numbers", "M": "points in time", "m": "spans of time"}  # which kinds of values no row can be
 PICTURE = "pixels"  # what observations that are nothing but a picture are called
 CHANNELS = (1, 3, 4, 6, 9, 12)  # of pictures, and of stacks of them
+TIME = "time"  # the extra column that says when a row was recorded
+MOST_EXTRAS = 1000  # columns besides observations and actions that are read where nobody asked for them
 CLOSE = 1e-4  # next_observations may differ from the row after by this much (absolute or relative): stored precision
 
 
@@ -44,6 +46,7 @@ class Table:
 
 def magic(path: Path) -> str | None:
     """npz, hdf5 or parquet, by the first bytes of a file."""
+    require_regular(path)
     with told(f"{path} cannot be read"), open(path, "rb") as file:
         for start in (0, 512, 1024, 2048):  # HDF5 allows a block of the user's own before it
             file.seek(start)
@@ -93,6 +96,8 @@ def _array(name: str, value: Any) -> np.ndarray:
         raise HilpError(f"arrays: {name} are a masked array: fill in or leave out what is masked")
     if array.dtype.hasobject:
         raise HilpError(f"arrays: {name} are ragged or not numbers (dtype object): give one 2-D array")
+    if not isinstance(value, np.ndarray) and (lost := _lost(array, value)):
+        raise HilpError(f"arrays: {name} {lost}")
     if unusable := UNUSABLE.get(array.dtype.kind):
         raise HilpError(f"arrays: {name} are {unusable} ({array.dtype}): turn them into plain numbers")
     return array
@@ -100,9 +105,23 @@ def _array(name: str, value: Any) -> np.ndarray:
 
 def _masked(value: Any, levels: int = MOST_LEVELS) -> bool:
     """Whether a masked array is in there, also as a row of a list: np.asarray forgets what is masked."""
-    if isinstance(value, list | tuple) and levels:
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes) and levels:
         return any(_masked(item, levels - 1) for item in value)
     return isinstance(value, np.ma.MaskedArray)
+
+
+def _lost(array: np.ndarray, value: Any) -> str | None:
+    """What np.asarray made of flat values but should not have: names cut short, whole numbers that were rounded."""
+    if array.ndim != 1:
+        return None
+    if array.dtype.kind in "US" and any(
+        len(word) != len(kept) for word, kept in zip(value, array.tolist(), strict=True)
+    ):
+        return "are names that end in a null character: rename them"
+    large = array.dtype.kind == "f" and np.flatnonzero(np.abs(array) >= 2**53)
+    if large is not False and any(int(array[at]) != value[at] for at in large if isinstance(value[at], int)):
+        return "are whole numbers that do not fit in one type of 64 bits: give an array of one"
+    return None
 
 
 def channels_first(shape: tuple[int, ...]) -> bool:
@@ -202,8 +221,9 @@ def extra_columns(
     """The columns that become extras (all, or those that are wanted), and a note about what cannot be one."""
     strict = table.kind == "arrays"  # a file is as it is; of a dict the user can leave out what does not fit
     fits: dict[str, Column] = {}
-    odd = list(table.others)
-    for name in (name for name in table.columns if name not in spent):
+    odd, free = list(table.others), [name for name in table.columns if name not in spent]
+    many = many_extras(free) if wanted is None and not strict else []
+    for name in free if not many else {*free} & {TIME}:
         column = table[name]
         if strict and column.dtype.kind not in NUMBERS:
             raise HilpError(f"{table.name}: extra column '{name}' is not numbers ({column.dtype}): drop it")
@@ -211,7 +231,13 @@ def extra_columns(
             fits[name] = column
         else:
             odd.append(name)
-    return {name: fits[name] for name in choose_extras(fits, wanted, table.name)}, left_out(odd)
+    return {name: fits[name] for name in choose_extras(fits, wanted, table.name)}, [*many, *left_out(odd)]
+
+
+def many_extras(names: Collection[str]) -> list[str]:
+    """A note where there are too many columns to read all of them for nothing."""
+    say_which = "name those to keep with extras=[...] / --option extras=[...]"
+    return [f"left out {len(names):,} other columns, which are many: {say_which}"] * (len(names) > MOST_EXTRAS)
 
 
 def lay_out(table: Table, lengths: np.ndarray, columns: dict[str, Column], following: Tree | None) -> Source:

@@ -57,19 +57,28 @@ class TimeScale:
     noise: float | None  # share of a single step's length that the next steps take back
     stride: int  # advised: keep every so many rows
     discount: float  # advised for phi, at that stride
+    seconds: float | None = None  # of a row, where the data has a column of times
+    usual_length: float = 0.0  # rows of an episode, in the median
 
     @property
     def line(self) -> str:
         """What was found and what fits it, in one line."""
         if self.crossing is None:
-            return f"time scale: too little is seen twice to tell; not subsampled, phi_discount {self.discount:g}"
-        found = f"time scale: about {self.crossing:.0f} steps across the data"
+            rows = self.usual_length
+            return (
+                "time scale: too little is seen twice to tell; for episodes of "
+                f"{rows:.0f} rows{self._in_seconds(rows)}, phi_discount {self.discount:g}, not subsampled"
+            )
+        found = f"time scale: about {self.crossing:.0f} steps{self._in_seconds(self.crossing)} across the data"
         if self.stride == 1:
             return f"{found}, for which phi_discount {self.discount:g} fits, not subsampled"
         return (
             f"{found}, too many to learn well; stride {self.stride} makes them {self.crossing / self.stride:.0f}, for "
             f"which phi_discount {self.discount:g} fits"
         )
+
+    def _in_seconds(self, steps: float) -> str:
+        return "" if self.seconds is None else f" ({steps * self.seconds:.3g} s)"
 
 
 def of_dataset(data: Dataset) -> TimeScale:
@@ -105,12 +114,14 @@ class Sample:
         self.rows = np.union1d(self.graph, self.triples)
         self.median_length = float(np.median(lengths)) if len(lengths) else 0.0
 
-    def measured(self, values: np.ndarray) -> TimeScale:
-        """The time scale, from the values of `rows`."""
+    def measured(self, values: np.ndarray, seconds: float | None = None) -> TimeScale:
+        """The time scale, from the values of `rows`; seconds: of a row."""
+        length = self.median_length
+        unknown = TimeScale(None, None, None, 1, discount_for(length), seconds, length)
         values = np.asarray(values, np.float64)
         finite = np.isfinite(values).all(axis=1)
         if not finite.any() or not values.shape[1]:
-            return TimeScale(None, None, None, 1, USUAL_DISCOUNT)
+            return unknown
         deviation = values[finite].std(axis=0)
         varied = deviation > 1e-9 * np.maximum(1.0, np.abs(values[finite]).max(axis=0))
         triples = np.searchsorted(self.rows, self.triples)
@@ -124,12 +135,12 @@ class Sample:
         error, noise = _noise(values[triples])
         crossing = _crossing(points, rows, episode, APART * error)
         if crossing is None:
-            return TimeScale(None, None, noise, 1, USUAL_DISCOUNT)
+            return replace(unknown, noise=noise)
         stride = int(max(1, min(crossing / FEW_STEPS, self.median_length / LEAST_ROWS)))
         while not (straight := self._straightness(points, rows, episode, stride, error)) >= STRAIGHT and stride > 1:
             stride = int(0.75 * stride)
         straightness = float(straight) if np.isfinite(straight) else None
-        return TimeScale(float(crossing), straightness, noise, stride, discount_for(crossing / stride))
+        return TimeScale(float(crossing), straightness, noise, stride, discount_for(crossing / stride), seconds, length)
 
     def _straightness(
         self, points: np.ndarray, rows: np.ndarray, episode: np.ndarray, stride: int, error: float

@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hilp.errors import HilpError, reason
+from hilp.errors import HilpError, reason, require_regular
 
 WRITING, ASIDE = "writing", "replaced"  # names of what is not finished, and of what makes room for it
 LONGEST_NAME = 180  # bytes of a file's name that leave room for ours around it
@@ -47,6 +47,7 @@ def write_json(path: Path, value: Any) -> None:
 
 def read_json(path: Path) -> Any:
     """What a JSON file says; one line about a file that is none."""
+    require_regular(path)
     with told(f"cannot read {path}"):
         text = path.read_bytes()
     try:

@@ -23,8 +23,8 @@ from hilp.data import subprocess_reader
 from hilp.data.columns import gathered
 from hilp.data.formats.arrays import KNOWN, Chosen, Names, listed, named_for, natural, of_table
 from hilp.data.source import Source, chain, with_files
-from hilp.data.tables import Table
-from hilp.errors import HilpError, reason, some
+from hilp.data.tables import TIME, Table, many_extras
+from hilp.errors import HilpError, counted, reason, require_regular, some
 
 CSV_ENDINGS = (".csv", ".tsv")
 PARQUET_ENDINGS = (".parquet", ".pq")
@@ -44,15 +44,18 @@ BOOKKEEPING = ("index", "frame_index", "task_index")
 
 def _of_tables(tables: Sequence[Table], source: Path, columns: Chosen, drop_short: bool, extras: Names) -> Source:
     """One log in several files with the same columns; without a column that tells episodes, a file is one."""
+    many: list[str] = []
     if len(tables) > 1 and extras is None:
         extras = _shared_extras(tables, columns)
+        many = many_extras(extras)
+        extras = [name for name in extras if not many or name == TIME]
     note = f"nothing names episodes, so {'each file is' if source.is_dir() else 'the file is'} one"
     sources = [of_table(table, columns, False, drop_short, extras, otherwise=note) for table in tables]
     if len(sources) == 1:
         return replace(sources[0], name=str(source))
     files = [table.files[0] for table in tables]
     whole = chain(str(source), [one.lengths for one in sources], sources.__getitem__, [file.name for file in files])
-    notes = tuple(dict.fromkeys(note for one in sources for note in one.notes))
+    notes = tuple(dict.fromkeys([*many, *(note for one in sources for note in one.notes)]))
     return with_files(replace(whole, notes=notes), files)
 
 
@@ -67,10 +70,13 @@ def _log_files(source: Path, endings: Sequence[str]) -> list[Path]:
     """The file, or those of a folder in the order of their names, in which numbers count as such."""
     source = source.absolute()  # rows may be read as they are needed, wherever this process then is
     if not source.is_dir():
+        require_regular(source)
         return [source]
     found = [file for file in source.iterdir() if file.suffix.lower() in endings and not file.name.startswith(".")]
     if not found:
         raise HilpError(f"{source} has no files that end in {' or '.join(endings)}")
+    for file in found:
+        require_regular(file)
     return sorted(found, key=lambda file: natural(file.name))
 
 
@@ -117,6 +123,7 @@ class _CsvFile:
         self.names: list[str] = []
         self._odd: dict[str, tuple[int, str]] = {}  # columns that are not numbers, and where they are not
         self._words: dict[str, int] = {}  # names of episodes
+        self._written: tuple[str, int] | None = None  # how the first time is written, and in which line
         self._lines: list[np.ndarray] = []  # of the rows
 
     def table(self) -> Table:
@@ -163,8 +170,10 @@ class _CsvFile:
             self._lines.append(np.array(lines, np.int64))
             found = np.empty((len(lines), len(self.names)))
             for number, (name, texts) in enumerate(zip(self.names, zip(*chunk.values(), strict=True), strict=True)):
+                if name == self._time:
+                    self._require_one_way(texts, lines)
                 try:
-                    found[:, number] = self._codes(texts, lines) if name == self._ids else np.array(texts, np.float64)
+                    found[:, number] = self._codes(texts, lines) if name == self._ids else _plain_numbers(texts)
                 except ValueError:
                     found[:, number] = self._one_by_one(name, texts, lines)
             yield found
@@ -175,7 +184,22 @@ class _CsvFile:
         missing = [line for line, word in zip(lines, words, strict=True) if word.lower() in MISSING]
         if missing:
             raise HilpError(f"{self.path}, line {missing[0]}: '{self._ids}' does not say which episode this row is of")
+        if ends := [line for line, word in zip(lines, words, strict=True) if word.endswith("\0")]:  # lost in numpy
+            raise HilpError(
+                f"{self.path}, line {ends[0]}: the name in '{self._ids}' ends in a null character: rename it"
+            )
         return [self._words.setdefault(word, len(self._words)) for word in words]
+
+    def _require_one_way(self, texts: Sequence[str], lines: list[int]) -> None:
+        """Numbers and dates, or dates with and without a time zone, are not of one clock."""
+        for line, text in zip(lines, texts, strict=True):
+            way = _way_of(text)
+            self._written = self._written or ((way, line) if way else None)
+            if way and self._written and way != self._written[0]:
+                first = f"line {self._written[1]} {self._written[0]}"
+                raise HilpError(
+                    f"{self.path}: column '{self._time}' has {way} in line {line} and in {first}: choose one"
+                )
 
     def _one_by_one(self, name: str, texts: Sequence[str], lines: list[int]) -> np.ndarray:
         """Numbers with missing ones, yes and no, or dates; what is none of these is remembered with its line."""
@@ -207,13 +231,29 @@ class _CsvFile:
         return Table(str(self.path), "csv", columns, others, [self.path], where)
 
 
+def _plain_numbers(texts: Sequence[str]) -> np.ndarray:
+    """Numbers as logs have them; a ValueError where one is something else."""
+    if "_" in "".join(texts):  # Python reads 3_9 as 39
+        raise ValueError
+    return np.array(texts, np.float64)
+
+
+def _way_of(text: str) -> str | None:
+    """How a time is written; None where there is none."""
+    if _number(text) is not None:
+        return None if text.strip().lower() in MISSING else "numbers"
+    with contextlib.suppress(ValueError):
+        return f"dates with{'' if datetime.fromisoformat(text.strip()).tzinfo else 'out'} a time zone"
+    return None
+
+
 def _number(text: str, dates: bool = False) -> float | None:
     """A number; of a date its seconds since 1970, without a time zone in UTC, which is the same between rows."""
     word = text.strip()
     if word.lower() in MISSING:
         return np.nan
     with contextlib.suppress(ValueError):
-        return TRUTH[word.lower()] if word.lower() in TRUTH else float(word)
+        return TRUTH[word.lower()] if word.lower() in TRUTH else float(word.replace("_", "?"))
     if dates:
         with contextlib.suppress(ValueError):
             when = datetime.fromisoformat(word)
@@ -251,7 +291,10 @@ def read_lerobot(source: Path, *, columns: Chosen = None, drop_short: bool = Fal
     tables = _parquet_tables(files, USUAL["episode_ids"])
     if extras is None:
         taken = set(BOOKKEEPING).union(*chosen.values())
-        extras = ["time", *(name for name in tables[0].columns if name not in taken)]
+        extras = [TIME, *(name for name in tables[0].columns if name not in taken)]
+        extras = extras[:1] if many_extras(extras) else extras
+    for name in (*chosen["observations"], *chosen["actions"]):
+        _require_shape(source, name, info["features"][name], tables[0])
     found = _of_tables(tables, source, chosen, drop_short, extras)
     for what, count in {"episodes": found.episodes, "frames": found.rows}.items():
         total = info.get(f"total_{what}")
@@ -278,6 +321,20 @@ def _lerobot_features(source: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     if not version.startswith(VERSIONS):
         raise HilpError(f"{source} is LeRobot data of version '{version}': hilp reads v2 and v3; convert it first")
     return info, {name: about.get("dtype") if isinstance(about, dict) else None for name, about in features.items()}
+
+
+def _require_shape(source: Path, name: str, feature: Any, table: Table) -> None:
+    """The shape that a feature says it has must be that of its rows, or one of both is another robot's."""
+    said = feature.get("shape") if isinstance(feature, dict) else None
+    if said is None or name not in table.columns:  # what is missing is told where columns are taken
+        return
+    rows = table[name].shape[1:]
+    whole = isinstance(said, list) and all(type(size) is int and size > 0 for size in said)
+    if not whole or np.prod(said, dtype=object) != np.prod(rows, dtype=object):
+        raise HilpError(
+            f"{source}: {INFO} says that '{name}' has the shape {said!r:.40}, but its rows are of "
+            f"{counted(int(np.prod(rows)), 'number')}: repair one of them"
+        )
 
 
 def _lerobot_columns(source: Path, kinds: Mapping[str, Any], columns: Chosen) -> dict[str, list[str]]:
