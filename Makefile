@@ -26,11 +26,13 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python tools/check_files.py
+	$(BIN)/python tools/docs_tables.py --check
 	$(BIN)/python tools/wrap_docs.py --check
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/python tools/docs_tables.py
 	$(BIN)/python tools/wrap_docs.py
 
 docs: $(VENV)/.installed-docs
