@@ -47,21 +47,25 @@ def test_help_names_every_verb(run: Run) -> None:
     assert run("-h")[1] == run()[1] == run("help")[1] == out
 
 
+@pytest.mark.parametrize("words", [[""], ["data", ""], ["bench", "-x"], ["pretrain", "--hlep"]])
+def test_a_word_that_is_no_verb_is_a_mistake(run: Run, words: list[str]) -> None:
+    code, out, err = run(*words)
+    assert code == 2 and out == "" and err.startswith("hilp: error: ") and err.count("\n") == 1
+
+
 FLAGS: dict[str, list[str]] = json.loads((Path(__file__).parent / "flags.json").read_text())
 
 
-def help_of(verb: str) -> str:
+def help_of(verb: str, word: str = "--help-all") -> str:
     said = io.StringIO()
-    with contextlib.redirect_stdout(said), pytest.raises(SystemExit) as stop:
-        main([*verb.split(), "--help"])
-    assert not stop.value.code
+    with contextlib.redirect_stdout(said):
+        assert main([*verb.split(), word]) == 0
     return said.getvalue()
 
 
 def flags_of(verb: str) -> set[str]:
-    """What the help of a verb lists at the beginning of a line: positional arguments and options with their aliases."""
-    listed = re.findall(r"^\W*?((?:[A-Z]+|-h, --help|--[a-z-]+)(?=\W).*)", help_of(verb), re.M)
-    return {word for line in listed for word in re.findall(r"^[A-Z]+|(?<!\S)--[a-z-]+", line)}
+    """What the help of a verb explains: positional arguments and options, at the beginning of a line each."""
+    return set(re.findall(r"^  ([A-Z]+|--[a-z-]+)", help_of(verb), re.M))
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -71,16 +75,39 @@ def test_every_flag_that_people_script_against_is_still_there(verb: str) -> None
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_help_of_a_verb(verb: str) -> None:
-    assert help_of(verb).startswith(f"usage: hilp {verb}")
+    short, full = help_of(verb, "--help"), help_of(verb)
+    assert short.startswith(f"usage: hilp {verb}") and full.splitlines()[0] == short.splitlines()[0]
+    assert set(FLAGS[verb]) <= set(re.findall(r"[A-Z]+|--[a-z-]+", short)), "each is named, if not explained"
+    assert "None" not in full and "\nmore:" not in full, "every flag has a topic"
+    for line in full.splitlines():
+        assert len(line) <= 100 or not line.startswith(" "), line
+
+
+@pytest.mark.parametrize("verb", ["quickstart", "pretrain", "prompt", "evaluate", "data", "data inspect", "--help"])
+def test_help_of_the_main_verbs_fits_one_screen(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    lines = help_of(verb, "--help").splitlines()
+    assert len(lines) <= 45 and max(map(len, lines)) <= 120
+
+
+def test_help_says_a_default_once_and_most_used_flags_first() -> None:
+    lines = help_of("pretrain", "--help").splitlines()
+    flags = [line.split()[0] for line in lines if line.startswith("  --")]
+    assert flags[:5] == ["--data", "--out", "--minutes", "--steps", "--method"]
+    assert "  data      --task" in "\n".join(lines), "the rest by topic"
+    everything = " ".join(help_of("pretrain").split())
+    assert "updates between two checkpoints (default: a tenth of the run) --keep" in everything
+    assert "checkpoints kept on disk (default: 2)" in everything
+    assert "compare a native folder with its checksums first --" in everything, "a switch is off"
 
 
 def test_help_of_a_verb_reads_its_file_alone() -> None:
-    code = "import sys\nfrom hilp.cli import main\ntry: main(['bench', 'goals', '--help'])\nexcept SystemExit: pass\n"
+    code = "import sys\nfrom hilp.cli import main\ntry: main(['bench', 'goals', '--help'])\nfinally: pass\n"
     done = subprocess.run([sys.executable, "-c", f"{code}print(*sys.modules)"], check=True, capture_output=True)
     modules = set(done.stdout.decode().splitlines()[-1].split())
     assert not {"jax", "numpy"} & modules
     commands = {name.removeprefix("hilp.commands.") for name in modules if name.startswith("hilp.commands.")}
-    assert commands == {"bench", "common"}
+    assert commands == {"bench", "common", "help"}
 
 
 # ---- end to end ------------------------------------------------------------------------------------------------------
@@ -349,7 +376,7 @@ def test_the_installed_command(run_copy: Path, tmp_path: Path) -> None:
         ("map {run} --out {tmp}/map.png --task maze-lrge", "did you mean 'maze-large'"),
         ("map {run} --out {tmp}/map.png --data maze-lrge", "did you mean 'maze-large'"),
         ("map {run} --out {tmp}/file/map.png --flatten pca", "file"),
-        ("bench sped", "did you mean 'bench goals'"),
+        ("bench sped", "did you mean 'bench rewards'"),
         ("data inspect {tmp}/nowhere", "nowhere"),
         ("data inspect maze-lrge", "did you mean 'maze-large'"),
         ("data inspect", "DATA"),
@@ -579,3 +606,48 @@ def test_several_seeds_are_trained_and_evaluated_together(run: Run, tiny_data_fo
     assert code == 0 and "IQM" in said
     code, _, err = run("prompt", out, "--skill", "random")
     assert code == 2 and "holds 3 seeds" in err
+
+
+# ---- errors in the user's own code ---------------------------------------------------------------------------------
+
+BROKEN = """
+import gymnasium, numpy
+class Env(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), numpy.float32)
+    action_space = gymnasium.spaces.Box(-1, 1, (2,), numpy.float32)
+    def reset(self, *, seed=None, options=None):
+        return numpy.zeros(2, numpy.float32), {}
+    def step(self, action):
+        return self.nothing, 0.0, False, False, {}
+def act(observation):
+    return 1 / 0
+def make():
+    raise KeyError("x")
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--task {file}:Env", "{file}:9 raised AttributeError: 'Env' object has no attribute 'nothing'"),
+        ("--task maze-medium --kind {file}:act", "{file}:11 raised ZeroDivisionError: division by zero"),
+        ("--task {file}:make", "{file}:13 raised KeyError: 'x'"),
+    ],
+)
+def test_an_error_in_the_users_code_is_one_line_with_its_place(words: str, says: str, run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(BROKEN)
+    code, _, said = run("data", "collect", *words.format(file=file).split(), "--out", tmp_path / "out", "--steps", 20)
+    assert code == 2 and said.count("\n") == 1 and says.format(file=file) in said and "--traceback" in said
+
+
+def test_traceback_shows_where_an_error_came_from(run: Run, tmp_path: Path) -> None:
+    code, _, err = run("report", tmp_path / "none", "--traceback")
+    assert code == 2 and err.startswith("Traceback") and err.splitlines()[-1].startswith("hilp: error: ")
+
+
+@pytest.mark.parametrize("line", ["raise GeneratorExit", "raise SystemExit(3)", "import nothing_of_the_kind"])
+def test_a_file_that_cannot_be_run_is_one_line(line: str, refused: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(line)
+    words = ["--task", tmp_path / "own.py:make", "--out", tmp_path / "out"]
+    assert "own.py cannot be run" in refused("data", "collect", *words)

@@ -5,17 +5,21 @@ Nothing heavy is imported before a verb is known, so that `hilp --help` answers 
 """
 
 import contextlib
+import dataclasses
 import importlib
 import io
 import os
 import re
 import sys
+import sysconfig
+import traceback
 import typing
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from hilp.errors import HilpError, TrainingDiverged, TrainingStopped, nearest, say
+from hilp.errors import HilpError, TrainingDiverged, TrainingStopped, nearest, reason, say
 
 VERBS = {  # in the order a new user meets them
     "quickstart": "collect, pretrain, evaluate and report in minutes: the whole story on the built-in maze",
@@ -23,6 +27,7 @@ VERBS = {  # in the order a new user meets them
     "preset": "every value that a method is trained with, and where it comes from",
     "evaluate": "prompt a policy with goals and rewards in a task and count what it reaches",
     "prompt": "prompt a policy once: with a goal, a reward or a skill",
+    "play": "meet a policy in the browser: click goals, paint rewards, take the prompt home as code",
     "hierarchy": "train a high-level policy that sequences a policy's skills for a reward",
     "diagnose": "how well |phi(s) - phi(g)| fits the steps from s to g, and what that means",
     "map": "draw the latent space next to the plan of the task",
@@ -47,12 +52,17 @@ Unlabeled trajectories in, a promptable policy out.
 {verbs}
 
 `hilp VERB --help` explains a verb. Start with `hilp quickstart`.
+--traceback after any verb shows where in the code an error came from.
 """
+TRACEBACK = "--traceback"
+ASK = ("-h", "--help", "--help-all")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the `hilp` command."""
     words = list(sys.argv[1:] if argv is None else argv)
+    shows_code = TRACEBACK in words
+    words = [word for word in words if word != TRACEBACK]
     if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal that lacks a letter shows its number
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
@@ -61,22 +71,44 @@ def main(argv: Sequence[str] | None = None) -> int:
             code = _main(words)
         sys.stdout.flush()  # here, where a closed pipe or a full disk can still be reported
         return code
-    except TrainingStopped as error:
-        return _ended(str(error), 130)
-    except TrainingDiverged as error:
-        return _ended(f"stopped: {error}", 1)
-    except HilpError as error:
-        return _ended(f"error: {error}", 2)
-    except KeyboardInterrupt:
-        return _ended("stopped", 130)
-    except BrokenPipeError:  # `hilp ... | head`
-        _forget_output()
-        return 141
-    except MemoryError as error:
-        return _ended(f"error: not enough memory ({str(error) or 'allocation failed'}): ask for less at once", 2)
-    except OSError as error:  # no space, no permission
-        _forget_output()
-        return _ended(f"error: {error}", 2)
+    except BaseException as error:
+        if shows_code:
+            traceback.print_exception(error)
+        return _ended_by(error)
+
+
+def _ended_by(error: BaseException) -> int:
+    """What an error means to the user, on one line, and the exit code. What is no user's mistake is raised again."""
+    match error:
+        case TrainingStopped():
+            return _ended(str(error), 130)
+        case TrainingDiverged():
+            return _ended(f"stopped: {error}", 1)
+        case HilpError():
+            return _ended(f"error: {error}", 2)
+        case KeyboardInterrupt():
+            return _ended("stopped", 130)
+        case BrokenPipeError():  # `hilp ... | head`
+            _forget_output()
+            return 141
+    if (place := users_line(error)) is not None:
+        what = f"{type(error).__name__}: {reason(error)}"
+        return _ended(f"error: {place} raised {what} ({TRACEBACK} shows how it got there)", 2)
+    match error:
+        case MemoryError():
+            return _ended(f"error: not enough memory ({str(error) or 'allocation failed'}): ask for less at once", 2)
+        case OSError():  # no space, no permission
+            _forget_output()
+            return _ended(f"error: {error}", 2)
+    raise error
+
+
+def users_line(error: BaseException) -> str | None:
+    """The innermost line of the user's own code (a task, an actor, a plugin) that an error went through, if any did."""
+    ours = [str(Path(__file__).parent), *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))]
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).is_file() and not frame.filename.startswith(tuple(ours))]
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else None
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
@@ -100,26 +132,39 @@ def _forget_output() -> None:
 
 
 def _main(words: list[str]) -> int:
-    first, second = [*words, "", ""][:2]
-    if first in ("", "-h", "--help", "help"):
-        width = max(map(len, VERBS))
-        print(HELP.format(verbs="\n".join(f"  {verb:<{width}}  {what}" for verb, what in VERBS.items())), end="")
+    if words[:1] == ["help"] and len(words) > 1:  # as git has it
+        words = [*words[1:], "--help"]
+    first, second = [*words, *ASK[:2]][:2]
+    if first in (*ASK, "help"):
+        print(HELP.format(verbs=_listed(VERBS)), end="")
         return 0
     if first in ("-V", "--version", "version"):
         from importlib.metadata import version
 
         print(f"hilp {version('hilp')}")
         return 0
-    if first == "data" and second in ("", "-h", "--help"):
-        print("\n".join(f"hilp {name}: {what}" for name, what in VERBS.items() if name.startswith("data ")))
+    family = {name: what for name, what in VERBS.items() if name.startswith(f"{first} ")}
+    if family and second in ASK:
+        print(f"usage: hilp {first} VERB [options]\n\n{_listed(family)}")
         return 0
-    verb = f"{first} {second}" if first == "data" or f"{first} {second}" in VERBS else first
+    verb = f"{first} {second}" if family else first
     if verb not in VERBS:
         raise HilpError(f"unknown verb '{verb}': {nearest(verb, VERBS)}")
-    command = _parse(flags_of(verb), verb, words[len(verb.split()) :])
+    flags, words = flags_of(verb), words[len(verb.split()) :]
+    if asked := [word for word in words if word in ASK]:
+        from hilp.commands import help
+
+        print(help.text(flags, verb, everything="--help-all" in asked), end="")
+        return 0
+    command = _parse(flags, verb, words)
     for name in [name for name in sys.modules if name.startswith("hilp.")]:
         sys.modules[name].__doc__  # noqa: B018  # reads what is imported WhenUsed, before there are threads
     return int(command() or 0)
+
+
+def _listed(verbs: dict[str, str]) -> str:
+    width = max(map(len, verbs))
+    return "\n".join(f"  {verb:<{width}}  {what}" for verb, what in verbs.items())
 
 
 def flags_of(verb: str) -> Any:
@@ -132,9 +177,9 @@ def _parse(flags: type, verb: str, words: list[str]) -> Any:
     """The dataclass of a verb from its words; tyro's error box becomes one line."""
     import tyro
 
-    hints = typing.get_type_hints(flags)
+    hints = {field.name: typing.get_type_hints(flags)[field.name] for field in dataclasses.fields(flags)}
     words = _merge_repeated(_join_texts(words, {f"--{name}" for name, kind in hints.items() if kind == str | None}))
-    known = {"--help", *(f"--{name.replace('_', '-')}" for name in hints)}
+    known = {"--help", "--help-all", *(f"--{name.replace('_', '-')}" for name in hints)}
     for word in words:
         option = word.partition("=")[0].replace("_", "-")
         if option.startswith("--") and option not in known:
@@ -142,11 +187,9 @@ def _parse(flags: type, verb: str, words: list[str]) -> Any:
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
-            return tyro.cli(flags, prog=f"hilp {verb}", args=words, config=(tyro.conf.FlagCreatePairsOff,))
-    except SystemExit as stop:
-        if stop.code in (0, None):  # --help
-            sys.stdout.flush()
-            raise
+            switches = (tyro.conf.FlagCreatePairsOff,)
+            return tyro.cli(flags, prog=f"hilp {verb}", args=words, add_help=False, config=switches)
+    except SystemExit:
         raise HilpError(f"{_one_line(errors.getvalue())} (see hilp {verb} --help)") from None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from hilp import runs
 from hilp.commands import common
@@ -26,7 +26,9 @@ OF_A_TASK = ("rewards", "video", "goal", "load", "random")  # flags that change 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate(common.OfPolicy, common.PromptOptions):
-    """Prompt a policy with random goals, and with named rewards, in a task."""
+    """Prompt a policy with random goals, and with named rewards, in a task; without one, measure it on unseen data."""
+
+    example: ClassVar = "hilp evaluate runs/maze --rewards all --episodes 100"
 
     task: str | None = None
     """task, map or map file (default: the one its data was collected in)"""

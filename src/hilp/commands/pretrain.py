@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from hilp import runs
 from hilp.commands import common
@@ -54,8 +54,11 @@ class TrainFlags(common.Verb, common.Reading, RunOptions):
 class Pretrain(TrainFlags):
     """Train a policy on unlabeled trajectories."""
 
+    first: ClassVar = ("data", "out", "minutes", "steps", "method", "preset", "set", "seeds", "resume")
+    example: ClassVar = "hilp pretrain --data maze-large --out runs/maze"
+
     method: str = "hilp"
-    """what to train"""
+    """what to train: hilp, hiql, gc-iql, fb, ...; `hilp data list --json` names all"""
     steps: int | Literal["auto"] | None = None
     """gradient updates, or 'auto': until distances among states stop changing (default: the preset's, more where data
     takes long to cross; with --resume what the run was begun with)"""

@@ -1,6 +1,7 @@
 """`hilp prompt`: prompt a policy once and watch it run."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from hilp.commands import common
 
@@ -9,8 +10,13 @@ from hilp.commands import common
 class Prompt(common.OfPolicy, common.PromptOptions):
     """Prompt a policy once and watch it run in its task.
 
-    Give one of --goal, --reward, --labels, --skill, --load, --follow, --prefer.
+    Say what it shall do with one of --goal, --reward, --skill, --follow, --load, --labels and --prefer. Without a
+    task it acts once, at one observation.
     """
+
+    kinds: ClassVar = ("goal", "reward", "skill", "follow", "load", "labels", "prefer")  # flags that are a prompt
+    first: ClassVar = (*kinds, "plan", "task", "start", "steps", "seed", "picture", "video", "save")
+    example: ClassVar = "hilp prompt runs/maze --goal 10.5,1.5 --picture goal.png"
 
     goal: str | None = None
     """goal: task3 (a name of the task), row:1234 (of --data, or of the policy's states), x=3,y=4, all numbers, or

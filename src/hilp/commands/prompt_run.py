@@ -24,7 +24,6 @@ from hilp.report import video
 from hilp.tasks import rendering
 
 Result = dict[str, Any]  # what is printed
-KINDS = ("goal", "reward", "labels", "skill", "load", "follow", "prefer")  # flags that are a prompt
 
 
 def result_of(flags: Any) -> Result:
@@ -54,12 +53,12 @@ def result_of(flags: Any) -> Result:
 
 def one_prompt(flags: Any, world: Any | None) -> tuple[Any, str]:
     """The flags and the one kind of prompt they name; a task that is a reward, such as walker_run, stands for it."""
-    named = [name for name in KINDS if getattr(flags, name) is not None]
+    named = [name for name in flags.kinds if getattr(flags, name) is not None]
     if not named and world is not None and flags.task in tasks.reward_tasks():
         return replace(flags, reward=next(iter(world.rewards))), "reward"
     if len(named) != 1:
         raise HilpError(
-            f"give exactly one of {', '.join(f'--{name}' for name in KINDS)}, or a --task that is a reward "
+            f"give exactly one of {', '.join(f'--{name}' for name in flags.kinds)}, or a --task that is a reward "
             f"(given: {', '.join(named) or 'none'})"
         )
     return flags, named[0]
