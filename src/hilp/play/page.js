@@ -1,0 +1,574 @@
+// The page of the playground. It speaks to a backend by `send(message)` and `onmessage`, in the format of docs/play.md:
+// a WebSocket to `hilp play`, or whatever a script before this one has put into window.hilpBackend.
+"use strict";
+(() => {
+  const $ = (id) => document.getElementById(id);
+  const draw = window.hilpDraw;
+  const LONGEST = 2000; // characters of a formula
+  const ACTIONS = ["goal", "reward", "skill", "follow", "prefer"];
+  const state = {
+    scene: null, frame: null, mode: "goal", specs: [null, null], said: [null, null], asked: 0, paint: [], path: [],
+    pairs: [], shown: [], trails: [], heated: null, background: null, cursor: null, sign: 1, drag: null, weights: [],
+  };
+
+  // ---- the backend ------------------------------------------------------------------------------------------------
+
+  function webSocket() {
+    const backend = { onmessage: null, waiting: [], delay: 500 };
+    const open = () => {
+      const address = new URL("/socket" + location.search, location.href.replace(/^http/, "ws"));
+      address.hash = "";
+      const socket = new WebSocket(address);
+      socket.onopen = () => { backend.delay = 500; backend.socket = socket; backend.waiting.splice(0).forEach(backend.send); };
+      socket.onmessage = (event) => backend.onmessage(JSON.parse(event.data));
+      socket.onclose = () => {
+        say("the server is gone: start `hilp play` again", true);
+        backend.socket = null; backend.waiting = [{ type: "hello", version: 1 }];
+        setTimeout(open, backend.delay); backend.delay = Math.min(10000, 2 * backend.delay);
+      };
+    };
+    backend.send = (message) => backend.socket ? backend.socket.send(JSON.stringify(message)) : backend.waiting.push(message);
+    open();
+    return backend;
+  }
+
+  const backend = window.hilpBackend || webSocket();
+  const send = (type, fields = {}) => backend.send({ type, ...fields });
+  const has = (mode) => state.scene.modes.includes(mode);
+
+  backend.onmessage = (message) => {
+    if (message.type === "scene") begin(message);
+    else if (message.type === "frame") framed(message);
+    else if (message.type === "prompted") prompted(message);
+    else if (message.type === "segments") choose(message);
+    else if (message.type === "error") say(message.message, true);
+  };
+
+  function say(text, wrong = false) {
+    if ($("status").textContent === text) return;
+    $("status").textContent = text;
+    $("status").classList.toggle("error", wrong);
+  }
+
+  // ---- prompts ----------------------------------------------------------------------------------------------------
+
+  function ask(spec, extra = {}, slot = 0) {
+    state.specs[slot] = spec;
+    state.asked += 1;
+    send("prompt", { id: state.asked, slot, spec, ...extra });
+    remember();
+  }
+
+  const round = (value, digits = 2) => Number(value.toFixed(digits));
+  const withPlan = (spec) => ({ ...spec, plan: /^\d+$/.test($("plan").value) ? Number($("plan").value) : $("plan").value });
+
+  function askGoal(place) {
+    const [x, y] = place.map((value) => round(value));
+    ask(withPlan({ kind: "goal", goal: state.scene.observation_dim === 2 ? [x, y] : `x=${x},y=${y}` }));
+  }
+
+  const minus = (name, value) => (value < 0 ? `(${name}+${-value})` : `(${name}-${value})`);
+
+  function paintFormula(dabs) {
+    const group = (sign) => {
+      const terms = dabs.filter((dab) => dab[3] === sign).map(([x, y, r]) => `${minus("x", x)}**2+${minus("y", y)}**2<${round(r * r, 4)}`);
+      return terms.length ? `max(${terms.length > 1 ? terms.join(",") : terms[0] + ",0"})` : "";
+    };
+    const plus = group(1), less = group(-1);
+    return plus + (less ? `-${less}` : "");
+  }
+
+  function askReward(text, extra = {}) {
+    const rule = $("rule").value;
+    ask({ kind: "reward", reward: text, ...(rule !== "auto" ? { rule } : {}) }, extra);
+  }
+
+  function askPaint() {
+    if (!state.paint.length) return;
+    $("formula").value = paintFormula(state.paint);
+    askReward($("formula").value, { paint: state.paint });
+  }
+
+  function dab([x, y]) {
+    const unit = state.scene.map.radius, radius = round(Number($("brush").value) * unit);
+    const near = state.paint.some((d) => d[3] === state.sign && Math.hypot(d[0] - x, d[1] - y) < 0.7 * radius);
+    if (near) return;
+    const wanted = [...state.paint, [round(x), round(y), radius, state.sign]];
+    if (paintFormula(wanted).length > LONGEST) return say("the painting is full: take a larger brush, or clear it", true);
+    state.paint = wanted;
+  }
+
+  function askSkill() {
+    const { axes, dim } = state.scene.skill;
+    const z = Array(dim).fill(0);
+    state.weights.forEach((weight, n) => axes[n].forEach((value, at) => { z[at] += weight * value; }));
+    if (!z.some((value) => Math.abs(value) > 1e-6)) return;
+    ask({ kind: "skill", z: z.map((value) => round(value, 5)) });
+  }
+
+  function prompted(message) {
+    state.said[message.slot] = message;
+    if (message.slot === 0) {
+      const signed = message.kind !== "goal" || Boolean(message.asked);
+      state.heated = message.heat ? heatOf(message.heat, signed) : null;
+      $("r2").textContent = message.r2 === null ? "–" : message.r2.toFixed(2);
+      const kinds = { goal: "a goal", skill: "a direction", graph: "the graph", follow: "a path", sum: "a sum", then: "one after the other" };
+      $("kind").textContent = kinds[message.kind] || message.kind;
+      small($("asked"), message.asked && heatOf(message.asked, true));
+      small($("understood"), message.asked && message.heat && heatOf(message.heat, true));
+      const warning = message.warnings[0];
+      say(warning || { goal: "on the way to the goal", reward: "following the reward", skill: "following the skill", follow: "following the path", prefer: "following what you prefer" }[state.mode] || "");
+    }
+    if (message.slot === 0 && $("compare").checked) return;
+    state.trails = state.trails.map(() => []);
+  }
+
+  // ---- taking it home ---------------------------------------------------------------------------------------------
+
+  const python = (value) => {
+    if (value === null) return "None";
+    if (typeof value === "boolean") return value ? "True" : "False";
+    if (Array.isArray(value)) return `[${value.map(python).join(", ")}]`;
+    if (typeof value === "object") {
+      const fields = Object.entries(value).filter(([name]) => name !== "kind").map(([name, part]) => `${name}=${python(part)}`);
+      return `hilp.${value.kind[0].toUpperCase()}${value.kind.slice(1)}(${fields.join(", ")})`;
+    }
+    return JSON.stringify(value);
+  };
+  const starts = (slot) => (state.frame ? state.frame.agents : []).filter((agent) => agent.slot === slot).map((agent) => (has("place") ? agent.state : null));
+  const slots = () => [0, 1].filter((slot) => state.specs[slot] && starts(slot).length);
+
+  function asPython() {
+    const scene = state.scene, named = scene.named ? `, ${python(scene.named)}` : "";
+    const seen = (scene.parts || []).length
+      ? "{name: np.concatenate([agent.images[name] for agent in agents]) for name in agents[0].images}"
+      : "np.concatenate([agent.observations for agent in agents])";
+    const lines = [
+      "import numpy as np", "", "import hilp", "from hilp.evaluation.evaluate import make_prompt",
+      "from hilp.evaluation.setup import acting_task, task_of", "",
+      `policy = hilp.FoundationPolicy.load(${python(scene.run)})`, `task = acting_task(policy, task_of(policy${named}))`,
+    ];
+    for (const slot of slots()) {
+      lines.push("", `prompt = make_prompt(policy, ${python(state.specs[slot])}, task)`, `starts = ${python(starts(slot))}`,
+        "agents = [task.episodes(np.random.default_rng([0, n]), 1, start=start) for n, start in enumerate(starts)]",
+        "for step in range(100):", `    seen = ${seen}`,
+        "    for agent, action in zip(agents, policy.act(seen, prompt), strict=True):",
+        "        agent.step(action[None])", "print([agent.observations[0].tolist() for agent in agents])");
+    }
+    return lines.join("\n") + "\n";
+  }
+
+  const quoted = (text) => `'${String(text).replaceAll("'", "'\\''")}'`;
+
+  function asShell() {
+    const flags = (spec) => {
+      if (spec.kind === "goal") return `--goal ${quoted(Array.isArray(spec.goal) ? spec.goal.join(",") : spec.goal)} --plan ${spec.plan}`;
+      if (spec.kind === "reward") return `--reward ${quoted(spec.reward)}${spec.rule ? ` --rule ${spec.rule}` : ""}`;
+      return spec.kind === "skill" ? `--skill ${quoted(spec.z.join(","))}` : null;
+    };
+    if (slots().some((slot) => flags(state.specs[slot]) === null)) return `python - <<'END'\n${asPython()}END\n`;
+    const task = state.scene.named ? ` --task ${quoted(state.scene.named)}` : "";
+    return slots().flatMap((slot) => starts(slot).map((start) =>
+      `hilp prompt ${quoted(state.scene.run)}${task} ${flags(state.specs[slot])}${start ? ` --start ${quoted(start.join(","))}` : ""}\n`)).join("");
+  }
+
+  async function copy(text, what) {
+    $("code").value = text;
+    $("code").hidden = false;
+    try {
+      await navigator.clipboard.writeText(text);
+      say(`${what} copied`);
+    } catch {
+      $("code").focus(); $("code").select();
+      say(`${what} is below: copy it with ctrl-c`);
+    }
+  }
+
+  const ready = () => slots().length > 0 || (say("prompt the agent first", true), false);
+  $("copy-python").onclick = () => ready() && copy(asPython(), "Python");
+  $("copy-shell").onclick = () => ready() && copy(asShell(), "the command");
+  $("copy-link").onclick = () => { remember(true); copy(location.href, "the link"); };
+  $("save").onclick = () => {
+    if (!ready()) return;
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([JSON.stringify(state.specs[0]) + "\n"], { type: "application/json" }));
+    link.download = "prompt.json";
+    link.click();
+    URL.revokeObjectURL(link.href);
+    say("saved prompt.json: hilp.prompts.specs.from_json reads it");
+  };
+
+  // What a link and a reload keep: prompts, paint and where the agents are.
+  let later = 0;
+  function remember(now = false) {
+    clearTimeout(later);
+    const write = () => {
+      const kept = { mode: state.mode, specs: state.specs, paint: state.paint, path: state.path, pairs: state.pairs,
+        agents: [0, 1].map(starts), count: state.frame ? state.frame.agents.length : 1 };
+      history.replaceState(null, "", "#" + encodeURIComponent(JSON.stringify(kept)));
+    };
+    if (now) write(); else later = setTimeout(write, 300);
+  }
+
+  function recall() {
+    try {
+      const kept = JSON.parse(decodeURIComponent(location.hash.slice(1)));
+      if (has(kept.mode)) show(kept.mode);
+      state.paint = kept.paint || []; state.path = kept.path || []; state.pairs = kept.pairs || [];
+      $("compare").checked = Boolean(kept.specs[1]);
+      const flat = kept.agents.flat(), slotted = kept.agents.flatMap((own, slot) => own.map(() => slot));
+      if (flat.length) send("agents", { ...(flat.every(Boolean) ? { starts: flat } : { count: flat.length }), slots: slotted });
+      if (kept.specs[0] && kept.specs[0].kind === "reward") $("formula").value = kept.specs[0].reward;
+      kept.specs.forEach((spec, slot) => { if (spec) ask(spec, slot === 0 && state.paint.length && spec.kind === "reward" ? { paint: state.paint } : {}, slot); });
+    } catch { /* no state, or not ours */ }
+  }
+  window.addEventListener("pagehide", () => state.scene && remember(true));
+
+  // ---- the scene --------------------------------------------------------------------------------------------------
+
+  function begin(scene) {
+    state.scene = scene;
+    $("about").textContent = `${scene.method} in ${scene.task} · ${scene.run}`;
+    const fill = (id, values) => { $(id).replaceChildren(...values.map((value) => new Option(value, value))); };
+    fill("plan", scene.plans); fill("rule", scene.rules);
+    $("reward-name").replaceChildren(new Option("choose …", ""), ...scene.rewards.map((name) => new Option(name, name)));
+    $("goal-name").replaceChildren(new Option("choose …", ""), ...scene.goals.map((name) => new Option(name, name)));
+    $("goal-names").hidden = !scene.goals.length;
+    $("reward-names").hidden = !scene.rewards.length;
+    $("brushes").hidden = !has("paint");
+    $("columns").replaceChildren(...[...scene.columns, ...scene.functions.map((name) => `${name}(`)].map((name) => new Option(name, name)));
+    $("formula").placeholder = `${scene.columns[0]} - before(${scene.columns[0]})`;
+    for (const tab of document.querySelectorAll("#tabs button")) tab.hidden = !has(tab.dataset.mode);
+    $("agents").max = scene.agents; $("speed").value = scene.speed;
+    if (scene.skill) sliders(scene.skill);
+    strip(scene);
+    state.background = null;
+    if (scene.map.picture) { state.background = new Image(); state.background.src = scene.map.picture; }
+    resize();
+    show(ACTIONS.find(has) || "goal");
+    recall();
+  }
+
+  function strip(scene) {
+    const shown = !has("place") || scene.states.some((one) => one.picture);
+    $("strip").hidden = !shown;
+    $("strip").replaceChildren(...(shown ? scene.states : []).map((one) => {
+      const button = document.createElement("button");
+      button.setAttribute("aria-label", `State ${one.row} of the data as goal`);
+      if (one.picture) { const image = new Image(); image.src = one.picture; image.alt = ""; button.append(image); }
+      else button.textContent = `row ${one.row}`;
+      button.onclick = () => ask(withPlan({ kind: "goal", goal: `row:${one.row}` }));
+      return button;
+    }));
+  }
+
+  function sliders({ axes }) {
+    state.weights = axes.map((_, n) => (n === 0 ? 1 : 0));
+    $("sliders").replaceChildren(...axes.slice(2).map((_, n) => {
+      const label = document.createElement("label"), input = document.createElement("input");
+      Object.assign(input, { type: "range", min: -1, max: 1, step: 0.05, value: 0 });
+      input.oninput = () => { state.weights[n + 2] = Number(input.value); askSkill(); };
+      label.append(`axis ${n + 3}`, input);
+      return label;
+    }));
+    turn(0, false);
+  }
+
+  function turn(angle, asks = true) {
+    const degrees = ((Math.round((angle * 180) / Math.PI) % 360) + 360) % 360;
+    [state.weights[0], state.weights[1]] = [Math.cos(angle), Math.sin(angle)];
+    $("dial").setAttribute("aria-valuenow", degrees);
+    const context = $("dial").getContext("2d"), c = 110;
+    context.clearRect(0, 0, 220, 220);
+    context.lineWidth = 10; context.strokeStyle = draw.palette.line;
+    context.beginPath(); context.arc(c, c, 95, 0, 7); context.stroke();
+    context.lineWidth = 4; context.strokeStyle = context.fillStyle = draw.palette.accent;
+    const [x, y] = [c + 95 * Math.cos(angle), c - 95 * Math.sin(angle)];
+    context.beginPath(); context.moveTo(c, c); context.lineTo(x, y); context.stroke();
+    context.beginPath(); context.arc(x, y, 12, 0, 7); context.fill();
+    state.angle = angle;
+    if (asks) askSkill();
+  }
+
+  // ---- modes ------------------------------------------------------------------------------------------------------
+
+  const HINTS = {
+    goal: () => (has("place") ? "Click or drag on the map to set the goal; drag the agent to put it elsewhere." : "Choose a state of the data as goal."),
+    reward: () => (has("paint") ? "Paint on the map where to be (+) and where not (−), choose a reward, or write a formula." : "Choose a reward, or write a formula."),
+    skill: () => "Turn the dial, or drag the agent to see the skill from elsewhere.",
+    follow: () => "Draw a path on the map.",
+    prefer: () => "Choose the better of two ways.",
+  };
+
+  function show(mode) {
+    state.mode = mode;
+    for (const tab of document.querySelectorAll("#tabs button")) {
+      const own = tab.dataset.mode === mode;
+      tab.setAttribute("aria-selected", own);
+      tab.tabIndex = own ? 0 : -1;
+      $(tab.dataset.mode).hidden = !own;
+    }
+    $("hint").textContent = HINTS[mode]();
+    if (mode === "prefer" && !state.pair) otherPair();
+  }
+
+  for (const tab of document.querySelectorAll("#tabs button")) {
+    tab.onclick = () => { show(tab.dataset.mode); remember(); };
+    tab.onkeydown = (event) => {
+      const turnBy = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (!turnBy) return;
+      const tabs = [...document.querySelectorAll("#tabs button")].filter((one) => !one.hidden);
+      const next = tabs[(tabs.indexOf(tab) + turnBy + tabs.length) % tabs.length];
+      next.focus(); next.click();
+    };
+  }
+
+  function otherPair() { send("segments", { id: ++state.asked, seed: Math.floor(Math.random() * 1e6) }); }
+
+  function choose(message) {
+    state.pair = message;
+    message.pair.forEach((places, n) => small($(`segment-${n}`), null, places));
+  }
+
+  [0, 1].forEach((n) => {
+    $(`better-${n}`).onclick = () => {
+      if (!state.pair) return;
+      state.pairs.push([state.pair.states[n], state.pair.states[1 - n]]);
+      answered();
+      ask({ kind: "prefer", pairs: state.pairs });
+      otherPair();
+    };
+  });
+  const answered = () => { $("answers").textContent = `${state.pairs.length} answer${state.pairs.length === 1 ? "" : "s"}`; };
+  $("other-pair").onclick = otherPair;
+  $("forget-pairs").onclick = () => { state.pairs = []; answered(); otherPair(); };
+
+  $("plan").onchange = () => state.specs[0] && state.specs[0].kind === "goal" && ask(withPlan(state.specs[0]));
+  $("rule").onchange = () => state.specs[0] && state.specs[0].kind === "reward" && askReward(state.specs[0].reward, state.paint.length ? { paint: state.paint } : {});
+  $("goal-name").onchange = () => $("goal-name").value && ask(withPlan({ kind: "goal", goal: $("goal-name").value }));
+  const named = (text) => { state.paint = []; askReward(text); };
+  $("reward-name").onchange = () => { if ($("reward-name").value) { $("formula").value = ""; named($("reward-name").value); } };
+  $("formula-form").onsubmit = (event) => { event.preventDefault(); if ($("formula").value.trim()) { $("reward-name").value = ""; named($("formula").value.trim()); } };
+  $("plus").onclick = $("minus").onclick = (event) => {
+    state.sign = event.currentTarget.id === "plus" ? 1 : -1;
+    $("plus").setAttribute("aria-pressed", state.sign === 1);
+    $("minus").setAttribute("aria-pressed", state.sign === -1);
+  };
+  $("clear").onclick = () => { state.paint = []; $("formula").value = ""; say("the painting is empty"); remember(); };
+  $("forget-path").onclick = () => { state.path = []; remember(); };
+
+  // Completion of the word under the cursor: the list offers whole formulas with it replaced.
+  $("formula").addEventListener("input", () => {
+    const text = $("formula").value, word = /[A-Za-z_]\w*$/.exec(text);
+    if (!state.scene) return;
+    const known = [...state.scene.columns, ...state.scene.functions.map((name) => `${name}(`)];
+    const begun = word ? text.slice(0, word.index) : text;
+    const fitting = word ? known.filter((name) => name.startsWith(word[0])) : known;
+    $("columns").replaceChildren(...fitting.slice(0, 12).map((name) => new Option(name, begun + name)));
+  });
+
+  // ---- the simulation ---------------------------------------------------------------------------------------------
+
+  const control = (fields) => send("control", fields);
+  $("run").onclick = () => control({ run: !(state.frame && state.frame.run) });
+  $("step").onclick = () => control({ run: false, step: 1 });
+  $("restart").onclick = () => { control({ restart: true }); state.trails = []; };
+  $("speed").oninput = () => control({ speed: Number($("speed").value) });
+  $("agents").onchange = () => {
+    const count = Math.max(1, Math.min(Number($("agents").max), Math.round(Number($("agents").value) || 1)));
+    $("agents").value = count;
+    const twice = $("compare").checked && state.specs[1];
+    const own = twice ? Math.max(1, Math.min(count, Math.floor($("agents").max / 2))) : count;
+    send("agents", { count: twice ? 2 * own : own, slots: Array(twice ? 2 * own : own).fill(0).map((_, n) => (twice && n >= own ? 1 : 0)) });
+    state.trails = [];
+  };
+  $("compare").onchange = () => {
+    if (!state.frame) return;
+    const first = state.frame.agents.filter((agent) => agent.slot === 0).slice(0, state.scene.agents / 2);
+    const places = first.map((agent) => agent.state), on = $("compare").checked;
+    if (on && !state.specs[0]) { $("compare").checked = false; return say("prompt the agent first, then keep that prompt for a second one", true); }
+    if (!on) state.specs[1] = state.said[1] = null;
+    const twice = on ? [...places, ...places] : places;
+    send("agents", { ...(has("place") ? { starts: twice } : { count: twice.length }), slots: twice.map((_, n) => (n >= places.length ? 1 : 0)) });
+    if (on) { ask(state.specs[0], {}, 1); say("the second agent keeps this prompt; ask the first one for something else"); }
+    state.trails = [];
+    remember();
+  };
+
+  function framed(frame) {
+    state.frame = frame;
+    frame.agents.forEach((agent, n) => {
+      const trail = (state.trails[n] = state.trails[n] || []), last = trail[trail.length - 1];
+      if (!agent.place) return;
+      const far = last && Math.hypot(last[0] - agent.place[0], last[1] - agent.place[1]) > 8 * state.scene.map.radius;
+      if (far) trail.length = 0;
+      if (!last || last[0] !== agent.place[0] || last[1] !== agent.place[1]) trail.push(agent.place);
+      if (trail.length > 240) trail.shift();
+    });
+    state.trails.length = state.shown.length = frame.agents.length;
+    $("run").textContent = frame.run ? "Pause" : "Run";
+    $("run").setAttribute("aria-pressed", frame.run);
+    $("clock").textContent = `${frame.step} steps`;
+    if (document.activeElement !== $("agents")) $("agents").value = frame.agents.filter((agent) => agent.slot === 0).length;
+    facts(frame);
+    $("camera").hidden = !frame.picture;
+    if (frame.picture) $("camera").src = frame.picture;
+  }
+
+  function facts(frame) {
+    const way = frame.ways && frame.ways[0], own = frame.agents.filter((agent) => agent.slot === 0);
+    const there = own.length > 0 && own.every((agent) => agent.reached);
+    $("steps-to-go").textContent = there ? "0" : way && way.steps !== null ? Math.round(way.steps) : "–";
+    $("support").textContent = !way ? "–" : way.support === null ? "near" : `${way.support}×`;
+    const words = { yes: "yes", no: "no way in the data", unknown: "not in the data" };
+    $("reachable").textContent = there ? "reached" : way ? words[way.reachable] : "–";
+    if (state.mode !== "goal" || !state.said[0]) return;
+    if (there) say(own.length > 1 ? "all agents have reached the goal" : "the goal is reached");
+    else if (way && way.reachable === "no") say("the data shows no way from here to this goal", true);
+  }
+
+  window.hilpPlay = { state, send, paintFormula, asPython, asShell, show, ask, askGoal, askPaint, dab, turn, $ };
+
+  // ---- drawing ----------------------------------------------------------------------------------------------------
+
+  const heatOf = (values, signed) => draw.heat(state.scene.field.places, values, state.scene.map.bounds, state.scene.map.radius, signed);
+
+  function small(canvas, heated, places) {
+    const context = canvas.getContext("2d"), at = draw.ground(canvas, state.scene.map, heated || null, null);
+    if (!places) return;
+    context.lineWidth = 3; context.strokeStyle = draw.palette.accent;
+    draw.line(context, at, places); context.stroke();
+    draw.disc(context, at, places[places.length - 1], state.scene.map.radius, draw.palette.accent);
+  }
+
+  function resize() {
+    if (!state.scene) return;
+    const [x0, y0, x1, y1] = state.scene.map.bounds, canvas = $("map"), wide = canvas.clientWidth;
+    const high = Math.min(wide * ((y1 - y0) / (x1 - x0)), Math.max(260, innerHeight - 190));
+    const dense = Math.min(2, devicePixelRatio || 1);
+    canvas.style.height = `${high}px`;
+    canvas.width = Math.round(wide * dense); canvas.height = Math.round(high * dense);
+  }
+  addEventListener("resize", resize);
+
+  const still = matchMedia("(prefers-reduced-motion: reduce)");
+  function paintMap() {
+    requestAnimationFrame(paintMap);
+    const { scene, frame } = state;
+    if (!scene || !frame) return;
+    const canvas = $("map"), context = canvas.getContext("2d"), radius = scene.map.radius, { palette } = draw;
+    const at = draw.ground(canvas, scene.map, state.heated, state.background && state.background.complete ? state.background : null);
+    state.view = at;
+    for (const [x, y, r, sign] of state.mode === "reward" ? state.paint : []) {
+      context.globalAlpha = 0.45; draw.disc(context, at, [x, y], r, sign > 0 ? palette.plus : palette.minus); context.globalAlpha = 1;
+    }
+    const tones = [palette.accent, palette.second];
+    (frame.ways || []).forEach((way, slot) => {
+      if (!way || way.path.length < 2) return;
+      context.setLineDash([6, 7]); context.lineWidth = 2.5; context.strokeStyle = slot ? palette.second : palette.ink;
+      draw.line(context, at, way.path); context.stroke(); context.setLineDash([]);
+      way.path.slice(1, -1).forEach((place) => draw.disc(context, at, place, radius / 4, slot ? palette.second : palette.ink));
+    });
+    if (state.path.length > 1 && (state.mode === "follow")) {
+      context.lineWidth = 4; context.strokeStyle = palette.plus; draw.line(context, at, state.path); context.stroke();
+    }
+    frame.agents.forEach((agent, n) => {
+      if (!agent.place) return;
+      const tone = tones[agent.slot];
+      context.globalAlpha = 0.55; context.lineWidth = 3; context.strokeStyle = tone;
+      draw.line(context, at, state.trails[n] || []); context.stroke(); context.globalAlpha = 1;
+      const shown = state.shown[n], jump = !shown || still.matches || Math.hypot(shown[0] - agent.place[0], shown[1] - agent.place[1]) > 6 * radius;
+      state.shown[n] = jump ? agent.place : [0, 1].map((k) => shown[k] + 0.4 * (agent.place[k] - shown[k]));
+      context.lineWidth = 3;
+      draw.disc(context, at, state.shown[n], radius, tone, palette.card);
+    });
+    state.said.forEach((said, slot) => said && said.goal && draw.star(context, at, said.goal, radius * 1.1, slot ? palette.second : palette.minus));
+    if (state.cursor && document.activeElement === canvas) {
+      context.lineWidth = 2; draw.disc(context, at, state.cursor, radius * 0.7, null, palette.ink);
+    }
+  }
+  requestAnimationFrame(paintMap);
+
+  // ---- hands ------------------------------------------------------------------------------------------------------
+
+  const map = $("map");
+  const placeOf = (event) => {
+    const box = map.getBoundingClientRect();
+    return state.view.from([((event.clientX - box.left) * map.width) / box.width, ((event.clientY - box.top) * map.height) / box.height]);
+  };
+  let due = 0;
+  const seldom = (act) => { const now = performance.now(); if (now >= due) { due = now + 60; act(); } };
+
+  map.onpointerdown = (event) => {
+    if (!state.view || !state.frame || event.button > 0) return;
+    map.setPointerCapture(event.pointerId);
+    const place = placeOf(event);
+    const near = state.frame.agents.findIndex((agent) => agent.place && Math.hypot(agent.place[0] - place[0], agent.place[1] - place[1]) < 1.4 * state.scene.map.radius);
+    state.drag = near >= 0 && has("place") && state.mode !== "follow" ? { agent: near } : { mode: state.mode };
+    if (state.drag.mode === "follow") state.path = [];
+    dragged(place, true);
+  };
+  map.onpointermove = (event) => state.drag && dragged(placeOf(event), false);
+  map.onpointerup = map.onpointercancel = (event) => {
+    if (!state.drag) return;
+    const { mode, agent } = state.drag;
+    if (event.type === "pointerup") {
+      if (agent !== undefined) send("move", { agent, to: placeOf(event) });
+      else if (mode === "goal" && has("place")) askGoal(placeOf(event));
+      else if (mode === "reward" && has("paint")) askPaint();
+      else if (mode === "follow") askPath();
+    }
+    state.drag = null;
+    remember();
+  };
+
+  function dragged(place, first) {
+    const { mode, agent } = state.drag;
+    if (agent !== undefined) { if (!first) seldom(() => send("move", { agent, to: place })); }
+    else if (mode === "goal" && has("place")) { if (!first) seldom(() => askGoal(place)); }
+    else if (mode === "reward" && has("paint")) dab(place);
+    else if (mode === "follow") {
+      const last = state.path[state.path.length - 1];
+      if (!last || Math.hypot(last[0] - place[0], last[1] - place[1]) > 0.4 * state.scene.map.radius) state.path.push(place.map((value) => round(value)));
+    }
+  }
+
+  function askPath() {
+    if (state.path.length < 2) return say("draw a longer path", true);
+    ask({ kind: "follow", trajectory: state.path });
+  }
+
+  function middle() { const [x0, y0, x1, y1] = state.scene.map.bounds; return [(x0 + x1) / 2, (y0 + y1) / 2]; }
+
+  map.onkeydown = (event) => {
+    if (!state.scene) return;
+    const by = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key], unit = 2 * state.scene.map.radius;
+    if (by) {
+      const [x0, y0, x1, y1] = state.scene.map.bounds, [x, y] = state.cursor || middle();
+      state.cursor = [Math.min(x1, Math.max(x0, x + unit * by[0])), Math.min(y1, Math.max(y0, y + unit * by[1]))];
+    } else if (event.key === "Enter") {
+      const place = state.cursor || middle();
+      if (event.shiftKey && has("place")) send("move", { agent: 0, to: place });
+      else if (state.mode === "goal" && has("place")) askGoal(place);
+      else if (state.mode === "reward" && has("paint")) { dab(place); askPaint(); }
+      else if (state.mode === "follow") { state.path.push(place.map((value) => round(value))); if (state.path.length > 1) askPath(); }
+    } else if (event.key === " ") $("run").click();
+    else if (event.key === ".") $("step").click();
+    else if (event.key === "r") $("restart").click();
+    else return;
+    event.preventDefault();
+  };
+
+  const dial = $("dial");
+  const angleOf = (event) => { const box = dial.getBoundingClientRect(); return Math.atan2(box.top + box.height / 2 - event.clientY, event.clientX - box.left - box.width / 2); };
+  dial.onpointerdown = (event) => { dial.setPointerCapture(event.pointerId); state.turning = true; turn(angleOf(event)); };
+  dial.onpointermove = (event) => state.turning && seldom(() => turn(angleOf(event)));
+  dial.onpointerup = dial.onpointercancel = (event) => { if (state.turning && event.type === "pointerup") turn(angleOf(event)); state.turning = false; };
+  dial.onkeydown = (event) => {
+    const by = { ArrowLeft: 10, ArrowUp: 10, ArrowRight: -10, ArrowDown: -10 }[event.key];
+    if (by) { event.preventDefault(); turn((state.angle || 0) + (by * Math.PI) / 180); }
+  };
+
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { draw.refresh(); state.said[0] && prompted(state.said[0]); });
+  send("hello", { version: 1 });
+})();

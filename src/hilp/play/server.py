@@ -1,0 +1,259 @@
+"""The server of the playground: one page over HTTP, and a WebSocket behind which every window has its own simulation.
+
+It listens on this machine unless told otherwise. Whoever asks must know the token; a request must name one of our own
+hosts, so that no other name can be bound to this address, and a page of another site is refused by its Origin.
+"""
+
+import asyncio
+import contextlib
+import hmac
+import http
+import json
+import queue
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+from hilp.errors import HilpError
+from hilp.play import page
+from hilp.play.scene import Stage
+from hilp.play.simulation import Message, Simulation
+
+if TYPE_CHECKING:
+    from websockets.asyncio.server import Server, ServerConnection
+
+LOOPBACK = "127.0.0.1"
+LARGEST = 256 * 1024  # bytes of a message
+MOST_WINDOWS = 256
+WAITING = 64  # messages of a window that are not yet answered, or answers that it has not yet taken
+FRAMES = 1 / 30  # seconds between two frames
+SOCKET = "/socket"
+
+
+class Window:
+    """A simulation in a thread of its own. Answers are kept in their order, of frames only the newest."""
+
+    def __init__(self, stage: Stage, wake: Callable[[], None]) -> None:
+        self._simulation, self._wake = Simulation(stage), wake
+        self.inbox: queue.Queue[str | None] = queue.Queue()
+        self.answers: deque[str] = deque()
+        self.frame: str | None = None
+        self._thread = threading.Thread(target=self._run, name="hilp-play", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self.inbox.put(None)
+
+    def _run(self) -> None:
+        """Answer messages as they come; in between, step at the speed asked for."""
+        simulation, due, shown = self._simulation, time.monotonic(), 0.0
+        while True:
+            moves = simulation.run and simulation.is_moving
+            try:
+                text = self.inbox.get(timeout=max(0.0, due - time.monotonic()) if moves else None)
+            except queue.Empty:
+                try:
+                    simulation.advance()
+                except Exception as error:  # a task of the user's own may fail in any way
+                    simulation.run = False
+                    self._answer(failed(error, None))
+                due = max(due + 1 / simulation.speed, time.monotonic() - 0.5)
+            else:
+                if text is None:
+                    return
+                self._receive(text)
+                due, shown = max(due, time.monotonic()), 0.0
+            now = time.monotonic()
+            if self.inbox.empty() and (now - shown >= FRAMES or not simulation.is_moving):
+                shown = now
+                self._show()
+
+    def _show(self) -> None:
+        if not self._simulation.agents:
+            return
+        try:
+            self.frame = dumped(self._simulation.frame())
+            self._wake()
+        except Exception as error:
+            self._answer(failed(error, None))
+
+    def _receive(self, text: str) -> None:
+        asked = None
+        try:
+            message = loaded(text)
+            asked = message.get("id") if isinstance(message, dict) else None
+            for answer in self._simulation.receive(message):
+                self._answer(answer)
+        except Exception as error:  # whatever a message holds, the window lives
+            self._answer(failed(error, asked))
+
+    def _answer(self, message: Message) -> None:
+        self.answers.append(dumped(message))
+        self._wake()
+
+
+def failed(error: Exception, asked: Any) -> Message:
+    """An error as a page shows it: one line."""
+    text = str(error) if isinstance(error, HilpError) else f"that did not work ({type(error).__name__}: {error})"
+    message: Message = {"type": "error", "message": " ".join(text.split())[:600]}
+    return message if not isinstance(asked, int | str) else {**message, "id": asked}
+
+
+def loaded(text: str) -> Any:
+    """A message; a HilpError where it is no JSON, or holds a number that is none."""
+
+    def refuse(name: str) -> Any:
+        raise HilpError(f"a message holds finite numbers, not {name}")
+
+    try:
+        return json.loads(text, parse_constant=refuse)
+    except (ValueError, RecursionError) as error:
+        raise HilpError(f"a message is JSON: {error}") from None
+
+
+def dumped(message: Message) -> str:
+    return json.dumps(message, separators=(",", ":"), allow_nan=False)
+
+
+class Play:
+    """A server that runs until it is stopped."""
+
+    def __init__(self, stage: Stage, host: str = LOOPBACK, port: int = 0, token: str | None = None) -> None:
+        self.stage, self.host, self.port = stage, host, port
+        self.token = secrets.token_urlsafe(24) if token is None else token
+        self.windows = 0
+
+    @property
+    def address(self) -> str:
+        """What to open in a browser."""
+        shown = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{shown}:{self.port}/?token={self.token}"
+
+    def _hosts(self) -> set[str]:
+        names = {self.host, "localhost", LOOPBACK, "[::1]"} if is_loopback(self.host) else {self.host}
+        return {f"{name}:{self.port}" for name in names}
+
+    async def start(self) -> "Server":
+        """Begin to listen; `port` is the one found, where none was asked for."""
+        try:
+            from websockets.asyncio.server import serve
+        except ImportError as error:
+            raise HilpError("the playground needs websockets: pip install 'hilp[play]'") from error
+        try:
+            server = await serve(
+                self._serve, self.host, self.port, process_request=self._request, max_size=LARGEST, max_queue=8,
+                compression=None, server_header=None, open_timeout=10, ping_interval=20, write_limit=2**16,
+                logger=quiet_logger(),
+            )  # fmt: skip
+        except OSError as error:
+            raise HilpError(f"cannot listen on {self.host}:{self.port}: {error.strerror or error}") from error
+        self.port = next(iter(server.sockets)).getsockname()[1]
+        return server
+
+    async def run(self, opened: Callable[[str], None]) -> None:
+        """Listen until cancelled; `opened` is told the address."""
+        server = await self.start()
+        try:
+            opened(self.address)
+            await server.wait_closed()
+        finally:
+            server.close()
+
+    def _request(self, connection: "ServerConnection", request: Any) -> Any:
+        """The page, or a refusal; None: go on with the WebSocket."""
+        asked = urlsplit(request.path)
+        hosts = request.headers.get_all("Host")
+        if len(hosts) != 1 or hosts[0].lower() not in self._hosts():
+            return refusal(connection, 421, "this server does not answer to that name")
+        origins = request.headers.get_all("Origin")
+        if any(origin.lower() not in {f"http://{host}" for host in self._hosts()} for origin in origins):
+            return refusal(connection, 403, "this server answers no other site")
+        given = parse_qs(asked.query).get("token", [""])[0]
+        if not hmac.compare_digest(given.encode(), self.token.encode()):
+            return refusal(connection, 403, "open the address that `hilp play` printed: it ends in a token")
+        if asked.path == SOCKET:
+            return refusal(connection, 503, "too many windows are open") if self.windows >= MOST_WINDOWS else None
+        if asked.path != "/":
+            return refusal(connection, 404, "there is nothing here")
+        return self._page(connection)
+
+    def _page(self, connection: "ServerConnection") -> Any:
+        nonce = secrets.token_urlsafe(12)
+        response = connection.respond(http.HTTPStatus.OK, page.html(nonce=nonce))
+        policy = f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; img-src data: blob:"
+        guard(response, f"{policy}; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+        del response.headers["Content-Type"]
+        response.headers["Content-Type"] = "text/html; charset=utf-8"
+        return response
+
+    async def _serve(self, connection: "ServerConnection") -> None:
+        """One window, until it is closed."""
+        loop, ready = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(ready.set)
+
+        self.windows += 1
+        window: Window | None = None
+        sender: asyncio.Task[None] | None = None
+        try:
+            async for text in connection:
+                if window is None:
+                    window = Window(self.stage, wake)
+                    sender = asyncio.create_task(self._send(connection, window, ready))
+                window.inbox.put(text if isinstance(text, str) else "")
+                while window.inbox.qsize() > WAITING or len(window.answers) > WAITING:
+                    await asyncio.sleep(0.02)  # who does not listen is not listened to
+        finally:
+            self.windows -= 1
+            if window is not None:
+                window.close()
+            if sender is not None:
+                sender.cancel()
+
+    async def _send(self, connection: "ServerConnection", window: Window, ready: asyncio.Event) -> None:
+        """Send answers and the newest frame; while a slow client takes one, later frames replace each other."""
+        from websockets.exceptions import ConnectionClosed
+
+        with contextlib.suppress(ConnectionClosed):
+            while True:
+                await ready.wait()
+                ready.clear()
+                while window.answers or window.frame is not None:
+                    if window.answers:
+                        await connection.send(window.answers.popleft())
+                    else:
+                        frame, window.frame = window.frame, None
+                        await connection.send(str(frame))
+
+
+def refusal(connection: "ServerConnection", status: int, text: str) -> Any:
+    response = connection.respond(http.HTTPStatus(status), text + "\n")
+    return guard(response, "default-src 'none'")
+
+
+def guard(response: Any, policy: str) -> Any:
+    """Headers that keep a page to itself."""
+    response.headers["Content-Security-Policy"] = policy
+    response.headers["Referrer-Policy"] = "no-referrer"
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+def is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def quiet_logger() -> Any:
+    """Broken handshakes are the client's business."""
+    import logging
+
+    logger = logging.getLogger("hilp.play")
+    logger.setLevel(logging.CRITICAL)
+    return logger
