@@ -82,7 +82,7 @@ def evaluate_with_rollouts(
         else:
             with warnings.catch_warnings():  # of a bad fit of a reward: rows have its R^2
                 warnings.simplefilter("ignore")
-                prompt = _prompt(policy, world, one, data, seed) if isinstance(one, Reward) else made
+                prompt = make_prompt(policy, one, world, data, seed) if isinstance(one, Reward) else made
             outcome, rollout = _under_reward(policy, world, target, prompt, episodes, seed, adapt)
             row |= outcome
         if random:
@@ -164,18 +164,20 @@ def _jobs(
         scored_by = [str(one.reward)] if isinstance(one, Reward) else names
         for name in scored_by:
             reward_function(world, name)  # says which there are
-        made = None if isinstance(one, Reward) else _prompt(policy, world, one, data, seed)
+        made = None if isinstance(one, Reward) else make_prompt(policy, one, world, data, seed)
         found += [(one, made, name) for name in scored_by]
     return found
 
 
-def _prompt(policy: FoundationPolicy, world: tasks.Task, one: Any, data: Dataset | None, seed: int) -> Any:
+def make_prompt(
+    policy: FoundationPolicy, one: Any, world: tasks.Task | None = None, data: Dataset | None = None, seed: int = 0
+) -> Any:
     """The prompt of a spec, or a prompt as it is; goals, columns and rewards in prompts may have names of the task."""
     if isinstance(one, Sum):
-        return SumPrompt(tuple((weight, _prompt(policy, world, part, data, seed)) for weight, part in one.parts))
+        return SumPrompt(tuple((weight, make_prompt(policy, part, world, data, seed)) for weight, part in one.parts))
     if isinstance(one, Then):
-        first, second = (_prompt(policy, world, part, data, seed) for part in (one.first, one.second))
-        return ThenPrompt(first, second, one.until, dict(world.columns))
+        first, second = (make_prompt(policy, part, world, data, seed) for part in (one.first, one.second))
+        return ThenPrompt(first, second, one.until, {} if world is None else dict(world.columns))
     if isinstance(one, Goal) and one.goal is not None:
         spec, goal = resolve_goal(one, policy, world, seed=seed)
         return policy.goal(goal.observation, **spec.options())

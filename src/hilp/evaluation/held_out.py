@@ -164,7 +164,7 @@ class Neighbours:
             reached |= near
             if reached.all() or step == self.most_steps:
                 break
-            actions = self.policy.act(here, prompt(here, active=~reached))
+            actions = self.policy.act(here, prompt, active=~reached)
             here, distance = self.step(here, _scaled(self.policy, actions))
             away.append(distance)
         self.typical_distance = float(np.median(np.concatenate(away)) / self.step_length) if away else 0.0

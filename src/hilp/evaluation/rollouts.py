@@ -89,7 +89,7 @@ def _actor(policy: FoundationPolicy, running: tasks.Episodes, prompt: Any, to_go
         seen = rendering.policy_observations(running)
         if not to_goals:
             return policy.act(seen, prompt)
-        actions = policy.act(seen, prompt(seen, active=active))
+        actions = policy.act(seen, prompt, active=active)
         actions[~active] = 0.0
         return actions
 

@@ -92,7 +92,7 @@ def label(data: Dataset, reward: str | None, shift: float | None = None, ends: b
     if world is not None:
         fits = not spec.parts or rendering.policy_spec(world).parts == spec.parts
         world = rendering.for_data(world, data) if fits else None
-    names = [*dict(data.observation_parts), *(name for name, _, _ in spec.parts)]
+    names = [*dict(data.observation_parts), *(name for name, _, _ in spec.parts), *data.extras]
     function = named_reward(reward, names, world) or reward_prompts.formula(spec, data.observation_parts, reward)
     return rewards.label(data, function, **reward_shift(world, reward, shift, ends))
 

@@ -2,7 +2,7 @@
 
 | file | takes | gives |
 |---|---|---|
-| `act.onnx` | observation, skill | action |
+| `act.onnx` | observation, skill | action; of a policy with chunks, the next few of them |
 | `encode.onnx` | observation | latent, where the method has one |
 | `target.onnx` | observation: the goal | target: what stands for the goal |
 | `goal.onnx` | observation, target | action, on the way to the goal |
@@ -26,7 +26,8 @@ ABOUT, BANK = "policy.json", "bank.safetensors"
 OPSET, IR_VERSION = 17, 8
 KINDS = {"float32": 1, "uint8": 2, "bool": 9, "float64": 11}  # as ONNX numbers types
 
-Made = dict[str, tuple[Program, tuple[str, int]]]  # by the name of a graph: its program, its output's name and size
+Output = tuple[str, *tuple[int, ...]]  # name, and the shape of a row
+Made = dict[str, tuple[Program, Output]]  # by the name of a graph
 Shapes = dict[str, tuple[tuple[int, ...], str]]  # of a row of every input, and its type
 
 
@@ -37,7 +38,7 @@ def write(policy: FoundationPolicy, folder: Path) -> dict[str, Any]:
     latents = policy_programs.latent_dim(policy) if policy.has_rule("encode") else 0
     made = _graphs(policy, exported.programs, latents)
     vectors = {"skill": policy.skill_dim, "observation": policy.spec.observation_dim}
-    vectors["target"] = made["target"][1][1] if "target" in made else 0
+    vectors["target"] = made["target"][1][-1] if "target" in made else 0
     shapes: Shapes = {name: ((size,), "float32") for name, size in vectors.items()}
     shapes |= {f"observation/{name}": (shape, kind) for name, shape, kind in policy.spec.parts}
     about = {"method": policy.method, "fingerprint": policy.fingerprint}
@@ -65,9 +66,9 @@ def _kept(policy: FoundationPolicy) -> dict[str, np.ndarray]:
     return {**policy.bank.columns(), **latents}
 
 
-def _signature(program: Program, output: tuple[str, int], shapes: Shapes) -> dict[str, Any]:
+def _signature(program: Program, output: Output, shapes: Shapes) -> dict[str, Any]:
     inputs = {one: ["rows", *shapes[one][0]] for one in program.inputs if 0 not in shapes[one][0]}
-    return {"inputs": inputs, "output": {output[0]: ["rows", output[1]]}}
+    return {"inputs": inputs, "output": {output[0]: ["rows", *output[1:]]}}
 
 
 def require_onnx() -> Any:
@@ -81,7 +82,8 @@ def require_onnx() -> Any:
 
 
 def _graphs(policy: FoundationPolicy, programs: Mapping[str, Program], latents: int) -> Made:
-    actions = ("action", policy.spec.action_dim)
+    chunk = () if policy.chunk == 1 else (policy.chunk,)
+    actions: Output = ("action", *chunk, policy.spec.action_dim)
     made: Made = {"act": (programs["act"], actions)}
     if "encode" in programs:
         made["encode"] = (programs["encode"], ("latent", latents))
@@ -158,7 +160,7 @@ def _model(
     program: Program,
     arrays: Mapping[str, np.ndarray],
     shapes: Shapes,
-    output: tuple[str, int],
+    output: Output,
     about: Mapping[str, str],
 ) -> Any:
     onnx = require_onnx()
@@ -169,7 +171,7 @@ def _model(
     used = {operand for node in made.nodes for operand in node.input}
     described, taken = onnx.helper.make_tensor_value_info, [one for one in program.inputs if one in used]
     inputs = [described(one, KINDS[shapes[one][1]], ["rows", *shapes[one][0]]) for one in taken]
-    outputs = [described(output[0], KINDS["float32"], ["rows", output[1]])]
+    outputs = [described(output[0], KINDS["float32"], ["rows", *output[1:]])]
     built = onnx.helper.make_graph(made.nodes, name, inputs, outputs, list(made.initializers.values()))
     opset = [onnx.helper.make_opsetid("", OPSET)]
     model = onnx.helper.make_model(built, opset_imports=opset, producer_name="hilp", ir_version=IR_VERSION)

@@ -84,6 +84,7 @@ def described(policy: FoundationPolicy) -> dict[str, Any]:
         "method": policy.method,
         "fingerprint": policy.fingerprint,
         "skill_dim": policy.skill_dim,
+        **({} if policy.chunk == 1 else {"chunk": policy.chunk, "play": policy.play}),
         "discount": policy.discount if policy.has_rule("discount") else None,
         "observation_parts": [[name, list(shape)] for name, shape in policy.observation_parts],
     }
@@ -191,13 +192,13 @@ def hold(policy: FoundationPolicy, exported: Mapping[str, Run], seed: int = 0) -
             compare(rule, arguments, policy.rule(rule, *arguments))
     if policy.has_rule("goal_direction"):
         here, there = policy.encode(seen), policy.encode(following)
-        ours = policy.act(seen, policy.goal_direction(here, there))
+        ours = policy.rule("act", seen, policy.goal_direction(here, there))
         nudged = [(_nudged(here, rng), _nudged(there, rng)) for _ in range(NUDGES)]
-        swayed = np.stack([policy.act(seen, policy.goal_direction(*pair)) for pair in nudged])
+        swayed = np.stack([policy.rule("act", seen, policy.goal_direction(*pair)) for pair in nudged])
         allowed = np.abs(swayed - ours).max(axis=0)
         compare("act_towards", [seen, there], ours, allowed)
         compare("act_between", [seen, here, there], ours, allowed)
-        still = policy.act(seen, np.zeros_like(here))
+        still = policy.rule("act", seen, np.zeros_like(here))
         compare("act_towards", [seen, here], still)
         compare("act_between", [seen, here, here], still)
         if policy.has_rule("distance"):

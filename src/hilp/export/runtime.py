@@ -130,6 +130,7 @@ class Policy(PromptablePolicy):
         self.arrays, self.note = arrays, note
         self.method, self.fingerprint, self.skill_dim = note["method"], note["fingerprint"], note["skill_dim"]
         self.stride, self.skill_horizon = note["stride"], note["skill_horizon"]
+        self.chunk, self.play = note.get("chunk", 1), note.get("play", 1)
         self.known_discount = note["discount"]
         self.spec = Spec.from_json(note["spec"])
         self.observation_parts = tuple((name, tuple(shape)) for name, shape in note["observation_parts"])

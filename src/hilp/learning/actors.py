@@ -1,8 +1,8 @@
 """Actors: the heads that give actions, and the losses that train them.
 
 `GaussianActor` and `SquashedActor` belong to the goal-conditioned half of the paper, `TanhActor` to the zero-shot half,
-`UnitActor` to the rivals. The first argument of a loss is the actor that it trains; values come in as arrays or as a
-function of the actor's own action, so one loss serves every kind of critic.
+`UnitActor` to the rivals; `FlowActor` can stand in for the Gaussian one. The first argument of a loss is the actor that
+it trains; values come in as arrays or as a function of the actor's own action, so one loss serves every kind of critic.
 """
 
 import math
@@ -17,6 +17,7 @@ from jax import Array
 from hilp.learning import images, networks
 from hilp.learning.configs import Info
 from hilp.learning.networks import Dense, Mlp, Preprocessor, join
+from hilp.learning.sampling import Batch
 from hilp.spec import Spec
 from hilp.trees import Tree
 
@@ -24,6 +25,8 @@ LOG_STD_RANGE = (-5.0, 2.0)
 ACTION_BOX = 1.0 - 1e-6  # the zero-shot half acts inside this
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 TINY = 1e-6  # keeps a division by a mean of zero finite
+FLOW_STEPS = 10  # Euler steps from noise to an action
+FLOW_START = 0.1  # deviation of the noise that acting starts from: see FlowActor
 
 
 class Actor(eqx.Module):
@@ -33,10 +36,11 @@ class Actor(eqx.Module):
     mean: Dense  # of a SquashedActor: mean and log-std
     image_encoder: images.ImageEncoder | None
 
-    def __init__(self, size_in: images.Input, hidden: Sequence[int], size_out: int, key: Array):
+    def __init__(self, size_in: images.Input, hidden: Sequence[int], size_out: int, key: Array, beside: int = 0):
+        """beside: how many numbers the layers take beside what is seen."""
         self.image_encoder, size_in = images.image_encoder(size_in, key)
         keys = jax.random.split(key, len(hidden) + 1)
-        sizes = [size_in, *hidden]
+        sizes = [size_in + beside, *hidden]
         self.hidden = tuple(Dense(a, b, k) for a, b, k in zip(sizes, sizes[1:], keys, strict=False))
         self.mean = Dense(sizes[-1], size_out, keys[-1], scale=0.01)
 
@@ -70,11 +74,11 @@ class GaussianActor(Actor):
         super().__init__(size_in, hidden, action_dim, key)
         self.log_std = jnp.zeros((action_dim,), jnp.float32)
 
-    def log_prob(self, x: Array, action: Array) -> Array:
-        """log pi(action | x) of the diagonal Gaussian (no tanh squashing)."""
+    def log_prob(self, x: Array, action: Array, key: Array | None = None, real: Array | None = None) -> Array:
+        """log pi(action | x) of the diagonal Gaussian (no tanh squashing); of a chunk, of its `real` numbers only."""
         log_std = jnp.clip(self.log_std, *LOG_STD_RANGE)
         standard = (action - self(x)) * jnp.exp(-log_std)
-        return jnp.sum(-0.5 * jnp.square(standard) - log_std - HALF_LOG_2PI, axis=-1)
+        return summed(-0.5 * jnp.square(standard) - log_std - HALF_LOG_2PI, real)
 
 
 class UnitActor(Actor):
@@ -87,9 +91,58 @@ class UnitActor(Actor):
     def activation(x: Array) -> Array:
         return jax.nn.gelu(x, approximate=True)
 
-    def log_prob(self, x: Array, action: Array) -> Array:
+    def log_prob(self, x: Array, action: Array, key: Array | None = None, real: Array | None = None) -> Array:
         """log pi(action | x): a squared error, up to a constant."""
-        return jnp.sum(-0.5 * jnp.square(action - self(x)) - HALF_LOG_2PI, axis=-1)
+        return summed(-0.5 * jnp.square(action - self(x)) - HALF_LOG_2PI, real)
+
+
+class FlowActor(Actor):
+    """pi(a | s, z) by flow matching (Lipman et al. 2023): a velocity field that carries noise to the data's actions.
+
+    Where the data has two ways, a Gaussian's mean lies between them; a flow takes one. Acting starts from a small noise
+    that is drawn with the weights: small, so that of noisy actions it gives the middle; the same at every step, so that
+    an agent keeps to one of two ways.
+    """
+
+    time: Array  # weights of the time in the first layer
+    start: Array  # the noise that acting starts from
+
+    def __init__(self, size_in: images.Input, hidden: Sequence[int], action_dim: int, key: Array):
+        key_layers, key_time, key_start = jax.random.split(key, 3)
+        super().__init__(size_in, hidden, action_dim, key_layers, beside=action_dim)
+        self.time = Dense(1, hidden[0], key_time).weight[0]
+        self.start = FLOW_START * jax.random.normal(key_start, (action_dim,))
+
+    @property
+    def size_in(self) -> int:
+        beside = self.start.size if self.image_encoder is None else 0
+        return super().size_in - beside
+
+    def velocity(self, seen: Array, action: Array, time: Array | float) -> Array:
+        """Where the flow carries an action at a time between 0 (noise) and 1 (the data's actions)."""
+        first, *others = self.hidden
+        x = self.activation(first(jnp.concatenate([seen, action], axis=-1)) + time * self.time)
+        for dense in others:
+            x = self.activation(dense(x))
+        return self.mean(x)
+
+    def __call__(self, x: Array) -> Array:
+        """Where the start is carried, not clipped."""
+        seen = images.encode(self.image_encoder, x)
+        # A value of its own for each row: exported programs cannot put together what is only broadcast.
+        action = jax.lax.stop_gradient(self.start) + 0.0 * jax.lax.slice_in_dim(seen, 0, 1, axis=-1)
+        for step in range(FLOW_STEPS):
+            action = action + self.velocity(seen, action, step / FLOW_STEPS) / FLOW_STEPS
+        return action
+
+    def log_prob(self, x: Array, action: Array, key: Array | None = None, real: Array | None = None) -> Array:
+        """In its place the flow's loss: -|v(x, (1 - t) noise + t action, t) - (action - noise)|^2 / 2, t uniform."""
+        assert key is not None, "a flow is learnt from noise"
+        key_noise, key_time = jax.random.split(key)
+        noise = jax.random.normal(key_noise, action.shape)
+        time = jax.random.uniform(key_time, (*action.shape[:-1], 1))
+        found = self.velocity(images.encode(self.image_encoder, x), (1.0 - time) * noise + time * action, time)
+        return -0.5 * summed(jnp.square(found - (action - noise)), real)
 
 
 class SquashedActor(Actor):
@@ -109,6 +162,12 @@ class SquashedActor(Actor):
         log_normal = -0.5 * jnp.square(noise) - log_std - HALF_LOG_2PI
         log_slope = 2.0 * (math.log(2.0) - before - jax.nn.softplus(-2.0 * before))  # log(1 - tanh^2), never -inf
         return jnp.tanh(before), jnp.sum(log_normal - log_slope, axis=-1)
+
+
+HEADS: dict[str, type[GaussianActor] | type[FlowActor]] = {
+    "gaussian": GaussianActor,
+    "flow": FlowActor,
+}  # by the config key `actor`
 
 
 def gaussian(outputs: Array) -> tuple[Array, Array]:
@@ -145,14 +204,39 @@ def smoothing_noise(key: Array, shape: tuple[int, ...], std: float, limit: float
     return jnp.clip(std * jax.random.normal(key, shape), -limit, limit)
 
 
+# ---- chunks: several actions at once ---------------------------------------------------------------------------------
+
+
+def laid_out(batch: Batch) -> tuple[Array, Array | None]:
+    """The actions of a batch as an actor answers them, and which of their numbers are real (None: all).
+
+    Chunks (batch x k x act) become batch x (k act); behind their episode's end they are zero, and not real.
+    """
+    if "chunk_steps" not in batch:
+        return batch.action, None
+    count, k, size = batch.action.shape
+    real = jnp.repeat(jnp.arange(k) < batch.chunk_steps[:, None], size, axis=1)
+    return jnp.where(real, batch.action.reshape(count, k * size), 0.0), real
+
+
+def summed(each: Array, real: Array | None) -> Array:
+    """The sum over the last axis, of real numbers only."""
+    return jnp.sum(each if real is None else jnp.where(real, each, 0.0), axis=-1)
+
+
+def as_chunk(answer: Array, k: int) -> Array:
+    """What an actor answers as k actions, rows x k x act; as one action where k is 1."""
+    return answer if k == 1 else answer.reshape(answer.shape[0], k, answer.shape[1] // k)
+
+
 # ---- losses ----------------------------------------------------------------------------------------------------------
 
-Density = GaussianActor | UnitActor  # actors with a log_prob
+Density = GaussianActor | UnitActor | FlowActor  # actors with a log_prob; a flow's needs a key
 
 
-def bc_loss(actor: Density, sz: Array, action: Array) -> Array:
+def bc_loss(actor: Density, sz: Array, action: Array, key: Array | None = None, real: Array | None = None) -> Array:
     """Behavioural cloning: -E[log pi(a | s, z)]."""
-    return -jnp.mean(actor.log_prob(sz, action))
+    return -jnp.mean(actor.log_prob(sz, action, key, real))
 
 
 def awr_weight(advantage: Array, temperature: float, most: float) -> Array:
@@ -161,11 +245,18 @@ def awr_weight(advantage: Array, temperature: float, most: float) -> Array:
 
 
 def awr_loss(
-    actor: Density, sz: Array, action: Array, advantage: Array, temperature: float, most: float
+    actor: Density,
+    sz: Array,
+    action: Array,
+    advantage: Array,
+    temperature: float,
+    most: float,
+    key: Array | None = None,
+    real: Array | None = None,
 ) -> tuple[Array, Array]:
     """Advantage-weighted regression: -E[weight * log pi(a | s, z)]; also returns the mean weight."""
     weight = awr_weight(advantage, temperature, most)
-    return -jnp.mean(weight * actor.log_prob(sz, action)), jnp.mean(weight)
+    return -jnp.mean(weight * actor.log_prob(sz, action, key, real)), jnp.mean(weight)
 
 
 def ddpg_bc(q: Array, log_prob: Array, weight: float) -> Array:
@@ -178,25 +269,38 @@ def ddpg_bc(q: Array, log_prob: Array, weight: float) -> Array:
 
 
 def ddpg_bc_loss(
-    actor: Density, q: Callable[[Array], Array], sz: Array, action: Array, weight: float
+    actor: Density,
+    q: Callable[[Array], Array],
+    sz: Array,
+    action: Array,
+    weight: float,
+    key: Array | None = None,
+    real: Array | None = None,
 ) -> tuple[Array, Array]:
     """DDPG+BC: the mean action climbs Q, the density stays with the data; also returns the mean of Q."""
     own = q(actor.act(sz))
-    return ddpg_bc(own, actor.log_prob(sz, action), weight), jnp.mean(own)
+    return ddpg_bc(own, actor.log_prob(sz, action, key, real), weight), jnp.mean(own)
 
 
 def extraction_loss(
-    actor: Density, cfg: Any, critic: networks.Ensemble, sz: Array, action: Array, advantage: Array
+    actor: Density,
+    cfg: Any,
+    critic: networks.Ensemble,
+    sz: Array,
+    action: Array,
+    advantage: Array,
+    key: Array | None = None,
+    real: Array | None = None,
 ) -> tuple[Array, Info]:
     """AWR, or where `cfg.extraction` is ddpg+bc, that on the smaller critic."""
     if getattr(cfg, "extraction", "awr") == "awr":
-        loss, weight = awr_loss(actor, sz, action, advantage, cfg.temperature, cfg.awr_clip)
+        loss, weight = awr_loss(actor, sz, action, advantage, cfg.temperature, cfg.awr_clip, key, real)
         return loss, {"actor_loss": loss, "awr_weight": weight}
 
     def smaller(own: Array) -> Array:
         return jnp.min(networks.apply_all(critic, jnp.concatenate([sz, own], axis=-1))[..., 0], axis=0)
 
-    loss, _ = ddpg_bc_loss(actor, smaller, sz, action, cfg.bc_weight)
+    loss, _ = ddpg_bc_loss(actor, smaller, sz, action, cfg.bc_weight, key, real)
     return loss, {"actor_loss": loss}
 
 

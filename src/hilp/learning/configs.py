@@ -23,6 +23,8 @@ NonNegative = Annotated[float, "at least 0"]
 Positive = Annotated[float, "above 0"]
 Fraction = Annotated[float, "between 0 and 1"]
 AutoFraction = Annotated[float, "between 0 and 1", AUTO]  # or "auto", until training finds the one that fits its data
+AutoCount = Annotated[int, "at least 1", AUTO]
+UpTo = Annotated[int, "at least 0"]
 Share = Annotated[float, "from 0 to 1"]
 GoalShare = Annotated[float, "from 0 to 1", ONE_WHOLE]
 Ema = Annotated[float, "above 0, at most 1"]
@@ -39,6 +41,7 @@ RULES: dict[str, Callable[[Any], bool]] = {
     "two sizes of at least 1": lambda v: len(v) == 2 and min(v) >= 1,
 }
 
+Head = Literal["gaussian", "flow"]  # of actors: see hilp.learning.actors
 Encoder = Literal["paper", "light", "none"]  # of a half of the paper; for two CPU cores; bytes as plain numbers
 Augment = Literal["rows", "apart", "none"]  # random shifts: the same for all images of a row, or each its own
 
@@ -105,6 +108,27 @@ class SuccessorConfig(BaseConfig):
     # Of staying with the data's actions, for logs that show few others; not in the paper.
     bc_weight: NonNegative = dataclasses.field(default=0.0, metadata=LATER)
     augment: Augment = "apart"  # random shifts of images: of s, s' and goals each their own
+
+
+@dataclasses.dataclass(frozen=True)
+class ChunkConfig(BaseConfig):
+    """Of an actor that answers several actions at once; not in the paper, whose actors answer one."""
+
+    chunk: AutoCount = dataclasses.field(
+        default=1, metadata=LATER
+    )  # actions answered at once; "auto": as the data asks
+    play: UpTo = dataclasses.field(default=0, metadata=LATER)  # of them played before asking anew; 0: all
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.chunk != AUTO and self.play > self.chunk:
+            raise HilpError(f"config key 'play' is at most 'chunk' ({self.chunk}), not {self.play}")
+
+
+def played(config: Any) -> dict[str, int]:
+    """What an export says of its chunks: how many actions it answers at once, and how many of them are played."""
+    chunk = getattr(config, "chunk", 1)
+    return {"chunk": chunk, "play": getattr(config, "play", 0) or chunk}
 
 
 def values(config: Any) -> dict[str, Any]:

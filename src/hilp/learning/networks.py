@@ -267,6 +267,12 @@ def ensemble(make: Callable[..., Trunk], *args: object, key: Array, count: int =
     return tuple(make(*args, own_key) for own_key in jax.random.split(key, count))
 
 
+def of_segments(network: Callable[[Tree], Array], rows: Tree) -> Array:
+    """A network of the rows of segments (batch x k), in one pass: batch x k x out."""
+    found = network(trees.over(lambda part: part.reshape(-1, *part.shape[2:]), rows))
+    return found.reshape(-1, jax.tree.leaves(rows)[0].shape[1], found.shape[-1])
+
+
 def apply_all(networks: Ensemble, x: Tree) -> Array:
     """Every network of an ensemble on the same input: count x ... x out."""
     x = join(x)

@@ -189,10 +189,22 @@ def segments(index: Index, key: Array, count: int, k: int) -> tuple[Array, Array
 
     A segment that meets its episode's end stays on the last row from there on.
     """
-    at = transitions(index, key, count)
+    return segments_from(index, transitions(index, key, count), k)
+
+
+def segments_from(index: Index, at: Array, k: int) -> tuple[Array, Array]:
+    """The same of the segments that begin in these rows."""
     ends = index.last[at]
     rows = jnp.minimum(at[:, None] + jnp.arange(k + 1), ends[:, None])
     return rows, jnp.minimum(ends - at, k)
+
+
+def with_chunks(rows: Rows, index: Index, at: Array, k: int) -> Rows:
+    """Rows whose `action` are the next k actions (batch x k x act), of which the first `chunk_steps` are real."""
+    if k == 1:
+        return rows
+    segment, steps = segments_from(index, at, k)
+    return Rows({**rows.columns, "actions": {"action": segment[:, :-1]}}, {**rows.values, "chunk_steps": steps})
 
 
 def gather(columns: Columns, rows: Rows, xp: Any = jnp) -> Batch:

@@ -4,7 +4,7 @@ HILP's directed version and the IQL baselines of the paper differ from HILP's po
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -13,7 +13,7 @@ import optax
 from jax import Array
 
 from hilp.learning import actors, hilbert, losses, networks
-from hilp.learning.configs import Fraction, Info, NonNegative, Positive, Share, TrunkConfig
+from hilp.learning.configs import LATER, Fraction, Head, Info, NonNegative, Positive, Share, TrunkConfig
 from hilp.learning.sampling import Batch
 
 STANDING = 1e-2  # latent steps: what moves by less has no direction
@@ -28,6 +28,7 @@ class Config(TrunkConfig):
     temperature: NonNegative = 10.0  # AWR: larger trusts the critic, smaller imitates the data
     awr_clip: Positive = 100.0  # AWR weights are cut here
     tau: Share = 0.005  # EMA of the critic's target
+    actor: Head = field(default="gaussian", metadata=LATER)  # flow: does not average the ways of the data
 
 
 def draw(key: Array, shape: tuple[int, ...]) -> Array:
@@ -60,25 +61,34 @@ def init_policy(cfg: Config, size_sz: Any, action_dim: int, keys: Sequence[Array
     """V(s, z), the critics with their targets, the actor and their optimiser: parts of a state, by three keys."""
     value = networks.Trunk(size_sz, cfg.hidden, 1, keys[0])
     critic = networks.ensemble(networks.Trunk, size_sz + action_dim, cfg.hidden, 1, key=keys[1])
-    actor = actors.GaussianActor(size_sz, cfg.actor_hidden, action_dim, keys[2])
+    actor = actors.HEADS[cfg.actor](size_sz, cfg.actor_hidden, action_dim, keys[2])
     opt = optax.adam(cfg.lr).init((value, critic, actor))
     return {"value": value, "critic": critic, "critic_target": critic, "actor": actor, "policy_opt": opt}
 
 
-def update_policy(cfg: Any, state: Any, batch: Batch, z: Array, reward: Array) -> tuple[dict[str, Any], Info]:
-    """One step of V(s, z), of the critics and of the actor, all from the same state: the new parts of the state."""
+def update_policy(
+    cfg: Any, state: Any, batch: Batch, z: Array, reward: Array, key: Array, carry: Array | None = None
+) -> tuple[dict[str, Any], Info]:
+    """One step of V(s, z), of the critics and of the actor, all from the same state: the new parts of the state.
+
+    An action may be a chunk: then `reward` is what all its steps earn, `batch.next_observation` comes after them, and
+    `carry` (batch) is what the value there counts for, in the place of the discount of one step.
+    """
+    action, real = actors.laid_out(batch)
     sz = networks.join(batch.observation, z)
-    sza = jnp.concatenate([sz, batch.action], axis=-1)
+    sza = jnp.concatenate([sz, action], axis=-1)
     target_q = jnp.min(networks.apply_all(state.critic_target, sza)[..., 0], axis=0)
     value_grad = jax.value_and_grad(losses.expectile_value_loss, has_aux=True)
     (loss_v, v), grad_v = value_grad(state.value, sz, target_q, cfg.expectile)
 
     # No done mask: a skill has no end.
     next_v = state.value(networks.join(batch.next_observation, z))[..., 0]
-    loss_q, grad_q = jax.value_and_grad(losses.critic_loss)(state.critic, sza, reward + cfg.discount * next_v)
+    target = reward + (cfg.discount if carry is None else carry) * next_v
+    loss_q, grad_q = jax.value_and_grad(losses.critic_loss)(state.critic, sza, target)
 
     actor_grad = jax.value_and_grad(actors.extraction_loss, has_aux=True)
-    (_, info), grad_a = actor_grad(state.actor, cfg, state.critic, sz, batch.action, target_q - v)
+    key_flow = jax.random.fold_in(key, 1)  # the key itself drew the skills
+    (_, info), grad_a = actor_grad(state.actor, cfg, state.critic, sz, action, target_q - v, key_flow, real)
 
     nets = (state.value, state.critic, state.actor)
     (value, critic, actor), opt = losses.adam_step(cfg.lr, (grad_v, grad_q, grad_a), state.policy_opt, nets)

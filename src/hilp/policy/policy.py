@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hilp import compiler, runs, storage
+from hilp import compiler, runs, storage, trees
 from hilp.data.dataset import Dataset
 from hilp.data.transforms import Parts
 from hilp.errors import HilpError
@@ -32,10 +32,12 @@ from hilp.prompts.bank import Bank, LatentBank
 from hilp.prompts.base import Packed
 from hilp.prompts.graph import Graph
 from hilp.prompts.promptable import PromptablePolicy
+from hilp.prompts.skills import PRIOR_STEPS, steps_of_a_skill
 from hilp.spec import Spec
 from hilp.trees import Tree
 
 compiler.keep_flags_here()
+SEGMENTS = 512  # whose skills are named at a time
 _lost = False  # whether this process was forked after JAX had started
 
 
@@ -130,6 +132,7 @@ class FoundationPolicy(PromptablePolicy):
         self.stride = self.preparation.stride
         self.transform = self.preparation.transform
         self.skill_horizon = getattr(self.core, "skill_horizon", None)
+        self.chunk, self.play = getattr(self.core, "chunk", 1), getattr(self.core, "play", 1)
         self.known_discount = getattr(self.core, "discount", None)
         self.skill_dim = int(self.core.skill_dim)
         self._has: dict[str, bool] = {}  # rules that were looked for
@@ -188,6 +191,29 @@ class FoundationPolicy(PromptablePolicy):
         latents = self.encode_all(data.observations, rows)
         drawn = graph.build(self.midpoints.latents, latents, lengths, self.discount, seed)
         return dataclasses.replace(self, graph=drawn)
+
+    def with_skills(self, data: Dataset, seed: int = 0) -> "FoundationPolicy":
+        """This policy with the skills of the segments that its bank begins, where its skills are those of segments."""
+        if self.skill_horizon is None or not self.has_rule("skill_of") or not len(self.bank):
+            return self
+        skills = self.segment_skills(data, Bank.rows(data, len(self.bank), seed))
+        return dataclasses.replace(self, bank=dataclasses.replace(self.bank, skills=skills))
+
+    def segment_skills(self, data: Dataset, rows: np.ndarray) -> np.ndarray:
+        """[n, dim]: the skills of the data's segments that begin in these rows, or of what their episodes leave."""
+        if self.stride != (data.stride or 1):
+            raise HilpError(f"steps of this policy span {self.stride} rows, of {data.name} {data.stride or 1}: leave "
+                            "it out, and the policy's own bank is used")  # fmt: skip
+        k = steps_of_a_skill(self, None, PRIOR_STEPS)
+        last = (data.starts + data.lengths - 1)[np.searchsorted(data.starts, rows, side="right") - 1]
+        found = []
+        for first in range(0, len(rows), SEGMENTS):
+            at, end = (one[first : first + SEGMENTS] for one in (rows, last))
+            segments = np.minimum(at[:, None] + np.arange(k + 1), end[:, None])
+            seen = trees.over(lambda part, wanted=segments: np.asarray(part[wanted]), data.observations)
+            seen = seen if self.spec.parts else np.asarray(seen, np.float32)
+            found.append(self.skill_of(seen, data.acted(segments[:, :-1]), np.minimum(end - at, k)))
+        return np.concatenate(found).astype(np.float32)
 
     def with_latents(self, data: Dataset, count: int, seed: int = 0) -> "FoundationPolicy":
         """This policy with latents of more transitions than it keeps pictures of, as training leaves it."""

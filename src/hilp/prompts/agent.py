@@ -164,6 +164,8 @@ class Agent:
     observation_parts: Parts
     skill_dim: Any
     stride: Any  # rows of the user's log that a step of training spans
+    chunk: Any  # actions that `act` answers at once; with more than one they are rows x chunk x act
+    play: Any  # of them played before the policy is asked anew
     skill_horizon: Any  # steps that skills of segments were learnt for; None where any number will do
     known_discount: Any  # `discount`, where the method says it
     transform: Any  # which columns networks see, and which are angles; None: all, and none
@@ -259,6 +261,10 @@ class Agent:
         rule, seen = ("cumulant", (observation, following)) if is_cumulant else ("backward", (following,))
         self.require_rule(rule, "has no reward rule")
         return self.rule(rule, *map(self.check, seen))
+
+    def segment_skills(self, data: Any, rows: np.ndarray) -> np.ndarray:
+        """The skills of a data set's segments that begin in these rows."""
+        raise PromptUnsupported(f"{self.method} names skills of other data where it was trained, not in an export")
 
     def project(self, z: np.ndarray) -> np.ndarray:
         """The valid skill in the direction of z, of one or a batch."""

@@ -2,7 +2,7 @@
 
 from collections import UserDict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ class Bank:
     actions: np.ndarray  # [n, act]
     next_observations: Tree  # as observations
     next_extras: Mapping[str, np.ndarray] = field(default_factory=dict)  # of EXTRAS what the data has, at s'
+    skills: np.ndarray | None = None  # [n, dim]: of the segments that begin in s, where skills are those of segments
 
     @staticmethod
     def draw(data: Any, count: int, seed: int) -> "Bank":
@@ -63,6 +64,7 @@ class Bank:
             "actions": self.actions,
             **trees.named(self.next_observations, "next_observations"),
             **{f"next_{name}": column for name, column in self.next_extras.items()},
+            **({} if self.skills is None else {"skills": self.skills}),
         }
 
     @staticmethod
@@ -75,15 +77,18 @@ class Bank:
             wanted |= {f"{name}{suffix}": ((count, *shape), kind) for name in ("observations", "next_observations")}
         extras = {name: columns[f"next_{name}"] for name in EXTRAS if f"next_{name}" in columns}
         wanted |= {f"next_{name}": ((count, *column.shape[1:]), "float32") for name, column in extras.items()}
+        skills = columns.get("skills")
+        wanted |= {} if skills is None else {"skills": ((count, *skills.shape[-1:]), "float32")}
         if {name: (column.shape, column.dtype.name) for name, column in columns.items()} != wanted:
             raise ValueError("its columns do not fit the policy")
         observations, following = (trees.unnamed(columns, name) for name in ("observations", "next_observations"))
-        return Bank(observations, columns["actions"], following, extras)
+        return Bank(observations, columns["actions"], following, extras, skills)
 
     def over(self, function: Callable[[np.ndarray], np.ndarray]) -> "Bank":
         """The function of every array of it."""
         kept = (self.observations, self.actions, self.next_observations, self.next_extras)
-        return Bank(*(trees.over(function, tree) for tree in kept))
+        found = Bank(*(trees.over(function, tree) for tree in kept))
+        return found if self.skills is None else replace(found, skills=function(self.skills))
 
     def __len__(self) -> int:
         return len(self.actions)

@@ -122,6 +122,7 @@ class SumPrompt(Prompt):
         return None if any(spec is None for _, spec in parts) else specs.Sum(parts)
 
     def reset(self, rows: Any = None) -> None:
+        super().reset(rows)
         for _, part in self.parts:
             part.reset(rows)
 

@@ -24,26 +24,59 @@ from hilp.storage.arrays import read_arrays
 Arrays = Mapping[str, np.ndarray]
 Note = Mapping[str, Any]
 DEEPEST = 20  # prompts in prompts
+CHUNKS = "_chunks"  # the attribute of a prompt that remembers what its agents are playing, reset as all memories are
 
 
 class PromptablePolicy(Agent):
     """A policy that takes prompts. Observations and actions are those of the user's data, not normalised."""
 
-    def act(self, observation: Any, prompt: Prompt | np.ndarray | None = None) -> np.ndarray:
+    def act(
+        self, observation: Any, prompt: Prompt | np.ndarray | None = None, active: np.ndarray | None = None
+    ) -> np.ndarray:
         """The action for one observation or a batch, under a prompt or a skill vector.
 
-        A policy that was trained for one task (`skill_dim` 0) needs no prompt.
+        A policy that was trained for one task (`skill_dim` 0) needs no prompt. active (bool [n]): agents whose action
+        is used; nothing is planned for the others. A policy that answers chunks of actions plays them under a prompt,
+        so a new episode begins with the prompt's reset(); under a skill vector it acts on the first one at every step.
         """
         batch = self.check(observation)
         self.data_range.warn("observation", batch.tree)
-        if callable(prompt):
+        if not callable(prompt):
+            action = self.rule("act", batch, self._skills(prompt, batch))
+            action = action if self.chunk == 1 else action[:, 0]
+        else:
             self.require_own(prompt.fingerprint)
-            action = prompt.step(batch) if batch.single else None
-            if action is not None:
-                return action[0]
-            prompt = prompt(batch)
-        action = self.rule("act", batch, self._skills(prompt, batch))
+            action = self._answer(batch, prompt, active) if self.chunk == 1 else self._played(batch, prompt, active)
         return action[0] if batch.single else action
+
+    def _answer(self, batch: Batch, prompt: Prompt, active: np.ndarray | None) -> np.ndarray:
+        """What the actor answers under a prompt: an action an agent, or a chunk of them."""
+        action = prompt.step(batch) if batch.single else None
+        if action is not None:
+            return action
+        z = prompt(batch) if active is None else prompt(batch, active=active)
+        return self.rule("act", batch, self._skills(z, batch))
+
+    def _played(self, batch: Batch, prompt: Prompt, active: np.ndarray | None) -> np.ndarray:
+        """The next action of each agent's chunk; where all that are to be played were, the prompt is asked anew.
+
+        A prompt sees every step, because what it remembers counts them; it plans only for agents that ask. An action
+        lasts as many calls as the rows that a step of training spans.
+        """
+        played = self.play * self.stride
+        agents = vars(prompt).setdefault(CHUNKS, AgentMemory(step=played, actions=np.float32(0.0)))
+        agents.begin(len(batch), actions=self.play * self.spec.action_dim)
+        due = agents["step"] >= played
+        if due.any():
+            wanted = due if active is None else due & active
+            answer = self._answer(batch, prompt, wanted)[:, : self.play]
+            agents["actions"][due] = answer.reshape(len(batch), -1)[due]
+            agents["step"][due] = 0
+        else:
+            prompt(batch, active=due)
+        at = agents["step"] // self.stride
+        agents["step"] += 1
+        return agents["actions"].reshape(len(batch), self.play, -1)[np.arange(len(batch)), at]
 
     def _skills(self, z: Any, batch: Batch) -> np.ndarray:
         if z is None and self.skill_dim:

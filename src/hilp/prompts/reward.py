@@ -11,7 +11,7 @@ import numpy as np
 from hilp import trees
 from hilp.data.rewards import Extras, RewardFunction, apply_reward
 from hilp.errors import HilpError, some
-from hilp.prompts import formulas, goal, graph_reward
+from hilp.prompts import formulas, goal, graph_reward, segments
 from hilp.prompts.agent import Agent, Parts, has_graph, numbers, require_graph
 from hilp.prompts.bank import Bank, PictureNotKept, WithoutPictures
 from hilp.prompts.base import Prompt
@@ -52,14 +52,17 @@ def reward(policy: Agent, data: Any, function: Any, options: Reward) -> Prompt:
 
     By regression: z* = argmin E[(r - <features, z>)^2], closed form. By the backward map: z* = E[r B(s')]. Both are
     then projected onto the policy's skills. By goal: the s' of highest reward among the samples. By graph: value
-    iteration on the graph of the data, for rewards that are no direction of phi. data: a data set, a table of labelled
-    samples, or None: the policy's own bank.
+    iteration on the graph of the data, for rewards that are no direction of phi. By segments: the mean skill of those
+    that the reward pays most, of methods whose skills are what segments were like. data: a data set, a table of
+    labelled samples, or None: the policy's own bank.
     """
     if isinstance(function, str):
         function = formula(policy.spec, policy.observation_parts, function)
     if options.rule == "graph":
         require_graph(policy)
         return _on_graph(policy, data, function, options)
+    if options.rule == "segments" or (options.rule == "auto" and segments.serve(policy)):
+        return _by_segments(policy, data, function, options)
     if options.rule == "goal" or not (policy.has_rule("cumulant") or policy.has_rule("backward")):
         return _by_goal(policy, data, function, options)
     labelled = _labelled(policy, data, function, options.samples, options.seed)
@@ -92,6 +95,20 @@ def _by_goal(policy: Agent, data: Any, function: Any, options: Reward) -> goal.G
     labelled = _labelled(policy, data, function, options.samples, options.seed, whole=True)
     best = int(np.argmax(labelled.rewards))
     return goal.goal(policy, trees.over(lambda rows: rows[best], labelled.after), Goal())
+
+
+def _by_segments(policy: Agent, data: Any, function: Any, options: Reward) -> SkillPrompt:
+    if isinstance(data, tuple) or function is None:
+        raise HilpError("a table of labelled samples has no segments: give the reward as a function or a formula")
+    if data is None:
+        sample = policy.bank.subsample(options.samples, options.seed)
+        skills = segments.kept(policy, sample)
+        found = _of_sample(sample, function, lambda own: Extras({}, own.next_extras, "the bank"))
+    else:
+        found = _of_data(policy, data, function, options.samples, options.seed)
+        skills = policy.segment_skills(data, Bank.rows(data, options.samples, options.seed))
+    z = segments.best_paid(skills, _checked(policy, found).rewards)
+    return SkillPrompt(policy, z, spec=_spec(function, options))
 
 
 def _fit(policy: Agent, labelled: "Labelled", intercept: bool) -> tuple[np.ndarray, float]:

@@ -16,7 +16,7 @@ from hilp.errors import HilpError, is_number, nearest, require_count, require_se
 PLANS = ("auto", "graph", "midpoints")  # plans with a name; the others are numbers of midpoint recursions
 MOST_RECURSIONS = 12
 BEST = 50  # latents that are averaged into a subgoal
-Rule = Literal["auto", "skill", "goal", "graph"]  # how a reward becomes a prompt
+Rule = Literal["auto", "skill", "goal", "graph", "segments"]  # how a reward becomes a prompt
 REWARD_DISCOUNT = 0.99  # a step, of rewards that are planned on the graph
 
 
@@ -41,7 +41,7 @@ class RewardOptions:
     """How a reward is followed."""
 
     rule: str = "auto"
-    """find a skill, make the state of highest reward the goal, plan on the graph, or auto: skill, else graph"""
+    """find a skill, go to the state of highest reward, plan on the graph, do as the best-paid segments did, or auto"""
     intercept: bool = False
     """fit a constant too, so that adding one to the reward changes nothing"""
     discount: float = REWARD_DISCOUNT

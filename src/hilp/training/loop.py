@@ -187,6 +187,7 @@ class Session:
         data, bank = self.run.trained_on, self.options.bank
         policies = self.run.policies(state, steps, self.convergence.change)
         policies = [policy.with_latents(data, bank, own) for own, policy in enumerate(policies, self.run.seed)]
+        policies = [policy.with_skills(data, own) for own, policy in enumerate(policies, self.run.seed)]
         return [policy.with_graph(data) if has_graph(policy) else policy for policy in policies]
 
     def save(self, policies: list[FoundationPolicy]) -> None:

@@ -27,6 +27,7 @@ OTHER_FEATURES = ("lap", "fdm", "ae", "idm", "cl", "rand")  # of successor featu
 # Name on the command line -> module (imported at first use), and the config values that the name implies.
 MODULES: dict[str, tuple[str, dict[str, str]]] = {
     "hilp": ("hilp.learning.methods.hilp", {}),
+    "hindsight": ("hilp.learning.methods.hindsight", {}),
     "hilp-directed": ("hilp.learning.methods.directed", {}),
     "sf-hilp": ("hilp.learning.methods.sf", {"features": "hilbert"}),
     **{f"sf-{kind}": ("hilp.learning.methods.sf", {"features": kind}) for kind in OTHER_FEATURES},

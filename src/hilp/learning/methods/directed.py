@@ -47,8 +47,8 @@ class State(NamedTuple):
     value: networks.Trunk
     critic: networks.Ensemble  # of 2
     critic_target: networks.Ensemble
-    actor: actors.GaussianActor
-    actor_average: actors.GaussianActor | tuple[()]  # () at rate 1: the actor itself is kept
+    actor: actors.Density
+    actor_average: actors.Density | tuple[()]  # () at rate 1: the actor itself is kept
     latent_opt: optax.OptState
     policy_opt: optax.OptState
 
@@ -59,8 +59,8 @@ class Policy(hilp.Policy):
     Latents are in steps of the data: what is near in all directions is so by their Euclidean distance, as HILP's.
     """
 
-    step: Array
-    head: Head = eqx.field(static=True)
+    step: Array = eqx.field(kw_only=True)
+    head: Head = eqx.field(static=True, kw_only=True)
 
     def encode(self, observation: Tree) -> Array:
         return self.phi(observation) / self.step
@@ -124,7 +124,7 @@ def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tupl
     z = skills.draw_lived(key, direction(cfg.head, here, there), cfg.lived)
     reward = hilbert.skill_reward(here, after, z) / step
 
-    part, info = skills.update_policy(cfg, state, batch, z, reward)
+    part, info = skills.update_policy(cfg, state, batch, z, reward, key)
     average = losses.averaged(state.actor_average, part["actor"], cfg.actor_ema, part["policy_opt"][0].count)
     parts = {"latent": latent, "latent_target": latent_target, "step": step, "latent_opt": latent_opt}
     return State(**parts, **part, actor_average=average), {**latent_info, **info, "latent_step": step}
@@ -132,7 +132,7 @@ def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tupl
 
 def export(cfg: Config, state: State) -> Policy:
     actor = state.actor_average or state.actor
-    return Policy(state.latent[0], actor, cfg.dim, False, cfg.phi_discount, state.step, cfg.head)
+    return Policy(state.latent[0], actor, cfg.dim, False, cfg.phi_discount, step=state.step, head=cfg.head)
 
 
 reference = hilp.reference

@@ -3,7 +3,7 @@
 pi(a | s, g) imitates what the data did in s on its way to g, a later state of the same episode. No values, no targets.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import equinox as eqx
@@ -12,22 +12,23 @@ import optax
 from jax import Array
 
 from hilp.learning import actors, images, losses, networks, sampling, tables
-from hilp.learning.configs import ActorConfig, Ema, Info, Share
+from hilp.learning.configs import LATER, ActorConfig, ChunkConfig, Ema, Head, Info, Share, played
 from hilp.spec import Spec
 from hilp.trees import Tree
 
 
 @dataclass(frozen=True)
-class Config(ActorConfig):
+class Config(ActorConfig, ChunkConfig):
     """Hyper-parameters; the defaults are the paper's table for goal-conditioned RL."""
 
     actor_goal_random: Share = 0.0  # share of the goals drawn from the whole data set; the others lie ahead
     actor_ema: Ema = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
+    actor: Head = field(default="gaussian", metadata=LATER)  # flow: does not average the ways of the data
 
 
 class State(NamedTuple):
-    actor: actors.GaussianActor
-    actor_average: actors.GaussianActor | tuple[()]  # () at rate 1: the actor itself is kept
+    actor: actors.Density
+    actor_average: actors.Density | tuple[()]  # () at rate 1: the actor itself is kept
     opt: optax.OptState
 
 
@@ -35,13 +36,15 @@ class Policy(eqx.Module):
     """What is left after training: pi(a | s, g)."""
 
     actor: actors.Actor
+    chunk: int = eqx.field(static=True, default=1)  # actions that it answers at once
+    play: int = eqx.field(static=True, default=1)  # of them played before it is asked anew
 
     @property
     def skill_dim(self) -> int:
         return self.actor.size_in // 2  # the actor takes a state and, of the same size, the skill
 
     def act(self, observation: Tree, z: Array) -> Array:
-        return self.actor.act(observation, z)
+        return actors.as_chunk(self.actor.act(observation, z), self.chunk)
 
     def goal_skill(self, goal: Tree) -> Array:
         """The skill of a goal is the goal."""
@@ -55,24 +58,26 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
         goal = sampling.hindsight_goals(index, key_goal, at, cfg.actor_goal_random)
     else:
         goal = sampling.uniform_future(index, key_goal, at)
-    return sampling.Rows({"observations": {"observation": at, "goal": goal}, "actions": {"action": at}})
+    rows = sampling.Rows({"observations": {"observation": at, "goal": goal}, "actions": {"action": at}})
+    return sampling.with_chunks(rows, index, at, cfg.chunk)
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
-    actor = actors.GaussianActor(2 * images.layout(cfg, spec), cfg.actor_hidden, spec.action_dim, key)
+    actor = actors.HEADS[cfg.actor](2 * images.layout(cfg, spec), cfg.actor_hidden, cfg.chunk * spec.action_dim, key)
     return State(actor, losses.averaged(actor, actor, cfg.actor_ema), optax.adam(cfg.lr).init(actor))
 
 
 def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
     sg = networks.join(batch.observation, batch.goal)
-    loss, grads = jax.value_and_grad(actors.bc_loss)(state.actor, sg, batch.action)
+    action, real = actors.laid_out(batch)
+    loss, grads = jax.value_and_grad(actors.bc_loss)(state.actor, sg, action, key, real)
     actor, opt = losses.adam_step(cfg.lr, grads, state.opt, state.actor)
     average = losses.averaged(state.actor_average, actor, cfg.actor_ema, opt[0].count)
     return State(actor, average, opt), {"actor_loss": loss}
 
 
 def export(cfg: Config, state: State) -> Policy:
-    return Policy(state.actor_average or state.actor)
+    return Policy(state.actor_average or state.actor, **played(cfg))
 
 
 PRESETS = {

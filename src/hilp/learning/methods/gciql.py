@@ -6,7 +6,7 @@ expectile and no temperature: ours are those that the code it builds on has for 
 AntMaze-ultra and Kitchen).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
@@ -15,15 +15,27 @@ import optax
 from jax import Array
 
 from hilp.learning import actors, hilbert, images, losses, networks, sampling, tables
-from hilp.learning.configs import Ema, Fraction, GoalShare, Info, NonNegative, Positive, Share, TrunkConfig
+from hilp.learning.configs import (
+    LATER,
+    ChunkConfig,
+    Ema,
+    Fraction,
+    GoalShare,
+    Head,
+    Info,
+    NonNegative,
+    Positive,
+    Share,
+    TrunkConfig,
+)
 from hilp.learning.methods import gcbc
 from hilp.spec import Spec
 from hilp.trees import Tree
 
 
 @dataclass(frozen=True)
-class Config(TrunkConfig):
-    """Hyper-parameters; the defaults are the paper's table for goal-conditioned RL."""
+class ValueConfig(TrunkConfig):
+    """Hyper-parameters of a value of goals and of an actor; the defaults are the paper's table."""
 
     discount: Fraction = 0.99  # sets the longest distance V can tell apart, about 1 / (1 - discount) steps
     expectile: Fraction = 0.9  # nearer 1: values of the best path in the data, not of the usual one
@@ -35,33 +47,44 @@ class Config(TrunkConfig):
     temperature: NonNegative = 3.0  # AWR: larger trusts the values, smaller imitates the data
     awr_clip: Positive = 100.0  # AWR weights are cut here
     actor_ema: Ema = 1.0  # below 1: the policy kept is a moving average of the actor's weights; not in the paper
+    actor: Head = field(default="gaussian", metadata=LATER)  # flow: does not average the ways of the data
+
+
+@dataclass(frozen=True)
+class Config(ValueConfig, ChunkConfig):
+    """Hyper-parameters; the defaults are the paper's table for goal-conditioned RL."""
 
 
 class State(NamedTuple):
     value: networks.Ensemble  # of 2
     value_target: networks.Ensemble
-    actor: actors.GaussianActor
-    actor_average: actors.GaussianActor | tuple[()]  # () at rate 1: the actor itself is kept
+    actor: actors.Density
+    actor_average: actors.Density | tuple[()]  # () at rate 1: the actor itself is kept
     opt: optax.OptState
 
 
 Policy, export = gcbc.Policy, gcbc.export  # what is left after training is the same: pi(a | s, g)
 
 
-def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
+def sample(cfg: ValueConfig, index: sampling.Index, key: Array) -> sampling.Rows:
     """Transitions with two goals each: one to learn the value from, one for the actor."""
     key_at, key_goal, key_actor = jax.random.split(key, 3)
     at = sampling.transitions(index, key_at, cfg.batch)
     goal = sampling.hindsight_goals(index, key_goal, at, cfg.goal_random, cfg.goal_discount, cfg.p_current_goal)
     actor_goal = sampling.hindsight_goals(index, key_actor, at, cfg.actor_goal_random)
-    return sampling.Rows.of_transitions(at, {"goal": goal, "actor_goal": actor_goal}, reached=goal == at)
+    seen = {"goal": goal, "actor_goal": actor_goal}
+    chunk = getattr(cfg, "chunk", 1)  # gc-iql-q, which samples as this does, has none
+    if chunk > 1:  # V learns step by step; only the actor looks over a chunk, as far as its goal
+        seen["after_chunk"] = sampling.n_step_rows(index, at, actor_goal, chunk)
+    rows = sampling.Rows.of_transitions(at, seen, reached=goal == at)
+    return sampling.with_chunks(rows, index, at, chunk)
 
 
 def init(cfg: Config, spec: Spec, key: Array) -> State:
     key_value, _, key_actor = jax.random.split(key, 3)  # the second is the critics' in gc-iql-q
     size_sg = 2 * images.layout(cfg, spec)
     value = networks.ensemble(networks.Trunk, size_sg, cfg.hidden, 1, key=key_value)
-    actor = actors.GaussianActor(size_sg, cfg.actor_hidden, spec.action_dim, key_actor)
+    actor = actors.HEADS[cfg.actor](size_sg, cfg.actor_hidden, cfg.chunk * spec.action_dim, key_actor)
     average = losses.averaged(actor, actor, cfg.actor_ema)
     return State(value, value, actor, average, optax.adam(cfg.lr).init((value, actor)))
 
@@ -70,11 +93,14 @@ def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tupl
     """One step of V and of the actor, both from the same state."""
     (loss_v, v), grad_v = jax.value_and_grad(value_loss, has_aux=True)(state.value, cfg, state.value_target, batch)
 
-    before, after = jnp.split(jnp.mean(before_and_after(state.value, batch, batch.actor_goal), axis=0), 2)
+    lived = batch.replace(next_observation=batch.after_chunk) if cfg.chunk > 1 else batch
+    before, after = jnp.split(jnp.mean(before_and_after(state.value, lived, batch.actor_goal), axis=0), 2)
     advantage = after - before
+    action, real = actors.laid_out(batch)
     sg = networks.join(batch.observation, batch.actor_goal)
     actor_grad = jax.value_and_grad(actors.awr_loss, has_aux=True)
-    (loss_a, weight), grad_a = actor_grad(state.actor, sg, batch.action, advantage, cfg.temperature, cfg.awr_clip)
+    weights = (advantage, cfg.temperature, cfg.awr_clip)
+    (loss_a, weight), grad_a = actor_grad(state.actor, sg, action, *weights, key, real)
 
     (value, actor), opt = losses.adam_step(cfg.lr, (grad_v, grad_a), state.opt, (state.value, state.actor))
     value_target = losses.polyak(state.value_target, value, cfg.tau)

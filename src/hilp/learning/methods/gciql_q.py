@@ -20,7 +20,7 @@ from hilp.spec import Spec
 
 
 @dataclass(frozen=True)
-class Config(gciql.Config):
+class Config(gciql.ValueConfig):
     """Hyper-parameters; the defaults are the paper's table for goal-conditioned RL, as those of `gc-iql`."""
 
     extraction: Literal["awr", "ddpg+bc"] = "awr"  # policy from values: weigh the data's actions, or climb Q near them
@@ -31,8 +31,8 @@ class State(NamedTuple):
     value: networks.Trunk
     critic: networks.Ensemble  # of 2
     critic_target: networks.Ensemble
-    actor: actors.GaussianActor
-    actor_average: actors.GaussianActor | tuple[()]  # () at rate 1: the actor itself is kept
+    actor: actors.Density
+    actor_average: actors.Density | tuple[()]  # () at rate 1: the actor itself is kept
     opt: optax.OptState
 
 
@@ -45,7 +45,7 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     size_sg = 2 * images.layout(cfg, spec)
     value = networks.Trunk(size_sg, cfg.hidden, 1, jax.random.split(key_value, 1)[0])
     critic = networks.ensemble(networks.Trunk, size_sg + spec.action_dim, cfg.hidden, 1, key=key_critic)
-    actor = actors.GaussianActor(size_sg, cfg.actor_hidden, spec.action_dim, key_actor)
+    actor = actors.HEADS[cfg.actor](size_sg, cfg.actor_hidden, spec.action_dim, key_actor)
     average = losses.averaged(actor, actor, cfg.actor_ema)
     return State(value, critic, critic, actor, average, optax.adam(cfg.lr).init((value, critic, actor)))
 
@@ -65,7 +65,7 @@ def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tupl
 
     advantage = actor_q - state.value(toward)[..., 0]
     actor_grad = jax.value_and_grad(actors.extraction_loss, has_aux=True)
-    (_, info), grad_a = actor_grad(state.actor, cfg, state.critic, toward, batch.action, advantage)
+    (_, info), grad_a = actor_grad(state.actor, cfg, state.critic, toward, batch.action, advantage, key)
 
     nets = (state.value, state.critic, state.actor)
     (value, critic, actor), opt = losses.adam_step(cfg.lr, (grad_v, grad_q, grad_a), state.opt, nets)

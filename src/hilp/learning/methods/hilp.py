@@ -17,7 +17,19 @@ from jax import Array
 from hilp import trees
 from hilp.errors import HilpError
 from hilp.learning import actors, configs, hilbert, images, losses, networks, sampling, skills, tables
-from hilp.learning.configs import AUTO, LATER, AutoFraction, Count, Ema, Fraction, Info, NonNegative, Share, Stage
+from hilp.learning.configs import (
+    AUTO,
+    LATER,
+    AutoFraction,
+    ChunkConfig,
+    Count,
+    Ema,
+    Fraction,
+    Info,
+    NonNegative,
+    Share,
+    Stage,
+)
 from hilp.spec import Spec
 from hilp.trees import Tree
 
@@ -38,7 +50,7 @@ class PhiConfig(skills.Config):
 
 
 @dataclass(frozen=True)
-class Config(PhiConfig):
+class Config(PhiConfig, ChunkConfig):
     """Hyper-parameters; the defaults are the paper's table for goal-conditioned RL."""
 
     dim: Count = 32  # latent dimension D
@@ -62,8 +74,8 @@ class State(NamedTuple):
     value: networks.Trunk
     critic: networks.Ensemble  # of 2
     critic_target: networks.Ensemble
-    actor: actors.GaussianActor
-    actor_average: actors.GaussianActor | tuple[()]  # () at rate 1: the actor itself is kept
+    actor: actors.Density
+    actor_average: actors.Density | tuple[()]  # () at rate 1: the actor itself is kept
     phi_opt: optax.OptState
     policy_opt: optax.OptState
 
@@ -72,17 +84,19 @@ class Policy(eqx.Module):
     """What is left after training: phi, pi, and the rules that turn tasks into skills."""
 
     phi: networks.Trunk
-    actor: actors.GaussianActor
+    actor: actors.Density
     skill_dim: int = eqx.field(static=True)
     through_phi: bool = eqx.field(static=True)  # whether the actor sees what phi makes of a state
     discount: float = eqx.field(static=True)  # of distances: phi tells them apart up to about 1 / (1 - discount) steps
+    chunk: int = eqx.field(static=True, default=1)  # actions that it answers at once
+    play: int = eqx.field(static=True, default=1)  # of them played before it is asked anew
 
     def encode(self, observation: Tree) -> Array:
         return self.phi(observation)
 
     def act(self, observation: Tree, z: Array) -> Array:
         seen = self.phi.features(observation) if self.through_phi else observation
-        return self.actor.act(seen, z)
+        return actors.as_chunk(self.actor.act(seen, z), self.chunk)
 
     def goal_direction(self, here: Array, there: Array) -> Array:
         """Goal rule: the unit direction from one latent to another (Eq. 9)."""
@@ -112,14 +126,19 @@ def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
     if cfg.n_step > 1:
         seen["n_step_observation"] = sampling.n_step_rows(index, at, goal, cfg.n_step)
         extras["n_steps"] = seen["n_step_observation"] - at
-    return sampling.Rows.of_transitions(at, seen, **extras)
+    if cfg.chunk > 1 and cfg.schedule == "joint":
+        seen["segment"] = sampling.segments_from(index, at, cfg.chunk)[0]
+    return sampling.with_chunks(sampling.Rows.of_transitions(at, seen, **extras), index, at, cfg.chunk)
 
 
 def sample_policy(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
     """Transitions with the latents of a phi that is trained already; goals are for skills that lead to them."""
     key_at, key_goal = jax.random.split(key)
-    rows = sampling.Rows.of_transitions(at := sampling.transitions(index, key_at, cfg.batch))
-    latents = {"latent": at, "next_latent": at + 1}
+    at = sampling.transitions(index, key_at, cfg.batch)
+    segment = sampling.segments_from(index, at, cfg.chunk)[0]
+    rows = sampling.Rows.of_transitions(at, {"next_observation": segment[:, -1]})
+    rows = sampling.with_chunks(rows, index, at, cfg.chunk)
+    latents = {"latent": at, "next_latent": at + 1} if cfg.chunk == 1 else {"latent": at, "latents": segment}
     if cfg.lived:
         latents["goal_latent"] = sampling.hindsight_goals(index, key_goal, at, cfg.goal_random, cfg.goal_discount)
     columns = {**rows.columns, "latents": latents}
@@ -133,17 +152,21 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     seen = images.layout(cfg, spec)
     phi = networks.ensemble(networks.Trunk, seen, cfg.hidden, cfg.dim, key=key_phi)
     size_sz = (cfg.hidden[-1] if cfg.policy_sees == "phi" else seen) + cfg.dim
-    policy = skills.init_policy(cfg, size_sz, spec.action_dim, keys)
+    policy = skills.init_policy(cfg, size_sz, cfg.chunk * spec.action_dim, keys)
     average = losses.averaged(policy["actor"], policy["actor"], cfg.actor_ema)
     return State(phi=phi, phi_target=phi, phi_opt=optax.adam(cfg.lr).init(phi), actor_average=average, **policy)
 
 
 def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
     """`joint`: one update of phi and one of the policy, which sees the phi from before."""
-    next_latent = state.phi[0](batch.next_observation)
+    if cfg.chunk == 1:
+        seen = {"next_latent": state.phi[0](batch.next_observation)}
+    else:
+        behind = trees.over(lambda part: part[:, -1], batch.segment)
+        seen = {"latents": networks.of_segments(state.phi[0], batch.segment), "next_observation": behind}
     state, phi_info, found = _update_phi(cfg, state, batch)
     latent, goal_latent = jnp.split(jax.lax.stop_gradient(found), 2)
-    batch = batch.replace(latent=latent, next_latent=next_latent, goal_latent=goal_latent)
+    batch = batch.replace(latent=latent, goal_latent=goal_latent, **seen)
     state, policy_info = update_policy(cfg, state, batch, key)
     return state, {**phi_info, **policy_info}
 
@@ -157,8 +180,12 @@ def update_policy(cfg: Config, state: State, batch: sampling.Batch, key: Array) 
     """`sequential`, second stage: phi stays as it is."""
     there = batch.goal_latent if cfg.lived else 0.0
     z = skills.draw_lived(key, there - batch.latent, cfg.lived)
-    reward = hilbert.skill_reward(batch.latent, batch.next_latent, z)
-    part, info = skills.update_policy(cfg, state, batch, z, reward)
+    if cfg.chunk == 1:
+        reward, carry = hilbert.skill_reward(batch.latent, batch.next_latent, z), None
+    else:  # what the steps of a chunk earn, batch x chunk: a skill has no end, an episode has
+        rewards = hilbert.skill_reward(batch.latents[:, :-1], batch.latents[:, 1:], z[:, None])
+        reward, carry = losses.semi_mdp(rewards, jnp.zeros_like(rewards), batch.chunk_steps, cfg.discount)
+    part, info = skills.update_policy(cfg, state, batch, z, reward, key, carry)
     average = losses.averaged(state.actor_average, part["actor"], cfg.actor_ema, part["policy_opt"][0].count)
     return state._replace(**part, actor_average=average), info
 
@@ -183,7 +210,7 @@ def views(cfg: Config, state: State, observation: Tree) -> Array:
 
 def export(cfg: Config, state: State) -> Policy:
     actor = state.actor_average or state.actor
-    return Policy(state.phi[0], actor, cfg.dim, cfg.policy_sees == "phi", cfg.phi_discount)
+    return Policy(state.phi[0], actor, cfg.dim, cfg.policy_sees == "phi", cfg.phi_discount, **configs.played(cfg))
 
 
 def reference(cfg: PhiConfig) -> dict[str, object]:

@@ -7,8 +7,8 @@ what the high policy gives.
 """
 
 import math
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -17,7 +17,7 @@ import optax
 from jax import Array
 
 from hilp.learning import actors, hilbert, images, losses, networks, sampling, tables
-from hilp.learning.configs import Count, Fraction, Info, NonNegative, Share
+from hilp.learning.configs import LATER, Count, Fraction, Info, NonNegative, Share
 from hilp.learning.methods import gciql
 from hilp.spec import Spec
 from hilp.trees import Tree
@@ -26,7 +26,7 @@ SQUARE_FLOOR = 1e-6  # of a representation's squared length: zero has no directi
 
 
 @dataclass(frozen=True)
-class Config(gciql.Config):
+class Config(gciql.ValueConfig):
     """Hyper-parameters, those of `gc-iql` and of a hierarchy; the defaults are OGBench's for mazes."""
 
     rep_dim: Count = 10  # numbers that represent a goal, seen from a state
@@ -34,6 +34,7 @@ class Config(gciql.Config):
     expectile: Fraction = 0.7  # nearer 1: values of the best path in the data, not of the usual one
     actor_goal_random: Share = 0.0  # share of the high policy's goals drawn from the whole data set
     high_temperature: NonNegative = 3.0  # AWR of the high policy; `temperature` is that of the low one
+    actor: Literal["gaussian"] = field(default="gaussian", metadata=LATER)  # no other head
 
 
 class Representation(eqx.Module):

@@ -39,7 +39,7 @@ class State(NamedTuple):
     value: networks.Trunk
     critic: networks.Ensemble  # of 2
     critic_target: networks.Ensemble
-    actor: actors.GaussianActor
+    actor: actors.Density
     phi_opt: optax.OptState
     policy_opt: optax.OptState
 
@@ -48,7 +48,7 @@ class Policy(eqx.Module):
     """What is left after training: phi, pi, and the reward rule."""
 
     phi: networks.Feature
-    actor: actors.GaussianActor
+    actor: actors.Density
     skill_dim: int = eqx.field(static=True)
 
     def encode(self, observation: Tree) -> Array:
@@ -85,7 +85,7 @@ def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tupl
     z = skills.draw(key, x.shape)
     reward = jnp.sum(x * z, axis=-1)
 
-    part, info = skills.update_policy(cfg, state, batch, z, reward)
+    part, info = skills.update_policy(cfg, state, batch, z, reward, key)
     return State(phi=phi, phi_opt=phi_opt, **part), {**phi_info, **info}
 
 
