@@ -202,7 +202,7 @@ def test_a_kill_in_the_middle_of_the_rows_of_a_cell(
 def test_the_plans_of_a_method_are_known_before_it_is_trained() -> None:
     spec = Spec(2, 2)
     found = {name: cells.has_rule("goal_direction", methods.config(name), spec) for name in methods.MODULES}
-    assert {name for name, has in found.items() if has} == {"hilp", "hilp-directed", "sf-hilp"}
+    assert {name for name, has in found.items() if has} == {"hilp", "hilp-directed", "hindsight", "sf-hilp"}
 
 
 def bench_goals(tmp_path: Path, data: Path, *words: str) -> list[dict[str, Any]]:

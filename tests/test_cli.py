@@ -216,7 +216,7 @@ def test_prompt_with_a_goal(run: Run, tiny_run: Path, tiny: hilp.FoundationPolic
 
 
 def test_prompt_with_a_reward(run: Run, tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ["prompt", tiny_run, "--reward", "right", "--steps", 5, "--json"]
+    words = ["prompt", tiny_run, "--reward", "right", "--rule", "skill", "--steps", 5, "--json"]
     monkeypatch.setattr("hilp.prompts.reward.POOR_FIT", -1.0)
     code, out, err = run(*words)
     told = json.loads(out)

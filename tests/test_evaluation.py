@@ -66,8 +66,8 @@ class Walker:
         z = [1.0, 0.0] if self.walks else [0.0, 0.0]
         return SimpleNamespace(kind="skill", r2=0.9, z=np.array(z))
 
-    def act(self, observations: np.ndarray, z: Any) -> np.ndarray:
-        z = getattr(z, "z", z)
+    def act(self, observations: np.ndarray, z: Any, active: Any = None) -> np.ndarray:
+        z = z(observations, active) if callable(z) else getattr(z, "z", z)
         return np.array(np.broadcast_to(np.clip(z / STEP, -1, 1), observations.shape))
 
 

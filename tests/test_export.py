@@ -537,7 +537,7 @@ def test_whole_episodes_on_the_graph(
         running.step(actions)
     assert (ours.stuck["level"] > 0).any(), "somebody got stuck, and other things were tried"
     # Which states are nearest is a yes or a no, which rounding errors of a latent can turn once in a long while.
-    assert np.mean(np.asarray(apart) <= 1e-5) >= 0.99
+    assert np.mean(np.asarray(apart) <= 1e-4) >= 0.99
     there = runtime.goal(running.goals[0], plan="graph").path_info(running.observations[0])
     here = tiny.goal(running.goals[0], plan="graph").path_info(running.observations[0])
     assert (there.reachable, there.support) == (here.reachable, here.support) and there.path.tolist() == list(here.path)

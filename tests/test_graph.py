@@ -332,7 +332,7 @@ def test_a_damaged_graph_is_refused(run_copy: Path) -> None:
         hilp.FoundationPolicy.load(run_copy)
 
 
-def test_a_reward_no_direction_expresses_is_planned_on_a_graph_that_covers_the_data(
+def test_a_reward_is_planned_on_a_graph_that_covers_the_data_and_expresses_it_as_well(
     tiny: hilp.FoundationPolicy, change: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def asked(policy: hilp.FoundationPolicy, rule: str) -> Any:
@@ -342,10 +342,11 @@ def test_a_reward_no_direction_expresses_is_planned_on_a_graph_that_covers_the_d
 
     expressed, planned = (asked(tiny, rule).r2 for rule in ("skill", "graph"))
     assert expressed < planned
-    monkeypatch.setattr(reward_prompts, "POOR_FIT", (expressed + planned) / 2)
     assert isinstance(asked(tiny, "auto"), GraphRewardPrompt)
     coarse = change(tiny, graph=replace(tiny.graph, radius=0.6 * tiny.planner.trust))
     assert isinstance(asked(coarse, "auto"), SkillPrompt)
+    monkeypatch.setattr(reward_prompts, "least_squares", lambda x, r: (np.ones(x.shape[1]), planned + 0.01))
+    assert isinstance(asked(tiny, "auto"), SkillPrompt), "a direction expresses it better"
 
 
 def test_graph_prompts_come_back_as_they_were(tiny: hilp.FoundationPolicy, tmp_path: Path) -> None:

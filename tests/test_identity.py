@@ -78,6 +78,7 @@ CASES: dict[str, Case] = {
     "iql-lap": ("iql-lap", IQL, {}),
     "iql-rand": ("iql-rand", {**IQL, "extraction": "ddpg+bc"}, {}),
     "opal": ("opal", {"hidden": FEW, "actor_hidden": FEW, "batch": 32, "dim": 4, "gru": 8, "k": 5}, {}),
+    "hindsight": ("hindsight", {**TRUNKS, "k": 5}, {}),
     "iql": ("iql", TRUNKS, {}),
     "iql over skills": ("iql", {**TRUNKS, "k": 5, "value_norm": True, "actor_ema": 0.1}, {}),
 }
@@ -173,6 +174,7 @@ QUICK = {
     "crl",
     "iql-fdm",
     "opal",
+    "hindsight",
     "iql",
 }
 

@@ -171,18 +171,6 @@ def test_numbers_that_somebody_gave_win() -> None:
         configs.changed(open_config(), {"temperature": "auto"})
 
 
-def test_short_pieces_of_a_way_are_told() -> None:
-    stitch, navigate = (
-        auto_config.resolve(open_config(), collect("maze-large", kind, 30_000, 0)) for kind in ("stitch", "navigate")
-    )
-    assert "short pieces of that (median 12 steps): for plans, consider --set discount=0.95 temperature=10" in (
-        stitch.line or ""
-    )
-    assert "pieces" not in (navigate.line or "pieces")
-    told = configs.changed(open_config(), {"discount": "0.95", "temperature": "10"})
-    assert "pieces" not in (auto_config.resolve(told, stitch.data).line or "pieces"), "who has taken the advice"
-
-
 def test_a_policy_carries_its_stride_and_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     raw = strollers(20, seconds=60)
     data = hilp.load(

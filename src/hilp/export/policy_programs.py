@@ -198,7 +198,7 @@ def hold(policy: FoundationPolicy, exported: Mapping[str, Run], seed: int = 0) -
         allowed = np.abs(swayed - ours).max(axis=0)
         compare("act_towards", [seen, there], ours, allowed)
         compare("act_between", [seen, here, there], ours, allowed)
-        still = policy.rule("act", seen, np.zeros_like(here))
+        still = policy.rule("act", seen, policy.goal_direction(here, here))
         compare("act_towards", [seen, here], still)
         compare("act_between", [seen, here, here], still)
         if policy.has_rule("distance"):

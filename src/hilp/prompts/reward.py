@@ -67,15 +67,19 @@ def reward(policy: Agent, data: Any, function: Any, options: Reward) -> Prompt:
         return _by_goal(policy, data, function, options)
     labelled = _labelled(policy, data, function, options.samples, options.seed)
     z, r2 = _fit(policy, labelled, options.intercept)
-    if r2 < POOR_FIT and options.rule == "auto" and _has_fine_graph(policy):
+    # A direction leads up to walls; a plan goes around them. So a direction is for what it expresses better.
+    if options.rule == "auto" and not options.intercept and _has_fine_graph(policy):
         on_graph = _on_graph(policy, data, function, options)
-        if on_graph.r2 >= POOR_FIT:
-            warnings.warn(
-                f"a direction of phi expresses only R^2 = {r2:.2f} of this reward, so it is planned on the graph of "
-                f"the data instead (R^2 = {on_graph.r2:.2f}); rule='skill' (--rule skill) asks for the direction",
-                stacklevel=3,
-            )
+        if on_graph.r2 >= r2:
+            if on_graph.r2 < POOR_FIT:
+                warnings.warn(
+                    f"the graph of the data expresses only R^2 = {on_graph.r2:.2f} of this reward (a direction of phi "
+                    f"{r2:.2f}): the prompt follows the part it can express; prefer smooth rewards of what is observed",
+                    stacklevel=3,
+                )
             return on_graph
+    if not (options.intercept or policy.has_rule("backward")):
+        _warn_of_mean(z, labelled.rewards, labelled.features(policy))
     if r2 < POOR_FIT:
         warnings.warn(
             f"phi expresses only R^2 = {r2:.2f} of this reward: the prompt follows the part it can express; "
@@ -114,26 +118,32 @@ def _by_segments(policy: Agent, data: Any, function: Any, options: Reward) -> Sk
 def _fit(policy: Agent, labelled: "Labelled", intercept: bool) -> tuple[np.ndarray, float]:
     """The direction of a reward, and how much of it a direction expresses.
 
-    Without an intercept, as in the paper, the mean of the reward is explained by the mean of the features. A policy
-    cannot earn more or less of a constant, so where the two fits disagree there is a warning.
+    Without an intercept, as in the paper, the mean of the reward is explained by the mean of the features.
     """
     rewards, features = labelled.rewards, labelled.features(policy)
     if not np.isfinite(features).all():
         raise HilpError("the observations of the labelled samples hold a NaN or an infinity")
-    fits = {False: (features, rewards), True: (features - features.mean(axis=0), rewards - rewards.mean())}
-    x, r = fits[intercept]
+    x, r = _centred(features, rewards) if intercept else (features, rewards)
     z, r2 = least_squares(x, r)
     if policy.has_rule("backward"):
         z = r @ features / len(r)
-    elif not intercept and cosine(z, least_squares(*fits[True])[0]) < OTHER_WAY:
+    if not np.any(z):
+        raise HilpError("phi does not change on the sampled data, so no skill can follow a reward")
+    return z, r2
+
+
+def _centred(features: np.ndarray, rewards: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return features - features.mean(axis=0), rewards - rewards.mean()
+
+
+def _warn_of_mean(z: np.ndarray, rewards: np.ndarray, features: np.ndarray) -> None:
+    """Warn where a fit without an intercept differs from one with it: no policy earns more or less of a constant."""
+    if cosine(z, least_squares(*_centred(features, rewards))[0]) < OTHER_WAY:
         warnings.warn(
             f"the mean of this reward ({rewards.mean():.3g}), not its differences, decides this prompt: subtract it, "
             "or pass intercept=True (--intercept)",
             stacklevel=4,
         )
-    if not np.any(z):
-        raise HilpError("phi does not change on the sampled data, so no skill can follow a reward")
-    return z, r2
 
 
 def _on_graph(policy: Agent, data: Any, function: Any, options: Reward) -> graph_reward.GraphRewardPrompt:
@@ -189,7 +199,7 @@ def _what_else(policy: Agent, function: Any, labelled: "Labelled", intercept: bo
         rewards = change(labelled.before, actions, labelled.after, Extras({}, {}, "the bank"))
         features = labelled.features(policy)
         if intercept:
-            features, rewards = features - features.mean(axis=0), rewards - rewards.mean()
+            features, rewards = _centred(features, rewards)
         found = least_squares(features, rewards)[1]
         if found >= POOR_FIT:
             tips.insert(0, f"reward the change instead, '{change.text}' (R^2 = {found:.2f})")

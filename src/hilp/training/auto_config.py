@@ -8,8 +8,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from hilp.data import timescale
 from hilp.data.dataset import Dataset
 from hilp.errors import say
@@ -18,8 +16,6 @@ from hilp.presets import Preset
 
 HORIZON = "phi_discount"  # where it is "auto", so is the stride
 GROWTH = 2 / 3  # of updates with phi's horizon (docs/results.md, maps of one's own)
-PIECES = 0.5  # of the way across: data whose episodes are shorter has to be put together
-DECISIVE = {"discount": 0.95, "temperature": 10.0}  # of skills that follow plans through such data (docs/results.md)
 
 
 class Resolved(NamedTuple):
@@ -45,7 +41,7 @@ def resolve(config: Any, data: Dataset, before: Mapping[str, Any] = {}) -> Resol
         scale = dataclasses.replace(scale, stride=1, discount=timescale.discount_for(scale.crossing))
     data = _subsampled(data, scale.stride)
     config = configs.changed(config, dict.fromkeys(keys, scale.discount))
-    return Resolved(config, data, scale.line + _pieces(config, data, scale))
+    return Resolved(config, data, scale.line)
 
 
 def updates(preset: Preset, config: Any, data: Dataset, quiet: bool = True) -> int:
@@ -68,23 +64,6 @@ def updates(preset: Preset, config: Any, data: Dataset, quiet: bool = True) -> i
 def _stride_open(data: Dataset) -> bool:
     """Whether data may be subsampled: the user set no stride, and it names no task, which would have its own steps."""
     return data.stride is None and data.task is None and data.frames == 1
-
-
-def _pieces(config: Any, data: Dataset, scale: timescale.TimeScale) -> str:
-    """What to try where episodes are short pieces of the data: there, skills of the preset stand still at turns."""
-    median = float(np.median(data.lengths)) - 1  # rows, a step fewer
-    if scale.crossing is None or median >= PIECES * scale.crossing / scale.stride:
-        return ""
-    weighted = all(hasattr(config, name) for name in DECISIVE) and getattr(config, "extraction", "awr") == "awr"
-    if not weighted or _weight(config.discount, config.temperature) >= _weight(**DECISIVE):
-        return ""
-    values = " ".join(f"{name}={value:g}" for name, value in DECISIVE.items())
-    return f"; its episodes are short pieces of that (median {median:.0f} steps): for plans, consider --set {values}"
-
-
-def _weight(discount: float, temperature: float) -> float:
-    """How much a step the right way weighs against a wrong one, for as much as there is to gain (how-it-works.md)."""
-    return temperature * (1.0 - discount**2)
 
 
 def _subsampled(data: Dataset, stride: int) -> Dataset:

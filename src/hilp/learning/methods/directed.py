@@ -153,6 +153,7 @@ PRESETS = {
         "phi_tau": 0.02,
         "tau": 0.02,
         "temperature": 28.0,  # a step pays a random skill of 64 numbers about a third of what it pays one of 8
+        "lived": 1.0,
         "bound_targets": True,  # detours of the data make ways longer, and a quasimetric believes them more easily
     },
     "laptop pointmaze+arm+noisy-arm": tables.OGBENCH_LAPTOP,

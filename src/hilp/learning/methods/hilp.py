@@ -257,6 +257,7 @@ PRESETS = {
         "phi_tau": 0.02,
         "tau": 0.02,
         "temperature": 3.0,
+        "lived": 1.0,  # skills that were lived say more about the data's actions than uniform ones
     },
     "laptop antmaze": {
         **tables.ANT,

@@ -4,7 +4,8 @@ For bodies, logged while they do what they do. A skill is what the next k rows w
 observation: their mean, and of columns that hardly change in k rows, as a place does, how far they moved. The actor
 clones actions given it. So every skill was lived, and an actor that did not listen would clone badly. A reward becomes
 the mean skill of the segments that it pays most (`hilp.prompts.segments`), a goal the skill of moving there. Where that
-is not a straight line, HILP's phi (Eq. 6), learnt next to the actor, plans the way.
+is not a straight line, HILP's phi (Eq. 6), learnt next to the actor, plans the way. Where columns are slow, phi sees
+these alone: of all columns, most of the distance between two states of a body would be posture.
 """
 
 import math
@@ -53,11 +54,23 @@ class Moments(NamedTuple):
     moved: Array  # the mean square of how far segments moved
 
 
+class Units(NamedTuple):
+    """Of each column, and how many are slow."""
+
+    mean: Array  # of the means of segments
+    deviation: Array
+    moved: Array  # how far segments usually move
+    slow: Array  # 1 where a column is slow, else 0
+    places: Array  # 1 for the columns that phi sees: the slow ones, all where none is slow
+    slow_count: Array
+
+
 class State(NamedTuple):
     phi: networks.Ensemble  # of 2
     phi_target: networks.Ensemble
     phi_opt: optax.OptState
     moments: Moments
+    units: Units
     actor: actors.GaussianActor
     rest: networks.Mlp  # of a skill, given how far the slow columns move
     opt: optax.OptState
@@ -69,7 +82,7 @@ class Policy(eqx.Module):
     phi: networks.Trunk
     actor: actors.GaussianActor
     rest: networks.Mlp
-    units: tuple[Array, Array, Array, Array]
+    units: Units
     skill_dim: int = eqx.field(static=True)
     skill_horizon: int = eqx.field(static=True)
     discount: float = eqx.field(static=True)
@@ -78,7 +91,8 @@ class Policy(eqx.Module):
         return self.actor.act(observation, z)
 
     def encode(self, observation: Tree) -> Array:
-        return jnp.concatenate([self.phi(observation), BESIDE * numbers(observation)], axis=-1)
+        latent = self.phi(seen_places(observation, self.units))
+        return jnp.concatenate([latent, BESIDE * numbers(observation)], axis=-1)
 
     def skill_of(self, observations: Tree, actions: Array, steps: Array) -> Array:
         """What a segment was like."""
@@ -86,13 +100,14 @@ class Policy(eqx.Module):
 
     def goal_direction(self, here: Array, there: Array) -> Array:
         """Goal rule: the skill of moving there, no faster than usual; where nothing is slow, of being there."""
-        here, there = (latent[..., -self.skill_dim :] / BESIDE for latent in (here, there))
-        mean, deviation, moved, slow = self.units
-        way = jnp.where(slow > 0.0, (there - here) / moved, 0.0)
+        first = here.shape[-1] - self.skill_dim
+        here, there = (jax.lax.slice_in_dim(latent, first, None, axis=-1) / BESIDE for latent in (here, there))
+        of = self.units
+        way = of.slow * (there - here) / of.moved
         length = jnp.sqrt(jnp.sum(jnp.square(way), axis=-1, keepdims=True))
-        way = way * jnp.minimum(1.0, jnp.sqrt(jnp.sum(slow)) / jnp.maximum(length, TINY))
-        on_the_way = jnp.where(slow > 0.0, way, self.rest(jnp.concatenate([here, way], axis=-1)))
-        return jnp.where(jnp.sum(slow) > 0.0, on_the_way, (there - mean) / deviation)
+        way = way * jnp.minimum(1.0, jnp.sqrt(of.slow_count) / jnp.maximum(length, TINY))
+        on_the_way = jnp.where(of.slow > 0.0, way, self.rest(jnp.concatenate([here, way], axis=-1)))
+        return jnp.where(of.slow_count > 0.0, on_the_way, (there - of.mean) / of.deviation)
 
 
 def numbers(observation: Tree, leading: int = 1) -> Array:
@@ -100,6 +115,17 @@ def numbers(observation: Tree, leading: int = 1) -> Array:
     parts = trees.named(observation, "").values()
     flat = [part.reshape(*part.shape[:leading], -1) for part in parts if part.dtype != jnp.uint8]
     return jnp.concatenate(flat, axis=-1)
+
+
+def seen_places(observation: Tree, of: Units) -> Tree:
+    """What phi sees: pictures and the columns that are places, with zeros for the others."""
+    at, found = 0, {}
+    for name, part in trees.named(observation, "").items():
+        if part.dtype != jnp.uint8:
+            size = math.prod(part.shape[1:])
+            part, at = part * of.places[at : at + size].reshape(part.shape[1:]), at + size
+        found[name] = part
+    return trees.unnamed(found, "")
 
 
 def _columns(spec: Spec) -> int:
@@ -121,18 +147,17 @@ def summary(rows: Array, steps: Array) -> tuple[Array, Array]:
     return mean, (rows[:, -1] - rows[:, 0]) * (k / real)
 
 
-def units(moments: Moments) -> tuple[Array, Array, Array, Array]:
-    """Of each column: mean and deviation of means of segments, the usual movement, and 1 where the column is slow."""
+def units(moments: Moments) -> Units:
     variance = jnp.maximum(moments.square - jnp.square(moments.mean), 0.0)
     slow = jnp.where((moments.moved < SLOW**2 * variance) & (moments.moved > TINY**2), 1.0, 0.0)
     deviation, moved = (jnp.where(it > TINY**2, jnp.sqrt(it), 1.0) for it in (variance, moments.moved))
-    return moments.mean, deviation, moved, slow
+    count = jnp.sum(slow)
+    return Units(moments.mean, deviation, moved, slow, jnp.where(count > 0.0, slow, 1.0), count)
 
 
-def skill(of: tuple[Array, Array, Array, Array], mean: Array, moved: Array) -> Array:
+def skill(of: Units, mean: Array, moved: Array) -> Array:
     """Of a segment's mean and movement, in units of the data: batch x columns."""
-    usual_mean, deviation, usual_movement, slow = of
-    return jnp.where(slow > 0.0, moved / usual_movement, (mean - usual_mean) / deviation)
+    return jnp.where(of.slow > 0.0, moved / of.moved, (mean - of.mean) / of.deviation)
 
 
 def sample(cfg: Config, index: sampling.Index, key: Array) -> sampling.Rows:
@@ -156,27 +181,30 @@ def init(cfg: Config, spec: Spec, key: Array) -> State:
     nothing = jnp.zeros((columns,), jnp.float32)
     moments = Moments(jnp.zeros((), jnp.float32), nothing, nothing, nothing)
     adam = optax.adam(cfg.lr)
-    return State(phi, phi, adam.init(phi), moments, actor, rest, adam.init((actor, rest)))
+    return State(phi, phi, adam.init(phi), moments, units(moments), actor, rest, adam.init((actor, rest)))
 
 
 def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tuple[State, Info]:
-    phi_grad = jax.value_and_grad(hilp.phi_loss, has_aux=True)
-    (_, (info, _)), grads = phi_grad(state.phi, cfg, state.phi_target, batch)
-    phi, phi_opt = losses.adam_step(cfg.lr, grads, state.phi_opt, state.phi)
-    phi_target = losses.polyak(state.phi_target, phi, cfg.phi_tau)
-
     mean, moved = summary(numbers(batch.segment, 2), batch.steps)
     moments = updated(state.moments, mean, moved)
     of = units(moments)
+
+    rows = ("observation", "next_observation", "goal")
+    seen = batch.replace(**{name: seen_places(getattr(batch, name), of) for name in rows})
+    phi_grad = jax.value_and_grad(hilp.phi_loss, has_aux=True)
+    (_, (info, _)), grads = phi_grad(state.phi, cfg, state.phi_target, seen)
+    phi, phi_opt = losses.adam_step(cfg.lr, grads, state.phi_opt, state.phi)
+    phi_target = losses.polyak(state.phi_target, phi, cfg.phi_tau)
+
     z = skill(of, mean, moved)
     actor_loss, grad_actor = jax.value_and_grad(actors.bc_loss)(
         state.actor, networks.join(batch.observation, z), batch.action
     )
-    rest_loss, grad_rest = jax.value_and_grad(completion_loss)(state.rest, numbers(batch.observation), z, of[-1])
+    rest_loss, grad_rest = jax.value_and_grad(completion_loss)(state.rest, numbers(batch.observation), z, of.slow)
     nets = (state.actor, state.rest)
     (actor, rest), opt = losses.adam_step(cfg.lr, (grad_actor, grad_rest), state.opt, nets)
     info |= {"actor_loss": actor_loss, "rest_loss": rest_loss}
-    return State(phi, phi_target, phi_opt, moments, actor, rest, opt), info
+    return State(phi, phi_target, phi_opt, moments, of, actor, rest, opt), info
 
 
 def updated(moments: Moments, mean: Array, moved: Array) -> Moments:
@@ -195,8 +223,8 @@ def completion_loss(rest: networks.Mlp, s: Array, z: Array, slow: Array) -> Arra
 
 
 def export(cfg: Config, state: State) -> Policy:
-    of = units(state.moments)
-    return Policy(state.phi[0], state.actor, state.rest, of, of[0].size, cfg.k, cfg.phi_discount)
+    columns = state.units.mean.size
+    return Policy(state.phi[0], state.actor, state.rest, state.units, columns, cfg.k, cfg.phi_discount)
 
 
 def reference(cfg: Config) -> dict[str, object]:
