@@ -141,7 +141,7 @@ def quickstart_policy() -> FoundationPolicy:
     from hilp.spec import Spec
 
     preset = presets.preset("hilp", "laptop")
-    config, spec = replace(preset.config, phi_discount=0.98, goal_discount=0.98), Spec(2, 2)
+    config, spec = replace(preset.config, phi_discount=0.98, goal_discount=0.98, chunk=1), Spec(2, 2)
     rng = np.random.default_rng(0)
     walks = np.cumsum(rng.normal(0.0, 0.3, (60, 300, 2)), axis=1).reshape(-1, 2).astype(np.float32)
     actions = rng.uniform(-1.0, 1.0, walks.shape).astype(np.float32)

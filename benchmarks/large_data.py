@@ -77,7 +77,7 @@ def stream(folder: Path) -> Line:
     from hilp.presets import preset
 
     data = Dataset.open(folder)
-    config = configs.changed(preset("hilp", "laptop").config, {"phi_discount": 0.97, "goal_discount": 0.97})
+    config = configs.changed(preset("hilp", "laptop").config, {"phi_discount": 0.97, "goal_discount": 0.97, "chunk": 1})
     rate = updates_per_second(config, data, first=64, steps=320, turns=4)
     return {
         "name": "stream",

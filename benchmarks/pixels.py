@@ -40,7 +40,7 @@ def filmed() -> tuple[Any, Dataset]:
     rng = np.random.default_rng(0)
     frames = rng.integers(0, 256, (FRAMES, SIDE, SIDE, 3), np.uint8)
     made = Dataset({"pixels": frames}, np.zeros((FRAMES, 2), np.float32), np.full(FRAMES // 100, 100), name="noise")
-    values = {"phi_discount": 0.97, "goal_discount": 0.97}
+    values = {"phi_discount": 0.97, "goal_discount": 0.97, "chunk": 1}
     return configs.changed(preset("hilp", "laptop", "maze-large-pixels").config, values), made
 
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import hilp
 from hilp import HilpError, export, testing
 from hilp.export import numpy_folder
 from hilp.learning import actors, methods, sampling
@@ -18,6 +19,7 @@ from hilp.learning.methods import gciql
 from hilp.learning.methods import hilp as method
 from hilp.learning.sampling import Batch
 from hilp.spec import Spec
+from hilp.training import auto_config
 from test_export import untrained
 from test_methods import SMALL, config_of
 
@@ -122,6 +124,81 @@ def test_conformance_of_others(name: str) -> None:
 def test_two_stages_learn_chunks_too() -> None:
     config = methods.config("hilp", **SMALL["hilp"], schedule="sequential", phi_steps=7, policy_sees="phi", chunk=3)
     testing.check_resume(config)
+
+
+# ---- how many the data asks for --------------------------------------------------------------------------------------
+
+
+def commanded(fresh: bool, episodes: int = 20, rows: int = 100) -> Any:
+    """Two joints that move a third of the way to where a command says, and a column that says nothing.
+
+    The command moves slowly from place to place, or is drawn afresh at each row.
+    """
+    rng = np.random.default_rng(0)
+    seen, acted = [], []
+    for _ in range(episodes):
+        joints = rng.uniform(-1, 1, 2)
+        places = rng.uniform(-1, 1, (rows // 20 + 2, 2))
+        for row in range(rows):
+            between = row % 20 / 20
+            target = (1 - between) * places[row // 20] + between * places[row // 20 + 1]
+            target = rng.uniform(-1, 1, 2) if fresh else target
+            seen.append([*joints, rng.normal()])
+            acted.append(target)
+            joints = joints + (target - joints) / 3
+    data = hilp.Dataset(np.array(seen, np.float32), np.array(acted, np.float32), np.full(episodes, rows))
+    return data
+
+
+def test_autocorrelation_by_hand() -> None:
+    """1, -1, 1, -1, 1 and its last row, which is no action: 4 pairs of opposites, then 3 of equals."""
+    actions = np.array([[1.0], [-1.0], [1.0], [-1.0], [1.0], [9.0]])
+    data = hilp.Dataset(np.zeros((12, 1), np.float32), np.concatenate([actions, -actions]), np.array([6, 6]))
+    assert auto_config.autocorrelation(data, 1) == pytest.approx(-1.0)
+    assert auto_config.autocorrelation(data, 2) == pytest.approx(1.0)
+    assert auto_config.autocorrelation(data, 5) == 0.0
+
+
+def test_slow_commands_of_positions_ask_for_chunks() -> None:
+    data = commanded(fresh=False)
+    chunk, line = auto_config.chunk_for(data)
+    assert chunk in (4, 8) and line is not None and "2 of 2 commands are positions" in line
+    parts = {"arm": data.observations[:, :2], "clock": data.observations[:, 2:]}
+    assert auto_config.chunk_for(replace(data, observations=parts))[0] == chunk
+    spare = replace(data, observations=data.observations[:, 2:])  # the joints are not observed
+    for other in (
+        commanded(fresh=True),
+        DATA,
+        spare,
+        replace(data, observations={"camera": np.zeros((2000, 4, 4, 3))}),
+    ):
+        assert auto_config.chunk_for(other) == (1, None)
+
+
+@pytest.mark.parametrize("name", ["maze-large", "maze-large-stitch"])
+def test_built_in_data_asks_for_one_action(name: str) -> None:
+    assert auto_config.chunk_for(hilp.load(name)) == (1, None)
+
+
+def test_auto_becomes_a_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = commanded(fresh=False)
+    chunk = auto_config.chunk_for(data)[0]
+    config = replace(config_of("gc-bc"), chunk="auto", play=2)
+    policy = hilp.pretrain(config, data, steps=4, out=tmp_path / "run")
+    assert f"{chunk} actions are answered at once" in capsys.readouterr().err
+    assert (policy.chunk, policy.play, policy.config.chunk) == (chunk, 2, chunk)
+    more = hilp.pretrain(config, data, steps=8, out=tmp_path / "run", resume=True, quiet=True)
+    assert more.fingerprint == hilp.pretrain(config, data, steps=8, quiet=True).fingerprint
+    plain = hilp.pretrain(replace(config, play=0), DATA, steps=4, out=tmp_path / "one", quiet=True)
+    assert plain.chunk == 1 and "chunk" not in methods.config_values(plain.config)
+    again = hilp.pretrain(replace(config, play=0), DATA, steps=6, out=tmp_path / "one", resume=True, quiet=True)
+    assert again.chunk == 1
+
+
+@pytest.mark.parametrize("name", CHUNKED)
+def test_the_laptop_preset_asks_the_data_and_the_paper_does_not(name: str) -> None:
+    assert hilp.preset(name, "laptop").config.chunk == "auto"
+    assert hilp.preset(name, "paper").config.chunk == 1
 
 
 # ---- how they are played ---------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ SUCCESSOR: dict[str, Any] = {"dim": 4, "preprocess_hidden": (16, 8), "hidden": 1
 TRUNKS: dict[str, Any] = {"hidden": (16,), "actor_hidden": (16, 16), "batch": 32}
 SMALL: dict[str, dict[str, Any]] = {
     "hilp": {**TRUNKS, "dim": 4},
+    "hindsight": {**TRUNKS, "dim": 4, "k": 4},
     "hilp-directed": {**TRUNKS, "dim": 8},
     **{name: {**SUCCESSOR, "phi_hidden": (16, 16)} for name in methods.MODULES if name.startswith("sf-")},
     "fb": {**SUCCESSOR, "backward_hidden": (16, 16)},

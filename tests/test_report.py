@@ -31,6 +31,7 @@ SECTIONS = [
     "Trajectories",
     "Known before acting",
     "What phi has learned",
+    "Whether the actor listens",
     "Training",
     "Where this comes from",
 ]
@@ -62,7 +63,8 @@ def test_the_report_has_every_section_and_picture(reported: Path, tiny: hilp.Fou
     assert titles(page) == SECTIONS
     pictures = images(page)
     calibrated = "by a way that the data shows" in page  # where two of the goals were reached
-    assert len(pictures) == 8 + calibrated  # goals, rewards; their trajectories; fields, scatter, latents; losses
+    # goals, rewards; their trajectories; fields, scatter, latents; listening, losses
+    assert len(pictures) == 9 + calibrated
     assert all(picture.startswith(b"\x89PNG") and len(picture) > 2_000 for picture in pictures)
     assert len(set(pictures)) == len(pictures)
     for text in (tiny.fingerprint, "goal, plan 0", "goal, plan auto", "reward, right", "Rank correlation"):
@@ -91,20 +93,20 @@ def test_rows_of_another_policy_are_not_shown(tiny: hilp.FoundationPolicy, run_c
     lines.append(run_copy / "rows.jsonl", [row_of("f" * 32)])
     (run_copy / "metrics.jsonl").unlink()
     text = page.write(run_copy, run_copy / "page.html").read_text()
-    assert titles(text) == ["What phi has learned", "Where this comes from"]
+    assert titles(text) == ["What phi has learned", *SECTIONS[-3::2]]
 
 
 def test_each_task_has_its_own_results(tiny: hilp.FoundationPolicy, change: Any) -> None:
     rows = [row for task in ("maze-medium", "maze-large") for row in hilp.evaluate(tiny, task, plan=0, episodes=2)]
     text = page.build(change(tiny, provenance=Provenance()), rows, [], None)
-    assert titles(text) == ["Results in maze-medium", "Results in maze-large", "Where this comes from"]
+    assert titles(text) == ["Results in maze-medium", "Results in maze-large", *SECTIONS[-3::2]]
 
 
 def test_a_policy_outside_of_a_run_keeps_its_report(tiny: hilp.FoundationPolicy, change: Any, tmp_path: Path) -> None:
     folder = change(tiny, provenance=Provenance(data="<b>mine</b>")).save(tmp_path / "mine")
     assert page.write(folder) == folder / "report.html"
     text = (folder / "report.html").read_text()
-    assert titles(text) == ["Where this comes from"]
+    assert titles(text) == SECTIONS[-3::2]
     assert "&lt;b&gt;mine" in text and "<b>mine" not in text
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 

@@ -23,7 +23,8 @@ from test_methods import SMALL
 from test_train import CONFIG, walks
 
 PAGE = Path(__file__).parent.parent / "docs" / "metrics.md"
-OF_THE_LOOP = {"step", "steps_per_second", "success", "success_plan", "evaluation_step", "phi_change", "validation_..."}
+OF_THE_LOOP = {"step", "steps_per_second", "success", "success_plan", "evaluation_step", "phi_change", "listening",
+               "validation_..."}  # fmt: skip
 
 
 # ---- the page --------------------------------------------------------------------------------------------------------

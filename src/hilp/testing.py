@@ -60,8 +60,7 @@ def check_contract(config: Any) -> None:
     """Five names, a name of its own, and an export whose rules fit together."""
     name = methods.name_of(config)
     module = methods.module(name)
-    state = jax.eval_shape(lambda: module.init(config, Spec(3, 2), jax.random.key(0)))
-    core = module.export(config, state)
+    core = jax.eval_shape(lambda: module.export(config, module.init(config, Spec(3, 2), jax.random.key(0))))
     fields = {field.name for field in dataclasses.fields(config)}
     assert fields >= {"batch", "normalize"}, "a Config has `batch` and `normalize`"
     type(config)()  # every field has a default: kept policies are read with it

@@ -49,7 +49,7 @@ class Preset(common.Verb):
 
 @dataclass(frozen=True)
 class Diagnose(common.OfPolicy, common.Reading):
-    """How well the latent distance fits the task, in numbers and in words."""
+    """How well the latent distance fits the task, and whether the actor listens, in numbers and in words."""
 
     task: str | None = None
     """task with exact distances (default: the one its data was collected in)"""
@@ -67,7 +67,7 @@ class Diagnose(common.OfPolicy, common.Reading):
         data = common.read_as_trained(self.run, self.data, self) if self.data else None
         unseen = None if kept is None else held_out.measure(policy, dataset.Dataset.open(kept), seed=self.seed)
         if world is None and data is None and unseen is not None:
-            result: dict[str, Any] = {"policy": policy.fingerprint, "method": policy.method}
+            result: dict[str, Any] = diagnosis.about(policy, self.seed)
         else:
             result = diagnosis.diagnose(policy, world, data, steps=self.steps, seed=self.seed, quiet=self.json)
         if unseen is not None:

@@ -20,6 +20,7 @@ from hilp.errors import HilpError, require_count, require_seed
 from hilp.evaluation import theory
 from hilp.learning import methods
 from hilp.learning.methods import monolithic
+from hilp.policy import listening
 from hilp.policy.policy import FoundationPolicy
 from hilp.policy.preparation import Preparation
 from hilp.spec import Spec
@@ -53,10 +54,14 @@ def diagnose(
 
     `exact` is there for a task with exact distances (by default the task that the policy's data was collected in).
     `learned` is there when data is given: a value V(s, g) is trained on it for `steps` updates (`config`, by default
-    the sizes and the discount of the policy) and compared on random `pairs` of its states.
+    the sizes and the discount of the policy) and compared on random `pairs` of its states. `listening` is there for
+    policies that take prompts; of one without distances it is all that there is.
     """
+    result = about(policy, seed)
     if not policy.has_rule("goal_direction"):
-        raise HilpError(f"{policy.method} does not learn distances: there is nothing to compare with steps")
+        if "listening" not in result:
+            raise HilpError(f"{policy.method} does not learn distances: there is nothing to compare with steps")
+        return result
     steps, pairs, seed = require_count("steps", steps), require_count("pairs", pairs, 2), require_seed(seed)
     if task is None and data is None:
         task = policy.provenance.task
@@ -65,9 +70,7 @@ def diagnose(
     if finite is None and data is None:
         reason = "no task is known" if world is None else f"{world.name} has no exact distances"
         raise HilpError(f"nothing to compare the policy with: {reason}; pass the data it was trained on (--data)")
-    result: Numbers = {
-        "policy": policy.fingerprint,
-        "method": policy.method,
+    result |= {
         "discount": policy.discount,
         "expectile": policy.settings.get("phi_expectile"),
         "seed": seed,
@@ -83,6 +86,16 @@ def diagnose(
         learned = compare_with_value(policy, reference, reference.train(quiet), pairs)
         result["learned"] = {"data": data.name, "steps": steps, "pairs": pairs, **learned}
     return result
+
+
+def about(policy: FoundationPolicy, seed: int = 0) -> Numbers:
+    """Which policy it is, and whether its actor listens."""
+    found = listening.listening(policy, require_seed(seed))
+    return {
+        "policy": policy.fingerprint,
+        "method": policy.method,
+        **({} if found is None else {"listening": found}),
+    }
 
 
 def training_summary(policy: FoundationPolicy, data: Dataset | None = None) -> Numbers:

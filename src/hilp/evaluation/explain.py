@@ -17,6 +17,7 @@ SATURATED_SHARE = 0.3  # of distances at their longest that deserve a word
 LONGEST = 0.995  # a discount of phi that is not worth raising
 POOR_TIME = 0.5  # rank correlation with observed time, which detours keep low
 AGREES = 0.6  # of actions, where chance is a half
+LISTENS = 0.3  # of the data's spread of actions: an actor whose actions move less hardly hears its prompt
 COLLAPSED = "All latent distances are equal: phi has collapsed or was never trained."
 ALIKE = "Latent distance and {} order pairs alike with rank correlation {:.2f}"
 DISTANCE = {False: "|phi(s) - phi(g)|", True: "d(s, g)"}  # by whether phi is directed
@@ -26,8 +27,20 @@ Numbers = dict[str, Any]
 
 def explain_diagnosis(result: Numbers) -> list[str]:
     """A diagnosis in sentences that a user can act on."""
-    exact = _exact_words(result["exact"], result) if "exact" in result else []
-    return exact + (_learned_words(result["learned"], result) if "learned" in result else [])
+    told = _exact_words(result["exact"], result) if "exact" in result else []
+    told += _learned_words(result["learned"], result) if "learned" in result else []
+    return told + ([explain_listening(result["listening"])] if "listening" in result else [])
+
+
+def explain_listening(found: float) -> str:
+    """Whether the actor does different things under different prompts (`hilp.policy.listening`)."""
+    told = f"Over skills, actions spread by {found:.2f} of what they do in the data"
+    if found >= LISTENS:
+        return f"{told}: the actor listens to its prompt."
+    return (
+        f"{told}: the actor hardly listens to its prompt. Train longer, or with skills that the data lived (--set "
+        "lived=0.5 of hilp, or --method hindsight)."
+    )
 
 
 def explain_held_out(plans: Sequence[Numbers]) -> list[str]:

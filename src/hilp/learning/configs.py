@@ -2,7 +2,7 @@
 
 import dataclasses
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
 from jax import Array
@@ -114,9 +114,8 @@ class SuccessorConfig(BaseConfig):
 class ChunkConfig(BaseConfig):
     """Of an actor that answers several actions at once; not in the paper, whose actors answer one."""
 
-    chunk: AutoCount = dataclasses.field(
-        default=1, metadata=LATER
-    )  # actions answered at once; "auto": as the data asks
+    # Actions answered at once; "auto": as many as the data's stay alike, where they say where a body shall be.
+    chunk: AutoCount = dataclasses.field(default=1, metadata=LATER)
     play: UpTo = dataclasses.field(default=0, metadata=LATER)  # of them played before asking anew; 0: all
 
     def __post_init__(self) -> None:
@@ -163,6 +162,13 @@ def to_fit(config: Any) -> list[str]:
     """The keys of a config that are still to be fitted to data."""
     kinds = _kinds(type(config)).items()
     return [name for name, (_, notes) in kinds if AUTO in notes and getattr(config, name) == AUTO]
+
+
+def known(config: Any, values: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
+    """Of the values that a run holds of its config (`values`) those of these keys; LATER options at their default."""
+    left_out = {field.name: field.default for field in dataclasses.fields(config) if field.metadata == LATER}
+    found = {**(left_out if values else {}), **values}
+    return {key: found[key] for key in keys if key in found}
 
 
 def reference_values(config: Any, *more: str, **phi: object) -> dict[str, object]:

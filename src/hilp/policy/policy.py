@@ -166,9 +166,8 @@ class FoundationPolicy(PromptablePolicy):
     def skill_of(self, observations: Tree, actions: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """The skills that segments followed: rows n x (k + 1), actions n x k between them, the first `steps` real."""
         self.require_rule("skill_of", "cannot name the skill of a segment")
-        inside = (actions - self.preparation.action_center) / self.preparation.action_half_range
-        seen = self.preparation.observations(observations)
-        return np.asarray(self._rules("skill_of", seen, inside.astype(np.float32), steps))
+        seen, inside = self.preparation.observations(observations), self.preparation.inside(actions)
+        return np.asarray(self._rules("skill_of", seen, inside, steps))
 
     def high_level(self, arrays: Mapping[str, np.ndarray], note: Mapping[str, Any], path: Path) -> "HighLevel":
         """The high level of a saved hierarchy; KeyError, TypeError or ValueError where it is something else."""

@@ -70,6 +70,10 @@ class Preparation:
         """Of the networks, as the user takes them."""
         return self.action_center + self.action_half_range * actions
 
+    def inside(self, actions: np.ndarray) -> np.ndarray:
+        """Of the user, as the networks give them."""
+        return np.asarray((actions - self.action_center) / self.action_half_range, np.float32)
+
     def to_json(self) -> dict[str, Any]:
         found = {name: trees.over(np.ndarray.tolist, getattr(self, name)) for name in ARRAYS}
         found |= {} if self.stride == 1 else {"stride": self.stride}  # as before there were any

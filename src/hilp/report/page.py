@@ -21,6 +21,7 @@ from hilp.evaluation.rows import Metrics, Row, grouped
 from hilp.evaluation.setup import task_of
 from hilp.evaluation.trajectories import SavedRollout
 from hilp.learning import hilbert
+from hilp.policy.listening import listening
 from hilp.policy.policy import FoundationPolicy
 from hilp.prompts.bank import Bank
 from hilp.prompts.midpoints import Midpoints
@@ -52,7 +53,7 @@ def build(
     for name, group in by_task.items():
         sections += _foresight(group, where(name))
     sections += [] if world is None else _representation(policy, world)
-    sections += [*_training(metrics), _origin(policy, rows)]
+    sections += [*_listening(policy, metrics), *_training(metrics), _origin(policy, rows)]
     data = escape.escape(printable(str(policy.provenance.data or "your data")))
     intro = (
         f"<p>A policy trained on <strong>{data}</strong> without rewards or goals "
@@ -353,6 +354,17 @@ def _against_exact(policy: FoundationPolicy, world: tasks.Task, finite: tasks.Fi
         (latent, "The latent space in its two principal directions (PCA), coloured by place."),
     ]
     return Section("What phi has learned", text, pictures)
+
+
+def _listening(policy: FoundationPolicy, metrics: list[Metrics]) -> list[Section]:
+    found = listening(policy)
+    if found is None:
+        return []
+    shown, curve = [], _series(metrics, "listening")
+    if len(curve[0]) > 1:
+        fig = figures.curve_grid({"listening": {"training": curve}}, "Spread of actions over skills")
+        shown.append((fig, "In units of the spread of the data's actions."))
+    return [Section("Whether the actor listens", explain.explain_listening(found), shown)]
 
 
 def _training(metrics: list[Metrics]) -> list[Section]:

@@ -1,4 +1,4 @@
-"""Values of a config that are "auto", chosen by the time scale of the data.
+"""Values of a config that are "auto", chosen by the data: its time scale, and what its actions are.
 
 Numbers of the user always win. What was chosen is written down as numbers, so a policy, a run and a row say what they
 were trained with, and a run that is resumed goes on with what it began with.
@@ -8,13 +8,21 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from hilp.data import timescale
+import numpy as np
+
+from hilp import trees
+from hilp.data import measures, timescale
 from hilp.data.dataset import Dataset
 from hilp.errors import say
 from hilp.learning import configs
 from hilp.presets import Preset
 
 HORIZON = "phi_discount"  # where it is "auto", so is the stride
+CHUNK = "chunk"
+TARGETS = 0.5  # share of commands that are targets for what is observed, from which a log is one of positions
+ALIKE = 0.8  # of the autocorrelation over one row that is left over a chunk
+LONGEST_CHUNK = 16
+COMPARED = 20_000  # rows whose actions are held against later ones
 GROWTH = 2 / 3  # of updates with phi's horizon (docs/results.md, maps of one's own)
 
 
@@ -32,16 +40,57 @@ def resolve(config: Any, data: Dataset, before: Mapping[str, Any] = {}) -> Resol
     if not keys:
         return Resolved(config, data)
     stride_open = HORIZON in keys and _stride_open(data)
-    values = {key: value for key, value in dict(before.get("config") or {}).items() if key in keys}
+    values = configs.known(config, before.get("config") or {}, keys)
     stride = before.get("stride", 1)
     if len(values) == len(keys) and type(stride) is int and stride >= 1:
         return Resolved(configs.changed(config, values), _subsampled(data, stride if stride_open else 1))
-    scale = timescale.of_dataset(data)
-    if not stride_open:
-        scale = dataclasses.replace(scale, stride=1, discount=timescale.discount_for(scale.crossing))
-    data = _subsampled(data, scale.stride)
-    config = configs.changed(config, dict.fromkeys(keys, scale.discount))
-    return Resolved(config, data, scale.line)
+    lines = []
+    if discounts := [key for key in keys if key.endswith("discount")]:
+        scale = timescale.of_dataset(data)
+        if not stride_open:
+            scale = dataclasses.replace(scale, stride=1, discount=timescale.discount_for(scale.crossing))
+        data = _subsampled(data, scale.stride)
+        config = configs.changed(config, dict.fromkeys(discounts, scale.discount))
+        lines.append(scale.line)
+    if CHUNK in keys:
+        chunk, line = chunk_for(data)
+        config = configs.changed(config, {CHUNK: max(chunk, config.play)})
+        lines += [] if line is None else [line]
+    return Resolved(config, data, "; ".join(lines) or None)
+
+
+def chunk_for(data: Dataset) -> tuple[int, str | None]:
+    """How many actions to answer at once, and a line where that is more than one.
+
+    People who say by their commands where a body shall be pause and turn as they please: an actor of one action learns
+    to stand still. Where most commands are targets for what is observed, it answers as many as stay alike; elsewhere
+    actions are fresh at each step, and it answers one.
+    """
+    parts = [part for part in trees.named(data.observations, "").values() if part.dtype != np.uint8 and part.ndim == 2]
+    if not parts:
+        return 1, None
+    seen, actions = parts[0], data.actions
+    if len(parts) > 1:
+        seen, actions = np.concatenate([part[:COMPARED] for part in parts], axis=1), actions[:COMPARED]
+    targets = measures.position_commands(seen, actions)
+    if len(targets) < TARGETS * data.action_dim:
+        return 1, None
+    longer = [k for k in (2, 4, 8, LONGEST_CHUNK) if autocorrelation(data, k) >= ALIKE * autocorrelation(data, 1) > 0.0]
+    chunk = max(longer, default=1)
+    told = f"{len(targets)} of {data.action_dim} commands are positions that the body follows, and stay alike for "
+    return chunk, None if chunk == 1 else f"{told}{chunk} rows or more: {chunk} actions are answered at once (chunk)"
+
+
+def autocorrelation(data: Dataset, lag: int) -> float:
+    """Of actions, so many rows apart in an episode, all columns together; 0 where no episode is as long."""
+    left = np.repeat(data.starts + data.lengths - 1, data.lengths)[data.transition_rows] - data.transition_rows
+    rows = data.transition_rows[left > lag]
+    if not len(rows):
+        return 0.0
+    rows = rows[np.unique(np.linspace(0, len(rows) - 1, COMPARED).astype(np.int64))]
+    now, later = (np.asarray(data.actions[at], np.float64) for at in (rows, rows + lag))
+    mean = now.mean(axis=0)
+    return float(((now - mean) * (later - mean)).sum() / max(np.square(now - mean).sum(), 1e-12))
 
 
 def updates(preset: Preset, config: Any, data: Dataset, quiet: bool = True) -> int:

@@ -165,8 +165,9 @@ class Session:
             return
         writer.waiting.append((count, means))
         if step % self.pace.log == 0 or over:
-            moved = {} if self.convergence.change is None else {"phi_change": self.convergence.change}
-            more = {**run.validate(state, step, self.pace.log), **self._evaluation, **self._evaluated, **moved}
+            seen = {} if self.convergence.change is None else {"phi_change": self.convergence.change}
+            seen |= run.listening(state, step)
+            more = {**run.validate(state, step, self.pace.log), **self._evaluation, **self._evaluated, **seen}
             self._notify(writer.log(step, {**more, "steps_per_second": round(rate, 3)}), state)
 
     def _notify(self, row: dict[str, float], state: Any) -> None:

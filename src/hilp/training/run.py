@@ -8,7 +8,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from operator import itemgetter
 from typing import Any
 
@@ -21,6 +21,7 @@ from hilp.data import transforms
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError, TrainingDiverged
 from hilp.learning import methods, sampling
+from hilp.policy import listening
 from hilp.policy.artifact import Provenance
 from hilp.policy.policy import FoundationPolicy
 from hilp.policy.preparation import Preparation
@@ -226,6 +227,23 @@ class Run:
         state = local(state, self.mesh)
         own = [state] if self.seeds == 1 else [jax.tree.map(itemgetter(n), state) for n in range(self.seeds)]
         return [jax.tree.map(jnp.copy, self.method.export(self.config, one)) for one in own]
+
+    def listening(self, state: Any, step: int) -> dict[str, float]:
+        """How far actions spread over skills after so many updates, as a row of metrics has it."""
+        cores = self.exports(state) if step > self.last_stage_begins else []
+        if not any(getattr(core, "skill_dim", 0) for core in cores):
+            return {}
+        spec = Spec.of(self.data.observations, self.data.action_dim)
+        policies = [FoundationPolicy(self.config, spec, core, self.preparation, self._few) for core in cores]
+        each = (listening.listening(policy.with_skills(self.data, self.seed)) for policy in policies)
+        found = [number for number in each if number is not None]
+        return {"listening": float(np.mean(found))} if found else {}
+
+    @cached_property
+    def _few(self) -> Bank:
+        """States of the data for numbers that are measured again and again."""
+        spec = Spec.of(self.data.observations, self.data.action_dim)
+        return Bank.draw(self.data, listening.states(spec), self.seed)
 
     def policies(self, state: Any, step: int, moving: float | None = None) -> list[FoundationPolicy]:
         """The policy of each seed, with its bank of data states."""

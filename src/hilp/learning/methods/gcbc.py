@@ -12,7 +12,7 @@ import optax
 from jax import Array
 
 from hilp.learning import actors, images, losses, networks, sampling, tables
-from hilp.learning.configs import LATER, ActorConfig, ChunkConfig, Ema, Head, Info, Share, played
+from hilp.learning.configs import AUTO, LATER, ActorConfig, ChunkConfig, Ema, Head, Info, Share, played
 from hilp.spec import Spec
 from hilp.trees import Tree
 
@@ -82,7 +82,7 @@ def export(cfg: Config, state: State) -> Policy:
 
 PRESETS = {
     **tables.GOAL_IMAGES,
-    "laptop": tables.LAPTOP_ACTOR,
+    "laptop": {**tables.LAPTOP_ACTOR, "chunk": AUTO},
     "laptop antmaze": {**tables.ANT_ACTOR, **tables.ANT_AVERAGE},
     "laptop pointmaze+all-arms": tables.OGBENCH_LAPTOP,
     "paper antmaze-large": {"actor_hidden": (256, 256)},

@@ -16,6 +16,7 @@ from jax import Array
 
 from hilp.learning import actors, hilbert, images, losses, networks, sampling, tables
 from hilp.learning.configs import (
+    AUTO,
     LATER,
     ChunkConfig,
     Ema,
@@ -127,7 +128,7 @@ def value_loss(
 
 PRESETS = {
     **tables.RIVALS,
-    "laptop": {**tables.LAPTOP_TRUNKS, **tables.horizon(0.97), "tau": 0.02},  # 0.97 as phi of hilp
+    "laptop": {**tables.LAPTOP_TRUNKS, **tables.horizon(0.97), "tau": 0.02, "chunk": AUTO},  # 0.97 as phi of hilp
     "laptop antmaze": {**tables.ANT, **tables.ANT_AVERAGE, **tables.ANT_GOAL_VALUES},
     "laptop pointmaze-not-giant+all-arms": tables.horizon(tables.OGBENCH_DISCOUNT),
     "both giant": tables.horizon(tables.OGBENCH_GIANT_DISCOUNT),

@@ -77,6 +77,7 @@ def update(cfg: Config, state: State, batch: sampling.Batch, key: Array) -> tupl
 
 PRESETS = {
     **gciql.PRESETS,
+    "laptop": {key: value for key, value in gciql.PRESETS["laptop"].items() if key != "chunk"},
     "both ogbench": {**gciql.PRESETS["both ogbench"], "extraction": "ddpg+bc"},
     "both pointmaze": {"bc_weight": 0.003},
     "both antmaze-explore": {"bc_weight": 0.01},

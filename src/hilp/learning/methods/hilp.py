@@ -251,6 +251,7 @@ SEEN_THROUGH_PHI = {"schedule": "sequential", "policy_sees": "phi"}
 PRESETS = {
     "laptop": {
         **tables.LAPTOP_TRUNKS,
+        "chunk": AUTO,
         "dim": 8,  # few latent directions are learned sooner than many
         **tables.phi_horizon(AUTO),  # 0.97 where the data takes up to some 45 steps across, as the built-in mazes do
         "discount": 0.98,
@@ -294,6 +295,6 @@ PRESETS = {
 # have lost a corner for good.
 SKILL_PRESETS = {
     **PRESETS,
-    "laptop": {**PRESETS["laptop"], "actor_ema": 2e-3},
+    "laptop": {**PRESETS["laptop"], "chunk": 1, "actor_ema": 2e-3},
     "paper kitchen": {"phi_expectile": 0.7},  # of the paper's table of hierarchies only
 }
