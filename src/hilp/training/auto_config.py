@@ -15,7 +15,7 @@ from hilp.learning import configs
 from hilp.presets import Preset
 
 HORIZON = "phi_discount"  # where it is "auto", so is the stride
-GROWTH = 2 / 3  # of updates with phi's horizon (docs/results.md, maps of one's own)
+GROWTH = 2 / 3  # of updates with phi's horizon (docs/results/mazes.md, maps of one's own)
 
 
 class Resolved(NamedTuple):
