@@ -68,7 +68,11 @@ def main(words: list[str]) -> int:
     check, changed = "--check" in words, False
     for page in pages():
         text = page.read_text()
-        if (new := filled(text)) != text:
+        try:
+            new = filled(text)
+        except SystemExit as error:
+            raise SystemExit(f"{page.relative_to(ROOT)}: {error}") from None
+        if new != text:
             changed = True
             print(f"{page.relative_to(ROOT)}: " + ("differs from the rows: make format" if check else "written"))
             if not check:
