@@ -83,7 +83,9 @@ def test_help_of_a_verb(verb: str) -> None:
         assert len(line) <= 100 or not line.startswith(" "), line
 
 
-@pytest.mark.parametrize("verb", ["quickstart", "pretrain", "prompt", "evaluate", "data", "data inspect", "--help"])
+@pytest.mark.parametrize(
+    "verb", ["quickstart", "pretrain", "prompt", "evaluate", "play", "data", "data inspect", "--help"]
+)
 def test_help_of_the_main_verbs_fits_one_screen(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     lines = help_of(verb, "--help").splitlines()

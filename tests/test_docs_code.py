@@ -25,7 +25,7 @@ import hilp
 from hilp import cli
 
 ROOT = Path(__file__).parent.parent
-PAGES = {str(path.relative_to(ROOT)): path for path in (*ROOT.glob("*.md"), *sorted((ROOT / "docs").glob("*.md")))}
+PAGES = {str(path.relative_to(ROOT)): path for path in (*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md")))}
 ELSEWHERE = {"docs/add-a-method.md": "test_methods.py"}  # a page whose Python another test follows
 CUT = {"steps": 20, "episodes": 2, "bank": 400, "pairs": 50}
 TRANSITIONS = 4_000

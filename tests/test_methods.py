@@ -38,7 +38,6 @@ SMALL: dict[str, dict[str, Any]] = {
     "crl": {**TRUNKS, "latent": 8},
     **{name: {**TRUNKS, "dim": 4, "phi_hidden": (16, 16)} for name in methods.MODULES if name.startswith("iql-")},
     "opal": {"hidden": (16,), "actor_hidden": (16, 16), "dim": 4, "gru": 8, "k": 4, "batch": 32},
-    "hindsight": {**TRUNKS, "dim": 4, "k": 4},
     "iql": {**TRUNKS, "k": 3},
 }
 NAMES = sorted(methods.MODULES)

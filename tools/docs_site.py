@@ -65,7 +65,7 @@ def seen_from_docs(text: str) -> str:
 def modules_page() -> str:
     """What each module is for, by its own first line."""
     page, folder = (
-        ["# All modules", "The first line of each file. [The map of the code](develop.md) has the rooms."],
+        ["# All modules", "The first line of each file. [The map of the code](develop.md) has the packages."],
         None,
     )
     for name, line in import_graph.first_lines().items():

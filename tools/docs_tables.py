@@ -1,121 +1,82 @@
-"""Writes the tables of the pages from the kept rows in benchmarks/: new rows become new tables by one command.
+"""Writes tables and numbers of the pages from the kept rows in benchmarks/: new rows become new pages by one command.
 
-Run: python tools/docs_tables.py [--check]   (--check only names the pages whose tables say something else)
+A line `<!-- table: NAME -->` stands above a table of `results.TABLES`; a number in a text or in a table written by hand
+is a cell of one of them: `<!--= NAME :: line :: column -->42<!--/-->`.
+
+Run: python tools/docs_tables.py [--check]   (--check only names the pages that say something else)
 """
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Iterator
+from difflib import get_close_matches
+from functools import cache
 
-import tables_goals as goals
-import tables_rewards as rewards
-import tables_speed as speed
-from kept_rows import ROOT, Table
+from results import ROOT, TABLES, Table
+from wrap_docs import pages
 
-Place = tuple[str, str, str]
-
-RESULTS = "docs/results.md"
-GRAPH_PLANS = "Plans on the graph (laptop)"
-MAZE_REWARDS = "Zero-shot RL on the maze (laptop)"
-PAIRS = "prompt, 400 random start-goal pairs"
-# Page, heading, the header's first two cells -> what makes the table.
-MADE: dict[Place, Callable[[], Table]] = {
-    (
-        "README.md",
-        "Two commands",
-        f"{PAIRS} in the large maze | reached, mean of 3 seeds",
-    ): goals.readme_goals,
-    ("README.md", "Two commands", "prompt, 400 random starts | share of the possible gain, mean"): goals.readme_rewards,
-    (RESULTS, "The quickstart (laptop preset)", "maze | seed"): goals.quickstart_runs,
-    (RESULTS, "The quickstart (laptop preset)", "prompt | mean"): goals.second_machine,
-    (RESULTS, "Goals on the mazes (laptop)", "method | maze-large"): goals.goals,
-    (RESULTS, GRAPH_PLANS, "data | seeds"): goals.plans_on_the_graph,
-    (RESULTS, "Maps of one's own (laptop)", "map | longest way"): goals.own_maps,
-    (RESULTS, "Latent dimension and embedding error", "dim | 2"): goals.dimension,
-    (RESULTS, "Learning faster, and extracting policies", " | maze-large"): goals.ablation,
-    (RESULTS, "One-way doors (laptop)", "method | steps off"): goals.one_way,
-    (RESULTS, "AntMaze (laptop)", "method | success"): goals.antmaze,
-    (RESULTS, "Latent dimension and embedding error on AntMaze", "dim | 2"): goals.dimension_antmaze,
-    (RESULTS, "OGBench (laptop)", "method | updates"): goals.ogbench_mazes,
-    (RESULTS, "OGBench (laptop)", "data | transitions"): goals.ogbench_scripts,
-    (RESULTS, "An arm and a cube (laptop)", "method | updates"): goals.ogbench_arms,
-    (RESULTS, "Kitchen (laptop)", "method | subtasks of four"): goals.kitchen,
-    (RESULTS, "Kitchen (laptop)", "script | noise 0, alone"): goals.kitchen_scripts,
-    (RESULTS, MAZE_REWARDS, "method | region"): rewards.zero_shot_maze,
-    (RESULTS, "Plans on the graph in AntMaze", "data | plan 0"): goals.antmaze_on_the_graph,
-    (RESULTS, "Plans on the graph in AntMaze", "maze | seeds"): goals.antmaze_seeds,
-    (RESULTS, "Plans on the graph in AntMaze", "antmaze-ultra, plan graph | seeds 0, 1, 2"): goals.antmaze_steady,
-    (RESULTS, "Rivals in AntMaze", "method | large"): goals.antmaze_rivals,
-    (RESULTS, "Rewards on the graph (laptop)", "method | updates"): rewards.rewards_on_the_graph,
-    (RESULTS, "Zero-shot RL on the walker (laptop)", "method | seed"): rewards.zero_shot_walker,
-    (RESULTS, "Walker and cheetah after 100,000 updates", "task | reward"): rewards.zero_shot_long,
-    (RESULTS, "Ways to ask the walker (laptop)", "prompt | stand"): rewards.walker_ways,
-    (RESULTS, "Ways to ask the walker (laptop)", "known beforehand | stand"): rewards.walker_searches,
-    (RESULTS, "Zero-shot RL on the walker from pixels (laptop)", "method | updates"): rewards.zero_shot_walker_pixels,
-    (RESULTS, "An arm at four rates (laptop)", "logged at | stride"): goals.arm,
-    (RESULTS, "Hierarchies", "method | updates"): rewards.hierarchies,
-    (RESULTS, "A high level in the kitchen", "method | updates (skills, high level)"): rewards.hierarchies_kitchen,
-    (RESULTS, "A high level in AntMaze", "maze | method"): rewards.hierarchies_antmaze,
-    (RESULTS, "Speed", "name | value"): speed.speed,
-    (RESULTS, "Speed", "of | tried"): speed.speed_trials,
-}
-WITHOUT_NUMBERS: set[Place] = {  # tables that show no result
-    ("README.md", "Methods, tasks and tables", " | names"),
-    (RESULTS, "The quickstart (laptop preset)", "change | our reading"),
-}
+_TABLE = re.compile(r"^<!-- table: (.+?) -->\n+(?:\|.*\n)*\n*", re.M)
+_CELL = re.compile(r"<!--= (.+?) :: (.+?) :: (.+?) -->.*?<!--/-->")
+_CODE = re.compile(r"(^```.*?^```$)", re.M | re.S)
 
 
-def tables(page: str, text: str) -> Iterator[tuple[Place, int, int]]:
-    """The tables of a page's text: its place, its first line, and the line behind its last."""
-    heading, fenced, start = "", False, None
-    lines = [*text.split("\n"), ""]
-    for number, line in enumerate(lines):
-        fenced ^= line.lstrip().startswith("```")
-        if line.startswith("#") and not fenced:
-            heading = line.lstrip("# ")
-        if line.startswith("|") and not fenced:
-            start = number if start is None else start
-        elif start is not None:
-            yield (page, heading, " | ".join(cells(lines[start])[:2])), start, number
-            start = None
+@cache
+def table(name: str) -> Table:
+    """A table by its name."""
+    return TABLES[among(name, TABLES, "table")]()
 
 
-def cells(line: str) -> list[str]:
-    """What a table's line says."""
-    return [cell.strip() for cell in line.strip("|").split("|")]
+def among(name: str, known: object, what: str) -> str:
+    """The name, if it is a known one; else an error that says the nearest."""
+    names = [str(one) for one in known]  # type: ignore[attr-defined]
+    if name not in names:
+        near = get_close_matches(name, names, 3, 0)
+        raise SystemExit(f"no {what} '{name}' in tools/results.py; the nearest: {', '.join(near)}")
+    return name
 
 
-def written(table: Table) -> list[str]:
+def written(found: Table) -> str:
     """A table's lines in Markdown."""
-    header, *rows = [f"| {' | '.join(line)} |" for line in table]
-    return [header, "|" + "---|" * len(table[0]), *rows]
+    header, *rows = [f"| {' | '.join(line)} |\n" for line in found]
+    return header + "|" + "---|" * len(found[0]) + "\n" + "".join(rows)
 
 
-def filled(page: str, text: str) -> str:
-    """A page's text with every table as the rows have it."""
-    lines, places = text.split("\n"), list(tables(page, text))
-    known = {place for place in {*MADE, *WITHOUT_NUMBERS} if place[0] == page}
-    found = [place for place, *_ in places]
-    if sorted(found) != sorted(known):
-        wrong = sorted({*found} ^ known) or [place for place in found if found.count(place) > 1]
-        raise SystemExit(f"tables and MADE in tools/docs_tables.py do not agree: {wrong}")
-    for place, start, end in reversed(places):
-        if place in MADE:
-            lines[start:end] = written(MADE[place]())
-    return "\n".join(lines)
+def cell(name: str, line: str, column: str) -> str:
+    """What a table says in a line, which goes by its first cell, and a column: the first that begins so."""
+    header, *rows = table(name)
+    by_name = {row[0]: row for row in rows}
+    found = [number for number, head in enumerate(header) if head.startswith(column)]
+    if not found:
+        among(column, header, f"column of '{name}'")
+    return by_name[among(line, by_name, f"line of '{name}'")][found[0]]
+
+
+def filled(text: str) -> str:
+    """A page's text with every table and number as the rows have it; blocks of code stay."""
+    parts = _CODE.split(text)
+    for number in range(0, len(parts), 2):
+        made = _TABLE.sub(lambda at: f"<!-- table: {at[1]} -->\n\n{written(table(at[1]))}\n", parts[number])
+        parts[number] = _CELL.sub(
+            lambda at: f"<!--= {at[1]} :: {at[2]} :: {at[3]} -->{cell(at[1], at[2], at[3])}<!--/-->", made
+        )
+    return "".join(parts).rstrip("\n") + "\n"
 
 
 def main(words: list[str]) -> int:
-    """Write the tables; with --check only name the pages that would change, and then 1."""
+    """Write the pages; with --check only name those that would change, and then 1."""
     check, changed = "--check" in words, False
-    for page in dict.fromkeys(place[0] for place in MADE):
-        text = (ROOT / page).read_text()
-        if (new := filled(page, text)) != text:
+    for page in pages():
+        text = page.read_text()
+        try:
+            new = filled(text)
+        except SystemExit as error:
+            raise SystemExit(f"{page.relative_to(ROOT)}: {error}") from None
+        if new != text:
             changed = True
-            print(f"{page}: " + ("tables differ from the rows: make format" if check else "written"))
+            print(f"{page.relative_to(ROOT)}: " + ("differs from the rows: make format" if check else "written"))
             if not check:
-                (ROOT / page).write_text(new)
+                page.write_text(new)
     return int(check and changed)
 
 

@@ -51,7 +51,7 @@ with WhenUsed():
     from hilp.report import markup, video
 
 RunFolder = Annotated[Positional[str], arg(metavar="RUN")]
-MAY_BE_0 = ("bank", "curve_points", "process", "retries")
+MAY_BE_0 = ("bank", "curve_points", "port", "process", "retries")
 PICTURES = (".png", ".svg", ".pdf")
 VIDEO_FPS = 30.0
 MOST = {"seeds": 10_000, "episodes": 1_000_000, "workers": 10_000, "jobs": 1_000}  # each takes memory as it begins
@@ -192,7 +192,8 @@ class PromptOptions(Reading, specs.GoalOptions, specs.RewardOptions):
     goal_dims: str | None = None  # type: ignore[assignment]  # one word
     """columns of goals that count, by name or number, if not all do: x,y is a place, whatever the posture"""
     rule: specs.Rule = "auto"
-    """turn a reward into a skill, the goal of highest reward (HILP-G), or a plan on the graph; auto: by its R2"""
+    """turn a reward into a skill, the goal of highest reward (HILP-G), a plan on the graph, or what the best-paid
+    segments of the data did (hindsight); auto: by the method and the R2"""
 
     def given_options(self, kind: type[specs.Spec] | None = None) -> list[str]:
         """The options that the flags change, other than --plan; kind: of this kind of prompt only."""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from tyro.conf import Positional, arg
 
@@ -43,10 +43,11 @@ class List(common.Verb):
 class Inspect(common.Verb, common.Reading):
     """Say what is in a data set and what is wrong with it. Exit code 1 when it cannot be trained on."""
 
+    example: ClassVar = "hilp data inspect log.csv --columns observations=x,y actions=ux,uy episode_ids=run"
     data: Annotated[Positional[str], arg(metavar="DATA")]
     """a built-in name, a Minari id, a folder or a file"""
     stride: str | None = None
-    """look at every so many rows, as training does with this flag, or 'auto'"""
+    """look at every n-th row only, as training with --stride does; auto: as the data asks for"""
     picture: str | None = None
     """PNG, SVG or PDF file to draw some episodes to"""
 

@@ -33,8 +33,8 @@ class Evaluate(common.OfPolicy, common.PromptOptions):
     task: str | None = None
     """task, map or map file (default: the one its data was collected in)"""
     plan: tuple[str, ...] | None = None  # type: ignore[assignment]  # several
-    """midpoint recursions of the goal prompt, several may be given (default: 0 1 3 auto, and graph where it keeps
-    states, of a policy that can plan)"""
+    """ways to the goals, one or several: 0 (straight), recursions of midpoints, midpoints, graph, auto (default: 0 1 3
+    auto, and graph where it keeps states, of a policy that can plan)"""
     goal: str | None = None
     """one goal for all episodes: task3 (a name of the task), x=3,y=4, row:12 of the policy's states, or all numbers"""
     rewards: tuple[str, ...] | None = None

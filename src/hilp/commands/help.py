@@ -23,22 +23,24 @@ TOPICS: dict[str, tuple[str, ...]] = {  # fields by topic, in the order of the p
     "rewards": ("reward", "rewards", "labels", "rule", "intercept", "discount", "samples", "shift", "ends"),
     "skills": ("skill", "prefer", "load", "add", "then", "until", "adapt", "earn"),
     "data": ("data", "task", "stride", "stride_actions", "validation", "verify"),
-    "method": ("method", "methods", "preset", "set", "sweep", "variants", "bank", "k", "high_steps", "high_set"),
+    "method": ("method", "methods", "preset", "set", "sweep", "variants", "k", "high_steps", "high_set"),
     "training": ("steps", "minutes", "seed", "seeds", "eval_task", "eval_every", "curve_points"),
     "episodes": ("episodes", "start", "random", "errors"),
     "machine": ("device_budget", "devices", "coordinator", "processes", "process", "engine", "jobs", "retries",
                 "address", "cpus_per_cell", "gpus_per_cell"),
-    "output": ("out", "rows", "save", "picture", "video", "log", "overwrite", "json"),
+    "output": ("out", "bank", "rows", "save", "picture", "video", "log", "overwrite", "json"),
 }  # fmt: skip
 OF_CLASSES = {"Reading": "data", "GoalOptions": "goals", "RewardOptions": "rewards", "RunOptions": "training"}
 REST = "more"
 VALUES = {  # what a flag takes, where its type does not say it
     "out": "PATH", "data": "DATA", "method": "NAME", "preset": "NAME", "goal": "GOAL", "plan": "PLAN",
-    "skill": "SKILL", "columns": "WHAT=NAMES",
+    "skill": "SKILL", "columns": "WHAT=NAMES", "start": "NUMBERS", "stride": "N|auto", "host": "ADDRESS",
+    "until": "END", **dict.fromkeys(("format", "methods"), "NAME"), **dict.fromkeys(("angles", "goal_dims"), "NAMES"),
+    **dict.fromkeys(("split", "drop"), "WHAT"),
     **dict.fromkeys(("task", "eval_task"), "TASK"),
     **dict.fromkeys(("set", "option"), "KEY=VALUE"),
     **dict.fromkeys(("reward", "rewards", "earn"), "REWARD"),
-    **dict.fromkeys(("load", "save", "picture", "video", "rows", "follow", "prefer", "labels", "then"), "FILE"),
+    **dict.fromkeys(("load", "save", "picture", "video", "rows", "follow", "prefer", "labels", "then", "add"), "FILE"),
 }  # fmt: skip
 
 
@@ -49,7 +51,9 @@ def text(flags: Any, verb: str, everything: bool = False) -> str:
     hints, about = typing.get_type_hints(flags, include_extras=True), _about(flags)
     entries = {name: _entry(field, hints[name], about.get(name, "")) for name, field in fields.items()}
     needed = [name for name, field in fields.items() if field.default is dataclasses.MISSING]
-    usage = " ".join(["usage: hilp", verb, *(entries[name][0] for name in needed), "[options]"])
+    needed.sort(key=lambda name: entries[name][0].startswith("-"))  # RUN comes first, wherever its class stands
+    maybe = [f"[{left}]" for name, (left, _) in entries.items() if name not in needed and not left.startswith("-")]
+    usage = " ".join(["usage: hilp", verb, *(entries[name][0] for name in needed), *maybe, "[options]"])
     said = [usage, "", *_paragraphs(inspect.getdoc(flags) or "", width)]
     if example := getattr(flags, "example", None):
         said += ["", f"example: {example}"]

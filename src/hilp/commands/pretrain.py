@@ -36,7 +36,7 @@ class TrainFlags(common.Verb, common.Reading, RunOptions):
     data: str
     """a built-in name (see `hilp data list`), a native folder or a file"""
     out: str
-    """folder of the run; the policy or the prompt is written there"""
+    """folder to write: the policy, metrics, checkpoints"""
     reward: str | None = None
     """for iql and hierarchies, which learn from rewards: one of the task ('target': its far place or its subtasks) or a
     formula (default: the data's own)"""

@@ -46,7 +46,7 @@ class Prompt(common.OfPolicy, common.PromptOptions):
     window: int | None = None
     """rows that --follow heads ahead (default: as far as directions are trusted)"""
     plan: str | None = None  # type: ignore[assignment]  # 'auto' depends on the policy
-    """midpoint recursions of the goal prompt, 'graph' (ways of the data), 'midpoints', or 'auto' (default if it can)"""
+    """way to a goal: 0 (straight), recursions of midpoints, 'midpoints', 'graph' or 'auto' (default if it can plan)"""
     data: str | None = None
     """data set to label with the reward, or to take a goal's row from (default: the transitions kept in the policy)"""
     task: str | None = None

@@ -108,7 +108,7 @@ KITCHEN_DISCOUNT = 0.99
 KITCHEN_PAPER = {"steps": 500_000}  # of the paper's table
 
 # AntMaze at the size of a laptop: distances of hundreds of steps need long horizons and many updates. Chosen on
-# antmaze-large-diverse itself (docs/results.md) for hilp, gc-iql and gc-bc; those of the other methods are untried.
+# antmaze-large-diverse itself (docs/results/antmaze.md) for hilp, gc-iql and gc-bc; those of other methods are untried.
 ANT_ACTOR: dict[str, Any] = {
     "actor_hidden": (512, 512),  # a gait is hard to imitate
     "batch": 256,

@@ -25,7 +25,7 @@ class GoalOptions:
     """How a goal is reached."""
 
     plan: int | str = 0
-    """midpoint recursions of the goal prompt, or auto, graph, midpoints"""
+    """way to the goal: 0 (straight), recursions of midpoints, or midpoints, graph, auto"""
     best: int = BEST
     """latents that are averaged into a subgoal"""
     radius: float | None = None

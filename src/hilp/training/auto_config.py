@@ -23,7 +23,7 @@ TARGETS = 0.5  # share of commands that are targets for what is observed, from w
 ALIKE = 0.8  # of the autocorrelation over one row that is left over a chunk
 LONGEST_CHUNK = 16
 COMPARED = 20_000  # rows whose actions are held against later ones
-GROWTH = 2 / 3  # of updates with phi's horizon (docs/results.md, maps of one's own)
+GROWTH = 2 / 3  # of updates with phi's horizon (docs/results/mazes.md, maps of one's own)
 
 
 class Resolved(NamedTuple):

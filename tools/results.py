@@ -1,0 +1,305 @@
+"""The tables of docs/results and README.md, made from the kept rows in benchmarks/."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import hilp
+from hilp.commands.quickstart import summary
+from hilp.evaluation import stats
+from hilp.evaluation.rows import grouped
+from hilp.report import paper
+
+ROOT = Path(__file__).parent.parent
+Row = dict[str, Any]
+Table = list[list[str]]
+Name = Callable[[Row], str]
+
+
+def kept(*names: str) -> list[Row]:
+    """The rows of some files."""
+    text = "".join((ROOT / "benchmarks" / f"{name}.jsonl").read_text() for name in names)
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def runs(*names: str) -> list[Row]:
+    """Rows of evaluations, each with the `name` of its method, and what tells it from others of it in the same table.
+
+    Plans of one and two recursions are left out: the paper's has three.
+    """
+    rows = [row for row in kept(*names) if row.get("plan") not in (1, 2)]
+    trained: dict[tuple[str, str, int], set[int]] = {}
+    for row in rows:
+        row["name"] = row["cell"]["label"] if "cell" in row else row["method"]
+        if row["method"] == "hilp" and row["config"]["temperature"] == 10.0:
+            row["name"] += ", temperature 10"
+        if smooth := row.get("spec", {}).get("smooth"):
+            row["name"] += f", smooth {smooth:g}"
+        trained.setdefault((row["name"], row["data"], row["train_seed"]), set()).add(row["train_steps"])
+    several = {name for (name, _, _), steps in trained.items() if len(steps) > 1}
+    for row in rows:
+        row["name"] += f", {row['train_steps']:,} updates" if row["name"] in several else ""
+    return rows
+
+
+# How a row is called.
+
+
+def label(row: Row) -> str:
+    return str(row["name"])
+
+
+def data(row: Row) -> str:
+    return str(row["data"])
+
+
+def planned(row: Row) -> str:
+    """A method with its plan."""
+    return label(row) + (f", plan {row['plan']}" if row["plan"] else "")
+
+
+def plan(row: Row) -> str:
+    return f"plan {row['plan']}"
+
+
+def rewarded(row: Row) -> str:
+    return f"{row['task'].partition('-')[0]} {row['reward']}"
+
+
+# What a cell says.
+
+
+def spread(values: Sequence[float], digits: int = 0) -> str:
+    return f"{np.mean(values):.{digits}f} ± {np.std(values):.{digits}f}"
+
+
+def scores(rows: Sequence[Row], scale: float = 100) -> str:
+    """Mean and standard deviation over seeds; of one seed its score, and the interval over its episodes."""
+    assert len({row["train_seed"] for row in rows}) == len(rows), f"more than seeds differ: {planned(rows[0])}"
+    if len(rows) > 1:
+        return spread([scale * row["score"] for row in rows])
+    return "{:.0f} [{:.0f}, {:.0f}]".format(*(scale * x for x in (rows[0]["score"], *rows[0]["interval"])))
+
+
+def beside(found: paper.Score | None) -> str:
+    return f" / {found[0]:.0f} ± {found[1]:.0f}" if found else ""
+
+
+def paper_goals(row: Row) -> str:
+    theirs = {0: row["method"], 3: "hilp-plan"}.get(row["plan"], "")
+    return beside(paper.goal_conditioned(data(row), theirs))
+
+
+def grid(head: str, rows: Iterable[Row], line: Name, column: Name, write: Callable[[list[Row]], str] = scores) -> Table:
+    """A line for each group of rows, and in it a cell for each group of another kind."""
+    rows = list(rows)
+    columns, lines = list(grouped(rows, column)), []
+    for name, group in grouped(rows, line).items():
+        own = grouped(group, column)
+        lines.append([name, *(write(own[one]) if one in own else "" for one in columns)])
+    return [[head, *columns], *lines]
+
+
+def flat(names: Sequence[str], rows: Iterable[Row], show: Callable[[Row], Sequence[object]]) -> Table:
+    """A line for each row."""
+    return [[*names], *([str(one) for one in show(row)] for row in rows)]
+
+
+# The tables.
+
+
+def goals(*files: str, published: Callable[[Row], str] = paper_goals) -> Table:
+    """Methods by data sets, with what others published behind a slash."""
+    return grid("method", runs(*files), planned, data, lambda rows: scores(rows) + published(rows[0]))
+
+
+def rewards(*files: str, pixels: bool = False) -> Table:
+    """Methods by rewards, or the other way where there are more rewards, with the paper's behind a slash."""
+
+    def write(rows: list[Row]) -> str:
+        row = rows[0]
+        theirs = paper.zero_shot(row["task"].partition("-")[0], row["reward"], row["cell"]["label"], "rnd", pixels)
+        return scores(rows, 1) + beside(theirs)
+
+    rows = runs(*files)
+    random = [f"{np.mean([row['random'] for row in own]):.0f}" for own in grouped(rows, rewarded).values()]
+    found = [*grid("", rows, label, rewarded, write), ["random actions", *random]]
+    return found if len(found) > len(found[0]) - 1 else [list(line) for line in zip(*found, strict=True)]
+
+
+def quickstart(rows: list[Row]) -> Table:
+    """What the command prints under these rows."""
+    return [["prompt", f"mean of {len(rows)} seeds", "lowest to highest", "R²"], *summary(rows)]
+
+
+def quickstarts() -> Table:
+    """The same of each maze and kind of machine, side by side."""
+    groups = grouped(
+        kept("quickstart", "quickstart-avx2-machine"),
+        lambda row: ", ".join(
+            [row["task"].removeprefix("maze-"), *([row["machine"]["vectors"]] if "machine" in row else [])]
+        ),
+    )
+    found = {name: {line[0]: line for line in summary(rows)} for name, rows in groups.items()}
+    lines = dict.fromkeys(name for one in found.values() for name in one)
+    cells = [[f"{one[name][1]} ({one[name][2]})" if name in one else "" for one in found.values()] for name in lines]
+    head = [f"{name} ({len(rows)} seeds)" for name, rows in groups.items()]
+    return [["prompt", *head], *([name, *own] for name, own in zip(lines, cells, strict=True))]
+
+
+def own_maps() -> Table:
+    def show(row: Row) -> Sequence[object]:
+        longest = hilp.make_task(str(ROOT / row["task"])).finite().steps.max()
+        found = [f"{100 * share:.0f}%" for share in row["success"].values()]
+        return Path(row["task"]).stem, longest, f"{row['steps']:,}", *found, f"{row['rank_correlation']:.3f}"
+
+    newest = {row["task"]: row for row in kept("quickstart-maps")}.values()
+    plans = [f"plan {name}" for name in next(iter(newest))["success"]]
+    return flat(["map", "longest way, steps", "updates", *plans, "rank correlation"], newest, show)
+
+
+def one_way() -> Table:
+    """Errors of distances, and goals reached."""
+
+    def embedding(head: str, key: str, digits: int) -> Table:
+        rows = [row for row in runs("oneway-seeds") if row["plan"] == 0]
+        return grid(
+            head, rows, label, lambda _: head, lambda own: spread([row["embedding"][key] for row in own], digits)
+        )
+
+    off, rank = embedding("steps off", "steps_off", 2), embedding("rank correlation", "rank_correlation", 3)
+    reached = grid("method", runs("oneway-seeds"), label, plan)
+    return [[line[0], one[1], other[1], *line[1:]] for line, one, other in zip(reached, off, rank, strict=True)]
+
+
+def dimension() -> Table:
+    rows = runs("goals-dimension")
+    errors = [row for row in rows if row["plan"] == 0]
+    by_dim: Name = lambda row: label(row).removeprefix("hilp dim=")  # noqa: E731
+    mse = grid(
+        "",
+        errors,
+        lambda _: "embedding MSE",
+        by_dim,
+        lambda own: f"{np.mean([r['embedding']['mse'] for r in own]):.1f}",
+    )
+    return [*grid("dim", rows, plan, by_dim), mse[1]]
+
+
+def ablation() -> Table:
+    rows = [row for row in runs("goals-ablation") if row["plan"] in (0, 3)]
+    return grid("", rows, label, lambda row: f"{row['task']}, {plan(row)}")
+
+
+# 100 x success of OGBench's published files at 10^6 updates (Park et al. 2025), and HILP's of TD-JEPA's authors.
+PUBLISHED = {
+    "pointmaze-large-stitch": {"gc-bc": 7, "gc-iql": 12, "gc-iql-q": 31, "qrl": 84, "crl": 0, "hiql": 13},
+    "pointmaze-giant-stitch": {"gc-bc": 0, "gc-iql": 0, "gc-iql-q": 0, "qrl": 50, "crl": 0, "hiql": 0},
+    "cube-single-play": {"hilp": 74, "gc-bc": 6, "gc-iql": 53, "gc-iql-q": 68, "qrl": 5, "crl": 19, "hiql": 15},
+}
+
+
+def ogbench(file: str) -> Table:
+    def published(row: Row) -> str:
+        theirs = PUBLISHED[data(row)].get(row["method"])
+        return "" if theirs is None or row["plan"] else f" / {theirs}"
+
+    return goals(file, published=published)
+
+
+def zero_shot_maze() -> Table:
+    """Shares of what the best policy earns above random actions; IQM over rewards and seeds."""
+
+    def share(row: Row) -> float:
+        return float((row["score"] - row["random"]) / (row["best_possible"] - row["random"]))
+
+    def iqm(rows: Iterable[Row]) -> str:
+        strata = [[share(row) for row in own] for own in grouped(list(rows), lambda row: row["reward"]).values()]
+        return "{:.2f} [{:.2f}, {:.2f}]".format(*stats.stratified_bootstrap(strata)) if strata else ""
+
+    plain, told = grouped(
+        runs("zero-shot-maze"), lambda row: "told" if "intercept" in row["spec"] else "plain"
+    ).values()
+    head, *lines = grid("method", plain, label, lambda row: row["reward"], lambda own: spread(list(map(share, own)), 2))
+    own, with_constant = grouped(plain, label), grouped(told, label)
+    lines = [[*one, iqm(own[one[0]]), iqm(with_constant.get(one[0], []))] for one in lines]
+    return [[*head, "IQM [95%]", "IQM with an intercept"], *lines]
+
+
+def hierarchies() -> Table:
+    rows = runs("hierarchy-maze", "hierarchy-kitchen", "hierarchy-antmaze")
+    theirs = lambda row: beside(paper.hierarchical(data(row), row["method"]))  # noqa: E731
+    return grid("method", rows, label, data, lambda own: scores(own) + theirs(own[0]))
+
+
+def gymnasium() -> Table:
+    def show(row: Row) -> Sequence[object]:
+        prompt = f"goal, plan {row['plan']}" if row["prompt"] == "goal" else f"reward {row['reward']}"
+        form = "{:.0%}" if row["metric"] == "success" else "{:.0f}"
+        return row["task"], prompt, form.format(row["score"]), form.format(row["random"])
+
+    return flat(["task", "prompt", "score", "random actions"], kept("gym"), show)
+
+
+def arm() -> Table:
+    rows = kept("arm")
+    ways = list(rows[0]["results"])
+    return flat(
+        ["logged at", "stride", *ways],
+        rows,
+        lambda row: [
+            f"{row['rate']} Hz",
+            row["stride"],
+            *(f"{100 * row['results'][way]['reached']:.0f}%" for way in ways),
+        ],
+    )
+
+
+def ogbench_scripts() -> Table:
+    keys = ("transitions", "targets", "targets_reached", "targets_cut_short")
+    return flat(
+        ["data", "transitions", "targets", "reached", "cut short", "success"],
+        kept("ogbench-scripts"),
+        lambda row: [row["data"], *(f"{row[key]:,}" for key in keys), f"{100 * row['script_success']:.0f}%"],
+    )
+
+
+def speed() -> Table:
+    newest = {row["name"]: row for row in kept("speed", "data")}.values()
+    return flat(
+        ["name", "value", "ratio", "against"],
+        newest,
+        lambda row: [row["name"], f"{row['value']} {row['unit']}", row["ratio"], row["against"]],
+    )
+
+
+TABLES: dict[str, Callable[[], Table]] = {
+    "quickstart": lambda: quickstart([row for row in kept("quickstart") if row["task"] == "maze-large"]),
+    "quickstarts": quickstarts,
+    "maze methods": lambda: goals("goals"),
+    "maze data": lambda: grid("data", runs("goals-graph"), lambda row: data(row) + label(row)[4:], plan),
+    "own maps": own_maps,
+    "one-way doors": one_way,
+    "dimension": dimension,
+    "ablation": ablation,
+    "antmaze": lambda: goals("goals-antmaze-seeds", "goals-antmaze-smooth"),
+    "antmaze preset": lambda: goals("goals-antmaze"),
+    "ogbench mazes": lambda: ogbench("goals-ogbench"),
+    "ogbench arms": lambda: ogbench("goals-ogbench-arms"),
+    "ogbench scripts": ogbench_scripts,
+    "kitchen": lambda: goals("goals-kitchen"),
+    "zero-shot maze": zero_shot_maze,
+    "walker": lambda: rewards("zero-shot-walker"),
+    "walker and cheetah": lambda: rewards("zero-shot-long"),
+    "walker prompts": lambda: rewards("zero-shot-walker-ways"),
+    "walker from pixels": lambda: rewards("zero-shot-walker-pixels", pixels=True),
+    "hierarchies": hierarchies,
+    "gymnasium": gymnasium,
+    "arm": arm,
+    "speed": speed,
+}
