@@ -51,7 +51,7 @@ with WhenUsed():
     from hilp.report import markup, video
 
 RunFolder = Annotated[Positional[str], arg(metavar="RUN")]
-MAY_BE_0 = ("bank", "curve_points", "process", "retries")
+MAY_BE_0 = ("bank", "curve_points", "port", "process", "retries")
 PICTURES = (".png", ".svg", ".pdf")
 VIDEO_FPS = 30.0
 MOST = {"seeds": 10_000, "episodes": 1_000_000, "workers": 10_000, "jobs": 1_000}  # each takes memory as it begins
