@@ -9,40 +9,41 @@ window.hilpPlanning = (() => {
   const undiscounted = (distance, discount) => Math.log(Math.max(1 - (1 - discount) * distance, 1e-6)) / Math.log(discount);
   const rowOf = (table, dim, row) => table.subarray(row * dim, (row + 1) * dim);
 
-  function apart(a, b) {
-    let sum = 0;
-    for (let d = 0; d < a.length; d++) { const by = f32(a[d] - b[d]); sum += by * by; }
-    return f32(Math.sqrt(sum));
-  }
+  const apart = (a, b) => f32(Math.sqrt(sum32(Float32Array.from(a, (value, d) => f32(value - b[d]) ** 2))));
 
-  // Positions of the `count` smallest values, in no order: the value that ends them is found by selection.
+  // Positions of the `count` smallest values, in no order: those kept so far are a heap, the largest on top.
   function smallest(values, count) {
-    if (count >= values.length) return Int32Array.from(values.keys());
-    const work = Float64Array.from(values);
-    let low = 0, high = work.length - 1;
-    while (low < high) {
-      const pivot = work[(low + high) >> 1];
-      let left = low, right = high;
-      while (left <= right) {
-        while (work[left] < pivot) left++;
-        while (work[right] > pivot) right--;
-        if (left <= right) { const kept = work[left]; work[left++] = work[right]; work[right--] = kept; }
+    const kept = new Int32Array(Math.min(count, values.length)).map((_, n) => n), last = kept.length - 1;
+    const sink = (at) => {
+      const own = kept[at];
+      for (let child = 2 * at + 1; child <= last; child = 2 * at + 1) {
+        if (child < last && values[kept[child + 1]] > values[kept[child]]) child += 1;
+        if (values[kept[child]] <= values[own]) break;
+        kept[at] = kept[child]; at = child;
       }
-      if (count - 1 <= right) high = right;
-      else if (count - 1 >= left) low = left;
-      else break;
+      kept[at] = own;
+    };
+    for (let at = last >> 1; at >= 0; at--) sink(at);
+    for (let n = kept.length, most = values[kept[0]]; n < values.length; n++) {
+      if (values[n] < most) { kept[0] = n; sink(0); most = values[kept[0]]; }
     }
-    const end = work[count - 1], found = new Int32Array(count);
-    let at = 0;
-    for (let n = 0; n < values.length; n++) if (values[n] < end) found[at++] = n;
-    for (let n = 0; n < values.length && at < count; n++) if (values[n] === end) found[at++] = n;
-    return found;
+    return kept;
   }
 
   function meanOf(table, dim, rows) {
     const sum = new Float64Array(dim);
     for (const row of rows) for (let d = 0; d < dim; d++) sum[d] += table[row * dim + d];
     return Float32Array.from(sum, (value) => value / rows.length);
+  }
+
+  // The sum of up to 128 numbers in float32, in the order in which numpy adds them up.
+  function sum32(values) {
+    const parts = values.length < 8 ? [0] : Array.from(values.subarray(0, 8)), end = values.length - (values.length % 8);
+    for (let n = 8; n < end; n++) parts[n % 8] = f32(parts[n % 8] + values[n]);
+    const two = (n) => f32(parts[n] + parts[n + 1]);
+    let sum = values.length < 8 ? 0 : f32(f32(two(0) + two(2)) + f32(two(4) + two(6)));
+    for (let n = end; n < values.length; n++) sum = f32(sum + values[n]);
+    return sum;
   }
 
   // ---- midpoints ----------------------------------------------------------------------------------------------------
@@ -135,9 +136,11 @@ window.hilpPlanning = (() => {
       this.prices = Float32Array.from(graph.steps, (steps, edge) => (graph.counts[edge] > 0 ? steps : GUESS + steps));
       this.latents = new Float32Array(this.count * this.dim);
       graph.landmarks.forEach((row, n) => this.latents.set(rowOf(bank.latents, this.dim, row), n * this.dim));
-      this.center = meanOf(this.latents, this.dim, [...graph.landmarks.keys()]);
+      this.center = new Float32Array(this.dim);
+      this.latents.forEach((value, n) => { this.center[n % this.dim] += value; });
+      this.center = this.center.map((value) => value / this.count);
       this.others = this.latents.map((value, n) => value - this.center[n % this.dim]);
-      this.squares = Float32Array.from({ length: this.count }, (_, n) => rowOf(this.others, this.dim, n).reduce((sum, value) => sum + value * value, 0));
+      this.squares = Float32Array.from({ length: this.count }, (_, n) => sum32(rowOf(this.others, this.dim, n).map((value) => value * value)));
       this.backwards = Array.from({ length: this.count }, () => []);
       for (let k = 0; k < this.count; k++) for (let edge = this.first[k]; edge < this.first[k + 1]; edge++) this.backwards[this.target[edge]].push(k, edge);
     }
@@ -223,13 +226,13 @@ window.hilpPlanning = (() => {
       return Math.min(...Array.from(near, (k, n) => toGoal[k] + undiscounted(far[n], this.discount)));
     }
 
-    // States of the bank within reach of a latent, or the nearest few, and steps to them.
+    // States of the bank within reach of a latent, or the nearest few, and the squares of all distances.
     around(here, radius) {
       const squares = this.bank.squareDistances(here), limit = radius ** 2;
       let states = [];
       for (let n = 0; n < squares.length; n++) if (squares[n] <= limit) states.push(n);
       if (states.length < LEAST_AROUND) states = Array.from(smallest(squares, Math.min(LEAST_AROUND, squares.length)));
-      return { states, steps: states.map((row) => undiscounted(f32(Math.sqrt(squares[row])), this.discount)) };
+      return { states, squares };
     }
 
     meanOfBest(states, costs, best) {
@@ -425,9 +428,9 @@ window.hilpPlanning = (() => {
     const { near, shares } = graph.shares(here), { wide, near: placed } = graph.placed, { discount } = planned;
     const mixed = (column, at, weights, first = 0) => { let sum = 0; for (let n = 0; n < weights.length; n++) sum += column[at[first + n]] * weights[n]; return sum; };
     const pays = mixed(planned.stateReward, near, shares), height = mixed(planned.potential, near, shares);
-    const { states, steps } = graph.around(here, graph.trust);
-    const costs = Float64Array.from(states, (row, n) => {
-      const weights = graph.bankShares(row), of = (column) => mixed(column, placed, weights, row * wide), later = discount ** steps[n];
+    const { states, squares } = graph.around(here, graph.trust);
+    const costs = Float64Array.from(states, (row) => {
+      const weights = graph.bankShares(row), of = (column) => mixed(column, placed, weights, row * wide), later = discount ** undiscounted(f32(Math.sqrt(squares[row])), graph.discount);
       const onTheWay = ((1 - later) / (1 - discount)) * 0.5 * (pays + of(planned.stateReward));
       return -(onTheWay + Math.sqrt(later) * (of(planned.potential) - height) + later * of(planned.values));
     });
