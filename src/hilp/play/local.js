@@ -266,6 +266,7 @@ window.hilpLocal = (() => {
           const until = performance.now() + 20;
           for (; due <= now && simulation.isMoving && performance.now() < until; due += 1000 / simulation.speed) { simulation.advance(); changed = true; }
         } else due = now;
+        simulation.policy.warm();
         if (changed && simulation.agents.length) { changed = false; backend.onmessage(simulation.frame()); }
       } catch (error) { simulation.run = false; backend.onmessage({ type: "error", message: error.message }); }
     }

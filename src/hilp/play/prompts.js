@@ -4,7 +4,7 @@
 window.hilpPolicy = (() => {
   const { decode, program } = window.hilpPrograms;
   const { BEST, GUESS, Midpoints, Graph, fresh, apart, undiscounted, trustRadius, rowOf, variance, plan, rewardSubgoal } = window.hilpPlanning;
-  const AT_GOAL = 1e-3, RIDGE = 1e-6, OTHER_WAY = 0.5, POOR_FIT = 0.7, REWARD_DISCOUNT = 0.99, WINDOW = 10, LOOKED = 3, MOST = 12;
+  const AT_GOAL = 1e-3, RIDGE = 1e-6, OTHER_WAY = 0.5, POOR_FIT = 0.7, REWARD_DISCOUNT = 0.99, WINDOW = 10, LOOKED = 3, MOST = 12, BLOCK = 256;
   const gathered = (table, wide, rows) => { const out = new table.constructor(rows.length * wide); rows.forEach((row, n) => out.set(rowOf(table, wide, row), n * wide)); return out; };
   const lazily = (owner, name, make) => { const value = make(); Object.defineProperty(owner, name, { value }); return value; };
   const rounded = (value, digits = 2) => value.toFixed(digits);
@@ -19,6 +19,8 @@ window.hilpPolicy = (() => {
       this.following = this.arrays["bank.next_observations"].data;
       this.actions = this.arrays["bank.actions"].data;
       this.count = this.observations.length / this.wide;
+      this.tables = {};
+      this.filling = this.#fill();
     }
 
     has(rule) { return rule === "discount" ? this.note.discount !== null : rule in this.rules; }
@@ -51,7 +53,27 @@ window.hilpPolicy = (() => {
     }
 
     get dim() { return lazily(this, "dim", () => this.encode(this.observations.subarray(0, this.wide)).length); }
-    get nextLatents() { return lazily(this, "nextLatents", () => this.encode(this.following)); }
+    // Tables over the bank, made a block at a time: by `warm` while a page has nothing else to do, or when asked for.
+    * #fill() {
+      const { wide } = this, cut = (table, first) => [table.subarray(first * wide, Math.min(this.count, first + BLOCK) * wide), wide];
+      const makers = {};
+      if (this.has("encode")) makers.nextLatents = (first) => this.rule("encode", cut(this.following, first));
+      if (this.has("cumulant")) makers.features = (first) => this.rule("cumulant", cut(this.observations, first), cut(this.following, first));
+      else if (this.has("backward")) makers.features = (first) => this.rule("backward", cut(this.following, first));
+      for (const [name, make] of Object.entries(makers)) {
+        const parts = [];
+        for (let first = 0; first < this.count; first += BLOCK) { parts.push(make(first)); yield; }
+        this.tables[name] = new Float32Array(parts.reduce((sum, part) => sum + part.length, 0));
+        parts.reduce((at, part) => { this.tables[name].set(part, at); return at + part.length; }, 0);
+      }
+      if (!this.hasGraph) return;
+      yield this.graph.placed;
+      yield this.ends;
+    }
+    warm() { return !this.filling.next().done; }
+    #table(name) { while (!(name in this.tables) && this.warm()); return this.tables[name]; }
+    get nextLatents() { return this.#table("nextLatents"); }
+    get features() { return this.#table("features"); } // what rewards are expressed in, [n, skill_dim]
     get midpoints() {
       return lazily(this, "midpoints", () => new Midpoints(this.arrays["bank.latents"].data, this.dim, this.has("distance") ? (a, b) => this.distance(a, b) : null));
     }
@@ -64,12 +86,6 @@ window.hilpPolicy = (() => {
     }
     get hasGraph() { return "graph.landmarks" in this.arrays; }
 
-    // What rewards of the bank's transitions are expressed in, [n, skill_dim].
-    get features() {
-      return lazily(this, "features", () => (this.has("cumulant")
-        ? this.rule("cumulant", [this.observations, this.wide], [this.following, this.wide])
-        : this.rule("backward", [this.following, this.wide])));
-    }
     // Where the transitions that rewards are planned on begin and end on the graph.
     get ends() {
       return lazily(this, "ends", () => {
