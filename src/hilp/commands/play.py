@@ -17,7 +17,7 @@ from hilp.errors import HilpError, printable
 
 with common.WhenUsed():
     from hilp.evaluation import setup
-    from hilp.play import scene, server
+    from hilp.play import export, scene, server
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,8 @@ class Play(common.Verb):
     """port to listen on; 0: any that is free"""
     no_open: bool = False
     """print the address, but open no browser"""
+    export: str | None = None
+    """write the playground of a maze as one page that needs no server, to mail or to host: FILE.html"""
 
     def __call__(self) -> None:
         run = self.run or trained_quickstart()
@@ -42,6 +44,8 @@ class Play(common.Verb):
         if not len(policy.bank):
             raise HilpError("this policy keeps no states (--bank 0), which the playground draws: train it with a bank")
         stage = scene.Stage(policy, world, str(Path(run)), self.task)
+        if self.export is not None:
+            return common.print_result(export.write(stage, self.export), self.json)
         asyncio.run(server.Play(stage, self.host, self.port).run(self.opened))
 
     def opened(self, address: str) -> None:

@@ -52,10 +52,14 @@ class Bank:
 
     def subsample(self, count: int, seed: int) -> "Bank":
         """At most `count` of them, drawn without replacement."""
+        rows = self.sample_rows(count, seed)
+        return self if len(self) <= count else self.over(lambda column: column[rows])
+
+    def sample_rows(self, count: int, seed: int) -> np.ndarray:
+        """The rows of that: all, where there are no more."""
         if len(self) <= count:
-            return self
-        rows = np.sort(np.random.default_rng(seed).choice(len(self), count, replace=False))
-        return self.over(lambda column: column[rows])
+            return np.arange(len(self))
+        return np.sort(np.random.default_rng(seed).choice(len(self), count, replace=False))
 
     def columns(self) -> dict[str, np.ndarray]:
         """Its arrays by name, parts of observations as `observations/camera`."""

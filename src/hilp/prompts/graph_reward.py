@@ -47,7 +47,7 @@ def plan(planner: GraphPlanner, before: np.ndarray, after: np.ndarray, rewards: 
     at, to = (_weights(planner, latents) for latents in (before, after))
     mean, deviation = rewards.mean(), rewards.std()
     wanted = (rewards - mean) / deviation
-    train = np.random.default_rng(0).permutation(len(wanted)) % 2 == 0
+    train = is_trained_on(len(wanted))
     held_out, variance = wanted[~train], np.var(wanted[~train])
     scores = dict.fromkeys(MODELS, 0.0)  # R^2 up to a constant
     for model in MODELS if variance > 0 else ():
@@ -59,6 +59,11 @@ def plan(planner: GraphPlanner, before: np.ndarray, after: np.ndarray, rewards: 
     state_reward, potential = state_reward * deviation + mean, potential * deviation
     values = _values(planner, state_reward, potential, discount)
     return Plan(state_reward, potential, values, discount, scores[model], model)
+
+
+def is_trained_on(count: int) -> np.ndarray:
+    """bool [count]: samples by which models are fitted while the others say which is best."""
+    return np.random.default_rng(0).permutation(count) % 2 == 0
 
 
 def _weights(planner: GraphPlanner, latents: np.ndarray) -> "csr_matrix":

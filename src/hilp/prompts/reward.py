@@ -147,15 +147,18 @@ def _warn_of_mean(z: np.ndarray, rewards: np.ndarray, features: np.ndarray) -> N
 
 
 def _on_graph(policy: Agent, data: Any, function: Any, options: Reward) -> graph_reward.GraphRewardPrompt:
-    """A model of a reward has two numbers a landmark, so it wants more samples than a direction."""
-    wanted = max(options.samples, SAMPLES_A_LANDMARK * len(policy.planner.graph))
-    labelled = _labelled(policy, data, function, wanted, options.seed)
+    labelled = _labelled(policy, data, function, graph_samples(policy, options.samples), options.seed)
     if not has_scipy():
         raise HilpError("a reward on the graph needs SciPy: install it, or have hilp plan it and save the prompt")
     if len(labelled.rewards) < 2:
         raise HilpError("a reward on the graph needs at least two labelled transitions")
     plan = graph_reward.plan(policy.planner, *labelled.latents(policy), labelled.rewards, options.discount)
     return graph_reward.GraphRewardPrompt(policy, plan, spec=_spec(function, options))
+
+
+def graph_samples(policy: Agent, samples: int) -> int:
+    """A model of a reward has two numbers a landmark, so it wants more samples than a direction."""
+    return max(samples, SAMPLES_A_LANDMARK * len(policy.planner.graph))
 
 
 def _spec(function: Any, options: Reward) -> Reward | None:
