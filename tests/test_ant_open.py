@@ -229,6 +229,8 @@ def test_rows_have_falls_and_held(world: AntOpen, monkeypatch: pytest.MonkeyPatc
     check(about | outcome, "here")
     headers, (line,) = page.results_table([about | outcome])
     assert dict(zip(headers, line, strict=True)).items() >= {"held": 2, "falls": 1}.items()
+    headers, (line,) = page.aggregate_table([about | outcome, about | outcome | {"policy": "y"}])
+    assert dict(zip(headers, line, strict=True)).items() >= {"held": 4, "falls": 2, "seeds": 2}.items()
     stand, _ = rollouts.rollout_reward(legs, world, "stand", None, 3, 0)
     assert stand["held"] == 0 and stand["falls"] == 1
     with pytest.raises(HilpError, match="one entry for each of 3 episodes"):

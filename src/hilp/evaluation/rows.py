@@ -22,6 +22,7 @@ from hilp.storage.lines import AnyPath
 LARGEST = 1e12  # of a number: nothing measured here is larger, and axes of figures have no room for it
 GAIN = "share of the possible gain"  # the metric of rewards that are differences of a potential
 SUCCESS, SHARE = "success", "share of the subtasks"  # metrics of goals: whole ones, and those that have parts
+TALLIES = ("held", "falls")  # of episodes, in tasks that know them: tables have a column of each
 Row = dict[str, Any]
 Name = TypeVar("Name")  # of a group of rows
 Metrics = dict[str, Any]  # a line of a run's metrics.jsonl
@@ -239,7 +240,8 @@ def _summary(group: Sequence[Row]) -> dict[str, Any]:
     first = [own[0] for own in by_task.values()]
     episodes = [None if row.get("metric") == GAIN else row.get("outcomes") or None for row in first]
     iqm, *interval = stats.stratified_bootstrap(scores, episodes=episodes)
-    found = {"runs": len(group), "mean": float(values.mean())}
+    found: dict[str, Any] = {"runs": len(group), "mean": float(values.mean())}
+    found |= {name: sum(row[name] for row in group) for name in TALLIES if all(name in row for row in group)}
     if len(group) == 1:
         return found | {"std": None, "iqm": iqm, "interval": interval_of(group[0]), "interval_over": "episodes"}
     return found | {"std": float(values.std()), "iqm": iqm, "interval": interval, "interval_over": "runs"}
