@@ -83,7 +83,7 @@ def test_rewards_are_those_of_velocities_worked_out_by_hand(world: AntOpen) -> N
     assert expected.keys() == world.rewards.keys() == VELOCITIES.keys()
     for name, values in expected.items():
         assert world.rewards[name](s, a, s2) == pytest.approx(values), name
-    assert world.speeds(s, s2) == pytest.approx([1.5, 0.75, 0, 1.5, 3])
+    assert world.speeds(s, a, s2) == pytest.approx([1.5, 0.75, 0, 1.5, 3])
 
 
 def test_falls_are_seen_and_end_the_episode(world: AntOpen) -> None:
