@@ -98,7 +98,7 @@ FIELDS: dict[str, Kind] = {
     "episodes": Kind("a whole number from 1 on", lambda value: COUNT.holds(value) and value >= 1),
     "spec": Kind("a spec of a prompt", _is_spec), "plan": PLAN,
     "by_goal": SHARES, "reward": TEXT, "interval": INTERVAL, "outcomes": NUMBERS, "lengths": COUNTS,
-    "mean_length_of_successes": NUMBER.or_null(), "radius": NUMBER.or_null(),
+    "mean_length_of_successes": NUMBER.or_null(), "radius": NUMBER.or_null(), "smooth": NUMBER,
     "expected_steps": NUMBER.or_null().listed("a list of numbers and nulls"),
     "reachable": Kind("", lambda value: value in CERTIFICATES).listed("a list of 'yes', 'unknown' and 'no'"),
     "falls": COUNT, "held": COUNT, "speed_errors": NUMBERS, "rule": TEXT, "r2": NUMBER.or_null(),
