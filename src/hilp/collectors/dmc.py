@@ -6,7 +6,8 @@ entropy, the log of the mean distance to the nearest other states of the batch, 
 (no learned features). URLB has one learner, networks and batches of 1024 (novelty 1024,512), an update every 2 steps
 and learning rates of 1e-4; the sizes of `Config` suit two cores. As the simulation takes a thirtieth of the time, and
 small networks keep one core busy only, there are several learners, each in a thread of its own. They learn from what
-all of them have seen.
+all of them have seen. Rewards are centred, unlike URLB's: values of a few updates then tell states apart, instead of
+climbing to what all states have in common.
 
 Episodes run in blocks side by side. At the end of a round, a block of each learner, its episodes and the learners are
 safe on disk, and all randomness of a block comes from (seed, block), so a collection that was killed goes on as if
@@ -46,13 +47,13 @@ class Config:
     learners: configs.Count = 2
     side_by_side: configs.Count = 10  # episodes of a block
     chunk: configs.Count = 20  # steps of control between rounds of updates
-    steps_per_update: configs.Count = 4  # transitions that a learner collects for each of its updates
+    steps_per_update: configs.Count = 8  # transitions that a learner collects for each of its updates
     random_steps: configs.UpTo = 4_000  # transitions of random actions before a learner acts
     width: configs.Count = 256  # of actor and critic
     novelty: configs.TwoSizes = (256, 128)  # of the networks of rnd: width of two layers, and of what is predicted
     neighbours: configs.Count = 12  # of apt
-    batch: configs.Count = 256
-    lr: configs.Positive = 3e-4
+    batch: configs.Count = 512
+    lr: configs.Positive = 1e-3
     n_step: configs.Count = 3  # the reward is that of the state so many steps on, as is the value it goes on from
     discount: configs.Fraction = 0.99
     tau: configs.Ema = 0.01
@@ -146,7 +147,7 @@ def _update(
     rate = jnp.maximum(REWARD_EMA, 1 / updates)  # at first the mean of all
     reward_mean = state.reward_mean + rate * (jnp.mean(raw) - state.reward_mean)
     reward_square = state.reward_square + rate * (jnp.mean(jnp.square(raw)) - state.reward_square)
-    reward = raw * jax.lax.rsqrt(jnp.maximum(reward_square - jnp.square(reward_mean), 1e-12))
+    reward = (raw - reward_mean) * jax.lax.rsqrt(jnp.maximum(reward_square - jnp.square(reward_mean), 1e-12))
 
     def acted(actor: networks.Feature, observation: Array, key: Array) -> Array:
         action = jnp.tanh(actor(observation))
