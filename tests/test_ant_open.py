@@ -83,7 +83,7 @@ def test_rewards_are_those_of_velocities_worked_out_by_hand(world: AntOpen) -> N
     assert expected.keys() == world.rewards.keys() == VELOCITIES.keys()
     for name, values in expected.items():
         assert world.rewards[name](s, a, s2) == pytest.approx(values), name
-    assert world.speeds(s, s2) == pytest.approx([1.5, 0.75, 0, 1.5, 3])
+    assert world.speeds(s, a, s2) == pytest.approx([1.5, 0.75, 0, 1.5, 3])
 
 
 def test_falls_are_seen_and_end_the_episode(world: AntOpen) -> None:
@@ -229,6 +229,8 @@ def test_rows_have_falls_and_held(world: AntOpen, monkeypatch: pytest.MonkeyPatc
     check(about | outcome, "here")
     headers, (line,) = page.results_table([about | outcome])
     assert dict(zip(headers, line, strict=True)).items() >= {"held": 2, "falls": 1}.items()
+    headers, (line,) = page.aggregate_table([about | outcome, about | outcome | {"policy": "y"}])
+    assert dict(zip(headers, line, strict=True)).items() >= {"held": 4, "falls": 2, "seeds": 2}.items()
     stand, _ = rollouts.rollout_reward(legs, world, "stand", None, 3, 0)
     assert stand["held"] == 0 and stand["falls"] == 1
     with pytest.raises(HilpError, match="one entry for each of 3 episodes"):

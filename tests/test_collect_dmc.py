@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -15,6 +16,8 @@ import pytest
 
 import hilp
 from hilp import collectors
+from hilp.cli import main
+from hilp.collectors import collecting
 from hilp.collectors import dmc as collector
 from hilp.collectors.collecting import Request, Shards, collection
 from hilp.data.convert import write_exorl as export_exorl
@@ -25,9 +28,9 @@ pytest.importorskip("dm_control", reason="pip install 'hilp[mujoco]'")
 
 from hilp.tasks import dmc
 
-SMALL = collector.Config(
-    side_by_side=2, random_steps=100, steps_per_update=20, hidden=(32, 32), novelty=(32, 32, 8), batch=32, lr=1e-3
-)
+SMALL = {"learners": 1, "side_by_side": 2, "random_steps": 100, "steps_per_update": 20, "width": 32}
+SMALL |= {"novelty": (32, 8), "batch": 32, "lr": 1e-3}
+CONFIG = replace(collector.Config(), **SMALL)
 
 
 class Short(dmc.Dmc):
@@ -50,8 +53,8 @@ def interrupt_at(transitions: int):
     return progress
 
 
-def collect(out, kind="rnd", steps=550, seed=0, progress=None, config=SMALL) -> Dataset:
-    return collectors.run(collector, Short(), Request(kind, steps, seed, out, progress, config=config))
+def collect(out, kind="rnd", steps=550, seed=0, progress=None, config=SMALL, workers=1) -> Dataset:
+    return collectors.run(collector, Short(), Request(kind, steps, seed, out, progress, workers, config=config))
 
 
 def same(one: Dataset, other: Dataset) -> bool:
@@ -229,7 +232,7 @@ def test_an_interrupted_collection_goes_on_as_if_nothing_had_happened(tmp_path, 
     whole = collect(tmp_path / "whole", kind)
     with pytest.raises(Interrupted):
         collect(tmp_path / "parts", kind, progress=interrupt_at(transitions))
-    assert not (tmp_path / "parts").exists() and (tmp_path / "parts.partial").exists()
+    assert not (tmp_path / "parts").exists() and (tmp_path / "parts.partial").exists() == (transitions >= 200)
     told = []
     parts = collect(tmp_path / "parts", kind, progress=told.append)
     assert told[0] == transitions // 200 * 200 + 2  # what was finished is not collected again
@@ -237,23 +240,68 @@ def test_an_interrupted_collection_goes_on_as_if_nothing_had_happened(tmp_path, 
     assert not (tmp_path / "parts.partial").exists()
 
 
+def test_learners_share_what_they_see_and_do_not_depend_on_threads(tmp_path):
+    two = SMALL | {"learners": 2}
+    whole = collect(tmp_path / "whole", config=two, workers=2)
+    assert same(whole, collect(tmp_path / "again", config=two, workers=1))
+    with pytest.raises(Interrupted):
+        collect(tmp_path / "parts", config=two, workers=2, progress=interrupt_at(450))
+    assert same(whole, collect(tmp_path / "parts", config=two, workers=2))
+    alone = collect(tmp_path / "alone")
+    assert np.array_equal(whole.actions[:50], alone.actions[:50]), "random at first"
+    assert whole.lengths.tolist() == alone.lengths.tolist()
+    assert not np.array_equal(whole.actions[404:], alone.actions[404:]), "the second round has learned from four"
+
+
+def test_what_the_behaviour_was_like_is_kept_and_shown(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(collecting, "MEASURED", 300)  # every second transition
+    data = collect(tmp_path / "data", "random")
+    rows = data.transition_rows[::2]
+    speeds = Short().measure(data.extra("physics")[rows + 1])[:, 0]
+    assert data.measured["reward_run"] == pytest.approx(np.clip(speeds / 10, 0, 1).mean())
+    shares, edges = data.measured["speed_shares"], data.measured["speed_edges"]
+    assert shares[4] == pytest.approx((np.abs(speeds) < 0.5).mean()) and edges[4:6] == [-0.5, 0.5]
+    assert sum(shares) == pytest.approx(1) and data.measured["ended_early"] == 0
+    assert main(["data", "inspect", str(tmp_path / "data")]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"-0.5 to 0.5: {shares[4]:.1%}" in printed and f"run {data.measured['reward_run']:.3g}" in printed
+    assert main(["data", "inspect", str(tmp_path / "data"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["measured"] == dict(data.measured)
+
+
+def test_early_ends_are_counted_and_the_last_may_be_cut():
+    rows = np.zeros((15, 2), np.float32)
+    data = Dataset(rows, rows[:, :1], np.array([5, 3, 5, 2]), {}, name="walks")
+    assert collecting.measure(SimpleNamespace(rewards={}), data) == {"ended_early": 1}
+
+
+def test_learners_take_config_values(tmp_path):
+    with pytest.raises(HilpError, match="unknown config key 'widht': did you mean 'width'"):
+        hilp.collect(Short(), "rnd", 100, out=tmp_path / "data", config={"widht": 8})
+    with pytest.raises(HilpError, match="'batch' must be at least 1, not 0"):
+        hilp.collect(Short(), "rnd", 100, out=tmp_path / "data", config={"batch": "0"})
+    with pytest.raises(HilpError, match="nothing learns"):
+        hilp.collect("maze-large", config={"width": 8})
+    assert not list(tmp_path.iterdir())
+
+
 def test_episodes_without_their_learner_are_not_kept(tmp_path, monkeypatch):
     """Killed between writing a block and the learner that has seen it: the block is collected again."""
     whole = collect(tmp_path / "whole")
     saves = []
 
-    def save(seeker, shards):
+    def save(seekers, shards):
         saves.append(shards.episodes())
         if len(saves) == 2:
             raise Interrupted
-        original(seeker, shards)
+        original(seekers, shards)
 
-    original = collector.Seeker.save
-    monkeypatch.setattr(collector.Seeker, "save", save)
+    original = collector.save
+    monkeypatch.setattr(collector, "save", save)
     with pytest.raises(Interrupted):
         collect(tmp_path / "parts")
     assert len(list((tmp_path / "parts.partial").glob("0*"))) == 2
-    monkeypatch.setattr(collector.Seeker, "save", original)
+    monkeypatch.setattr(collector, "save", original)
     assert same(collect(tmp_path / "parts"), whole)
 
 
@@ -265,7 +313,7 @@ def test_collect_mistakes(tmp_path):
     with pytest.raises(Interrupted):
         collect(tmp_path / "data", "random", progress=interrupt_at(300))
     with pytest.raises(HilpError, match=r"unfinished collection of task cheetah, .* with the same command"):
-        collect(tmp_path / "data", "random", config=replace(SMALL, lr=2e-3))
+        collect(tmp_path / "data", "random", config=SMALL | {"lr": 2e-3})
     with pytest.raises(HilpError, match="unfinished collection of task cheetah, kind random, steps 550, seed 0"):
         collect(tmp_path / "data", "rnd")
     collect(tmp_path / "data", "random")
@@ -282,8 +330,8 @@ def test_replay_samples_transitions_of_one_episode():
     episodes, steps = np.meshgrid(np.arange(4), np.arange(11), indexing="ij")
     replay.observations[:] = np.stack([episodes, steps], axis=-1)
     replay.actions[:] = 100 * episodes[:, :-1, None] + steps[:, :-1, None]
-    replay.finished, replay.running, replay.now = 2, 2, 4
-    batch = replay.sample(np.random.default_rng(0), 50, replace(SMALL, n_step=3))
+    replay.finished = 2
+    batch = replay.sample(np.random.default_rng(0), 50, CONFIG, slice(2, 4), 4)
     assert batch.observation.shape == (50, 32, 2)
     episode, step = batch.observation[..., 0], batch.observation[..., 1]
     last = np.where(episode < 2, 10, 4)
@@ -304,11 +352,11 @@ def test_particle_entropy_is_the_log_of_the_mean_distance_to_the_nearest():
 
 def learned(kind: str, batches: collector.Batch) -> tuple[collector.State, collector.State]:
     """A learner of the cheetah's sizes before and after, two updates at a time as in a small collection."""
-    before = after = collector.init(SMALL, 17, 6, jax.random.key(0))
+    before = after = collector.init(CONFIG, 17, 6, jax.random.key(0))
     zeros, ones = np.zeros(17, np.float32), np.ones(17, np.float32)
     for first in range(0, len(batches.discount), 2):
         pair = jax.tree.map(lambda column: column[first : first + 2], batches)  # noqa: B023
-        after, _ = collector.learn(SMALL, kind, after, pair, zeros, ones, jax.random.key(first))
+        after, _ = collector.learn(CONFIG, kind, after, pair, zeros, ones, jax.random.key(first))
     return before, after
 
 

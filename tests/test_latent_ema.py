@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,10 @@ import numpy as np
 import pytest
 
 import hilp
+from hilp.prompts.graph import Graph
 from hilp.prompts.memory import LatentEma
+from hilp.prompts.posture import smoothing_steps
+from hilp.prompts.specs import Goal
 
 
 def test_the_mean_by_hand() -> None:
@@ -69,6 +73,62 @@ def test_saved_and_loaded(tiny: hilp.FoundationPolicy, tiny_data: hilp.Dataset, 
     again = tiny.load_prompt(tmp_path / "calm")
     for row in tiny_data.observations[:4]:
         np.testing.assert_array_equal(prompt(row[None]), again(row[None]))
+
+
+def walks(swing: float, period: float, length: int = 250, count: int = 60, noise: float = 0.1) -> np.ndarray:
+    """Latents [count, length, 4] of bodies that go on by half a step each, turn now and then, and swing their legs."""
+    rng = np.random.default_rng(0)
+    turns = rng.choice([-1, 0, 1], p=[0.025, 0.95, 0.025], size=(count, length)) * np.pi / 2
+    heading = np.cumsum(turns, axis=1)
+    moved = 0.5 * np.stack([np.cos(heading), np.sin(heading)], axis=2) + noise * rng.normal(size=(count, length, 2))
+    legs = 2 * np.pi * (np.arange(length) / period + rng.random((count, 1)))
+    swung = swing * np.stack([np.sin(legs), np.cos(legs)], axis=2) @ np.array([[0.6, 0, 0.8, 0], [0, 0.6, 0, 0.8]])
+    return np.concatenate([np.cumsum(moved, axis=1), np.zeros_like(moved)], axis=2) + swung
+
+
+def chosen(latents: np.ndarray, ahead: float = 15) -> int:
+    count, length, size = latents.shape
+    return smoothing_steps(latents.reshape(-1, size), np.full(count, length), ahead)
+
+
+def test_legs_that_swing_are_smoothed_over_about_a_stride_and_a_point_is_not() -> None:
+    assert chosen(walks(3.5, period=10)) in (7, 10, 14)
+    assert chosen(walks(3.0, period=4)) in (5, 7, 10)
+    assert chosen(walks(0.0, period=10)) == 1 == chosen(walks(0.0, period=10, noise=0.5)), "points, one of them noisy"
+    assert chosen(walks(0.3, period=10)) == 1, "what hardly swings"
+
+
+def test_data_that_cannot_tell_is_not_smoothed() -> None:
+    assert chosen(walks(3.5, period=10, length=50)) == 1, "too short"
+    assert chosen(np.zeros((5, 250, 3))) == 1, "nobody moves"
+    assert smoothing_steps(np.zeros((0, 3)), np.zeros(0, int), 10) == 1
+
+
+def test_auto_takes_what_the_graph_says(tiny: hilp.FoundationPolicy, tmp_path: Path) -> None:
+    assert tiny.graph is not None and tiny.graph.smooth == 1.0, "a point in a maze"
+    assert tiny.goal([6.5, 1.5]).latent_ema is None
+    legs = dataclasses.replace(tiny, graph=dataclasses.replace(tiny.graph, smooth=10.0))
+    legs.save(tmp_path / "legs")
+    for policy in (legs, hilp.FoundationPolicy.load(tmp_path / "legs")):
+        for plan in (0, "auto"):
+            ema = policy.goal([6.5, 1.5], plan=plan).latent_ema
+            assert ema is not None and ema.steps == 10.0
+        assert policy.goal([6.5, 1.5], smooth=1).latent_ema is None
+    (row,) = hilp.evaluate(legs, "maze-medium", prompts=[Goal(plan=0)], episodes=2)
+    assert row["smooth"] == 10.0 and "smooth" not in row["spec"]
+    (row,) = hilp.evaluate(tiny, "maze-medium", prompts=[Goal(plan=0)], episodes=2)
+    assert "smooth" not in row
+
+
+def test_graphs_without_the_number_load(tiny: hilp.FoundationPolicy) -> None:
+    assert tiny.graph is not None
+    columns = dict(tiny.graph.columns(), smooth=np.full(1, 7, np.float32))
+    assert Graph.from_columns(columns, len(tiny.bank)).smooth == 7
+    for wrong in (0.5, np.nan, np.inf):
+        with pytest.raises(ValueError, match="smooth"):
+            Graph.from_columns({**columns, "smooth": np.full(1, wrong, np.float32)}, len(tiny.bank))
+    del columns["smooth"]
+    assert Graph.from_columns(columns, len(tiny.bank)).smooth == 1
 
 
 @pytest.mark.parametrize("smooth", [0, 0.5, -3, float("nan"), float("inf"), True, "ten"])

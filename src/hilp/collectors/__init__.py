@@ -2,13 +2,13 @@
 
 A collector has `KINDS`, the usual first, and `collect(world, request)`, which gives a data set of exactly
 `request.steps` transitions. Where tasks of a family differ, `kinds(world)` lists those of one task; where a
-request may not fit a task, `require(world, request)` raises. A collector with `IN_MEMORY` is quick and needs no folder
-to write to.
+request may not fit a task, `require(world, request)` raises. One that learns has a `Config`. A collector with
+`IN_MEMORY` is quick and needs no folder to write to.
 """
 
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ def collect(
     out: str | os.PathLike[str] | None = None,
     workers: int | None = None,
     overwrite: bool = False,
+    config: Mapping[str, Any] | None = None,
 ) -> Dataset:
     """`steps` transitions of this kind of behaviour in a task; `kind` defaults to the family's first.
 
@@ -48,7 +49,8 @@ def collect(
     others: wander, random), or path/to/file.py:act for a function of an observation (and a generator) of your own.
 
     out: folder to write. Mazes need none; simulators do, because they take minutes: an interrupted collection continues
-    when it is called again with the same arguments. workers: processes or threads that simulate.
+    when it is called again with the same arguments. workers: processes or threads that simulate. config: values of the
+    learners that explore (rnd, apt), e.g. {"width": 1024}.
     """
     steps, seed = require_count("steps", steps), require_seed(seed)
     workers = None if workers is None else require_count("workers", workers)
@@ -62,8 +64,10 @@ def collect(
     if kind not in kinds and not own_code:
         close = nearest(kind, kinds)
         raise HilpError(f"unknown kind of {world.name} data '{kind}': {close}; or path/to/file.py:act of your own")
+    if config and not hasattr(collector, "Config"):
+        raise HilpError(f"nothing learns when data of {world.name} is collected: leave out --set and config=")
     folder = None if out is None else Path(out)
-    return run(collector, world, Request(kind, steps, seed, folder, progress, workers, overwrite))
+    return run(collector, world, Request(kind, steps, seed, folder, progress, workers, overwrite, config or {}))
 
 
 def run(collector: Any, world: Any, request: Request) -> Dataset:

@@ -20,11 +20,11 @@ by `tools/train_ant_controller.py`, which also measures them.
 import hashlib
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
-from hilp.collectors.collecting import Block, Episode, Request, Simulate, apart, collect_blocks, recorded
+from hilp.collectors.collecting import Block, Episode, Request, Simulate, apart, collect_blocks, measure, recorded
 from hilp.collectors.maze import routes
 from hilp.data.dataset import Dataset
 from hilp.errors import HilpError
@@ -56,7 +56,6 @@ SHARES = (0.0, 0.5, 1.0)  # of the full speed
 COMMAND_STEPS = (10, 31)  # that a heading and a speed are held, the last excluded
 OPEN_NOISE = 0.1  # in place of ACTION_NOISE
 OPEN_BLOCK = 10
-SPEED_EDGES = np.arange(0, 2.01, 0.25)  # m/s: of a histogram; whatever is faster counts in the last part
 ASKED = "asked"  # extra column [2]: the velocity that the ant is asked for in this row, in m/s
 
 
@@ -197,15 +196,14 @@ def kinds(world: AntMaze | AntOpen) -> tuple[str, ...]:
 def collect(world: AntMaze | AntOpen, request: Request) -> Dataset:
     """Episodes of 1001 rows, simulated by several processes."""
     weights = hashlib.sha256(WEIGHTS.read_bytes()).hexdigest()  # data by another controller is other data
-    identity = request.identity(world.task, controller=weights)
+    identity, measured = request.identity(world.task, controller=weights), partial(measure, world)
     if isinstance(world, AntOpen):
         make, name = partial(_open_simulation, request.seed), f"{world.name}-{request.kind}"
-        measured = partial(measure, world)
         return collect_blocks(request, identity, make, EPISODE_STEPS, OPEN_BLOCK, name, world.task, measure=measured)
     name = f"{world.name.removesuffix('-diverse').removesuffix('-play')}-{request.kind}"
     task = name if name in antmaze.NAMES else world.task
     make = partial(_simulation, world.task, request.kind, request.seed)
-    return collect_blocks(request, identity, make, EPISODE_STEPS, BLOCK, name, task)
+    return collect_blocks(request, identity, make, EPISODE_STEPS, BLOCK, name, task, measure=measured)
 
 
 def _simulation(task: str, kind: str, seed: int) -> Simulate:
@@ -265,18 +263,6 @@ def wander(
         return actions
 
     return recorded(row, step, steps), running.fallen
-
-
-def measure(world: AntOpen, data: Dataset) -> dict[str, Any]:
-    """What the log has of each speed, in m/s, and what each reward of the task would have paid a step of it."""
-    rows = data.transition_rows
-    s, a, s2 = data.observations[rows], data.actions[rows], data.observations[rows + 1]
-    counts, edges = np.histogram(world.speeds(s, s2).clip(max=SPEED_EDGES[-1]), SPEED_EDGES)
-    return {
-        "speed_edges": edges.tolist(),
-        "speed_shares": (counts / len(rows)).tolist(),
-        **{f"reward_{name}": float(reward(s, a, s2).mean()) for name, reward in world.rewards.items()},
-    }
 
 
 def _open_simulation(seed: int) -> Simulate:

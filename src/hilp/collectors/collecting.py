@@ -9,11 +9,11 @@ import json
 import multiprocessing
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import numpy as np
 
 from hilp import storage
 from hilp.data.dataset import Dataset, require_free
+from hilp.data.rewards import Extras, apply_reward
 from hilp.data.transforms import Parts
 from hilp.errors import HilpError
 
@@ -29,6 +30,7 @@ Episode = dict[str, Any]  # columns of an episode: observations [T + 1, obs], ac
 Block = list[tuple[int, int]]  # number and steps of each episode that one call simulates
 Simulate = Callable[[Block], list[Episode]]
 Measure = Callable[[Dataset], dict[str, Any]]  # what data keeps of its own behaviour
+MEASURED = 100_000  # transitions of which speeds and rewards are told
 IDENTITY, STATE = "collection.json", "state.safetensors"
 TARGET, TARGET_REACHED = "target", "target_reached"  # extra columns of data by scripts
 NO_TARGET = -1  # of a row in which the script had none: it rests, or is going to break off
@@ -45,7 +47,7 @@ class Request:
     progress: Callable[[int], None] | None = None  # called with the transitions so far
     workers: int | None = None  # processes or threads that simulate; None: one a core
     overwrite: bool = False
-    config: Any = None  # of a collector that learns; None: its defaults
+    config: Mapping[str, Any] = field(default_factory=dict)  # values that change the defaults of one that learns
 
     def report(self, done: int) -> None:
         if self.progress:
@@ -173,6 +175,26 @@ def script_outcome(data: Dataset) -> dict[str, int | float]:
         "targets_cut_short": int((last & ~got).sum()),
         "script_success": float(got.mean()),
     }
+
+
+def measure(world: Any, data: Dataset) -> dict[str, Any]:
+    """What the behaviour was like: shares of speeds, what each reward would have paid a step, and early ends.
+
+    Speeds and rewards are those of transitions spread over all the data, at most `MEASURED` of them.
+    """
+    rows = data.transition_rows
+    rows = rows[:: -(-len(rows) // MEASURED)]
+    s, a, s2 = data.observations[rows], data.actions[rows], data.observations[rows + 1]
+    extras = Extras.of(data, rows)
+    found: dict[str, Any] = {}
+    if len(edges := np.asarray(getattr(world, "speed_edges", ()), float)):
+        speeds = apply_reward(world.speeds, s, a, s2, extras).clip(edges[0], edges[-1])
+        found["speed_edges"] = edges.tolist()
+        found["speed_shares"] = (np.histogram(speeds, edges)[0] / len(rows)).tolist()
+    for name, reward in world.rewards.items():
+        found[f"reward_{name}"] = float(np.mean(apply_reward(reward, s, a, s2, extras)))
+    # All but the last, which is cut where there are enough transitions.
+    return {**found, "ended_early": int((data.lengths[:-1] < data.lengths.max()).sum())}
 
 
 @contextmanager

@@ -1,18 +1,28 @@
-"""Unlabeled data of DeepMind Control robots: random motion, or a small learner that seeks what it has not seen.
+"""Unlabeled data of DeepMind Control robots: random motion, or learners that seek what they have not seen.
 
-The learner is TD3 without a target actor on an intrinsic reward of the state that an action leads to: "rnd" is random
-network distillation, the error of predicting a random network's output there; "apt" is particle entropy, the log of the
-mean distance to the nearest other states of the batch, in observations brought to unit variance (no learned features).
+A learner is the DDPG of URLB, by which ExORL's data was made, on an intrinsic reward of the state that an action leads
+to: "rnd" is random network distillation, the error of predicting a random network's output there; "apt" is particle
+entropy, the log of the mean distance to the nearest other states of the batch, in observations brought to unit variance
+(no learned features). URLB has one learner, networks and batches of 1024 (novelty 1024,512), an update every 2 steps
+and learning rates of 1e-4; the sizes of `Config` suit two cores. As the simulation takes a thirtieth of the time, and
+small networks keep one core busy only, there are several learners, each in a thread of its own. They learn from what
+all of them have seen. Rewards are centred, unlike URLB's: values of a few updates then tell states apart, instead of
+climbing to what all states have in common.
 
-Episodes run in blocks side by side. At the end of a block its episodes and the learner are safe on disk, and all
-randomness of a block comes from (seed, block), so a collection that was killed goes on as if nothing had happened.
+Episodes run in blocks side by side. At the end of a round, a block of each learner, its episodes and the learners are
+safe on disk, and all randomness of a block comes from (seed, block), so a collection that was killed goes on as if
+nothing had happened.
 """
 
 import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
+from threading import Lock
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,49 +30,74 @@ import optax
 from jax import Array
 
 from hilp import storage
-from hilp.collectors.collecting import Episode, Request, Shards, apart, collection, cut, recorded
+from hilp.collectors.collecting import Episode, Request, Shards, apart, collection, cut, measure, recorded
 from hilp.data.dataset import Dataset
-from hilp.learning import actors, losses, networks
+from hilp.learning import actors, configs, losses, networks
 from hilp.tasks import dmc
 
 KINDS = ("random", "rnd", "apt")
 CLIP = 5.0  # of standardised observations
-REWARD_CLIP = 10.0
 REWARD_EMA = 0.001  # how quickly the scale of intrinsic rewards follows
 
 
 @dataclass(frozen=True)
 class Config:
-    """Of the learner; sized for one core: half a million transitions of the walker in well under an hour."""
+    """Of the learners; sized for two cores: five million transitions of the walker in an hour and a half."""
 
-    side_by_side: int = 10  # episodes of a block
-    chunk: int = 20  # steps of control between rounds of updates
-    steps_per_update: int = 4  # transitions collected for each update
-    random_steps: int = 4_000  # transitions of random actions before the learner acts
-    hidden: tuple[int, int] = (256, 256)
-    novelty: tuple[int, int, int] = (128, 128, 64)  # sizes of the networks of rnd
-    neighbours: int = 12  # of apt
-    batch: int = 256
-    lr: float = 3e-4
-    n_step: int = 3  # the reward is that of the state so many steps on, as is the value it is bootstrapped from
-    discount: float = 0.99
-    tau: float = 0.01
-    noise: float = 0.2  # on actions, when acting and when learning
-    noise_clip: float = 0.3  # when learning
+    learners: configs.Count = 2
+    side_by_side: configs.Count = 10  # episodes of a block
+    chunk: configs.Count = 20  # steps of control between rounds of updates
+    steps_per_update: configs.Count = 8  # transitions that a learner collects for each of its updates
+    random_steps: configs.UpTo = 4_000  # transitions of random actions before a learner acts
+    width: configs.Count = 256  # of actor and critic
+    novelty: configs.TwoSizes = (256, 128)  # of the networks of rnd: width of two layers, and of what is predicted
+    neighbours: configs.Count = 12  # of apt
+    batch: configs.Count = 512
+    lr: configs.Positive = 1e-3
+    n_step: configs.Count = 3  # the reward is that of the state so many steps on, as is the value it goes on from
+    discount: configs.Fraction = 0.99
+    tau: configs.Ema = 0.01
+    noise: configs.NonNegative = 0.2  # on actions, when acting and when learning
+    noise_clip: configs.NonNegative = 0.3  # when learning
+
+    def __post_init__(self) -> None:
+        configs.check(self)
+
+
+class Critic(eqx.Module):
+    """Twin values of (s, a) on one layer of LayerNorm and tanh."""
+
+    first: networks.Dense
+    norm: networks.LayerNorm
+    heads: tuple[networks.Mlp, ...]
+
+    def __init__(self, size_in: int, width: int, key: Array):
+        keys = jax.random.split(key, 3)
+        self.first = networks.orthogonal(size_in, width, keys[0])
+        self.norm = networks.LayerNorm(width, networks.PREPROCESSOR_EPSILON)
+        self.heads = tuple(networks.Mlp(width, (width,), 1, k) for k in keys[1:])
+
+    def __call__(self, observation: Array, action: Array) -> Array:
+        """heads x batch."""
+        x = self.first(jnp.concatenate([observation, action], axis=-1))
+        x = networks.norm_tanh(x, self.norm.scale, self.norm.shift)
+        return jnp.stack([head(x)[..., 0] for head in self.heads])
 
 
 class State(NamedTuple):
     """Everything that learning changes."""
 
     actor: networks.Feature
-    critic: tuple[networks.Feature, ...]
-    critic_target: tuple[networks.Feature, ...]
+    critic: Critic
+    critic_target: Critic
     predictor: networks.Mlp
     fixed: networks.Mlp  # what the predictor predicts
     actor_opt: optax.OptState
     critic_opt: optax.OptState
     predictor_opt: optax.OptState
-    reward_square: Array  # moving mean square of the raw intrinsic reward
+    reward_mean: Array  # moving mean of the raw intrinsic reward
+    reward_square: Array  # and of its square
+    updates: Array  # so far
 
 
 class Batch(NamedTuple):
@@ -74,14 +109,14 @@ class Batch(NamedTuple):
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def init(cfg: Config, observation_dim: int, action_dim: int, key: Array) -> State:
-    keys = jax.random.split(key, 5)
-    actor = networks.Feature(observation_dim, cfg.hidden, action_dim, keys[0])
-    both = observation_dim + action_dim
-    critic = tuple(networks.Feature(both, cfg.hidden, 1, k) for k in keys[1:3])
-    predictor, fixed = (networks.Mlp(observation_dim, cfg.novelty[:-1], cfg.novelty[-1], k) for k in keys[3:])
+    keys = jax.random.split(key, 4)
+    actor = networks.Feature(observation_dim, (cfg.width, cfg.width), action_dim, keys[0])
+    critic = Critic(observation_dim + action_dim, cfg.width, keys[1])
+    width, size_out = cfg.novelty
+    predictor, fixed = (networks.Mlp(observation_dim, (width, width), size_out, k) for k in keys[2:])
     adam = optax.adam(cfg.lr)
     optimisers = adam.init(actor), adam.init(critic), adam.init(predictor)
-    return State(actor, critic, critic, predictor, fixed, *optimisers, jnp.ones(()))
+    return State(actor, critic, critic, predictor, fixed, *optimisers, *jnp.zeros((3,)))
 
 
 def prediction_error(predictor: networks.Mlp, fixed: networks.Mlp, standard: Array) -> Array:
@@ -108,37 +143,37 @@ def _update(
         predictor, predictor_opt = losses.adam_step(cfg.lr, grads, predictor_opt, predictor)
     else:
         raw = particle_entropy(standard, cfg.neighbours)
-    reward_square = state.reward_square + REWARD_EMA * (jnp.mean(jnp.square(raw)) - state.reward_square)
-    reward = jnp.clip(raw * jax.lax.rsqrt(reward_square + 1e-12), 0.0, REWARD_CLIP)
+    updates = state.updates + 1
+    rate = jnp.maximum(REWARD_EMA, 1 / updates)  # at first the mean of all
+    reward_mean = state.reward_mean + rate * (jnp.mean(raw) - state.reward_mean)
+    reward_square = state.reward_square + rate * (jnp.mean(jnp.square(raw)) - state.reward_square)
+    reward = (raw - reward_mean) * jax.lax.rsqrt(jnp.maximum(reward_square - jnp.square(reward_mean), 1e-12))
 
     def acted(actor: networks.Feature, observation: Array, key: Array) -> Array:
         action = jnp.tanh(actor(observation))
         noisy = action + actors.smoothing_noise(key, action.shape, cfg.noise, cfg.noise_clip)
         return noisy + jax.lax.stop_gradient(jnp.clip(noisy, -1.0, 1.0) - noisy)
 
-    def q(critic: tuple[networks.Feature, ...], observation: Array, action: Array) -> Array:
-        x = jnp.concatenate([observation, action], axis=-1)
-        return jnp.stack([network(x)[..., 0] for network in critic])
-
     key_next, key_now = jax.random.split(key)
     next_action = acted(state.actor, batch.next_observation, key_next)
-    next_q = jnp.min(q(state.critic_target, batch.next_observation, next_action), axis=0)
+    next_q = jnp.min(state.critic_target(batch.next_observation, next_action), axis=0)
     target = reward + batch.discount * next_q
 
-    def critic_loss(critic: tuple[networks.Feature, ...]) -> Array:
-        return jnp.mean(jnp.square(q(critic, batch.observation, batch.action) - target))
+    def critic_loss(critic: Critic) -> Array:
+        return jnp.sum(jnp.mean(jnp.square(critic(batch.observation, batch.action) - target), axis=-1))
 
     grads = jax.grad(critic_loss)(state.critic)
     critic, critic_opt = losses.adam_step(cfg.lr, grads, state.critic_opt, state.critic)
 
     def actor_loss(actor: networks.Feature) -> Array:
-        return -jnp.mean(q(critic[:1], batch.observation, acted(actor, batch.observation, key_now)))
+        action = acted(actor, batch.observation, key_now)
+        return -jnp.mean(jnp.min(critic(batch.observation, action), axis=0))
 
     grads = jax.grad(actor_loss)(state.actor)
     actor, actor_opt = losses.adam_step(cfg.lr, grads, state.actor_opt, state.actor)
     critic_target = losses.polyak(state.critic_target, critic, cfg.tau)
-    optimisers = (actor_opt, critic_opt, predictor_opt)
-    return State(actor, critic, critic_target, predictor, state.fixed, *optimisers, reward_square), jnp.mean(raw)
+    optimisers, scale = (actor_opt, critic_opt, predictor_opt), (reward_mean, reward_square, updates)
+    return State(actor, critic, critic_target, predictor, state.fixed, *optimisers, *scale), jnp.mean(raw)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -156,32 +191,22 @@ def act(actor: networks.Feature, observations: Array) -> Array:
 
 
 class Replay:
-    """All transitions so far: finished episodes of equal length, then those of the block that is running."""
+    """All transitions so far: episodes of equal length."""
 
     def __init__(self, episodes: int, length: int, observation_dim: int, action_dim: int) -> None:
         self.observations = np.zeros((episodes, length + 1, observation_dim), np.float32)
         self.actions = np.zeros((episodes, length, action_dim), np.float32)
-        self.finished = 0  # episodes
-        self.running = 0  # episodes
-        self.now = 0  # steps of the running ones
+        self.finished = 0  # episodes, the first ones
 
-    @property
-    def transitions(self) -> int:
-        return self.finished * self.actions.shape[1] + self.running * self.now
-
-    @property
-    def block(self) -> slice:
-        return slice(self.finished, self.finished + self.running)
-
-    def sample(self, rng: np.random.Generator, updates: int, cfg: Config) -> Batch:
-        """[updates, batch] transitions, uniform over all."""
+    def sample(self, rng: np.random.Generator, updates: int, cfg: Config, running: slice, now: int) -> Batch:
+        """[updates, batch] transitions, uniform over those of finished episodes and `now` steps of each running one."""
         length = self.actions.shape[1]
-        at = rng.integers(self.transitions, size=(updates, cfg.batch))
         old = self.finished * length
+        at = rng.integers(old + (running.stop - running.start) * now, size=(updates, cfg.batch))
         current = at >= old
-        steps = np.where(current, max(self.now, 1), length)  # of the episode that it is in
+        steps = np.where(current, max(now, 1), length)  # of the episode that it is in
         place = np.where(current, at - old, at)
-        episode, step = np.where(current, self.finished, 0) + place // steps, place % steps
+        episode, step = np.where(current, running.start, 0) + place // steps, place % steps
         after = np.minimum(step + cfg.n_step, steps)
         return Batch(
             self.observations[episode, step],
@@ -189,6 +214,14 @@ class Replay:
             self.observations[episode, after],
             (cfg.discount ** (after - step)).astype(np.float32),
         )
+
+    def load(self, shards: Shards) -> None:
+        """The episodes that are safe on disk."""
+        for number, episode in enumerate(shards.stored()):
+            steps = len(episode["actions"])
+            self.observations[number, : steps + 1] = episode["observations"]
+            self.actions[number, :steps] = episode["actions"]
+        self.finished = shards.episodes()
 
 
 class Moments:
@@ -212,111 +245,151 @@ class Moments:
 class Seeker:
     """A learner in its world: acts, remembers and learns."""
 
-    def __init__(self, cfg: Config, kind: str, world: dmc.Dmc, episodes: int, seed: int) -> None:
-        self.cfg, self.kind = cfg, kind
-        self.key = jax.random.key(seed)
+    def __init__(self, cfg: Config, kind: str, world: dmc.Dmc, replay: Replay, key: Array) -> None:
+        self.cfg, self.kind, self.replay, self.key = cfg, kind, replay, key
         self.state = init(cfg, world.observation_dim, world.action_dim, self.key)
-        self.replay = Replay(episodes, world.max_steps, world.observation_dim, world.action_dim)
         self.moments = Moments(world.observation_dim)
-        self.updates = 0
+        self.block, self.now = slice(0, 0), 0  # the running episodes, and how many steps of them are done
+        self.steps, self.updates = 0, 0
 
-    def begin(self, observations: np.ndarray) -> None:
-        self.replay.running, self.replay.now = len(observations), 0
-        self.replay.observations[self.replay.block, 0] = observations
+    def begin(self, first: int, observations: np.ndarray) -> None:
+        """Episodes from number `first` on begin."""
+        self.block, self.now = slice(first, first + len(observations)), 0
+        self.replay.observations[self.block, 0] = observations
 
     def actions(self, rng: np.random.Generator, observations: np.ndarray) -> np.ndarray:
         shape = (len(observations), self.replay.actions.shape[-1])
-        if self.replay.transitions < self.cfg.random_steps:
+        if self.steps < self.cfg.random_steps:
             return rng.uniform(-1, 1, shape).astype(np.float32)
         means = np.asarray(act(self.state.actor, observations))
         return np.clip(means + self.cfg.noise * rng.standard_normal(shape), -1, 1).astype(np.float32)
 
     def observe(self, rng: np.random.Generator, actions: np.ndarray, observations: np.ndarray) -> None:
         """One step of all running episodes; learns when a chunk of them is full."""
-        replay = self.replay
-        replay.actions[replay.block, replay.now] = actions
-        replay.now += 1
-        replay.observations[replay.block, replay.now] = observations
-        if replay.now % self.cfg.chunk:
+        cfg, replay, count = self.cfg, self.replay, len(actions)
+        replay.actions[self.block, self.now] = actions
+        self.now += 1
+        self.steps += count
+        replay.observations[self.block, self.now] = observations
+        if self.now % cfg.chunk:
             return
-        self.moments.add(replay.observations[replay.block, replay.now - self.cfg.chunk : replay.now])
-        updates = replay.running * self.cfg.chunk // self.cfg.steps_per_update
-        if updates and replay.transitions >= self.cfg.random_steps:
-            batches = replay.sample(rng, updates, self.cfg)
+        self.moments.add(replay.observations[self.block, self.now - cfg.chunk : self.now])
+        updates = count * cfg.chunk // cfg.steps_per_update
+        if updates and self.steps >= cfg.random_steps:
+            batches = replay.sample(rng, updates, cfg, self.block, self.now)
             key = jax.random.fold_in(self.key, self.updates)
-            self.state, _ = learn(self.cfg, self.kind, self.state, batches, *self.moments.scale(), key)
+            self.state, _ = learn(cfg, self.kind, self.state, batches, *self.moments.scale(), key)
             self.updates += updates
 
-    def end(self) -> None:
-        self.replay.finished += self.replay.running
-        self.replay.running = self.replay.now = 0
-
-    def save(self, shards: Shards) -> None:
+    def to_save(self) -> tuple[dict[str, np.ndarray], dict[str, int]]:
         moments = {f"moments.{name}": np.asarray(value) for name, value in vars(self.moments).items()}
-        shards.save_state({**storage.flatten(self.state), **moments}, {"updates": self.updates})
+        return {**storage.flatten(self.state), **moments}, {"steps": self.steps, "updates": self.updates}
 
-    def load(self, shards: Shards) -> None:
-        """Go on from the last block that is safe on disk."""
-        saved = shards.load_state()
-        if saved is None:
-            return
-        arrays, note = saved
+    def load(self, arrays: dict[str, np.ndarray], note: dict[str, int], where: Shards) -> None:
         for name in vars(self.moments):
             setattr(self.moments, name, arrays.pop(f"moments.{name}"))
-        self.state = storage.unflatten(self.state, arrays, shards.folder)
-        self.updates = note["updates"]
-        for number, episode in enumerate(shards.stored()):
-            steps = len(episode["actions"])
-            self.replay.observations[number, : steps + 1] = episode["observations"]
-            self.replay.actions[number, :steps] = episode["actions"]
-        self.replay.finished = shards.episodes()
+        self.state = storage.unflatten(self.state, arrays, where.folder)
+        self.steps, self.updates = note["steps"], note["updates"]
+
+
+def save(seekers: list[Seeker], shards: Shards) -> None:
+    found = [seeker.to_save() for seeker in seekers]
+    arrays = {f"{number}.{name}": value for number, (own, _) in enumerate(found) for name, value in own.items()}
+    shards.save_state(arrays, {"learners": [note for _, note in found]})
+
+
+def load(seekers: list[Seeker], shards: Shards) -> None:
+    """Go on from the last round that is safe on disk."""
+    saved = shards.load_state()
+    if saved is None:
+        return
+    arrays, note = saved
+    for number, (seeker, own) in enumerate(zip(seekers, note["learners"], strict=True)):
+        begin = f"{number}."
+        mine = {name.removeprefix(begin): value for name, value in arrays.items() if name.startswith(begin)}
+        seeker.load(mine, own, shards)
+    seekers[0].replay.load(shards)
 
 
 def collect(world: dmc.Dmc, request: Request) -> Dataset:
     """Whole episodes (the last may be shorter), with an extra column "physics"."""
-    cfg, episodes = request.config or Config(), -(-request.steps // world.max_steps)
+    cfg = configs.changed(Config(), dict(request.config))
+    episodes = -(-request.steps // world.max_steps)
     identity = request.identity(world.domain_name, config=json.loads(json.dumps(asdict(cfg))))  # lists, no tuples
     with collection(request.folder, identity, request.overwrite) as shards:
-        seeker = None
+        seekers: list[Seeker] = []
         if request.kind != "random":
-            seeker = Seeker(cfg, request.kind, world, episodes, request.seed)
-            seeker.load(shards)
+            replay = Replay(episodes, world.max_steps, world.observation_dim, world.action_dim)
+            keys = jax.random.split(jax.random.key(request.seed), cfg.learners)
+            seekers = [Seeker(cfg, request.kind, world, replay, key) for key in keys]
+            load(seekers, shards)
+        rounds = Rounds(world, request, cfg, seekers)
         while (done := shards.episodes()) < episodes:
-            rng, count = np.random.default_rng([request.seed, done]), min(cfg.side_by_side, episodes - done)
-            block = _block(world, rng, count, seeker, request, shards.transitions())
-            if done + count == episodes:
-                block[-1] = cut(block[-1], request.steps - (episodes - 1) * world.max_steps)
-            shards.add(block)
+            found = rounds.run(done, min(cfg.learners * cfg.side_by_side, episodes - done))
+            if done + len(found) == episodes:
+                found[-1] = cut(found[-1], request.steps - (episodes - 1) * world.max_steps)
+            shards.add(found)
+            if seekers:
+                save(seekers, shards)
+        name = f"{world.domain_name}-{request.kind}"
+        return shards.finish(name, world.domain_name, world.observation_parts, partial(measure, world))
+
+
+class Rounds:
+    """Blocks of episodes that run at the same time, each of another learner and in a thread of its own."""
+
+    def __init__(self, world: dmc.Dmc, request: Request, cfg: Config, seekers: list[Seeker]) -> None:
+        self.threads = min(cfg.learners, world.threads)
+        self.world: dmc.Dmc = world.with_threads(max(1, world.threads // self.threads))
+        self.request, self.cfg, self.seekers = request, cfg, seekers
+        self.lock, self.done, self.stopped = Lock(), 0, False  # done: transitions
+
+    def run(self, first: int, count: int) -> list[Episode]:
+        """`count` whole episodes from number `first` on."""
+        self.done = first * self.world.max_steps
+        starts = range(first, first + count, self.cfg.side_by_side)
+        with ThreadPoolExecutor(self.threads, "hilp-learner") as pool:
+            blocks = [self._begin(start, min(self.cfg.side_by_side, first + count - start)) for start in starts]
+            seekers: Sequence[Seeker | None] = self.seekers or [None] * len(blocks)
+            running = [pool.submit(self._run, *block) for block in zip(blocks, seekers, strict=False)]
+            try:
+                found = [episode for future in running for episode in future.result()]
+            except BaseException:  # let go of what still runs
+                self.stopped = True
+                raise
+        if self.seekers:
+            self.seekers[0].replay.finished += count
+        return found
+
+    def _begin(self, first: int, count: int) -> tuple[int, np.random.Generator, dmc.DmcEpisodes]:
+        """Of one block after the other: all begin in one simulation of the world."""
+        rng = np.random.default_rng([self.request.seed, first])
+        return first, rng, self.world.episodes(rng, count)
+
+    def _run(self, begun: tuple[int, np.random.Generator, dmc.DmcEpisodes], seeker: Seeker | None) -> list[Episode]:
+        """Whole episodes side by side."""
+        first, rng, running = begun
+        count = len(running.observations)
+        if seeker:
+            seeker.begin(first, running.observations)
+
+        def row() -> Episode:
+            return {"observations": running.observations, "physics": running.extra("physics")}
+
+        def step() -> np.ndarray | None:
+            if self.stopped:
+                return None
             if seeker:
-                seeker.save(shards)
-        return shards.finish(f"{world.domain_name}-{request.kind}", world.domain_name, world.observation_parts)
+                chosen = seeker.actions(rng, running.observations)
+            else:
+                chosen = rng.uniform(-1, 1, (count, self.world.action_dim)).astype(np.float32)
+            running.step(chosen)
+            if seeker:
+                seeker.observe(rng, chosen, running.observations)
+            with self.lock:
+                self.done += count
+                self.request.report(self.done)
+            return chosen
 
-
-def _block(
-    world: dmc.Dmc, rng: np.random.Generator, count: int, seeker: Seeker | None, request: Request, done: int
-) -> list[Episode]:
-    """`count` whole episodes side by side; `done`: transitions that there are already."""
-    running = world.episodes(rng, count)
-    if seeker:
-        seeker.begin(running.observations)
-
-    def row() -> Episode:
-        return {"observations": running.observations, "physics": running.extra("physics")}
-
-    def step() -> np.ndarray:
-        nonlocal done
-        if seeker:
-            chosen = seeker.actions(rng, running.observations)
-        else:
-            chosen = rng.uniform(-1, 1, (count, world.action_dim)).astype(np.float32)
-        running.step(chosen)
-        if seeker:
-            seeker.observe(rng, chosen, running.observations)
-        done += count
-        request.report(done)
-        return chosen
-
-    columns = recorded(row, step, world.max_steps)
-    if seeker:
-        seeker.end()
-    return apart(columns, [world.max_steps] * count)
+        columns = recorded(row, step, self.world.max_steps)
+        return apart(columns, [self.world.max_steps] * count)

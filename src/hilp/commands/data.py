@@ -1,7 +1,7 @@
 """`hilp data`: what comes with hilp, what is in a data set, data in other formats, and data collected in tasks."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -22,6 +22,7 @@ with common.WhenUsed():
 if TYPE_CHECKING:
     from rich.console import Group
 
+PAID = "reward_"  # before the name of a reward, in what a collector measured
 SHOWN_COLUMNS = 24  # on the page; all of them are in the JSON
 
 
@@ -58,9 +59,10 @@ class Inspect(common.Verb, common.Reading):
         if self.picture is not None:
             figures.save_data_picture(report, Path(self.picture))
         if self.json:
-            common.print_json(report.to_json())
+            measured = {"measured": dict(source.measured)} if source.measured else {}
+            common.print_json({**report.to_json(), **measured})
         else:
-            common.show(render(report))
+            common.show(render(report, source.measured))
         return 0 if report.trainable else 1
 
 
@@ -73,8 +75,8 @@ def _opened(flags: common.Reading, name: str) -> tuple[Any, bool]:
     return named.open_source(name, flags.format, **options), verify
 
 
-def render(report: "audit.AuditReport") -> "Group":
-    """The report for a rich console."""
+def render(report: "audit.AuditReport", measured: Mapping[str, Any] | None = None) -> "Group":
+    """The report for a rich console, with what a collector measured of the data."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -82,7 +84,7 @@ def render(report: "audit.AuditReport") -> "Group":
     summary = Table.grid(padding=(0, 2))
     summary.add_column(style="bold")
     summary.add_column(overflow="fold")
-    for name, text in _summary(report).items():
+    for name, text in {**_summary(report), **behaviour(measured or {})}.items():
         summary.add_row(name, Text(text))
     parts: list[Any] = [Text(report.name, style="bold underline"), summary, Text()]
     parts.append(Text("lengths in rows", style="bold"))
@@ -213,6 +215,8 @@ class Collect(common.Verb):
     """random seed"""
     workers: int | None = None
     """processes or threads that simulate (default: one a core)"""
+    set: tuple[str, ...] = ()
+    """config values of the learners of rnd and apt: key=value ..."""
     overwrite: bool = False
     """replace an existing data set"""
     rows: str | None = None
@@ -226,11 +230,30 @@ class Collect(common.Verb):
         dataset.require_free(Path(self.out), self.overwrite)  # before anything is collected
         with bars(quiet=self.json) as bar:
             where: dict[str, Any] = {"out": self.out, "workers": self.workers, "overwrite": self.overwrite}
+            where["config"] = common.config_values(self.set)
             where["progress"] = lambda done: bar("collecting", done, self.steps)
             data = collectors.collect(self.task, self.kind, self.steps, self.seed, **where)
         counts = {"transitions": data.transitions, "episodes": data.episodes}
-        result = {**counts, "fingerprint": data.fingerprint, **script_outcome(data), **data.measured}
+        about = {**counts, "fingerprint": data.fingerprint, **script_outcome(data)}
         if self.rows:
-            about = {"task": data.task, "data": data.name, "seed": self.seed, **result}
-            lines.append(self.rows, [{**about, "command": common.command(), "versions": versions()}])
-        common.print_result({"out": self.out, **result}, self.json)
+            row = {"task": data.task, "data": data.name, "seed": self.seed, **about, **data.measured}
+            lines.append(self.rows, [{**row, "command": common.command(), "versions": versions()}])
+        shown = data.measured if self.json else behaviour(data.measured)
+        common.print_result({"out": self.out, **about, **shown}, self.json)
+
+
+def behaviour(measured: Mapping[str, Any]) -> dict[str, str]:
+    """What a collector measured of its data, in a line each: speeds, rewards and early ends."""
+    found = {}
+    if "speed_edges" in measured:
+        edges, shares = measured["speed_edges"], measured["speed_shares"]
+        parts = [
+            f"{low:g} to {high:g}: {share:.1%}" for low, high, share in zip(edges, edges[1:], shares, strict=False)
+        ]
+        found["speeds (m/s)"] = ", ".join(parts)
+    rewards = {name.removeprefix(PAID): paid for name, paid in measured.items() if name.startswith(PAID)}
+    if rewards:
+        found["rewards a step"] = ", ".join(f"{name} {paid:.3g}" for name, paid in rewards.items())
+    if "ended_early" in measured:
+        found["episodes ended early"] = f"{measured['ended_early']:,}"
+    return found

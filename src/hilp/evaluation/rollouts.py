@@ -116,7 +116,9 @@ def rollout_goals(
     expected = forecast(policy, prompt, rendering.policy_observations(running)) if on_graph else {}
     row, rollout = _reach(policy, world, running, prompt, seed)
     radius = {"radius": prompt.near_enough} if spec.plan in PLANS and not on_graph else {}
-    return {**row, **radius, **expected}, rollout
+    ema = getattr(prompt, "latent_ema", None)
+    smooth = {} if ema is None else {"smooth": ema.steps}
+    return {**row, **radius, **smooth, **expected}, rollout
 
 
 def _by_reward(policy: FoundationPolicy, world: tasks.Task, spec: Goal, running: tasks.Episodes) -> Any:

@@ -22,6 +22,7 @@ from hilp.storage.lines import AnyPath
 LARGEST = 1e12  # of a number: nothing measured here is larger, and axes of figures have no room for it
 GAIN = "share of the possible gain"  # the metric of rewards that are differences of a potential
 SUCCESS, SHARE = "success", "share of the subtasks"  # metrics of goals: whole ones, and those that have parts
+TALLIES = ("held", "falls")  # of episodes, in tasks that know them: tables have a column of each
 Row = dict[str, Any]
 Name = TypeVar("Name")  # of a group of rows
 Metrics = dict[str, Any]  # a line of a run's metrics.jsonl
@@ -97,7 +98,7 @@ FIELDS: dict[str, Kind] = {
     "episodes": Kind("a whole number from 1 on", lambda value: COUNT.holds(value) and value >= 1),
     "spec": Kind("a spec of a prompt", _is_spec), "plan": PLAN,
     "by_goal": SHARES, "reward": TEXT, "interval": INTERVAL, "outcomes": NUMBERS, "lengths": COUNTS,
-    "mean_length_of_successes": NUMBER.or_null(), "radius": NUMBER.or_null(),
+    "mean_length_of_successes": NUMBER.or_null(), "radius": NUMBER.or_null(), "smooth": NUMBER,
     "expected_steps": NUMBER.or_null().listed("a list of numbers and nulls"),
     "reachable": Kind("", lambda value: value in CERTIFICATES).listed("a list of 'yes', 'unknown' and 'no'"),
     "falls": COUNT, "held": COUNT, "speed_errors": NUMBERS, "rule": TEXT, "r2": NUMBER.or_null(),
@@ -239,7 +240,8 @@ def _summary(group: Sequence[Row]) -> dict[str, Any]:
     first = [own[0] for own in by_task.values()]
     episodes = [None if row.get("metric") == GAIN else row.get("outcomes") or None for row in first]
     iqm, *interval = stats.stratified_bootstrap(scores, episodes=episodes)
-    found = {"runs": len(group), "mean": float(values.mean())}
+    found: dict[str, Any] = {"runs": len(group), "mean": float(values.mean())}
+    found |= {name: sum(row[name] for row in group) for name in TALLIES if all(name in row for row in group)}
     if len(group) == 1:
         return found | {"std": None, "iqm": iqm, "interval": interval_of(group[0]), "interval_over": "episodes"}
     return found | {"std": float(values.std()), "iqm": iqm, "interval": interval, "interval_over": "runs"}

@@ -69,8 +69,7 @@ class BaseConfig:
     normalize: bool = False  # shift and scale observations by the data's mean and standard deviation
 
     def __post_init__(self) -> None:
-        for name, kind in _kinds(type(self)).items():
-            _check(name, getattr(self, name), *kind)
+        check(self)
         shares = {name: getattr(self, name) for name, (_, notes) in _kinds(type(self)).items() if ONE_WHOLE in notes}
         if sum(shares.values()) > 1.0:
             keys, values = " and ".join(f"'{name}'" for name in shares), " + ".join(map(str, shares.values()))
@@ -143,6 +142,12 @@ def _kinds(config: type) -> dict[str, Kind]:
     hints = typing.get_type_hints(config, include_extras=True)
     plain = typing.get_type_hints(config)
     return {name: (plain[name], getattr(hint, "__metadata__", ())) for name, hint in hints.items()}
+
+
+def check(config: Any) -> None:
+    """Raise where a value of a config makes no sense."""
+    for name, kind in _kinds(type(config)).items():
+        _check(name, getattr(config, name), *kind)
 
 
 def _check(name: str, value: Any, kind: Any, notes: tuple[str, ...]) -> None:

@@ -175,12 +175,20 @@ def goal(policy: Agent, goal: Any, options: Goal, matched: bool = False) -> Goal
     to_goal = stuck = None
     if _is_on_graph(policy, options):
         to_goal, stuck = policy.planner.to_goals(latent), policy.planner.stuck()
-    ema = None if options.smooth is None else LatentEma(options.smooth, trust_radius(policy.discount))
+    steps = smoothing(policy, options)
+    ema = None if steps <= 1.0 else LatentEma(steps, trust_radius(policy.discount))
     tree = goals.tree
     if goals.single:
         tree, latent = trees.over(lambda rows: rows[0], tree), latent[0]
         to_goal = None if to_goal is None else to_goal[0]
     return GoalPrompt(policy, tree, latent, options, to_goal, stuck, ema)
+
+
+def smoothing(policy: Agent, options: Goal) -> float:
+    """The steps over which an agent's latents are averaged; 1 for none."""
+    if options.smooth != "auto":
+        return float(options.smooth)
+    return 1.0 if policy.graph is None else policy.graph.smooth
 
 
 def _is_on_graph(policy: Agent, options: Goal) -> bool:
@@ -203,7 +211,7 @@ def require(policy: Agent, options: Goal) -> None:
             raise HilpError("this policy was saved without a bank of states, so it cannot plan: use plan=0")
         if policy.has_rule("distance"):
             policy.require_rule("distance", "has no distances: use plan=0")
-    if options.smooth is not None:
+    if options.smooth != "auto":
         policy.require_rule("goal_direction", "goes by no direction that could be smoother")
     if plan in ("auto", "midpoints") and options.radius is None:
         policy.require_rule(

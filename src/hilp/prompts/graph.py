@@ -20,6 +20,7 @@ import numpy as np
 
 from hilp.prompts.memory import StuckAgents
 from hilp.prompts.midpoints import Midpoints, smallest, trust_radius, undiscounted
+from hilp.prompts.posture import smoothing_steps
 
 CELL_SHARE = 0.25  # radius of a landmark's neighbourhood, of the trust radius of plans
 REACH = 2.0  # trust radii that an edge may span
@@ -41,6 +42,7 @@ class Graph:
     target: np.ndarray  # int32 [e]
     steps: np.ndarray  # float32 [e]
     counts: np.ndarray  # int32 [e]: observed transitions behind an edge; 0: neighbours by phi alone
+    smooth: float = 1.0  # steps that the mean of an agent's latents should go back, so that its posture cancels out
 
     def __len__(self) -> int:
         return len(self.landmarks)
@@ -52,11 +54,12 @@ class Graph:
     @staticmethod
     def from_columns(columns: Mapping[str, np.ndarray], bank: int) -> "Graph":
         """The graph of a policy with so many states in its bank; a ValueError where the columns are none."""
+        columns = {"smooth": np.ones(1, np.float32), **columns}  # of a graph that was drawn before it was measured
         if columns.keys() != COLUMNS.keys():
             raise ValueError("a column of the graph is missing or unexpected")
         if any(columns[name].ndim != 1 or columns[name].dtype != kind for name, kind in COLUMNS.items()):
             raise ValueError("a column of the graph has another type")
-        if len({len(columns[name]) for name in EDGES}) != 1 or len(columns["radius"]) != 1:
+        if len({len(columns[name]) for name in EDGES}) != 1 or {len(columns[name]) for name in NUMBERS} != {1}:
             raise ValueError("the columns of the graph differ in length")
         landmarks, steps, counts = (columns[name] for name in ("landmarks", "steps", "counts"))
         for name, limit in {"landmarks": bank, "origin": len(landmarks), "target": len(landmarks)}.items():
@@ -64,11 +67,15 @@ class Graph:
                 raise ValueError(f"'{name}' of the graph points outside")
         if not (np.isfinite(steps) & (steps > 0) & (counts >= 0)).all():
             raise ValueError("the steps of the graph make no sense")
-        return Graph(landmarks, float(columns["radius"][0]), columns["origin"], columns["target"], steps, counts)
+        radius, smooth = (float(columns[name][0]) for name in NUMBERS)
+        if not 1.0 <= smooth < np.inf:
+            raise ValueError("the steps that the graph says to smooth over make no sense")
+        return Graph(landmarks, radius, columns["origin"], columns["target"], steps, counts, smooth)
 
 
 EDGES = {"origin": "int32", "target": "int32", "steps": "float32", "counts": "int32"}  # and their types
-COLUMNS = {"landmarks": "int32", "radius": "float32", **EDGES}
+NUMBERS = {"radius": "float32", "smooth": "float32"}
+COLUMNS = {"landmarks": "int32", **NUMBERS, **EDGES}
 
 
 def build(bank: np.ndarray, latents: np.ndarray, lengths: np.ndarray, discount: float, seed: int = 0) -> Graph:
@@ -99,7 +106,8 @@ def build(bank: np.ndarray, latents: np.ndarray, lengths: np.ndarray, discount: 
     order = np.lexsort((target, origin))
     columns = zip(EDGES.items(), (origin, target, steps, counts), strict=True)
     edges = {name: np.asarray(column[order], kind) for (name, kind), column in columns}
-    return Graph(chosen.astype(np.int32), float(np.float32(radius)), **edges)
+    smooth = float(smoothing_steps(latents, np.asarray(lengths), longest, seed))
+    return Graph(chosen.astype(np.int32), float(np.float32(radius)), **edges, smooth=smooth)
 
 
 def trajectories(lengths: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:

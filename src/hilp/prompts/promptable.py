@@ -96,7 +96,7 @@ class PromptablePolicy(Agent):
         best: int = specs.BEST,
         radius: float | None = None,
         goal_dims: Sequence[int] | None = None,
-        smooth: float | None = None,
+        smooth: float | str = "auto",
     ) -> GoalPrompt:
         """Reach a goal observation. `plan` is a number of midpoint recursions, "auto", "graph" or "midpoints".
 
@@ -107,7 +107,8 @@ class PromptablePolicy(Agent):
 
         goal_dims: the columns of the goal that count, if not all: a place, whatever the posture. A state of the data
         that agrees with the goal in these takes its place. smooth: take the agent to be at the mean of where it was
-        over about so many steps, for bodies that walk and sensors with noise.
+        over about so many steps, for bodies that walk and sensors with noise; "auto": as the data behind the policy
+        asks, 1: where it is.
         """
         options = specs.Goal(None, plan=plan, best=best, radius=radius, goal_dims=goal_dims, smooth=smooth)  # type: ignore[arg-type]
         return goal.goal(self, goal_observation, options)

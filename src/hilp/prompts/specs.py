@@ -32,8 +32,9 @@ class GoalOptions:
     """latent steps within which a subgoal is not divided further (default: a share of the horizon of phi)"""
     goal_dims: tuple[int | str, ...] | None = None
     """columns of the goal that count, if not all do: x,y is a place, whatever the posture"""
-    smooth: float | None = None
-    """take the agent to be where it was on average over about so many steps, for bodies that walk and noisy sensors"""
+    smooth: float | Literal["auto"] = "auto"
+    """take the agent to be where it was on average over about so many steps, for bodies that walk and noisy sensors;
+    1: where it is; auto: as the data asks"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,7 +227,9 @@ CHECKS: dict[str, Callable[[Any], Any]] = {  # of fields, by name; None needs no
     ),
     "radius": _must("radius is a number of latent steps above 0", partial(is_number, above=0.0), float),
     "smooth": _must(
-        "smooth is a number of steps from 1 on that the mean goes back", lambda it: is_number(it) and it >= 1.0, float
+        "smooth is a number of steps from 1 on that the mean goes back, or 'auto'",
+        lambda it: it == "auto" if isinstance(it, str) else is_number(it) and it >= 1.0,
+        lambda it: it if isinstance(it, str) else float(it),
     ),
     "goal_dims": _columns,
     "rule": _must(f"the rule of a reward is one of {some(get_args(Rule))}", lambda rule: rule in get_args(Rule)),

@@ -87,7 +87,7 @@ def _read(read: Callable[[Path], list[Any]], path: Path) -> list[Any]:
 def results_table(rows: list[Row]) -> tuple[list[str], list[list[Any]]]:
     """Headers and lines of the table that is printed and put on the page."""
     headers = ["prompt", "score", "95% interval", "episodes", "steps of successes", "R²"]
-    counts = [name for name in ("held", "falls") if any(name in row for row in rows)]
+    counts = [name for name in files.TALLIES if any(name in row for row in rows)]
     compared = any("random" in row for row in rows)
     lines = []
     for row in rows:
@@ -160,15 +160,16 @@ def _scores(rows: Sequence[Row]) -> tuple[list[float], list[float], list[float]]
 def aggregate_table(rows: list[Row]) -> tuple[list[str], list[list[Any]]]:
     """Headers and lines of the table over several seeds."""
     headers = ["prompt", "mean", "std", "IQM", "95% interval of the IQM", "seeds"]
-    lines = []
-    for line in files.aggregate(rows):
+    lines, summaries = [], files.aggregate(rows)
+    counts = [name for name in files.TALLIES if any(name in line for line in summaries)]
+    for line in summaries:
         number = _number(line["metric"])
         shown = [None if line[name] is None else number(line[name]) for name in ("mean", "std", "iqm")]
         interval = _range(number, line["interval"])
         if interval and line["interval_over"] == "episodes":
             interval += " (over episodes)"
-        lines.append([_prompt(line), *shown, interval, line["runs"]])
-    return headers, lines
+        lines.append([_prompt(line), *shown, interval, line["runs"], *(line.get(name) for name in counts)])
+    return [*headers, *counts], lines
 
 
 def _trajectories(world: tasks.Task, rows: Sequence[Row], kept: Kept) -> Section:

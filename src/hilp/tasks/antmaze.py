@@ -110,6 +110,7 @@ class Ant(Threaded, Places):
     action_dim = 8
     columns: Mapping[str, int] = {"x": 0, "y": 1, "height": 2}
     walls: np.ndarray  # bool [rows, columns]
+    speed_edges = np.arange(0, 2.01, 0.25)  # m/s: of a histogram; whatever is faster counts in the last part
     follow = False  # whether films are from behind the ant, not from above
     episodes_class = AntEpisodes
     _draw_goals: Callable[[np.random.Generator, int], np.ndarray]  # x and y [n, 2]
@@ -141,6 +142,10 @@ class Ant(Threaded, Places):
         states[:, :POSITIONS] += rng.uniform(-RESET_NOISE, RESET_NOISE, (len(xy), POSITIONS))
         states[:, POSITIONS:] += RESET_NOISE * rng.standard_normal((len(xy), self.observation_dim - POSITIONS))
         return states
+
+    def speeds(self, s: np.ndarray, a: np.ndarray, s2: np.ndarray) -> np.ndarray:
+        """The speed [n] of each transition, in m/s."""
+        return np.linalg.norm(velocities(s, s2), axis=-1)
 
     def episodes(self, rng: np.random.Generator, n: int, start: Given = None, goal: Given = None) -> AntEpisodes:
         """n episodes; a start or goal can be given as an observation or as x and y alone."""
@@ -311,10 +316,6 @@ class AntOpen(Ant):
         """How close the mean velocity of a step is to the one that a reward asks for: from 0 to 1."""
         error = np.linalg.norm(velocities(s, s2) - VELOCITIES[name], axis=-1)
         return np.maximum(0.0, 1 - error / (2 * SPEED))
-
-    def speeds(self, s: np.ndarray, s2: np.ndarray) -> np.ndarray:
-        """The speed [n] of each transition, in m/s."""
-        return np.linalg.norm(velocities(s, s2), axis=-1)
 
     def held(self, name: str, path: np.ndarray, running: OpenEpisodes) -> dict[str, Any]:
         """Whether episodes [steps + 1, n, obs] held the velocity of a reward, and by how much each missed it, in m/s.

@@ -62,6 +62,9 @@ class Task(Protocol):
     NaN where they must be given. Where it can be given by a name, also `goal_names`, which its `episodes` take as goal,
     and `goal_named(name, rng)`, the observation of one.
 
+    Where behaviour has a speed, a task also has `speeds(s, a, s2)`, or with extras as rewards have them, [n], and
+    `speed_edges`, the edges of a histogram of it.
+
     A task with one far place to be, for policies trained on rewards, also has `target` [obs_dim], an observation of
     being there; `at_target(s, a, s2)`, a reward of 1 there and 0 elsewhere or, of a target that has parts, how many of
     them s2 has; `target_ends`, whether an episode is over there, so that time is what counts; and `target_episodes(rng,

@@ -24,6 +24,7 @@ from hilp.tasks.rendering import SUFFIX, drawing, render, with_images
 
 SIDE, FRAMES = 64, 3  # pixels of an image along each side; images that policies see at once
 PART, PHYSICS = "pixels", "physics"
+SPEED_EDGES = (-10, -5, -2, -1, -0.5, 0.5, 1, 2, 5, 10)  # m/s: of a histogram; the outer parts have what is faster
 BLOCK = 1000  # images between two reports of progress
 
 
@@ -89,6 +90,15 @@ class Dmc(Threaded):
         if name not in self.kind.rewards:
             raise HilpError(f"{self.domain_name} has no reward '{name}': {nearest(name, self.kind.rewards)}")
         return self.kind.rewards[name](*self.measure(physics).T)
+
+    @property
+    def speed_edges(self) -> Sequence[float]:
+        return () if self.kind.speed is None else SPEED_EDGES
+
+    def speeds(self, s: np.ndarray, a: np.ndarray, s2: np.ndarray, extras: Any) -> np.ndarray:
+        """The forward speed [n] after each transition, in m/s: below zero backward."""
+        speed: np.ndarray = self.measure(extras.after(PHYSICS))[:, self.kind.speed]
+        return speed
 
     def measure(self, physics: np.ndarray) -> np.ndarray:
         """What rewards are made of [n, k], e.g. height, uprightness, speed and spin for the walker."""

@@ -99,6 +99,7 @@ class Domain:
     camera: int | str = 0
     axes: Mapping[str, int]  # the two columns of an observation that pictures show, by what they are
     observe: Callable[[Arrays], Sequence[np.ndarray]]  # the parts [n, k] of observations, which stand side by side
+    speed: int | None = None  # the number of `measure` that is the forward speed
     measure: Callable[[Any], Sequence[float]]  # what rewards are made of, from qpos and qvel: by the stages it takes
 
     def __init__(self) -> None:
@@ -148,6 +149,7 @@ class Domain:
 class Walker(Domain):
     parts = (("orientations", (14,)), ("height", (1,)), ("velocity", (9,)))
     rewards = WALKER
+    speed = 2
     task = ("PlanarWalker", {"move_speed": 0})
     substeps = 10
     axes = {"forward speed of the torso": 16, "height of the torso": 14}  # noqa: RUF012
@@ -165,6 +167,7 @@ class Walker(Domain):
 class Cheetah(Domain):
     parts = (("position", (8,)), ("velocity", (9,)))
     rewards = CHEETAH
+    speed = 0
     task = ("Cheetah", {})
     substeps = 1
     axes = {"forward speed of the torso": 8, "height of the torso over its place at rest": 0}  # noqa: RUF012
@@ -186,6 +189,7 @@ class Quadruped(Domain):
         ("force_torque", (24,)),
     )
     rewards = QUADRUPED
+    speed = 1
     task = ("Move", {"desired_speed": 0})
     substeps = 4
     camera = 2
