@@ -285,3 +285,52 @@ class Wraps:
             fits = (wraps > 0) & (odd <= ODD * wraps) & (reach >= REACH) & (reach <= WHOLE)
             wrapped += [Wrapped(int(column), period, int(wraps[column])) for column in np.flatnonzero(fits)]
         return sorted(wrapped)
+
+
+TARGET_ROWS = 20_000  # that are compared
+TARGET_FIT = 0.75  # correlation of a command with the column that it is a target for: a weak motor does not get there
+LEADS = 0.3  # correlation of how far a command is ahead of its column with how that column then changes
+ECHO = 0.95  # share of rows in which a column takes exactly the value of the action before it: a record, no place
+RATE = 0.9  # correlation of a column with the change of another one, whose speed it then is
+RESETS = 0.01  # share of changes, at both ends, that are made smaller: rows follow each other over ends of episodes
+
+
+def position_commands(observations: np.ndarray, actions: np.ndarray) -> dict[int, int]:
+    """Action columns that are targets for an observation column (a joint, a place of the hand): action -> observation.
+
+    Of rows in order. Such a command follows its column closely, up to scale and offset, and is ahead of it: where it is
+    larger, the column grows. What only repeats the command of the row before, and speeds of other columns, are none.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    rows = np.unique(np.linspace(0, max(0, len(actions) - 2), TARGET_ROWS).astype(np.int64))
+    if len(actions) < 3 or observations.ndim != 2:
+        return {}
+    parts = (observations[rows], observations[rows + 1], actions[rows])
+    together = np.concatenate([np.asarray(part, np.float64) for part in parts], axis=1)
+    together = together[np.isfinite(together).all(axis=1)]
+    if len(together) < 3:
+        return {}
+    width = observations.shape[1]
+    here, act = _standard(together[:, :width]), _standard(together[:, 2 * width :])
+    change = together[:, width : 2 * width] - together[:, :width]
+    change = _standard(np.clip(change, *np.quantile(change, [RESETS, 1.0 - RESETS], axis=0)))
+    fit = act.T @ here / len(act)  # actions x observations, correlations
+    there = _standard(together[:, width : 2 * width])
+    rates = np.maximum(np.abs(here.T @ change), np.abs(there.T @ change)) / len(act)
+    np.fill_diagonal(rates, 0.0)
+    places = rates.max(axis=1) < RATE  # and no speeds
+    leads = np.zeros_like(fit)
+    for action, column in zip(*np.nonzero((fit > TARGET_FIT) & places), strict=True):
+        if np.isclose(there[:, column], act[:, action], rtol=0.0, atol=1e-3).mean() < ECHO:
+            leads[action, column] = (_standard(act[:, action] - here[:, column]) * change[:, column]).mean()
+    fits = np.where(leads > LEADS, fit + leads, 0.0)
+    pairs = zip(*linear_sum_assignment(-fits), strict=True)  # each column is the target of one command
+    return {int(action): int(column) for action, column in pairs if fits[action, column] > 0}
+
+
+def _standard(values: np.ndarray) -> np.ndarray:
+    """Columns with mean 0 and deviation 1; constant ones 0."""
+    away = values - values.mean(axis=0)
+    deviation = away.std(axis=0)
+    return np.asarray(np.where(deviation > 0, away / np.where(deviation > 0, deviation, 1.0), 0.0))
