@@ -117,7 +117,7 @@ class Pretrain(TrainFlags):
         rows: list[Any] = []  # of held-out episodes
         more = {"devices": devices, "on_policies": partial(measure, self, data, rows)}
         if world is not None:  # policies are sent to its goals while they are trained
-            setup.require_fit("this data", Spec.of(data.observations, data.action_dim), world)
+            setup.require_fit("this data", Spec.of(data.observations, data.action_dim), world, data.observation_parts)
             seen = rendering.for_data(world, data)
             more["evaluate"] = partial(evaluate.evaluate_in_training, world=seen, seed=self.seed)
         about = {"method": self.method, "data": data.name, "seed": self.seed, "steps": options.steps}
@@ -236,7 +236,8 @@ def has_task(data: Dataset) -> bool:
     """Whether policies trained on a data set can be evaluated without naming a task."""
     try:
         if data.task is not None:
-            setup.require_fit("this data", Spec.of(data.observations, data.action_dim), tasks.make_recorded(data.task))
+            spec, world = Spec.of(data.observations, data.action_dim), tasks.make_recorded(data.task)
+            setup.require_fit("this data", spec, world, data.observation_parts)
         return data.task is not None
     except HilpError:  # a task that this installation does not have
         return False

@@ -18,7 +18,7 @@ from hilp.data.measures import ColumnHashes, Moments, Wraps, names_of
 from hilp.data.source import Kind, Rows, Source, Where, mapped, of_dataset, ranges, rows_text
 from hilp.data.tables import TIME
 from hilp.data.transforms import ObservationTransform
-from hilp.errors import HilpError, counted, nearest, some
+from hilp.errors import HilpError, counted, is_one_of, nearest, some
 
 ACTION_TOLERANCE = 1e-4  # of [-1, 1], for simulators that return 1.0000001
 SPLITS = ("nan", "gap")
@@ -150,27 +150,27 @@ class Repairs:
 def is_split(value: Any) -> bool:
     """Whether this says where to split, and is not another reader's option of that name."""
     words = _listed(value)
-    return bool(words) and all(word in SPLITS for word in words)
+    return bool(words) and all(is_one_of(word, SPLITS) for word in words)
 
 
 def _listed(value: Any) -> list[Any]:
     if isinstance(value, str):
         return [word.strip() for word in value.split(",") if word.strip()]
-    return list(value) if isinstance(value, list | tuple) else [value]
+    return list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
 
 
 def _words(what: str, value: Any, known: tuple[str, ...]) -> tuple[str, ...]:
     words = () if value is None else tuple(_listed(value))
     for word in words:
-        if word not in known:
+        if not is_one_of(word, known):
             raise HilpError(f"{what} takes {' and '.join(known)}, not {word!r}: {nearest(str(word), known)}")
     return words
 
 
 def _angles(value: Angles | None) -> AngleChoice:
-    if value is None or value == AUTO:
+    if value is None or (isinstance(value, str) and value == AUTO):
         return value
-    named = dict(value) if isinstance(value, Mapping) else dict.fromkeys(_listed(value))
+    named = dict(value) if isinstance(value, Mapping) else {str(column): None for column in _listed(value)}
     found: dict[str, float | None] = {}
     for column, period in named.items():
         name, equals, text = str(column).partition("=")

@@ -21,7 +21,7 @@ import numpy as np
 
 from hilp.data.dataset import Dataset
 from hilp.data.measures import vectors
-from hilp.errors import HilpError, require_count
+from hilp.errors import HilpError, is_one_of, require_count
 from hilp.trees import over
 
 Commands = Literal["mean", "sum"]
@@ -243,8 +243,10 @@ def _steps_between(places: np.ndarray, place: np.ndarray, row: np.ndarray, episo
 
 def require_stride(stride: Any) -> int | Literal["auto"] | None:
     """A stride of the user: a whole number, "auto", or None where there is none."""
-    if stride is None or stride == AUTO:
-        return stride
+    if stride is None:
+        return None
+    if isinstance(stride, str) and stride == AUTO:
+        return "auto"
     try:
         return require_count("stride", int(stride) if isinstance(stride, str) else stride)
     except ValueError:
@@ -257,7 +259,7 @@ def subsample(data: Dataset, stride: int, commands: Commands = "mean") -> Datase
     Rows after an episode's last whole stride are left out, and so are episodes shorter than one stride. Extra columns
     keep the values of the rows that stay.
     """
-    if commands not in get_args(Commands):
+    if not is_one_of(commands, get_args(Commands)):
         raise HilpError(f"stride_actions is 'mean' (speeds, forces) or 'sum' (displacements), not '{commands}'")
     if data.stride is not None and data.stride > 1:
         raise HilpError(f"{data.name} is subsampled already, by {data.stride}: load it again with another stride")

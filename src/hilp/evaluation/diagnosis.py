@@ -15,12 +15,12 @@ import numpy as np
 
 from hilp import storage, tasks, trees
 from hilp.data import timescale
-from hilp.data.dataset import Dataset
+from hilp.data.dataset import Dataset, require_dataset
 from hilp.errors import HilpError, require_count, require_seed
 from hilp.evaluation import theory
 from hilp.learning import methods
 from hilp.learning.methods import monolithic
-from hilp.policy.policy import FoundationPolicy
+from hilp.policy.policy import FoundationPolicy, require_policy
 from hilp.policy.preparation import Preparation
 from hilp.spec import Spec
 from hilp.tasks import rendering
@@ -55,12 +55,17 @@ def diagnose(
     `learned` is there when data is given: a value V(s, g) is trained on it for `steps` updates (`config`, by default
     the sizes and the discount of the policy) and compared on random `pairs` of its states.
     """
+    require_policy(policy)
     if not policy.has_rule("goal_direction"):
         raise HilpError(f"{policy.method} does not learn distances: there is nothing to compare with steps")
+    if data is not None:
+        require_dataset(data)
     steps, pairs, seed = require_count("steps", steps), require_count("pairs", pairs, 2), require_seed(seed)
     if task is None and data is None:
         task = policy.provenance.task
     world: Any = tasks.make(task) if isinstance(task, str) else task
+    if world is not None and not hasattr(world, "finite"):
+        raise HilpError(f"a task is a name or an object as hilp.make_task gives it, not {task!r:.60}")
     finite = None if world is None else world.finite()
     if finite is None and data is None:
         reason = "no task is known" if world is None else f"{world.name} has no exact distances"
