@@ -150,7 +150,8 @@ class Reading:
     split: str | None = None
     """split episodes at rows without numbers and at gaps in time: nan, gap or nan,gap"""
     angles: str | None = None
-    """columns whose sine and cosine networks see, with a period where they do not wrap: q1,q2=360, or auto"""
+    """columns whose sine and cosine networks see, with a period where they do not wrap: q1,q2=360, auto or none
+    (default: none; `hilp pretrain` on data without a task: auto)"""
     drop: str | None = None
     """columns that networks do not see: constant, duplicate or constant,duplicate"""
     frames: int | None = None
